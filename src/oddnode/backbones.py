@@ -1,0 +1,116 @@
+"""Backbones turn the nodes of a graph into logits.
+
+A backbone is an ordinary PyG-style module, ``forward(x, edge_index) -> logits``. Ours also take a prepared
+`Graph`, which spares them the work that is the same in every step. Any other `torch.nn.Module` with that
+``forward`` works in their place.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn.dense import Linear
+
+from oddnode.graph import Graph
+
+__all__ = ["BACKBONES", "GCN", "Backbone", "run_backbone"]
+
+
+class Backbone(nn.Module):
+    """Two steps: ``embed`` gives a node's hidden features, ``head`` turns them into logits."""
+
+    dropout: float
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        """Logits of every node."""
+        return self.run(Graph(x, edge_index))
+
+    def run(self, graph: Graph) -> Tensor:
+        """Logits of every node of a prepared graph."""
+        return self.head(self.embed(graph), graph)
+
+    @abstractmethod
+    def embed(self, graph: Graph) -> Tensor:
+        """The features before the last layer (after activation and dropout)."""
+
+    @abstractmethod
+    def head(self, hidden: Tensor, graph: Graph) -> Tensor:
+        """The last layer."""
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether two passes in training mode give the same logits."""
+        return self.dropout == 0.0
+
+
+class GCN(Backbone):
+    r"""Graph convolutional network (Kipf and Welling, ICLR 2017) with batch norm, as in the paper.
+
+    Per layer :math:`H' = D^{-1/2} (A + I) D^{-1/2} H W + b`; between layers batch norm, ReLU and dropout.
+
+    Parameters
+    ----------
+    in_channels, hidden_channels, out_channels : int
+        Width of the features, of the hidden layers and of the logits.
+    num_layers : int
+        How many convolutions.
+    dropout : float
+        Share of hidden features dropped in training.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        num_layers: int = 2,
+        dropout: float = 0.0,
+    ):
+        super().__init__()
+        if num_layers < 2:
+            raise ValueError(f"num_layers is {num_layers}, expected 2 or more")
+        self.dropout = dropout
+        widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
+        self.weights = nn.ModuleList(
+            Linear(a, b, bias=False, weight_initializer="glorot")
+            for a, b in zip(widths[:-1], widths[1:], strict=True)
+        )
+        self.biases = nn.ParameterList(torch.zeros(width) for width in widths[1:])
+        self.norms = nn.ModuleList(nn.BatchNorm1d(hidden_channels) for _ in range(num_layers - 1))
+
+    def embed(self, graph: Graph) -> Tensor:
+        hidden = graph.convolve_features(self.weights[0].weight.t()) + self.biases[0]
+        hidden = self._activate(hidden, 0)
+        for layer in range(1, len(self.norms)):
+            hidden = self._activate(self._convolve(hidden, graph, layer), layer)
+        return hidden
+
+    def head(self, hidden: Tensor, graph: Graph) -> Tensor:
+        return self._convolve(hidden, graph, len(self.norms))
+
+    def _convolve(self, hidden: Tensor, graph: Graph, layer: int) -> Tensor:
+        return graph.gcn_matrix @ self.weights[layer](hidden) + self.biases[layer]
+
+    def _activate(self, hidden: Tensor, layer: int) -> Tensor:
+        return F.dropout(F.relu(self.norms[layer](hidden)), self.dropout, self.training)
+
+
+#: Names that stand for a backbone in `Detector` and on the command line.
+BACKBONES: dict[str, type[Backbone]] = {"gcn": GCN}
+
+
+def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
+    """Logits of every node, from one of our backbones or from anybody's module."""
+    if isinstance(module, Backbone):
+        return module.run(graph)
+    logits = module(graph.x, graph.edge_index)
+    if not isinstance(logits, Tensor) or logits.dim() != 2 or logits.shape[0] != graph.num_nodes:
+        found = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(
+            f"{type(module).__name__}.forward(x, edge_index) returned {found}, "
+            f"expected logits [nodes, classes] with {graph.num_nodes} rows"
+        )
+    return logits

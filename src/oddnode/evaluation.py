@@ -1,0 +1,74 @@
+"""How well a fitted detector does on a task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from oddnode.detector import Detector
+from oddnode.metrics import aupr, auroc, fpr_at_tpr
+from oddnode.scorers import Outputs
+from oddnode.tasks.base import Task
+
+__all__ = ["METRICS", "TaskOutputs", "evaluate"]
+
+#: The numbers every table shows, in percent.
+METRICS = ("auroc", "aupr", "fpr95", "id_acc")
+
+
+class TaskOutputs:
+    """A network's outputs on all graphs of a task, computed once and shared by every scorer on that network."""
+
+    def __init__(self, detector: Detector, task: Task):
+        self.task = task
+        seen: dict[int, Outputs] = {}
+
+        def outputs(data: Any) -> Outputs:
+            return seen.setdefault(id(data), detector.outputs(data)) if id(data) not in seen else seen[id(data)]
+
+        self.id_test = outputs(task.id_test.data)
+        self.tests = {name: outputs(data) for name, data in task.tests.items()}
+
+
+def evaluate(detector: Detector, task: Task, outputs: TaskOutputs | None = None) -> dict[str, Any]:
+    """Detection and accuracy of a fitted detector on a task, in percent.
+
+    Returns
+    -------
+    dict
+        ``auroc``, ``aupr``, ``fpr95`` as means over the OOD test graphs, ``id_acc``, and under ``["tests"][name]``
+        the first three for each graph.
+
+    Examples
+    --------
+    >>> from oddnode import Detector, evaluate, load_task
+    >>> task = load_task("digits/label")
+    >>> result = evaluate(Detector.from_recipe("gnnsafe", epochs=50).fit(task.train), task)
+    >>> sorted(result)
+    ['aupr', 'auroc', 'fpr95', 'id_acc', 'tests']
+    """
+    outputs = outputs or TaskOutputs(detector, task)
+    id_scores = detector.score_samples(outputs.id_test).cpu()[task.id_test.mask]
+    tests = {}
+    for name, data in task.tests.items():
+        ood_scores = detector.score_samples(outputs.tests[name]).cpu()[data.ood_mask]
+        tests[name] = _detection(id_scores, ood_scores)
+    result: dict[str, Any] = {m: sum(t[m] for t in tests.values()) / len(tests) for m in METRICS[:3]}
+    result["id_acc"] = _accuracy(detector, task, outputs.id_test)
+    result["tests"] = tests
+    return result
+
+
+def _detection(id_scores: Tensor, ood_scores: Tensor) -> dict[str, float]:
+    return {
+        "auroc": 100 * auroc(id_scores, ood_scores),
+        "aupr": 100 * aupr(id_scores, ood_scores),
+        "fpr95": 100 * fpr_at_tpr(id_scores, ood_scores),
+    }
+
+
+def _accuracy(detector: Detector, task: Task, outputs: Outputs) -> float:
+    nodes = task.id_test.mask
+    right = detector.predict(outputs).cpu()[nodes] == task.id_test.data.y[nodes]
+    return 100 * right.double().mean().item()

@@ -1,0 +1,199 @@
+"""A graph that has been checked, with everything that is computed once per graph.
+
+`Graph` is what the rest of the library works on; `Graph.from_data` is the door where a user's
+`torch_geometric.data.Data` comes in, and the only place where its tensors are checked.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+from oddnode.energy import neighbour_mean_matrix
+from oddnode.sparse import SparseMatrix
+
+__all__ = ["Graph", "GraphError", "check_labels", "check_mask"]
+
+# Below this share of non-zeros a CPU multiplies sparse features faster than dense ones (bags of words).
+_SPARSE_BELOW = 0.15
+
+
+class GraphError(ValueError):
+    """A graph that cannot be used; the message says what was found, what was expected and what to do."""
+
+
+class Graph:
+    """Node features and edges, with the matrices that models and scorers multiply by.
+
+    Each matrix is built when it is first asked for and kept: a graph is multiplied hundreds of times.
+
+    Parameters
+    ----------
+    x : Tensor
+        Features ``[N, F]``, floating point.
+    edge_index : Tensor
+        Edges ``[2, E]``, from source to target.
+    """
+
+    def __init__(self, x: Tensor, edge_index: Tensor):
+        self.x = x
+        self.edge_index = edge_index
+
+    @classmethod
+    def from_data(cls, data: Data, device: torch.device | str = "cpu") -> Graph:
+        """Check a PyG ``Data`` and take its features and edges over."""
+        return cls(_checked_features(data).to(device), _checked_edges(data).to(device))
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes there are."""
+        return self.x.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the graph lies."""
+        return self.x.device
+
+    def with_features(self, x: Tensor) -> Graph:
+        """The same edges under other features; matrices of the edges are shared."""
+        other = Graph(x, self.edge_index)
+        for name in ("gcn_matrix", "random_walk"):
+            if name in self.__dict__:
+                other.__dict__[name] = self.__dict__[name]
+        return other
+
+    @cached_property
+    def gcn_matrix(self) -> SparseMatrix:
+        """``D^-1/2 (A + I) D^-1/2``, with self-loops added where they are missing."""
+        (source, target), weight = gcn_norm(self.edge_index, None, self.num_nodes, dtype=self.x.dtype)
+        return SparseMatrix(target, source, weight, (self.num_nodes, self.num_nodes))
+
+    @cached_property
+    def random_walk(self) -> SparseMatrix:
+        """``D^-1 A`` of the edges as they are: the mean over a node's neighbours."""
+        return neighbour_mean_matrix(self.edge_index, self.num_nodes, self.x.dtype)
+
+    @cached_property
+    def sparse_x(self) -> SparseMatrix | None:
+        """The features without their zeros, where that is the faster way to multiply by them."""
+        if self.x.requires_grad or self.device.type != "cpu":
+            return None
+        density = torch.count_nonzero(self.x).item() / max(self.x.numel(), 1)
+        return SparseMatrix.from_dense(self.x) if density < _SPARSE_BELOW else None
+
+    @cached_property
+    def smoothed_x(self) -> Tensor:
+        """``D^-1/2 (A + I) D^-1/2 X``: the part of a first graph convolution that training never changes."""
+        return self.gcn_matrix @ self.x
+
+    def times_features(self, weight: Tensor) -> Tensor:
+        """``X W``."""
+        return self.x @ weight if self.sparse_x is None else self.sparse_x @ weight
+
+    def convolve_features(self, weight: Tensor) -> Tensor:
+        """``D^-1/2 (A + I) D^-1/2 X W``, in the cheaper order."""
+        if self.sparse_x is not None:
+            return self.gcn_matrix @ (self.sparse_x @ weight)
+        return self.smoothed_x @ weight
+
+    def __repr__(self) -> str:
+        return (
+            f"Graph({self.num_nodes} nodes, {self.edge_index.shape[1]} edges, "
+            f"{self.x.shape[1]} features, {self.device})"
+        )
+
+
+def _checked_features(data: Data) -> Tensor:
+    x = data.x
+    if not isinstance(x, Tensor):
+        raise GraphError(f"data.x is {type(x).__name__}, expected a tensor of node features [nodes, features]")
+    if x.is_sparse or x.layout != torch.strided:
+        x = x.to_dense()
+    if x.dim() != 2 or x.shape[1] == 0:
+        raise GraphError(f"data.x has shape {list(x.shape)}, expected [nodes, features] with at least one feature")
+    if x.shape[0] == 0:
+        raise GraphError("the graph has no nodes")
+    if x.is_complex():
+        raise GraphError(f"data.x is {x.dtype}, expected real numbers")
+    x = x.to(x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32)
+    finite = torch.isfinite(x)
+    if not bool(finite.all()):
+        node, feature = (~finite).nonzero()[0].tolist()
+        raise GraphError(
+            f"data.x has {int((~finite).sum())} NaN or infinite values, the first at node {node}, "
+            f"feature {feature}; fill or remove them before fitting or scoring"
+        )
+    return x
+
+
+def _checked_edges(data: Data) -> Tensor:
+    for name in ("edge_weight", "adj_t"):
+        if data.get(name) is not None:
+            raise GraphError(
+                f"data.{name} is set, but edges are used unweighted, as [2, edges] in data.edge_index; "
+                f"remove it (`del data.{name}`) if that is what you want"
+            )
+    edges = data.edge_index
+    if not isinstance(edges, Tensor):
+        raise GraphError(
+            f"data.edge_index is {type(edges).__name__}, expected an integer tensor [2, edges]; "
+            "for a graph without edges use torch.empty(2, 0, dtype=torch.long)"
+        )
+    edges = edges.as_subclass(Tensor)
+    if edges.dim() != 2 or edges.shape[0] != 2:
+        hint = "; did you mean edge_index.t()?" if edges.dim() == 2 and edges.shape[1] == 2 else ""
+        raise GraphError(f"data.edge_index has shape {list(edges.shape)}, expected [2, edges]{hint}")
+    if edges.is_floating_point() or edges.is_complex() or edges.dtype == torch.bool:
+        raise GraphError(f"data.edge_index is {edges.dtype}, expected whole numbers (torch.long)")
+    num_nodes = data.x.shape[0]
+    if edges.numel():
+        lowest, highest = int(edges.min()), int(edges.max())
+        if lowest < 0 or highest >= num_nodes:
+            wrong = highest if highest >= num_nodes else lowest
+            raise GraphError(
+                f"edge_index has node {wrong}, but x has only {num_nodes} rows (0..{num_nodes - 1})"
+            )
+    return edges.long()
+
+
+def check_mask(data: Data, name: str, required: bool = True) -> Tensor | None:
+    """The positions that a mask of ``data`` selects, checked; ``None`` where an optional mask is absent."""
+    mask = data.get(name)
+    if mask is None:
+        if required:
+            raise GraphError(f"data.{name} is missing, expected one boolean per node")
+        return None
+    if mask.dtype != torch.bool or mask.dim() != 1 or mask.shape[0] != data.x.shape[0]:
+        raise GraphError(
+            f"data.{name} is {mask.dtype} of shape {list(mask.shape)}, "
+            f"expected one boolean for each of the {data.x.shape[0]} nodes"
+        )
+    if not bool(mask.any()):
+        raise GraphError(f"data.{name} selects no node")
+    return mask.nonzero().squeeze(1)
+
+
+def check_labels(data: Data, nodes: Tensor, what: str) -> Tensor:
+    """The labels of ``nodes``, checked to be classes 0, 1, 2, ..."""
+    y = data.y
+    if not isinstance(y, Tensor):
+        raise GraphError(f"data.y is {type(y).__name__}, expected one class (0, 1, 2, ...) per node")
+    if y.dim() == 2 and y.shape[1] == 1:
+        y = y.squeeze(1)
+    if y.dim() != 1 or y.shape[0] != data.x.shape[0] or y.is_floating_point():
+        raise GraphError(
+            f"data.y is {y.dtype} of shape {list(y.shape)}, "
+            f"expected one whole number for each of the {data.x.shape[0]} nodes"
+        )
+    labels = y[nodes.to(y.device)].long()
+    if int(labels.min()) < 0:
+        node = int(nodes[(labels < 0).nonzero()[0]])
+        raise GraphError(
+            f"the {what} nodes include node {node} with label {int(y[node])}; "
+            "labelled nodes need a class of 0 or more (leave unlabelled nodes out of the masks)"
+        )
+    return labels

@@ -1,0 +1,95 @@
+"""The losses that methods are made of, as pure functions of logits or energies.
+
+Every function returns a scalar, is differentiable, and keeps the precision of its input.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = [
+    "bound_loss",
+    "dispersion",
+    "energy_hinge_loss",
+    "logit_norm_loss",
+    "outlier_exposure_loss",
+    "uniform_loss",
+]
+
+_SMALLEST_SCALE = 1e-6
+
+
+def dispersion(values: Tensor) -> Tensor:
+    r"""Variance over absolute mean, :math:`\mathrm{var}(v) / |\mathrm{mean}(v)|`.
+
+    The variance is unbiased. The mean only sets the scale: it carries no gradient and is clamped at 1e-6. Its
+    absolute value matters: a signed mean that crosses zero would turn the penalty into a reward.
+    """
+    if values.numel() < 2:
+        raise ValueError(f"a variance needs at least two nodes, got {values.numel()}")
+    scale = values.detach().mean().abs().clamp_min(_SMALLEST_SCALE)
+    return values.var() / scale
+
+
+def bound_loss(logits: Tensor) -> Tensor:
+    r"""The bound term: dispersion of the logit norms :math:`\lVert z_v \rVert_2` over the nodes.
+
+    Equal norms put every negative energy between
+    :math:`\log C - M/\sqrt{C}` and :math:`\log C + M`, so no node can be extreme.
+
+    Examples
+    --------
+    >>> import torch
+    >>> bound_loss(torch.tensor([[3.0, 4.0], [0.0, 5.0]]))  # both of norm 5
+    tensor(0.)
+    """
+    return dispersion(torch.linalg.vector_norm(logits, dim=-1))
+
+
+def uniform_loss(logits: Tensor) -> Tensor:
+    r"""The uniform term: dispersion of the logit sums :math:`\sum_c z_{v,c}` over the nodes.
+
+    It holds back the shift of all of a node's logits by a constant, which no classification loss can see.
+
+    Examples
+    --------
+    >>> import torch
+    >>> uniform_loss(torch.tensor([[1.0, 2.0], [3.0, 2.0]]))  # sums 3 and 5: variance 2, mean 4
+    tensor(0.5000)
+    """
+    return dispersion(logits.sum(dim=-1))
+
+
+def energy_hinge_loss(energy_in: Tensor, energy_out: Tensor, m_in: float, m_out: float) -> Tensor:
+    r"""Squared hinges that pull ID energies below ``m_in`` and push OOD energies above ``m_out``.
+
+    :math:`\mathrm{mean}\,\max(0, E_{in} - m_{in})^2 + \mathrm{mean}\,\max(0, m_{out} - E_{out})^2`, two separate
+    means. Energies, not negative energies.
+
+    Examples
+    --------
+    >>> import torch
+    >>> energy_hinge_loss(torch.tensor([-4.0, -6.0]), torch.tensor([-3.0]), m_in=-5, m_out=-1)
+    tensor(4.5000)
+    """
+    inside = F.relu(energy_in - m_in).square().mean()
+    outside = F.relu(m_out - energy_out).square().mean()
+    return inside + outside
+
+
+def logit_norm_loss(logits: Tensor, y: Tensor, tau: float) -> Tensor:
+    r"""Cross-entropy of :math:`z / (\tau \lVert z \rVert_2)` (LogitNorm, Wei et al., ICML 2022)."""
+    if tau <= 0:
+        raise ValueError(f"tau is {tau}, expected a positive number")
+    norm = torch.linalg.vector_norm(logits, dim=-1, keepdim=True).clamp_min(1e-7)
+    return F.cross_entropy(logits / (tau * norm), y)
+
+
+def outlier_exposure_loss(logits_out: Tensor) -> Tensor:
+    r"""Cross-entropy of OOD nodes against the uniform distribution (Hendrycks et al., ICLR 2019).
+
+    :math:`\mathrm{mean}_v (\log \sum_c e^{z_{v,c}} - \mathrm{mean}_c z_{v,c})`.
+    """
+    return (torch.logsumexp(logits_out, dim=-1) - logits_out.mean(dim=-1)).mean()

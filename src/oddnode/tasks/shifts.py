@@ -1,0 +1,166 @@
+"""Three ways to make OOD nodes out of any graph, as in the paper: other edges, other features, unseen classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import subgraph
+
+from oddnode.tasks.base import Protocol, ScoredNodes, Task
+
+__all__ = ["feature_shift", "feature_task", "label_task", "stochastic_block_edges", "structure_shift", "structure_task"]
+
+
+def structure_shift(data: Data, num_blocks: int, seed: int = 0) -> Data:
+    """The same nodes under random edges: a stochastic block model of the same density.
+
+    The nodes are cut, in their order, into ``num_blocks`` equal blocks (the last takes the rest). With ``d`` the
+    density of the graph, two nodes of one block are joined with probability ``1.5 d``, of two blocks with ``0.5 d``.
+    """
+    num_nodes = data.num_nodes
+    if not 1 <= num_blocks <= num_nodes:
+        raise ValueError(f"num_blocks is {num_blocks}, expected 1..{num_nodes} (the number of nodes)")
+    if num_nodes < 2:
+        raise ValueError("a structure shift needs at least two nodes")
+    density = data.edge_index.shape[1] / (num_nodes * (num_nodes - 1))
+    sizes = [num_nodes // num_blocks] * num_blocks
+    sizes[-1] += num_nodes - sum(sizes)
+    rng = np.random.default_rng(seed)
+    edges = stochastic_block_edges(sizes, min(1.5 * density, 1.0), min(0.5 * density, 1.0), rng)
+    return _shifted(data, data.x, edges)
+
+
+def stochastic_block_edges(sizes: Sequence[int], inside: float, across: float, rng: np.random.Generator) -> Tensor:
+    """Edges of an undirected stochastic block model, both directions, drawn in time linear in their number.
+
+    Examples
+    --------
+    >>> stochastic_block_edges([2, 1], inside=1.0, across=0.0, rng=np.random.default_rng(0))
+    tensor([[0, 1],
+            [1, 0]])
+    """
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    pairs = []
+    for a in range(len(sizes)):
+        for b in range(a, len(sizes)):
+            candidates = sizes[a] * (sizes[a] - 1) // 2 if a == b else sizes[a] * sizes[b]
+            count = rng.binomial(candidates, inside if a == b else across)
+            drawn = rng.choice(candidates, size=count, replace=False, shuffle=False) if count else np.empty(0, int)
+            row, col = _triangle_pair(drawn) if a == b else np.divmod(drawn, sizes[b])
+            pairs.append(np.stack([row + starts[a], col + starts[b]]))
+    low, high = torch.from_numpy(np.concatenate(pairs, axis=1)).long()
+    edges = torch.cat([torch.stack([low, high]), torch.stack([high, low])], dim=1)
+    order = (edges[0] * int(starts[-1]) + edges[1]).argsort()
+    return edges[:, order]
+
+
+def _triangle_pair(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The ``index``-th pair of the list (1,0), (2,0), (2,1), (3,0), ..."""
+    row = np.floor((1.0 + np.sqrt(1.0 + 8.0 * index.astype(np.float64))) / 2.0).astype(np.int64)
+    row += (row + 1) * row // 2 <= index  # square roots of large numbers may round down or up
+    row -= row * (row - 1) // 2 > index
+    return row, index - row * (row - 1) // 2
+
+
+def feature_shift(data: Data, seed: int = 0) -> Data:
+    """The same edges under mixed features: every node gets ``w x_i + (1 - w) x_j`` for random ``i``, ``j``, ``w``."""
+    num_nodes = data.num_nodes
+    generator = torch.Generator().manual_seed(seed)
+    i = torch.randint(num_nodes, (num_nodes,), generator=generator)
+    j = torch.randint(num_nodes, (num_nodes,), generator=generator)
+    w = torch.rand(num_nodes, 1, generator=generator, dtype=data.x.dtype)
+    return _shifted(data, w * data.x[i] + (1 - w) * data.x[j], data.edge_index)
+
+
+def _shifted(data: Data, x: Tensor, edge_index: Tensor) -> Data:
+    return Data(x=x, edge_index=edge_index, ood_mask=torch.ones(data.num_nodes, dtype=torch.bool))
+
+
+def structure_task(name: str, data: Data, seed: int = 0, protocol: Protocol = "clean") -> Task:
+    """ID: the graph's own test nodes. OOD: all nodes of a block model; independent draws for exposure and test."""
+    num_classes = int(data.y.max()) + 1
+    seeds = _independent_seeds(seed)
+    test, exposure = (structure_shift(data, num_classes, s) for s in seeds)
+    return _shift_task(name, data, "structure", test, exposure, protocol)
+
+
+def feature_task(name: str, data: Data, seed: int = 0, protocol: Protocol = "clean") -> Task:
+    """ID: the graph's own test nodes. OOD: all nodes under mixed features; independent draws for exposure and test."""
+    test, exposure = (feature_shift(data, s) for s in _independent_seeds(seed))
+    return _shift_task(name, data, "feature", test, exposure, protocol)
+
+
+def _independent_seeds(seed: int) -> list[int]:
+    return [int(s) for s in np.random.SeedSequence(seed).generate_state(2)]
+
+
+def _shift_task(name: str, data: Data, kind: str, test: Data, exposure: Data, protocol: Protocol) -> Task:
+    return Task(
+        name=name,
+        train=data,
+        id_test=ScoredNodes(data, data.test_mask),
+        tests={kind: test},
+        num_classes=int(data.y.max()) + 1,
+        exposure=exposure,
+        protocol=protocol,
+    )
+
+
+def label_task(
+    name: str,
+    data: Data,
+    id_classes: Sequence[int],
+    exposure_classes: Sequence[int],
+    ood_classes: Sequence[int],
+    protocol: Protocol = "clean",
+) -> Task:
+    """Leave classes out: nodes of ``id_classes`` are ID, of ``ood_classes`` OOD, of ``exposure_classes`` exposed.
+
+    In the clean protocol training is inductive: left-out nodes and their edges are absent from the training graph,
+    and the exposure graph holds only ID and exposed nodes. ID test nodes and OOD nodes are then scored together on
+    the full graph. In the published protocol all nodes are in every graph.
+    """
+    is_id, is_exposed, is_ood = (
+        torch.isin(data.y, torch.tensor(list(c), dtype=data.y.dtype)) for c in (id_classes, exposure_classes, ood_classes)
+    )
+    full = data.clone()
+    full.y = _renumbered(data.y, id_classes)
+    for mask in ("train_mask", "val_mask", "test_mask"):
+        full[mask] = data[mask] & is_id
+    full.ood_mask = is_ood
+    exposure = full.clone()
+    exposure.ood_mask = is_exposed
+    train = full.clone()
+    del train.ood_mask
+    if protocol == "clean":
+        train = _induced(train, is_id)
+        exposure = _induced(exposure, is_id | is_exposed)
+    return Task(
+        name=name,
+        train=train,
+        id_test=ScoredNodes(full, full.test_mask),
+        tests={"label": full},
+        num_classes=len(id_classes),
+        exposure=exposure if len(exposure_classes) else None,
+        protocol=protocol,
+        num_left_out=len(exposure_classes) + len(ood_classes),
+    )
+
+
+def _renumbered(y: Tensor, classes: Sequence[int]) -> Tensor:
+    """Labels 0, 1, ... in the order of ``classes``; -1 for every other class."""
+    renumbered = torch.full_like(y, -1)
+    for new, old in enumerate(classes):
+        renumbered[y == old] = new
+    return renumbered
+
+
+def _induced(data: Data, nodes: Tensor) -> Data:
+    """The part of the graph that lies within ``nodes`` (a mask)."""
+    edge_index, _ = subgraph(nodes, data.edge_index, relabel_nodes=True, num_nodes=data.num_nodes)
+    part = {key: value[nodes] for key, value in data.items() if key != "edge_index"}
+    return Data(edge_index=edge_index, **part)
