@@ -20,6 +20,7 @@ import json
 import os
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -50,11 +51,19 @@ SCORINGS = [
 ]
 
 #: Training settings without exposure.
-TRAININGS = [
+PLAIN = [
     {"lambda2": lambda2, "start": start, "num_spare_logits": spare, "dropout": dropout}
     for lambda2, start in [(0.0, 0), (1.0, 20), (2.0, 20), (5.0, 20), (10.0, 20), (1.0, 0), (5.0, 0)]
     for spare in (0, 1, 2)
     for dropout in (0.0, 0.5)
+]
+
+#: Training settings with exposure; lambda2 = 0 is GNNSafe++.
+EXPOSED = [
+    {"m_in": m_in, "m_out": m_out, "alpha": alpha, "lambda2": lambda2, "start": start}
+    for m_in, m_out in [(-5.0, -1.0), (-5.0, None), (None, None)]
+    for alpha in (0.01, 0.1, 1.0)
+    for lambda2, start in [(0.0, 0), (0.1, 0), (1.0, 0), (5.0, 0), (1.0, 20)]
 ]
 
 
@@ -76,15 +85,17 @@ def thinned_digits(seed: int) -> Data:
     return thinned
 
 
-def held_out_class(dataset: str, held_out: int, seed: int) -> Task:
+def held_out_class(dataset: str, held_out: int, seed: int, exposure: bool) -> Task:
     """One ID class of a label task becomes the OOD class; the task's own OOD nodes are not there at all."""
     graph = load_task(f"{dataset}/label", seed=seed).train
     classes = [c for c in range(int(graph.y.max()) + 1) if c != held_out]
-    task = label_task(f"{dataset}/held-out-{held_out}", graph, classes, [], [held_out])
-    return task
+    exposed = classes.pop() if exposure else None
+    return label_task(
+        f"{dataset}/held-out-{held_out}", graph, classes, [] if exposed is None else [exposed], [held_out]
+    )
 
 
-def validation_tasks(seed: int) -> dict[str, list[Task]]:
+def validation_tasks(seed: int, exposure: bool) -> dict[str, list[Task]]:
     """Families of tasks; each family counts the same."""
     digits, thin = digits_graph(seed), thinned_digits(seed)
     return {
@@ -92,8 +103,8 @@ def validation_tasks(seed: int) -> dict[str, list[Task]]:
         "feature": [feature_task("thinned/feature", thin, seed)],
         "label": [label_task(f"digits/label-{i}", digits, *split) for i, split in enumerate(DIGIT_SPLITS)]
         + [label_task(f"thinned/label-{i}", thin, *split) for i, split in enumerate(DIGIT_SPLITS)],
-        "held-out": [held_out_class("cora", c, seed) for c in range(3)]
-        + [held_out_class("citeseer", c, seed) for c in range(2)],
+        "held-out": [held_out_class("cora", c, seed, exposure) for c in range(3)]
+        + [held_out_class("citeseer", c, seed, exposure) for c in range(2) if not exposure],
     }
 
 
@@ -102,12 +113,9 @@ def run(method: str, seed: int, training: dict[str, Any], scorings: list[dict[st
     torch.set_num_threads(1)
     rows = []
     recipe = get_recipe(method)
-    for family, tasks in validation_tasks(seed).items():
+    for family, tasks in validation_tasks(seed, recipe.needs_exposure).items():
         for task in tasks:
-            if recipe.needs_exposure and task.exposure is None:
-                continue
-            one_class = task.num_classes == 1 and training.get("num_spare_logits", 1) == 0
-            if one_class:  # cannot be trained at all: the worst outcome, not a missing one
+            if task.num_classes == 1 and training.get("num_spare_logits") == 0:  # cannot be trained at all: the worst outcome, not a missing one
                 rows += [_row(family, task, seed, training, s, {"auroc": 50.0, "fpr95": 95.0, "id_acc": 100.0}) for s in scorings]
                 continue
             detector = Detector.from_recipe(method, seed=seed, device="cpu", **training)
@@ -142,18 +150,21 @@ def ranking(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stage", choices=("plain", "exposure"), default="plain")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=Path("selection.json"))
     args = parser.parse_args()
+    plain = args.stage == "plain"
+    method, trainings, scorings = ("nodesafe", PLAIN, SCORINGS) if plain else ("nodesafe++", EXPOSED, [{}])
     rows: list[dict[str, Any]] = []
-    with ProcessPoolExecutor(args.jobs) as pool:
-        jobs = [pool.submit(run, "nodesafe", s, t, SCORINGS) for t, s in itertools.product(TRAININGS, range(args.seeds))]
+    with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
+        jobs = [pool.submit(run, method, s, t, scorings) for t, s in itertools.product(trainings, range(args.seeds))]
         for done, job in enumerate(as_completed(jobs), 1):
             rows += job.result()
             print(f"\r{done}/{len(jobs)}", end="", flush=True)
     print()
-    keys = [*TRAININGS[0], *SCORINGS[0]]
+    keys = [*trainings[0], *scorings[0]]
     table = ranking(rows, keys)
     args.out.write_text(json.dumps({"rows": rows, "ranking": table}))
     for entry in table[:15]:

@@ -81,7 +81,7 @@ class Detector(BaseEstimator):
         *,
         hidden_channels: int = 64,
         num_layers: int = 2,
-        dropout: float = 0.0,
+        dropout: float = 0.5,
         num_spare_logits: int = 1,
         epochs: int = 200,
         lr: float = 0.01,

@@ -6,6 +6,7 @@ pass, with the graphs they belong to) and gives a scalar.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, fields
 from typing import ClassVar
 
@@ -165,18 +166,25 @@ class OutlierExposure(Term):
 
 @dataclass(frozen=True, repr=False)
 class EnergyHinge(Term):
-    """Margins between the energies of labelled and exposed nodes, propagated first where ``num_hops`` says so."""
+    """Margins between the energies of labelled and exposed nodes, propagated first where ``num_hops`` says so.
+
+    A margin of ``None`` sets itself: ``m_in`` to the mean energy that the labelled nodes have at this moment, so that
+    only nodes above it are pulled down, and ``m_out`` to ``-log C``, the energy of a node whose logits are all zero:
+    one about which the classifier knows nothing.
+    """
 
     needs_exposure: ClassVar[bool] = True
-    m_in: float = -5.0
-    m_out: float = -1.0
+    m_in: float | None = None
+    m_out: float | None = None
     num_hops: int = 0
     eta: float = 0.5
     isolated: Isolated = "keep"
 
     def __call__(self, step: Pass) -> Tensor:
         energy_in, energy_out = step.energies(self.num_hops, self.eta, self.isolated)
-        return losses.energy_hinge_loss(energy_in, energy_out, self.m_in, self.m_out)
+        m_in = energy_in.detach().mean() if self.m_in is None else self.m_in
+        m_out = -math.log(step.num_classes) if self.m_out is None else self.m_out
+        return losses.energy_hinge_loss(energy_in, energy_out, m_in, m_out)
 
 
 @dataclass(frozen=True, repr=False)

@@ -19,14 +19,14 @@ from oddnode.suggest import unknown
 __all__ = ["RECIPES", "Recipe", "get_recipe"]
 
 # Propagation, shared by every method that propagates.
-_HOPS = 8
+_HOPS = 16
 _ETA = 0.5
 _ISOLATED: Isolated = "graph-mean"
 
 # Margins and weight of the energy hinge, shared by every method with exposure.
-_M_IN = -5.0
-_M_OUT = -1.0
-_ALPHA = 0.1
+_M_IN: float | None = None
+_M_OUT: float | None = None
+_ALPHA = 0.01
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _gnnsafe(num_hops: int = _HOPS, eta: float = _ETA, isolated: Isolated = _ISO
 def _nodesafe(
     lambda1: float = 0.001,
     lambda2: float = 5.0,
-    start: int = 20,
+    start: int = 0,
     num_hops: int = _HOPS,
     eta: float = _ETA,
     isolated: Isolated = _ISOLATED,
@@ -71,13 +71,13 @@ def _nodesafe(
     return objective, Propagated(Energy(), num_hops, eta, isolated)
 
 
-def _energy_ft(m_in: float = _M_IN, m_out: float = _M_OUT, alpha: float = _ALPHA) -> tuple[Objective, Scorer]:
+def _energy_ft(m_in: float | None = _M_IN, m_out: float | None = _M_OUT, alpha: float = _ALPHA) -> tuple[Objective, Scorer]:
     return CrossEntropy() + alpha * EnergyHinge(m_in, m_out), Energy()
 
 
 def _gnnsafe_pp(
-    m_in: float = _M_IN,
-    m_out: float = _M_OUT,
+    m_in: float | None = _M_IN,
+    m_out: float | None = _M_OUT,
     alpha: float = _ALPHA,
     num_hops: int = _HOPS,
     eta: float = _ETA,
@@ -90,9 +90,9 @@ def _gnnsafe_pp(
 def _nodesafe_pp(
     lambda1: float = 0.001,
     lambda2: float = 1.0,
-    start: int = 0,
-    m_in: float = _M_IN,
-    m_out: float = _M_OUT,
+    start: int = 20,
+    m_in: float | None = _M_IN,
+    m_out: float | None = _M_OUT,
     alpha: float = _ALPHA,
     num_hops: int = _HOPS,
     eta: float = _ETA,

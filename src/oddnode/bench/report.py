@@ -1,0 +1,57 @@
+"""The files that a benchmark leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from platform import machine, python_version, system
+
+import torch
+
+from oddnode._version import __version__
+from oddnode.bench.results import Result
+from oddnode.bench.tables import compare_table, markdown_table, to_csv
+
+__all__ = ["check_writable", "write_report"]
+
+
+def check_writable(folder: Path) -> None:
+    """Make the folder, or say at once why not: before the work, not after it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"no permission to write into {folder}")
+
+
+def write_report(results: Sequence[Result], folder: Path) -> list[Path]:
+    """Write ``report.md``, ``results.csv``, ``results.json`` and ``runs.json`` (every seed); each whole or not at all."""
+    check_writable(folder)
+    files = {
+        "report.md": _report(results),
+        "results.csv": to_csv(results),
+        "results.json": json.dumps([r.summary() for r in results], indent=1) + "\n",
+        "runs.json": json.dumps([r.summary() | {"runs": r.runs} for r in results], indent=1) + "\n",
+    }
+    paths = []
+    for name, text in files.items():
+        half = folder / f".{name}.part"
+        half.write_text(text, encoding="utf-8")
+        paths.append(half.replace(folder / name))
+    return paths
+
+
+def _report(results: Sequence[Result]) -> str:
+    when = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    several = len({r.task for r in results}) > 1
+    parts = [
+        "# oddnode benchmark",
+        "",
+        f"oddnode {__version__}, torch {torch.__version__}, Python {python_version()}, {system()} {machine()}, {when}. "
+        "Scores: higher = more in-distribution; ID is the positive class.",
+        "",
+        *([compare_table(results)] if several else []),
+        markdown_table(results),
+    ]
+    return "\n".join(parts)

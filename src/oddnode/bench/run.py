@@ -1,0 +1,180 @@
+"""Runs a benchmark: every distinct training once, however many methods score it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any, get_args
+
+import torch
+
+from oddnode import published
+from oddnode.backbones import BACKBONES
+from oddnode.bench.results import Result
+from oddnode.detector import Detector
+from oddnode.evaluation import TaskOutputs, evaluate
+from oddnode.recipes import RECIPES, get_recipe
+from oddnode.suggest import unknown
+from oddnode.tasks import Protocol, Task, expand_tasks, load_task
+
+__all__ = ["DEFAULT_METHODS", "benchmark", "expand_methods"]
+
+#: The methods of a plain ``oddnode bench``.
+DEFAULT_METHODS = ("msp", "energy", "gnnsafe", "nodesafe", "energy-ft", "gnnsafe++", "nodesafe++")
+
+
+def expand_methods(names: Iterable[str]) -> list[str]:
+    """Method names with ``all`` written out, each once, in order."""
+    expanded: dict[str, None] = {}
+    for name in names:
+        if name != "all":
+            get_recipe(name)
+        expanded.update(dict.fromkeys(RECIPES if name == "all" else [name]))
+    return list(expanded)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One task under one seed: the unit of work. Its methods share data and, where they can, trainings."""
+
+    task: str
+    seed: int
+    methods: tuple[str, ...]
+    protocol: Protocol
+    backbone: str
+    device: str
+    data_dir: str | None
+
+
+def benchmark(
+    tasks: str | Sequence[str] = ("digits/label",),
+    methods: str | Sequence[str] = DEFAULT_METHODS,
+    seeds: int = 3,
+    protocol: Protocol = "clean",
+    backbone: str = "gcn",
+    device: str = "auto",
+    data_dir: str | os.PathLike | None = None,
+    jobs: int = 1,
+    on_progress: Callable[[int, int, str], None] | None = None,
+) -> list[Result]:
+    """Run methods on tasks over seeds 0, 1, ..., ``seeds - 1``.
+
+    Parameters
+    ----------
+    tasks, methods : str or list of str
+        Names; ``"paper"`` and ``"all"`` stand for groups of tasks, ``"all"`` for every method.
+    seeds : int
+        How many seeds.
+    protocol : {"clean", "published"}
+        Without leaks, or as the paper's code has it.
+    backbone, device, data_dir
+        As for `Detector` and `load_task`.
+    jobs : int
+        Processes to spread the work over. Each computes with its share of the cores, and the order of floating-point
+        sums depends on that: numbers are the same, bit for bit, for the same number of jobs.
+    on_progress : callable, optional
+        Called with (cells done, cells in all, what was done last).
+
+    Returns
+    -------
+    list of Result
+        One per task and method, in the order asked for.
+
+    Examples
+    --------
+    >>> from oddnode import benchmark
+    >>> [result] = benchmark("digits/label", "msp", seeds=1)
+    >>> result.mean("auroc") > 90
+    True
+    """
+    task_names = expand_tasks([tasks] if isinstance(tasks, str) else tasks)
+    method_names = expand_methods([methods] if isinstance(methods, str) else methods)
+    _check(seeds, protocol, backbone, jobs)
+    results = {(t, m): Result(t, m, protocol, backbone) for t in task_names for m in method_names}
+    folder = os.fspath(data_dir) if data_dir is not None else None
+    cells = [
+        Cell(task, seed, tuple(method_names), protocol, backbone, device, folder)
+        for task in task_names
+        for seed in range(seeds)
+    ]
+    outcomes: dict[Cell, dict[str, dict[str, Any]]] = {}
+    for done, (cell, outcome) in enumerate(_run_all(cells, jobs), 1):
+        outcomes[cell] = outcome
+        if on_progress:
+            on_progress(done, len(cells), f"{cell.task}, seed {cell.seed}")
+    for cell in cells:
+        for method, numbers in outcomes[cell].items():
+            results[cell.task, method].runs.append(numbers)
+    return list(results.values())
+
+
+def _check(seeds: int, protocol: str, backbone: str, jobs: int) -> None:
+    if seeds < 1:
+        raise ValueError(f"seeds is {seeds}, expected 1 or more")
+    if jobs < 1:
+        raise ValueError(f"jobs is {jobs}, expected 1 or more")
+    if protocol not in get_args(Protocol):
+        raise unknown("protocol", protocol, get_args(Protocol))
+    if backbone not in BACKBONES:
+        raise unknown("backbone", backbone, BACKBONES)
+
+
+def _run_all(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, dict[str, dict[str, Any]]]]:
+    if jobs == 1:
+        for cell in cells:
+            yield cell, run_cell(cell)
+        return
+    threads = max(1, (os.cpu_count() or 1) // jobs)
+    # A forked child cannot use the parent's GPU, so children start fresh.
+    with ProcessPoolExecutor(
+        min(jobs, len(cells)), mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,)
+    ) as pool:
+        pending = {pool.submit(run_cell, cell): cell for cell in cells}
+        with _cancelled_on_error(pool):
+            for future in as_completed(pending):
+                yield pending[future], future.result()
+
+
+@contextmanager
+def _cancelled_on_error(pool: ProcessPoolExecutor) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+
+
+def run_cell(cell: Cell) -> dict[str, dict[str, Any]]:
+    """All methods on one task under one seed: method -> what `evaluate` says."""
+    task = load_task(cell.task, cell.data_dir, cell.seed, cell.protocol)
+    trained: dict[str, tuple[Detector, TaskOutputs]] = {}
+    numbers = {}
+    for method in cell.methods:
+        detector = _detector(method, task, cell)
+        key = _training_key(detector)
+        if key not in trained:
+            detector.fit(task.train, task.exposure if _needs_exposure(detector) else None)
+            trained[key] = detector, TaskOutputs(detector, task)
+        fitted, outputs = trained[key]
+        assert detector.scorer is not None
+        numbers[method] = evaluate(fitted.with_scorer(detector.scorer), task, outputs)
+    return numbers
+
+
+def _detector(method: str, task: Task, cell: Cell) -> Detector:
+    if cell.protocol == "published":
+        return published.detector(method, task, cell.backbone, cell.seed, cell.device)
+    return Detector.from_recipe(method, cell.backbone, cell.seed, cell.device)
+
+
+def _needs_exposure(detector: Detector) -> bool:
+    return detector.objective is not None and detector.objective.needs_exposure
+
+
+def _training_key(detector: Detector) -> str:
+    """Equal for detectors that train the same network: everything but the scorer."""
+    return repr(sorted((k, repr(v)) for k, v in detector.get_params(deep=False).items() if k != "scorer"))

@@ -1,0 +1,212 @@
+"""The command line. Heavy modules are imported inside the commands, so that ``--help`` answers at once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from oddnode._version import __version__
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    help="Which nodes of a graph does a model not know?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_err = Console(stderr=True)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"oddnode {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command(
+    epilog="Examples:\n\n"
+    "  oddnode bench\n\n"
+    "  oddnode bench --task cora/structure,cora/label --methods gnnsafe,nodesafe --seeds 5\n\n"
+    "  oddnode bench --task paper --methods all --protocol published --out runs/published"
+)
+def bench(
+    task: Annotated[
+        str, typer.Option(help="Tasks, separated by commas; 'paper' = the ten cells of the paper, 'all' = every task.")
+    ] = "digits/label",
+    methods: Annotated[
+        str | None, typer.Option(help="Methods, separated by commas; 'all' = every method.", show_default="the seven of the paper's energy family")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="How many seeds (0, 1, ...).")] = 3,
+    protocol: Annotated[
+        str, typer.Option(help="'clean': nothing leaks. 'published': as the paper's code does it.")
+    ] = "clean",
+    backbone: Annotated[str, typer.Option(help="The network under every method.")] = "gcn",
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where the data lies; only read.", envvar="ODDNODE_DATA")
+    ] = None,
+    jobs: Annotated[int, typer.Option(min=1, help="Processes to spread the work over.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Folder for report.md, results.csv and results.json.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")] = False,
+) -> None:
+    """Compare methods on tasks over several seeds."""
+    from oddnode.bench import DEFAULT_METHODS, benchmark
+    from oddnode.bench.report import check_writable, write_report
+
+    _check_device(device)
+    if out:
+        check_writable(out)
+    names = _split(methods) if methods else list(DEFAULT_METHODS)
+    with _progress(hidden=as_json) as show:
+        results = benchmark(
+            _split(task), names, seeds, protocol, backbone, device, data_dir, jobs, on_progress=show  # type: ignore[arg-type]
+        )
+    written = write_report(results, out) if out else []
+    if as_json:
+        typer.echo(json.dumps([r.summary() for r in results], indent=1))
+        return
+    _print_results(results)
+    if written:
+        typer.echo("written: " + ", ".join(str(path) for path in written))
+
+
+@app.command(epilog="Examples:\n\n  oddnode methods\n\n  oddnode methods --json")
+def methods(
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON and nothing else.")] = False,
+) -> None:
+    """List the methods: objective, scorer, exposure and reference."""
+    from oddnode.recipes import RECIPES
+
+    listed = []
+    for recipe in RECIPES.values():
+        objective, scorer = recipe.build()
+        listed.append(
+            {
+                "name": recipe.name,
+                "objective": repr(objective),
+                "scorer": repr(scorer),
+                "exposure": recipe.needs_exposure,
+                "reference": recipe.reference,
+            }
+        )
+    if as_json:
+        typer.echo(json.dumps(listed, indent=1))
+        return
+    _print_rows("Methods", list(listed[0]), [[_word(v) for v in row.values()] for row in listed])
+
+
+@app.command(epilog="Examples:\n\n  oddnode datasets\n\n  oddnode datasets --data-dir ~/data --json")
+def datasets(
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where the data lies; only read.", envvar="ODDNODE_DATA")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON and nothing else.")] = False,
+) -> None:
+    """List the data sets: their tasks, whether they are here, and their licence."""
+    from oddnode.tasks import dataset_states
+
+    states = [state.as_dict() for state in dataset_states(data_dir)]
+    if as_json:
+        typer.echo(json.dumps(states, indent=1))
+        return
+    _print_rows("Data sets", list(states[0]), [[_word(v) for v in row.values()] for row in states])
+
+
+def _split(text: str) -> list[str]:
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if not names:
+        raise ValueError(f"expected names separated by commas, got {text!r}")
+    return names
+
+
+def _check_device(device: str) -> None:
+    if device == "auto":
+        return
+    import torch
+
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise ValueError(f"unknown device {device!r}; expected auto, cpu or cuda") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device cuda was asked for, but torch sees no CUDA GPU; use --device cpu or auto")
+
+
+def _progress(hidden: bool) -> Any:
+    from contextlib import contextmanager
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    @contextmanager
+    def bar() -> Any:
+        columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()]
+        with Progress(*columns, console=_err, transient=True, disable=hidden and not _err.is_terminal) as progress:
+            line = progress.add_task("starting", total=None)
+
+            def show(done: int, total: int, what: str) -> None:
+                progress.update(line, completed=done, total=total, description=what)
+
+            yield show
+
+    return bar()
+
+
+def _print_results(results: Any) -> None:
+    from oddnode.bench.tables import caption, header, rows
+
+    _print_rows(None, header(), rows(results), numbers_from=2)
+    typer.echo(caption(results))
+
+
+def _print_rows(title: str | None, head: list[str], body: list[list[str]], numbers_from: int = 99) -> None:
+    table = Table(title=title, title_justify="left")
+    for column, name in enumerate(head):
+        table.add_column(name, justify="right" if column >= numbers_from else "left", overflow="fold")
+    for row in body:
+        table.add_row(*row)
+    console = Console()
+    # A pipe has no width; a table cut to 80 columns there would lose text for nothing.
+    console.print(table) if console.is_terminal else Console(width=200).print(table)
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) if isinstance(value, (list, tuple)) else str(value)
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line on stderr and a non-zero exit status."""
+    try:
+        app()
+    except KeyboardInterrupt:
+        _err.print("interrupted")
+        sys.exit(130)
+    except (ValueError, OSError, RuntimeError) as error:
+        _err.print(f"[bold red]error:[/] {_plain(error)}", highlight=False, soft_wrap=True)
+        sys.exit(1)
+
+
+def _plain(error: BaseException) -> str:
+    from rich.markup import escape
+
+    return escape(str(error) or type(error).__name__)
