@@ -108,15 +108,22 @@ def validation_tasks(seed: int, exposure: bool) -> dict[str, list[Task]]:
     }
 
 
-def run(method: str, seed: int, training: dict[str, Any], scorings: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def run(
+    method: str, seed: int, training: dict[str, Any], scorings: list[dict[str, Any]]
+) -> list[dict[str, Any]]:
     """One training setting with one seed on all validation tasks, under every scoring setting."""
     torch.set_num_threads(1)
     rows = []
     recipe = get_recipe(method)
     for family, tasks in validation_tasks(seed, recipe.needs_exposure).items():
         for task in tasks:
-            if task.num_classes == 1 and training.get("num_spare_logits") == 0:  # cannot be trained at all: the worst outcome, not a missing one
-                rows += [_row(family, task, seed, training, s, {"auroc": 50.0, "fpr95": 95.0, "id_acc": 100.0}) for s in scorings]
+            if (
+                task.num_classes == 1 and training.get("num_spare_logits") == 0
+            ):  # cannot be trained at all: the worst outcome, not a missing one
+                rows += [
+                    _row(family, task, seed, training, s, {"auroc": 50.0, "fpr95": 95.0, "id_acc": 100.0})
+                    for s in scorings
+                ]
                 continue
             detector = Detector.from_recipe(method, seed=seed, device="cpu", **training)
             detector.fit(task.train, task.exposure if recipe.needs_exposure else None)
@@ -140,7 +147,10 @@ def ranking(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]
         groups[tuple(row[k] for k in keys)][row["family"]].append(row)
     table = []
     for setting, families in groups.items():
-        means = {f: {m: float(np.mean([r[m] for r in rs])) for m in ("auroc", "fpr95", "id_acc")} for f, rs in families.items()}
+        means = {
+            f: {m: float(np.mean([r[m] for r in rs])) for m in ("auroc", "fpr95", "id_acc")}
+            for f, rs in families.items()
+        }
         entry = dict(zip(keys, setting, strict=True))
         entry |= {m: float(np.mean([v[m] for v in means.values()])) for m in ("auroc", "fpr95", "id_acc")}
         entry["families"] = means
@@ -149,7 +159,9 @@ def ranking(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--stage", choices=("plain", "exposure"), default="plain")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -159,7 +171,10 @@ def main() -> None:
     method, trainings, scorings = ("nodesafe", PLAIN, SCORINGS) if plain else ("nodesafe++", EXPOSED, [{}])
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
-        jobs = [pool.submit(run, method, s, t, scorings) for t, s in itertools.product(trainings, range(args.seeds))]
+        jobs = [
+            pool.submit(run, method, s, t, scorings)
+            for t, s in itertools.product(trainings, range(args.seeds))
+        ]
         for done, job in enumerate(as_completed(jobs), 1):
             rows += job.result()
             print(f"\r{done}/{len(jobs)}", end="", flush=True)

@@ -16,7 +16,7 @@ from torch_geometric.nn.dense import Linear
 
 from oddnode.graph import Graph
 
-__all__ = ["BACKBONES", "GCN", "Backbone", "run_backbone"]
+__all__ = ["BACKBONES", "GCN", "Backbone", "embed_with", "run_backbone"]
 
 
 class Backbone(nn.Module):
@@ -39,6 +39,9 @@ class Backbone(nn.Module):
     @abstractmethod
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         """The last layer."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Called before every training pass; for backbones that learn in stages."""
 
     @property
     def is_deterministic(self) -> bool:
@@ -114,3 +117,14 @@ def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
             f"expected logits [nodes, classes] with {graph.num_nodes} rows"
         )
     return logits
+
+
+def embed_with(module: nn.Module, graph: Graph) -> Tensor:
+    """The features before the last layer.
+
+    For a user's module these are what goes into the layer that is called last among those with parameters of their
+    own and no layers inside (a `torch.nn.Linear`, a PyG convolution taken as a whole, ...).
+    """
+    if isinstance(module, Backbone):
+        return module.embed(graph)
+    raise TypeError(f"{type(module).__name__} has no hidden features to read")

@@ -36,7 +36,8 @@ def _print_version(value: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
     pass
@@ -50,10 +51,17 @@ def _root(
 )
 def bench(
     task: Annotated[
-        str, typer.Option(help="Tasks, separated by commas; 'paper' = the ten cells of the paper, 'all' = every task.")
+        str,
+        typer.Option(
+            help="Tasks, separated by commas; 'paper' = the ten cells of the paper, 'all' = every task."
+        ),
     ] = "digits/label",
     methods: Annotated[
-        str | None, typer.Option(help="Methods, separated by commas; 'all' = every method.", show_default="the seven of the paper's energy family")
+        str | None,
+        typer.Option(
+            help="Methods, separated by commas; 'all' = every method.",
+            show_default="the seven of the paper's energy family",
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds (0, 1, ...).")] = 3,
     protocol: Annotated[
@@ -65,8 +73,12 @@ def bench(
         Path | None, typer.Option(help="Where the data lies; only read.", envvar="ODDNODE_DATA")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes to spread the work over.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Folder for report.md, results.csv and results.json.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for report.md, results.csv and results.json.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the results as JSON and nothing else.")
+    ] = False,
 ) -> None:
     """Compare methods on tasks over several seeds."""
     from oddnode.bench import DEFAULT_METHODS, benchmark
@@ -78,7 +90,15 @@ def bench(
     names = _split(methods) if methods else list(DEFAULT_METHODS)
     with _progress(hidden=as_json) as show:
         results = benchmark(
-            _split(task), names, seeds, protocol, backbone, device, data_dir, jobs, on_progress=show  # type: ignore[arg-type]
+            _split(task),
+            names,
+            seeds,
+            protocol,
+            backbone,
+            device,
+            data_dir,
+            jobs,
+            on_progress=show,  # type: ignore[arg-type]
         )
     written = write_report(results, out) if out else []
     if as_json:
@@ -154,12 +174,27 @@ def _check_device(device: str) -> None:
 def _progress(hidden: bool) -> Any:
     from contextlib import contextmanager
 
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
 
     @contextmanager
     def bar() -> Any:
-        columns = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()]
-        with Progress(*columns, console=_err, transient=True, disable=hidden and not _err.is_terminal) as progress:
+        columns = [
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+        ]
+        with Progress(
+            *columns, console=_err, transient=True, disable=hidden and not _err.is_terminal
+        ) as progress:
             line = progress.add_task("starting", total=None)
 
             def show(done: int, total: int, what: str) -> None:

@@ -16,11 +16,11 @@ from torch_geometric.data import Data
 
 from oddnode.backbones import BACKBONES, run_backbone
 from oddnode.graph import Graph, GraphError, check_labels, check_mask
-from oddnode.objectives import CrossEntropy, Objective
+from oddnode.objectives import CrossEntropy, Objective, TrainingSet
 from oddnode.recipes import get_recipe
 from oddnode.scorers import Energy, Outputs, Propagated, Scorer
 from oddnode.suggest import unknown
-from oddnode.training import BatchNormStatistics, TrainingSet, seeded, train
+from oddnode.training import BatchNormStatistics, seeded, train
 
 __all__ = ["Detector"]
 
@@ -108,7 +108,12 @@ class Detector(BaseEstimator):
 
     @classmethod
     def from_recipe(
-        cls, name: str, backbone: str | nn.Module = "gcn", seed: int = 0, device: str = "auto", **overrides: Any
+        cls,
+        name: str,
+        backbone: str | nn.Module = "gcn",
+        seed: int = 0,
+        device: str = "auto",
+        **overrides: Any,
     ) -> Detector:
         """A detector by the name of its method, with its settings.
 
@@ -122,7 +127,8 @@ class Detector(BaseEstimator):
             if key not in own | general:
                 raise unknown(f"setting of {name}", key, sorted(own) + sorted(general))
         objective, scorer = recipe.build(**{k: v for k, v in overrides.items() if k in own})
-        rest = {k: v for k, v in overrides.items() if k not in own}
+        rest = recipe.settings | {k: v for k, v in overrides.items() if k not in own}
+        backbone = recipe.backbone or backbone
         return cls(backbone, objective, scorer, seed=seed, device=device, **rest)
 
     def fit(

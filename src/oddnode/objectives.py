@@ -28,7 +28,22 @@ __all__ = [
     "Pass",
     "Sum",
     "Term",
+    "TrainingSet",
 ]
+
+
+@dataclass
+class TrainingSet:
+    """All that training sees: the ID graph with labelled and validation nodes and, where given, known OOD nodes."""
+
+    graph: Graph
+    train: Tensor
+    y_train: Tensor
+    val: Tensor
+    y_val: Tensor
+    num_classes: int
+    exposure: Graph | None = None
+    exposed: Tensor | None = None
 
 
 @dataclass
@@ -86,6 +101,10 @@ class Objective:
         """The loss of one forward pass."""
         raise TypeError(f"{type(self).__name__} does not define a loss")
 
+    def prepare(self, data: TrainingSet) -> Objective:
+        """The objective with whatever it computes once per training; called before the first step."""
+        return self
+
     def __add__(self, other: Objective) -> Sum:
         return Sum((*_parts(self), *_parts(other)))
 
@@ -105,6 +124,9 @@ class Sum(Objective):
     def needs_exposure(self) -> bool:  # type: ignore[override]
         """Whether any term needs known OOD nodes."""
         return any(term.needs_exposure for _, term in self.parts)
+
+    def prepare(self, data: TrainingSet) -> Sum:
+        return Sum(tuple((weight, term.prepare(data)) for weight, term in self.parts))
 
     def __call__(self, step: Pass) -> Tensor:
         return torch.stack([weight * term(step) for weight, term in self.parts if term.active(step)]).sum()
@@ -126,6 +148,9 @@ class Term(Objective):
     """One loss. ``start`` is the number of epochs that pass before it counts."""
 
     start: int = field(default=0, kw_only=True)
+
+    def prepare(self, data: TrainingSet) -> Term:
+        return self
 
     def active(self, step: Pass) -> bool:
         """Whether the term counts in this epoch."""

@@ -58,7 +58,12 @@ _LAMBDA2 = {
 
 
 def detector(
-    method: str, task: Task, backbone: str | nn.Module = "gcn", seed: int = 0, device: str = "auto", **overrides: Any
+    method: str,
+    task: Task,
+    backbone: str | nn.Module = "gcn",
+    seed: int = 0,
+    device: str = "auto",
+    **overrides: Any,
 ) -> Detector:
     """The detector of a method with the published settings for a task."""
     get_recipe(method)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from oddnode.energy import Isolated
@@ -33,13 +33,17 @@ _ALPHA = 0.01
 class Recipe:
     """A method: how to build its objective and scorer, and where it comes from.
 
-    ``build`` takes the method's hyper-parameters, all with defaults, and returns ``(objective, scorer)``.
+    ``build`` takes the method's hyper-parameters, all with defaults, and returns ``(objective, scorer)``. ``settings``
+    are arguments of `Detector` that the method needs otherwise than by default; ``backbone`` is set where a method has
+    a network of its own.
     """
 
     name: str
     build: Callable[..., tuple[Objective, Scorer]]
     reference: str
     needs_exposure: bool = False
+    backbone: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def hyper_parameters(self) -> dict[str, Any]:
@@ -55,7 +59,9 @@ def _energy() -> tuple[Objective, Scorer]:
     return CrossEntropy(), Energy()
 
 
-def _gnnsafe(num_hops: int = _HOPS, eta: float = _ETA, isolated: Isolated = _ISOLATED) -> tuple[Objective, Scorer]:
+def _gnnsafe(
+    num_hops: int = _HOPS, eta: float = _ETA, isolated: Isolated = _ISOLATED
+) -> tuple[Objective, Scorer]:
     return CrossEntropy(), Propagated(Energy(), num_hops, eta, isolated)
 
 
@@ -71,7 +77,9 @@ def _nodesafe(
     return objective, Propagated(Energy(), num_hops, eta, isolated)
 
 
-def _energy_ft(m_in: float | None = _M_IN, m_out: float | None = _M_OUT, alpha: float = _ALPHA) -> tuple[Objective, Scorer]:
+def _energy_ft(
+    m_in: float | None = _M_IN, m_out: float | None = _M_OUT, alpha: float = _ALPHA
+) -> tuple[Objective, Scorer]:
     return CrossEntropy() + alpha * EnergyHinge(m_in, m_out), Energy()
 
 

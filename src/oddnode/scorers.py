@@ -9,7 +9,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from oddnode.backbones import run_backbone
+from oddnode.backbones import embed_with, run_backbone
 from oddnode.energy import Isolated, negative_energy, propagate
 from oddnode.graph import Graph
 
@@ -37,6 +37,12 @@ class Outputs:
     def logits(self) -> Tensor:
         """Logits of the ID classes."""
         return self.all_logits[:, : self.num_classes]
+
+    @cached_property
+    def hidden(self) -> Tensor:
+        """Features before the last layer, ``[N, H]``."""
+        with torch.no_grad():
+            return embed_with(self.module, self.graph)
 
 
 class Scorer:

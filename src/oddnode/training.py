@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from oddnode.backbones import Backbone, run_backbone
-from oddnode.graph import Graph
-from oddnode.objectives import Objective, Pass
+from oddnode.objectives import Objective, Pass, TrainingSet
 
-__all__ = ["BatchNormStatistics", "Trained", "TrainingError", "TrainingSet", "seeded", "train"]
+__all__ = ["BatchNormStatistics", "Trained", "TrainingError", "seeded", "train"]
 
 #: Where batch norm takes the statistics for everything but a training pass over the ID graph from: that graph in
 #: one pass, or a running average over all passes, which lags behind and mixes in whatever went through the network.
@@ -25,20 +24,6 @@ BatchNormStatistics = Literal["id-graph", "running"]
 
 class TrainingError(RuntimeError):
     """Training went wrong in a way that more epochs cannot mend."""
-
-
-@dataclass
-class TrainingSet:
-    """All that training sees: the ID graph with labelled and validation nodes and, where given, known OOD nodes."""
-
-    graph: Graph
-    train: Tensor
-    y_train: Tensor
-    val: Tensor
-    y_val: Tensor
-    num_classes: int
-    exposure: Graph | None = None
-    exposed: Tensor | None = None
 
 
 @dataclass
@@ -65,6 +50,7 @@ def train(
 
     After every step the weights are judged by the cross-entropy of the validation nodes.
     """
+    objective = objective.prepare(data)
     engine = _Engine(module, objective, data, batch_norm)
     optimiser = torch.optim.Adam(module.parameters(), lr=lr, weight_decay=weight_decay)
     best = Trained(0, float("inf"))
@@ -98,7 +84,9 @@ def train(
 class _Engine:
     """Passes over the graphs in the right modes."""
 
-    def __init__(self, module: nn.Module, objective: Objective, data: TrainingSet, batch_norm: BatchNormStatistics):
+    def __init__(
+        self, module: nn.Module, objective: Objective, data: TrainingSet, batch_norm: BatchNormStatistics
+    ):
         self.module = module
         self.data = data
         self.from_id_graph = batch_norm == "id-graph"
@@ -114,7 +102,16 @@ class _Engine:
         """A training pass over the ID graph and, where the objective asks for it, over the exposure graph."""
         data = self.data
         self.module.train()
-        step = Pass(epoch, data.num_classes, data.graph, run_backbone(self.module, data.graph), data.train, data.y_train)
+        if isinstance(self.module, Backbone):
+            self.module.begin_epoch(epoch)
+        step = Pass(
+            epoch,
+            data.num_classes,
+            data.graph,
+            run_backbone(self.module, data.graph),
+            data.train,
+            data.y_train,
+        )
         if self.with_exposure and data.exposure is not None:
             if self.from_id_graph:
                 # Exposed nodes are normalised as every later OOD node will be: by the ID graph's statistics.

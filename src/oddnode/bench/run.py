@@ -131,7 +131,10 @@ def _run_all(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, dict[str, dic
     threads = max(1, (os.cpu_count() or 1) // jobs)
     # A forked child cannot use the parent's GPU, so children start fresh.
     with ProcessPoolExecutor(
-        min(jobs, len(cells)), mp_context=get_context("spawn"), initializer=torch.set_num_threads, initargs=(threads,)
+        min(jobs, len(cells)),
+        mp_context=get_context("spawn"),
+        initializer=torch.set_num_threads,
+        initargs=(threads,),
     ) as pool:
         pending = {pool.submit(run_cell, cell): cell for cell in cells}
         with _cancelled_on_error(pool):

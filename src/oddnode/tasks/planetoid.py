@@ -54,8 +54,12 @@ def _download(name: str) -> dict[str, Path]:
     folder = cache_dir() / "planetoid" / FOLDERS[name] / "raw"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return {file: Path(download_url(f"{_URL}/{file}", str(folder), log=False)) for file in _file_names(name)}
-    except Exception as error:  # the network fails in many ways; the user needs the same answer to all of them
+        return {
+            file: Path(download_url(f"{_URL}/{file}", str(folder), log=False)) for file in _file_names(name)
+        }
+    except (
+        Exception
+    ) as error:  # the network fails in many ways; the user needs the same answer to all of them
         looked = ", ".join(str(path) for path in _folders(name, None))
         raise MissingDataError(
             f"{FOLDERS[name]} is not here and could not be downloaded ({type(error).__name__}: {error}). "
@@ -71,7 +75,9 @@ def _read(name: str, folder: Path) -> Data:
     try:
         return _assemble(raw, test)
     except (AttributeError, ValueError, IndexError, TypeError) as error:
-        raise MissingDataError(f"the files in {folder} do not fit together as {FOLDERS[name]}: {error}") from error
+        raise MissingDataError(
+            f"the files in {folder} do not fit together as {FOLDERS[name]}: {error}"
+        ) from error
 
 
 def _assemble(raw: dict[str, Any], test: np.ndarray) -> Data:

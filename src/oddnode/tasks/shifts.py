@@ -12,7 +12,14 @@ from torch_geometric.utils import subgraph
 
 from oddnode.tasks.base import Protocol, ScoredNodes, Task
 
-__all__ = ["feature_shift", "feature_task", "label_task", "stochastic_block_edges", "structure_shift", "structure_task"]
+__all__ = [
+    "feature_shift",
+    "feature_task",
+    "label_task",
+    "stochastic_block_edges",
+    "structure_shift",
+    "structure_task",
+]
 
 
 def structure_shift(data: Data, num_blocks: int, seed: int = 0) -> Data:
@@ -34,7 +41,9 @@ def structure_shift(data: Data, num_blocks: int, seed: int = 0) -> Data:
     return _shifted(data, data.x, edges)
 
 
-def stochastic_block_edges(sizes: Sequence[int], inside: float, across: float, rng: np.random.Generator) -> Tensor:
+def stochastic_block_edges(
+    sizes: Sequence[int], inside: float, across: float, rng: np.random.Generator
+) -> Tensor:
     """Edges of an undirected stochastic block model, both directions, drawn in time linear in their number.
 
     Examples
@@ -49,7 +58,11 @@ def stochastic_block_edges(sizes: Sequence[int], inside: float, across: float, r
         for b in range(a, len(sizes)):
             candidates = sizes[a] * (sizes[a] - 1) // 2 if a == b else sizes[a] * sizes[b]
             count = rng.binomial(candidates, inside if a == b else across)
-            drawn = rng.choice(candidates, size=count, replace=False, shuffle=False) if count else np.empty(0, int)
+            drawn = (
+                rng.choice(candidates, size=count, replace=False, shuffle=False)
+                if count
+                else np.empty(0, int)
+            )
             row, col = _triangle_pair(drawn) if a == b else np.divmod(drawn, sizes[b])
             pairs.append(np.stack([row + starts[a], col + starts[b]]))
     low, high = torch.from_numpy(np.concatenate(pairs, axis=1)).long()
@@ -125,7 +138,8 @@ def label_task(
     the full graph. In the published protocol all nodes are in every graph.
     """
     is_id, is_exposed, is_ood = (
-        torch.isin(data.y, torch.tensor(list(c), dtype=data.y.dtype)) for c in (id_classes, exposure_classes, ood_classes)
+        torch.isin(data.y, torch.tensor(list(c), dtype=data.y.dtype))
+        for c in (id_classes, exposure_classes, ood_classes)
     )
     full = data.clone()
     full.y = _renumbered(data.y, id_classes)
