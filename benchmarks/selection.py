@@ -43,7 +43,7 @@ DIGIT_SPLITS = [
 ]
 
 #: Scoring settings: they need no training of their own.
-SCORINGS = [
+SCORINGS: list[dict[str, Any]] = [
     {"num_hops": k, "eta": eta, "isolated": isolated}
     for k in (2, 4, 8, 16)
     for eta in (0.5, 0.0)
@@ -51,7 +51,7 @@ SCORINGS = [
 ]
 
 #: Training settings without exposure.
-PLAIN = [
+PLAIN: list[dict[str, Any]] = [
     {"lambda2": lambda2, "start": start, "num_spare_logits": spare, "dropout": dropout}
     for lambda2, start in [(0.0, 0), (1.0, 20), (2.0, 20), (5.0, 20), (10.0, 20), (1.0, 0), (5.0, 0)]
     for spare in (0, 1, 2)
@@ -59,7 +59,7 @@ PLAIN = [
 ]
 
 #: Training settings with exposure; lambda2 = 0 is GNNSafe++.
-EXPOSED = [
+EXPOSED: list[dict[str, Any]] = [
     {"m_in": m_in, "m_out": m_out, "alpha": alpha, "lambda2": lambda2, "start": start}
     for m_in, m_out in [(-5.0, -1.0), (-5.0, None), (None, None)]
     for alpha in (0.01, 0.1, 1.0)
@@ -108,9 +108,7 @@ def validation_tasks(seed: int, exposure: bool) -> dict[str, list[Task]]:
     }
 
 
-def run(
-    method: str, seed: int, training: dict[str, Any], scorings: list[dict[str, Any]]
-) -> list[dict[str, Any]]:
+def run(method: str, seed: int, training: dict[str, Any], scorings: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """One training setting with one seed on all validation tasks, under every scoring setting."""
     torch.set_num_threads(1)
     rows = []
@@ -159,22 +157,19 @@ def ranking(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stage", choices=("plain", "exposure"), default="plain")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=Path("selection.json"))
     args = parser.parse_args()
     plain = args.stage == "plain"
-    method, trainings, scorings = ("nodesafe", PLAIN, SCORINGS) if plain else ("nodesafe++", EXPOSED, [{}])
+    method = "nodesafe" if plain else "nodesafe++"
+    trainings: list[dict[str, Any]] = PLAIN if plain else EXPOSED
+    scorings: list[dict[str, Any]] = SCORINGS if plain else [{}]
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
-        jobs = [
-            pool.submit(run, method, s, t, scorings)
-            for t, s in itertools.product(trainings, range(args.seeds))
-        ]
+        jobs = [pool.submit(run, method, s, t, scorings) for t, s in itertools.product(trainings, range(args.seeds))]
         for done, job in enumerate(as_completed(jobs), 1):
             rows += job.result()
             print(f"\r{done}/{len(jobs)}", end="", flush=True)

@@ -8,11 +8,11 @@ A backbone is an ordinary PyG-style module, ``forward(x, edge_index) -> logits``
 from __future__ import annotations
 
 from abc import abstractmethod
+from itertools import pairwise
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn.dense import Linear
+from torch_geometric.nn import GCNConv
 
 from oddnode.graph import Graph
 
@@ -49,6 +49,16 @@ class Backbone(nn.Module):
         return self.dropout == 0.0
 
 
+class PreparedGCNConv(GCNConv):
+    """PyG's graph convolution, with a product by the graph's prepared matrix in place of message passing."""
+
+    def forward(self, hidden: Tensor | None, graph: Graph) -> Tensor:
+        """The convolution of ``hidden``, or of the graph's own features where that is ``None``."""
+        if hidden is None:
+            return graph.convolve_features(self.lin.weight.t()) + self.bias
+        return graph.gcn_matrix @ self.lin(hidden) + self.bias
+
+
 class GCN(Backbone):
     r"""Graph convolutional network (Kipf and Welling, ICLR 2017) with batch norm, as in the paper.
 
@@ -77,25 +87,17 @@ class GCN(Backbone):
             raise ValueError(f"num_layers is {num_layers}, expected 2 or more")
         self.dropout = dropout
         widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
-        self.weights = nn.ModuleList(
-            Linear(a, b, bias=False, weight_initializer="glorot")
-            for a, b in zip(widths[:-1], widths[1:], strict=True)
-        )
-        self.biases = nn.ParameterList(torch.zeros(width) for width in widths[1:])
+        self.convs = nn.ModuleList(PreparedGCNConv(a, b) for a, b in pairwise(widths))
         self.norms = nn.ModuleList(nn.BatchNorm1d(hidden_channels) for _ in range(num_layers - 1))
 
     def embed(self, graph: Graph) -> Tensor:
-        hidden = graph.convolve_features(self.weights[0].weight.t()) + self.biases[0]
-        hidden = self._activate(hidden, 0)
+        hidden = self._activate(self.convs[0](None, graph), 0)
         for layer in range(1, len(self.norms)):
-            hidden = self._activate(self._convolve(hidden, graph, layer), layer)
+            hidden = self._activate(self.convs[layer](hidden, graph), layer)
         return hidden
 
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
-        return self._convolve(hidden, graph, len(self.norms))
-
-    def _convolve(self, hidden: Tensor, graph: Graph, layer: int) -> Tensor:
-        return graph.gcn_matrix @ self.weights[layer](hidden) + self.biases[layer]
+        return self.convs[-1](hidden, graph)
 
     def _activate(self, hidden: Tensor, layer: int) -> Tensor:
         return F.dropout(F.relu(self.norms[layer](hidden)), self.dropout, self.training)

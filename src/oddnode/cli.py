@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
@@ -52,9 +52,7 @@ def _root(
 def bench(
     task: Annotated[
         str,
-        typer.Option(
-            help="Tasks, separated by commas; 'paper' = the ten cells of the paper, 'all' = every task."
-        ),
+        typer.Option(help="Tasks, separated by commas; 'paper' = the ten cells of the paper, 'all' = every task."),
     ] = "digits/label",
     methods: Annotated[
         str | None,
@@ -73,12 +71,8 @@ def bench(
         Path | None, typer.Option(help="Where the data lies; only read.", envvar="ODDNODE_DATA")
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Processes to spread the work over.")] = 1,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for report.md, results.csv and results.json.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the results as JSON and nothing else.")
-    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for report.md, results.csv and results.json.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")] = False,
 ) -> None:
     """Compare methods on tasks over several seeds."""
     from oddnode.bench import DEFAULT_METHODS, benchmark
@@ -90,15 +84,7 @@ def bench(
     names = _split(methods) if methods else list(DEFAULT_METHODS)
     with _progress(hidden=as_json) as show:
         results = benchmark(
-            _split(task),
-            names,
-            seeds,
-            protocol,
-            backbone,
-            device,
-            data_dir,
-            jobs,
-            on_progress=show,  # type: ignore[arg-type]
+            _split(task), names, seeds, cast(Any, protocol), backbone, device, data_dir, jobs, on_progress=show
         )
     written = write_report(results, out) if out else []
     if as_json:
@@ -192,9 +178,7 @@ def _progress(hidden: bool) -> Any:
             TimeElapsedColumn(),
             TimeRemainingColumn(),
         ]
-        with Progress(
-            *columns, console=_err, transient=True, disable=hidden and not _err.is_terminal
-        ) as progress:
+        with Progress(*columns, console=_err, transient=True, disable=hidden and not _err.is_terminal) as progress:
             line = progress.add_task("starting", total=None)
 
             def show(done: int, total: int, what: str) -> None:

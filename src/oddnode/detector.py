@@ -242,8 +242,14 @@ class Detector(BaseEstimator):
         y_val = check_labels(data, val_nodes, "validation")
         num_classes = int(y_train.max()) + 1
         self._check_classes(y_train, y_val, num_classes)
-        nodes = [t.to(device) for t in (train_nodes, y_train, val_nodes, y_val)]
-        dataset = TrainingSet(graph, *nodes, num_classes=num_classes)
+        dataset = TrainingSet(
+            graph=graph,
+            train=train_nodes.to(device),
+            y_train=y_train.to(device),
+            val=val_nodes.to(device),
+            y_val=y_val.to(device),
+            num_classes=num_classes,
+        )
         if exposure is not None:
             dataset.exposure = Graph.from_data(exposure, device)
             if dataset.exposure.x.shape[1] != graph.x.shape[1]:

@@ -101,9 +101,7 @@ def propagate(
     return scores
 
 
-def neighbour_mean_matrix(
-    edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32
-) -> SparseMatrix:
+def neighbour_mean_matrix(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> SparseMatrix:
     """The random-walk matrix ``D^-1 A`` whose product with the scores averages each node's in-neighbours."""
     source, target = edge_index
     if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):

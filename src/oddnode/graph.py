@@ -110,15 +110,11 @@ class Graph:
 def _checked_features(data: Data) -> Tensor:
     x = data.x
     if not isinstance(x, Tensor):
-        raise GraphError(
-            f"data.x is {type(x).__name__}, expected a tensor of node features [nodes, features]"
-        )
+        raise GraphError(f"data.x is {type(x).__name__}, expected a tensor of node features [nodes, features]")
     if x.is_sparse or x.layout != torch.strided:
         x = x.to_dense()
     if x.dim() != 2 or x.shape[1] == 0:
-        raise GraphError(
-            f"data.x has shape {list(x.shape)}, expected [nodes, features] with at least one feature"
-        )
+        raise GraphError(f"data.x has shape {list(x.shape)}, expected [nodes, features] with at least one feature")
     if x.shape[0] == 0:
         raise GraphError("the graph has no nodes")
     if x.is_complex():
@@ -158,9 +154,7 @@ def _checked_edges(data: Data) -> Tensor:
         lowest, highest = int(edges.min()), int(edges.max())
         if lowest < 0 or highest >= num_nodes:
             wrong = highest if highest >= num_nodes else lowest
-            raise GraphError(
-                f"edge_index has node {wrong}, but x has only {num_nodes} rows (0..{num_nodes - 1})"
-            )
+            raise GraphError(f"edge_index has node {wrong}, but x has only {num_nodes} rows (0..{num_nodes - 1})")
     return edges.long()
 
 

@@ -62,9 +62,7 @@ def uniform_loss(logits: Tensor) -> Tensor:
     return dispersion(logits.sum(dim=-1))
 
 
-def energy_hinge_loss(
-    energy_in: Tensor, energy_out: Tensor, m_in: float | Tensor, m_out: float | Tensor
-) -> Tensor:
+def energy_hinge_loss(energy_in: Tensor, energy_out: Tensor, m_in: float | Tensor, m_out: float | Tensor) -> Tensor:
     r"""Squared hinges that pull ID energies below ``m_in`` and push OOD energies above ``m_out``.
 
     :math:`\mathrm{mean}\,\max(0, E_{in} - m_{in})^2 + \mathrm{mean}\,\max(0, m_{out} - E_{out})^2`, two separate

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -95,7 +94,10 @@ class Pass:
 class Objective:
     """Anything that turns a `Pass` into a loss; objectives add up and take weights."""
 
-    needs_exposure: ClassVar[bool] | bool = False
+    @property
+    def needs_exposure(self) -> bool:
+        """Whether known OOD nodes are needed."""
+        return False
 
     def __call__(self, step: Pass) -> Tensor:
         """The loss of one forward pass."""
@@ -121,7 +123,7 @@ class Sum(Objective):
     parts: tuple[tuple[float, Term], ...]
 
     @property
-    def needs_exposure(self) -> bool:  # type: ignore[override]
+    def needs_exposure(self) -> bool:
         """Whether any term needs known OOD nodes."""
         return any(term.needs_exposure for _, term in self.parts)
 
@@ -183,7 +185,7 @@ class LogitNorm(Term):
 class OutlierExposure(Term):
     """Uniform predictions on the exposed nodes."""
 
-    needs_exposure: ClassVar[bool] = True
+    needs_exposure = True
 
     def __call__(self, step: Pass) -> Tensor:
         return losses.outlier_exposure_loss(step.exposed_logits)
@@ -198,7 +200,7 @@ class EnergyHinge(Term):
     one about which the classifier knows nothing.
     """
 
-    needs_exposure: ClassVar[bool] = True
+    needs_exposure = True
     m_in: float | None = None
     m_out: float | None = None
     num_hops: int = 0

@@ -25,7 +25,7 @@ every node.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -143,7 +143,7 @@ _METHODS = {
 class ForwardedExposure(Term):
     """Quirk 1: no loss, but the exposure graph passes through the network's batch norm."""
 
-    needs_exposure: ClassVar[bool] = True
+    needs_exposure = True
 
     def __call__(self, step: Pass) -> Tensor:
         return step.logits.new_zeros(())
@@ -170,7 +170,7 @@ class SignedUniform(Term):
 class JointBound(Term):
     """Quirk 4: one bound over training nodes and all nodes of the exposure graph."""
 
-    needs_exposure: ClassVar[bool] = True
+    needs_exposure = True
 
     def __call__(self, step: Pass) -> Tensor:
         assert step.exposure_logits is not None
@@ -181,7 +181,7 @@ class JointBound(Term):
 class ExposedUniform(SignedUniform):
     """Quirks 3 and 4: the signed term, plus the same with the absolute mean over all nodes of the exposure graph."""
 
-    needs_exposure: ClassVar[bool] = True
+    needs_exposure = True
 
     def __call__(self, step: Pass) -> Tensor:
         assert step.exposure_logits is not None
@@ -192,7 +192,7 @@ class ExposedUniform(SignedUniform):
 class TruncatedHinge(Term):
     """Quirk 6: margins on energies over all logits (quirk 7), the longer list cut to the shorter one's length."""
 
-    needs_exposure: ClassVar[bool] = True
+    needs_exposure = True
     m_in: float = -5.0
     m_out: float = -1.0
     num_hops: int = 0
@@ -205,9 +205,7 @@ class TruncatedHinge(Term):
         outside = propagate(outside, step.exposure_graph.random_walk, self.num_hops, _ETA, "shrink")
         energy_in, energy_out = -inside[step.train], -outside[step.exposed]
         n = min(len(energy_in), len(energy_out))
-        return (
-            F.relu(energy_in[:n] - self.m_in).square() + F.relu(self.m_out - energy_out[:n]).square()
-        ).mean()
+        return (F.relu(energy_in[:n] - self.m_in).square() + F.relu(self.m_out - energy_out[:n]).square()).mean()
 
 
 @dataclass

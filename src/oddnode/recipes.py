@@ -59,9 +59,7 @@ def _energy() -> tuple[Objective, Scorer]:
     return CrossEntropy(), Energy()
 
 
-def _gnnsafe(
-    num_hops: int = _HOPS, eta: float = _ETA, isolated: Isolated = _ISOLATED
-) -> tuple[Objective, Scorer]:
+def _gnnsafe(num_hops: int = _HOPS, eta: float = _ETA, isolated: Isolated = _ISOLATED) -> tuple[Objective, Scorer]:
     return CrossEntropy(), Propagated(Energy(), num_hops, eta, isolated)
 
 

@@ -92,6 +92,4 @@ class Propagated(Scorer):
         return fitted
 
     def score(self, outputs: Outputs) -> Tensor:
-        return propagate(
-            self.scorer.score(outputs), outputs.graph.random_walk, self.num_hops, self.eta, self.isolated
-        )
+        return propagate(self.scorer.score(outputs), outputs.graph.random_walk, self.num_hops, self.eta, self.isolated)

@@ -75,7 +75,7 @@ class SparseMatrix:
         """The same matrix on another device or in another precision."""
         moved = object.__new__(SparseMatrix)
         moved.shape = self.shape
-        moved._csr = self._csr.to(target)  # type: ignore[call-overload]
+        moved._csr = self._csr.to(target)
         moved._csr_transposed = None
         return moved
 

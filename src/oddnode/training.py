@@ -84,9 +84,7 @@ def train(
 class _Engine:
     """Passes over the graphs in the right modes."""
 
-    def __init__(
-        self, module: nn.Module, objective: Objective, data: TrainingSet, batch_norm: BatchNormStatistics
-    ):
+    def __init__(self, module: nn.Module, objective: Objective, data: TrainingSet, batch_norm: BatchNormStatistics):
         self.module = module
         self.data = data
         self.from_id_graph = batch_norm == "id-graph"

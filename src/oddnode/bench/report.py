@@ -26,7 +26,7 @@ def check_writable(folder: Path) -> None:
 
 
 def write_report(results: Sequence[Result], folder: Path) -> list[Path]:
-    """Write ``report.md``, ``results.csv``, ``results.json`` and ``runs.json`` (every seed); each whole or not at all."""
+    """Write the report, the results as CSV and JSON, and ``runs.json`` with every seed; each whole or not at all."""
     check_writable(folder)
     files = {
         "report.md": _report(results),

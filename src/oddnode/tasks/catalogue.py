@@ -107,24 +107,14 @@ _PLANETOID_LICENCE = "research data, no licence stated; cite Sen et al. 2008 and
 
 def dataset_states(data_dir: str | os.PathLike | None = None) -> list[DatasetState]:
     """Every data set with its state: embedded, found or missing, and then where it was looked for."""
-    states = [
-        DatasetState(
-            "digits", _tasks_of("digits"), "embedded", "scikit-learn", "BSD-3-Clause, UCI (CC BY 4.0)"
-        )
-    ]
+    states = [DatasetState("digits", _tasks_of("digits"), "embedded", "scikit-learn", "BSD-3-Clause, UCI (CC BY 4.0)")]
     for name in FOLDERS:
         paths = planetoid_paths(name, data_dir)
-        where = (
-            str(next(iter(paths.values())).parent) if paths else "downloaded on first use to the user's cache"
-        )
-        states.append(
-            DatasetState(name, _tasks_of(name), "found" if paths else "missing", where, _PLANETOID_LICENCE)
-        )
+        where = str(next(iter(paths.values())).parent) if paths else "downloaded on first use to the user's cache"
+        states.append(DatasetState(name, _tasks_of(name), "found" if paths else "missing", where, _PLANETOID_LICENCE))
     paths = twitch_paths(data_dir)
     where = (
-        str(next(iter(paths.values())).parent)
-        if paths
-        else f"get the raw files from {SOURCE} into <data dir>/twitch"
+        str(next(iter(paths.values())).parent) if paths else f"get the raw files from {SOURCE} into <data dir>/twitch"
     )
     states.append(
         DatasetState(

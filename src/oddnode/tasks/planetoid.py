@@ -6,7 +6,7 @@ import pickle
 from collections import defaultdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -54,12 +54,8 @@ def _download(name: str) -> dict[str, Path]:
     folder = cache_dir() / "planetoid" / FOLDERS[name] / "raw"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return {
-            file: Path(download_url(f"{_URL}/{file}", str(folder), log=False)) for file in _file_names(name)
-        }
-    except (
-        Exception
-    ) as error:  # the network fails in many ways; the user needs the same answer to all of them
+        return {file: Path(download_url(f"{_URL}/{file}", str(folder), log=False)) for file in _file_names(name)}
+    except Exception as error:  # the network fails in many ways; the user needs the same answer to all of them
         looked = ", ".join(str(path) for path in _folders(name, None))
         raise MissingDataError(
             f"{FOLDERS[name]} is not here and could not be downloaded ({type(error).__name__}: {error}). "
@@ -75,9 +71,7 @@ def _read(name: str, folder: Path) -> Data:
     try:
         return _assemble(raw, test)
     except (AttributeError, ValueError, IndexError, TypeError) as error:
-        raise MissingDataError(
-            f"the files in {folder} do not fit together as {FOLDERS[name]}: {error}"
-        ) from error
+        raise MissingDataError(f"the files in {folder} do not fit together as {FOLDERS[name]}: {error}") from error
 
 
 def _assemble(raw: dict[str, Any], test: np.ndarray) -> Data:
@@ -125,7 +119,7 @@ class _ArrayUnpickler(pickle.Unpickler):
     A pickle can name any function and have it called; this one finds only the names below.
     """
 
-    _ALLOWED = {
+    _ALLOWED: ClassVar = {
         ("numpy", "dtype"): np.dtype,
         ("numpy", "ndarray"): np.ndarray,
         ("numpy.core.multiarray", "_reconstruct"): np.ndarray.__reduce__(np.empty(0))[0],

@@ -41,9 +41,7 @@ def structure_shift(data: Data, num_blocks: int, seed: int = 0) -> Data:
     return _shifted(data, data.x, edges)
 
 
-def stochastic_block_edges(
-    sizes: Sequence[int], inside: float, across: float, rng: np.random.Generator
-) -> Tensor:
+def stochastic_block_edges(sizes: Sequence[int], inside: float, across: float, rng: np.random.Generator) -> Tensor:
     """Edges of an undirected stochastic block model, both directions, drawn in time linear in their number.
 
     Examples
@@ -58,11 +56,7 @@ def stochastic_block_edges(
         for b in range(a, len(sizes)):
             candidates = sizes[a] * (sizes[a] - 1) // 2 if a == b else sizes[a] * sizes[b]
             count = rng.binomial(candidates, inside if a == b else across)
-            drawn = (
-                rng.choice(candidates, size=count, replace=False, shuffle=False)
-                if count
-                else np.empty(0, int)
-            )
+            drawn = rng.choice(candidates, size=count, replace=False, shuffle=False) if count else np.empty(0, int)
             row, col = _triangle_pair(drawn) if a == b else np.divmod(drawn, sizes[b])
             pairs.append(np.stack([row + starts[a], col + starts[b]]))
     low, high = torch.from_numpy(np.concatenate(pairs, axis=1)).long()

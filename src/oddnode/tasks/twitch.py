@@ -86,9 +86,7 @@ def _read(region: str, folder: Path) -> Data:
     try:
         y = _labels(target_file)
         x = _features(features_file, y.shape[0])
-        pairs = torch.from_numpy(
-            np.loadtxt(edges_file, delimiter=",", skiprows=1, dtype=np.int64, ndmin=2)
-        ).t()
+        pairs = torch.from_numpy(np.loadtxt(edges_file, delimiter=",", skiprows=1, dtype=np.int64, ndmin=2)).t()
         if int(pairs.max()) >= y.shape[0]:
             raise ValueError(f"an edge names node {int(pairs.max())}, but there are {y.shape[0]} nodes")
     except (ValueError, KeyError, IndexError, UnicodeDecodeError) as error:
