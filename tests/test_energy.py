@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from oddnode.energy import Isolated, negative_energy, neighbour_mean_matrix, propagate
+
+PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+
+
+def dense_propagate(scores: Tensor, edges: Tensor, hops: int, eta: float, isolated: Isolated) -> Tensor:
+    """The equation written out with loops, in double precision."""
+    n = scores.shape[0]
+    incoming: list[list[int]] = [[] for _ in range(n)]
+    for source, target in edges.t().tolist():
+        incoming[target].append(source)
+    s = scores.double()
+    for _ in range(hops):
+        mean = []
+        for v in range(n):
+            if incoming[v]:
+                mean.append(sum(s[u] for u in incoming[v]) / len(incoming[v]))
+            else:
+                mean.append({"keep": s[v], "shrink": s.new_zeros(()), "graph-mean": s.mean()}[isolated])
+        s = eta * s + (1 - eta) * torch.stack([torch.as_tensor(m) for m in mean])
+    return s
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_negative_energy_is_the_log_of_the_summed_exponentials(dtype: torch.dtype) -> None:
+    logits = torch.tensor([[1.0, 2.0, 3.0], [-5.0, 0.0, 5.0]], dtype=dtype)
+    expected = [math.log(sum(math.exp(z) for z in row)) for row in logits.tolist()]
+    result = negative_energy(logits)
+    assert result.dtype == dtype
+    assert result.tolist() == pytest.approx(expected, rel=1e-6)
+
+
+def test_negative_energy_of_huge_logits_does_not_overflow() -> None:
+    assert negative_energy(torch.tensor([[1e4, 0.0]])).item() == pytest.approx(1e4)
+
+
+@given(
+    st.integers(1, 9),
+    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=25),
+    st.integers(0, 4),
+    st.sampled_from([0.0, 0.3, 0.5, 1.0]),
+    st.sampled_from(["keep", "shrink", "graph-mean"]),
+)
+def test_propagation_equals_the_written_out_sum(
+    n: int, pairs: list[tuple[int, int]], hops: int, eta: float, isolated: Isolated
+) -> None:
+    """Any graph: directed, with self-loops, repeated edges, isolated nodes, or no edge at all."""
+    edges = torch.tensor([(a % n, b % n) for a, b in pairs], dtype=torch.long).reshape(-1, 2).t()
+    scores = torch.linspace(-2, 3, n, dtype=torch.float64)
+    expected = dense_propagate(scores, edges, hops, eta, isolated)
+    torch.testing.assert_close(propagate(scores, edges, hops, eta, isolated), expected)
+    matrix = neighbour_mean_matrix(edges, n, torch.float64)
+    torch.testing.assert_close(propagate(scores, matrix, hops, eta, isolated), expected)
+
+
+def test_columns_propagate_side_by_side() -> None:
+    columns = torch.randn(4, 3)
+    together = propagate(columns, PATH, 3, 0.4, "graph-mean")
+    for k in range(3):
+        torch.testing.assert_close(together[:, k], propagate(columns[:, k], PATH, 3, 0.4, "graph-mean"))
+
+
+def test_isolated_node_keeps_shrinks_or_takes_the_mean() -> None:
+    scores = torch.tensor([0.0, 0.0, 0.0, 8.0])
+    assert propagate(scores, PATH, 2, 0.5, "keep")[3] == 8.0
+    assert propagate(scores, PATH, 2, 0.5, "shrink")[3] == 8.0 * 0.5**2
+    assert propagate(scores, PATH, 1, 0.5, "graph-mean")[3] == 0.5 * 8.0 + 0.5 * 2.0
+
+
+def test_messages_flow_from_source_to_target() -> None:
+    one_way = torch.tensor([[0], [1]])
+    assert propagate(torch.tensor([1.0, 0.0]), one_way, 1, 0.5).tolist() == [1.0, 0.5]
+
+
+def test_propagation_is_differentiable() -> None:
+    scores = torch.randn(4, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda s: propagate(s, PATH, 3, 0.5, "graph-mean"), (scores,))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_hops": -1}, "num_hops is -1"),
+        ({"eta": 1.5}, "eta is 1.5"),
+        ({"isolated": "drop"}, "isolated is 'drop'"),
+    ],
+)
+def test_settings_out_of_range_are_named(change: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        propagate(torch.ones(4), PATH, **change)
+
+
+def test_edge_to_a_missing_node_is_named() -> None:
+    with pytest.raises(ValueError, match=r"nodes 0\.\.2, but there are only 2 scores \(0\.\.1\)"):
+        propagate(torch.ones(2), PATH)

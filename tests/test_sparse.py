@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oddnode import sparse
+from oddnode.sparse import SparseMatrix
+
+
+def random_matrix(rows: int, cols: int, nnz: int, seed: int, dtype: torch.dtype = torch.float64) -> SparseMatrix:
+    generator = torch.Generator().manual_seed(seed)
+    row = torch.randint(rows, (nnz,), generator=generator)
+    col = torch.randint(cols, (nnz,), generator=generator)
+    return SparseMatrix(row, col, torch.randn(nnz, generator=generator, dtype=dtype), (rows, cols))
+
+
+@given(st.integers(1, 8), st.integers(1, 8), st.integers(0, 30), st.integers(0, 10_000))
+def test_product_equals_the_dense_product(rows: int, cols: int, nnz: int, seed: int) -> None:
+    matrix = random_matrix(rows, cols, nnz, seed)
+    other = torch.randn(cols, 3, dtype=torch.float64)
+    torch.testing.assert_close(matrix @ other, matrix.to_dense() @ other)
+    torch.testing.assert_close(matrix @ other[:, 0], matrix.to_dense() @ other[:, 0])
+
+
+def test_first_and_second_derivatives_agree_with_finite_differences() -> None:
+    matrix = random_matrix(5, 4, 9, seed=1)
+    dense = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda d: matrix @ d, (dense,))
+    assert torch.autograd.gradgradcheck(lambda d: (matrix @ d) ** 2, (dense,))
+
+
+def test_without_the_fast_kernel_the_product_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = random_matrix(6, 5, 12, seed=2)
+    other = torch.randn(5, 3, dtype=torch.float64)
+    fast = matrix @ other
+    monkeypatch.setattr(sparse, "_cpu_has_csr_kernel", lambda: False)
+    torch.testing.assert_close(matrix @ other, fast)
+
+
+def test_from_dense_keeps_the_non_zeros() -> None:
+    dense = torch.tensor([[0.0, 2.0], [0.0, 0.0], [3.0, -1.0]])
+    matrix = SparseMatrix.from_dense(dense)
+    assert matrix.nnz == 3
+    assert matrix.row_counts().tolist() == [1, 0, 2]
+    assert torch.equal(matrix.to_dense(), dense)
+
+
+def test_other_precision_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"float64.*float32"):
+        random_matrix(2, 2, 2, seed=0) @ torch.ones(2, 1)
+
+
+def test_moved_matrix_keeps_its_numbers() -> None:
+    matrix = random_matrix(4, 4, 6, seed=3)
+    assert matrix.to(torch.float32).dtype == torch.float32
+    torch.testing.assert_close(matrix.to(torch.float32).to_dense(), matrix.to_dense().float())
