@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch_geometric.data import Data
+from torch_geometric.utils import to_dense_adj
+
+from oddnode.graph import Graph, GraphError, check_labels, check_mask
+
+
+def small(**changes: object) -> Data:
+    """Four nodes: a triangle 0-1-2 with one edge given twice, a self-loop at 0, node 3 isolated."""
+    edges = torch.tensor([[0, 1, 1, 2, 2, 0, 0, 0], [1, 0, 2, 1, 0, 2, 2, 0]])
+    data = Data(x=torch.arange(8.0).reshape(4, 2), edge_index=edges, y=torch.tensor([0, 1, 0, 1]))
+    for name, value in changes.items():
+        data[name] = value
+    return data
+
+
+def test_gcn_matrix_is_the_symmetric_normalisation_with_self_loops() -> None:
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    graph = Graph(torch.ones(4, 1, dtype=torch.float64), edges)
+    a = to_dense_adj(edges, max_num_nodes=4)[0].double() + torch.eye(4, dtype=torch.float64)
+    d = a.sum(dim=1).rsqrt()
+    torch.testing.assert_close(graph.gcn_matrix.to_dense(), d.unsqueeze(1) * a * d)
+
+
+def test_random_walk_averages_incoming_neighbours_as_given() -> None:
+    matrix = Graph.from_data(small()).random_walk.to_dense()
+    assert matrix[2].tolist() == pytest.approx([2 / 3, 1 / 3, 0, 0])  # the edge 0 -> 2 counts twice
+    assert matrix[0].tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])  # the self-loop makes 0 its own neighbour
+    assert matrix[3].tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("share", [0.02, 0.9])
+def test_products_with_features_are_the_same_sparse_or_dense(share: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(30, 40, generator=generator, dtype=torch.float64)
+    x = x * (torch.rand(30, 40, generator=generator) < share)
+    graph = Graph(x, torch.randint(30, (2, 60), generator=generator))
+    assert (graph.sparse_x is not None) == (share < 0.15)
+    weight = torch.randn(40, 5, dtype=torch.float64)
+    torch.testing.assert_close(graph.times_features(weight), x @ weight)
+    torch.testing.assert_close(graph.convolve_features(weight), graph.gcn_matrix.to_dense() @ x @ weight)
+
+
+def test_other_features_share_the_matrices_of_the_edges() -> None:
+    graph = Graph.from_data(small())
+    matrix = graph.gcn_matrix
+    other = graph.with_features(torch.zeros(4, 3))
+    assert other.gcn_matrix is matrix
+    assert other.smoothed_x.shape == (4, 3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"x": None}, "data.x is NoneType"),
+        ({"x": torch.ones(4)}, r"data.x has shape \[4\]"),
+        ({"x": torch.ones(4, 0)}, "at least one feature"),
+        ({"x": torch.ones(0, 2), "edge_index": torch.empty(2, 0, dtype=torch.long)}, "no nodes"),
+        ({"x": torch.ones(4, 2, dtype=torch.complex64)}, "expected real numbers"),
+        ({"x": torch.tensor([[1.0, 2], [3, 4], [5, float("nan")], [7, 8]])}, "1 NaN or infinite .* node 2, feature 1"),
+        ({"x": torch.full((4, 2), float("inf"))}, "8 NaN or infinite"),
+        ({"edge_index": None}, "data.edge_index is NoneType"),
+        ({"edge_index": torch.zeros(5, 2, dtype=torch.long)}, r"did you mean edge_index.t\(\)"),
+        ({"edge_index": torch.zeros(2, 3)}, "expected whole numbers"),
+        ({"edge_index": torch.tensor([[0], [4]])}, r"edge_index has node 4, but x has only 4 rows \(0..3\)"),
+        ({"edge_index": torch.tensor([[0], [-1]])}, r"edge_index has node -1"),
+        ({"edge_weight": torch.ones(8)}, "data.edge_weight is set, but edges are used unweighted"),
+    ],
+)
+def test_bad_graphs_are_refused_with_what_was_found(changes: dict, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        Graph.from_data(small(**changes))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int64, torch.uint8, torch.bool])
+def test_other_numbers_become_float32(dtype: torch.dtype) -> None:
+    assert Graph.from_data(small(x=torch.ones(4, 2).to(dtype))).x.dtype == torch.float32
+
+
+def test_double_precision_and_sparse_features_are_taken() -> None:
+    assert Graph.from_data(small(x=torch.ones(4, 2).double())).x.dtype == torch.float64
+    assert torch.equal(Graph.from_data(small(x=torch.eye(4).to_sparse())).x, torch.eye(4))
+
+
+def test_int32_edges_and_no_edges_are_taken() -> None:
+    assert Graph.from_data(small(edge_index=small().edge_index.int())).edge_index.dtype == torch.long
+    empty = Graph.from_data(small(edge_index=torch.empty(2, 0, dtype=torch.long)))
+    assert torch.equal(empty.gcn_matrix.to_dense(), torch.eye(4))
+
+
+@pytest.mark.parametrize(
+    ("mask", "message"),
+    [
+        (None, "data.train_mask is missing"),
+        (torch.zeros(4, dtype=torch.bool), "selects no node"),
+        (torch.ones(3, dtype=torch.bool), "each of the 4 nodes"),
+        (torch.tensor([0, 1, 2]), "torch.int64"),
+    ],
+)
+def test_bad_masks_are_refused(mask: torch.Tensor | None, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        check_mask(small(train_mask=mask), "train_mask")
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, "data.y is NoneType"),
+        (torch.ones(4), "expected one whole number"),
+        (torch.ones(3, dtype=torch.long), "each of the 4 nodes"),
+        (torch.tensor([0, -1, 0, 1]), "node 1 with label -1"),
+    ],
+)
+def test_bad_labels_are_refused(y: torch.Tensor | None, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        check_labels(small(y=y), torch.arange(4), "training")
