@@ -25,7 +25,7 @@ def real_data() -> Path:
 
 @pytest.fixture
 def two_groups() -> Data:
-    """Sixty nodes in three classes that features and edges tell apart plainly; 8 labelled and 4 validation nodes each."""
+    """Sixty nodes in three plainly different classes; 8 labelled and 4 validation nodes each."""
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(3).repeat_interleave(20)
     x = torch.nn.functional.one_hot(y, 6).float() + 0.1 * torch.randn(60, 6, generator=generator)

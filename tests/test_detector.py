@@ -138,7 +138,7 @@ def test_one_class_can_be_learnt_with_a_spare_logit(two_groups: Data) -> None:
     detector = Detector(epochs=20).fit(two_groups)
     scores = detector.score_samples(two_groups)
     assert scores[two_groups.y == 0].mean() > scores[two_groups.y != 0].mean()
-    with pytest.raises(GraphError, match="one class, .* num_spare_logits=1"):
+    with pytest.raises(GraphError, match=r"one class, .* num_spare_logits=1"):
         Detector(epochs=2, num_spare_logits=0).fit(two_groups)
 
 
@@ -186,7 +186,7 @@ def test_other_feature_widths_are_refused(two_groups: Data) -> None:
     with pytest.raises(GraphError, match="exposure has 7 features, but the training graph 6"):
         Detector.from_recipe("gnnsafe++").fit(two_groups, exposure=wide)
     detector = Detector(epochs=2).fit(two_groups)
-    with pytest.raises(GraphError, match="data.x has 7 features, but the detector was fitted on 6"):
+    with pytest.raises(GraphError, match=r"data.x has 7 features, but the detector was fitted on 6"):
         detector.score_samples(wide)
 
 
@@ -208,7 +208,7 @@ def test_unknown_names_get_the_nearest_one(name: str, overrides: dict, message: 
 
 
 def test_unknown_backbone_gets_the_nearest_one(two_groups: Data) -> None:
-    with pytest.raises(ValueError, match="unknown backbone 'gnc'. Did you mean 'gcn'"):
+    with pytest.raises(ValueError, match=r"unknown backbone 'gnc'. Did you mean 'gcn'"):
         Detector(backbone="gnc").fit(two_groups)
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -95,7 +97,7 @@ def test_outlier_exposure_is_the_cross_entropy_to_the_uniform_distribution() -> 
         lambda z: energy_hinge_loss(-z.logsumexp(1)[:4], -z.logsumexp(1)[4:], -3.0, -1.0),
     ],
 )
-def test_losses_keep_precision_and_have_finite_gradients(loss) -> None:
+def test_losses_keep_precision_and_have_finite_gradients(loss: Callable) -> None:
     for dtype in (torch.float32, torch.float64):
         z = logits(dtype).requires_grad_()
         value = loss(z)
@@ -107,5 +109,5 @@ def test_losses_keep_precision_and_have_finite_gradients(loss) -> None:
 
 
 @pytest.mark.parametrize("loss", [outlier_exposure_loss, lambda z: logit_norm_loss(z, torch.zeros(7).long(), 0.3)])
-def test_gradients_agree_with_finite_differences(loss) -> None:
+def test_gradients_agree_with_finite_differences(loss: Callable) -> None:
     assert torch.autograd.gradcheck(loss, (logits().requires_grad_(),))

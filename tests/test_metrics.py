@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -64,7 +66,7 @@ def test_separated_scores_are_perfect() -> None:
 
 
 @pytest.mark.parametrize("metric", [auroc, aupr, aupr_ood, fpr_at_tpr])
-def test_empty_and_broken_scores_are_named(metric) -> None:
+def test_empty_and_broken_scores_are_named(metric: Callable) -> None:
     with pytest.raises(ValueError, match="id_scores has shape"):
         metric([], [1.0])
     with pytest.raises(ValueError, match="ood_scores has 1 NaN or infinite values of 2"):

@@ -40,7 +40,9 @@ def test_sum_weighs_its_terms() -> None:
 
 def test_a_weighted_sum_can_be_weighed_again() -> None:
     step = one_pass()
-    torch.testing.assert_close((2 * (CrossEntropy() + 3 * LogitNorm(0.5)))(step), 2 * CrossEntropy()(step) + 6 * LogitNorm(0.5)(step))
+    torch.testing.assert_close(
+        (2 * (CrossEntropy() + 3 * LogitNorm(0.5)))(step), 2 * CrossEntropy()(step) + 6 * LogitNorm(0.5)(step)
+    )
 
 
 def test_late_term_waits_for_its_epoch() -> None:

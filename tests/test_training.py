@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -70,7 +72,8 @@ def test_batch_norm_is_left_with_statistics_of_the_id_graph(two_groups: Data, dr
     data = training_set(two_groups)
     train(module, CrossEntropy(), data, epochs=5)
     with torch.no_grad():
-        before_norm = module.convs[0](None, data.graph)
+        first: Any = module.convs[0]
+        before_norm = first(None, data.graph)
     torch.testing.assert_close(module.norms[0].running_mean, before_norm.mean(dim=0))
     torch.testing.assert_close(module.norms[0].running_var, before_norm.var(dim=0))
 

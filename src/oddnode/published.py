@@ -221,8 +221,8 @@ def fpr_at_nearest_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95)
     inside, outside = np.sort(id_scores.numpy()), ood_scores.numpy()
     thresholds = np.unique(np.concatenate([inside, outside]))
     recall = 1.0 - np.searchsorted(inside, thresholds) / inside.size
-    # Of equally near thresholds the lowest: the reference walks them from the highest score down, ties last.
-    nearest = thresholds[np.argmin(np.abs(recall - tpr))]
+    gap = np.abs(recall - tpr)
+    nearest = thresholds[np.flatnonzero(gap <= gap.min() + 1e-9)[0]]  # of equally near ones, the lowest
     return float(np.mean(outside >= nearest))
 
 

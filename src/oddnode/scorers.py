@@ -71,10 +71,20 @@ class MaxSoftmax(Scorer):
 
 @dataclass
 class Energy(Scorer):
-    """The negative energy over the ID classes (Liu et al., NeurIPS 2020)."""
+    r"""The negative energy over the ID classes (Liu et al., NeurIPS 2020).
+
+    With ``relative`` it is measured against the negative energy of the spare logits,
+    :math:`\log \sum_{c \in ID} e^{z_c} - \log \sum_{c \in spare} e^{z_c}`: the log-odds of "one of the known classes"
+    against "none of them", which a shift of all logits leaves alone. A network without spare logits has nothing to
+    measure against, and the score is the plain one.
+    """
+
+    relative: bool = False
 
     def score(self, outputs: Outputs) -> Tensor:
-        return negative_energy(outputs.logits)
+        score = negative_energy(outputs.logits)
+        spare = outputs.all_logits[:, outputs.num_classes :]
+        return score - negative_energy(spare) if self.relative and spare.shape[1] else score
 
 
 @dataclass

@@ -15,6 +15,7 @@ from oddnode.tasks.base import Protocol, ScoredNodes, Task
 __all__ = [
     "feature_shift",
     "feature_task",
+    "induced",
     "label_task",
     "stochastic_block_edges",
     "structure_shift",
@@ -145,8 +146,8 @@ def label_task(
     train = full.clone()
     del train.ood_mask
     if protocol == "clean":
-        train = _induced(train, is_id)
-        exposure = _induced(exposure, is_id | is_exposed)
+        train = induced(train, is_id)
+        exposure = induced(exposure, is_id | is_exposed)
     return Task(
         name=name,
         train=train,
@@ -167,7 +168,7 @@ def _renumbered(y: Tensor, classes: Sequence[int]) -> Tensor:
     return renumbered
 
 
-def _induced(data: Data, nodes: Tensor) -> Data:
+def induced(data: Data, nodes: Tensor) -> Data:
     """The part of the graph that lies within ``nodes`` (a mask)."""
     edge_index, _ = subgraph(nodes, data.edge_index, relabel_nodes=True, num_nodes=data.num_nodes)
     part = {key: value[nodes] for key, value in data.items() if key != "edge_index"}

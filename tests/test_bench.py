@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from statistics import stdev
+from typing import Any
+
+import pytest
+
+from oddnode import Detector, benchmark, evaluate, load_task
+from oddnode.bench import Result, expand_methods
+from oddnode.bench.report import write_report
+from oddnode.bench.tables import caption, compare_table, markdown_table, paper_number, to_csv
+from oddnode.recipes import RECIPES
+
+
+@pytest.fixture(scope="module")
+def results() -> list[Result]:
+    return benchmark("digits/label", ["gnnsafe", "msp"], seeds=2)
+
+
+def test_results_come_in_the_order_asked_for_with_every_seed(results: list[Result]) -> None:
+    assert [(r.task, r.method, r.seeds) for r in results] == [
+        ("digits/label", "gnnsafe", 2),
+        ("digits/label", "msp", 2),
+    ]
+
+
+def test_a_shared_training_gives_what_a_training_of_its_own_gives(results: list[Result]) -> None:
+    task = load_task("digits/label", seed=1)
+    alone = evaluate(Detector.from_recipe("msp", seed=1).fit(task.train), task)
+    assert alone == results[1].runs[1]
+
+
+def test_methods_that_share_a_training_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = []
+    fit = Detector.fit
+
+    def counted(self: Detector, *args: Any, **kwargs: Any) -> Detector:
+        fits.append(repr(self.objective))
+        return fit(self, *args, **kwargs)
+
+    monkeypatch.setattr(Detector, "fit", counted)
+    benchmark("digits/label", ["msp", "energy", "gnnsafe", "nodesafe"], seeds=1)
+    assert len(fits) == 2
+
+
+def test_processes_give_the_same_numbers_as_one() -> None:
+    one = benchmark("digits/label", "msp", seeds=2, jobs=1)
+    two = benchmark("digits/label", "msp", seeds=2, jobs=2)
+    for a, b in zip(one[0].runs, two[0].runs, strict=True):
+        assert a["auroc"] == pytest.approx(b["auroc"], abs=0.2)
+
+
+def test_summary_has_means_and_unbiased_deviations(results: list[Result]) -> None:
+    row = results[0].summary()
+    first, second = (run["fpr95"] for run in results[0].runs)
+    assert row["fpr95"] == pytest.approx((first + second) / 2, abs=1e-4)
+    assert row["fpr95_std"] == pytest.approx(stdev([first, second]), abs=1e-4)
+    keys = ["task", "method", "protocol", "backbone", "seeds"]
+    metrics = [m + end for m in ("auroc", "aupr", "fpr95", "id_acc") for end in ("", "_std")]
+    assert list(row) == keys + metrics
+
+
+def test_published_protocol_runs_on_the_embedded_data() -> None:
+    [result] = benchmark("digits/label", "nodesafe++", seeds=1, protocol="published")
+    assert result.protocol == "published"
+    assert result.mean("auroc") > 60
+
+
+def test_groups_of_methods() -> None:
+    assert expand_methods(["all"]) == list(RECIPES)
+    assert expand_methods(["nodesafe", "all"])[0] == "nodesafe"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tasks": "digit/label"}, "Did you mean 'digits/label'"),
+        ({"methods": "gnsafe"}, "Did you mean 'gnnsafe'"),
+        ({"seeds": 0}, "seeds is 0, expected 1 or more"),
+        ({"jobs": 0}, "jobs is 0"),
+        ({"protocol": "paper"}, "unknown protocol 'paper'"),
+        ({"backbone": "gcnn"}, "Did you mean 'gcn'"),
+    ],
+)
+def test_mistakes_are_found_before_the_work(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        benchmark(**arguments)
+
+
+def fake(task: str, method: str, *aurocs: float) -> Result:
+    runs = [{"auroc": a, "aupr": 50.0, "fpr95": 100 - a, "id_acc": 80.0, "tests": {}} for a in aurocs]
+    return Result(task, method, "clean", "gcn", runs)
+
+
+def test_tables_say_protocol_seeds_spread_and_the_papers_number() -> None:
+    table = markdown_table([fake("cora/structure", "nodesafe", 90.0, 92.0)])
+    assert "| cora/structure | nodesafe | 91.0 ± 1.4 (94.1) |" in table
+    assert (
+        "protocol clean, backbone gcn, 2 seeds, mean ± standard deviation, percent; paper's number in brackets" in table
+    )
+    assert "one seed, no spread" in caption([fake("digits/label", "msp", 90.0)])
+
+
+def test_comparison_averages_over_the_tasks() -> None:
+    table = compare_table([fake("cora/structure", "msp", 80.0), fake("cora/label", "msp", 90.0)])
+    assert "| msp | 80.0 / 20.0 | 90.0 / 10.0 | **85.0 / 15.0** |" in table
+    assert "| *paper* | 70.9 / 87.3 | 91.4 / 35.0 | 81.1 / 61.1 |" in table
+
+
+def test_papers_numbers() -> None:
+    assert paper_number("twitch", "nodesafe++", "fpr95") == 3.43
+    assert paper_number("twitch/es", "nodesafe", "auroc") == 94.44
+    assert paper_number("digits/label", "nodesafe", "auroc") is None
+
+
+def test_report_files_hold_the_results(results: list[Result], tmp_path: Path) -> None:
+    paths = write_report(results, tmp_path / "new" / "folder")
+    assert {p.name for p in paths} == {"report.md", "results.csv", "results.json", "runs.json"}
+    assert json.loads((tmp_path / "new/folder/results.json").read_text()) == [r.summary() for r in results]
+    rows = list(csv.DictReader(io.StringIO(to_csv(results))))
+    assert float(rows[1]["auroc"]) == results[1].summary()["auroc"]
+    assert "digits/label" in (tmp_path / "new/folder/report.md").read_text()
+    assert not list((tmp_path / "new/folder").glob(".*"))

@@ -1,0 +1,35 @@
+"""The wheel, built, installed elsewhere and run outside the tree."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*command: str, cwd: Path, **environment: str) -> str:
+    done = subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, env={**os.environ, **environment}, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_wheel_runs_outside_the_tree(tmp_path: Path) -> None:
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    run(*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(ROOT), cwd=tmp_path)
+    [wheel] = tmp_path.glob("oddnode-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "oddnode/py.typed" in names
+    assert "oddnode/bench/paper.csv" in names
+    assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
+    target = tmp_path / "elsewhere"
+    run(*pip, "install", "--no-deps", "--target", str(target), str(wheel), cwd=tmp_path)
+    where = run(sys.executable, "-c", "import oddnode; print(oddnode.__file__)", cwd=tmp_path, PYTHONPATH=str(target))
+    assert Path(where.strip()).is_relative_to(target)
+    command = [sys.executable, "-m", "oddnode", "bench", "--methods", "msp", "--seeds", "1"]
+    assert "digits/label" in run(*command, cwd=tmp_path, PYTHONPATH=str(target))
