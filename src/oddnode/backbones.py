@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from oddnode.graph import Graph
+
+if TYPE_CHECKING:
+    from oddnode.objectives import TrainingSet
 
 __all__ = ["BACKBONES", "GCN", "Backbone", "embed_with", "run_backbone"]
 
@@ -39,6 +43,9 @@ class Backbone(nn.Module):
     @abstractmethod
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         """The last layer."""
+
+    def prepare(self, data: TrainingSet) -> None:
+        """Called once before training; for backbones that take more than features from the data."""
 
     def begin_epoch(self, epoch: int) -> None:
         """Called before every training pass; for backbones that learn in stages."""
@@ -103,7 +110,7 @@ class GCN(Backbone):
         return F.dropout(F.relu(self.norms[layer](hidden)), self.dropout, self.training)
 
 
-#: Names that stand for a backbone in `Detector` and on the command line.
+#: Names that stand for a backbone in `Detector` and on the command line. The evidential ones join from their modules.
 BACKBONES: dict[str, type[Backbone]] = {"gcn": GCN}
 
 

@@ -11,7 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from oddnode import gpn  # noqa: F401  (its network joins the backbones)
 from oddnode.energy import Isolated
+from oddnode.evidential import ExpectedCrossEntropy, ExpectedSquaredError, NegativeEntropy
+from oddnode.gkde import KernelPrior, Teacher
 from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, Objective
 from oddnode.scorers import Energy, MaxSoftmax, Propagated, Scorer
 from oddnode.suggest import unknown
@@ -108,12 +111,28 @@ def _nodesafe_pp(
     return objective + lambda2 * BoundUniform(lambda1, start=start), scorer
 
 
+def _gkde(prior_weight: float = 0.001, ramp: int = 200) -> tuple[Objective, Scorer]:
+    return ExpectedSquaredError() + prior_weight * KernelPrior() + Teacher(ramp), Energy()
+
+
+def _gpn(entropy_weight: float = 1e-4) -> tuple[Objective, Scorer]:
+    return ExpectedCrossEntropy() + entropy_weight * NegativeEntropy(), Energy()
+
+
 #: Every method by name, in the order of the paper's tables.
 RECIPES: dict[str, Recipe] = {
     recipe.name: recipe
     for recipe in (
         Recipe("msp", _msp, "Hendrycks and Gimpel, ICLR 2017"),
         Recipe("energy", _energy, "Liu et al., NeurIPS 2020"),
+        Recipe(
+            "gkde",
+            _gkde,
+            "Zhao et al., NeurIPS 2020",
+            backbone="evidential-gcn",
+            settings={"hidden_channels": 16},
+        ),
+        Recipe("gpn", _gpn, "Stadler et al., NeurIPS 2021", backbone="gpn"),
         Recipe("gnnsafe", _gnnsafe, "Wu et al., ICLR 2023"),
         Recipe("nodesafe", _nodesafe, "Yang et al., ICML 2024"),
         Recipe("energy-ft", _energy_ft, "Liu et al., NeurIPS 2020", needs_exposure=True),
