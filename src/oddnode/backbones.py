@@ -79,6 +79,8 @@ class GCN(Backbone):
         How many convolutions.
     dropout : float
         Share of hidden features dropped in training.
+    batch_norm : bool
+        Whether there is batch norm between the layers.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class GCN(Backbone):
         out_channels: int,
         num_layers: int = 2,
         dropout: float = 0.0,
+        batch_norm: bool = True,
     ):
         super().__init__()
         if num_layers < 2:
@@ -95,7 +98,9 @@ class GCN(Backbone):
         self.dropout = dropout
         widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
         self.convs = nn.ModuleList(PreparedGCNConv(a, b) for a, b in pairwise(widths))
-        self.norms = nn.ModuleList(nn.BatchNorm1d(hidden_channels) for _ in range(num_layers - 1))
+        self.norms = nn.ModuleList(
+            nn.BatchNorm1d(hidden_channels) if batch_norm else nn.Identity() for _ in range(num_layers - 1)
+        )
 
     def embed(self, graph: Graph) -> Tensor:
         hidden = self._activate(self.convs[0](None, graph), 0)

@@ -30,8 +30,14 @@ _SEARCHES = 512
 class EvidentialGCN(GCN):
     r"""A graph convolutional network whose logits are :math:`\log \alpha`, with :math:`\alpha = 1 + e^{f}`.
 
-    Since :math:`\log(1 + e^f)` is the softplus function, no evidence ever overflows on its way to the logits.
+    Since :math:`\log(1 + e^f)` is the softplus function, no evidence ever overflows on its way to the logits. As in the
+    paper there is no batch norm.
     """
+
+    def __init__(
+        self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.5
+    ):
+        super().__init__(in_channels, hidden_channels, out_channels, num_layers, dropout, batch_norm=False)
 
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         return F.softplus(super().head(hidden, graph))
@@ -135,7 +141,7 @@ class Teacher(Term):
 
     def prepare(self, data: TrainingSet) -> Teacher:
         graph = data.graph
-        teacher = GCN(graph.x.shape[1], self.hidden_channels, data.num_logits, dropout=self.dropout)
+        teacher = GCN(graph.x.shape[1], self.hidden_channels, data.num_logits, dropout=self.dropout, batch_norm=False)
         teacher = teacher.to(graph.device, graph.x.dtype)
         train(teacher, CrossEntropy(), data, epochs=self.epochs, lr=self.lr, weight_decay=self.weight_decay)
         with torch.no_grad():
