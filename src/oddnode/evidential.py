@@ -12,22 +12,36 @@ log-gamma functions of large numbers cancel, so they are computed in double prec
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode.objectives import Pass, Term
+from oddnode.scorers import Energy, MaxSoftmax, Scorer
 
 __all__ = [
     "ExpectedCrossEntropy",
     "ExpectedSquaredError",
     "NegativeEntropy",
+    "Uncertainty",
     "dirichlet_entropy",
     "dirichlet_kl",
+    "evidential_scorer",
     "expected_cross_entropy",
     "expected_squared_error",
 ]
+
+#: ``epistemic``: how little a node is like those seen before. ``aleatoric``: how unclear its class is.
+Uncertainty = Literal["epistemic", "aleatoric"]
+
+
+def evidential_scorer(uncertainty: Uncertainty) -> Scorer:
+    """The scorer that ranks nodes by one of the two uncertainties, the certain ones first."""
+    if uncertainty not in get_args(Uncertainty):
+        raise ValueError(f"uncertainty is {uncertainty!r}, expected one of {', '.join(get_args(Uncertainty))}")
+    return Energy() if uncertainty == "epistemic" else MaxSoftmax()
 
 
 def expected_squared_error(logits: Tensor, y: Tensor) -> Tensor:

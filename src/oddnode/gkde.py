@@ -136,7 +136,7 @@ class Teacher(Term):
     dropout: float = 0.5
     epochs: int = 200
     lr: float = 0.01
-    weight_decay: float = 0.01
+    weight_decay: float = 5e-4
     log_probabilities: Tensor | None = field(default=None, kw_only=True, compare=False)
 
     def prepare(self, data: TrainingSet) -> Teacher:

@@ -19,6 +19,8 @@ marked below where it is built:
 12. The "ID accuracy" of Twitch is a ROC-AUC.
 13. GKDE's prior takes positions in the list of training nodes for nodes. In label leave-out it then starts from nodes
     that are not the training nodes, most of them of left-out classes, and takes their labels.
+14. GKDE and GPN have an epistemic score (the evidence) and an aleatoric one (the highest probability), and a table shows
+    one of them per cell. What it shows fits the aleatoric score, but the epistemic one for GKDE in label leave-out.
 
 In label leave-out training also sees the left-out nodes (see `oddnode.tasks.label_task`), and Twitch has a self-loop at
 every node.
@@ -38,11 +40,11 @@ from torch import Tensor, nn
 from oddnode import losses
 from oddnode.detector import Detector
 from oddnode.energy import negative_energy, propagate
-from oddnode.evidential import ExpectedSquaredError
+from oddnode.evidential import ExpectedCrossEntropy, ExpectedSquaredError, NegativeEntropy
 from oddnode.gkde import KernelPrior, Teacher
 from oddnode.objectives import CrossEntropy, Objective, Pass, Term, TrainingSet
 from oddnode.recipes import get_recipe
-from oddnode.scorers import Energy, MaxSoftmax, Outputs, Propagated, Scorer
+from oddnode.scorers import MaxSoftmax, Outputs, Propagated, Scorer
 from oddnode.tasks.base import Task
 
 __all__ = ["detector", "fpr_at_nearest_tpr", "id_accuracy"]
@@ -77,14 +79,14 @@ def detector(
             f"{method!r} has no published settings. Known: {', '.join(_METHODS)}. Use the clean protocol for it."
         )
     objective, scorer = _METHODS[method](task.name)
-    if method == "gkde":
+    if method == "gkde":  # its prior alone depends on the task's data, not on its name
         objective = objective + _PRIOR_WEIGHT * MisplacedPrior.of(task)  # quirk 13
     settings: dict[str, Any] = {
         "dropout": 0.5 if method.startswith("nodesafe") else 0.0,  # quirk 10
         "num_spare_logits": task.num_left_out,  # quirk 7
         "batch_norm": "running",  # quirk 2
     }
-    settings |= recipe.settings | _SETTINGS.get(method, {}) | overrides
+    settings |= _SETTINGS.get(method, {}) | overrides
     return Detector(recipe.backbone or backbone, objective, scorer, seed=seed, device=device, **settings)
 
 
@@ -137,15 +139,17 @@ def _nodesafe_pp(task: str) -> tuple[Objective, Scorer]:
 
 
 def _gkde(task: str) -> tuple[Objective, Scorer]:
-    return ExpectedSquaredError() + Teacher(dropout=0.0), Energy()
+    scorer = AllLogitsEnergy() if task.endswith("/label") else MaxSoftmax()  # quirk 14
+    return ExpectedSquaredError() + Teacher(dropout=0.0, weight_decay=0.01), scorer
 
 
 def _gpn(task: str) -> tuple[Objective, Scorer]:
-    return get_recipe("gpn").build()[0], MaxSoftmax()
+    return ExpectedCrossEntropy() + 1e-4 * NegativeEntropy(), MaxSoftmax()  # quirk 14
 
 
-#: Settings of a method that differ from those of the others.
+# What a method has otherwise than the rest.
 _SETTINGS: dict[str, dict[str, Any]] = {
+    "gkde": {"hidden_channels": 16, "weight_decay": 5e-4},
     "gpn": {"dropout": 0.5},
 }
 
