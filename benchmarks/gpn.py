@@ -1,8 +1,8 @@
 """An epoch of GPN against an epoch of a reference-style GNNSafe, side by side in one process.
 
-The reference style is that of the published code: PyG's `GCNConv` without a cache, so that the normalisation is computed
-in every layer of every pass; the ID and the exposure graph forwarded in every step; and after every epoch all test
-graphs evaluated with scikit-learn. GPN is this library's: a training step and the validation of its result.
+The reference style is that of the published code: PyG's `GCNConv` without a cache, so that the normalisation is
+computed in every layer of every pass; the ID and the exposure graph forwarded in every step; and after every epoch all
+test graphs evaluated with scikit-learn. GPN is this library's: a training step and the validation of its result.
 
 The two take turns in several rounds, so that whatever else the machine does meets both.
 

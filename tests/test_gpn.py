@@ -156,7 +156,7 @@ def test_warm_up_trains_the_flows_alone(graph: Graph) -> None:
         network.begin_epoch(epoch)
         network.run(graph).sum().backward()
         assert network.flows.centre.grad is not None
-        assert (network.layers[0].weight.grad is not None) == learns
+        assert (network.first.weight.grad is not None) == learns
 
 
 def test_scores_and_probabilities_are_those_of_the_dirichlet() -> None:

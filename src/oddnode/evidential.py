@@ -1,9 +1,9 @@
 r"""Evidential learning: a network that gives a node a Dirichlet distribution over its class probabilities.
 
-Its logits are read as :math:`z = \log \alpha`. The rest of the library then means the right thing without knowing of it:
+Its logits are read as :math:`z = \log \alpha`. The rest of the library then means the right thing without knowing it:
 the softmax of the logits is the Dirichlet's mean :math:`\alpha_c / \alpha_0`, and their negative energy is
-:math:`\log \alpha_0`, the total evidence :math:`\alpha_0 = \sum_c \alpha_c` (high = seen before), so that `Energy` is the
-epistemic score and `MaxSoftmax` the aleatoric one.
+:math:`\log \alpha_0`, the total evidence :math:`\alpha_0 = \sum_c \alpha_c` (high = seen before), so that `Energy` is
+the epistemic score and `MaxSoftmax` the aleatoric one.
 
 The losses are pure functions of the logits and give one number per node. Evidence spans many orders of magnitude, and
 log-gamma functions of large numbers cancel, so they are computed in double precision.

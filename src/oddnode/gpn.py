@@ -82,7 +82,8 @@ class GPN(Backbone):
             raise ValueError(f"num_layers is {num_layers}, expected 2 or more")
         self.dropout = dropout
         self.warm_up = warm_up
-        widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [latent_channels]
+        widths = [hidden_channels] * (num_layers - 1) + [latent_channels]
+        self.first = nn.Linear(in_channels, hidden_channels)
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.flows = RadialFlows(out_channels, latent_channels, num_radial)
         self.register_buffer("log_prior", torch.full((out_channels,), -math.log(out_channels)))
@@ -96,9 +97,8 @@ class GPN(Backbone):
         self._is_warming_up = epoch < self.warm_up
 
     def embed(self, graph: Graph) -> Tensor:
-        first = self.layers[0]
-        hidden = graph.times_features(first.weight.t()) + first.bias
-        for layer in self.layers[1:]:
+        hidden = graph.times_features(self.first.weight.t()) + self.first.bias
+        for layer in self.layers:
             hidden = layer(F.dropout(F.relu(hidden), self.dropout, self.training))
         return hidden.detach() if self.training and self._is_warming_up else hidden
 

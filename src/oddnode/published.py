@@ -19,8 +19,8 @@ marked below where it is built:
 12. The "ID accuracy" of Twitch is a ROC-AUC.
 13. GKDE's prior takes positions in the list of training nodes for nodes. In label leave-out it then starts from nodes
     that are not the training nodes, most of them of left-out classes, and takes their labels.
-14. GKDE and GPN have an epistemic score (the evidence) and an aleatoric one (the highest probability), and a table shows
-    one of them per cell. What it shows fits the aleatoric score, but the epistemic one for GKDE in label leave-out.
+14. GKDE and GPN have an epistemic score (the evidence) and an aleatoric one (the highest probability), and a table
+    shows one of them per cell: the printed numbers fit the aleatoric one, but for GKDE in label leave-out the epistemic.
 
 In label leave-out training also sees the left-out nodes (see `oddnode.tasks.label_task`), and Twitch has a self-loop at
 every node.
