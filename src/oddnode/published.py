@@ -20,7 +20,7 @@ marked below where it is built:
 13. GKDE's prior takes positions in the list of training nodes for nodes. In label leave-out it then starts from nodes
     that are not the training nodes, most of them of left-out classes, and takes their labels.
 14. GKDE and GPN have an epistemic score (the evidence) and an aleatoric one (the highest probability), and a table
-    shows one of them per cell: the printed numbers fit the aleatoric one, but for GKDE in label leave-out the epistemic.
+    shows one of them per cell: the printed numbers fit the aleatoric one, but GKDE's on cora/label the epistemic one.
 
 In label leave-out training also sees the left-out nodes (see `oddnode.tasks.label_task`), and Twitch has a self-loop at
 every node.
@@ -139,7 +139,7 @@ def _nodesafe_pp(task: str) -> tuple[Objective, Scorer]:
 
 
 def _gkde(task: str) -> tuple[Objective, Scorer]:
-    scorer = AllLogitsEnergy() if task.endswith("/label") else MaxSoftmax()  # quirk 14
+    scorer = AllLogitsEnergy() if task == "cora/label" else MaxSoftmax()  # quirk 14
     return ExpectedSquaredError() + Teacher(dropout=0.0, weight_decay=0.01), scorer
 
 
