@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from oddnode.bench import benchmark
     from oddnode.detector import Detector
     from oddnode.evaluation import evaluate
+    from oddnode.gkde import EvidentialGCN
+    from oddnode.gpn import GPN
     from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, LogitNorm, OutlierExposure
     from oddnode.recipes import RECIPES
     from oddnode.scorers import Energy, MaxSoftmax, Propagated
@@ -27,7 +29,9 @@ _HOME = {
     "Detector": "detector",
     "Energy": "scorers",
     "EnergyHinge": "objectives",
+    "EvidentialGCN": "gkde",
     "GCN": "backbones",
+    "GPN": "gpn",
     "LogitNorm": "objectives",
     "MaxSoftmax": "scorers",
     "OutlierExposure": "objectives",

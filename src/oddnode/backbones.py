@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GCNConv
 
 from oddnode.graph import Graph
+
+if TYPE_CHECKING:
+    from oddnode.objectives import TrainingSet
 
 __all__ = ["BACKBONES", "GCN", "Backbone", "embed_with", "run_backbone"]
 
@@ -39,6 +43,9 @@ class Backbone(nn.Module):
     @abstractmethod
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         """The last layer."""
+
+    def prepare(self, data: TrainingSet) -> None:
+        """Called once before training; for backbones that take more than features from the data."""
 
     def begin_epoch(self, epoch: int) -> None:
         """Called before every training pass; for backbones that learn in stages."""
@@ -72,6 +79,8 @@ class GCN(Backbone):
         How many convolutions.
     dropout : float
         Share of hidden features dropped in training.
+    batch_norm : bool
+        Whether there is batch norm between the layers.
     """
 
     def __init__(
@@ -81,6 +90,7 @@ class GCN(Backbone):
         out_channels: int,
         num_layers: int = 2,
         dropout: float = 0.0,
+        batch_norm: bool = True,
     ):
         super().__init__()
         if num_layers < 2:
@@ -88,7 +98,9 @@ class GCN(Backbone):
         self.dropout = dropout
         widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
         self.convs = nn.ModuleList(PreparedGCNConv(a, b) for a, b in pairwise(widths))
-        self.norms = nn.ModuleList(nn.BatchNorm1d(hidden_channels) for _ in range(num_layers - 1))
+        self.norms = nn.ModuleList(
+            nn.BatchNorm1d(hidden_channels) if batch_norm else nn.Identity() for _ in range(num_layers - 1)
+        )
 
     def embed(self, graph: Graph) -> Tensor:
         hidden = self._activate(self.convs[0](None, graph), 0)
@@ -103,7 +115,7 @@ class GCN(Backbone):
         return F.dropout(F.relu(self.norms[layer](hidden)), self.dropout, self.training)
 
 
-#: Names that stand for a backbone in `Detector` and on the command line.
+#: Names that stand for a backbone in `Detector` and on the command line. The evidential ones join from their modules.
 BACKBONES: dict[str, type[Backbone]] = {"gcn": GCN}
 
 

@@ -249,6 +249,7 @@ class Detector(BaseEstimator):
             val=val_nodes.to(device),
             y_val=y_val.to(device),
             num_classes=num_classes,
+            num_spare_logits=self.num_spare_logits if isinstance(self.backbone, str) else 0,
         )
         if exposure is not None:
             dataset.exposure = Graph.from_data(exposure, device)
@@ -305,11 +306,15 @@ class Detector(BaseEstimator):
                 raise ValueError(
                     f"{type(module).__name__} gives {width} logits, but the data has {dataset.num_classes} classes"
                 )
+            dataset.num_spare_logits = width - dataset.num_classes
             return module
         if self.backbone not in BACKBONES:
             raise unknown("backbone", self.backbone, BACKBONES)
-        width = dataset.num_classes + self.num_spare_logits
         module = BACKBONES[self.backbone](
-            graph.x.shape[1], self.hidden_channels, width, num_layers=self.num_layers, dropout=self.dropout
+            graph.x.shape[1],
+            self.hidden_channels,
+            dataset.num_logits,
+            num_layers=self.num_layers,
+            dropout=self.dropout,
         )
         return module.to(graph.x.dtype)

@@ -43,6 +43,12 @@ class TrainingSet:
     num_classes: int
     exposure: Graph | None = None
     exposed: Tensor | None = None
+    num_spare_logits: int = 0
+
+    @property
+    def num_logits(self) -> int:
+        """How many logits the network has: ID classes first, then spare ones."""
+        return self.num_classes + self.num_spare_logits
 
 
 @dataclass

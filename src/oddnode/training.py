@@ -51,6 +51,8 @@ def train(
     After every step the weights are judged by the cross-entropy of the validation nodes.
     """
     objective = objective.prepare(data)
+    if isinstance(module, Backbone):
+        module.prepare(data)
     engine = _Engine(module, objective, data, batch_norm)
     optimiser = torch.optim.Adam(module.parameters(), lr=lr, weight_decay=weight_decay)
     best = Trained(0, float("inf"))

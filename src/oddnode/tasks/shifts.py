@@ -130,14 +130,16 @@ def label_task(
 
     In the clean protocol training is inductive: left-out nodes and their edges are absent from the training graph,
     and the exposure graph holds only ID and exposed nodes. ID test nodes and OOD nodes are then scored together on
-    the full graph. In the published protocol all nodes are in every graph.
+    the full graph. In the published protocol all nodes are in every graph, and left-out classes are numbered on after
+    the ID classes.
     """
     is_id, is_exposed, is_ood = (
         torch.isin(data.y, torch.tensor(list(c), dtype=data.y.dtype))
         for c in (id_classes, exposure_classes, ood_classes)
     )
     full = data.clone()
-    full.y = _renumbered(data.y, id_classes)
+    numbered = id_classes if protocol == "clean" else [*id_classes, *exposure_classes, *ood_classes]
+    full.y = _renumbered(data.y, numbered)
     for mask in ("train_mask", "val_mask", "test_mask"):
         full[mask] = data[mask] & is_id
     full.ood_mask = is_ood
