@@ -66,6 +66,22 @@ EXPOSED: list[dict[str, Any]] = [
     for lambda2, start in [(0.0, 0), (0.1, 0), (1.0, 0), (5.0, 0), (1.0, 20)]
 ]
 
+#: What is chosen together: a method, its training settings, and scoring settings that share one training.
+STAGES: dict[str, tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] = {
+    "plain": ("nodesafe", PLAIN, SCORINGS),
+    "exposure": ("nodesafe++", EXPOSED, [{}]),
+    "odin": (
+        "odin",
+        [{}],
+        [{"temperature": t, "epsilon": e} for t in (1.0, 5.0, 10.0, 100.0) for e in (0.0, 0.0001, 0.001, 0.01, 0.1)],
+    ),
+    "mahalanobis": ("mahalanobis", [{}], [{"shrinkage": s} for s in (0.0, 0.01, 0.1, 0.3, 0.5, 0.9, 1.0)]),
+    "knn": ("knn", [{}], [{"k": k} for k in (1, 3, 5, 10, 20)]),
+    "logitnorm": ("gnnsafe+logitnorm", [{"tau": tau} for tau in (0.04, 0.1, 0.2, 0.5, 1.0)], [{}]),
+    "oe": ("oe", [{"weight": w} for w in (0.05, 0.1, 0.5, 1.0)], [{}]),
+    "gold": ("gold", [{"weight": w} for w in (0.001, 0.01, 0.1, 1.0)], [{}]),
+}
+
 
 def thinned_digits(seed: int) -> Data:
     """Digits made as hard as a citation graph: sparse binary features, few edges, many of them wrong."""
@@ -158,15 +174,12 @@ def ranking(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", choices=("plain", "exposure"), default="plain")
+    parser.add_argument("--stage", choices=tuple(STAGES), default="plain")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=Path("selection.json"))
     args = parser.parse_args()
-    plain = args.stage == "plain"
-    method = "nodesafe" if plain else "nodesafe++"
-    trainings: list[dict[str, Any]] = PLAIN if plain else EXPOSED
-    scorings: list[dict[str, Any]] = SCORINGS if plain else [{}]
+    method, trainings, scorings = STAGES[args.stage]
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
         jobs = [pool.submit(run, method, s, t, scorings) for t, s in itertools.product(trainings, range(args.seeds))]

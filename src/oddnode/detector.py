@@ -180,7 +180,10 @@ class Detector(BaseEstimator):
         return other
 
     def outputs(self, data: Data) -> Outputs:
-        """What the network says of a graph: logits and all that scorers build on."""
+        """What the network says of a graph: logits and all that scorers build on.
+
+        Nodes in the graph's ``train_mask`` and ``val_mask`` count as labelled ID nodes for scorers that anchor on them.
+        """
         self._check_fitted()
         graph = Graph.from_data(data, self._device())
         if graph.x.shape[1] != self.num_features_in_:
@@ -188,7 +191,7 @@ class Detector(BaseEstimator):
                 f"data.x has {graph.x.shape[1]} features, but the detector was fitted on {self.num_features_in_}"
             )
         graph = graph if graph.x.dtype == self._dtype() else graph.with_features(graph.x.to(self._dtype()))
-        return Outputs(self.module_, graph, self.num_classes_)
+        return Outputs(self.module_, graph, self.num_classes_, _labelled(data, graph.device))
 
     def score_samples(self, data: Data | Outputs) -> Tensor:
         """One score per node; higher = more like the training distribution."""
@@ -208,7 +211,7 @@ class Detector(BaseEstimator):
     def _fit_scorer(self) -> None:
         graph, nodes, y = self._training
         scorer = self.scorer or Propagated(Energy())
-        self.scorer_ = scorer.fit(Outputs(self.module_, graph, self.num_classes_), nodes, y)
+        self.scorer_ = scorer.fit(Outputs(self.module_, graph, self.num_classes_, nodes), nodes, y)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "module_"):
@@ -313,3 +316,12 @@ class Detector(BaseEstimator):
             graph.x.shape[1], self.hidden_channels, width, num_layers=self.num_layers, dropout=self.dropout
         )
         return module.to(graph.x.dtype)
+
+
+def _labelled(data: Data, device: torch.device) -> Tensor | None:
+    """Positions of the training and validation nodes, where the graph has any."""
+    masks = [data[name] for name in ("train_mask", "val_mask") if data.get(name) is not None]
+    if not masks:
+        return None
+    nodes = torch.stack(masks).any(dim=0).nonzero().squeeze(1)
+    return nodes.to(device) if len(nodes) else None

@@ -7,6 +7,7 @@ pass, with the graphs they belong to) and gives a scalar.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
 import torch
@@ -26,6 +27,7 @@ __all__ = [
     "OutlierExposure",
     "Pass",
     "Sum",
+    "SyntheticExposure",
     "Term",
     "TrainingSet",
 ]
@@ -50,7 +52,8 @@ class Pass:
     """One forward pass in training: logits of all nodes of the ID graph and, with exposure, of the exposure graph.
 
     ``train`` and ``exposed`` are the positions of the labelled ID nodes and of the known OOD nodes. The first
-    ``num_classes`` logits are the ID classes; any after them are spare.
+    ``num_classes`` logits are the ID classes; any after them are spare. Objectives that need hidden features find those
+    of the ID graph in ``hidden``, and in ``head`` the map from hidden features of lone nodes to logits.
     """
 
     epoch: int
@@ -62,6 +65,8 @@ class Pass:
     exposure_graph: Graph | None = None
     exposure_logits: Tensor | None = None
     exposed: Tensor | None = None
+    hidden: Tensor | None = None
+    head: Callable[[Tensor], Tensor] | None = None
 
     @property
     def train_logits(self) -> Tensor:
@@ -99,6 +104,11 @@ class Objective:
         """Whether known OOD nodes are needed."""
         return False
 
+    @property
+    def needs_hidden(self) -> bool:
+        """Whether hidden features are needed."""
+        return False
+
     def __call__(self, step: Pass) -> Tensor:
         """The loss of one forward pass."""
         raise TypeError(f"{type(self).__name__} does not define a loss")
@@ -126,6 +136,11 @@ class Sum(Objective):
     def needs_exposure(self) -> bool:
         """Whether any term needs known OOD nodes."""
         return any(term.needs_exposure for _, term in self.parts)
+
+    @property
+    def needs_hidden(self) -> bool:
+        """Whether any term needs hidden features."""
+        return any(term.needs_hidden for _, term in self.parts)
 
     def prepare(self, data: TrainingSet) -> Sum:
         return Sum(tuple((weight, term.prepare(data)) for weight, term in self.parts))
@@ -231,3 +246,21 @@ class BoundUniform(Term):
 
     def _dispersions(self, logits: Tensor) -> Tensor:
         return self.lambda1 * losses.uniform_loss(logits) + (1 - self.lambda1) * losses.bound_loss(logits)
+
+
+@dataclass(frozen=True, repr=False)
+class SyntheticExposure(Term):
+    r"""Margins against outliers made up in latent space, in the spirit of GOLD (Wang et al., ICLR 2025).
+
+    GOLD trains a generator of latent features that look like OOD ones. Here the generator is two lines: an outlier is
+    :math:`\tilde h = w h_i + (1 - w) h_j`, between the hidden features of two labelled nodes of different classes,
+    where a classifier's hidden space is thinly populated. Their energies are pushed above ``m_out`` and those of the
+    labelled nodes below ``m_in``, as in `EnergyHinge`. No OOD data is needed.
+    """
+
+    needs_hidden = True
+    m_in: float | None = None
+    m_out: float | None = None
+
+    def __call__(self, step: Pass) -> Tensor:
+        raise NotImplementedError
