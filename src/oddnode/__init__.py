@@ -23,11 +23,11 @@ if TYPE_CHECKING:
         EnergyHinge,
         LogitNorm,
         OutlierExposure,
-        SyntheticExposure,
         Term,
     )
     from oddnode.recipes import RECIPES
     from oddnode.scorers import ODIN, Energy, MaxLogit, MaxSoftmax, Outputs, Propagated, Scorer
+    from oddnode.synthetic import SyntheticExposure
     from oddnode.tasks import Task, load_task
     from oddnode.trivial import Degree, NeighbourCosine, NonZeros
 
@@ -59,7 +59,7 @@ _HOME = {
     "Propagated": "scorers",
     "RECIPES": "recipes",
     "Scorer": "scorers",
-    "SyntheticExposure": "objectives",
+    "SyntheticExposure": "synthetic",
     "Task": "tasks",
     "Term": "objectives",
     "benchmark": "bench",

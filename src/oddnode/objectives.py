@@ -27,7 +27,6 @@ __all__ = [
     "OutlierExposure",
     "Pass",
     "Sum",
-    "SyntheticExposure",
     "Term",
     "TrainingSet",
 ]
@@ -246,21 +245,3 @@ class BoundUniform(Term):
 
     def _dispersions(self, logits: Tensor) -> Tensor:
         return self.lambda1 * losses.uniform_loss(logits) + (1 - self.lambda1) * losses.bound_loss(logits)
-
-
-@dataclass(frozen=True, repr=False)
-class SyntheticExposure(Term):
-    r"""Margins against outliers made up in latent space, in the spirit of GOLD (Wang et al., ICLR 2025).
-
-    GOLD trains a generator of latent features that look like OOD ones. Here the generator is two lines: an outlier is
-    :math:`\tilde h = w h_i + (1 - w) h_j`, between the hidden features of two labelled nodes of different classes,
-    where a classifier's hidden space is thinly populated. Their energies are pushed above ``m_out`` and those of the
-    labelled nodes below ``m_in``, as in `EnergyHinge`. No OOD data is needed.
-    """
-
-    needs_hidden = True
-    m_in: float | None = None
-    m_out: float | None = None
-
-    def __call__(self, step: Pass) -> Tensor:
-        raise NotImplementedError

@@ -17,8 +17,8 @@ marked below where it is built:
 10. Dropout is 0.5 for NODESAFE and 0 for the methods it is compared with.
 11. FPR95 is read at the threshold whose ID recall is nearest to 95 %, from above or below.
 12. The "ID accuracy" of Twitch is a ROC-AUC.
-13. ODIN and Mahalanobis return their scores negated: the paper's rows say the opposite of what these methods do. This one
-    is put right here on purpose; ``detector(..., as_coded=True)`` gives the scores as the code has them.
+13. ODIN and Mahalanobis return their scores negated: the paper's rows say the opposite of what these methods do.
+    This one is put right on purpose; ``detector(..., as_coded=True)`` gives the scores as the code has them.
 
 In label leave-out training also sees the left-out nodes (see `oddnode.tasks.label_task`), and Twitch has a self-loop at
 every node.

@@ -21,10 +21,10 @@ from oddnode.objectives import (
     LogitNorm,
     Objective,
     OutlierExposure,
-    SyntheticExposure,
 )
 from oddnode.scorers import ODIN, Energy, MaxSoftmax, Propagated, Scorer
 from oddnode.suggest import unknown
+from oddnode.synthetic import SyntheticExposure
 from oddnode.trivial import Degree, NeighbourCosine, NonZeros
 
 __all__ = ["FLOOR", "RECIPES", "Recipe", "get_recipe"]
@@ -41,7 +41,7 @@ _ALPHA = 0.01
 
 # Chosen as all the others: on the validation tasks of benchmarks/selection.py (stages odin, mahalanobis, knn,
 # logitnorm and gold), which hold no OOD test node of any benchmark cell but those of digits.
-_ODIN_T, _ODIN_EPSILON = 1.0, 0.01
+_ODIN_T, _ODIN_EPSILON = 5.0, 0.0001
 _SHRINKAGE = 0.1
 _K = 5
 _TAU = 0.5
