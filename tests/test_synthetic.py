@@ -69,9 +69,7 @@ def _data() -> Data:
     y = torch.arange(20) % 2
     x = torch.eye(4)[y] + 0.1 * torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
     place = torch.arange(20)
-    return Data(
-        x=x, edge_index=torch.empty(2, 0, dtype=torch.long), y=y, train_mask=place < 10, val_mask=place >= 10
-    )
+    return Data(x=x, edge_index=torch.empty(2, 0, dtype=torch.long), y=y, train_mask=place < 10, val_mask=place >= 10)
 
 
 def test_made_up_outliers_get_less_confident_logits_than_without() -> None:
