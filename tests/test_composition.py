@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -101,7 +103,7 @@ def test_a_backbone_that_is_given_stays_as_it_was(data: Data) -> None:
 
 
 def test_a_named_backbone_trains_as_an_instance_of_the_same_seed(data: Data) -> None:
-    settings = {"epochs": 3, "seed": 5, "device": "cpu"}
+    settings: dict[str, Any] = {"epochs": 3, "seed": 5, "device": "cpu"}
     named = Detector("jknet", hidden_channels=4, dropout=0.0, **settings).fit(data)
     with torch.random.fork_rng():
         torch.manual_seed(5)

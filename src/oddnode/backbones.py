@@ -78,14 +78,6 @@ class LayeredBackbone(Backbone):
         return F.dropout(hidden, self.dropout, self.training)
 
 
-class PreparedLinear(nn.Linear):
-    """A linear layer that multiplies by the graph's own features in the cheaper form."""
-
-    def forward(self, hidden: Tensor | None, graph: Graph) -> Tensor:
-        """The map of ``hidden``, or of the graph's own features where that is ``None``."""
-        return graph.times_features(self.weight.t()) + self.bias if hidden is None else super().forward(hidden)
-
-
 class PreparedGCNConv(GCNConv):
     """PyG's graph convolution, with a product by the graph's prepared matrix in place of message passing."""
 
@@ -130,17 +122,18 @@ class MLP(LayeredBackbone):
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
     ):
         super().__init__([hidden_channels] * (num_layers - 1), dropout)
-        widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
-        self.lins = nn.ModuleList(PreparedLinear(a, b) for a, b in pairwise(widths))
+        self.first = nn.Linear(in_channels, hidden_channels)
+        widths = [hidden_channels] * (num_layers - 1) + [out_channels]
+        self.lins = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
     def embed(self, graph: Graph) -> Tensor:
-        hidden = self._activate(self.lins[0](None, graph), 0)
+        hidden = self._activate(graph.times_features(self.first.weight.t()) + self.first.bias, 0)
         for layer in range(1, len(self.norms)):
-            hidden = self._activate(self.lins[layer](hidden, graph), layer)
+            hidden = self._activate(self.lins[layer - 1](hidden), layer)
         return hidden
 
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
-        return self.lins[-1](hidden, graph)
+        return self.lins[-1](hidden)
 
 
 class GCN(LayeredBackbone):

@@ -17,8 +17,21 @@ __all__ = ["KNN", "Mahalanobis"]
 _CHUNK = 4096
 
 
+class _ClassGaussians(Scorer):
+    """What Mahalanobis learns: not settings, hence not in the dataclass."""
+
+    means_: Tensor
+    precision_: Tensor
+
+
+class _Bank(Scorer):
+    """What KNN learns."""
+
+    bank_: Tensor
+
+
 @dataclass
-class Mahalanobis(Scorer):
+class Mahalanobis(_ClassGaussians):
     r"""Minus the squared distance to the nearest class mean (Lee et al., NeurIPS 2018).
 
     :math:`-\min_c (h_v - \mu_c)^\top \Sigma^{-1} (h_v - \mu_c)`, with class means :math:`\mu_c` and one covariance
@@ -39,7 +52,7 @@ class Mahalanobis(Scorer):
         The inverse of the covariance ``[H, H]``.
     """
 
-    shrinkage: float = 0.1
+    shrinkage: float = 0.01
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Mahalanobis:
         if not 0.0 <= self.shrinkage <= 1.0:
@@ -66,7 +79,7 @@ class Mahalanobis(Scorer):
 
 
 @dataclass
-class KNN(Scorer):
+class KNN(_Bank):
     r"""Minus the distance to the k-th nearest training node (Sun et al., ICML 2022).
 
     :math:`-\lVert \hat h_v - \hat h_{(k)} \rVert_2` between hidden features of unit length,
@@ -83,7 +96,7 @@ class KNN(Scorer):
         Features of the training nodes, of unit length ``[n, H]``.
     """
 
-    k: int = 5
+    k: int = 1
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> KNN:
         if not 1 <= self.k <= len(train):

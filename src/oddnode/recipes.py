@@ -43,7 +43,7 @@ _ALPHA = 0.01
 # logitnorm and gold), which hold no OOD test node of any benchmark cell but those of digits.
 _ODIN_T, _ODIN_EPSILON = 5.0, 0.0001
 _SHRINKAGE = 0.01
-_K = 5
+_K = 1
 _TAU = 0.5
 _GOLD = 0.1
 

@@ -98,8 +98,8 @@ class ODIN(Scorer):
         Length of the step on every feature; 0 for none.
     """
 
-    temperature: float = 1.0
-    epsilon: float = 0.0
+    temperature: float = 5.0
+    epsilon: float = 0.0001
 
     def score(self, outputs: Outputs) -> Tensor:
         if self.temperature <= 0:
