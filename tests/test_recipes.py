@@ -129,10 +129,15 @@ def test_tables_of_several_tasks_end_with_the_floor() -> None:
     assert [c[6].strip() for c in cells[:2]] == ["80.0", "*-*"]  # a trivial score classifies nothing
 
 
-@pytest.mark.parametrize("name", published._METHODS)
+@pytest.mark.parametrize("name", published.METHODS)
 def test_every_published_method_runs_on_the_embedded_data(name: str, three_epochs: list[str]) -> None:
     [result] = bench.benchmark("digits/label", name, seeds=1, protocol="published", device="cpu")
     assert 0 <= result.mean("auroc") <= 100
+
+
+def test_all_methods_are_those_that_the_protocol_has_settings_for() -> None:
+    assert bench.expand_methods(["all"]) == list(RECIPES)
+    assert bench.expand_methods(["all"], "published") == [name for name in RECIPES if name in published.METHODS]
 
 
 def test_published_settings_of_single_methods() -> None:

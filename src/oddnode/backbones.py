@@ -53,23 +53,24 @@ class Backbone(nn.Module):
 
 
 class LayeredBackbone(Backbone):
-    """What the backbones below share: their number of layers is checked, and between layers stand batch norm, an
-    activation and dropout.
+    """What the backbones below share: between layers stand batch norm, an activation and dropout.
 
     Parameters
     ----------
-    widths : list of int
-        Channels after every layer that is followed by batch norm.
+    width : int
+        Channels of a hidden layer.
+    num_layers, num_hidden : int
+        How many layers the user asked for, and how many of them are hidden: at least one.
     dropout : float
         Share of hidden features dropped in training.
     """
 
-    def __init__(self, widths: list[int], dropout: float):
+    def __init__(self, width: int, num_layers: int, num_hidden: int, dropout: float):
         super().__init__()
-        if not widths:
-            raise ValueError("num_layers is too small: there is no hidden layer; give num_layers=2 or more")
+        if num_hidden < 1:
+            raise ValueError(f"num_layers is {num_layers}, expected {num_layers - num_hidden + 1} or more")
         self.dropout = dropout
-        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for width in widths)
+        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(num_hidden))
 
     def _activate(self, hidden: Tensor, layer: int) -> Tensor:
         return self._drop(F.relu(self.norms[layer](hidden)))
@@ -121,7 +122,7 @@ class MLP(LayeredBackbone):
     def __init__(
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
     ):
-        super().__init__([hidden_channels] * (num_layers - 1), dropout)
+        super().__init__(hidden_channels, num_layers, num_layers - 1, dropout)
         self.first = nn.Linear(in_channels, hidden_channels)
         widths = [hidden_channels] * (num_layers - 1) + [out_channels]
         self.lins = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
@@ -154,7 +155,7 @@ class GCN(LayeredBackbone):
     def __init__(
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
     ):
-        super().__init__([hidden_channels] * (num_layers - 1), dropout)
+        super().__init__(hidden_channels, num_layers, num_layers - 1, dropout)
         widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
         self.convs = nn.ModuleList(PreparedGCNConv(a, b) for a, b in pairwise(widths))
 
@@ -183,7 +184,7 @@ class GAT(LayeredBackbone):
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
     ):
         wide = self._HEADS * hidden_channels
-        super().__init__([wide] * (num_layers - 1), dropout)
+        super().__init__(wide, num_layers, num_layers - 1, dropout)
         widths = [in_channels] + [wide] * (num_layers - 2)
         self.convs = nn.ModuleList(GATConv(w, hidden_channels, self._HEADS, dropout=dropout) for w in widths)
         self.convs.append(GATConv(wide, out_channels, heads=1, concat=False, dropout=dropout))
@@ -211,7 +212,7 @@ class JKNet(LayeredBackbone):
     def __init__(
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
     ):
-        super().__init__([hidden_channels] * num_layers, dropout)
+        super().__init__(hidden_channels, num_layers, num_layers, dropout)
         widths = [in_channels] + [hidden_channels] * num_layers
         self.convs = nn.ModuleList(PreparedGCNConv(a, b) for a, b in pairwise(widths))
         self.jump = JumpingKnowledge("max")
@@ -242,7 +243,7 @@ class MixHop(LayeredBackbone):
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
     ):
         wide = len(self._HOPS) * hidden_channels
-        super().__init__([wide] * num_layers, dropout)
+        super().__init__(wide, num_layers, num_layers, dropout)
         widths = [in_channels] + [wide] * (num_layers - 1)
         self.convs = nn.ModuleList(PreparedMixHopConv(w, hidden_channels, list(self._HOPS)) for w in widths)
         self.lin = nn.Linear(wide, out_channels)

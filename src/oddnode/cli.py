@@ -87,7 +87,7 @@ def bench(
         results = benchmark(
             _split(task), names, seeds, cast(Any, protocol), backbone, device, data_dir, jobs, show, floor=True
         )
-    asked = set(expand_methods(names))
+    asked = set(expand_methods(names, cast(Any, protocol)))
     chosen, floor = [r for r in results if r.method in asked], [r for r in results if r.method not in asked]
     written = write_report(chosen, out, floor) if out else []
     if as_json:

@@ -211,7 +211,7 @@ class Detector(BaseEstimator):
     def _fit_scorer(self) -> None:
         graph, nodes, y = self._training
         scorer = self.scorer or Propagated(Energy())
-        self.scorer_ = scorer.fit(Outputs(self.module_, graph, self.num_classes_, nodes), nodes, y)
+        self.scorer_ = scorer.fit(Outputs(self.module_, graph, self.num_classes_), nodes, y)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "module_"):
@@ -319,8 +319,9 @@ class Detector(BaseEstimator):
 
 
 def _labelled(data: Data, device: torch.device) -> Tensor | None:
-    """Positions of the training and validation nodes, where the graph has any."""
-    masks = [data[name] for name in ("train_mask", "val_mask") if data.get(name) is not None]
+    """Positions of the training and validation nodes, where the graph has masks of one boolean per node."""
+    masks = [data.get(name) for name in ("train_mask", "val_mask")]
+    masks = [m for m in masks if isinstance(m, Tensor) and m.dtype == torch.bool and m.shape == (data.x.shape[0],)]
     if not masks:
         return None
     nodes = torch.stack(masks).any(dim=0).nonzero().squeeze(1)

@@ -45,7 +45,7 @@ from oddnode.scorers import ODIN, MaxLogit, MaxSoftmax, Outputs, Propagated, Sco
 from oddnode.tasks.base import Task
 from oddnode.trivial import Degree, NeighbourCosine, NonZeros
 
-__all__ = ["detector", "fpr_at_nearest_tpr", "id_accuracy"]
+__all__ = ["METHODS", "detector", "fpr_at_nearest_tpr", "id_accuracy"]
 
 _HOPS, _ETA = 2, 0.5
 _LAMBDA1 = 0.001
@@ -83,11 +83,11 @@ def detector(
     ``as_coded`` keeps the sign that the published code gives the scores of ODIN and Mahalanobis (quirk 13).
     """
     get_recipe(method)
-    if method not in _METHODS:
+    if method not in METHODS:
         raise ValueError(
-            f"{method!r} has no published settings. Known: {', '.join(_METHODS)}. Use the clean protocol for it."
+            f"{method!r} has no published settings. Known: {', '.join(METHODS)}. Use the clean protocol for it."
         )
-    objective, scorer = _METHODS[method](task.name)
+    objective, scorer = METHODS[method](task.name)
     if as_coded and method in _NEGATED:
         scorer = Negated(scorer)
     settings: dict[str, Any] = {
@@ -180,7 +180,8 @@ def _neighbour_cosine(task: str) -> tuple[Objective, Scorer]:
     return CrossEntropy(), NeighbourCosine()
 
 
-_METHODS = {
+#: The methods with published settings: task name -> objective and scorer.
+METHODS = {
     "msp": _msp,
     "odin": _odin,
     "mahalanobis": _mahalanobis,

@@ -27,13 +27,14 @@ __all__ = ["DEFAULT_METHODS", "benchmark", "expand_methods"]
 DEFAULT_METHODS = ("msp", "energy", "gnnsafe", "nodesafe", "energy-ft", "gnnsafe++", "nodesafe++")
 
 
-def expand_methods(names: Iterable[str]) -> list[str]:
-    """Method names with ``all`` written out, each once, in order."""
+def expand_methods(names: Iterable[str], protocol: Protocol = "clean") -> list[str]:
+    """Method names with ``all`` (every method that has settings for the protocol) written out, each once, in order."""
+    everything = [name for name in RECIPES if protocol == "clean" or name in published.METHODS]
     expanded: dict[str, None] = {}
     for name in names:
         if name != "all":
             get_recipe(name)
-        expanded.update(dict.fromkeys(RECIPES if name == "all" else [name]))
+        expanded.update(dict.fromkeys(everything if name == "all" else [name]))
     return list(expanded)
 
 
@@ -96,8 +97,8 @@ def benchmark(
     True
     """
     task_names = expand_tasks([tasks] if isinstance(tasks, str) else tasks)
-    method_names = expand_methods([methods] if isinstance(methods, str) else methods)
     _check(seeds, protocol, backbone, jobs)
+    method_names = expand_methods([methods] if isinstance(methods, str) else methods, protocol)
     shown = list(dict.fromkeys([*method_names, *(FLOOR if floor else ())]))
     results = {(t, m): Result(t, m, protocol, backbone) for t in task_names for m in shown}
     folder = os.fspath(data_dir) if data_dir is not None else None
