@@ -44,7 +44,7 @@ _ALPHA = 0.01
 _ODIN_T, _ODIN_EPSILON = 5.0, 0.0001
 _SHRINKAGE = 0.01
 _K = 1
-_TAU = 0.5
+_TAU = 1.0
 _GOLD = 0.1
 
 

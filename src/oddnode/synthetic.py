@@ -20,12 +20,10 @@ class SyntheticExposure(Term):
     r"""Margins against outliers made up in latent space, in the spirit of GOLD (Wang et al., ICLR 2025).
 
     GOLD trains a generator of latent features that pass for OOD ones. Here the generator is a coin: an outlier takes
-    every channel of its hidden features from one of two labelled nodes of different classes, at random. Each channel
-    has a value that ID nodes have, in company that they do not have. The outliers carry no gradient to the hidden
-    features, only to the last layer. Their energies are pushed above ``m_out`` and those of the labelled nodes below
-    ``m_in``; margins of ``None`` set themselves as in `EnergyHinge`.
-
-    With a single ID class the pairs are any two labelled nodes.
+    every channel of its hidden features from one of two labelled nodes, at random. Each channel has a value that ID
+    nodes have, in company that they do not have. The outliers carry no gradient to the hidden features, only to the
+    last layer. Their energies are pushed above ``m_out`` and those of the labelled nodes below ``m_in``; margins of
+    ``None`` set themselves as in `EnergyHinge`.
 
     Needs a `Backbone`, whose last layer can be called on its own, but no OOD data.
     """
@@ -43,18 +41,8 @@ class SyntheticExposure(Term):
         return losses.energy_hinge_loss(energy_in, energy_out, m_in, m_out)
 
     def _outliers(self, step: Pass) -> Tensor:
-        """One made-up outlier per labelled node: the node itself, crossed with one of another class."""
+        """One made-up outlier per labelled node: the node itself, crossed with another."""
         assert step.hidden is not None
         hidden = step.hidden[step.train].detach()
-        partner = hidden[_of_another_class(step.y, step.num_classes)]
+        partner = hidden[torch.randint(len(hidden), (len(hidden),), device=hidden.device)]
         return torch.where(torch.rand_like(hidden) < 0.5, hidden, partner)
-
-
-def _of_another_class(y: Tensor, num_classes: int) -> Tensor:
-    """For every position a random one of another class; any where all have one class."""
-    counts = torch.bincount(y, minlength=num_classes)
-    others = len(y) - counts
-    others = torch.where(others > 0, others, counts)
-    # In class order, and going round, the other classes begin where the own class ends.
-    steps = (torch.rand(len(y), device=y.device) * others[y]).long()
-    return y.argsort()[(counts.cumsum(0)[y] + steps) % len(y)]
