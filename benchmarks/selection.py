@@ -77,8 +77,8 @@ STAGES: dict[str, tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] = {
     ),
     "mahalanobis": ("mahalanobis", [{}], [{"shrinkage": s} for s in (0.0, 0.01, 0.1, 0.3, 0.5, 0.9, 1.0)]),
     "knn": ("knn", [{}], [{"k": k} for k in (1, 3, 5, 10, 20)]),
-    "logitnorm": ("gnnsafe+logitnorm", [{"tau": tau} for tau in (0.04, 0.1, 0.5, 1.0)], [{}]),
-    "gold": ("gold", [{"weight": w} for w in (0.01, 0.1, 1.0)], [{}]),
+    "logitnorm": ("gnnsafe+logitnorm", [{"tau": tau} for tau in (0.04, 0.1, 0.5, 1.0, 2.0)], [{}]),
+    "gold": ("gold", [{"weight": w} for w in (0.01, 0.03, 0.1, 1.0)], [{}]),
 }
 
 
