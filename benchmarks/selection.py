@@ -51,12 +51,12 @@ HELD_OUT = {"cora": [3, 4, 5, 6], "citeseer": [3, 4, 5], "pubmed": [1, 2], "twit
 #: Scoring settings: they need no training of their own.
 SCORINGS: list[dict[str, Any]] = [
     {"score": score, "num_hops": k, "eta": eta, "isolated": isolated}
-    for score in ("energy", "relative energy", "max softmax")
-    for k, eta in [(2, 0.5), (8, 0.5), (16, 0.5), (8, 0.0)]
+    for score in ("energy", "centred energy", "max softmax")
+    for k, eta in [(2, 0.5), (4, 0.5), (8, 0.5), (16, 0.5)]
     for isolated in ("keep", "graph-mean")
 ]
 
-BASE_SCORES = {"energy": Energy(), "relative energy": Energy(relative=True), "max softmax": MaxSoftmax()}
+BASE_SCORES = {"energy": Energy(), "centred energy": Energy(centred=True), "max softmax": MaxSoftmax()}
 
 #: Training settings without exposure.
 PLAIN: list[dict[str, Any]] = [
@@ -73,6 +73,21 @@ EXPOSED: list[dict[str, Any]] = [
     for alpha in (0.01, 0.1, 1.0)
     for lambda2, start in [(0.0, 0), (0.1, 0), (1.0, 0), (5.0, 0), (1.0, 20)]
 ]
+
+#: What is chosen together: a method, its training settings, and scoring settings that share one training.
+STAGES: dict[str, tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] = {
+    "plain": ("nodesafe", PLAIN, SCORINGS),
+    "exposure": ("nodesafe++", EXPOSED, [{}]),
+    "odin": (
+        "odin",
+        [{}],
+        [{"temperature": t, "epsilon": e} for t in (1.0, 5.0, 10.0, 100.0) for e in (0.0, 0.0001, 0.001, 0.01, 0.1)],
+    ),
+    "mahalanobis": ("mahalanobis", [{}], [{"shrinkage": s} for s in (0.0, 0.01, 0.1, 0.3, 0.5, 0.9, 1.0)]),
+    "knn": ("knn", [{}], [{"k": k} for k in (1, 3, 5, 10, 20)]),
+    "logitnorm": ("gnnsafe+logitnorm", [{"tau": tau} for tau in (0.04, 0.1, 0.5, 1.0, 2.0)], [{}]),
+    "gold": ("gold", [{"weight": w} for w in (0.01, 0.03, 0.1, 1.0)], [{}]),
+}
 
 
 def thinned_digits(seed: int) -> Data:
@@ -136,13 +151,15 @@ def run(method: str, seed: int, training: dict[str, Any], scorings: list[dict[st
             detector.fit(task.train, task.exposure if recipe.needs_exposure else None)
             outputs = TaskOutputs(detector, task)
             for scoring in scorings:
-                result = evaluate(detector.with_scorer(_scorer(scoring)), task, outputs)
+                result = evaluate(detector.with_scorer(_scorer(method, scoring)), task, outputs)
                 numbers = {m: result[m] for m in ("auroc", "fpr95", "id_acc")}
                 rows.append({"family": family, "task": task.name, "seed": seed, **training, **scoring, **numbers})
     return rows
 
 
-def _scorer(scoring: dict[str, Any]) -> Scorer:
+def _scorer(method: str, scoring: dict[str, Any]) -> Scorer:
+    if "score" not in scoring:
+        return get_recipe(method).build(**scoring)[1]
     return Propagated(BASE_SCORES[scoring["score"]], scoring["num_hops"], scoring["eta"], scoring["isolated"])
 
 
@@ -166,15 +183,12 @@ def ranking(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", choices=("plain", "exposure"), default="plain")
+    parser.add_argument("--stage", choices=tuple(STAGES), default="plain")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=Path("selection.json"))
     args = parser.parse_args()
-    plain = args.stage == "plain"
-    method = "nodesafe" if plain else "nodesafe++"
-    trainings: list[dict[str, Any]] = PLAIN if plain else EXPOSED
-    scorings: list[dict[str, Any]] = SCORINGS if plain else [{}]
+    method, trainings, scorings = STAGES[args.stage]
     rows: list[dict[str, Any]] = []
     with ProcessPoolExecutor(args.jobs, mp_context=get_context("spawn")) as pool:
         jobs = [pool.submit(run, method, s, t, scorings) for t, s in itertools.product(trainings, range(args.seeds))]

@@ -118,7 +118,7 @@ def test_estimator_contract(two_groups: Data) -> None:
     detector = Detector.from_recipe("nodesafe", epochs=2, lambda2=3.0, num_hops=4)
     copy = clone(detector)
     assert copy.get_params()["epochs"] == 2
-    assert repr(copy.objective) == "CrossEntropy() + 3 * BoundUniform(lambda1=0.001)"
+    assert repr(copy.objective) == "CrossEntropy() + 3 * BoundUniform(lambda1=0.001, start=20)"
     assert copy.fit(two_groups) is copy
     assert not hasattr(detector, "module_")
 

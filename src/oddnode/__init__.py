@@ -11,33 +11,61 @@ from typing import TYPE_CHECKING, Any
 from oddnode._version import __version__
 
 if TYPE_CHECKING:
-    from oddnode.backbones import GCN
+    from oddnode.backbones import GAT, GCN, MLP, Backbone, JKNet, MixHop
     from oddnode.bench import benchmark
     from oddnode.detector import Detector
     from oddnode.evaluation import evaluate
+    from oddnode.features import KNN, Mahalanobis
     from oddnode.gkde import EvidentialGCN
     from oddnode.gpn import GPN
-    from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, LogitNorm, OutlierExposure
+    from oddnode.grasp import GRASP
+    from oddnode.objectives import (
+        BoundUniform,
+        CrossEntropy,
+        EnergyHinge,
+        LogitNorm,
+        OutlierExposure,
+        Term,
+    )
     from oddnode.recipes import RECIPES
-    from oddnode.scorers import Energy, MaxSoftmax, Propagated
+    from oddnode.scorers import ODIN, Energy, MaxLogit, MaxSoftmax, Outputs, Propagated, Scorer
+    from oddnode.synthetic import SyntheticExposure
     from oddnode.tasks import Task, load_task
+    from oddnode.trivial import Degree, NeighbourCosine, NonZeros
 
 # Importing torch and PyG takes seconds, so a name brings its module in when it is first used.
 _HOME = {
+    "Backbone": "backbones",
     "BoundUniform": "objectives",
     "CrossEntropy": "objectives",
+    "Degree": "trivial",
     "Detector": "detector",
     "Energy": "scorers",
     "EnergyHinge": "objectives",
     "EvidentialGCN": "gkde",
+    "GAT": "backbones",
     "GCN": "backbones",
     "GPN": "gpn",
+    "GRASP": "grasp",
+    "JKNet": "backbones",
+    "KNN": "features",
     "LogitNorm": "objectives",
+    "MLP": "backbones",
+    "Mahalanobis": "features",
+    "MaxLogit": "scorers",
     "MaxSoftmax": "scorers",
+    "MixHop": "backbones",
+    "NeighbourCosine": "trivial",
+    "NonZeros": "trivial",
+    "ODIN": "scorers",
     "OutlierExposure": "objectives",
+    "Outputs": "scorers",
     "Propagated": "scorers",
     "RECIPES": "recipes",
+    "Scorer": "scorers",
+    "SyntheticExposure": "synthetic",
     "Task": "tasks",
+    "Term": "objectives",
     "benchmark": "bench",
     "evaluate": "evaluation",
     "load_task": "tasks",

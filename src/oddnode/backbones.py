@@ -8,19 +8,21 @@ A backbone is an ordinary PyG-style module, ``forward(x, edge_index) -> logits``
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GCNConv
+from torch_geometric.nn import GATConv, GCNConv, JumpingKnowledge, MessagePassing, MixHopConv
 
 from oddnode.graph import Graph
 
 if TYPE_CHECKING:
     from oddnode.objectives import TrainingSet
 
-__all__ = ["BACKBONES", "GCN", "Backbone", "embed_with", "run_backbone"]
+__all__ = ["BACKBONES", "GAT", "GCN", "MLP", "Backbone", "JKNet", "MixHop", "embed_with", "run_backbone"]
 
 
 class Backbone(nn.Module):
@@ -56,6 +58,33 @@ class Backbone(nn.Module):
         return self.dropout == 0.0
 
 
+class LayeredBackbone(Backbone):
+    """What the backbones below share: between layers stand batch norm, an activation and dropout.
+
+    Parameters
+    ----------
+    width : int
+        Channels of a hidden layer.
+    num_layers, num_hidden : int
+        How many layers the user asked for, and how many of them are hidden: at least one.
+    dropout : float
+        Share of hidden features dropped in training.
+    """
+
+    def __init__(self, width: int, num_layers: int, num_hidden: int, dropout: float):
+        super().__init__()
+        if num_hidden < 1:
+            raise ValueError(f"num_layers is {num_layers}, expected {num_layers - num_hidden + 1} or more")
+        self.dropout = dropout
+        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(num_hidden))
+
+    def _activate(self, hidden: Tensor, layer: int) -> Tensor:
+        return self._drop(F.relu(self.norms[layer](hidden)))
+
+    def _drop(self, hidden: Tensor) -> Tensor:
+        return F.dropout(hidden, self.dropout, self.training)
+
+
 class PreparedGCNConv(GCNConv):
     """PyG's graph convolution, with a product by the graph's prepared matrix in place of message passing."""
 
@@ -66,7 +95,55 @@ class PreparedGCNConv(GCNConv):
         return graph.gcn_matrix @ self.lin(hidden) + self.bias
 
 
-class GCN(Backbone):
+class PreparedMixHopConv(MixHopConv):
+    """PyG's MixHop convolution, with products by the graph's prepared matrix in place of message passing."""
+
+    def forward(self, hidden: Tensor | None, graph: Graph) -> Tensor:
+        """The convolution of ``hidden``, or of the graph's own features where that is ``None``."""
+        hops = [
+            self._hop(power, lin.weight.t(), hidden, graph) for power, lin in zip(self.powers, self.lins, strict=True)
+        ]
+        return torch.cat(hops, dim=-1) + self.bias
+
+    @staticmethod
+    def _hop(power: int, weight: Tensor, hidden: Tensor | None, graph: Graph) -> Tensor:
+        """``A^p (H W)``: the narrow factor travels over the edges, not the wide one."""
+        if hidden is not None:
+            out, done = hidden @ weight, 0
+        elif power == 0:
+            out, done = graph.times_features(weight), 0
+        else:
+            out, done = graph.convolve_features(weight), 1
+        for _ in range(power - done):
+            out = graph.gcn_matrix @ out
+        return out
+
+
+class MLP(LayeredBackbone):
+    """Fully connected layers that see no edge: what a node's own features tell.
+
+    Between layers batch norm, ReLU and dropout. Parameters as for `GCN`.
+    """
+
+    def __init__(
+        self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
+    ):
+        super().__init__(hidden_channels, num_layers, num_layers - 1, dropout)
+        self.first = nn.Linear(in_channels, hidden_channels)
+        widths = [hidden_channels] * (num_layers - 1) + [out_channels]
+        self.lins = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
+
+    def embed(self, graph: Graph) -> Tensor:
+        hidden = self._activate(graph.times_features(self.first.weight.t()) + self.first.bias, 0)
+        for layer in range(1, len(self.norms)):
+            hidden = self._activate(self.lins[layer - 1](hidden), layer)
+        return hidden
+
+    def head(self, hidden: Tensor, graph: Graph) -> Tensor:
+        return self.lins[-1](hidden)
+
+
+class GCN(LayeredBackbone):
     r"""Graph convolutional network (Kipf and Welling, ICLR 2017) with batch norm, as in the paper.
 
     Per layer :math:`H' = D^{-1/2} (A + I) D^{-1/2} H W + b`; between layers batch norm, ReLU and dropout.
@@ -92,15 +169,11 @@ class GCN(Backbone):
         dropout: float = 0.0,
         batch_norm: bool = True,
     ):
-        super().__init__()
-        if num_layers < 2:
-            raise ValueError(f"num_layers is {num_layers}, expected 2 or more")
-        self.dropout = dropout
+        super().__init__(hidden_channels, num_layers, num_layers - 1, dropout)
         widths = [in_channels] + [hidden_channels] * (num_layers - 1) + [out_channels]
         self.convs = nn.ModuleList(PreparedGCNConv(a, b) for a, b in pairwise(widths))
-        self.norms = nn.ModuleList(
-            nn.BatchNorm1d(hidden_channels) if batch_norm else nn.Identity() for _ in range(num_layers - 1)
-        )
+        if not batch_norm:
+            self.norms = nn.ModuleList(nn.Identity() for _ in self.norms)
 
     def embed(self, graph: Graph) -> Tensor:
         hidden = self._activate(self.convs[0](None, graph), 0)
@@ -111,12 +184,98 @@ class GCN(Backbone):
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         return self.convs[-1](hidden, graph)
 
+
+class GAT(LayeredBackbone):
+    r"""Graph attention network (Velickovic et al., ICLR 2018) with batch norm: two heads, and one in the last layer.
+
+    Per head :math:`h'_v = \sum_{u \in N(v) \cup v} \alpha_{vu} W h_u`; between layers batch norm, ELU and dropout.
+    In training, features that come in and attention weights are dropped too.
+
+    Parameters as for `GCN`; ``hidden_channels`` is the width of every head.
+    """
+
+    _HEADS = 2
+
+    def __init__(
+        self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
+    ):
+        wide = self._HEADS * hidden_channels
+        super().__init__(wide, num_layers, num_layers - 1, dropout)
+        widths = [in_channels] + [wide] * (num_layers - 2)
+        self.convs = nn.ModuleList(GATConv(w, hidden_channels, self._HEADS, dropout=dropout) for w in widths)
+        self.convs.append(GATConv(wide, out_channels, heads=1, concat=False, dropout=dropout))
+
+    def embed(self, graph: Graph) -> Tensor:
+        hidden = self._drop(graph.x)
+        for layer in range(len(self.norms)):
+            hidden = self._activate(self.convs[layer](hidden, graph.edge_index), layer)
+        return hidden
+
+    def head(self, hidden: Tensor, graph: Graph) -> Tensor:
+        return self.convs[-1](hidden, graph.edge_index)
+
     def _activate(self, hidden: Tensor, layer: int) -> Tensor:
-        return F.dropout(F.relu(self.norms[layer](hidden)), self.dropout, self.training)
+        return self._drop(F.elu(self.norms[layer](hidden)))
+
+
+class JKNet(LayeredBackbone):
+    r"""Jumping knowledge network (Xu et al., ICML 2018) on graph convolutions with batch norm.
+
+    The hidden features are the channel-wise maximum over all layers, :math:`\max(H^{(1)}, ..., H^{(L)})`; a linear
+    layer gives the logits. Parameters as for `GCN`.
+    """
+
+    def __init__(
+        self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
+    ):
+        super().__init__(hidden_channels, num_layers, num_layers, dropout)
+        widths = [in_channels] + [hidden_channels] * num_layers
+        self.convs = nn.ModuleList(PreparedGCNConv(a, b) for a, b in pairwise(widths))
+        self.jump = JumpingKnowledge("max")
+        self.lin = nn.Linear(hidden_channels, out_channels)
+
+    def embed(self, graph: Graph) -> Tensor:
+        layers = [self._activate(self.convs[0](None, graph), 0)]
+        for layer in range(1, len(self.convs)):
+            layers.append(self._activate(self.convs[layer](layers[-1], graph), layer))
+        return self.jump(layers)
+
+    def head(self, hidden: Tensor, graph: Graph) -> Tensor:
+        return self.lin(hidden)
+
+
+class MixHop(LayeredBackbone):
+    r"""MixHop (Abu-El-Haija et al., ICML 2019) with batch norm, hops 0, 1 and 2.
+
+    Per layer :math:`H' = [H W_0 \,|\, \hat A H W_1 \,|\, \hat A^2 H W_2] + b` with
+    :math:`\hat A = D^{-1/2} (A + I) D^{-1/2}`; then batch norm, ReLU and dropout; a linear layer gives the logits.
+
+    Parameters as for `GCN`; ``hidden_channels`` is the width of every hop.
+    """
+
+    _HOPS = (0, 1, 2)
+
+    def __init__(
+        self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
+    ):
+        wide = len(self._HOPS) * hidden_channels
+        super().__init__(wide, num_layers, num_layers, dropout)
+        widths = [in_channels] + [wide] * (num_layers - 1)
+        self.convs = nn.ModuleList(PreparedMixHopConv(w, hidden_channels, list(self._HOPS)) for w in widths)
+        self.lin = nn.Linear(wide, out_channels)
+
+    def embed(self, graph: Graph) -> Tensor:
+        hidden = self._activate(self.convs[0](None, graph), 0)
+        for layer in range(1, len(self.convs)):
+            hidden = self._activate(self.convs[layer](hidden, graph), layer)
+        return hidden
+
+    def head(self, hidden: Tensor, graph: Graph) -> Tensor:
+        return self.lin(hidden)
 
 
 #: Names that stand for a backbone in `Detector` and on the command line. The evidential ones join from their modules.
-BACKBONES: dict[str, type[Backbone]] = {"gcn": GCN}
+BACKBONES: dict[str, type[Backbone]] = {"gcn": GCN, "mlp": MLP, "gat": GAT, "jknet": JKNet, "mixhop": MixHop}
 
 
 def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
@@ -141,4 +300,40 @@ def embed_with(module: nn.Module, graph: Graph) -> Tensor:
     """
     if isinstance(module, Backbone):
         return module.embed(graph)
-    raise TypeError(f"{type(module).__name__} has no hidden features to read")
+    name = type(module).__name__
+    entered: list[Any] = []
+
+    def note(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        entered[:] = [*args, *kwargs.values()][:1]
+
+    handles = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in _layers(module)]
+    try:
+        run_backbone(module, graph)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not entered:
+        raise TypeError(
+            f"{name} calls no layer with parameters, so its hidden features cannot be read; build it from layers "
+            "(torch.nn.Linear, a PyG convolution, ...), or subclass oddnode.backbones.Backbone with embed and head"
+        )
+    [hidden] = entered
+    if not isinstance(hidden, Tensor) or hidden.dim() != 2 or hidden.shape[0] != graph.num_nodes:
+        found = list(hidden.shape) if isinstance(hidden, Tensor) else type(hidden).__name__
+        raise TypeError(
+            f"the last layer of {name} takes {found}, expected hidden features [nodes, channels] with "
+            f"{graph.num_nodes} rows; subclass oddnode.backbones.Backbone and say in embed what they are"
+        )
+    return hidden
+
+
+def _layers(module: nn.Module, is_root: bool = True) -> Iterator[nn.Module]:
+    """Layers with parameters that have no such layers inside; a PyG convolution counts as one."""
+    inside = [child for child in module.children() if any(True for _ in child.parameters())]
+    if isinstance(module, MessagePassing):
+        yield module
+    elif inside:
+        for child in inside:
+            yield from _layers(child, is_root=False)
+    elif not is_root:
+        yield module

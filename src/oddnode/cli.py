@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Container
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -75,7 +76,7 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")] = False,
 ) -> None:
     """Compare methods on tasks over several seeds."""
-    from oddnode.bench import DEFAULT_METHODS, benchmark
+    from oddnode.bench import DEFAULT_METHODS, benchmark, expand_methods
     from oddnode.bench.report import check_writable, write_report
 
     _check_device(device)
@@ -84,11 +85,13 @@ def bench(
     names = _split(methods) if methods else list(DEFAULT_METHODS)
     with _progress(hidden=as_json) as show:
         results = benchmark(
-            _split(task), names, seeds, cast(Any, protocol), backbone, device, data_dir, jobs, on_progress=show
+            _split(task), names, seeds, cast(Any, protocol), backbone, device, data_dir, jobs, show, floor=True
         )
-    written = write_report(results, out) if out else []
+    asked = set(expand_methods(names, cast(Any, protocol)))
+    chosen, floor = [r for r in results if r.method in asked], [r for r in results if r.method not in asked]
+    written = write_report(chosen, out, floor) if out else []
     if as_json:
-        typer.echo(json.dumps([r.summary() for r in results], indent=1))
+        typer.echo(json.dumps([r.summary() for r in chosen], indent=1))
         return
     _print_results(results)
     if written:
@@ -99,7 +102,7 @@ def bench(
 def methods(
     as_json: Annotated[bool, typer.Option("--json", help="Print as JSON and nothing else.")] = False,
 ) -> None:
-    """List the methods: objective, scorer, exposure and reference."""
+    """List the methods: objective, scorer, exposure, reference, reach over the graph and cost."""
     from oddnode.recipes import RECIPES
 
     listed = []
@@ -112,6 +115,8 @@ def methods(
                 "scorer": repr(scorer),
                 "exposure": recipe.needs_exposure,
                 "reference": recipe.reference,
+                "transductive": recipe.transductive,
+                "cost": recipe.cost,
             }
         )
     if as_json:
@@ -190,17 +195,29 @@ def _progress(hidden: bool) -> Any:
 
 
 def _print_results(results: Any) -> None:
-    from oddnode.bench.tables import caption, header, rows
+    from oddnode.bench.tables import caption, floor_last, header, is_floor, rows
 
-    _print_rows(None, header(), rows(results), numbers_from=2)
+    results = floor_last(results)
+    body, floor = rows(results), [is_floor(r) for r in results]
+    # A line where the trivial scores of a task begin and where they end sets them apart.
+    cuts = {i for i in range(1, len(body)) if floor[i] != floor[i - 1] or body[i][0] != body[i - 1][0]}
+    _print_rows(None, header(), body, numbers_from=2, cuts=cuts)
     typer.echo(caption(results))
 
 
-def _print_rows(title: str | None, head: list[str], body: list[list[str]], numbers_from: int = 99) -> None:
+def _print_rows(
+    title: str | None,
+    head: list[str],
+    body: list[list[str]],
+    numbers_from: int = 99,
+    cuts: Container[int] = (),
+) -> None:
     table = Table(title=title, title_justify="left")
     for column, name in enumerate(head):
         table.add_column(name, justify="right" if column >= numbers_from else "left", overflow="fold")
-    for row in body:
+    for number, row in enumerate(body):
+        if number in cuts:
+            table.add_section()
         table.add_row(*row)
     console = Console()
     # A pipe has no width; a table cut to 80 columns there would lose text for nothing.

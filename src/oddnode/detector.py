@@ -180,7 +180,10 @@ class Detector(BaseEstimator):
         return other
 
     def outputs(self, data: Data) -> Outputs:
-        """What the network says of a graph: logits and all that scorers build on."""
+        """What the network says of a graph: logits and all that scorers build on.
+
+        Nodes in the graph's ``train_mask`` and ``val_mask`` count as labelled ID nodes for scorers that anchor on them.
+        """
         self._check_fitted()
         graph = Graph.from_data(data, self._device())
         if graph.x.shape[1] != self.num_features_in_:
@@ -188,7 +191,7 @@ class Detector(BaseEstimator):
                 f"data.x has {graph.x.shape[1]} features, but the detector was fitted on {self.num_features_in_}"
             )
         graph = graph if graph.x.dtype == self._dtype() else graph.with_features(graph.x.to(self._dtype()))
-        return Outputs(self.module_, graph, self.num_classes_)
+        return Outputs(self.module_, graph, self.num_classes_, _labelled(data, graph.device))
 
     def score_samples(self, data: Data | Outputs) -> Tensor:
         """One score per node; higher = more like the training distribution."""
@@ -318,3 +321,13 @@ class Detector(BaseEstimator):
             dropout=self.dropout,
         )
         return module.to(graph.x.dtype)
+
+
+def _labelled(data: Data, device: torch.device) -> Tensor | None:
+    """Positions of the training and validation nodes, where the graph has masks of one boolean per node."""
+    masks = [data.get(name) for name in ("train_mask", "val_mask")]
+    masks = [m for m in masks if isinstance(m, Tensor) and m.dtype == torch.bool and m.shape == (data.x.shape[0],)]
+    if not masks:
+        return None
+    nodes = torch.stack(masks).any(dim=0).nonzero().squeeze(1)
+    return nodes.to(device) if len(nodes) else None

@@ -7,6 +7,7 @@ pass, with the graphs they belong to) and gives a scalar.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
 import torch
@@ -56,7 +57,8 @@ class Pass:
     """One forward pass in training: logits of all nodes of the ID graph and, with exposure, of the exposure graph.
 
     ``train`` and ``exposed`` are the positions of the labelled ID nodes and of the known OOD nodes. The first
-    ``num_classes`` logits are the ID classes; any after them are spare.
+    ``num_classes`` logits are the ID classes; any after them are spare. Objectives that need hidden features find those
+    of the ID graph in ``hidden``, and in ``head`` the map from hidden features of lone nodes to logits.
     """
 
     epoch: int
@@ -68,6 +70,8 @@ class Pass:
     exposure_graph: Graph | None = None
     exposure_logits: Tensor | None = None
     exposed: Tensor | None = None
+    hidden: Tensor | None = None
+    head: Callable[[Tensor], Tensor] | None = None
 
     @property
     def train_logits(self) -> Tensor:
@@ -105,6 +109,11 @@ class Objective:
         """Whether known OOD nodes are needed."""
         return False
 
+    @property
+    def needs_hidden(self) -> bool:
+        """Whether hidden features are needed."""
+        return False
+
     def __call__(self, step: Pass) -> Tensor:
         """The loss of one forward pass."""
         raise TypeError(f"{type(self).__name__} does not define a loss")
@@ -132,6 +141,11 @@ class Sum(Objective):
     def needs_exposure(self) -> bool:
         """Whether any term needs known OOD nodes."""
         return any(term.needs_exposure for _, term in self.parts)
+
+    @property
+    def needs_hidden(self) -> bool:
+        """Whether any term needs hidden features."""
+        return any(term.needs_hidden for _, term in self.parts)
 
     def prepare(self, data: TrainingSet) -> Sum:
         return Sum(tuple((weight, term.prepare(data)) for weight, term in self.parts))
@@ -165,7 +179,8 @@ class Term(Objective):
         return step.epoch >= self.start
 
     def __repr__(self) -> str:
-        shown = [f for f in fields(self) if not (f.kw_only and getattr(self, f.name) == f.default)]
+        shown = sorted(fields(self), key=lambda f: f.kw_only)
+        shown = [f for f in shown if not (f.kw_only and getattr(self, f.name) == f.default)]
         return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
 

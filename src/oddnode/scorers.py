@@ -13,19 +13,21 @@ from oddnode.backbones import embed_with, run_backbone
 from oddnode.energy import Isolated, negative_energy, propagate
 from oddnode.graph import Graph
 
-__all__ = ["Energy", "MaxSoftmax", "Outputs", "Propagated", "Scorer"]
+__all__ = ["ODIN", "Energy", "MaxLogit", "MaxSoftmax", "Outputs", "Propagated", "Scorer"]
 
 
 class Outputs:
     """What a trained network says of one graph, computed when first asked for and shared by all scorers.
 
-    The first ``num_classes`` logits belong to the ID classes; any after them are spare.
+    The first ``num_classes`` logits belong to the ID classes; any after them are spare. ``labelled`` are the positions
+    of the nodes of this graph whose ID label is known (training and validation nodes); ``None`` where there are none.
     """
 
-    def __init__(self, module: nn.Module, graph: Graph, num_classes: int):
+    def __init__(self, module: nn.Module, graph: Graph, num_classes: int, labelled: Tensor | None = None):
         self.module = module
         self.graph = graph
         self.num_classes = num_classes
+        self.labelled = labelled
 
     @cached_property
     def all_logits(self) -> Tensor:
@@ -66,25 +68,79 @@ class MaxSoftmax(Scorer):
     """
 
     def score(self, outputs: Outputs) -> Tensor:
-        return outputs.all_logits.softmax(dim=-1)[:, : outputs.num_classes].amax(dim=-1)
+        return _confidence(outputs.all_logits, outputs.num_classes).exp()
+
+
+@dataclass
+class MaxLogit(Scorer):
+    """The highest logit of an ID class (Hendrycks et al., ICML 2022)."""
+
+    def score(self, outputs: Outputs) -> Tensor:
+        return outputs.logits.amax(dim=-1)
+
+
+@dataclass
+class ODIN(Scorer):
+    r"""Temperature and a small step on the input (Liang et al., ICLR 2018).
+
+    :math:`\max_c \mathrm{softmax}_c(z(\tilde x) / T)` with
+    :math:`\tilde x = x - \varepsilon\, \mathrm{sign}(-\nabla_x \sum_v \log \max_c \mathrm{softmax}_c(z_v(x) / T))`:
+    every feature takes a step that makes the predictions surer, which moves ID nodes more than OOD nodes.
+
+    In a graph the features of a node bear on its neighbours' predictions too, so one step is taken for all nodes
+    together. Spare logits take part as in `MaxSoftmax`.
+
+    Parameters
+    ----------
+    temperature : float
+        T, above 0. High temperatures weigh all logits, not only the two highest.
+    epsilon : float
+        Length of the step on every feature; 0 for none.
+    """
+
+    temperature: float = 5.0
+    epsilon: float = 0.0001
+
+    def score(self, outputs: Outputs) -> Tensor:
+        if self.temperature <= 0:
+            raise ValueError(f"temperature is {self.temperature}, expected a number above 0")
+        if self.epsilon == 0:
+            return _confidence(outputs.all_logits / self.temperature, outputs.num_classes).exp()
+        graph = outputs.graph
+        moved = graph.with_features(graph.x + self.epsilon * self._gradient(outputs).sign())
+        with torch.no_grad():
+            logits = run_backbone(outputs.module, moved)
+        return _confidence(logits / self.temperature, outputs.num_classes).exp()
+
+    def _gradient(self, outputs: Outputs) -> Tensor:
+        """How the summed log confidence of all nodes changes with every feature."""
+        x = outputs.graph.x.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            logits = run_backbone(outputs.module, outputs.graph.with_features(x))
+            confidence = _confidence(logits / self.temperature, outputs.num_classes)
+            [gradient] = torch.autograd.grad(confidence.sum(), x)
+        return gradient
+
+
+def _confidence(logits: Tensor, num_classes: int) -> Tensor:
+    """The log of the highest probability of an ID class; spare logits take part in the softmax."""
+    return logits.log_softmax(dim=-1)[:, :num_classes].amax(dim=-1)
 
 
 @dataclass
 class Energy(Scorer):
     r"""The negative energy over the ID classes (Liu et al., NeurIPS 2020).
 
-    With ``relative`` it is measured against the negative energy of the spare logits,
-    :math:`\log \sum_{c \in ID} e^{z_c} - \log \sum_{c \in spare} e^{z_c}`: the log-odds of "one of the known classes"
-    against "none of them", which a shift of all logits leaves alone. A network without spare logits has nothing to
-    measure against, and the score is the plain one.
+    With ``centred`` a node's mean logit is taken out first, :math:`\log \sum_{c \in ID} e^{z_c - \bar z}`. A shift of
+    all logits, to which no classification loss reacts, then cannot move the score: what NODESAFE's uniform term asks
+    of the training nodes holds for every node that is scored.
     """
 
-    relative: bool = False
+    centred: bool = False
 
     def score(self, outputs: Outputs) -> Tensor:
         score = negative_energy(outputs.logits)
-        spare = outputs.all_logits[:, outputs.num_classes :]
-        return score - negative_energy(spare) if self.relative and spare.shape[1] else score
+        return score - outputs.all_logits.mean(dim=-1) if self.centred else score
 
 
 @dataclass

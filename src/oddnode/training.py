@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from oddnode.backbones import Backbone, run_backbone
+from oddnode.graph import Graph
 from oddnode.objectives import Objective, Pass, TrainingSet
 
 __all__ = ["BatchNormStatistics", "Trained", "TrainingError", "seeded", "train"]
@@ -91,6 +92,7 @@ class _Engine:
         self.data = data
         self.from_id_graph = batch_norm == "id-graph"
         self.with_exposure = objective.needs_exposure
+        self.with_hidden = objective.needs_hidden
         self.norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
         # Without dropout a training pass over the ID graph *is* the evaluation of the weights it starts from.
         self.pass_evaluates = self.from_id_graph and isinstance(module, Backbone) and module.is_deterministic
@@ -104,14 +106,10 @@ class _Engine:
         self.module.train()
         if isinstance(self.module, Backbone):
             self.module.begin_epoch(epoch)
-        step = Pass(
-            epoch,
-            data.num_classes,
-            data.graph,
-            run_backbone(self.module, data.graph),
-            data.train,
-            data.y_train,
-        )
+        hidden, logits = self._run()
+        step = Pass(epoch, data.num_classes, data.graph, logits, data.train, data.y_train)
+        if hidden is not None:
+            step.hidden, step.head = hidden, self._head
         if self.with_exposure and data.exposure is not None:
             if self.from_id_graph:
                 # Exposed nodes are normalised as every later OOD node will be: by the ID graph's statistics.
@@ -119,6 +117,24 @@ class _Engine:
             step.exposure_graph, step.exposed = data.exposure, data.exposed
             step.exposure_logits = run_backbone(self.module, data.exposure)
         return step
+
+    def _run(self) -> tuple[Tensor | None, Tensor]:
+        """Hidden features, where the objective asks for them, and logits of the ID graph."""
+        if not self.with_hidden:
+            return None, run_backbone(self.module, self.data.graph)
+        if not isinstance(self.module, Backbone):
+            raise TypeError(
+                f"the objective works on hidden features, but {type(self.module).__name__} is not a Backbone; "
+                "use one of oddnode's, or subclass oddnode.backbones.Backbone with embed and head"
+            )
+        hidden = self.module.embed(self.data.graph)
+        return hidden, self.module.head(hidden, self.data.graph)
+
+    def _head(self, hidden: Tensor) -> Tensor:
+        """Logits of lone nodes with these hidden features."""
+        assert isinstance(self.module, Backbone)
+        no_edges = torch.empty(2, 0, dtype=torch.long, device=hidden.device)
+        return self.module.head(hidden, Graph(hidden, no_edges))
 
     def evaluate(self) -> Tensor:
         """Logits of the ID graph, as they would be scored."""

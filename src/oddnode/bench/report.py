@@ -25,11 +25,14 @@ def check_writable(folder: Path) -> None:
         raise PermissionError(f"no permission to write into {folder}")
 
 
-def write_report(results: Sequence[Result], folder: Path) -> list[Path]:
-    """Write the report, the results as CSV and JSON, and ``runs.json`` with every seed; each whole or not at all."""
+def write_report(results: Sequence[Result], folder: Path, floor: Sequence[Result] = ()) -> list[Path]:
+    """Write the report, the results as CSV and JSON, and ``runs.json`` with every seed; each whole or not at all.
+
+    ``floor`` are results of the trivial scores that only the report shows.
+    """
     check_writable(folder)
     files = {
-        "report.md": _report(results),
+        "report.md": _report([*results, *floor]),
         "results.csv": to_csv(results),
         "results.json": json.dumps([r.summary() for r in results], indent=1) + "\n",
         "runs.json": json.dumps([r.summary() | {"runs": r.runs} for r in results], indent=1) + "\n",

@@ -17,7 +17,7 @@ from oddnode.backbones import BACKBONES
 from oddnode.bench.results import Result
 from oddnode.detector import Detector
 from oddnode.evaluation import TaskOutputs, evaluate
-from oddnode.recipes import RECIPES, get_recipe
+from oddnode.recipes import FLOOR, RECIPES, get_recipe
 from oddnode.suggest import unknown
 from oddnode.tasks import Protocol, Task, expand_tasks, load_task
 
@@ -27,13 +27,14 @@ __all__ = ["DEFAULT_METHODS", "benchmark", "expand_methods"]
 DEFAULT_METHODS = ("msp", "energy", "gnnsafe", "nodesafe", "energy-ft", "gnnsafe++", "nodesafe++")
 
 
-def expand_methods(names: Iterable[str]) -> list[str]:
-    """Method names with ``all`` written out, each once, in order."""
+def expand_methods(names: Iterable[str], protocol: Protocol = "clean") -> list[str]:
+    """Method names with ``all`` (every method that has settings for the protocol) written out, each once, in order."""
+    everything = [name for name in RECIPES if protocol == "clean" or name in published.METHODS]
     expanded: dict[str, None] = {}
     for name in names:
         if name != "all":
             get_recipe(name)
-        expanded.update(dict.fromkeys(RECIPES if name == "all" else [name]))
+        expanded.update(dict.fromkeys(everything if name == "all" else [name]))
     return list(expanded)
 
 
@@ -48,6 +49,7 @@ class Cell:
     backbone: str
     device: str
     data_dir: str | None
+    floor: bool = False
 
 
 def benchmark(
@@ -60,6 +62,7 @@ def benchmark(
     data_dir: str | os.PathLike | None = None,
     jobs: int = 1,
     on_progress: Callable[[int, int, str], None] | None = None,
+    floor: bool = False,
 ) -> list[Result]:
     """Run methods on tasks over seeds 0, 1, ..., ``seeds - 1``.
 
@@ -78,6 +81,8 @@ def benchmark(
         sums depends on that: numbers are the same, bit for bit, for the same number of jobs.
     on_progress : callable, optional
         Called with (cells done, cells in all, what was done last).
+    floor : bool
+        Also give the trivial scores on every task, after the methods asked for; they cost no training.
 
     Returns
     -------
@@ -92,12 +97,13 @@ def benchmark(
     True
     """
     task_names = expand_tasks([tasks] if isinstance(tasks, str) else tasks)
-    method_names = expand_methods([methods] if isinstance(methods, str) else methods)
     _check(seeds, protocol, backbone, jobs)
-    results = {(t, m): Result(t, m, protocol, backbone) for t in task_names for m in method_names}
+    method_names = expand_methods([methods] if isinstance(methods, str) else methods, protocol)
+    shown = list(dict.fromkeys([*method_names, *(FLOOR if floor else ())]))
+    results = {(t, m): Result(t, m, protocol, backbone) for t in task_names for m in shown}
     folder = os.fspath(data_dir) if data_dir is not None else None
     cells = [
-        Cell(task, seed, tuple(method_names), protocol, backbone, device, folder)
+        Cell(task, seed, tuple(method_names), protocol, backbone, device, folder, floor)
         for task in task_names
         for seed in range(seeds)
     ]
@@ -165,7 +171,13 @@ def run_cell(cell: Cell) -> dict[str, dict[str, Any]]:
         fitted, outputs = trained[key]
         assert detector.scorer is not None
         numbers[method] = evaluate(fitted.with_scorer(detector.scorer), task, outputs)
-    return numbers
+    return numbers | (_floor(task, *next(iter(trained.values())), numbers) if cell.floor else {})
+
+
+def _floor(task: Task, fitted: Detector, outputs: TaskOutputs, known: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """The trivial scores that are not among the methods; they look past the network, so any will do."""
+    scorers = {name: get_recipe(name).build()[1] for name in FLOOR if name not in known}
+    return {name: evaluate(fitted.with_scorer(scorer), task, outputs) for name, scorer in scorers.items()}
 
 
 def _detector(method: str, task: Task, cell: Cell) -> Detector:

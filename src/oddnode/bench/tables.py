@@ -10,8 +10,9 @@ from importlib import resources
 from statistics import fmean
 
 from oddnode.bench.results import Result
+from oddnode.recipes import FLOOR
 
-__all__ = ["caption", "compare_table", "markdown_table", "paper_number", "to_csv"]
+__all__ = ["caption", "compare_table", "floor_last", "is_floor", "markdown_table", "paper_number", "to_csv"]
 
 _SHOWN = ("auroc", "aupr", "fpr95", "id_acc")
 _TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓", "id_acc": "ID acc ↑"}
@@ -37,11 +38,23 @@ def caption(results: Sequence[Result]) -> str:
     spread = "mean ± standard deviation" if first.seeds > 1 else "one seed, no spread"
     note = "; paper's number in brackets" if any(_has_paper(r) for r in results) else ""
     seeds = f"{first.seeds} seed{'s' if first.seeds > 1 else ''}"
+    note += "; trivial scores last" if any(map(is_floor, results)) else ""
     return f"protocol {first.protocol}, backbone {first.backbone}, {seeds}, {spread}, percent{note}"
 
 
 def _has_paper(result: Result) -> bool:
     return (result.task, result.method) in _paper()
+
+
+def is_floor(result: Result) -> bool:
+    """Whether the result is of a trivial score."""
+    return result.method in FLOOR
+
+
+def floor_last(results: Sequence[Result]) -> list[Result]:
+    """Results by task, the trivial scores after the methods."""
+    tasks = list(dict.fromkeys(r.task for r in results))
+    return sorted(results, key=lambda r: (tasks.index(r.task), is_floor(r)))
 
 
 def rows(results: Sequence[Result]) -> list[list[str]]:
@@ -55,6 +68,8 @@ def header() -> list[str]:
 
 
 def _cell(result: Result, metric: str) -> str:
+    if metric == "id_acc" and is_floor(result):
+        return "-"  # a trivial score classifies nothing
     ours = f"{result.mean(metric):.1f}"
     if result.seeds > 1:
         ours += f" ± {result.std(metric):.1f}"
@@ -63,19 +78,25 @@ def _cell(result: Result, metric: str) -> str:
 
 
 def markdown_table(results: Sequence[Result]) -> str:
-    """Results as a Markdown table with its caption."""
-    return f"{_markdown(header(), rows(results))}\n\n{caption(results)}\n"
+    """Results as a Markdown table with its caption; trivial scores come last and in italics."""
+    results = floor_last(results)
+    body = [
+        [f"*{cell}*" for cell in row] if is_floor(result) else row
+        for result, row in zip(results, rows(results), strict=True)
+    ]
+    return f"{_markdown(header(), body)}\n\n{caption(results)}\n"
 
 
 def compare_table(results: Sequence[Result], metrics: tuple[str, str] = ("auroc", "fpr95")) -> str:
     """Methods as rows, tasks as columns, two metrics in a cell, and the mean over the tasks."""
     tasks = list(dict.fromkeys(r.task for r in results))
-    methods = list(dict.fromkeys(r.method for r in results))
+    methods = list(dict.fromkeys(r.method for r in sorted(results, key=is_floor)))
     by_cell = {(r.task, r.method): r for r in results}
     body = []
     for method in methods:
         cells = [by_cell[task, method] for task in tasks]
-        body.append([method, *(_pair(r, metrics) for r in cells), _mean_pair(cells, metrics)])
+        name = f"*{method}*" if method in FLOOR else method
+        body.append([name, *(_pair(r, metrics) for r in cells), _mean_pair(cells, metrics)])
         printed = [[paper_number(task, method, m) for m in metrics] for task in tasks]
         if any(p[0] is not None for p in printed):
             body.append(["*paper*", *(_plain_pair(p) for p in printed), _paper_mean(printed)])
