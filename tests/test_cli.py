@@ -84,7 +84,7 @@ def test_datasets_tells_what_is_missing(tmp_path: Path) -> None:
     [
         (["bench", "--task", "digit/label"], "Did you mean 'digits/label'"),
         (["bench", "--methods", "nodesave"], "Did you mean 'nodesafe'"),
-        (["bench", "--backbone", "gnc"], "Did you mean 'gcn'"),
+        (["bench", "--backbone", "gcnn"], "Did you mean 'gcn'"),
         (["bench", "--protocol", "clear"], "Did you mean 'clean'"),
         (["bench", "--device", "gpu7"], "unknown device 'gpu7'"),
         (["bench", "--task", ","], "expected names separated by commas"),

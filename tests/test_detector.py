@@ -208,8 +208,8 @@ def test_unknown_names_get_the_nearest_one(name: str, overrides: dict, message: 
 
 
 def test_unknown_backbone_gets_the_nearest_one(two_groups: Data) -> None:
-    with pytest.raises(ValueError, match=r"unknown backbone 'gnc'. Did you mean 'gcn'"):
-        Detector(backbone="gnc").fit(two_groups)
+    with pytest.raises(ValueError, match=r"unknown backbone 'gcnn'. Did you mean 'gcn'"):
+        Detector(backbone="gcnn").fit(two_groups)
 
 
 def test_double_precision_runs_through(two_groups: Data) -> None:

@@ -179,7 +179,7 @@ class Term(Objective):
         return step.epoch >= self.start
 
     def __repr__(self) -> str:
-        shown = sorted(fields(self), key=lambda f: f.kw_only)
+        shown = sorted(fields(self), key=lambda f: bool(f.kw_only))
         shown = [f for f in shown if not (f.kw_only and getattr(self, f.name) == f.default)]
         return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
 
