@@ -13,16 +13,19 @@ from oddnode._version import __version__
 if TYPE_CHECKING:
     from oddnode.backbones import GCN
     from oddnode.bench import benchmark
+    from oddnode.calibration import CalibrationError
     from oddnode.detector import Detector
     from oddnode.evaluation import evaluate
     from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, LogitNorm, OutlierExposure
     from oddnode.recipes import RECIPES
+    from oddnode.saving import ModelFileError
     from oddnode.scorers import Energy, MaxSoftmax, Propagated
     from oddnode.tasks import Task, load_task
 
 # Importing torch and PyG takes seconds, so a name brings its module in when it is first used.
 _HOME = {
     "BoundUniform": "objectives",
+    "CalibrationError": "calibration",
     "CrossEntropy": "objectives",
     "Detector": "detector",
     "Energy": "scorers",
@@ -30,6 +33,7 @@ _HOME = {
     "GCN": "backbones",
     "LogitNorm": "objectives",
     "MaxSoftmax": "scorers",
+    "ModelFileError": "saving",
     "OutlierExposure": "objectives",
     "Propagated": "scorers",
     "RECIPES": "recipes",
