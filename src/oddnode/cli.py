@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from oddnode._version import __version__
+from oddnode.cli_tables import register
 
 __all__ = ["app", "main"]
 
@@ -135,6 +136,9 @@ def datasets(
         typer.echo(json.dumps(states, indent=1))
         return
     _print_rows("Data sets", list(states[0]), [[_word(v) for v in row.values()] for row in states])
+
+
+register(app)
 
 
 def _split(text: str) -> list[str]:

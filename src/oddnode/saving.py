@@ -363,9 +363,7 @@ def _decode(config: Any, base: type, where: str, depth: int = 0) -> Any:
         if key not in declared and key not in ("class", "fitted"):
             raise ModelFileError(f"{where} has a field {_show(key)}, which {name} does not")
     values = {
-        key: _checked(config[key], hint, f"{where}.{key}", depth + 1)
-        for key, hint in declared.items()
-        if key in config
+        key: _checked(config[key], hint, f"{where}.{key}", depth + 1) for key, hint in declared.items() if key in config
     }
     try:
         return kind(**values)
