@@ -86,7 +86,7 @@ def fit(
     _check_replaceable(out)
     if method is not None:
         get_recipe(method)
-    with _progress(hidden=as_json) as show:
+    with _progress(hidden=True) as show:  # shown on a terminal only
         model, report = TableModel.fit(
             nodes,
             edges,

@@ -183,7 +183,7 @@ def _encode(value: Any, where: str) -> Any:
     kind = type(value)
     if kind not in _known_classes().values():
         return {"own": kind.__name__}
-    config = {"class": kind.__name__}
+    config: dict[str, Any] = {"class": kind.__name__}
     config |= {f.name: _encode(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value)}  # type: ignore[arg-type]
     learnt = {k: v for k, v in vars(value).items() if _is_fitted(k) and not isinstance(v, Tensor)}
     if learnt:
@@ -220,8 +220,8 @@ def load(
     """Read a detector and the whole config it was saved with."""
     folder = Path(path)
     config = read_config(folder)
-    tensors = _read_tensors(folder, _of(config, "tensors_sha256", str))
     try:
+        tensors = _read_tensors(folder, _of(config, "tensors_sha256", str))
         detector = _rebuild(cls, config, tensors, backbone, objective, scorer, device)
     except ModelFileError as error:
         raise ModelFileError(f"{folder}: {error}") from None
@@ -262,17 +262,16 @@ def _read_bytes(path: Path, at_most: int | None = None) -> bytes:
 
 
 def _read_tensors(folder: Path, checksum: str) -> dict[str, Tensor]:
-    path = folder / _TENSORS
-    blob = _read_bytes(path)
+    blob = _read_bytes(folder / _TENSORS)
     try:
         tensors = parse_tensors(blob)
     except (SafetensorError, ValueError, RuntimeError, KeyError, TypeError, OverflowError) as error:
-        raise ModelFileError(f"{path} is damaged or not a safetensors file: {_first_line(error)}") from None
+        raise ModelFileError(f"{_TENSORS} is damaged or not a safetensors file: {_first_line(error)}") from None
     if hashlib.sha256(blob).hexdigest() != checksum:
-        raise ModelFileError(f"{path} does not belong to {_CONFIG} beside it: its checksum differs")
+        raise ModelFileError(f"{_TENSORS} does not belong to {_CONFIG} beside it: its checksum differs")
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise ModelFileError(f"{path}: {name!r} has NaN or infinite values")
+            raise ModelFileError(f"{_TENSORS}: {name!r} has NaN or infinite values")
     return tensors
 
 
@@ -309,8 +308,7 @@ def _rebuild(
     _restore_calibration(detector, _get(config, "calibration"), left)
     if left:
         raise ModelFileError(f"the tensor {next(iter(left))!r} belongs to no part of the model")
-    reason = "was loaded from files, which do not hold that graph"
-    stand_in = NoTrainingGraph(reason)
+    stand_in: Any = NoTrainingGraph("was loaded from files, which do not hold that graph")
     detector._training = (stand_in, stand_in, stand_in)
     if isinstance(detector.backbone, str):
         _try_out(detector, dtype, where)

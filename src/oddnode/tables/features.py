@@ -151,6 +151,8 @@ def learn_features(table: Table, names: Sequence[str]) -> tuple[FeatureRecipe, l
         rows += len(arrays[0]) if arrays else 0
     if rows == 0:
         raise TableError(f"{table.path} has a header, but no rows")
+    if rows == 1:
+        raise TableError(f"{table.path} has one node; a graph to learn from needs more")
     columns = [(learner.name, learner.column(str(table.path))) for learner in learners]
     constant = [name for name, column in columns if column is None]
     kept = tuple(column for _, column in columns if column is not None)

@@ -202,8 +202,6 @@ class TableModel:
         recipe, notes = learn_features(table, chosen)
         source, target = edge_columns(edge_table, source_column, target_column)
         rows = read_nodes(table, id_column, recipe, extra)
-        if len(rows.ids) < 2:
-            raise TableError(f"{table.path} has one node; a graph needs at least two")
         y, classes, marked = _labels(rows, table, label_column, exposure_column)
         split = (
             split_labelled(y, classes, seed)
