@@ -60,7 +60,8 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="leave the tables there")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
-    small = make_tables(options.folder, "small", 2000, 10_000, options.features, options.format, seed=1)
+    degree = options.edges // options.nodes
+    small = make_tables(options.folder, "small", 2000, 2000 * degree, options.features, options.format, seed=1)
     model, _ = TableModel.fit(*small, id_column="id", label_column="label", device="cpu", epochs=50)
     model.save(options.folder / "model")
     large = make_tables(options.folder, "large", options.nodes, options.edges, options.features, options.format, seed=2)

@@ -249,9 +249,20 @@ def test_no_permission_is_one_clear_line(fitted: Detector, tmp_path: Path, monke
     def refuse(*_: Any, **__: Any) -> str:
         raise PermissionError(errno.EACCES, "Permission denied")
 
-    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.mkdtemp", refuse)
+        with pytest.raises(PermissionError, match="no permission to write into"):
+            fitted.save(tmp_path / "m")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
     with pytest.raises(PermissionError, match="no permission to write into"):
-        fitted.save(tmp_path / "m")
+        fitted.save(tmp_path / "new" / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_in_the_way_is_named(fitted: Detector, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NotADirectoryError, match="file is not a folder"):
+        fitted.save(tmp_path / "file" / "m")
 
 
 # --- damaged and hostile folders -------------------------------------------------------------------------------------

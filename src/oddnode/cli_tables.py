@@ -79,11 +79,11 @@ def fit(
     """
     from oddnode.cli import _check_device, _progress
     from oddnode.recipes import get_recipe
-    from oddnode.saving import _check_replaceable
+    from oddnode.saving import check_target
     from oddnode.tables import TableModel
 
     _check_device(device)
-    _check_replaceable(out)
+    check_target(out)
     if method is not None:
         get_recipe(method)
     with _progress(hidden=True) as show:  # shown on a terminal only
@@ -104,7 +104,7 @@ def fit(
             false_alarm_rate=false_alarm_rate,
             seed=seed,
             device=device,
-            on_epoch=lambda epoch: show(epoch, 200, "training"),
+            on_epoch=lambda epoch: show(epoch, None, "training"),
         )
     model.save(out)
     _tell(asdict(report) | {"model": str(out)}, as_json, report.notes)
@@ -142,33 +142,21 @@ def info(
 ) -> None:
     """Show what a saved model is and what it was fitted on."""
     from oddnode.detector import Detector
-    from oddnode.saving import load
+    from oddnode.saving import load, read_config
+    from oddnode.tables.model import TableSchema
 
-    detector, config = load(Detector, model, device="cpu") if _is_rebuildable(model) else (None, _config(model))
+    config = read_config(model)
     shown = {key: value for key, value in config.items() if key not in ("tensors_sha256", "table", "format")}
-    table = config.get("table")
-    if isinstance(table, dict):
-        from oddnode.tables import TableModel
-
-        schema = TableModel.load(model, "cpu").schema
-        shown["labels"] = list(schema.classes)
-        shown["id_column"] = schema.id_column
-        shown["feature_columns"] = schema.features.names
-    if detector is not None:
+    own = any(isinstance(config.get(k), dict) and "own" in config[k] for k in ("backbone", "objective", "scorer"))
+    if not own:  # a model with parts of the user's own cannot be rebuilt here; its config can be shown
+        detector, _ = load(Detector, model, device="cpu")
         shown["num_weights"] = sum(p.numel() for p in detector.module_.parameters())
+        if "table" in config:
+            schema = TableSchema.from_json(config["table"], detector.num_features_in_, detector.num_classes_)
+            shown["labels"] = list(schema.classes)
+            shown["id_column"] = schema.id_column
+            shown["feature_columns"] = schema.features.names
     _tell(shown, as_json, [])
-
-
-def _is_rebuildable(model: Path) -> bool:
-    """Whether all parts are this library's own."""
-    config = _config(model)
-    return not any(isinstance(config.get(k), dict) and "own" in config[k] for k in ("backbone", "objective", "scorer"))
-
-
-def _config(model: Path) -> dict[str, Any]:
-    from oddnode.saving import read_config
-
-    return read_config(model)
 
 
 def _names(text: str | None) -> list[str] | None:

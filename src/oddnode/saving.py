@@ -35,7 +35,7 @@ from oddnode.training import seeded
 if TYPE_CHECKING:
     from oddnode.detector import Detector
 
-__all__ = ["FORMAT_VERSION", "ModelFileError", "NoTrainingGraph", "load", "read_config", "save"]
+__all__ = ["FORMAT_VERSION", "ModelFileError", "NoTrainingGraph", "check_target", "load", "read_config", "save"]
 
 FORMAT_VERSION = 1
 _FORMAT = "oddnode detector"
@@ -77,7 +77,7 @@ class NoTrainingGraph:
 def save(detector: Detector, path: str | os.PathLike, extra: dict[str, Any] | None = None) -> None:
     """Write a fitted detector; ``extra`` is kept in the config under its own keys."""
     target = Path(path)
-    _check_replaceable(target)
+    check_target(target)
     tensors = _tensors_of(detector)
     blob = format_tensors(tensors)
     config = _config_of(detector, hashlib.sha256(blob).hexdigest()) | (extra or {})
@@ -90,7 +90,13 @@ def save(detector: Detector, path: str | os.PathLike, extra: dict[str, Any] | No
             sync_file(folder / name)
 
 
-def _check_replaceable(target: Path) -> None:
+def check_target(target: Path) -> None:
+    """Say why a model could not be written to a folder: for callers that want to know before the work."""
+    standing = next(parent for parent in target.absolute().parents if parent.exists())
+    if not standing.is_dir():
+        raise NotADirectoryError(f"cannot write {target}: {standing} is not a folder")
+    if not os.access(standing, os.W_OK):
+        raise PermissionError(f"cannot write {target}: no permission to write into {standing}")
     if not target.exists():
         return
     if not target.is_dir():

@@ -13,6 +13,7 @@ import torch
 from torch_geometric.data import Data
 
 from oddnode import saving
+from oddnode.calibration import conformal_p_values, threshold_at
 from oddnode.detector import Detector
 from oddnode.saving import ModelFileError
 from oddnode.tables.features import FeatureRecipe, learn_features
@@ -273,12 +274,14 @@ class TableModel:
     def _columns(self, data: Data, explain: bool) -> tuple[dict[str, Any], int]:
         outputs = self.detector.outputs(data)
         confidence, predicted = self.detector.predict_proba(outputs).max(dim=1)
-        p_values = self.detector.p_values(outputs).numpy()
-        flags = self.detector.detect(outputs).numpy()
+        scores = self.detector.score_samples(outputs).cpu()
+        # The same as p_values() and detect(), without propagating over a large graph once for each.
+        p_values = conformal_p_values(scores, self.detector.calibration_scores_)
+        flags = (scores.double() < self.detector.threshold_).numpy()
         columns = {
             "predicted": self._label(predicted),
             "confidence": confidence.cpu().numpy(),
-            "score": self.detector.score_samples(outputs).cpu().numpy(),
+            "score": scores.numpy(),
             "p_value": p_values,
             "is_ood": flags,
         }
@@ -389,6 +392,4 @@ def _exposure(
 
 def _check_enough(split: Split, false_alarm_rate: float) -> None:
     """Say it before training, not after: how many calibration nodes a rate needs."""
-    from oddnode.calibration import threshold_at
-
     threshold_at(np.arange(len(split.calibration), dtype=float), false_alarm_rate)
