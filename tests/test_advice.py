@@ -117,7 +117,7 @@ def test_as_given_keeps_the_hops_and_still_says_so(
     data, _ = heterophilous_graph()
     with caplog.at_level(logging.WARNING, "oddnode"):
         detector = fit(data, "as-given")
-    assert "would be switched off" in caplog.text
+    assert "should be switched off" in caplog.text
     assert isinstance(detector.scorer_, Propagated)
     assert detector.scorer_.num_hops == 8
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
@@ -147,6 +148,14 @@ def test_without_training_nodes_a_wrapped_model_cannot_name_the_nearest_class(gr
     detector = Detector.wrap(Net(64, 5), data=Data(x=graph.x, edge_index=graph.edge_index))
     with pytest.raises(ValueError, match="wrapped without labelled training nodes"):
         detector.explain(graph)
+
+
+def test_a_class_without_training_nodes_is_no_obstacle_to_saving(graph: Data, tmp_path: Path) -> None:
+    net = Net(64, 6)
+    detector = Detector.wrap(net, data=graph, num_classes=6)
+    detector.save(tmp_path / "m")
+    loaded = Detector.load(tmp_path / "m", backbone=Net(64, 6))
+    assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
 
 
 def test_an_own_module_without_weights_can_be_wrapped(graph: Data) -> None:

@@ -109,20 +109,25 @@ def advised_hops(num_hops: int, graph: GraphProfile) -> int:
     return round(num_hops * max(adjusted, 0.0))
 
 
-def advised_scorer(scorer: Scorer, graph: GraphProfile) -> tuple[Scorer, str | None]:
-    """The scorer with as much propagation as the graph bears, and what to tell the user where that is less."""
+def advised_scorer(scorer: Scorer, graph: GraphProfile, apply: bool = True) -> tuple[Scorer, str | None]:
+    """The scorer with as much propagation as the graph bears, and what to tell the user where that is less.
+
+    Without ``apply`` the scorer stays as it is, and the message says what the advice would be.
+    """
     if not isinstance(scorer, Propagated):
         return scorer, None
     hops = advised_hops(scorer.num_hops, graph)
     if hops == scorer.num_hops:
         return scorer, None
-    other = copy.copy(scorer)
-    other.num_hops = hops
     assert graph.homophily is not None
     assert graph.chance is not None
-    done = "switched off" if hops == 0 else f"reduced from {scorer.num_hops} to {hops} hops"
-    return other, (
-        f"propagation of scores was {done}: only {100 * graph.homophily:.0f} % of the {graph.labelled_edges} edges "
-        f"between labelled nodes join nodes of one class ({100 * graph.chance:.0f} % would by chance); "
-        "propagation='as-given' keeps it"
+    change = "switched off" if hops == 0 else f"reduced from {scorer.num_hops} to {hops} hops"
+    why = (
+        f"only {100 * graph.homophily:.0f} % of the {graph.labelled_edges} edges between labelled nodes join nodes of "
+        f"one class ({100 * graph.chance:.0f} % would by chance)"
     )
+    if not apply:
+        return scorer, f"propagation of scores should be {change}: {why}; propagation='auto' does it"
+    other = copy.copy(scorer)
+    other.num_hops = hops
+    return other, f"propagation of scores was {change}: {why}; propagation='as-given' keeps it"

@@ -125,7 +125,7 @@ class Decisions:
         if self.class_means_ is None:
             raise ValueError(
                 "the nearest training class is not known: this detector was wrapped without labelled training "
-                "nodes; pass Detector.wrap(module, data=...) a graph with train_mask and y"
+                "nodes of every class; pass Detector.wrap(module, data=...) a graph with train_mask and y"
             )
         score = self.score_samples(outputs)
         scorer = self.scorer_

@@ -331,9 +331,8 @@ class Detector(Decisions, BaseEstimator):
         return outputs.logits.softmax(dim=-1)
 
     def _advised(self, scorer: Scorer) -> Scorer:
-        advised, message = advice.advised_scorer(scorer, self.graph_profile_)
-        if message and self.propagation == "as-given":
-            advised, message = scorer, message.replace(" was ", " would be ", 1).partition("; ")[0]
+        """The scorer with as much propagation as the training graph bears; the user is told where that is less."""
+        advised, message = advice.advised_scorer(scorer, self.graph_profile_, apply=self.propagation == "auto")
         self.advice_ = [message] if message else []
         if message:
             _log.warning(message)
@@ -348,7 +347,10 @@ class Detector(Decisions, BaseEstimator):
             return
         outputs = Outputs(self.module_, graph, self.num_classes_)
         self.scorer_ = scorer.fit(outputs, nodes, y)
-        self.class_means_ = torch.stack([outputs.logits[nodes[y == c]].mean(dim=0) for c in range(self.num_classes_)])
+        members = [nodes[y == c] for c in range(self.num_classes_)]
+        # A wrapped module may know classes of which the data has no training node.
+        complete = all(len(nodes_of_class) for nodes_of_class in members)
+        self.class_means_ = torch.stack([outputs.logits[m].mean(dim=0) for m in members]) if complete else None
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "module_"):
