@@ -35,6 +35,15 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, failure:
     assert [p.name for p in tmp_path.iterdir()] == ["out.txt"]
 
 
+def test_a_full_disk_names_what_did_not_fit(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with (
+        pytest.raises(OSError, match=r"cannot write .*out.txt: No space left on device"),
+        new_file(tmp_path / "out.txt") as part,
+    ):
+        _write_half(part, full)
+
+
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
 def test_a_failure_leaves_the_old_folder_and_nothing_else(tmp_path: Path, failure: BaseException) -> None:
     target = tmp_path / "model"

@@ -221,6 +221,10 @@ def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and a non-zero exit status."""
     try:
         app()
+    except SystemExit as stop:
+        if stop.code == 130:  # the command-line library turns Ctrl-C into this, without a word
+            _err.print("interrupted")
+        raise
     except KeyboardInterrupt:
         _err.print("interrupted")
         sys.exit(130)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -24,9 +25,9 @@ def new_file(target: Path) -> Iterator[Path]:
         part.chmod(0o666 & ~_umask())
         sync_file(part)
         part.replace(target)
-    except BaseException:  # Ctrl-C too: nothing half-written stays behind
+    except BaseException as error:  # Ctrl-C too: nothing half-written stays behind
         part.unlink(missing_ok=True)
-        raise
+        raise _with_target(error, target) from None
 
 
 @contextmanager
@@ -41,9 +42,9 @@ def new_folder(target: Path) -> Iterator[Path]:
         yield part
         part.chmod(0o777 & ~_umask())
         _swap(part, target)
-    except BaseException:
+    except BaseException as error:
         shutil.rmtree(part, ignore_errors=True)
-        raise
+        raise _with_target(error, target) from None
 
 
 def _swap(part: Path, target: Path) -> None:
@@ -76,6 +77,13 @@ def _reported(target: Path, make):  # type: ignore[no-untyped-def]
         raise PermissionError(f"cannot write {target}: no permission to write into {target.parent}") from None
     except NotADirectoryError:
         raise NotADirectoryError(f"cannot write {target}: {target.parent} is not a folder") from None
+
+
+def _with_target(error: BaseException, target: Path) -> BaseException:
+    """A full disk does not say what did not fit on it."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return OSError(error.errno, f"cannot write {target}: {os.strerror(error.errno)}; nothing was changed")
+    return error
 
 
 def _umask() -> int:
