@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format clean
+.PHONY: demo test check format docs clean
 
 demo: $(READY)
 	$(BIN)/oddnode bench --out demo
@@ -20,6 +20,12 @@ check: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# Warnings are errors: a broken link or a docstring that does not parse stops the build.
+docs: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-build-isolation -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
+	@echo "build/site/index.html"
 
 # The stamp is written last, so that a half-made environment is made anew and never used.
 $(READY): pyproject.toml constraints.txt

@@ -13,6 +13,7 @@ from oddnode._version import __version__
 if TYPE_CHECKING:
     from oddnode.backbones import GAT, GCN, MLP, Backbone, JKNet, MixHop
     from oddnode.bench import benchmark
+    from oddnode.calibration import CalibrationError
     from oddnode.detector import Detector
     from oddnode.evaluation import evaluate
     from oddnode.features import KNN, Mahalanobis
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         Term,
     )
     from oddnode.recipes import RECIPES
+    from oddnode.saving import ModelFileError
     from oddnode.scorers import ODIN, Energy, MaxLogit, MaxSoftmax, Outputs, Propagated, Scorer
     from oddnode.synthetic import SyntheticExposure
     from oddnode.tasks import Task, load_task
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Backbone": "backbones",
     "BoundUniform": "objectives",
+    "CalibrationError": "calibration",
     "CrossEntropy": "objectives",
     "Degree": "trivial",
     "Detector": "detector",
@@ -55,6 +58,7 @@ _HOME = {
     "MaxLogit": "scorers",
     "MaxSoftmax": "scorers",
     "MixHop": "backbones",
+    "ModelFileError": "saving",
     "NeighbourCosine": "trivial",
     "NonZeros": "trivial",
     "ODIN": "scorers",

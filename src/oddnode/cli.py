@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from oddnode._version import __version__
+from oddnode.cli_tables import register
 
 __all__ = ["app", "main"]
 
@@ -142,6 +143,9 @@ def datasets(
     _print_rows("Data sets", list(states[0]), [[_word(v) for v in row.values()] for row in states])
 
 
+register(app)
+
+
 def _split(text: str) -> list[str]:
     names = [part.strip() for part in text.split(",") if part.strip()]
     if not names:
@@ -234,6 +238,10 @@ def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and a non-zero exit status."""
     try:
         app()
+    except SystemExit as stop:
+        if stop.code == 130:  # the command-line library turns Ctrl-C into this, without a word
+            _err.print("interrupted")
+        raise
     except KeyboardInterrupt:
         _err.print("interrupted")
         sys.exit(130)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
+import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, cast
 
 import torch
 from sklearn.base import BaseEstimator
@@ -14,7 +16,9 @@ from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from oddnode import advice, saving
 from oddnode.backbones import BACKBONES, run_backbone
+from oddnode.decisions import Decisions
 from oddnode.graph import Graph, GraphError, check_labels, check_mask
 from oddnode.objectives import CrossEntropy, Objective, TrainingSet
 from oddnode.recipes import get_recipe
@@ -24,8 +28,10 @@ from oddnode.training import BatchNormStatistics, seeded, train
 
 __all__ = ["Detector"]
 
+_log = logging.getLogger("oddnode")
 
-class Detector(BaseEstimator):
+
+class Detector(Decisions, BaseEstimator):
     """Tells which nodes of a graph a model does not know.
 
     Parameters
@@ -47,6 +53,9 @@ class Detector(BaseEstimator):
         Share of the training nodes split off, by class, when the data has no ``val_mask``.
     batch_norm : {"id-graph", "running"}
         Where batch norm takes its evaluation statistics from.
+    propagation : {"auto", "as-given"}
+        Whether a `Propagated` scorer keeps its hops on a graph whose edges mostly join different classes. ``"auto"``
+        takes fewer or none there, by the labels of training and validation nodes, and logs a message.
     seed : int
         Same seed, same machine: the same scores, bit for bit.
     device : str
@@ -62,6 +71,10 @@ class Detector(BaseEstimator):
         The epoch whose weights were kept.
     history_ : list of dict
         Training and validation loss of every epoch.
+    graph_profile_ : GraphProfile
+        Size, degrees and homophily of the training graph.
+    advice_ : list of str
+        What was found and changed for this graph.
 
     Examples
     --------
@@ -88,6 +101,7 @@ class Detector(BaseEstimator):
         weight_decay: float = 0.01,
         val_share: float = 0.2,
         batch_norm: BatchNormStatistics = "id-graph",
+        propagation: Literal["auto", "as-given"] = "auto",
         seed: int = 0,
         device: str = "auto",
     ):
@@ -103,6 +117,7 @@ class Detector(BaseEstimator):
         self.weight_decay = weight_decay
         self.val_share = val_share
         self.batch_norm = batch_norm
+        self.propagation = propagation
         self.seed = seed
         self.device = device
 
@@ -148,6 +163,8 @@ class Detector(BaseEstimator):
         """
         objective = self.objective or CrossEntropy()
         self._check_exposure(objective, exposure)
+        if self.propagation not in ("auto", "as-given"):
+            raise unknown("propagation", self.propagation, ("auto", "as-given"))
         device = self._device()
         dataset = self._training_set(data, exposure, device)
         with seeded(self.seed, device):
@@ -168,16 +185,124 @@ class Detector(BaseEstimator):
         self.best_epoch_ = outcome.best_epoch
         self.history_ = outcome.history
         self._training = (dataset.graph, dataset.train, dataset.y_train)
-        self._fit_scorer()
+        labelled = torch.cat([dataset.train, dataset.val])
+        self.graph_profile_ = advice.profile(dataset.graph, labelled, torch.cat([dataset.y_train, dataset.y_val]))
+        self._fit_scorer(self._advised(self.scorer or Propagated(Energy())))
         return self
 
+    @classmethod
+    def wrap(
+        cls,
+        module: nn.Module,
+        scorer: Scorer | None = None,
+        data: Data | None = None,
+        *,
+        num_classes: int | None = None,
+        propagation: Literal["auto", "as-given"] = "auto",
+        device: str = "auto",
+    ) -> Detector:
+        """Detection on a network that is already trained, with no retraining.
+
+        The module is copied: its weights, its mode and its batch-norm statistics stay as they are.
+
+        Parameters
+        ----------
+        module : torch.nn.Module
+            Trained, with ``forward(x, edge_index) -> logits``.
+        scorer : Scorer, optional
+            How outputs become scores; energy propagated over the graph if left out.
+        data : Data
+            A graph of the kind the module was trained on. With ``train_mask`` and ``y`` it also gives the number of
+            classes, and scorers that learn from training nodes can be used.
+        num_classes : int, optional
+            How many of the logits are classes; from the training labels if left out, else all of them.
+        propagation, device
+            As for `Detector`.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from oddnode import Detector, Energy, GCN, Propagated, load_task
+        >>> graph = load_task("digits/label").train
+        >>> trained = GCN(64, 16, 5)  # yours would be trained
+        >>> detector = Detector.wrap(trained, scorer=Propagated(Energy()), data=graph)
+        >>> detector.score_samples(graph).shape[0] == graph.num_nodes
+        True
+        """
+        if not isinstance(data, Data):
+            raise TypeError(f"data is {type(data).__name__}, expected a torch_geometric.data.Data to try the module on")
+        detector = cls(module, None, scorer, propagation=propagation, device=device)
+        detector._take_over(module, data, num_classes)
+        return detector
+
+    def _take_over(self, module: nn.Module, data: Data, num_classes: int | None) -> None:
+        """Become the fitted detector of somebody else's trained module."""
+        device = self._device()
+        self.module_ = copy.deepcopy(module).to(device).eval()
+        graph = Graph.from_data(data, device)
+        graph = graph.with_features(graph.x.to(self._dtype()))
+        with torch.no_grad():
+            width = run_backbone(self.module_, graph).shape[1]
+        labelled = data.get("train_mask") is not None and isinstance(data.y, Tensor)
+        nodes = y = cast(Any, saving.NoTrainingGraph("was wrapped without training nodes (train_mask and y)"))
+        if labelled:
+            found = check_mask(data, "train_mask")
+            assert found is not None
+            y = check_labels(data, found, "training").to(device)
+            nodes = found.to(device)
+        self.num_classes_ = num_classes or (int(y.max()) + 1 if labelled else width)
+        if not 1 <= self.num_classes_ <= width or (labelled and int(y.max()) >= self.num_classes_):
+            raise ValueError(
+                f"{type(module).__name__} gives {width} logits, but the data has "
+                f"{max(self.num_classes_, int(y.max()) + 1 if labelled else 0)} classes"
+            )
+        self.num_features_in_ = graph.x.shape[1]
+        self.best_epoch_, self.history_ = 0, []
+        self._training = (graph, nodes, y)
+        empty = torch.empty(0, dtype=torch.long, device=device)
+        self.graph_profile_ = advice.profile(graph, *((nodes, y) if labelled else (empty, empty)))
+        self._fit_scorer(self._advised(self.scorer or Propagated(Energy())))
+
     def with_scorer(self, scorer: Scorer) -> Detector:
-        """The same trained network under another scorer, without training again."""
+        """The same trained network under another scorer, as given, without training again.
+
+        The threshold belongs to the scorer, so the new detector is to be calibrated anew.
+        """
         self._check_fitted()
         other = copy.copy(self)
         other.scorer = scorer
-        other._fit_scorer()
+        other._fit_scorer(scorer)
         return other
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the fitted detector to a folder: ``config.json`` and ``model.safetensors``, whole or not at all.
+
+        A folder that holds a saved detector is replaced; any other that is not empty is refused.
+        """
+        self._check_fitted()
+        saving.save(self, path)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike,
+        *,
+        backbone: nn.Module | None = None,
+        objective: Objective | None = None,
+        scorer: Scorer | None = None,
+        device: str = "auto",
+    ) -> Detector:
+        """Read a detector that `save` wrote; it scores as before, bit for bit.
+
+        Nothing in the folder can run: parts are made by name from this library's own. A part of your own (a module,
+        an objective, a scorer) is not in the folder and is given here; a module gets the saved weights in a copy.
+
+        Raises
+        ------
+        ModelFileError
+            The folder is damaged, incomplete, or not a saved detector.
+        """
+        return saving.load(cls, path, backbone=backbone, objective=objective, scorer=scorer, device=device)[0]
 
     def outputs(self, data: Data) -> Outputs:
         """What the network says of a graph: logits and all that scorers build on.
@@ -208,10 +333,27 @@ class Detector(BaseEstimator):
         outputs = data if isinstance(data, Outputs) else self.outputs(data)
         return outputs.logits.softmax(dim=-1)
 
-    def _fit_scorer(self) -> None:
+    def _advised(self, scorer: Scorer) -> Scorer:
+        """The scorer with as much propagation as the training graph bears; the user is told where that is less."""
+        advised, message = advice.advised_scorer(scorer, self.graph_profile_, apply=self.propagation == "auto")
+        self.advice_ = [message] if message else []
+        if message:
+            _log.warning(message)
+        return advised
+
+    def _fit_scorer(self, scorer: Scorer) -> None:
+        self._forget_calibration()
         graph, nodes, y = self._training
-        scorer = self.scorer or Propagated(Energy())
-        self.scorer_ = scorer.fit(Outputs(self.module_, graph, self.num_classes_), nodes, y)
+        if isinstance(nodes, saving.NoTrainingGraph):
+            self.scorer_ = scorer.fit(nodes, nodes, nodes)  # type: ignore[arg-type]
+            self.class_means_ = getattr(self, "class_means_", None)
+            return
+        outputs = Outputs(self.module_, graph, self.num_classes_)
+        self.scorer_ = scorer.fit(outputs, nodes, y)
+        members = [nodes[y == c] for c in range(self.num_classes_)]
+        # A wrapped module may know classes of which the data has no training node.
+        complete = all(len(nodes_of_class) for nodes_of_class in members)
+        self.class_means_ = torch.stack([outputs.logits[m].mean(dim=0) for m in members]) if complete else None
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "module_"):
@@ -232,7 +374,8 @@ class Detector(BaseEstimator):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     def _dtype(self) -> torch.dtype:
-        return next(self.module_.parameters()).dtype
+        weights = (p.dtype for p in self.module_.parameters() if p.is_floating_point())
+        return next(weights, torch.get_default_dtype())
 
     def _training_set(self, data: Data, exposure: Data | None, device: torch.device) -> TrainingSet:
         graph = Graph.from_data(data, device)
@@ -311,16 +454,16 @@ class Detector(BaseEstimator):
                 )
             dataset.num_spare_logits = width - dataset.num_classes
             return module
+        return self._named_module(graph.x.shape[1], dataset.num_classes).to(graph.x.dtype)
+
+    def _named_module(self, num_features: int, num_classes: int) -> nn.Module:
+        """A new backbone of the settings' shape; training and loading both make theirs here."""
         if self.backbone not in BACKBONES:
             raise unknown("backbone", self.backbone, BACKBONES)
-        module = BACKBONES[self.backbone](
-            graph.x.shape[1],
-            self.hidden_channels,
-            dataset.num_logits,
-            num_layers=self.num_layers,
-            dropout=self.dropout,
+        width = num_classes + self.num_spare_logits
+        return BACKBONES[self.backbone](
+            num_features, self.hidden_channels, width, num_layers=self.num_layers, dropout=self.dropout
         )
-        return module.to(graph.x.dtype)
 
 
 def _labelled(data: Data, device: torch.device) -> Tensor | None:

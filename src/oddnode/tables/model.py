@@ -1,0 +1,395 @@
+"""A detector together with how to read the tables it was fitted on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch_geometric.data import Data
+
+from oddnode import saving
+from oddnode.calibration import conformal_p_values, threshold_at
+from oddnode.detector import Detector
+from oddnode.saving import ModelFileError
+from oddnode.tables.features import FeatureRecipe, learn_features
+from oddnode.tables.graph import (
+    Nodes,
+    Split,
+    edge_columns,
+    encode_labels,
+    read_edges,
+    read_marks,
+    read_nodes,
+    read_split,
+    split_labelled,
+)
+from oddnode.tables.reader import Table, TableError, pyarrow
+from oddnode.tables.writer import check_target, write_table
+
+__all__ = ["FitReport", "ScoreReport", "TableModel", "TableSchema"]
+
+_OUTPUT = ("predicted", "confidence", "score", "p_value", "is_ood")
+_EXPLAINED = ("own_score", "neighbour_share", "nearest_class")
+
+
+@dataclass(frozen=True)
+class TableSchema:
+    """Which columns mean what, and what was learnt of them. Saved with the model."""
+
+    id_column: str
+    source_column: str | None
+    target_column: str | None
+    directed: bool
+    features: FeatureRecipe
+    classes: tuple[str | int | bool, ...]
+    other_columns: tuple[str, ...]
+    """Columns that are known and are no features: labels, splits, constant ones."""
+    named_features: bool
+    """Whether the user named the feature columns; if not, a column never seen before is an error."""
+
+    def check_columns(self, table: Table) -> None:
+        """A table to score must have the features that the model was fitted on, no more and no fewer."""
+        table.require([self.id_column], "id")
+        missing = [name for name in self.features.names if name not in table.columns]
+        known = {self.id_column, "", *self.features.names, *self.other_columns}
+        extra = [] if self.named_features else [name for name in table.columns if name not in known]
+        if not missing and not extra:
+            return
+        parts = []
+        if missing:
+            parts.append(f"lacks {len(missing)} ({', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''})")
+        if extra:
+            parts.append(f"has {len(extra)} more ({', '.join(extra[:5])}{', ...' if len(extra) > 5 else ''})")
+        raise TableError(
+            f"{table.path} {' and '.join(parts)} of the {len(self.features.names)} feature columns "
+            "that the model was fitted on; give a table with the same columns"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For the model's config."""
+        return {
+            "id_column": self.id_column,
+            "source_column": self.source_column,
+            "target_column": self.target_column,
+            "directed": self.directed,
+            "classes": list(self.classes),
+            "other_columns": list(self.other_columns),
+            "named_features": self.named_features,
+            "features": self.features.to_json(),
+        }
+
+    @classmethod
+    def from_json(cls, config: Any, num_features: int, num_classes: int) -> TableSchema:
+        """From a model's config, everything checked."""
+        kinds: dict[str, Any] = {
+            "id_column": str,
+            "source_column": (str, type(None)),
+            "target_column": (str, type(None)),
+            "directed": bool,
+            "classes": list,
+            "other_columns": list,
+            "named_features": bool,
+        }
+        if not isinstance(config, dict) or config.keys() != {*kinds, "features"}:
+            raise ModelFileError("the section 'table' of the config is damaged")
+        for key, kind in kinds.items():
+            if not isinstance(config[key], kind):
+                raise ModelFileError(f"table.{key} is of type {type(config[key]).__name__}")
+        classes = config["classes"]
+        if len({type(c) for c in classes}) != 1 or not isinstance(classes[0], (str, int)):
+            raise ModelFileError("table.classes is not a list of labels")
+        if isinstance(classes[0], int) and any(abs(c) >= 2**63 for c in classes):
+            raise ModelFileError("table.classes has a number that is too large")
+        if not all(isinstance(name, str) for name in config["other_columns"]):
+            raise ModelFileError("table.other_columns is not a list of names")
+        features = FeatureRecipe.from_json(config["features"])
+        if features.width != num_features or len(classes) != num_classes:
+            raise ModelFileError(
+                f"the tables give {features.width} features and {len(classes)} classes, "
+                f"but the network has {num_features} and {num_classes}"
+            )
+        values = {key: config[key] for key in kinds}
+        values |= {"classes": tuple(classes), "other_columns": tuple(config["other_columns"])}
+        return cls(features=features, **values)
+
+
+@dataclass(frozen=True)
+class FitReport:
+    """What was read and learnt."""
+
+    num_nodes: int
+    num_edges: int
+    num_features: int
+    labels: list[str | int | bool]
+    num_train: int
+    num_validation: int
+    num_calibration: int
+    best_epoch: int
+    false_alarm_rate: float
+    threshold: float
+    mean_degree: float
+    homophily: float | None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class ScoreReport:
+    """What was scored."""
+
+    num_nodes: int
+    num_edges: int
+    num_flagged: int
+    false_alarm_rate: float
+    notes: list[str] = field(default_factory=list)
+
+
+class TableModel:
+    """A fitted detector for tables: reads nodes and edges, scores every node, writes a table.
+
+    Parameters
+    ----------
+    detector : Detector
+        Fitted and calibrated.
+    schema : TableSchema
+        How to read the tables.
+    """
+
+    def __init__(self, detector: Detector, schema: TableSchema):
+        self.detector = detector
+        self.schema = schema
+
+    @classmethod
+    def fit(
+        cls,
+        nodes: str | os.PathLike,
+        edges: str | os.PathLike,
+        *,
+        id_column: str,
+        label_column: str,
+        feature_columns: Sequence[str] | None = None,
+        source_column: str | None = None,
+        target_column: str | None = None,
+        directed: bool = False,
+        split_column: str | None = None,
+        exposure_nodes: str | os.PathLike | None = None,
+        exposure_edges: str | os.PathLike | None = None,
+        exposure_column: str | None = None,
+        method: str | None = None,
+        false_alarm_rate: float = 0.05,
+        seed: int = 0,
+        device: str = "auto",
+        on_epoch: Callable[[int], None] | None = None,
+        **settings: Any,
+    ) -> tuple[TableModel, FitReport]:
+        """Fit and calibrate a detector on two tables.
+
+        Nodes without a label are part of the graph and teach nothing. Known OOD nodes are those of a second table
+        (``exposure_nodes``, with its own edges or none) or those that ``exposure_column`` marks.
+
+        Returns
+        -------
+        TableModel, FitReport
+        """
+        table, edge_table = Table(Path(nodes)), Table(Path(edges))
+        extra = [name for name in (label_column, split_column, exposure_column) if name is not None]
+        table.require([id_column], "id")
+        table.require(extra, "label, split or exposure")
+        chosen = _feature_columns(table, feature_columns, {id_column, *extra})
+        recipe, notes = learn_features(table, chosen)
+        source, target = edge_columns(edge_table, source_column, target_column)
+        rows = read_nodes(table, id_column, recipe, extra)
+        y, classes, marked = _labels(rows, table, label_column, exposure_column)
+        split = (
+            split_labelled(y, classes, seed)
+            if split_column is None
+            else read_split(rows.columns[split_column], y, classes, table, split_column)
+        )
+        data = _data(rows.x, read_edges(edge_table, source, target, rows.ids, directed), y, split)
+        exposure = _exposure(
+            data, marked, exposure_nodes, exposure_edges, id_column, recipe, (source, target), directed
+        )
+        method = method or ("nodesafe" if exposure is None else "nodesafe++")
+        detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
+        _check_enough(split, false_alarm_rate)
+        detector.fit(data, exposure, on_epoch=on_epoch).calibrate(data, false_alarm_rate)
+        schema = TableSchema(
+            id_column=id_column,
+            source_column=source_column,
+            target_column=target_column,
+            directed=directed,
+            features=recipe,
+            classes=tuple(classes),
+            other_columns=tuple(n for n in table.columns if n and n != id_column and n not in recipe.names),
+            named_features=feature_columns is not None,
+        )
+        model = cls(detector, schema)
+        return model, model._fit_report(data, split, notes)
+
+    def _fit_report(self, data: Data, split: Split, notes: list[str]) -> FitReport:
+        profile = self.detector.graph_profile_
+        return FitReport(
+            num_nodes=profile.num_nodes,
+            num_edges=profile.num_edges if self.schema.directed else profile.num_edges // 2,
+            num_features=data.x.shape[1],
+            labels=list(self.schema.classes),
+            num_train=len(split.train),
+            num_validation=len(split.validation),
+            num_calibration=len(split.calibration),
+            best_epoch=self.detector.best_epoch_,
+            false_alarm_rate=self.detector.false_alarm_rate_,
+            threshold=self.detector.threshold_,
+            mean_degree=profile.mean_degree,
+            homophily=profile.homophily,
+            notes=notes + self.detector.advice_,
+        )
+
+    def score(
+        self, nodes: str | os.PathLike, edges: str | os.PathLike, out: str | os.PathLike, explain: bool = False
+    ) -> ScoreReport:
+        """Score every node of two tables and write one row for each, in the order of the table of nodes."""
+        target = Path(out)
+        check_target(target, [Path(nodes), Path(edges)])
+        table, edge_table = Table(Path(nodes)), Table(Path(edges))
+        self.schema.check_columns(table)
+        if self.schema.id_column in _OUTPUT + _EXPLAINED:
+            raise TableError(f"the id column {self.schema.id_column!r} has the name of a column that is written")
+        rows = read_nodes(table, self.schema.id_column, self.schema.features)
+        ends = edge_columns(edge_table, self.schema.source_column, self.schema.target_column)
+        edge_index = torch.from_numpy(read_edges(edge_table, *ends, rows.ids, self.schema.directed))
+        columns, flagged = self._columns(Data(x=torch.from_numpy(rows.x), edge_index=edge_index), explain)
+        write_table({self.schema.id_column: rows.ids} | columns, target)
+        notes = []
+        if rows.unseen_categories:
+            notes.append(
+                f"{rows.unseen_categories} categories were not seen when the model was fitted; they count as none"
+            )
+        num_edges = edge_index.shape[1] if self.schema.directed else edge_index.shape[1] // 2
+        return ScoreReport(len(rows.ids), num_edges, flagged, self.detector.false_alarm_rate_, notes)
+
+    def _columns(self, data: Data, explain: bool) -> tuple[dict[str, Any], int]:
+        outputs = self.detector.outputs(data)
+        confidence, predicted = self.detector.predict_proba(outputs).max(dim=1)
+        scores = self.detector.score_samples(outputs).cpu()
+        # The same as p_values() and detect(), without propagating over a large graph once for each.
+        p_values = conformal_p_values(scores, self.detector.calibration_scores_)
+        flags = (scores.double() < self.detector.threshold_).numpy()
+        columns = {
+            "predicted": self._label(predicted),
+            "confidence": confidence.cpu().numpy(),
+            "score": scores.numpy(),
+            "p_value": p_values,
+            "is_ood": flags,
+        }
+        if explain:
+            why = self.detector.explain(outputs)
+            columns |= {
+                "own_score": why.own_score.cpu().numpy(),
+                "neighbour_share": why.neighbour_share.cpu().numpy(),
+                "nearest_class": self._label(why.nearest_class),
+            }
+        return columns, int(flags.sum())
+
+    def _label(self, classes: torch.Tensor) -> Any:
+        """Classes under the names they had in the table."""
+        return pyarrow().array(list(self.schema.classes)).take(pyarrow().array(classes.cpu().numpy()))
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Write the model to a folder; `Detector.load` reads its detector alone."""
+        saving.save(self.detector, path, {"table": self.schema.to_json()})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike, device: str = "auto") -> TableModel:
+        """Read a model that `save` wrote."""
+        detector, config = saving.load(Detector, path, device=device)
+        if "table" not in config:
+            raise ModelFileError(
+                f"{path} holds a detector that was not fitted on tables; use it from Python with Detector.load"
+            )
+        if not hasattr(detector, "threshold_") or detector.class_means_ is None:
+            raise ModelFileError(f"{path} holds a model without calibration")
+        try:
+            schema = TableSchema.from_json(config["table"], detector.num_features_in_, detector.num_classes_)
+        except ModelFileError as error:
+            raise ModelFileError(f"{path}: {error}") from None
+        return cls(detector, schema)
+
+
+def _feature_columns(table: Table, named: Sequence[str] | None, taken: set[str]) -> list[str]:
+    if named is None:
+        chosen = [name for name in table.columns if name.strip() and name not in taken]
+        if not chosen:
+            raise TableError(f"{table.path} has no column left for features beside {', '.join(sorted(taken))}")
+        return chosen
+    table.require(named, "feature")
+    both = [name for name in named if name in taken]
+    if both:
+        raise TableError(f"the column {both[0]!r} cannot be a feature: it holds ids, labels, the split or exposure")
+    if not named or len(set(named)) < len(named):
+        raise TableError("the feature columns are none, or one is named twice")
+    return list(named)
+
+
+def _labels(
+    rows: Nodes, table: Table, label_column: str, exposure_column: str | None
+) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
+    """Classes of the nodes; known OOD nodes teach no class, whatever label they have."""
+    array = rows.columns[label_column]
+    if exposure_column is None:
+        return (*encode_labels(array, table, label_column), None)
+    marked = read_marks(rows.columns[exposure_column], table, exposure_column)
+    if not marked.any():
+        raise TableError(f"{table.path}: column {exposure_column!r} marks no node")
+    pa = pyarrow()
+    import pyarrow.compute as pc
+
+    cleared = pc.if_else(pa.array(marked), pa.scalar(None, array.type), array)
+    return (*encode_labels(cleared, table, label_column), marked)
+
+
+def _data(x: np.ndarray, edge_index: np.ndarray, y: np.ndarray, split: Split) -> Data:
+    data = Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(edge_index), y=torch.from_numpy(y))
+    for name, nodes in (
+        ("train_mask", split.train),
+        ("val_mask", split.validation),
+        ("calibration_mask", split.calibration),
+    ):
+        data[name] = torch.zeros(len(y), dtype=torch.bool)
+        data[name][torch.from_numpy(nodes)] = True
+    return data
+
+
+def _exposure(
+    data: Data,
+    marked: np.ndarray | None,
+    nodes: str | os.PathLike | None,
+    edges: str | os.PathLike | None,
+    id_column: str,
+    recipe: FeatureRecipe,
+    ends: tuple[str, str],
+    directed: bool,
+) -> Data | None:
+    if nodes is not None and marked is not None:
+        raise TableError("give either a table of exposed nodes or a column that marks them, not both")
+    if edges is not None and nodes is None:
+        raise TableError("edges of exposed nodes were given, but not the nodes")
+    if marked is not None:
+        return Data(x=data.x, edge_index=data.edge_index, ood_mask=torch.from_numpy(marked))
+    if nodes is None:
+        return None
+    table = Table(Path(nodes))
+    table.require([id_column, *recipe.names], "exposure")
+    rows = read_nodes(table, id_column, recipe)
+    edge_index = np.empty((2, 0), dtype=np.int64)
+    if edges is not None:
+        edge_index = read_edges(Table(Path(edges)), *ends, rows.ids, directed)
+    return Data(x=torch.from_numpy(rows.x), edge_index=torch.from_numpy(edge_index))
+
+
+def _check_enough(split: Split, false_alarm_rate: float) -> None:
+    """Say it before training, not after: how many calibration nodes a rate needs."""
+    threshold_at(np.arange(len(split.calibration), dtype=float), false_alarm_rate)

@@ -1,0 +1,190 @@
+"""Reading tables batch by batch. The only module, with the writer, that touches pyarrow's files.
+
+CSV values come as text and are turned into numbers by their reader: what "001" or "NA" means depends on the column.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Table", "TableError", "format_of", "missing_to_null", "pyarrow", "trimmed"]
+
+#: Texts that stand for a missing value, in labels and features.
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+
+_BLOCK = 8 * 2**20
+_ROWS = 2**17
+_ENCODING_MARKS = {
+    b"\xff\xfe\x00\x00": "UTF-32",
+    b"\x00\x00\xfe\xff": "UTF-32",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+
+
+class TableError(ValueError):
+    """A table that cannot be used; the message names the file, what was found and what to do."""
+
+
+def pyarrow() -> Any:
+    """The pyarrow module, or how to get it."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise TableError("tables need pyarrow; install it with: pip install 'oddnode[tables]'") from None
+    return pyarrow
+
+
+def format_of(path: Path) -> str:
+    """``"csv"`` or ``"parquet"``, by the file's name."""
+    kind = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}.get(path.suffix.lower())
+    if kind is None:
+        raise TableError(f"{path} is neither .csv nor .parquet; name it by what it is")
+    return kind
+
+
+class Table:
+    """A file with named columns, read in batches so that it never has to fit into memory whole."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+        self._kind = format_of(self.path)
+        pyarrow()
+        _check_file(self.path)
+        with self._errors():
+            self.columns = self._csv_header() if self._kind == "csv" else self._parquet_header()
+        doubled = next((name for name in self.columns if name and self.columns.count(name) > 1), None)
+        if doubled is not None:
+            raise TableError(f"{self.path} has two columns named {doubled!r}")
+
+    def require(self, names: Sequence[str], what: str) -> None:
+        """Check that the columns are there."""
+        for name in names:
+            if name in self.columns:
+                continue
+            near = get_close_matches(name, self.columns, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            listed = ", ".join(map(repr, self.columns[:20])) + (", ..." if len(self.columns) > 20 else "")
+            raise TableError(f"{self.path} has no {what} column {name!r}{hint} It has {listed}{self._separator_hint()}")
+
+    def batches(self, names: Sequence[str]) -> Iterator[list[Any]]:
+        """The named columns, as a list of arrow arrays per batch of rows."""
+        with self._errors():
+            read = self._csv_batches if self._kind == "csv" else self._parquet_batches
+            for batch in read(list(dict.fromkeys(names))):
+                yield [_plain(batch.column(batch.schema.get_field_index(name))) for name in names]
+
+    def _csv_header(self) -> list[str]:
+        with self.path.open("rb") as file:
+            start = file.read(4096)
+        for mark, encoding in _ENCODING_MARKS.items():
+            if start.startswith(mark):
+                raise TableError(f"{self.path} is {encoding} text; save it as UTF-8")
+        if b"\x00" in start:
+            raise TableError(f"{self.path} holds binary data, not CSV text")
+        with self.path.open(encoding="utf-8-sig", newline="") as file:
+            header = next(csv.reader(io.StringIO(file.readline(2**20))), [])
+        if not any(name.strip() for name in header):
+            raise TableError(f"{self.path} has no header; its first line must name the columns")
+        return header
+
+    def _csv_batches(self, names: list[str]) -> Iterator[Any]:
+        pa = pyarrow()
+        from pyarrow import csv as arrow_csv
+
+        reader = arrow_csv.open_csv(
+            self.path,
+            read_options=arrow_csv.ReadOptions(block_size=_BLOCK),
+            parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=dict.fromkeys(names, pa.string()), include_columns=names, strings_can_be_null=False
+            ),
+        )
+        with reader:
+            yield from reader
+
+    def _parquet_header(self) -> list[str]:
+        from pyarrow import parquet
+
+        with parquet.ParquetFile(self.path) as file:
+            return list(file.schema_arrow.names)
+
+    def _parquet_batches(self, names: list[str]) -> Iterator[Any]:
+        from pyarrow import parquet
+
+        with parquet.ParquetFile(self.path) as file:
+            yield from file.iter_batches(batch_size=_ROWS, columns=names)
+
+    def _separator_hint(self) -> str:
+        [only, *more] = self.columns
+        for mark, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
+            if self._kind == "csv" and not more and mark in only:
+                return f". The file seems to be separated by {name}; save it with commas"
+        return ""
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """What a damaged file makes the library say, under the file's name."""
+        pa = pyarrow()
+        try:
+            yield
+        except TableError:
+            raise
+        except UnicodeDecodeError:
+            raise TableError(f"{self.path} is not UTF-8 text; save it as UTF-8") from None
+        except (pa.ArrowException, csv.Error, OverflowError) as error:
+            text = (str(error).splitlines() or [type(error).__name__])[0][:300]
+            if "utf8" in text.lower():
+                raise TableError(f"{self.path} is not UTF-8 text ({text}); save it as UTF-8") from None
+            raise TableError(f"{self.path} cannot be read as {self._kind}: {text}") from None
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise TableError(f"{self.path} cannot be read as {self._kind}: {str(error)[:300]}") from None
+
+
+def _check_file(path: Path) -> None:
+    if not path.exists():
+        raise TableError(f"{path} does not exist")
+    if not path.is_file():
+        raise TableError(f"{path} is not a regular file")
+    if path.stat().st_size == 0:
+        raise TableError(f"{path} is empty")
+
+
+def _plain(array: Any) -> Any:
+    """Without dictionary encoding and without variants of text."""
+    pa = pyarrow()
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
+        array = array.cast(pa.string())
+    return array
+
+
+def trimmed(array: Any) -> Any:
+    """Text without spaces around it; anything else as it is."""
+    pa = pyarrow()
+    import pyarrow.compute as pc
+
+    return pc.utf8_trim_whitespace(array) if pa.types.is_string(array.type) else array
+
+
+def missing_to_null(array: Any) -> Any:
+    """Trimmed text with the texts for a missing value made null, and NaN made null in numbers."""
+    pa = pyarrow()
+    import pyarrow.compute as pc
+
+    array = trimmed(array)
+    if pa.types.is_string(array.type):
+        gone = pc.is_in(array, value_set=pa.array(MISSING))
+        return pc.if_else(gone, pa.scalar(None, pa.string()), array)
+    if pa.types.is_floating(array.type):
+        return pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
+    return array

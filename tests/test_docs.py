@@ -1,0 +1,46 @@
+"""The examples of the docs run, and say what they say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+
+
+def blocks(page: str, heading: str | None = None) -> list[str]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    if heading is not None:
+        text = text.split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize("heading", ["From `Data` to flagged nodes", "A network of your own", "Research"])
+def test_the_quick_start_runs(heading: str) -> None:
+    [code] = blocks("quickstart.md", heading)
+    exec(compile(code, heading, "exec"), {"__name__": "example"})
+
+
+def test_from_data_to_flagged_nodes_takes_twenty_lines() -> None:
+    [code] = blocks("quickstart.md", "From `Data` to flagged nodes")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 20
+
+
+def test_the_worked_example_prints_what_the_page_says(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (DOCS / "digits.md").read_text(encoding="utf-8")
+    [code] = blocks("digits.md")
+    exec(compile(code, "digits.md", "exec"), {"__name__": "example"})
+    alarms, caught = map(float, re.findall(r"[\d.]+(?= %)", capsys.readouterr().out))
+    said = re.search(r"prints `false alarms ([\d.]+) %, caught ([\d.]+) %`", page)
+    assert said is not None
+    # Other processors add numbers in another order, so the last digits may differ.
+    assert alarms == pytest.approx(float(said[1]), abs=2.0)
+    assert caught == pytest.approx(float(said[2]), abs=3.0)
+
+
+def test_links_and_pictures_exist() -> None:
+    for page in DOCS.glob("*.md"):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), f"{page.name} points to {target}"
