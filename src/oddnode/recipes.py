@@ -40,7 +40,7 @@ __all__ = ["FLOOR", "RECIPES", "Recipe", "get_recipe"]
 
 # Propagation, shared by every method that propagates.
 _HOPS = 16
-_ETA = 0.5
+_ETA = 0.1
 _ISOLATED: Isolated = "graph-mean"
 
 # Margins and weight of the energy hinge, shared by every method with exposure.

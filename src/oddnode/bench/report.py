@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from platform import machine, python_version, system
+from typing import Any
 
 import torch
 
@@ -35,7 +36,7 @@ def write_report(results: Sequence[Result], folder: Path, floor: Sequence[Result
         "report.md": _report([*results, *floor]),
         "results.csv": to_csv(results),
         "results.json": json.dumps([r.summary() for r in results], indent=1) + "\n",
-        "runs.json": json.dumps([r.summary() | {"runs": r.runs} for r in results], indent=1) + "\n",
+        "runs.json": json.dumps(_all_runs([*results, *floor]), indent=1) + "\n",
     }
     paths = []
     for name, text in files.items():
@@ -45,14 +46,22 @@ def write_report(results: Sequence[Result], folder: Path, floor: Sequence[Result
     return paths
 
 
-def _report(results: Sequence[Result]) -> str:
+def _made_on() -> str:
     when = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    versions = f"oddnode {__version__}, torch {torch.__version__}, Python {python_version()}"
+    return f"{versions}, {system()} {machine()}, {when}"
+
+
+def _all_runs(results: Sequence[Result]) -> dict[str, Any]:
+    return {"made_on": _made_on(), "results": [r.summary() | {"runs": r.runs} for r in results]}
+
+
+def _report(results: Sequence[Result]) -> str:
     several = len({r.task for r in results}) > 1
     parts = [
         "# oddnode benchmark",
         "",
-        f"oddnode {__version__}, torch {torch.__version__}, Python {python_version()}, {system()} {machine()}, {when}. "
-        "Scores: higher = more in-distribution; ID is the positive class.",
+        f"{_made_on()}. Scores: higher = more in-distribution; ID is the positive class.",
         "",
         *([compare_table(results)] if several else []),
         markdown_table(results),
