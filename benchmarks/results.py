@@ -25,9 +25,9 @@ _INTRO = """# Results
 
 Made by `benchmarks/results.py` from runs of `oddnode bench`; the commands stand at its top. Every number is a mean over
 seeds with its standard deviation, in percent. A cell shows AUROC / FPR95. *paper* is what the paper prints, from one
-run. The trivial scores at the end of a table (number of non-zero features, degree, cosine to the neighbours) use no model: a
-method that loses to them has learnt nothing there. PubMed's label task has one ID class, so its ID accuracy is 100 by
-construction. Twitch has other features here than in the paper ([tasks](tasks.md)).
+run. The trivial scores at the end of a table (number of non-zero features, degree, cosine to the neighbours) use no
+model: a method that loses to them has learnt nothing there. PubMed's label task has one ID class, so its ID accuracy is
+100 by construction. Twitch has other features here than in the paper ([tasks](tasks.md)).
 """
 
 

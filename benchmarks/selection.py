@@ -184,7 +184,7 @@ def ranking(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]
 
 
 def main_effect(table: list[dict[str, Any]], key: str) -> dict[str, str]:
-    """AUROC / FPR95 of every level of one setting, averaged over all others: single settings differ by less than noise."""
+    """AUROC / FPR95 of every level of a setting, averaged over all others (single settings differ by noise)."""
     levels: dict[str, list[dict]] = defaultdict(list)
     for entry in table:
         levels[str(entry[key])].append(entry)

@@ -15,6 +15,7 @@ import torch
 from oddnode._version import __version__
 from oddnode.bench.results import Result
 from oddnode.bench.tables import compare_table, markdown_table, to_csv
+from oddnode.files import new_file
 
 __all__ = ["check_writable", "write_report"]
 
@@ -40,9 +41,9 @@ def write_report(results: Sequence[Result], folder: Path, floor: Sequence[Result
     }
     paths = []
     for name, text in files.items():
-        half = folder / f".{name}.part"
-        half.write_text(text, encoding="utf-8")
-        paths.append(half.replace(folder / name))
+        with new_file(folder / name) as part:
+            part.write_text(text, encoding="utf-8")
+        paths.append(folder / name)
     return paths
 
 
