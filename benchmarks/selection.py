@@ -54,7 +54,7 @@ SCORINGS: list[dict[str, Any]] = [
     {"score": score, "num_hops": k, "eta": eta, "isolated": isolated}
     for score in ("energy", "centred energy", "max softmax")
     for k, eta in [(2, 0.5), (8, 0.5), (16, 0.5), (32, 0.5), (64, 0.5), (16, 0.25), (16, 0.1), (16, 0.0), (8, 0.1)]
-    for isolated in ("keep", "graph-mean")
+    for isolated in ("keep", "shrink")
 ]
 
 BASE_SCORES = {"energy": Energy(), "centred energy": Energy(centred=True), "max softmax": MaxSoftmax()}
@@ -77,7 +77,7 @@ EXPOSED: list[dict[str, Any]] = [
 
 #: What is chosen together: a method, its training settings, and scoring settings that share one training.
 STAGES: dict[str, tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] = {
-    "training": ("nodesafe", PLAIN, [{"score": "energy", "num_hops": 16, "eta": 0.5, "isolated": "graph-mean"}]),
+    "training": ("nodesafe", PLAIN, [{"score": "energy", "num_hops": 16, "eta": 0.5, "isolated": "keep"}]),
     "scoring": ("nodesafe", [{}], SCORINGS),
     "exposure": ("nodesafe++", EXPOSED, [{}]),
     "odin": (

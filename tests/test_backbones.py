@@ -10,10 +10,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MixHopConv
 
-from oddnode.backbones import BACKBONES, GAT, embed_with
+from oddnode.backbones import GAT, GCN, MLP, JKNet, MixHop, embed_with
 from oddnode.graph import Graph
 from oddnode.sparse import SparseMatrix
 
+BACKBONES = {"gcn": GCN, "mlp": MLP, "gat": GAT, "jknet": JKNet, "mixhop": MixHop}
 _NODES, _FEATURES, _HIDDEN, _CLASSES = 12, 40, 5, 3
 
 

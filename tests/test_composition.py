@@ -30,7 +30,7 @@ from oddnode import (
     Propagated,
     SyntheticExposure,
 )
-from oddnode.backbones import BACKBONES
+from oddnode.networks import BACKBONES
 from oddnode.objectives import Objective
 
 SCORERS = [

@@ -12,7 +12,9 @@ from torch_geometric.nn import SAGEConv
 
 from oddnode import BoundUniform, CrossEntropy, Detector, Energy, MaxSoftmax, Propagated, evaluate, load_task
 from oddnode.graph import GraphError
+from oddnode.metrics import auroc
 from oddnode.recipes import RECIPES
+from oddnode.training_set import split_validation
 
 
 def far_away(data: Data) -> Data:
@@ -126,7 +128,7 @@ def test_estimator_contract(two_groups: Data) -> None:
 def test_validation_nodes_are_split_off_by_class(two_groups: Data) -> None:
     del two_groups.val_mask
     detector = Detector(epochs=2, val_share=0.25)
-    kept, held_out = detector._split(two_groups, two_groups.train_mask.nonzero().squeeze(1))
+    kept, held_out = split_validation(two_groups, two_groups.train_mask.nonzero().squeeze(1), 0.25, seed=0)
     assert sorted([*kept.tolist(), *held_out.tolist()]) == two_groups.train_mask.nonzero().squeeze(1).tolist()
     assert torch.bincount(two_groups.y[held_out]).tolist() == [2, 2, 2]
     detector.fit(two_groups)
@@ -215,6 +217,45 @@ def test_unknown_backbone_gets_the_nearest_one(two_groups: Data) -> None:
 def test_double_precision_runs_through(two_groups: Data) -> None:
     two_groups.x = two_groups.x.double()
     assert Detector(epochs=2).fit(two_groups).score_samples(two_groups).dtype == torch.float64
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"epochs": 0}, "epochs is 0, expected 1 or more"),
+        ({"num_spare_logits": -1}, "num_spare_logits is -1"),
+        ({"val_share": 5.0}, "val_share is 5.0"),
+        ({"batch_norm": "idgraph"}, "Did you mean 'id-graph'"),
+    ],
+)
+def test_settings_out_of_range_are_named(two_groups: Data, settings: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Detector(**settings).fit(two_groups)
+
+
+def test_other_precisions_of_exposure_and_own_modules_are_brought_in_line(two_groups: Data) -> None:
+    other = far_away(two_groups)
+    other.x = other.x.double()
+    Detector.from_recipe("nodesafe++", epochs=2).fit(two_groups, exposure=other)
+    two_groups.x = two_groups.x.double()
+    assert Detector(backbone=UsersModule(), epochs=2).fit(two_groups).score_samples(two_groups).dtype == torch.float32
+
+
+def test_methods_with_a_network_of_their_own_refuse_another() -> None:
+    with pytest.raises(ValueError, match=r"gpn has a network of its own"):
+        Detector.from_recipe("gpn", backbone="gat")
+
+
+def test_isolated_unknown_nodes_score_below_isolated_known_ones() -> None:
+    task = load_task("digits/label")
+    graph = task.id_test.data
+    detector = Detector.from_recipe("nodesafe").fit(task.train)
+    alone = Data(x=graph.x, edge_index=torch.empty(2, 0, dtype=torch.long))
+    scores = detector.score_samples(alone)
+    known, unknown = scores[task.id_test.mask], scores[graph.ood_mask]
+    assert auroc(known, unknown) > 0.9
+    together = detector.score_samples(Data(x=torch.cat([graph.x, graph.x]), edge_index=graph.edge_index))
+    assert torch.allclose(together[graph.num_nodes :], scores, atol=1e-4), "unconnected nodes change nothing"
 
 
 @given(

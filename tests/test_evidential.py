@@ -27,10 +27,11 @@ from oddnode.evidential import (
 )
 from oddnode.gkde import EvidentialGCN, KernelPrior, Teacher, hop_counts, kernel_prior
 from oddnode.graph import Graph
-from oddnode.objectives import Pass, TrainingSet
+from oddnode.objectives import Pass
 from oddnode.scorers import Energy, MaxSoftmax
 from oddnode.tasks import label_task
 from oddnode.tasks.digits import digits_graph
+from oddnode.training_set import TrainingSet
 
 Y = torch.tensor([0, 2, 1])
 

@@ -68,6 +68,7 @@ def test_other_features_share_the_matrices_of_the_edges() -> None:
         ({"edge_index": torch.tensor([[0], [4]])}, r"edge_index has node 4, but x has only 4 rows \(0..3\)"),
         ({"edge_index": torch.tensor([[0], [-1]])}, r"edge_index has node -1"),
         ({"edge_weight": torch.ones(8)}, "data.edge_weight is set, but edges are used unweighted"),
+        ({"edge_attr": torch.ones(8, 1)}, "data.edge_attr has one number per edge"),
     ],
 )
 def test_bad_graphs_are_refused_with_what_was_found(changes: dict, message: str) -> None:
@@ -98,6 +99,7 @@ def test_int32_edges_and_no_edges_are_taken() -> None:
         (torch.zeros(4, dtype=torch.bool), "selects no node"),
         (torch.ones(3, dtype=torch.bool), "each of the 4 nodes"),
         (torch.tensor([0, 1, 2]), "torch.int64"),
+        ([True] * 4, "is list, expected a boolean tensor"),
     ],
 )
 def test_bad_masks_are_refused(mask: torch.Tensor | None, message: str) -> None:

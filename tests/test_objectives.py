@@ -92,3 +92,11 @@ def test_hinge_propagates_first_where_asked() -> None:
 def test_only_objectives_add_up() -> None:
     with pytest.raises(TypeError, match="not an objective"):
         CrossEntropy() + 3  # type: ignore[operator]
+
+
+def test_a_sum_of_which_nothing_has_started_is_zero_and_has_a_gradient() -> None:
+    step = one_pass()
+    step.logits.requires_grad_()
+    loss = (1 * BoundUniform(start=5))(step)
+    loss.backward()
+    assert loss == 0

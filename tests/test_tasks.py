@@ -78,7 +78,8 @@ def test_states_say_what_is_missing_and_how_to_get_it(tmp_path: Path, monkeypatc
     states = {state.name: state for state in dataset_states(tmp_path)}
     assert states["digits"].state == "embedded"
     assert states["cora"].state == "missing"
-    assert "downloaded on first use" in states["cora"].where
+    assert f"looked in {tmp_path}" in states["cora"].where
+    assert "on first use" in states["cora"].where
     assert states["twitch"].state == "missing"
     assert "get the raw files from https://" in states["twitch"].where
     assert all(state.licence for state in states.values())

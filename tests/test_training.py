@@ -10,8 +10,9 @@ from torch_geometric.data import Data
 
 from oddnode.backbones import GCN
 from oddnode.graph import Graph
-from oddnode.objectives import CrossEntropy, EnergyHinge, Objective, Pass, Term, TrainingSet
+from oddnode.objectives import CrossEntropy, EnergyHinge, Objective, Pass, Term
 from oddnode.training import TrainingError, seeded, train
+from oddnode.training_set import TrainingSet
 
 
 def training_set(data: Data, exposure: Data | None = None) -> TrainingSet:
@@ -137,6 +138,11 @@ def test_a_loss_that_is_not_a_number_is_reported(two_groups: Data) -> None:
 
     with pytest.raises(TrainingError, match="became nan in epoch 1 of 5; lower the learning rate"):
         train(new_gcn(), Broken(), training_set(two_groups), epochs=5)
+
+
+def test_a_single_term_waits_for_its_epoch_too(two_groups: Data) -> None:
+    outcome = train(new_gcn(), CrossEntropy(start=2), training_set(two_groups), epochs=4)
+    assert [row["loss"] == 0 for row in outcome.history] == [True, True, False, False]
 
 
 def test_prepare_is_called_once_before_training(two_groups: Data) -> None:

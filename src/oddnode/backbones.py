@@ -20,9 +20,9 @@ from torch_geometric.nn import GATConv, GCNConv, JumpingKnowledge, MessagePassin
 from oddnode.graph import Graph
 
 if TYPE_CHECKING:
-    from oddnode.objectives import TrainingSet
+    from oddnode.training_set import TrainingSet
 
-__all__ = ["BACKBONES", "GAT", "GCN", "MLP", "Backbone", "JKNet", "MixHop", "embed_with", "run_backbone"]
+__all__ = ["GAT", "GCN", "MLP", "Backbone", "JKNet", "MixHop", "embed_with", "run_backbone"]
 
 
 class Backbone(nn.Module):
@@ -272,10 +272,6 @@ class MixHop(LayeredBackbone):
 
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         return self.lin(hidden)
-
-
-#: Names that stand for a backbone in `Detector` and on the command line. The evidential ones join from their modules.
-BACKBONES: dict[str, type[Backbone]] = {"gcn": GCN, "mlp": MLP, "gat": GAT, "jknet": JKNet, "mixhop": MixHop}
 
 
 def run_backbone(module: nn.Module, graph: Graph) -> Tensor:

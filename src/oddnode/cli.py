@@ -83,7 +83,7 @@ def bench(
     _check_device(device)
     if out:
         check_writable(out)
-    names = _split(methods) if methods else list(DEFAULT_METHODS)
+    names = list(DEFAULT_METHODS) if methods is None else _split(methods)
     with _progress(hidden=as_json) as show:
         results = benchmark(
             _split(task), names, seeds, cast(Any, protocol), backbone, device, data_dir, jobs, show, floor=True

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 __all__ = ["register"]
 
@@ -171,7 +172,7 @@ def _tell(facts: dict[str, Any], as_json: bool, notes: list[str]) -> None:
         if name != "notes":
             typer.echo(f"{name.replace('_', ' ') + ':':<18} {_shown(value)}")
     for note in notes:
-        _err.print(f"[bold yellow]note:[/] {note}", highlight=False, soft_wrap=True)
+        _err.print(f"[bold yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
 
 
 def _shown(value: Any) -> str:

@@ -165,7 +165,13 @@ def _calibration_nodes(data: Data, mask: Tensor | None, num_classes: int | None)
             )
     y = data.get("y")
     if num_classes is not None and isinstance(y, Tensor) and y.dim() == 1 and y.shape[0] == data.x.shape[0]:
-        highest = int(y[nodes.to(y.device)].max())
+        labels = y[nodes.to(y.device)]
+        if int(labels.min()) < 0:
+            raise CalibrationError(
+                f"{int((labels < 0).sum())} of the calibration nodes have label -1, the mark of left-out or unlabelled "
+                "nodes; calibrate on known nodes only"
+            )
+        highest = int(labels.max())
         if highest >= num_classes:
             raise CalibrationError(
                 f"the calibration nodes include class {highest}, which the detector does not know "

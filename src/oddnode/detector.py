@@ -7,24 +7,25 @@ import inspect
 import logging
 import os
 from collections.abc import Callable
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import train_test_split
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from oddnode import advice, saving
-from oddnode.backbones import BACKBONES, run_backbone
+from oddnode.backbones import run_backbone
 from oddnode.decisions import Decisions
 from oddnode.graph import Graph, GraphError, check_labels, check_mask
-from oddnode.objectives import CrossEntropy, Objective, TrainingSet
+from oddnode.networks import BACKBONES
+from oddnode.objectives import CrossEntropy, Objective
 from oddnode.recipes import get_recipe
 from oddnode.scorers import Energy, Outputs, Propagated, Scorer
 from oddnode.suggest import unknown
 from oddnode.training import BatchNormStatistics, seeded, train
+from oddnode.training_set import TrainingSet, training_set
 
 __all__ = ["Detector"]
 
@@ -143,6 +144,8 @@ class Detector(Decisions, BaseEstimator):
                 raise unknown(f"setting of {name}", key, sorted(own) + sorted(general))
         objective, scorer = recipe.build(**{k: v for k, v in overrides.items() if k in own})
         rest = recipe.settings | {k: v for k, v in overrides.items() if k not in own}
+        if recipe.backbone and backbone not in ("gcn", recipe.backbone):
+            raise ValueError(f"{name} has a network of its own ({recipe.backbone}); leave backbone out")
         backbone = recipe.backbone or backbone
         return cls(backbone, objective, scorer, seed=seed, device=device, **rest)
 
@@ -163,10 +166,12 @@ class Detector(Decisions, BaseEstimator):
         """
         objective = self.objective or CrossEntropy()
         self._check_exposure(objective, exposure)
-        if self.propagation not in ("auto", "as-given"):
-            raise unknown("propagation", self.propagation, ("auto", "as-given"))
+        self._check_settings()
         device = self._device()
-        dataset = self._training_set(data, exposure, device)
+        num_spare_logits = self.num_spare_logits if isinstance(self.backbone, str) else 0
+        dataset = training_set(data, exposure, device, num_spare_logits, self.val_share, self.seed)
+        if isinstance(self.backbone, nn.Module):
+            dataset.to_dtype(_dtype_of(self.backbone))
         with seeded(self.seed, device):
             module = self._new_module(dataset).to(device)
             outcome = train(
@@ -250,7 +255,7 @@ class Detector(Decisions, BaseEstimator):
             assert found is not None
             y = check_labels(data, found, "training").to(device)
             nodes = found.to(device)
-        self.num_classes_ = num_classes or (int(y.max()) + 1 if labelled else width)
+        self.num_classes_ = num_classes if num_classes is not None else (int(y.max()) + 1 if labelled else width)
         if not 1 <= self.num_classes_ <= width or (labelled and int(y.max()) >= self.num_classes_):
             raise ValueError(
                 f"{type(module).__name__} gives {width} logits, but the data has "
@@ -271,6 +276,7 @@ class Detector(Decisions, BaseEstimator):
         self._check_fitted()
         other = copy.copy(self)
         other.scorer = scorer
+        other.advice_ = []
         other._fit_scorer(scorer)
         return other
 
@@ -321,17 +327,17 @@ class Detector(Decisions, BaseEstimator):
     def score_samples(self, data: Data | Outputs) -> Tensor:
         """One score per node; higher = more like the training distribution."""
         outputs = data if isinstance(data, Outputs) else self.outputs(data)
-        return self.scorer_.score(outputs).detach()
+        return _beside(data, self.scorer_.score(outputs).detach())
 
     def predict(self, data: Data | Outputs) -> Tensor:
         """The most likely ID class of every node."""
         outputs = data if isinstance(data, Outputs) else self.outputs(data)
-        return outputs.logits.argmax(dim=-1)
+        return _beside(data, outputs.logits.argmax(dim=-1))
 
     def predict_proba(self, data: Data | Outputs) -> Tensor:
         """Probabilities of the ID classes."""
         outputs = data if isinstance(data, Outputs) else self.outputs(data)
-        return outputs.logits.softmax(dim=-1)
+        return _beside(data, outputs.logits.softmax(dim=-1))
 
     def _advised(self, scorer: Scorer) -> Scorer:
         """The scorer with as much propagation as the training graph bears; the user is told where that is less."""
@@ -374,73 +380,18 @@ class Detector(Decisions, BaseEstimator):
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     def _dtype(self) -> torch.dtype:
-        weights = (p.dtype for p in self.module_.parameters() if p.is_floating_point())
-        return next(weights, torch.get_default_dtype())
+        return _dtype_of(self.module_)
 
-    def _training_set(self, data: Data, exposure: Data | None, device: torch.device) -> TrainingSet:
-        graph = Graph.from_data(data, device)
-        train_nodes = check_mask(data, "train_mask")
-        val_nodes = check_mask(data, "val_mask", required=False)
-        assert train_nodes is not None
-        if val_nodes is None:
-            train_nodes, val_nodes = self._split(data, train_nodes)
-        y_train = check_labels(data, train_nodes, "training")
-        y_val = check_labels(data, val_nodes, "validation")
-        num_classes = int(y_train.max()) + 1
-        self._check_classes(y_train, y_val, num_classes)
-        dataset = TrainingSet(
-            graph=graph,
-            train=train_nodes.to(device),
-            y_train=y_train.to(device),
-            val=val_nodes.to(device),
-            y_val=y_val.to(device),
-            num_classes=num_classes,
-            num_spare_logits=self.num_spare_logits if isinstance(self.backbone, str) else 0,
-        )
-        if exposure is not None:
-            dataset.exposure = Graph.from_data(exposure, device)
-            if dataset.exposure.x.shape[1] != graph.x.shape[1]:
-                raise GraphError(
-                    f"exposure has {dataset.exposure.x.shape[1]} features, but the training graph {graph.x.shape[1]}"
-                )
-            exposed = check_mask(exposure, "ood_mask", required=False)
-            everything = torch.arange(dataset.exposure.num_nodes)
-            dataset.exposed = (everything if exposed is None else exposed).to(device)
-        return dataset
-
-    def _check_classes(self, y_train: Tensor, y_val: Tensor, num_classes: int) -> None:
-        missing = sorted(set(range(num_classes)) - set(y_train.tolist()))
-        if missing:
-            raise GraphError(
-                f"the training nodes have labels up to {num_classes - 1}, but none of class {missing[0]}; "
-                "number the classes 0, 1, 2, ... without gaps"
-            )
-        if int(y_val.max()) >= num_classes:
-            raise GraphError(
-                f"the validation nodes have class {int(y_val.max())}, which no training node has "
-                f"(classes 0..{num_classes - 1})"
-            )
-        spare = self.num_spare_logits if isinstance(self.backbone, str) else 0
-        if num_classes == 1 and spare == 0:
-            raise GraphError(
-                "all training nodes have one class, and a softmax over one logit cannot learn; "
-                "give a second class, or num_spare_logits=1 for one-class detection"
-            )
-
-    def _split(self, data: Data, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        labels = check_labels(data, nodes, "training")
-        counts = torch.bincount(labels)
-        if int(counts[counts > 0].min()) < 2:
-            lonely = int((counts == 1).nonzero()[0])
-            raise GraphError(
-                f"class {lonely} has one training node, so no validation node can be split off; "
-                "give data.val_mask, or label more nodes"
-            )
-        num_val = max(round(self.val_share * len(nodes)), int((counts > 0).sum()))
-        kept, held_out = train_test_split(
-            nodes.cpu().numpy(), test_size=num_val, stratify=labels.cpu().numpy(), random_state=self.seed
-        )
-        return torch.from_numpy(kept).sort().values, torch.from_numpy(held_out).sort().values
+    def _check_settings(self) -> None:
+        for name, least in (("epochs", 1), ("hidden_channels", 1), ("num_spare_logits", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected {least} or more")
+        if not 0.0 < self.val_share < 1.0:
+            raise ValueError(f"val_share is {self.val_share}, expected a share between 0 and 1")
+        if self.batch_norm not in get_args(BatchNormStatistics):
+            raise unknown("batch_norm", self.batch_norm, get_args(BatchNormStatistics))
+        if self.propagation not in ("auto", "as-given"):
+            raise unknown("propagation", self.propagation, ("auto", "as-given"))
 
     def _new_module(self, dataset: TrainingSet) -> nn.Module:
         graph = dataset.graph
@@ -464,6 +415,16 @@ class Detector(Decisions, BaseEstimator):
         return BACKBONES[self.backbone](
             num_features, self.hidden_channels, width, num_layers=self.num_layers, dropout=self.dropout
         )
+
+
+def _dtype_of(module: nn.Module) -> torch.dtype:
+    weights = (p.dtype for p in module.parameters() if p.is_floating_point())
+    return next(weights, torch.get_default_dtype())
+
+
+def _beside(data: Data | Outputs, result: Tensor) -> Tensor:
+    """The result on the device of the data that was given, so that its masks fit."""
+    return result if isinstance(data, Outputs) else result.to(data.x.device)
 
 
 def _labelled(data: Data, device: torch.device) -> Tensor | None:

@@ -14,7 +14,7 @@ from oddnode.sparse import SparseMatrix
 
 __all__ = ["Isolated", "negative_energy", "neighbour_mean_matrix", "propagate"]
 
-Isolated = Literal["keep", "shrink", "graph-mean"]
+Isolated = Literal["keep", "shrink"]
 
 
 def negative_energy(logits: Tensor) -> Tensor:
@@ -61,10 +61,9 @@ def propagate(
         How often to average (the paper's K).
     eta : float
         Share of its own score that a node keeps in every hop.
-    isolated : {"keep", "shrink", "graph-mean"}
-        What stands in for the neighbours of a node that has none: its own score, so that it keeps it; zero, so
-        that it shrinks to ``eta ** num_hops`` of it, as in the published code; or the mean of all scores given,
-        so that such a node counts as one in average company.
+    isolated : {"keep", "shrink"}
+        What becomes of a node without neighbours: it keeps its score; or the missing neighbours count as zero, so that
+        it shrinks to ``eta ** num_hops`` of it, as in the published code.
 
     Returns
     -------
@@ -88,17 +87,15 @@ def propagate(
         matrix = edge_index
     else:
         matrix = neighbour_mean_matrix(edge_index, scores.shape[0], dtype=scores.dtype)
-    alone = matrix.row_counts() == 0
-    if scores.dim() == 2:
-        alone = alone.unsqueeze(1)
+    if num_hops == 0:
+        return scores
+    propagated = scores
     for _ in range(num_hops):
-        neighbours = matrix @ scores
-        if isolated == "keep":
-            neighbours = torch.where(alone, scores, neighbours)
-        elif isolated == "graph-mean":
-            neighbours = torch.where(alone, scores.mean(dim=0, keepdim=True), neighbours)
-        scores = eta * scores + (1.0 - eta) * neighbours
-    return scores
+        propagated = eta * propagated + (1.0 - eta) * (matrix @ propagated)
+    if isolated == "shrink":
+        return propagated
+    alone = matrix.row_counts() == 0
+    return torch.where(alone.unsqueeze(1) if scores.dim() == 2 else alone, scores, propagated)
 
 
 def neighbour_mean_matrix(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> SparseMatrix:

@@ -49,10 +49,10 @@ def evaluate(detector: Detector, task: Task, outputs: TaskOutputs | None = None)
     ['aupr', 'auroc', 'fpr95', 'id_acc', 'tests']
     """
     outputs = outputs or TaskOutputs(detector, task)
-    id_scores = detector.score_samples(outputs.id_test).cpu()[task.id_test.mask]
+    id_scores = detector.score_samples(outputs.id_test).cpu()[task.id_test.mask.cpu()]
     tests = {}
     for name, data in task.tests.items():
-        ood_scores = detector.score_samples(outputs.tests[name]).cpu()[data.ood_mask]
+        ood_scores = detector.score_samples(outputs.tests[name]).cpu()[data.ood_mask.cpu()]
         tests[name] = _detection(id_scores, ood_scores, task.protocol)
     result: dict[str, Any] = {m: sum(t[m] for t in tests.values()) / len(tests) for m in METRICS[:3]}
     result["id_acc"] = _accuracy(detector, task, outputs.id_test)
@@ -70,8 +70,8 @@ def _detection(id_scores: Tensor, ood_scores: Tensor, protocol: Protocol) -> dic
 
 
 def _accuracy(detector: Detector, task: Task, outputs: Outputs) -> float:
-    nodes = task.id_test.mask
-    y = task.id_test.data.y[nodes]
+    nodes = task.id_test.mask.cpu()
+    y = task.id_test.data.y.cpu()[nodes]
     if task.protocol == "published":
         return 100 * published.id_accuracy(detector.predict_proba(outputs).cpu()[nodes], y, task.name)
     return 100 * (detector.predict(outputs).cpu()[nodes] == y).double().mean().item()

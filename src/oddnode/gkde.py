@@ -13,11 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oddnode.backbones import BACKBONES, GCN
+from oddnode.backbones import GCN
 from oddnode.evidential import dirichlet_kl
 from oddnode.graph import Graph
-from oddnode.objectives import CrossEntropy, Pass, Term, TrainingSet
+from oddnode.objectives import CrossEntropy, Pass, Term
 from oddnode.training import train
+from oddnode.training_set import TrainingSet
 
 __all__ = ["EvidentialGCN", "KernelPrior", "Teacher", "hop_counts", "kernel_prior"]
 
@@ -41,9 +42,6 @@ class EvidentialGCN(GCN):
 
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         return F.softplus(super().head(hidden, graph))
-
-
-BACKBONES["evidential-gcn"] = EvidentialGCN
 
 
 def hop_counts(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int) -> Tensor:

@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from oddnode.backbones import BACKBONES, Backbone
+from oddnode.backbones import Backbone
 from oddnode.flows import RadialFlows
 from oddnode.graph import Graph
-from oddnode.objectives import TrainingSet
 from oddnode.sparse import SparseMatrix
+from oddnode.training_set import TrainingSet
 
 __all__ = ["GPN", "personalised_page_rank"]
 
@@ -64,7 +64,7 @@ class GPN(Backbone):
         So many epochs train the flows alone, on a latent space that stands still.
     """
 
-    log_prior: Tensor
+    prior: Tensor
 
     def __init__(
         self,
@@ -86,12 +86,11 @@ class GPN(Backbone):
         self.first = nn.Linear(in_channels, hidden_channels)
         self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
         self.flows = RadialFlows(out_channels, latent_channels, num_radial)
-        self.register_buffer("log_prior", torch.full((out_channels,), -math.log(out_channels)))
+        self.register_buffer("prior", torch.full((out_channels,), 1.0 / out_channels))
         self._is_warming_up = False
 
     def prepare(self, data: TrainingSet) -> None:
-        shares = torch.bincount(data.y_train, minlength=data.num_logits) / len(data.y_train)
-        self.log_prior.copy_(shares.log())
+        self.prior.copy_(torch.bincount(data.y_train, minlength=data.num_logits) / len(data.y_train))
 
     def begin_epoch(self, epoch: int) -> None:
         self._is_warming_up = epoch < self.warm_up
@@ -108,8 +107,6 @@ class GPN(Backbone):
     def evidence(self, hidden: Tensor) -> Tensor:
         """Evidence of every class at latent positions ``[N, H]``, before it is spread."""
         scale = 0.5 * hidden.shape[1] * math.log(4 * math.pi)
-        log_evidence = self.flows.log_prob(hidden) + self.log_prior + scale
+        # A spare logit has no training node: its prior is zero and its evidence the least there is.
+        log_evidence = self.flows.log_prob(hidden) + self.prior.log() + scale
         return log_evidence.clamp(-_MAX_LOG_EVIDENCE, _MAX_LOG_EVIDENCE).exp()
-
-
-BACKBONES["gpn"] = GPN

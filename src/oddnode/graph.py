@@ -137,6 +137,12 @@ def _checked_edges(data: Data) -> Tensor:
                 f"data.{name} is set, but edges are used unweighted, as [2, edges] in data.edge_index; "
                 f"remove it (`del data.{name}`) if that is what you want"
             )
+    weights = data.get("edge_attr")
+    if isinstance(weights, Tensor) and (weights.dim() == 1 or weights.shape[1:].numel() == 1):
+        raise GraphError(
+            "data.edge_attr has one number per edge, but edges are used unweighted; "
+            "remove it (`del data.edge_attr`) if that is what you want"
+        )
     edges = data.edge_index
     if not isinstance(edges, Tensor):
         raise GraphError(
@@ -165,6 +171,8 @@ def check_mask(data: Data, name: str, required: bool = True) -> Tensor | None:
         if required:
             raise GraphError(f"data.{name} is missing, expected one boolean per node")
         return None
+    if not isinstance(mask, Tensor):
+        raise GraphError(f"data.{name} is {type(mask).__name__}, expected a boolean tensor")
     if mask.dtype != torch.bool or mask.dim() != 1 or mask.shape[0] != data.x.shape[0]:
         raise GraphError(
             f"data.{name} is {mask.dtype} of shape {list(mask.shape)}, "

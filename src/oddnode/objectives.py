@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode import losses
 from oddnode.energy import Isolated, negative_energy, propagate
 from oddnode.graph import Graph
+from oddnode.training_set import TrainingSet
 
 __all__ = [
     "BoundUniform",
@@ -28,28 +28,7 @@ __all__ = [
     "Pass",
     "Sum",
     "Term",
-    "TrainingSet",
 ]
-
-
-@dataclass
-class TrainingSet:
-    """All that training sees: the ID graph with labelled and validation nodes and, where given, known OOD nodes."""
-
-    graph: Graph
-    train: Tensor
-    y_train: Tensor
-    val: Tensor
-    y_val: Tensor
-    num_classes: int
-    exposure: Graph | None = None
-    exposed: Tensor | None = None
-    num_spare_logits: int = 0
-
-    @property
-    def num_logits(self) -> int:
-        """How many logits the network has: ID classes first, then spare ones."""
-        return self.num_classes + self.num_spare_logits
 
 
 @dataclass
@@ -151,7 +130,11 @@ class Sum(Objective):
         return Sum(tuple((weight, term.prepare(data)) for weight, term in self.parts))
 
     def __call__(self, step: Pass) -> Tensor:
-        return torch.stack([weight * term(step) for weight, term in self.parts if term.active(step)]).sum()
+        loss = 0.0 * step.logits.sum()  # a sum of which nothing has started yet still has a gradient
+        for weight, term in self.parts:
+            if term.active(step):
+                loss = loss + weight * term(step)
+        return loss
 
     def __repr__(self) -> str:
         return " + ".join(f"{term!r}" if w == 1 else f"{w:g} * {term!r}" for w, term in self.parts)

@@ -1,7 +1,7 @@
 """The published protocol: what the code behind the paper's numbers does, quirk by quirk.
 
-Nothing outside this module knows a quirk; `detector` puts them together from ordinary parts. The quirks, each
-marked below where it is built:
+`detector` puts the quirks together from ordinary parts, each marked below where it is built. What concerns the data is
+in `oddnode.tasks`, where a task asks for its protocol. The quirks:
 
  1. The exposure graph goes through the network in training mode in every method of the energy family, also in those
     "without exposure", so that batch norm's running statistics mix it in.
@@ -45,10 +45,11 @@ from oddnode.energy import negative_energy, propagate
 from oddnode.evidential import ExpectedCrossEntropy, ExpectedSquaredError, NegativeEntropy
 from oddnode.features import Mahalanobis
 from oddnode.gkde import KernelPrior, Teacher
-from oddnode.objectives import CrossEntropy, LogitNorm, Objective, OutlierExposure, Pass, Term, TrainingSet
+from oddnode.objectives import CrossEntropy, LogitNorm, Objective, OutlierExposure, Pass, Term
 from oddnode.recipes import get_recipe
 from oddnode.scorers import ODIN, MaxLogit, MaxSoftmax, Outputs, Propagated, Scorer
 from oddnode.tasks.base import Task
+from oddnode.training_set import TrainingSet
 from oddnode.trivial import Degree, NeighbourCosine, NonZeros
 
 __all__ = ["METHODS", "detector", "fpr_at_nearest_tpr", "id_accuracy"]
@@ -319,7 +320,7 @@ class AllLogitsEnergy(Scorer):
 
 @dataclass
 class Negated(Scorer):
-    """Quirk 13: another scorer's scores with the wrong sign, lower = more in-distribution."""
+    """Quirk 15: another scorer's scores with the wrong sign, lower = more in-distribution."""
 
     scorer: Scorer
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from oddnode import gpn  # noqa: F401  (its network joins the backbones)
 from oddnode.energy import Isolated
 from oddnode.evidential import (
     ExpectedCrossEntropy,
@@ -41,7 +40,7 @@ __all__ = ["FLOOR", "RECIPES", "Recipe", "get_recipe"]
 # Propagation, shared by every method that propagates.
 _HOPS = 16
 _ETA = 0.1
-_ISOLATED: Isolated = "graph-mean"
+_ISOLATED: Isolated = "keep"
 
 # Margins and weight of the energy hinge, shared by every method with exposure.
 _M_IN: float | None = None

@@ -9,12 +9,10 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import math
 import os
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
-from types import UnionType
-from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import torch
 from safetensors import SafetensorError
@@ -24,11 +22,28 @@ from torch import Tensor, nn
 
 from oddnode._version import __version__
 from oddnode.advice import GraphProfile
-from oddnode.backbones import BACKBONES
 from oddnode.calibration import CalibrationError, threshold_at
 from oddnode.files import new_folder, sync_file
 from oddnode.graph import Graph
+from oddnode.networks import BACKBONES
 from oddnode.objectives import Objective
+from oddnode.parts import (
+    LARGEST_INT,
+    ModelFileError,
+    checked,
+    count_of,
+    decode,
+    encode,
+    first_line,
+    in_range,
+    is_fitted,
+    of_type,
+    refuse_constant,
+    show,
+    unique_names,
+    value_at,
+    value_of,
+)
 from oddnode.scorers import Outputs, Scorer
 from oddnode.training import seeded
 
@@ -47,13 +62,7 @@ _NOT_SETTINGS = {"backbone", "objective", "scorer", "device"}
 
 # Far above any real model's, low enough that a hostile one cannot keep the machine busy.
 _LARGEST_CONFIG = 64 * 2**20
-_LARGEST_INT = 2**31
 _MOST_LAYERS = 1000
-_MOST_HOPS = 10_000
-
-
-class ModelFileError(ValueError):
-    """A model folder that cannot be used; the message says what is wrong with it."""
 
 
 class NoTrainingGraph:
@@ -122,8 +131,8 @@ def _config_of(detector: Detector, checksum: str) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         "oddnode_version": __version__,
         "backbone": {"own": type(detector.backbone).__name__} if own else detector.backbone,
-        "objective": None if detector.objective is None else _encode(detector.objective, "objective"),
-        "scorer": _encode(detector.scorer_, "scorer"),
+        "objective": None if detector.objective is None else _encoded(detector.objective, "objective"),
+        "scorer": _encoded(detector.scorer_, "scorer"),
         "settings": settings,
         "num_features": detector.num_features_in_,
         "num_classes": detector.num_classes_,
@@ -143,6 +152,12 @@ def _config_of(detector: Detector, checksum: str) -> dict[str, Any]:
     # A setting that could not be read back is found now, while the fitted detector is still there.
     _check_settings(config["settings"], type(detector))
     return config
+
+
+def _encoded(part: Objective | Scorer, what: str) -> dict[str, Any]:
+    """The part as JSON; one with something of the user's own inside is the user's own as a whole."""
+    config = encode(part, what)
+    return {"own": repr(part)[:200]} if '"own":' in json.dumps(config) else config
 
 
 def _tensors_of(detector: Detector) -> dict[str, Tensor]:
@@ -166,49 +181,9 @@ def _fitted_tensors(part: Any, name: str) -> dict[str, Tensor]:
     for key, value in vars(part).items():
         if isinstance(value, Scorer):
             found |= _fitted_tensors(value, f"{name}.{key}")
-        elif _is_fitted(key) and isinstance(value, Tensor):
+        elif is_fitted(key) and isinstance(value, Tensor):
             found[f"{name}.{key}"] = value
     return found
-
-
-def _is_fitted(key: str) -> bool:
-    return key.endswith("_") and not key.endswith("__")
-
-
-def _encode(value: Any, where: str) -> Any:
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{where} is {value}, which cannot be saved")
-        return value
-    if isinstance(value, (list, tuple)):
-        return [_encode(item, where) for item in value]
-    if not isinstance(value, (Scorer, Objective)):
-        raise TypeError(f"{where} holds a {type(value).__name__}, which cannot be saved")
-    kind = type(value)
-    if kind not in _known_classes().values():
-        return {"own": kind.__name__}
-    config: dict[str, Any] = {"class": kind.__name__}
-    config |= {f.name: _encode(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value)}  # type: ignore[arg-type]
-    learnt = {k: v for k, v in vars(value).items() if _is_fitted(k) and not isinstance(v, Tensor)}
-    if learnt:
-        config["fitted"] = {k: _encode(v, f"{where}.{k}") for k, v in learnt.items()}
-    return config
-
-
-def _known_classes() -> dict[str, type]:
-    """The objectives and scorers of this library: all that a config may name."""
-    import oddnode.recipes  # noqa: F401  every part that a method uses is imported by this
-
-    known: dict[str, type] = {}
-    waiting: list[type] = [Objective, Scorer]
-    while waiting:
-        kind = waiting.pop()
-        waiting += kind.__subclasses__()
-        if is_dataclass(kind) and kind.__module__.startswith("oddnode."):
-            known[kind.__name__] = kind
-    return known
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -227,7 +202,7 @@ def load(
     folder = Path(path)
     config = read_config(folder)
     try:
-        tensors = _read_tensors(folder, _of(config, "tensors_sha256", str))
+        tensors = _read_tensors(folder, value_of(config, "tensors_sha256", str))
         detector = _rebuild(cls, config, tensors, backbone, objective, scorer, device)
     except ModelFileError as error:
         raise ModelFileError(f"{folder}: {error}") from None
@@ -240,9 +215,9 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise ModelFileError(f"{folder} is not a folder with a saved model")
     raw = _read_bytes(folder / _CONFIG, _LARGEST_CONFIG)
     try:
-        config = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique)
+        config = json.loads(raw.decode("utf-8"), parse_constant=refuse_constant, object_pairs_hook=unique_names)
     except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"{folder / _CONFIG} is damaged: {_first_line(error)}") from None
+        raise ModelFileError(f"{folder / _CONFIG} is damaged: {first_line(error)}") from None
     if not isinstance(config, dict) or config.get("format") != _FORMAT:
         raise ModelFileError(f"{folder / _CONFIG} is not the config of a saved oddnode detector")
     version = config.get("format_version")
@@ -272,7 +247,7 @@ def _read_tensors(folder: Path, checksum: str) -> dict[str, Tensor]:
     try:
         tensors = parse_tensors(blob)
     except (SafetensorError, ValueError, RuntimeError, KeyError, TypeError, OverflowError) as error:
-        raise ModelFileError(f"{_TENSORS} is damaged or not a safetensors file: {_first_line(error)}") from None
+        raise ModelFileError(f"{_TENSORS} is damaged or not a safetensors file: {first_line(error)}") from None
     if hashlib.sha256(blob).hexdigest() != checksum:
         raise ModelFileError(f"{_TENSORS} does not belong to {_CONFIG} beside it: its checksum differs")
     for name, tensor in tensors.items():
@@ -290,28 +265,28 @@ def _rebuild(
     scorer: Scorer | None,
     device: str,
 ) -> Detector:
-    settings = _check_settings(_of(config, "settings", dict), cls)
+    settings = _check_settings(value_of(config, "settings", dict), cls)
     parts: dict[str, Any] = {
-        "backbone": _named_or_given(_get(config, "backbone"), backbone),
-        "objective": _decoded_or_given(_get(config, "objective"), objective, "objective", Objective),
-        "scorer": _decoded_or_given(_get(config, "scorer"), scorer, "scorer", Scorer),
+        "backbone": _named_or_given(value_at(config, "backbone"), backbone),
+        "objective": decoded_or_given(value_at(config, "objective"), objective, "objective", Objective),
+        "scorer": decoded_or_given(value_at(config, "scorer"), scorer, "scorer", Scorer),
     }
     detector = cls(**parts, **settings, device=device)
     where = detector._device()
-    detector.num_features_in_ = _count(config, "num_features", 1)
-    detector.num_classes_ = _count(config, "num_classes", 1)
-    detector.best_epoch_ = _count(config, "best_epoch", 0)
+    detector.num_features_in_ = count_of(config, "num_features", 1)
+    detector.num_classes_ = count_of(config, "num_classes", 1)
+    detector.best_epoch_ = count_of(config, "best_epoch", 0)
     detector.history_ = []
-    detector.graph_profile_ = _profile(_of(config, "graph", dict))
-    detector.advice_ = [_is(line, str, "advice") for line in _of(config, "advice", list)]
-    dtype = _DTYPES.get(str(_get(config, "dtype")))
+    detector.graph_profile_ = _profile(value_of(config, "graph", dict))
+    detector.advice_ = [of_type(line, str, "advice") for line in value_of(config, "advice", list)]
+    dtype = _DTYPES.get(str(value_at(config, "dtype")))
     if dtype is None:
-        raise ModelFileError(f"dtype is {_show(config['dtype'])}, expected one of {', '.join(_DTYPES)}")
+        raise ModelFileError(f"dtype is {show(config['dtype'])}, expected one of {', '.join(_DTYPES)}")
     left = dict(tensors)
     detector.module_ = _filled_module(detector, dtype, left).to(where).eval()
-    detector.scorer_ = _fitted_scorer(detector.scorer, _get(config, "scorer"), left, where)
+    detector.scorer_ = _fitted_scorer(detector.scorer, value_at(config, "scorer"), left, where)
     detector.class_means_ = _class_means(left, detector.num_classes_, dtype, where)
-    _restore_calibration(detector, _get(config, "calibration"), left)
+    _restore_calibration(detector, value_at(config, "calibration"), left)
     if left:
         raise ModelFileError(f"the tensor {next(iter(left))!r} belongs to no part of the model")
     stand_in: Any = NoTrainingGraph("was loaded from files, which do not hold that graph")
@@ -326,116 +301,41 @@ def _named_or_given(config: Any, given: nn.Module | None) -> str | nn.Module:
         if given is not None:
             raise ValueError(f"a module was given, but the saved model has the backbone {config!r} of this library")
         if config not in BACKBONES:
-            raise ModelFileError(f"unknown backbone {_show(config)}; known: {', '.join(BACKBONES)}")
+            raise ModelFileError(f"unknown backbone {show(config)}; known: {', '.join(BACKBONES)}")
         return config
-    name = _is(_get(_is(config, dict, "backbone"), "own"), str, "backbone")
+    name = of_type(value_at(of_type(config, dict, "backbone"), "own"), str, "backbone")
     if given is None:
         raise ModelFileError(
-            f"the model was built on your own module {_show(name)}, which files cannot hold; make one of the same "
+            f"the model was built on your own module {show(name)}, which files cannot hold; make one of the same "
             "shape and call Detector.load(..., backbone=module): its copy gets the saved weights"
         )
     return given
 
 
-def _decoded_or_given(config: Any, given: Any, what: str, base: type) -> Any:
+def decoded_or_given(config: Any, given: Any, what: str, base: type) -> Any:
     if isinstance(config, dict) and "own" in config:
         if given is None:
             raise ModelFileError(
-                f"the model uses your own {what} {_show(config['own'])}, which files cannot hold; "
+                f"the model uses your own {what} {show(config['own'])}, which files cannot hold; "
                 f"call Detector.load(..., {what}=...)"
             )
         return given
     if given is not None:
         raise ValueError(f"a {what} was given, but the saved model holds its own")
-    return None if config is None and base is Objective else _decode(config, base, what)
-
-
-def _decode(config: Any, base: type, where: str, depth: int = 0) -> Any:
-    """An objective or a scorer of this library from its config, every field checked against its annotation."""
-    if depth > 20:
-        raise ModelFileError(f"{where} is nested too deeply")
-    _is(config, dict, where)
-    known = _known_classes()
-    name = config.get("class")
-    kind = known.get(name) if isinstance(name, str) else None
-    if kind is None or not issubclass(kind, base):
-        names = sorted(n for n, k in known.items() if issubclass(k, base))
-        raise ModelFileError(f"{where} has class {_show(name)}, expected one of {', '.join(names)}")
-    hints = get_type_hints(kind)
-    declared = {f.name: hints[f.name] for f in fields(kind)}  # type: ignore[arg-type]
-    for key in config:
-        if key not in declared and key not in ("class", "fitted"):
-            raise ModelFileError(f"{where} has a field {_show(key)}, which {name} does not")
-    values = {
-        key: _checked(config[key], hint, f"{where}.{key}", depth + 1) for key, hint in declared.items() if key in config
-    }
-    try:
-        return kind(**values)
-    except (ValueError, TypeError) as error:
-        raise ModelFileError(f"{where} cannot be made: {_first_line(error)}") from None
-
-
-def _checked(value: Any, hint: Any, where: str, depth: int) -> Any:
-    """``value``, if it is what the annotation ``hint`` says."""
-    origin = get_origin(hint)
-    if origin in (Union, UnionType):
-        return _checked_union(value, get_args(hint), where, depth)
-    if origin is Literal:
-        if not any(value == choice and type(value) is type(choice) for choice in get_args(hint)):
-            raise ModelFileError(f"{where} is {_show(value)}, expected one of {', '.join(map(str, get_args(hint)))}")
-        return value
-    if origin is tuple:
-        return _checked_tuple(value, get_args(hint), where, depth)
-    if hint is None or hint is type(None):
-        if value is not None:
-            raise ModelFileError(f"{where} is {_show(value)}, expected null")
-        return None
-    if hint is float:
-        number = _is(value, (int, float), where)
-        if not math.isfinite(number) or abs(number) > 1e30:
-            raise ModelFileError(f"{where} is {number}, expected a finite number")
-        return float(number)
-    if hint is int and depth:
-        return _in_range(_is(value, int, where), -_LARGEST_INT, _MOST_HOPS, where)
-    if isinstance(hint, type) and issubclass(hint, (Scorer, Objective)):
-        return _decode(value, hint, where, depth)
-    if hint in (int, bool, str):
-        return _is(value, hint, where)
-    raise ModelFileError(f"{where} is of a kind ({hint}) that cannot be read from files")
-
-
-def _checked_union(value: Any, choices: tuple[Any, ...], where: str, depth: int) -> Any:
-    problems = []
-    for choice in choices:
-        try:
-            return _checked(value, choice, where, depth)
-        except ModelFileError as error:
-            problems.append(str(error))
-    raise ModelFileError(problems[-1])
-
-
-def _checked_tuple(value: Any, kinds: tuple[Any, ...], where: str, depth: int) -> tuple[Any, ...]:
-    items = _is(value, list, where)
-    if len(items) > 1000:
-        raise ModelFileError(f"{where} has {len(items)} entries, expected at most 1000")
-    if len(kinds) == 2 and kinds[1] is Ellipsis:
-        kinds = (kinds[0],) * len(items)
-    if len(kinds) != len(items):
-        raise ModelFileError(f"{where} has {len(items)} entries, expected {len(kinds)}")
-    return tuple(_checked(item, kind, where, depth + 1) for item, kind in zip(items, kinds, strict=True))
+    return None if config is None and base is Objective else decode(config, base, what)
 
 
 def _check_settings(settings: dict[str, Any], cls: type[Detector]) -> dict[str, Any]:
     hints = {k: v for k, v in get_type_hints(cls.__init__).items() if k not in _NOT_SETTINGS and k != "return"}
     for key in settings:
         if key not in hints:
-            raise ModelFileError(f"settings has {_show(key)}, which this version of oddnode does not know")
-    checked = {key: _checked(value, hints[key], f"settings.{key}", 0) for key, value in settings.items()}
-    for key, value in checked.items():
+            raise ModelFileError(f"settings has {show(key)}, which this version of oddnode does not know")
+    values = {key: checked(value, hints[key], f"settings.{key}", 0) for key, value in settings.items()}
+    for key, value in values.items():
         if isinstance(value, int) and key != "seed":
-            most = _MOST_LAYERS if key == "num_layers" else _LARGEST_INT
-            _in_range(value, 0, most, f"settings.{key}")
-    return checked
+            most = _MOST_LAYERS if key == "num_layers" else LARGEST_INT
+            in_range(value, 0, most, f"settings.{key}")
+    return values
 
 
 def _filled_module(detector: Detector, dtype: torch.dtype, tensors: dict[str, Tensor]) -> nn.Module:
@@ -458,7 +358,7 @@ def _new_module(detector: Detector, dtype: torch.dtype) -> nn.Module:
         with seeded(0, torch.device("cpu")):
             return detector._named_module(detector.num_features_in_, detector.num_classes_).to(dtype)
     except (RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
-        raise ModelFileError(f"the backbone cannot be made from these settings: {_first_line(error)}") from None
+        raise ModelFileError(f"the backbone cannot be made from these settings: {first_line(error)}") from None
 
 
 def _check_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
@@ -486,7 +386,7 @@ def _fitted_scorer(scorer: Any, config: Any, tensors: dict[str, Tensor], device:
             owner = vars(owner).get(step)
             if not isinstance(owner, Scorer):
                 raise ModelFileError(f"the tensor {key!r} belongs to no scorer of the model")
-        if not _is_fitted(path[-1]):
+        if not is_fitted(path[-1]):
             raise ModelFileError(f"the tensor {key!r} is not what a scorer learns")
         setattr(owner, path[-1], tensors.pop(key).to(device))
     return fitted
@@ -496,9 +396,9 @@ def _restore_values(scorer: Any, config: Any, where: str) -> None:
     """Numbers and words that a scorer learnt; its tensors come from the other file."""
     if not isinstance(config, dict):
         return
-    for key, value in _is(config.get("fitted", {}), dict, f"{where}.fitted").items():
-        if not _is_fitted(key) or not isinstance(value, (bool, int, float, str, type(None))):
-            raise ModelFileError(f"{where}.fitted has {_show(key)}: {_show(value)}, which no scorer learns")
+    for key, value in of_type(config.get("fitted", {}), dict, f"{where}.fitted").items():
+        if not is_fitted(key) or not isinstance(value, (bool, int, float, str, type(None))):
+            raise ModelFileError(f"{where}.fitted has {show(key)}: {show(value)}, which no scorer learns")
         setattr(scorer, key, value)
     for key, value in vars(scorer).items():
         if isinstance(value, Scorer):
@@ -517,7 +417,7 @@ def _class_means(
 def _restore_calibration(detector: Detector, config: Any, tensors: dict[str, Tensor]) -> None:
     if config is None:
         return
-    rate = _checked(_get(_is(config, dict, "calibration"), "false_alarm_rate"), float, "false_alarm_rate", 0)
+    rate = checked(value_at(of_type(config, dict, "calibration"), "false_alarm_rate"), float, "false_alarm_rate", 0)
     scores, classes = (tensors.pop(f"calibration.{part}", None) for part in ("scores", "classes"))
     if scores is None or classes is None or scores.dim() != 1 or scores.shape != classes.shape:
         raise ModelFileError("the calibration scores and classes are missing or do not fit together")
@@ -535,8 +435,8 @@ def _profile(config: dict[str, Any]) -> GraphProfile:
     hints = get_type_hints(GraphProfile)
     names = {f.name for f in fields(GraphProfile)}
     if config.keys() != names:
-        raise ModelFileError(f"graph has {_show(sorted(map(str, config)))}, expected {', '.join(sorted(names))}")
-    return GraphProfile(**{k: _checked(v, hints[k], f"graph.{k}", 0) for k, v in config.items()})
+        raise ModelFileError(f"graph has {show(sorted(map(str, config)))}, expected {', '.join(sorted(names))}")
+    return GraphProfile(**{k: checked(v, hints[k], f"graph.{k}", 0) for k, v in config.items()})
 
 
 def _try_out(detector: Detector, dtype: torch.dtype, device: torch.device) -> None:
@@ -546,61 +446,6 @@ def _try_out(detector: Detector, dtype: torch.dtype, device: torch.device) -> No
     try:
         scores = detector.score_samples(Outputs(detector.module_, graph, detector.num_classes_))
     except Exception as error:  # whatever a part does not bear, the folder is what is wrong
-        raise ModelFileError(f"the parts do not fit together: {_first_line(error)}") from None
+        raise ModelFileError(f"the parts do not fit together: {first_line(error)}") from None
     if scores.shape != (3,) or not bool(torch.isfinite(scores).all()):
         raise ModelFileError("the parts do not fit together: they give no finite score per node")
-
-
-# --- checks of single values -----------------------------------------------------------------------------------------
-
-
-def _get(config: dict[str, Any], key: str) -> Any:
-    if key not in config:
-        raise ModelFileError(f"{_CONFIG} has no {key!r}")
-    return config[key]
-
-
-def _of(config: dict[str, Any], key: str, kind: type) -> Any:
-    return _is(_get(config, key), kind, key)
-
-
-def _is(value: Any, kind: Any, where: str) -> Any:
-    """``value``, if it is of that type; a JSON true is no number."""
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        names = kind.__name__ if isinstance(kind, type) else "number"
-        raise ModelFileError(f"{where} is {_show(value)}, expected a value of type {names}")
-    return value
-
-
-def _in_range(value: int, least: int, most: int, where: str) -> int:
-    if not least <= value <= most:
-        raise ModelFileError(f"{where} is {_show(value)}, expected {least}..{most}")
-    return value
-
-
-def _count(config: dict[str, Any], key: str, least: int) -> int:
-    return _in_range(_of(config, key, int), least, _LARGEST_INT, key)
-
-
-def _show(value: Any) -> str:
-    """A value as a message may quote it: short, whatever it is."""
-    try:
-        text = repr(value)
-    except (RecursionError, ValueError):
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _first_line(error: BaseException) -> str:
-    text = str(error).splitlines()
-    return (text[0] if text else type(error).__name__)[:200]
-
-
-def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"it holds {name}, which is no number")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({key for key, _ in pairs}) < len(pairs):
-        raise ValueError("a name occurs twice in one object")
-    return dict(pairs)

@@ -145,7 +145,10 @@ class Energy(Scorer):
 
 @dataclass
 class Propagated(Scorer):
-    """Another scorer's scores, averaged over the graph (GNNSafe; Wu et al., ICLR 2023)."""
+    """Another scorer's scores, averaged over the graph (GNNSafe; Wu et al., ICLR 2023).
+
+    ``num_hops``, ``eta`` and ``isolated`` are those of `oddnode.energy.propagate`.
+    """
 
     scorer: Scorer = field(default_factory=Energy)
     num_hops: int = 2

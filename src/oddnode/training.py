@@ -14,7 +14,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from oddnode.backbones import Backbone, run_backbone
 from oddnode.graph import Graph
-from oddnode.objectives import Objective, Pass, TrainingSet
+from oddnode.objectives import Objective, Pass, Term
+from oddnode.training_set import TrainingSet
 
 __all__ = ["BatchNormStatistics", "Trained", "TrainingError", "seeded", "train"]
 
@@ -51,6 +52,8 @@ def train(
 
     After every step the weights are judged by the cross-entropy of the validation nodes.
     """
+    if isinstance(objective, Term):
+        objective = 1.0 * objective  # a sum minds when its terms start
     objective = objective.prepare(data)
     if isinstance(module, Backbone):
         module.prepare(data)

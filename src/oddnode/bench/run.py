@@ -13,10 +13,10 @@ from typing import Any, get_args
 import torch
 
 from oddnode import published
-from oddnode.backbones import BACKBONES
 from oddnode.bench.results import Result
 from oddnode.detector import Detector
 from oddnode.evaluation import TaskOutputs, evaluate
+from oddnode.networks import BACKBONES
 from oddnode.recipes import FLOOR, RECIPES, get_recipe
 from oddnode.suggest import unknown
 from oddnode.tasks import Protocol, Task, expand_tasks, load_task
@@ -183,7 +183,8 @@ def _floor(task: Task, fitted: Detector, outputs: TaskOutputs, known: Iterable[s
 def _detector(method: str, task: Task, cell: Cell) -> Detector:
     if cell.protocol == "published":
         return published.detector(method, task, cell.backbone, cell.seed, cell.device)
-    return Detector.from_recipe(method, cell.backbone, cell.seed, cell.device)
+    backbone = get_recipe(method).backbone or cell.backbone
+    return Detector.from_recipe(method, backbone, cell.seed, cell.device, propagation="as-given")
 
 
 def _needs_exposure(detector: Detector) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import get_args
 
 from torch_geometric.data import Data
@@ -12,9 +13,9 @@ from torch_geometric.data import Data
 from oddnode.suggest import unknown
 from oddnode.tasks.base import Protocol, Task
 from oddnode.tasks.digits import digits_graph
-from oddnode.tasks.planetoid import FOLDERS, planetoid_graph, planetoid_paths
+from oddnode.tasks.planetoid import FOLDERS, planetoid_folders, planetoid_graph, planetoid_paths
 from oddnode.tasks.shifts import feature_task, label_task, structure_task
-from oddnode.tasks.twitch import SOURCE, twitch_paths, twitch_task
+from oddnode.tasks.twitch import SOURCE, twitch_folders, twitch_paths, twitch_task
 
 __all__ = ["PAPER_TASKS", "TASKS", "DatasetState", "dataset_states", "expand_tasks", "load_task"]
 
@@ -103,29 +104,27 @@ class DatasetState:
 
 
 _PLANETOID_LICENCE = "research data, no licence stated; cite Sen et al. 2008 and Yang et al. 2016"
+_TWITCH_LICENCE = "no licence stated; cite Rozemberczki et al. 2019"
 
 
 def dataset_states(data_dir: str | os.PathLike | None = None) -> list[DatasetState]:
-    """Every data set with its state: embedded, found or missing, and then where it was looked for."""
+    """Every data set with its state: embedded, found or missing; then where it was looked for and how to get it."""
     states = [DatasetState("digits", _tasks_of("digits"), "embedded", "scikit-learn", "BSD-3-Clause, UCI (CC BY 4.0)")]
     for name in FOLDERS:
-        paths = planetoid_paths(name, data_dir)
-        where = str(next(iter(paths.values())).parent) if paths else "downloaded on first use to the user's cache"
-        states.append(DatasetState(name, _tasks_of(name), "found" if paths else "missing", where, _PLANETOID_LICENCE))
-    paths = twitch_paths(data_dir)
-    where = (
-        str(next(iter(paths.values())).parent) if paths else f"get the raw files from {SOURCE} into <data dir>/twitch"
-    )
-    states.append(
-        DatasetState(
-            "twitch",
-            ("twitch",),
-            "found" if paths else "missing",
-            where,
-            "no licence stated; cite Rozemberczki et al. 2019",
+        paths, folders = planetoid_paths(name, data_dir), planetoid_folders(name, data_dir)
+        states.append(
+            _state(name, paths, folders, "downloaded into the last of these on first use", _PLANETOID_LICENCE)
         )
-    )
+    how = f"get the raw files from {SOURCE} into <data dir>/twitch"
+    states.append(_state("twitch", twitch_paths(data_dir), twitch_folders(data_dir), how, _TWITCH_LICENCE))
     return states
+
+
+def _state(name: str, paths: dict[str, Path] | None, folders: list[Path], how: str, licence: str) -> DatasetState:
+    if paths:
+        return DatasetState(name, _tasks_of(name), "found", str(next(iter(paths.values())).parent), licence)
+    where = f"looked in {', '.join(map(str, folders))}; {how}"
+    return DatasetState(name, _tasks_of(name), "missing", where, licence)
 
 
 def _tasks_of(dataset: str) -> tuple[str, ...]:

@@ -14,9 +14,10 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
+from oddnode.files import new_folder
 from oddnode.tasks.files import MissingDataError, cache_dir, data_dir_of, find_files
 
-__all__ = ["FOLDERS", "planetoid_graph", "planetoid_paths"]
+__all__ = ["FOLDERS", "planetoid_folders", "planetoid_graph", "planetoid_paths"]
 
 #: Name of a data set -> name of its folder.
 FOLDERS = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
@@ -28,40 +29,44 @@ _NUM_VAL = 500
 
 def planetoid_graph(name: str, data_dir: Any = None) -> Data:
     """A citation graph with row-normalised features and the public split; downloaded where it is not found."""
-    paths = planetoid_paths(name, data_dir) or _download(name)
+    paths = planetoid_paths(name, data_dir) or _download(name, data_dir)
     return _read(name, paths[f"ind.{name}.x"].parent).clone()
 
 
 def planetoid_paths(name: str, data_dir: Any = None) -> dict[str, Path] | None:
     """The raw files of a data set, or ``None`` where they are not all there."""
-    return find_files(_file_names(name), _folders(name, data_dir))
+    return find_files(_file_names(name), planetoid_folders(name, data_dir))
 
 
 def _file_names(name: str) -> list[str]:
     return [f"ind.{name}.{part}" for part in _PARTS]
 
 
-def _folders(name: str, data_dir: Any) -> list[Path]:
+def planetoid_folders(name: str, data_dir: Any = None) -> list[Path]:
+    """Where the raw files are looked for, in order."""
     named = data_dir_of(data_dir)
     inside = Path(FOLDERS[name]) / "raw"
     roots = [named / "planetoid", named] if named else []
     return [root / inside for root in [*roots, cache_dir() / "planetoid"]]
 
 
-def _download(name: str) -> dict[str, Path]:
+def _download(name: str, data_dir: Any) -> dict[str, Path]:
     from torch_geometric.data import download_url
 
     folder = cache_dir() / "planetoid" / FOLDERS[name] / "raw"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        return {file: Path(download_url(f"{_URL}/{file}", str(folder), log=False)) for file in _file_names(name)}
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with new_folder(folder) as part:  # all files or none: a half of one would count as found the next time
+            for file in _file_names(name):
+                download_url(f"{_URL}/{file}", str(part), log=False)
     except Exception as error:  # the network fails in many ways; the user needs the same answer to all of them
-        looked = ", ".join(str(path) for path in _folders(name, None))
+        looked = ", ".join(str(path) for path in planetoid_folders(name, data_dir))
         raise MissingDataError(
             f"{FOLDERS[name]} is not here and could not be downloaded ({type(error).__name__}: {error}). "
             f"Looked for ind.{name}.x and {len(_PARTS) - 1} more files in {looked}. Get them from {_URL} and "
             f"put them into <data dir>/planetoid/{FOLDERS[name]}/raw, then pass --data-dir or set ODDNODE_DATA"
         ) from error
+    return {file: folder / file for file in _file_names(name)}
 
 
 @lru_cache(maxsize=4)

@@ -17,7 +17,7 @@ from torch_geometric.utils import add_remaining_self_loops, to_undirected
 from oddnode.tasks.base import Protocol, ScoredNodes, Task
 from oddnode.tasks.files import MissingDataError, cache_dir, data_dir_of, find_files
 
-__all__ = ["SOURCE", "twitch_graph", "twitch_paths", "twitch_task"]
+__all__ = ["SOURCE", "twitch_folders", "twitch_graph", "twitch_paths", "twitch_task"]
 
 #: Where to get the files.
 SOURCE = "https://snap.stanford.edu/data/twitch-social-networks.html"
@@ -49,7 +49,7 @@ def twitch_task(data_dir: Any = None, seed: int = 0, protocol: Protocol = "clean
 
 def twitch_graph(region: str, data_dir: Any = None) -> Data:
     """Users of one region: row-normalised games as features, mutual follows as edges, ``mature`` as class."""
-    paths = find_files(_file_names(region), _folders(data_dir))
+    paths = find_files(_file_names(region), twitch_folders(data_dir))
     if paths is None:
         raise MissingDataError(_missing_message(region, data_dir))
     return _read(region, next(iter(paths.values())).parent).clone()
@@ -58,20 +58,21 @@ def twitch_graph(region: str, data_dir: Any = None) -> Data:
 def twitch_paths(data_dir: Any = None) -> dict[str, Path] | None:
     """All raw files of the task, or ``None`` where they are not all there."""
     names = [name for region in (_ID, _EXPOSURE, *_TESTS) for name in _file_names(region)]
-    return find_files(names, _folders(data_dir))
+    return find_files(names, twitch_folders(data_dir))
 
 
 def _file_names(region: str) -> list[str]:
     return [f"musae_{region}_{part}" for part in ("edges.csv", "features.json", "target.csv")]
 
 
-def _folders(data_dir: Any) -> list[Path]:
+def twitch_folders(data_dir: Any = None) -> list[Path]:
+    """Where the raw files are looked for, in order."""
     named = data_dir_of(data_dir)
     return [*([named / "twitch", named] if named else []), cache_dir() / "twitch"]
 
 
 def _missing_message(region: str, data_dir: Any) -> str:
-    folders = _folders(data_dir)
+    folders = twitch_folders(data_dir)
     missing = [n for n in _file_names(region) if not any((folder / n).is_file() for folder in folders)]
     return (
         f"Twitch is missing {', '.join(missing) or 'files in one folder'}; looked in "
