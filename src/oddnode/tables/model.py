@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from oddnode import saving
 from oddnode.calibration import conformal_p_values, threshold_at
 from oddnode.detector import Detector
+from oddnode.grasp import GRASP
 from oddnode.saving import ModelFileError
 from oddnode.tables.features import FeatureRecipe, learn_features
 from oddnode.tables.graph import (
@@ -215,6 +216,11 @@ class TableModel:
         )
         method = method or ("nodesafe" if exposure is None else "nodesafe++")
         detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
+        if isinstance(detector.scorer, GRASP):
+            raise TableError(
+                f"{method} anchors on labelled nodes of the graph it scores, which a table of new nodes need not have, "
+                "so its false-alarm rate would not hold; choose another method, for example nodesafe"
+            )
         _check_enough(split, false_alarm_rate)
         detector.fit(data, exposure, on_epoch=on_epoch).calibrate(data, false_alarm_rate)
         schema = TableSchema(
