@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import sys
 from collections.abc import Container
 from pathlib import Path
@@ -236,6 +237,8 @@ def _word(value: Any) -> str:
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and a non-zero exit status."""
+    # Commands print the library's advice themselves, once, where it belongs.
+    logging.getLogger("oddnode").addHandler(logging.NullHandler())
     try:
         app()
     except SystemExit as stop:
