@@ -42,12 +42,19 @@ def read(paths: Sequence[Path]) -> tuple[list[Result], list[str]]:
     return results, sorted(set(made_on))
 
 
-def complete(results: Sequence[Result]) -> list[Result]:
-    """In the order of tasks and methods, and only methods that were run on all tasks that any was run on."""
+def tables(results: Sequence[Result]) -> list[list[Result]]:
+    """Complete grids of tasks and methods: first the methods that were run on every task, then the rest on theirs."""
     tasks = [t for t in TASKS if any(r.task == t for r in results)]
+    methods = [m for m in [*(m for m in RECIPES if m not in FLOOR), *FLOOR] if any(r.method == m for r in results)]
     by_cell = {(r.task, r.method): r for r in results}
-    methods = [m for m in [*(m for m in RECIPES if m not in FLOOR), *FLOOR] if all((t, m) in by_cell for t in tasks)]
-    return [by_cell[t, m] for t in tasks for m in methods]
+    everywhere = [m for m in methods if all((t, m) in by_cell for t in tasks)]
+    rest = [m for m in methods if m not in everywhere]
+    shared = [t for t in tasks if all((t, m) in by_cell for m in rest)]
+    return [
+        [by_cell[t, m] for t in where for m in which]
+        for where, which in ((tasks, everywhere), (shared, rest))
+        if where and which
+    ]
 
 
 def accuracy_table(results: Sequence[Result]) -> str:
@@ -87,8 +94,9 @@ def main() -> None:
     for protocol in ("clean", "published"):
         part = [r for r in results if r.protocol == protocol and r.backbone == "gcn"]
         if part:
-            table = complete(part)
-            print(f"## Protocol {protocol}\n\n{compare_table(table)}\n### ID accuracy\n\n{accuracy_table(table)}")
+            print(f"## Protocol {protocol}\n")
+            for table in tables(part):
+                print(f"{compare_table(table)}\nID accuracy\n\n{accuracy_table(table)}")
     nodesafe = [r for r in results if r.method == "nodesafe" and r.protocol == "clean"]
     if len({r.backbone for r in nodesafe}) > 1:
         print(f"## NODESAFE under other backbones, protocol clean\n\n{backbone_table(nodesafe)}")

@@ -37,9 +37,11 @@ def test_runs_split_by_task_are_joined(tmp_path: Path) -> None:
     assert "Made on: oddnode" in text
 
 
-def test_a_method_that_misses_a_task_is_left_out(tmp_path: Path) -> None:
+def test_a_method_that_misses_a_task_gets_a_table_of_its_own(tmp_path: Path) -> None:
     everywhere = [fake("cora/label", "msp", 80.0), fake("twitch", "msp", 90.0)]
-    assert "| knn |" not in page(tmp_path, everywhere, [fake("cora/label", "knn", 70.0)])
+    text = page(tmp_path, everywhere, [fake("cora/label", "knn", 70.0)])
+    assert "| msp | 80.0±0.0 / 20.0±0.0 | 90.0±0.0 / 10.0±0.0 | **85.0 / 15.0** |" in text
+    assert "| knn | 70.0±0.0 / 30.0±0.0 | **70.0 / 30.0** |" in text
 
 
 def test_backbones_stand_side_by_side(tmp_path: Path) -> None:
