@@ -101,7 +101,9 @@ def compare_table(results: Sequence[Result], metrics: tuple[str, str] = ("auroc"
         if any(p[0] is not None for p in printed):
             body.append(["*paper*", *(_plain_pair(p) for p in printed), _paper_mean(printed)])
     titles = " / ".join(_TITLES[m] for m in metrics)
-    return f"{titles}\n\n{_markdown(['method', *tasks, 'mean'], body)}\n\n{caption(results).replace("; paper's number in brackets", '')}\n"
+    table = _markdown(["method", *tasks, "mean"], body)
+    terms = caption(results).replace("; paper's number in brackets", "")  # it has rows of its own here
+    return f"{titles}\n\n{table}\n\n{terms}\n"
 
 
 def _pair(result: Result, metrics: tuple[str, str]) -> str:
