@@ -89,9 +89,7 @@ def propagate(
         matrix = neighbour_mean_matrix(edge_index, scores.shape[0], dtype=scores.dtype)
     if num_hops == 0:
         return scores
-    propagated = scores
-    for _ in range(num_hops):
-        propagated = eta * propagated + (1.0 - eta) * (matrix @ propagated)
+    propagated = matrix.mixed(scores, eta, num_hops)
     if isolated == "shrink":
         return propagated
     alone = matrix.row_counts() == 0
