@@ -28,7 +28,7 @@ _ID, _EXPOSURE = 0, 1
 
 
 def why_not_side_by_side(
-    modules: Sequence[nn.Module], objectives: Sequence[Objective], data: Sequence[TrainingSet], batch_norm: str
+    modules: Sequence[nn.Module], objective: Objective, data: Sequence[TrainingSet], batch_norm: str
 ) -> str | None:
     """What keeps networks from training side by side; ``None`` where nothing does."""
     first = data[0]
@@ -36,10 +36,8 @@ def why_not_side_by_side(
         return f"{type(modules[0]).__name__} is not a GCN with batch norm"
     if batch_norm != "id-graph":
         return "batch norm keeps running statistics"
-    if not all(objective.is_pure for objective in objectives):
+    if not objective.is_pure or objective.needs_hidden:
         return "a term of the objective changes with the epoch, is random, or does not say that it is not"
-    if any(objective.needs_hidden for objective in objectives) or len({repr(o) for o in objectives}) > 1:
-        return "the objective works on hidden features" if objectives[0].needs_hidden else "the objectives differ"
     if any(not _same_graph(first.graph, other.graph) for other in data[1:]):
         return "their training graphs differ"
     if len({(len(d.train), len(d.val), d.num_logits) for d in data}) > 1:
