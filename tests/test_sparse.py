@@ -127,3 +127,27 @@ def test_a_matrix_for_each_vector() -> None:
         *(torch.autograd.grad((out * direction).sum(), values, retain_graph=True)[0] for out in (together, alone))
     )
     assert torch.equal(blocks.row_counts(), torch.stack([m.row_counts() for m in matrices]))
+
+
+def test_a_product_that_is_computed_once_follows_its_weight() -> None:
+    matrix = random_matrix(5, 4, 9, seed=9)
+    weight = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    first = matrix.product_once(weight)
+    assert matrix.product_once(weight) is first
+    first.sum().backward()
+    again = matrix.product_once(weight)
+    assert again is not first
+    again.sum().backward()  # through a graph of its own
+    with torch.no_grad():
+        assert not matrix.product_once(weight).requires_grad
+        weight.add_(1.0)
+    torch.testing.assert_close(matrix.product_once(weight), matrix @ weight)
+
+
+def test_two_users_of_one_product_both_count_in_the_gradient() -> None:
+    matrix = random_matrix(5, 4, 9, seed=10)
+    weight = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    loss = (matrix.product_once(weight) ** 2).sum() + matrix.product_once(weight).sum()
+    [gradient] = torch.autograd.grad(loss, weight)
+    product = matrix.to_dense() @ weight
+    torch.testing.assert_close(gradient, matrix.to_dense().T @ (2 * product + 1))

@@ -45,6 +45,7 @@ class SparseMatrix:
         self.shape = shape
         self._csr = _to_csr(row, col, value, shape)
         self._csr_transposed: Tensor | None = None
+        self._once: tuple[Any, Tensor, Tensor] | None = None
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> SparseMatrix:
@@ -80,7 +81,7 @@ class SparseMatrix:
         moved = object.__new__(SparseMatrix)
         moved.shape = self.shape
         moved._csr = self._csr.to(target)
-        moved._csr_transposed = None
+        moved._csr_transposed = moved._once = None
         return moved
 
     def rows(self, nodes: Tensor) -> tuple[SparseMatrix, Tensor]:
@@ -92,6 +93,17 @@ class SparseMatrix:
         entry += (start - (counts[nodes].cumsum(0) - counts[nodes]))[row]
         columns, col = self._csr.col_indices()[entry].long().unique(return_inverse=True)
         return SparseMatrix(row, col, self._csr.values()[entry], (len(nodes), len(columns))), columns
+
+    def product_once(self, dense: Tensor) -> Tensor:
+        """The product with a weight that several layers multiply by: computed once, until it changes or is learnt from.
+
+        Two graphs with the same features share their first product this way, forward and backward.
+        """
+        with_gradient = dense.requires_grad and torch.is_grad_enabled()
+        key = (dense.data_ptr(), dense._version, dense.shape, dense.stride(), with_gradient)
+        if self._once is None or self._once[0] != key:
+            self._once = key, self @ dense, dense  # kept, so that its address stays its own
+        return self._once[1]
 
     def mixed(self, values: Tensor, keep: float, times: int) -> Tensor:
         """``v <- keep v + (1 - keep) M v``, repeated: as one differentiable operation, for a square matrix."""
@@ -129,6 +141,7 @@ class BlockMatrix(SparseMatrix):
         col = torch.cat([col + place * size for place, (_, col, _) in enumerate(parts)])
         self.diagonal = SparseMatrix(row, col, torch.cat([value for *_, value in parts]), (self.size * size,) * 2)
         self._csr = blocks[0]._csr  # for the type and the device
+        self._csr_transposed = self._once = None
 
     def row_counts(self) -> Tensor:
         """How many entries each row of each matrix has, ``[matrices, rows]``."""
@@ -148,6 +161,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        ctx.matrix._once = None  # what was computed for this pass has served
         return _Product.apply(grads[0], ctx.matrix, not ctx.transpose), None, None
 
     @staticmethod
