@@ -56,3 +56,9 @@ def test_moved_matrix_keeps_its_numbers() -> None:
     matrix = random_matrix(4, 4, 6, seed=3)
     assert matrix.to(torch.float32).dtype == torch.float32
     torch.testing.assert_close(matrix.to(torch.float32).to_dense(), matrix.to_dense().float())
+
+
+def test_empty_rows_are_filled_with_a_one_on_the_diagonal() -> None:
+    matrix = SparseMatrix(torch.tensor([0, 2]), torch.tensor([1, 0]), torch.tensor([2.0, 3.0]), (3, 3))
+    assert matrix.with_full_rows.to_dense().tolist() == [[0, 2, 0], [0, 1, 0], [3, 0, 0]]
+    assert matrix.with_full_rows.with_full_rows is matrix.with_full_rows

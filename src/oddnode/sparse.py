@@ -7,7 +7,7 @@ kept beside it. (Differentiating ``torch.sparse.mm`` directly transposes at ever
 from __future__ import annotations
 
 import warnings
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -66,6 +66,16 @@ class SparseMatrix:
     def row_counts(self) -> Tensor:
         """How many entries each row has."""
         return self._csr.crow_indices().diff()
+
+    @cached_property
+    def with_full_rows(self) -> SparseMatrix:
+        """The same square matrix with a one on the diagonal of every row that has no entry."""
+        empty = (self.row_counts() == 0).nonzero().squeeze(1)
+        if len(empty) == 0:
+            return self
+        row, col, value = _coordinates(self._csr)
+        ones = torch.ones(len(empty), dtype=self.dtype, device=self.device)
+        return SparseMatrix(torch.cat([row, empty]), torch.cat([col, empty]), torch.cat([value, ones]), self.shape)
 
     def to_dense(self) -> Tensor:
         """The same matrix with its zeros written out."""
