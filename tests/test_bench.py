@@ -8,9 +8,10 @@ from statistics import stdev
 from typing import Any
 
 import pytest
+import torch
 
 from oddnode import Detector, benchmark, evaluate, load_task
-from oddnode.bench import Result, expand_methods
+from oddnode.bench import Result, expand_methods, run
 from oddnode.bench.report import write_report
 from oddnode.bench.tables import caption, compare_table, markdown_table, paper_number, to_csv
 from oddnode.recipes import RECIPES
@@ -18,7 +19,7 @@ from oddnode.recipes import RECIPES
 
 @pytest.fixture(scope="module")
 def results() -> list[Result]:
-    return benchmark("digits/label", ["gnnsafe", "msp"], seeds=2)
+    return benchmark("digits/label", ["gnnsafe", "msp"], seeds=2, jobs=1)
 
 
 def test_results_come_in_the_order_asked_for_with_every_seed(results: list[Result]) -> None:
@@ -52,6 +53,21 @@ def test_processes_give_the_same_numbers_as_one() -> None:
     two = benchmark("digits/label", "msp", seeds=2, jobs=2)
     for a, b in zip(one[0].runs, two[0].runs, strict=True):
         assert a["auroc"] == pytest.approx(b["auroc"], abs=0.2)
+
+
+def test_a_benchmark_takes_one_process_per_core_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "num_cores", lambda: 2)
+    torch.ones(300, 300) @ torch.ones(300, 300)  # a parent whose threads have worked can still be forked
+    alone = benchmark("digits/label", "msp", seeds=2, jobs=2)
+    by_itself = benchmark("digits/label", "msp", seeds=2, device="cpu")
+    assert [r.runs for r in by_itself] == [r.runs for r in alone]
+
+
+@pytest.mark.parametrize(("device", "forks", "jobs"), [("cpu", True, 5), ("cpu", False, 1), ("cuda", True, 1)])
+def test_processes_by_default(monkeypatch: pytest.MonkeyPatch, device: str, forks: bool, jobs: int) -> None:
+    monkeypatch.setattr(run, "num_cores", lambda: 5)
+    monkeypatch.setattr(run, "_can_fork", lambda: forks)
+    assert run._cores_for(device) == jobs
 
 
 def test_summary_has_means_and_unbiased_deviations(results: list[Result]) -> None:

@@ -62,3 +62,47 @@ def test_empty_rows_are_filled_with_a_one_on_the_diagonal() -> None:
     matrix = SparseMatrix(torch.tensor([0, 2]), torch.tensor([1, 0]), torch.tensor([2.0, 3.0]), (3, 3))
     assert matrix.with_full_rows.to_dense().tolist() == [[0, 2, 0], [0, 1, 0], [3, 0, 0]]
     assert matrix.with_full_rows.with_full_rows is matrix.with_full_rows
+
+
+def test_some_rows_give_those_rows_of_the_product() -> None:
+    matrix = random_matrix(9, 9, 30, seed=4)
+    nodes = torch.tensor([7, 0, 7, 3])
+    part, columns = matrix.rows(nodes)
+    dense = torch.randn(9, 2, dtype=torch.float64)
+    torch.testing.assert_close(part @ dense[columns], (matrix @ dense)[nodes])
+    assert set(columns.tolist()) == set(matrix.to_dense()[nodes].nonzero()[:, 1].tolist())
+
+
+def test_rows_without_entries_give_zeros() -> None:
+    matrix = SparseMatrix(torch.tensor([0]), torch.tensor([1]), torch.ones(1), (3, 3))
+    part, columns = matrix.rows(torch.tensor([2, 1]))
+    assert (part @ torch.ones(3, 2)[columns]).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 2)])
+def test_mixing_repeatedly_is_the_loop_and_has_its_derivatives(shape: tuple[int, ...]) -> None:
+    matrix = random_matrix(6, 6, 14, seed=5)
+    values = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+    expected = values
+    for _ in range(3):
+        expected = 0.2 * expected + 0.8 * (matrix.to_dense() @ expected)
+    torch.testing.assert_close(matrix.mixed(values, 0.2, 3), expected)
+    torch.testing.assert_close(matrix.mixed(values.detach(), 0.2, 3), expected.detach())
+    assert torch.autograd.gradcheck(lambda v: matrix.mixed(v, 0.2, 3), (values,))
+    assert torch.autograd.gradgradcheck(lambda v: matrix.mixed(v, 0.2, 3) ** 2, (values,))
+
+
+@pytest.mark.parametrize("nnz", [0, 12])
+def test_mixing_without_the_fast_kernel_is_the_same(monkeypatch: pytest.MonkeyPatch, nnz: int) -> None:
+    matrix, values = random_matrix(6, 6, nnz, seed=6), torch.randn(6, dtype=torch.float64)
+    fast = matrix.mixed(values, 0.3, 2)
+    monkeypatch.setattr(sparse, "_cpu_has_csr_kernel", lambda: False)
+    torch.testing.assert_close(matrix.mixed(values, 0.3, 2), fast)
+
+
+def test_what_lies_in_fresh_memory_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix, dense = random_matrix(5, 5, 9, seed=7), torch.randn(5, 3, dtype=torch.float64)
+    expected = matrix.to_dense() @ dense
+    monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *shape: self.new_full(shape, float("nan")))
+    torch.testing.assert_close(matrix @ dense, expected)
+    torch.testing.assert_close(matrix @ dense[:, 0], expected[:, 0])

@@ -17,7 +17,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, JumpingKnowledge, MessagePassing, MixHopConv
 
+from oddnode.dropout import DropoutStream
 from oddnode.graph import Graph
+from oddnode.normalisation import Beginning
 
 if TYPE_CHECKING:
     from oddnode.training_set import TrainingSet
@@ -29,6 +31,8 @@ class Backbone(nn.Module):
     """Two steps: ``embed`` gives a node's hidden features, ``head`` turns them into logits."""
 
     dropout: float
+    #: Where dropout masks come from in training; torch's own random numbers where there is none.
+    stream: DropoutStream | None = None
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Logits of every node."""
@@ -46,6 +50,17 @@ class Backbone(nn.Module):
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         """The last layer."""
 
+    def begin(self, graph: Graph) -> Beginning | None:
+        """What a training pass and an evaluation of the same weights have in common: all before the first dropout.
+
+        ``None`` where there is no such part, or none that is worth keeping.
+        """
+        return None
+
+    def finish(self, beginning: Beginning, graph: Graph, nodes: Tensor | None = None) -> Tensor:
+        """Logits, from what `begin` gave: of every node, or of those named."""
+        raise NotImplementedError(f"{type(self).__name__} has no beginning to finish")
+
     def prepare(self, data: TrainingSet) -> None:
         """Called once before training; for backbones that take more than features from the data."""
 
@@ -60,6 +75,8 @@ class Backbone(nn.Module):
 
 class LayeredBackbone(Backbone):
     """What the backbones below share: between layers stand batch norm, an activation and dropout.
+
+    Subclasses say in ``_layer`` what a hidden layer is before batch norm, and in ``head`` what the last layer is.
 
     Parameters
     ----------
@@ -78,15 +95,55 @@ class LayeredBackbone(Backbone):
         self.dropout = dropout
         self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(num_hidden))
 
-    def _activate(self, hidden: Tensor, layer: int) -> Tensor:
-        return self._drop(F.relu(self.norms[layer](hidden)))
+    @abstractmethod
+    def _layer(self, layer: int, hidden: Tensor | None, graph: Graph) -> Tensor:
+        """A hidden layer before batch norm; the first one (``hidden`` is ``None``) takes the graph's features."""
 
-    def _drop(self, hidden: Tensor) -> Tensor:
-        return F.dropout(hidden, self.dropout, self.training)
+    def embed(self, graph: Graph) -> Tensor:
+        return self._embed(Beginning(self._layer(0, None, graph)), graph)
+
+    def begin(self, graph: Graph) -> Beginning | None:
+        # A subclass with an embed or a run of its own may do anything.
+        is_layered = type(self).embed is LayeredBackbone.embed and type(self).run is Backbone.run
+        return Beginning(self._layer(0, None, graph)) if is_layered else None
+
+    def finish(self, beginning: Beginning, graph: Graph, nodes: Tensor | None = None) -> Tensor:
+        if nodes is None:
+            return self.head(self._embed(beginning, graph), graph)
+        rows, part = self._around(nodes, graph)
+        return self.head(self._embed(beginning, graph, rows), part)
+
+    def _around(self, nodes: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
+        """The nodes whose hidden features the head needs for ``nodes``, and the graph to apply it on."""
+        return nodes, graph
+
+    def _embed(self, beginning: Beginning, graph: Graph, rows: Tensor | None = None) -> Tensor:
+        """Hidden features, of all nodes or of those named: only the last layer's can be had for some nodes alone."""
+        last = len(self.norms) - 1
+        for layer in range(last):
+            hidden = self._activate(beginning, layer)
+            beginning = Beginning(self._layer(layer + 1, hidden, graph))
+        return self._activate(beginning, last, rows)
+
+    def _activate(self, before: Beginning, layer: int, rows: Tensor | None = None) -> Tensor:
+        hidden = before.normalised(self.norms[layer], rows).relu()
+        return self._drop(hidden, layer, rows)
+
+    def _drop(self, hidden: Tensor, layer: int = 0, rows: Tensor | None = None) -> Tensor:
+        if not self.training or self.dropout == 0.0:
+            return hidden
+        if self.stream is None:
+            return F.dropout(hidden, self.dropout)
+        return self.stream.drop(hidden, self.dropout, layer, rows)
 
 
 class PreparedGCNConv(GCNConv):
     """PyG's graph convolution, with a product by the graph's prepared matrix in place of message passing."""
+
+    def __init__(self, in_channels: int, out_channels: int):
+        super().__init__(in_channels, out_channels)
+        # The weight is used transposed: laid out in memory that way, neither it nor its gradient is ever copied.
+        self.lin.weight.data = self.lin.weight.data.t().contiguous().t()
 
     def forward(self, hidden: Tensor | None, graph: Graph) -> Tensor:
         """The convolution of ``hidden``, or of the graph's own features where that is ``None``."""
@@ -133,11 +190,10 @@ class MLP(LayeredBackbone):
         widths = [hidden_channels] * (num_layers - 1) + [out_channels]
         self.lins = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(widths))
 
-    def embed(self, graph: Graph) -> Tensor:
-        hidden = self._activate(graph.times_features(self.first.weight.t()) + self.first.bias, 0)
-        for layer in range(1, len(self.norms)):
-            hidden = self._activate(self.lins[layer - 1](hidden), layer)
-        return hidden
+    def _layer(self, layer: int, hidden: Tensor | None, graph: Graph) -> Tensor:
+        if hidden is None:
+            return graph.times_features(self.first.weight.t()) + self.first.bias
+        return self.lins[layer - 1](hidden)
 
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         return self.lins[-1](hidden)
@@ -175,11 +231,11 @@ class GCN(LayeredBackbone):
         if not batch_norm:
             self.norms = nn.ModuleList(nn.Identity() for _ in self.norms)
 
-    def embed(self, graph: Graph) -> Tensor:
-        hidden = self._activate(self.convs[0](None, graph), 0)
-        for layer in range(1, len(self.norms)):
-            hidden = self._activate(self.convs[layer](hidden, graph), layer)
-        return hidden
+    def _layer(self, layer: int, hidden: Tensor | None, graph: Graph) -> Tensor:
+        return self.convs[layer](hidden, graph)
+
+    def _around(self, nodes: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
+        return graph.around(nodes)
 
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         return self.convs[-1](hidden, graph)
@@ -208,14 +264,14 @@ class GAT(LayeredBackbone):
     def embed(self, graph: Graph) -> Tensor:
         hidden = self._drop(graph.x)
         for layer in range(len(self.norms)):
-            hidden = self._activate(self.convs[layer](hidden, graph.edge_index), layer)
+            hidden = self._drop(F.elu(self.norms[layer](self._layer(layer, hidden, graph))), layer + 1)
         return hidden
+
+    def _layer(self, layer: int, hidden: Tensor | None, graph: Graph) -> Tensor:
+        return self.convs[layer](hidden, graph.edge_index)
 
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         return self.convs[-1](hidden, graph.edge_index)
-
-    def _activate(self, hidden: Tensor, layer: int) -> Tensor:
-        return self._drop(F.elu(self.norms[layer](hidden)))
 
 
 class JKNet(LayeredBackbone):
@@ -234,11 +290,15 @@ class JKNet(LayeredBackbone):
         self.jump = JumpingKnowledge("max")
         self.lin = nn.Linear(hidden_channels, out_channels)
 
-    def embed(self, graph: Graph) -> Tensor:
-        layers = [self._activate(self.convs[0](None, graph), 0)]
+    def _layer(self, layer: int, hidden: Tensor | None, graph: Graph) -> Tensor:
+        return self.convs[layer](hidden, graph)
+
+    def _embed(self, beginning: Beginning, graph: Graph, rows: Tensor | None = None) -> Tensor:
+        layers = [self._activate(beginning, 0)]
         for layer in range(1, len(self.convs)):
-            layers.append(self._activate(self.convs[layer](layers[-1], graph), layer))
-        return self.jump(layers)
+            layers.append(self._activate(Beginning(self._layer(layer, layers[-1], graph)), layer))
+        hidden = self.jump(layers)
+        return hidden if rows is None else hidden[rows]
 
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         return self.lin(hidden)
@@ -264,11 +324,8 @@ class MixHop(LayeredBackbone):
         self.convs = nn.ModuleList(PreparedMixHopConv(w, hidden_channels, list(self._HOPS)) for w in widths)
         self.lin = nn.Linear(wide, out_channels)
 
-    def embed(self, graph: Graph) -> Tensor:
-        hidden = self._activate(self.convs[0](None, graph), 0)
-        for layer in range(1, len(self.convs)):
-            hidden = self._activate(self.convs[layer](hidden, graph), layer)
-        return hidden
+    def _layer(self, layer: int, hidden: Tensor | None, graph: Graph) -> Tensor:
+        return self.convs[layer](hidden, graph)
 
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         return self.lin(hidden)

@@ -73,7 +73,10 @@ def bench(
     data_dir: Annotated[
         Path | None, typer.Option(help="Where the data lies; only read.", envvar="ODDNODE_DATA")
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, help="Processes to spread the work over.")] = 1,
+    jobs: Annotated[
+        int | None,
+        typer.Option(min=1, help="Processes to spread the work over.", show_default="one per core, or one on a GPU"),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for report.md, results.csv and results.json.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")] = False,
 ) -> None:

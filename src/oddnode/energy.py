@@ -93,10 +93,7 @@ def propagate(
         return scores
     if isolated == "keep":
         matrix = matrix.with_full_rows
-    propagated = scores
-    for _ in range(num_hops):
-        propagated = eta * propagated + (1.0 - eta) * (matrix @ propagated)
-    return propagated
+    return matrix.mixed(scores, eta, num_hops)
 
 
 def support(matrix: SparseMatrix, num_hops: int, eta: float) -> Tensor:

@@ -43,6 +43,7 @@ class Graph:
         self.x = x
         self.edge_index = edge_index
         self._supports: dict[tuple[int, float], Tensor] = {}
+        self._around: list[tuple[Tensor, tuple[Tensor, Graph]]] = []
 
     @classmethod
     def from_data(cls, data: Data, device: torch.device | str = "cpu") -> Graph:
@@ -108,6 +109,21 @@ class Graph:
         if self.sparse_x is not None:
             return self.gcn_matrix @ (self.sparse_x @ weight)
         return self.smoothed_x @ weight
+
+    def around(self, nodes: Tensor) -> tuple[Tensor, Graph]:
+        """What a graph convolution at ``nodes`` sees: itself and its neighbours, and the graph between both.
+
+        The second is a graph only to multiply by: its ``gcn_matrix`` leads from those neighbours to ``nodes``. Kept for
+        the nodes asked for last, training and validation nodes.
+        """
+        for known, found in self._around:
+            if known is nodes:
+                return found
+        matrix, columns = self.gcn_matrix.rows(nodes)
+        part = Graph(self.x, self.edge_index)
+        part.__dict__["gcn_matrix"] = matrix
+        self._around = [*self._around, (nodes, (columns, part))][-4:]
+        return columns, part
 
     def __repr__(self) -> str:
         return (

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -38,6 +39,9 @@ class Pass:
     ``train`` and ``exposed`` are the positions of the labelled ID nodes and of the known OOD nodes. The first
     ``num_classes`` logits are the ID classes; any after them are spare. Objectives that need hidden features find those
     of the ID graph in ``hidden``, and in ``head`` the map from hidden features of lone nodes to logits.
+
+    Where no term asks for all logits (`Objective.needs_all_logits`), ``logits`` holds those of the labelled nodes and
+    ``exposure_logits`` those of the exposed nodes alone; ``train`` and ``exposed`` are then positions among these.
     """
 
     epoch: int
@@ -51,17 +55,18 @@ class Pass:
     exposed: Tensor | None = None
     hidden: Tensor | None = None
     head: Callable[[Tensor], Tensor] | None = None
+    has_all_logits: bool = True
 
     @property
     def train_logits(self) -> Tensor:
         """Logits of the labelled nodes."""
-        return self.logits[self.train]
+        return self.logits[self.train] if self.has_all_logits else self.logits
 
     @property
     def exposed_logits(self) -> Tensor:
         """Logits of the known OOD nodes."""
         assert self.exposure_logits is not None
-        return self.exposure_logits[self.exposed]
+        return self.exposure_logits[self.exposed] if self.has_all_logits else self.exposure_logits
 
     @property
     def has_exposure(self) -> bool:
@@ -72,11 +77,14 @@ class Pass:
         """Energies of the labelled and of the exposed nodes, propagated over their own graphs."""
         assert self.exposure_graph is not None
         assert self.exposure_logits is not None
+        if not hops:
+            logits = self.train_logits, self.exposed_logits
+            inside, outside = (-negative_energy(z[:, : self.num_classes]) for z in logits)
+            return inside, outside
         inside = negative_energy(self.logits[:, : self.num_classes])
         outside = negative_energy(self.exposure_logits[:, : self.num_classes])
-        if hops:
-            inside = propagate(inside, self.graph.random_walk, hops, eta, isolated)
-            outside = propagate(outside, self.exposure_graph.random_walk, hops, eta, isolated)
+        inside = propagate(inside, self.graph.random_walk, hops, eta, isolated)
+        outside = propagate(outside, self.exposure_graph.random_walk, hops, eta, isolated)
         return -inside[self.train], -outside[self.exposed]
 
 
@@ -92,6 +100,11 @@ class Objective:
     def needs_hidden(self) -> bool:
         """Whether hidden features are needed."""
         return False
+
+    @property
+    def needs_all_logits(self) -> bool:
+        """Whether the loss looks at other nodes than the labelled and the exposed ones; computing those costs time."""
+        return True
 
     def __call__(self, step: Pass) -> Tensor:
         """The loss of one forward pass."""
@@ -126,6 +139,11 @@ class Sum(Objective):
         """Whether any term needs hidden features."""
         return any(term.needs_hidden for _, term in self.parts)
 
+    @property
+    def needs_all_logits(self) -> bool:
+        """Whether any term looks at other nodes than the labelled and the exposed ones."""
+        return any(term.needs_all_logits for _, term in self.parts)
+
     def prepare(self, data: TrainingSet) -> Sum:
         return Sum(tuple((weight, term.prepare(data)) for weight, term in self.parts))
 
@@ -154,6 +172,12 @@ class Term(Objective):
 
     start: int = field(default=0, kw_only=True)
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # A loss of its own may look anywhere, whatever the term it derives from does.
+        if "__call__" in cls.__dict__ and "needs_all_logits" not in cls.__dict__:
+            cls.needs_all_logits = True  # type: ignore[assignment, method-assign]
+
     def prepare(self, data: TrainingSet) -> Term:
         return self
 
@@ -171,6 +195,8 @@ class Term(Objective):
 class CrossEntropy(Term):
     """Classification of the labelled nodes."""
 
+    needs_all_logits = False
+
     def __call__(self, step: Pass) -> Tensor:
         return F.cross_entropy(step.train_logits, step.y)
 
@@ -179,6 +205,7 @@ class CrossEntropy(Term):
 class LogitNorm(Term):
     """Classification on logits of constant norm."""
 
+    needs_all_logits = False
     tau: float = 0.04
 
     def __call__(self, step: Pass) -> Tensor:
@@ -190,6 +217,7 @@ class OutlierExposure(Term):
     """Uniform predictions on the exposed nodes."""
 
     needs_exposure = True
+    needs_all_logits = False
 
     def __call__(self, step: Pass) -> Tensor:
         return losses.outlier_exposure_loss(step.exposed_logits)
@@ -211,6 +239,11 @@ class EnergyHinge(Term):
     eta: float = 0.5
     isolated: Isolated = "keep"
 
+    @property
+    def needs_all_logits(self) -> bool:
+        """Propagation brings in the logits of other nodes."""
+        return self.num_hops > 0
+
     def __call__(self, step: Pass) -> Tensor:
         energy_in, energy_out = step.energies(self.num_hops, self.eta, self.isolated)
         m_in = energy_in.detach().mean() if self.m_in is None else self.m_in
@@ -227,6 +260,7 @@ class BoundUniform(Term):
     for different energies; the two pull the classifier apart.
     """
 
+    needs_all_logits = False
     lambda1: float = 0.001
 
     def __call__(self, step: Pass) -> Tensor:

@@ -1,7 +1,8 @@
 """Multiplication by a fixed sparse matrix: the one kernel that graph learning on a CPU lives from.
 
 A matrix is built once and multiplied hundreds of times, so its transpose, which the backward pass needs, is
-kept beside it. (Differentiating ``torch.sparse.mm`` directly transposes at every step, ten times slower.)
+kept beside it. (Differentiating ``torch.sparse.mm`` directly transposes at every step, ten times slower.) Indices have
+32 bits wherever they fit: half the memory traffic, and kernels that want them so need not convert at every product.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import torch
 from torch import Tensor
 
 __all__ = ["SparseMatrix"]
+
+_LARGEST_INT32 = 2**31 - 1
 
 
 class SparseMatrix:
@@ -89,6 +92,24 @@ class SparseMatrix:
         moved._csr_transposed = None
         return moved
 
+    def rows(self, nodes: Tensor) -> tuple[SparseMatrix, Tensor]:
+        """These rows alone, over the columns that they touch; and which columns these are."""
+        counts = self.row_counts().long()
+        start = self._csr.crow_indices().long()[nodes]
+        row = torch.repeat_interleave(torch.arange(len(nodes), device=self.device), counts[nodes])
+        entry = torch.arange(len(row), device=self.device)
+        entry += (start - (counts[nodes].cumsum(0) - counts[nodes]))[row]
+        columns, col = self._csr.col_indices()[entry].long().unique(return_inverse=True)
+        return SparseMatrix(row, col, self._csr.values()[entry], (len(nodes), len(columns))), columns
+
+    def mixed(self, values: Tensor, keep: float, times: int) -> Tensor:
+        """``v <- keep v + (1 - keep) M v``, repeated: as one differentiable operation, for a square matrix."""
+        if values.dtype != self.dtype:
+            raise TypeError(f"matrix is {self.dtype}, but the values are {values.dtype}")
+        if values.requires_grad:
+            return _Mix.apply(values, self, keep, times, False)
+        return _mix(self._csr, values, keep, times)
+
     def _transposed(self) -> Tensor:
         if self._csr_transposed is None:
             row, col, value = _coordinates(self._csr)
@@ -98,9 +119,7 @@ class SparseMatrix:
     def __matmul__(self, dense: Tensor) -> Tensor:
         if dense.dtype != self.dtype:
             raise TypeError(f"matrix is {self.dtype}, but the other factor is {dense.dtype}")
-        columns = dense if dense.dim() == 2 else dense.unsqueeze(1)
-        product = _Product.apply(columns, self) if columns.requires_grad else _multiply(self._csr, columns)
-        return product if dense.dim() == 2 else product.squeeze(1)
+        return _Product.apply(dense, self) if dense.requires_grad else _multiply(self._csr, dense)
 
     def __repr__(self) -> str:
         return f"SparseMatrix({self.shape[0]}x{self.shape[1]}, nnz={self.nnz}, {self.dtype}, {self.device})"
@@ -133,29 +152,59 @@ class _TransposedProduct(torch.autograd.Function):
         return _Product.apply(grads[0], ctx.matrix), None
 
 
+class _Mix(torch.autograd.Function):
+    """`SparseMatrix.mixed`; its gradient is the same with the transpose."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, matrix: SparseMatrix, keep: float, times: int, transpose: bool) -> Tensor:
+        ctx.arguments = matrix, keep, times, not transpose
+        return _mix(matrix._transposed() if transpose else matrix._csr, values, keep, times)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+        return _Mix.apply(grads[0], *ctx.arguments), None, None, None, None
+
+
+def _mix(csr: Tensor, values: Tensor, keep: float, times: int) -> Tensor:
+    mixed = values.detach()
+    for _ in range(times):
+        mixed = _multiply(csr, mixed, mixed, keep)
+    return mixed
+
+
 def _to_csr(row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
     with warnings.catch_warnings():
         # CSR is "beta" in torch's words, once per process; nothing a user can act on.
         warnings.simplefilter("ignore", UserWarning)
         coo = torch.sparse_coo_tensor(torch.stack([row, col]), value, shape, check_invariants=False)
-        return coo.coalesce().to_sparse_csr()
+        csr = coo.coalesce().to_sparse_csr()
+        if max(csr.values().numel(), *shape) > _LARGEST_INT32:
+            return csr
+        crow, col = csr.crow_indices().int(), csr.col_indices().int()
+        return torch.sparse_csr_tensor(crow, col, csr.values(), shape, check_invariants=False)
 
 
 def _coordinates(csr: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     counts = csr.crow_indices().diff()
     row = torch.repeat_interleave(torch.arange(csr.shape[0], device=csr.device), counts)
-    return row, csr.col_indices(), csr.values()
+    return row, csr.col_indices().long(), csr.values()
 
 
-def _multiply(csr: Tensor, dense: Tensor) -> Tensor:
+def _multiply(csr: Tensor, dense: Tensor, other: Tensor | None = None, share: float = 0.0) -> Tensor:
+    """``share * other + (1 - share) * M dense``, without ``other`` the product."""
     dense = dense.detach()
     if csr.values().numel() == 0:
-        return dense.new_zeros(csr.shape[0], dense.shape[1])
+        product = dense.new_zeros(csr.shape[0], *dense.shape[1:])
+        return product if other is None else share * other
     if csr.device.type != "cpu" or _cpu_has_csr_kernel():
-        return csr @ dense
+        # Writing into memory that is there spares torch filling and copying it; a weight of 0 means it is not read.
+        out = dense.new_empty(csr.shape[0], *dense.shape[1:])
+        add = torch.addmv if dense.dim() == 1 else torch.addmm
+        return add(out if other is None else other, csr, dense, beta=share, alpha=1.0 - share, out=out)
     row, col, value = _coordinates(csr)
-    out = dense.new_zeros(csr.shape[0], dense.shape[1])
-    return out.index_add_(0, row, value.unsqueeze(1) * dense[col])
+    out = dense.new_zeros(csr.shape[0], *dense.shape[1:])
+    out.index_add_(0, row, (value if dense.dim() == 1 else value.unsqueeze(1)) * dense[col])
+    return out if other is None else share * other + (1.0 - share) * out
 
 
 @cache

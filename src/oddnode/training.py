@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from oddnode.backbones import Backbone, run_backbone
+from oddnode.dropout import DropoutStream
 from oddnode.graph import Graph
+from oddnode.normalisation import Beginning
 from oddnode.objectives import Objective, Pass, Term
 from oddnode.training_set import TrainingSet
 
@@ -50,88 +52,136 @@ def train(
 ) -> Trained:
     """Train ``module`` in place and leave it with the weights of its best epoch, in evaluation mode.
 
-    After every step the weights are judged by the cross-entropy of the validation nodes.
+    After every step the weights are judged by `validation_loss`.
     """
     if isinstance(objective, Term):
         objective = 1.0 * objective  # a sum minds when its terms start
     objective = objective.prepare(data)
     if isinstance(module, Backbone):
         module.prepare(data)
-    engine = _Engine(module, objective, data, batch_norm)
-    optimiser = torch.optim.Adam(module.parameters(), lr=lr, weight_decay=weight_decay)
-    best = Trained(0, float("inf"))
-    weights = _snapshot(module)
-    step = engine.forward(epoch=0)
-    for epoch in range(1, epochs + 1):
-        loss = objective(step)
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        optimiser.step()
-        if engine.pass_evaluates:
-            step = engine.forward(epoch)
-            logits = step.logits.detach()
-        else:
-            logits = engine.evaluate()
-        val_loss = F.cross_entropy(logits[data.val], data.y_val).item()
-        best.history.append({"epoch": epoch, "loss": _finite(loss, epoch, epochs), "val_loss": val_loss})
-        if val_loss < best.best_val_loss:
-            best.best_epoch, best.best_val_loss, weights = epoch, val_loss, _snapshot(module)
-        if not engine.pass_evaluates and epoch < epochs:
-            step = engine.forward(epoch)
+    network = Network(module, objective, data, batch_norm)
+    loop = Loop(network, epochs, lr, weight_decay)
+    for epoch in range(epochs):
+        loop.step(epoch)
         if on_epoch:
-            on_epoch(epoch)
-    module.load_state_dict(weights)
-    if batch_norm == "id-graph":
-        engine.refresh()
-    module.eval()
-    return best
+            on_epoch(epoch + 1)
+    return loop.finish()
 
 
-class _Engine:
-    """Passes over the graphs in the right modes."""
+def validation_loss(view: Pass) -> Tensor:
+    """What an epoch is judged by, lower = better; ``view`` is a pass whose labelled nodes are the validation nodes."""
+    return F.cross_entropy(view.train_logits, view.y)
+
+
+class Network:
+    """A network with its data and objective: the passes over the graphs, in the right modes."""
 
     def __init__(self, module: nn.Module, objective: Objective, data: TrainingSet, batch_norm: BatchNormStatistics):
         self.module = module
+        self.objective = objective
         self.data = data
         self.from_id_graph = batch_norm == "id-graph"
-        self.with_exposure = objective.needs_exposure
-        self.with_hidden = objective.needs_hidden
         self.norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
         # Without dropout a training pass over the ID graph *is* the evaluation of the weights it starts from.
         self.pass_evaluates = self.from_id_graph and isinstance(module, Backbone) and module.is_deterministic
+        self._beginning: Beginning | None = None
+        self._logits: Tensor | None = None
+        if isinstance(module, Backbone):
+            module.stream = DropoutStream(int(torch.randint(2**62, ())))
         if self.from_id_graph:
             for norm in self.norms:
                 norm.momentum = 1.0  # the statistics kept are those of the last pass in training mode
 
-    def forward(self, epoch: int) -> Pass:
-        """A training pass over the ID graph and, where the objective asks for it, over the exposure graph."""
+    def parameters(self) -> list[nn.Parameter]:
+        """What is trained."""
+        return list(self.module.parameters())
+
+    def state(self) -> list[Tensor]:
+        """All that makes up the network at this moment, not copied."""
+        tensors = self.module.state_dict(keep_vars=True).values()
+        return [tensor.detach() for tensor in tensors if isinstance(tensor, Tensor)]
+
+    def keep(self, better: Tensor, state: list[Tensor]) -> None:
+        """Take the present weights into ``state`` where they are better (``[1]``)."""
+        for kept, now in zip(state, self.state(), strict=True):
+            kept.copy_(torch.where(better[0], now, kept))
+
+    def look(self, epoch: int) -> None:
+        """Compute what the evaluation of the present weights and the training pass from them have in common."""
+        self._set_training(epoch, graph=0)
+        self._beginning = self._logits = None
+        if isinstance(self.module, Backbone) and not self.objective.needs_hidden:
+            self._beginning = self.module.begin(self.data.graph)
+            if self._beginning is None and self.pass_evaluates:
+                self._logits = self.module.run(self.data.graph)
+
+    @torch.no_grad()
+    def judge(self) -> Tensor:
+        """The validation loss of the present weights, ``[1]``."""
         data = self.data
-        self.module.train()
-        if isinstance(self.module, Backbone):
-            self.module.begin_epoch(epoch)
-        hidden, logits = self._run()
-        step = Pass(epoch, data.num_classes, data.graph, logits, data.train, data.y_train)
+        self.module.eval()
+        if self.from_id_graph:
+            self._set_norms(training=True)
+        if self._beginning is not None:
+            assert isinstance(self.module, Backbone)
+            logits = self.module.finish(self._beginning.detached(), data.graph, data.val)
+        elif self._logits is not None:
+            logits = self._logits[data.val]
+        else:
+            logits = run_backbone(self.module, data.graph)[data.val]
+        positions = torch.arange(len(data.val), device=logits.device)
+        view = Pass(0, data.num_classes, data.graph, logits, positions, data.y_val, has_all_logits=False)
+        return validation_loss(view).reshape(1)
+
+    def loss(self, epoch: int) -> Tensor:
+        """The loss of a training pass, ``[1]``."""
+        return self.objective(self._pass(epoch)).reshape(1)
+
+    def _pass(self, epoch: int) -> Pass:
+        """A training pass over the ID graph and, where the objective asks for it, over the exposure graph."""
+        data, everything = self.data, self.objective.needs_all_logits or self._beginning is None
+        self._set_training(epoch, graph=0)
+        hidden, logits = self._run(everything)
+        train = data.train if everything else torch.arange(len(data.train), device=logits.device)
+        step = Pass(epoch, data.num_classes, data.graph, logits, train, data.y_train, has_all_logits=everything)
         if hidden is not None:
             step.hidden, step.head = hidden, self._head
-        if self.with_exposure and data.exposure is not None:
+        if self.objective.needs_exposure and data.exposure is not None:
+            assert data.exposed is not None
+            self._set_training(epoch, graph=1)
             if self.from_id_graph:
                 # Exposed nodes are normalised as every later OOD node will be: by the ID graph's statistics.
                 self._set_norms(training=False)
-            step.exposure_graph, step.exposed = data.exposure, data.exposed
-            step.exposure_logits = run_backbone(self.module, data.exposure)
+            logits = self._run_exposure(data.exposure, None if everything else data.exposed)
+            step.exposure_graph, step.exposure_logits = data.exposure, logits
+            step.exposed = data.exposed if everything else torch.arange(len(data.exposed), device=logits.device)
         return step
 
-    def _run(self) -> tuple[Tensor | None, Tensor]:
+    def _run(self, everything: bool) -> tuple[Tensor | None, Tensor]:
         """Hidden features, where the objective asks for them, and logits of the ID graph."""
-        if not self.with_hidden:
-            return None, run_backbone(self.module, self.data.graph)
+        graph = self.data.graph
+        if self._logits is not None:
+            return None, self._logits
+        if self._beginning is not None:
+            assert isinstance(self.module, Backbone)
+            return None, self.module.finish(self._beginning, graph, None if everything else self.data.train)
+        if not self.objective.needs_hidden:
+            return None, run_backbone(self.module, graph)
         if not isinstance(self.module, Backbone):
             raise TypeError(
                 f"the objective works on hidden features, but {type(self.module).__name__} is not a Backbone; "
                 "use one of oddnode's, or subclass oddnode.backbones.Backbone with embed and head"
             )
-        hidden = self.module.embed(self.data.graph)
-        return hidden, self.module.head(hidden, self.data.graph)
+        hidden = self.module.embed(graph)
+        return hidden, self.module.head(hidden, graph)
+
+    def _run_exposure(self, graph: Graph, nodes: Tensor | None) -> Tensor:
+        if nodes is None:
+            return run_backbone(self.module, graph)
+        assert isinstance(self.module, Backbone)
+        beginning = self.module.begin(graph)
+        assert beginning is not None
+        return self.module.finish(beginning, graph, None if len(nodes) == graph.num_nodes else nodes)
 
     def _head(self, hidden: Tensor) -> Tensor:
         """Logits of lone nodes with these hidden features."""
@@ -139,38 +189,92 @@ class _Engine:
         no_edges = torch.empty(2, 0, dtype=torch.long, device=hidden.device)
         return self.module.head(hidden, Graph(hidden, no_edges))
 
-    def evaluate(self) -> Tensor:
-        """Logits of the ID graph, as they would be scored."""
-        if self.from_id_graph:
-            return self.refresh()
-        self.module.eval()
+    def restore(self, state: list[Tensor]) -> None:
+        """Take weights over that `state` gave earlier, and be ready to score."""
         with torch.no_grad():
-            return run_backbone(self.module, self.data.graph)
-
-    @torch.no_grad()
-    def refresh(self) -> Tensor:
-        """Take batch norm's statistics from one pass over the ID graph, dropout off; returns its logits."""
+            for tensor, kept in zip(self.state(), state, strict=True):
+                tensor.copy_(kept)
+            if self.from_id_graph:
+                # Batch norm's statistics come from one pass over the ID graph, dropout off.
+                self.module.eval()
+                self._set_norms(training=True)
+                run_backbone(self.module, self.data.graph)
+        if isinstance(self.module, Backbone):
+            self.module.stream = None
         self.module.eval()
-        self._set_norms(training=True)
-        return run_backbone(self.module, self.data.graph)
+
+    def _set_training(self, epoch: int, graph: int) -> None:
+        self.module.train()
+        if isinstance(self.module, Backbone):
+            self.module.begin_epoch(epoch)
+            assert self.module.stream is not None
+            self.module.stream.at(epoch, graph)
 
     def _set_norms(self, training: bool) -> None:
         for norm in self.norms:
             norm.train(training)
 
 
-def _finite(loss: Tensor, epoch: int, epochs: int) -> float:
-    value = loss.item()
-    if value != value or value in (float("inf"), float("-inf")):
+class Loop:
+    """Steps of training, with the best weights kept on the way. Nothing here waits for a device."""
+
+    def __init__(self, network: Network, epochs: int, lr: float, weight_decay: float):
+        self.network = network
+        self.epochs = epochs
+        parameters = network.parameters()
+        device, dtype = parameters[0].device, parameters[0].dtype
+        fused = device.type in ("cpu", "cuda")
+        self.optimiser = torch.optim.Adam(parameters, lr=lr, weight_decay=weight_decay, fused=fused)
+        self.losses = torch.full((epochs, 1), float("nan"), dtype=dtype, device=device)
+        self.val_losses = torch.full((epochs + 1, 1), float("nan"), dtype=dtype, device=device)
+        self.best_loss = torch.full((1,), float("inf"), dtype=dtype, device=device)
+        self.best_epoch = torch.zeros(1, dtype=torch.long, device=device)
+        self.best_state = [tensor.clone() for tensor in network.state()]
+
+    def step(self, epoch: int) -> None:
+        """Judge the present weights, then take a step from them."""
+        self._judge(epoch)
+        loss = self.network.loss(epoch)
+        self.optimiser.zero_grad(set_to_none=True)
+        loss.sum().backward()
+        self.optimiser.step()
+        self.losses[epoch] = loss.detach()
+        if self.losses.device.type == "cpu":
+            self._check_finite(epoch + 1)
+
+    def finish(self) -> Trained:
+        """Judge the last weights, restore the best ones and tell how it went."""
+        self._judge(self.epochs)
+        self._check_finite(self.epochs)
+        self.network.restore(self.best_state)
+        rows = zip(self.losses[:, 0].tolist(), self.val_losses[1:, 0].tolist(), strict=True)
+        history = [{"epoch": n, "loss": loss, "val_loss": val} for n, (loss, val) in enumerate(rows, 1)]
+        return Trained(int(self.best_epoch), float(self.best_loss), history)
+
+    def _judge(self, epoch: int) -> None:
+        """The weights after ``epoch`` steps; those before the first one are no candidates."""
+        self.network.look(epoch)
+        if epoch == 0:
+            return
+        loss = self.network.judge()
+        self.val_losses[epoch] = loss
+        better = loss < self.best_loss
+        if loss.device.type == "cpu" and not bool(better.any()):
+            return
+        self.best_loss = torch.where(better, loss, self.best_loss)
+        self.best_epoch = torch.where(better, epoch, self.best_epoch)
+        self.network.keep(better, self.best_state)
+
+    def _check_finite(self, epochs: int) -> None:
+        losses = self.losses[:epochs]
+        if bool(torch.isfinite(losses[-1]).all()) and (losses.device.type == "cpu" or bool(losses.isfinite().all())):
+            return
+        epoch = int((~losses.isfinite()).any(dim=1).nonzero()[0])
+        value = losses[epoch][~losses[epoch].isfinite()][0].item()
         raise TrainingError(
-            f"the loss became {value} in epoch {epoch} of {epochs}; "
+            f"the loss became {value} in epoch {epoch + 1} of {self.epochs}; "
             "lower the learning rate or the weights of the objective, or check the scale of the features"
         )
-    return value
-
-
-def _snapshot(module: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
 
 
 @contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -60,7 +62,7 @@ def benchmark(
     backbone: str = "gcn",
     device: str = "auto",
     data_dir: str | os.PathLike | None = None,
-    jobs: int = 1,
+    jobs: int | None = None,
     on_progress: Callable[[int, int, str], None] | None = None,
     floor: bool = False,
 ) -> list[Result]:
@@ -76,9 +78,10 @@ def benchmark(
         Without leaks, or as the paper's code has it.
     backbone, device, data_dir
         As for `Detector` and `load_task`.
-    jobs : int
+    jobs : int, optional
         Processes to spread the work over. Each computes with its share of the cores, and the order of floating-point
-        sums depends on that: numbers are the same, bit for bit, for the same number of jobs.
+        sums depends on that: numbers are the same, bit for bit, for the same number of jobs. If left out, one process
+        per core on a CPU, and one on a GPU or where processes cannot be forked.
     on_progress : callable, optional
         Called with (cells done, cells in all, what was done last).
     floor : bool
@@ -97,7 +100,7 @@ def benchmark(
     True
     """
     task_names = expand_tasks([tasks] if isinstance(tasks, str) else tasks)
-    _check(seeds, protocol, backbone, jobs)
+    _check(seeds, protocol, backbone, 1 if jobs is None else jobs)
     method_names = expand_methods([methods] if isinstance(methods, str) else methods, protocol)
     shown = list(dict.fromkeys([*method_names, *(FLOOR if floor else ())]))
     results = {(t, m): Result(t, m, protocol, backbone) for t in task_names for m in shown}
@@ -108,7 +111,7 @@ def benchmark(
         for seed in range(seeds)
     ]
     outcomes: dict[Cell, dict[str, dict[str, Any]]] = {}
-    for done, (cell, outcome) in enumerate(_run_all(cells, jobs), 1):
+    for done, (cell, outcome) in enumerate(_run_all(cells, jobs or _cores_for(device)), 1):
         outcomes[cell] = outcome
         if on_progress:
             on_progress(done, len(cells), f"{cell.task}, seed {cell.seed}")
@@ -129,20 +132,38 @@ def _check(seeds: int, protocol: str, backbone: str, jobs: int) -> None:
         raise unknown("backbone", backbone, BACKBONES)
 
 
+def _cores_for(device: str) -> int:
+    """How many processes a benchmark takes by itself."""
+    on_gpu = device not in ("auto", "cpu") or (device == "auto" and torch.cuda.is_available())
+    return 1 if on_gpu or not _can_fork() else num_cores()
+
+
+def num_cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _can_fork() -> bool:
+    # A forked child cannot use its parent's GPU; and forking is unsafe with the system libraries of other platforms.
+    return sys.platform == "linux" and not torch.cuda.is_initialized()
+
+
 def _run_all(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, dict[str, dict[str, Any]]]]:
+    jobs = min(jobs, len(cells))
     if jobs == 1:
         for cell in cells:
             yield cell, run_cell(cell)
         return
-    threads = max(1, (os.cpu_count() or 1) // jobs)
-    # A forked child cannot use the parent's GPU, so children start fresh.
+    threads = max(1, num_cores() // jobs)
+    # Children with one thread each never touch the parent's thread pool, so they can be forked and start at once;
+    # others start fresh, which takes seconds.
+    method = "fork" if threads == 1 and _can_fork() else "spawn"
     with ProcessPoolExecutor(
-        min(jobs, len(cells)),
-        mp_context=get_context("spawn"),
-        initializer=torch.set_num_threads,
-        initargs=(threads,),
+        jobs, mp_context=get_context(method), initializer=torch.set_num_threads, initargs=(threads,)
     ) as pool:
-        pending = {pool.submit(run_cell, cell): cell for cell in cells}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, see above
+            pending = {pool.submit(run_cell, cell): cell for cell in cells}
         with _cancelled_on_error(pool):
             for future in as_completed(pending):
                 yield pending[future], future.result()
