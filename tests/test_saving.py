@@ -111,7 +111,7 @@ def test_the_config_can_be_read_by_a_human(folder: Path) -> None:
     assert config["scorer"] == {
         "class": "Propagated",
         "scorer": {"class": "Energy", "centred": True},
-        "num_hops": 16,
+        "num_hops": 32,
         "eta": 0.1,
         "isolated": "keep",
         "prior_nodes": 10.0,
