@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oddnode import sparse
-from oddnode.sparse import SparseMatrix
+from oddnode.sparse import BlockMatrix, SparseMatrix
 
 
 def random_matrix(rows: int, cols: int, nnz: int, seed: int, dtype: torch.dtype = torch.float64) -> SparseMatrix:
@@ -106,3 +106,30 @@ def test_what_lies_in_fresh_memory_does_not_matter(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(torch.Tensor, "new_empty", lambda self, *shape: self.new_full(shape, float("nan")))
     torch.testing.assert_close(matrix @ dense, expected)
     torch.testing.assert_close(matrix @ dense[:, 0], expected[:, 0])
+
+
+@pytest.mark.parametrize("shape", [(6,), (6, 2)])
+def test_vectors_side_by_side_are_multiplied_as_one_after_another(shape: tuple[int, ...]) -> None:
+    matrix = random_matrix(6, 6, 14, seed=8)
+    values = torch.randn(3, *shape, dtype=torch.float64, requires_grad=True)
+    together = torch.vmap(lambda v: matrix.mixed(matrix @ v, 0.2, 2))(values)
+    alone = torch.stack([matrix.mixed(matrix @ v, 0.2, 2) for v in values])
+    torch.testing.assert_close(together, alone)
+    direction = torch.randn_like(alone)
+    torch.testing.assert_close(
+        *(torch.autograd.grad((out * direction).sum(), values, retain_graph=True)[0] for out in (together, alone))
+    )
+
+
+def test_a_matrix_for_each_vector() -> None:
+    matrices = [random_matrix(6, 6, 9 + s, seed=s) for s in range(3)]
+    values = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
+    blocks = BlockMatrix(matrices)
+    together = torch.vmap(lambda v: blocks.mixed(v, 0.2, 2))(values)
+    alone = torch.stack([m.mixed(v, 0.2, 2) for m, v in zip(matrices, values, strict=True)])
+    torch.testing.assert_close(together, alone)
+    direction = torch.randn_like(alone)
+    torch.testing.assert_close(
+        *(torch.autograd.grad((out * direction).sum(), values, retain_graph=True)[0] for out in (together, alone))
+    )
+    assert torch.equal(blocks.row_counts(), torch.stack([m.row_counts() for m in matrices]))

@@ -173,8 +173,12 @@ def test_a_backbone_with_an_embedding_of_its_own_is_not_bypassed(two_groups: Dat
 
 def test_drawing_random_numbers_on_the_way_changes_nothing(two_groups: Data) -> None:
     """Dropout belongs to the seed, the epoch and the node, not to how often somebody drew before."""
+
+    def draw(epoch: int) -> None:
+        torch.rand(epoch)
+
     outcomes = []
-    for disturb in (None, lambda epoch: torch.rand(epoch)):
+    for disturb in (None, draw):
         module = new_gcn(dropout=0.5)
         torch.manual_seed(1)
         outcomes.append(train(module, CrossEntropy(), training_set(two_groups), epochs=5, on_epoch=disturb))

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["DropoutStream", "dropout_keys", "dropout_scales"]
+__all__ = ["DropoutStream", "dropout_keys", "dropout_scales", "stacked_keys"]
 
 _MASK64 = 2**64 - 1
 _BITS = 32
@@ -31,6 +31,13 @@ class DropoutStream:
     def __init__(self, seed: int):
         self.seed = seed
         self._where = (0, 0)
+        self._table: Tensor | None = None
+        self._count: Tensor | None = None
+
+    def follow(self, count: Tensor, epochs: int, layers: int) -> None:
+        """Take the epoch from a counter on a device from now on, where steps are replayed that nobody calls."""
+        self._count = count
+        self._table = stacked_keys([self.seed], epochs + 1, 2, layers).to(count.device)
 
     def at(self, epoch: int, graph: int) -> None:
         """Go to an epoch and to one of the graphs that pass through the network in it."""
@@ -38,9 +45,14 @@ class DropoutStream:
 
     def drop(self, hidden: Tensor, p: float, layer: int, nodes: Tensor | None = None) -> Tensor:
         """Dropout of hidden features ``[n, H]`` of all nodes, or of those named."""
-        key = torch.tensor(dropout_keys(self.seed, *self._where, layer), dtype=torch.int32, device=hidden.device)
         rows = torch.arange(hidden.shape[0], device=hidden.device) if nodes is None else nodes
-        return hidden * dropout_scales(key, rows, hidden.shape[1], p, hidden.dtype)
+        return hidden * dropout_scales(self._key(layer), rows, hidden.shape[1], p, hidden.dtype)
+
+    def _key(self, layer: int) -> Tensor:
+        epoch, graph = self._where
+        if self._table is not None and self._count is not None:
+            return self._table.index_select(0, self._count)[0, graph, layer, 0]
+        return torch.tensor(dropout_keys(self.seed, epoch, graph, layer), dtype=torch.int32)
 
 
 def dropout_keys(seed: int, epoch: int, graph: int, layer: int) -> tuple[int, int]:

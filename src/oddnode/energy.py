@@ -85,10 +85,10 @@ def propagate(
         raise ValueError(f"eta is {eta}, expected a number from 0 to 1")
     if isolated not in get_args(Isolated):
         raise ValueError(f"isolated is {isolated!r}, expected one of {', '.join(get_args(Isolated))}")
-    if isinstance(edge_index, SparseMatrix):
-        matrix = edge_index
-    else:
+    if isinstance(edge_index, Tensor):
         matrix = neighbour_mean_matrix(edge_index, scores.shape[0], dtype=scores.dtype)
+    else:
+        matrix = edge_index
     if num_hops == 0:
         return scores
     if isolated == "keep":

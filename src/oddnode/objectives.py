@@ -29,6 +29,7 @@ __all__ = [
     "Pass",
     "Sum",
     "Term",
+    "validation_loss",
 ]
 
 
@@ -88,6 +89,11 @@ class Pass:
         return -inside[self.train], -outside[self.exposed]
 
 
+def validation_loss(view: Pass) -> Tensor:
+    """What an epoch is judged by, lower = better; ``view`` is a pass whose labelled nodes are the validation nodes."""
+    return F.cross_entropy(view.train_logits, view.y)
+
+
 class Objective:
     """Anything that turns a `Pass` into a loss; objectives add up and take weights."""
 
@@ -105,6 +111,19 @@ class Objective:
     def needs_all_logits(self) -> bool:
         """Whether the loss looks at other nodes than the labelled and the exposed ones; computing those costs time."""
         return True
+
+    @property
+    def is_pure(self) -> bool:
+        """Whether the loss is the same function of the logits in every epoch (but for ``start``), nothing random.
+
+        Only such losses can be recorded once and replayed on a GPU, and computed for several networks at once.
+        """
+        return False
+
+    @property
+    def starts(self) -> frozenset[int]:
+        """Epochs with which the loss changes, because a term begins to count."""
+        return frozenset()
 
     def __call__(self, step: Pass) -> Tensor:
         """The loss of one forward pass."""
@@ -144,6 +163,16 @@ class Sum(Objective):
         """Whether any term looks at other nodes than the labelled and the exposed ones."""
         return any(term.needs_all_logits for _, term in self.parts)
 
+    @property
+    def is_pure(self) -> bool:
+        """Whether all terms are."""
+        return all(term.is_pure for _, term in self.parts)
+
+    @property
+    def starts(self) -> frozenset[int]:
+        """When its terms begin to count."""
+        return frozenset(term.start for _, term in self.parts)
+
     def prepare(self, data: TrainingSet) -> Sum:
         return Sum(tuple((weight, term.prepare(data)) for weight, term in self.parts))
 
@@ -174,9 +203,10 @@ class Term(Objective):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # A loss of its own may look anywhere, whatever the term it derives from does.
-        if "__call__" in cls.__dict__ and "needs_all_logits" not in cls.__dict__:
-            cls.needs_all_logits = True  # type: ignore[assignment, method-assign]
+        # A loss of its own may do anything, whatever the term it derives from does.
+        for name, careful in (("needs_all_logits", True), ("is_pure", False)):
+            if "__call__" in cls.__dict__ and name not in cls.__dict__:
+                setattr(cls, name, careful)
 
     def prepare(self, data: TrainingSet) -> Term:
         return self
@@ -196,6 +226,7 @@ class CrossEntropy(Term):
     """Classification of the labelled nodes."""
 
     needs_all_logits = False
+    is_pure = True
 
     def __call__(self, step: Pass) -> Tensor:
         return F.cross_entropy(step.train_logits, step.y)
@@ -206,6 +237,7 @@ class LogitNorm(Term):
     """Classification on logits of constant norm."""
 
     needs_all_logits = False
+    is_pure = True
     tau: float = 0.04
 
     def __call__(self, step: Pass) -> Tensor:
@@ -218,6 +250,7 @@ class OutlierExposure(Term):
 
     needs_exposure = True
     needs_all_logits = False
+    is_pure = True
 
     def __call__(self, step: Pass) -> Tensor:
         return losses.outlier_exposure_loss(step.exposed_logits)
@@ -233,6 +266,7 @@ class EnergyHinge(Term):
     """
 
     needs_exposure = True
+    is_pure = True
     m_in: float | None = None
     m_out: float | None = None
     num_hops: int = 0
@@ -261,6 +295,7 @@ class BoundUniform(Term):
     """
 
     needs_all_logits = False
+    is_pure = True
     lambda1: float = 0.001
 
     def __call__(self, step: Pass) -> Tensor:

@@ -8,13 +8,14 @@ kept beside it. (Differentiating ``torch.sparse.mm`` directly transposes at ever
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from functools import cache, cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-__all__ = ["SparseMatrix"]
+__all__ = ["BlockMatrix", "SparseMatrix"]
 
 _LARGEST_INT32 = 2**31 - 1
 
@@ -106,9 +107,10 @@ class SparseMatrix:
         """``v <- keep v + (1 - keep) M v``, repeated: as one differentiable operation, for a square matrix."""
         if values.dtype != self.dtype:
             raise TypeError(f"matrix is {self.dtype}, but the values are {values.dtype}")
-        if values.requires_grad:
-            return _Mix.apply(values, self, keep, times, False)
-        return _mix(self._csr, values, keep, times)
+        return _Mix.apply(values, self, False, keep, times)
+
+    def _oriented(self, transpose: bool) -> Tensor:
+        return self._transposed() if transpose else self._csr
 
     def _transposed(self) -> Tensor:
         if self._csr_transposed is None:
@@ -119,50 +121,82 @@ class SparseMatrix:
     def __matmul__(self, dense: Tensor) -> Tensor:
         if dense.dtype != self.dtype:
             raise TypeError(f"matrix is {self.dtype}, but the other factor is {dense.dtype}")
-        return _Product.apply(dense, self) if dense.requires_grad else _multiply(self._csr, dense)
+        return _Product.apply(dense, self, False)
 
     def __repr__(self) -> str:
         return f"SparseMatrix({self.shape[0]}x{self.shape[1]}, nnz={self.nnz}, {self.dtype}, {self.device})"
 
 
+class BlockMatrix(SparseMatrix):
+    """Square matrices of one size, each for one of as many vectors that `torch.vmap` runs over."""
+
+    def __init__(self, blocks: Sequence[SparseMatrix]):
+        self.shape = blocks[0].shape
+        self.size = len(blocks)
+        parts = [_coordinates(block._csr) for block in blocks]
+        size = self.shape[0]
+        row = torch.cat([row + place * size for place, (row, _, _) in enumerate(parts)])
+        col = torch.cat([col + place * size for place, (_, col, _) in enumerate(parts)])
+        self.diagonal = SparseMatrix(row, col, torch.cat([value for *_, value in parts]), (self.size * size,) * 2)
+        self._csr = blocks[0]._csr  # for the type and the device
+
+    def row_counts(self) -> Tensor:
+        """How many entries each row of each matrix has, ``[matrices, rows]``."""
+        return self.diagonal.row_counts().view(self.size, -1)
+
+
 class _Product(torch.autograd.Function):
-    """``y = A x``; the gradient is ``A^T g``."""
+    """``y = A x``; the gradient is ``A^T g``, and so on for second derivatives."""
 
     @staticmethod
-    def forward(ctx: Any, dense: Tensor, matrix: SparseMatrix) -> Tensor:
-        ctx.matrix = matrix
-        return _multiply(matrix._csr, dense)
+    def forward(dense: Tensor, matrix: SparseMatrix, transpose: bool) -> Tensor:
+        return _multiply(matrix._oriented(transpose), dense)
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        # Going through __matmul__-like dispatch keeps second derivatives available.
-        return _TransposedProduct.apply(grads[0], ctx.matrix), None
-
-
-class _TransposedProduct(torch.autograd.Function):
-    """``y = A^T x``; the gradient is ``A g``."""
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, ctx.matrix, ctx.transpose = inputs
 
     @staticmethod
-    def forward(ctx: Any, dense: Tensor, matrix: SparseMatrix) -> Tensor:
-        ctx.matrix = matrix
-        return _multiply(matrix._transposed(), dense)
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        return _Product.apply(grads[0], ctx.matrix, not ctx.transpose), None, None
 
     @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
-        return _Product.apply(grads[0], ctx.matrix), None
+    def vmap(info: Any, in_dims: tuple[Any, ...], dense: Tensor, *settings: Any) -> tuple[Tensor, int]:
+        return _side_by_side(_Product, in_dims[0], dense, *settings)
 
 
 class _Mix(torch.autograd.Function):
     """`SparseMatrix.mixed`; its gradient is the same with the transpose."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, matrix: SparseMatrix, keep: float, times: int, transpose: bool) -> Tensor:
-        ctx.arguments = matrix, keep, times, not transpose
-        return _mix(matrix._transposed() if transpose else matrix._csr, values, keep, times)
+    def forward(values: Tensor, matrix: SparseMatrix, transpose: bool, keep: float, times: int) -> Tensor:
+        return _mix(matrix._oriented(transpose), values, keep, times)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, matrix, transpose, keep, times = inputs
+        ctx.settings = matrix, not transpose, keep, times
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return _Mix.apply(grads[0], *ctx.arguments), None, None, None, None
+        return _Mix.apply(grads[0], *ctx.settings), None, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], values: Tensor, *settings: Any) -> tuple[Tensor, int]:
+        return _side_by_side(_Mix, in_dims[0], values, *settings)
+
+
+def _side_by_side(
+    function: Any, batch_dim: int, values: Tensor, matrix: SparseMatrix, *settings: Any
+) -> tuple[Tensor, int]:
+    """Many products by one matrix as one wide product; by one matrix each, as one product by their diagonal."""
+    if isinstance(matrix, BlockMatrix):
+        stacked = values.movedim(batch_dim, 0)
+        out = function.apply(stacked.flatten(0, 1), matrix.diagonal, *settings)
+        return out.unflatten(0, (stacked.shape[0], -1)), 0
+    beside = values.movedim(batch_dim, 1)
+    out = function.apply(beside.flatten(1), matrix, *settings)
+    return out.unflatten(1, beside.shape[1:]), 1
 
 
 def _mix(csr: Tensor, values: Tensor, keep: float, times: int) -> Tensor:

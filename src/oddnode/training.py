@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
@@ -16,10 +16,24 @@ from oddnode.backbones import Backbone, run_backbone
 from oddnode.dropout import DropoutStream
 from oddnode.graph import Graph
 from oddnode.normalisation import Beginning
-from oddnode.objectives import Objective, Pass, Term
+from oddnode.objectives import Objective, Pass, Term, validation_loss
+from oddnode.side_by_side import Networks, why_not_side_by_side
 from oddnode.training_set import TrainingSet
 
-__all__ = ["BatchNormStatistics", "Trained", "TrainingError", "seeded", "train"]
+__all__ = [
+    "BatchNormStatistics",
+    "Trained",
+    "TrainingError",
+    "new_dropout_seed",
+    "seeded",
+    "train",
+    "train_together",
+]
+
+_log = logging.getLogger("oddnode")
+
+# Steps that run as they are before one is recorded: libraries set themselves up in the first ones.
+_EAGER_STEPS = 3
 
 #: Where batch norm takes the statistics for everything but a training pass over the ID graph from: that graph in
 #: one pass, or a running average over all passes, which lags behind and mixes in whatever went through the network.
@@ -52,31 +66,86 @@ def train(
 ) -> Trained:
     """Train ``module`` in place and leave it with the weights of its best epoch, in evaluation mode.
 
-    After every step the weights are judged by `validation_loss`.
+    After every step the weights are judged by `oddnode.objectives.validation_loss`. On a GPU the steps are recorded and
+    replayed where that is possible.
+    """
+    [outcome] = train_together(
+        [module],
+        objective,
+        [data],
+        [new_dropout_seed()],
+        epochs=epochs,
+        lr=lr,
+        weight_decay=weight_decay,
+        batch_norm=batch_norm,
+        on_epoch=on_epoch,
+    )
+    return outcome
+
+
+def new_dropout_seed() -> int:
+    """A seed drawn from torch's random numbers, so that it follows from the seed that a network was made with."""
+    return int(torch.randint(2**62, ()))
+
+
+def train_together(
+    modules: Sequence[nn.Module],
+    objective: Objective,
+    data: Sequence[TrainingSet],
+    dropout_seeds: Sequence[int],
+    *,
+    epochs: int = 200,
+    lr: float = 0.01,
+    weight_decay: float = 0.01,
+    batch_norm: BatchNormStatistics = "id-graph",
+    on_epoch: Callable[[int], None] | None = None,
+    side_by_side: bool | None = None,
+) -> list[Trained]:
+    """`train` several networks, each on its own data: side by side where that is possible and pays, else in turn.
+
+    ``side_by_side`` is for tests; if left out, networks on a GPU train side by side and those on a CPU, where that
+    gains nothing, in turn. Each becomes what it would have become alone, up to the order of floating-point sums.
+    ``on_epoch`` is called with the number of epochs done, over all networks.
     """
     if isinstance(objective, Term):
         objective = 1.0 * objective  # a sum minds when its terms start
-    objective = objective.prepare(data)
-    if isinstance(module, Backbone):
-        module.prepare(data)
-    network = Network(module, objective, data, batch_norm)
-    loop = Loop(network, epochs, lr, weight_decay)
-    for epoch in range(epochs):
-        loop.step(epoch)
-        if on_epoch:
-            on_epoch(epoch + 1)
-    return loop.finish()
+    objectives = [objective.prepare(d) for d in data]
+    for module, own in zip(modules, data, strict=True):
+        if isinstance(module, Backbone):
+            module.prepare(own)
+    on_gpu = data[0].graph.device.type == "cuda"
+    hindrance = why_not_side_by_side(modules, objectives, data, batch_norm)
+    if hindrance and len(modules) > 1 and on_gpu:
+        _log.info("training %d networks one after another: %s", len(modules), hindrance)
+    settings = epochs, lr, weight_decay
+    if hindrance is None and (on_gpu if side_by_side is None else side_by_side):
+        together = Networks(modules, objectives[0], data, dropout_seeds, epochs)
+        return Loop(together, *settings).run(on_epoch)
+    outcomes = []
+    for place, (module, seed) in enumerate(zip(modules, dropout_seeds, strict=True)):
+        network = Network(module, objectives[place], data[place], batch_norm, seed, epochs)
+        outcomes += Loop(network, *settings).run(_counted_on(on_epoch, place * epochs))
+    return outcomes
 
 
-def validation_loss(view: Pass) -> Tensor:
-    """What an epoch is judged by, lower = better; ``view`` is a pass whose labelled nodes are the validation nodes."""
-    return F.cross_entropy(view.train_logits, view.y)
+def _counted_on(on_epoch: Callable[[int], None] | None, before: int) -> Callable[[int], None] | None:
+    return None if on_epoch is None else lambda epochs: on_epoch(before + epochs)
 
 
 class Network:
     """A network with its data and objective: the passes over the graphs, in the right modes."""
 
-    def __init__(self, module: nn.Module, objective: Objective, data: TrainingSet, batch_norm: BatchNormStatistics):
+    size = 1
+
+    def __init__(
+        self,
+        module: nn.Module,
+        objective: Objective,
+        data: TrainingSet,
+        batch_norm: BatchNormStatistics,
+        dropout_seed: int,
+        epochs: int,
+    ):
         self.module = module
         self.objective = objective
         self.data = data
@@ -86,11 +155,26 @@ class Network:
         self.pass_evaluates = self.from_id_graph and isinstance(module, Backbone) and module.is_deterministic
         self._beginning: Beginning | None = None
         self._logits: Tensor | None = None
+        self.count = torch.zeros(1, dtype=torch.long, device=data.graph.device)
         if isinstance(module, Backbone):
-            module.stream = DropoutStream(int(torch.randint(2**62, ())))
+            module.stream = DropoutStream(dropout_seed)
+            if self.count.device.type != "cpu":
+                module.stream.follow(self.count, epochs, len(self.norms) + 2)
         if self.from_id_graph:
             for norm in self.norms:
                 norm.momentum = 1.0  # the statistics kept are those of the last pass in training mode
+
+    @property
+    def hindrance(self) -> str | None:
+        """Why a step cannot be recorded and replayed; ``None`` where it can."""
+        if not self.objective.is_pure:
+            return "a term of the objective changes with the epoch, is random, or does not say that it is not"
+        kind = type(self.module)
+        if not kind.__module__.startswith("oddnode."):
+            return f"{kind.__name__} may do what cannot be recorded"
+        if isinstance(self.module, Backbone) and kind.begin_epoch is not Backbone.begin_epoch:  # type: ignore[attr-defined]
+            return f"{kind.__name__} learns in stages"
+        return None
 
     def parameters(self) -> list[nn.Parameter]:
         """What is trained."""
@@ -216,20 +300,39 @@ class Network:
 
 
 class Loop:
-    """Steps of training, with the best weights kept on the way. Nothing here waits for a device."""
+    """Steps of training, with the best weights kept on the way. No step waits for the device.
 
-    def __init__(self, network: Network, epochs: int, lr: float, weight_decay: float):
+    On a GPU a step is recorded once for every set of terms that counts, and replayed: one launch instead of hundreds.
+    """
+
+    def __init__(self, network: Network | Networks, epochs: int, lr: float, weight_decay: float):
         self.network = network
         self.epochs = epochs
         parameters = network.parameters()
-        device, dtype = parameters[0].device, parameters[0].dtype
-        fused = device.type in ("cpu", "cuda")
-        self.optimiser = torch.optim.Adam(parameters, lr=lr, weight_decay=weight_decay, fused=fused)
-        self.losses = torch.full((epochs, 1), float("nan"), dtype=dtype, device=device)
-        self.val_losses = torch.full((epochs + 1, 1), float("nan"), dtype=dtype, device=device)
-        self.best_loss = torch.full((1,), float("inf"), dtype=dtype, device=device)
-        self.best_epoch = torch.zeros(1, dtype=torch.long, device=device)
+        device, dtype, size = parameters[0].device, parameters[0].dtype, network.size
+        self.on_cpu = device.type == "cpu"
+        on_gpu = device.type == "cuda"
+        self.optimiser = torch.optim.Adam(
+            parameters, lr=lr, weight_decay=weight_decay, fused=self.on_cpu or on_gpu, capturable=on_gpu
+        )
+        self.losses = torch.full((epochs, size), float("nan"), dtype=dtype, device=device)
+        self.val_losses = torch.full((epochs + 1, size), float("nan"), dtype=dtype, device=device)
+        self.best_loss = torch.full((size,), float("inf"), dtype=dtype, device=device)
+        self.best_epoch = torch.zeros(size, dtype=torch.long, device=device)
         self.best_state = [tensor.clone() for tensor in network.state()]
+        self.records = on_gpu
+        if self.records and network.hindrance:
+            _log.info("steps are not recorded as a CUDA graph: %s", network.hindrance)
+            self.records = False
+
+    def run(self, on_epoch: Callable[[int], None] | None = None) -> list[Trained]:
+        """All epochs."""
+        step = self._recorded_step() if self.records else self.step
+        for epoch in range(self.epochs):
+            step(epoch)
+            if on_epoch:
+                on_epoch(epoch + 1)
+        return self._finish()
 
     def step(self, epoch: int) -> None:
         """Judge the present weights, then take a step from them."""
@@ -238,42 +341,84 @@ class Loop:
         self.optimiser.zero_grad(set_to_none=True)
         loss.sum().backward()
         self.optimiser.step()
-        self.losses[epoch] = loss.detach()
-        if self.losses.device.type == "cpu":
+        self.losses.index_copy_(0, self.network.count, loss.detach().unsqueeze(0))
+        self.network.count.add_(1)
+        if self.on_cpu:
             self._check_finite(epoch + 1)
 
-    def finish(self) -> Trained:
-        """Judge the last weights, restore the best ones and tell how it went."""
-        self._judge(self.epochs)
-        self._check_finite(self.epochs)
-        self.network.restore(self.best_state)
-        rows = zip(self.losses[:, 0].tolist(), self.val_losses[1:, 0].tolist(), strict=True)
-        history = [{"epoch": n, "loss": loss, "val_loss": val} for n, (loss, val) in enumerate(rows, 1)]
-        return Trained(int(self.best_epoch), float(self.best_loss), history)
+    def _recorded_step(self) -> Callable[[int], None]:
+        """A step that records itself when it has run a few times, and is replayed from then on."""
+        starts = {0, *self.network.objective.starts}
+        stream = torch.cuda.Stream()
+        recorded: torch.cuda.CUDAGraph | None = None
+        since = 0
+
+        def step(epoch: int) -> None:
+            nonlocal recorded, since
+            if epoch in starts:  # other terms count from here on
+                recorded, since = None, 0
+            if recorded is None and since >= _EAGER_STEPS and self.records:
+                recorded = self._record(epoch)
+            if recorded is not None:
+                recorded.replay()
+                return
+            since += 1
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                self.step(epoch)
+            torch.cuda.current_stream().wait_stream(stream)
+
+        return step
+
+    def _record(self, epoch: int) -> torch.cuda.CUDAGraph | None:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self.step(epoch)
+        except RuntimeError as error:
+            self.records = False
+            _log.info("steps are not recorded as a CUDA graph: %s", str(error).splitlines()[0])
+            return None
+        return graph
 
     def _judge(self, epoch: int) -> None:
         """The weights after ``epoch`` steps; those before the first one are no candidates."""
         self.network.look(epoch)
         if epoch == 0:
             return
-        loss = self.network.judge()
-        self.val_losses[epoch] = loss
+        loss, count = self.network.judge(), self.network.count
+        self.val_losses.index_copy_(0, count, loss.unsqueeze(0))
         better = loss < self.best_loss
-        if loss.device.type == "cpu" and not bool(better.any()):
+        if self.on_cpu and not bool(better.any()):
             return
-        self.best_loss = torch.where(better, loss, self.best_loss)
-        self.best_epoch = torch.where(better, epoch, self.best_epoch)
+        self.best_loss.copy_(torch.where(better, loss, self.best_loss))
+        self.best_epoch.copy_(torch.where(better, count, self.best_epoch))
         self.network.keep(better, self.best_state)
 
+    def _finish(self) -> list[Trained]:
+        """Judge the last weights, restore the best ones and tell how it went."""
+        self._judge(self.epochs)
+        losses, val_losses = self.losses.cpu(), self.val_losses[1:].cpu()
+        self._check_finite(self.epochs)
+        self.network.restore(self.best_state)
+        outcomes = []
+        for place, (epoch, best) in enumerate(zip(self.best_epoch.tolist(), self.best_loss.tolist(), strict=True)):
+            rows = zip(losses[:, place].tolist(), val_losses[:, place].tolist(), strict=True)
+            history = [{"epoch": n, "loss": loss, "val_loss": val} for n, (loss, val) in enumerate(rows, 1)]
+            outcomes.append(Trained(epoch, best, history))
+        return outcomes
+
     def _check_finite(self, epochs: int) -> None:
-        losses = self.losses[:epochs]
-        if bool(torch.isfinite(losses[-1]).all()) and (losses.device.type == "cpu" or bool(losses.isfinite().all())):
+        # On a CPU this is asked after every step, so one row is enough.
+        losses = self.losses[epochs - 1 : epochs] if self.on_cpu else self.losses.cpu()
+        bad = ~losses.isfinite()
+        if not bool(bad.any()):
             return
-        epoch = int((~losses.isfinite()).any(dim=1).nonzero()[0])
-        value = losses[epoch][~losses[epoch].isfinite()][0].item()
+        row = int(bad.any(dim=1).nonzero()[0])
         raise TrainingError(
-            f"the loss became {value} in epoch {epoch + 1} of {self.epochs}; "
-            "lower the learning rate or the weights of the objective, or check the scale of the features"
+            f"the loss became {losses[row][bad[row]][0].item()} in epoch {epochs - len(losses) + row + 1} of "
+            f"{self.epochs}; lower the learning rate or the weights of the objective, or check the scale of the "
+            "features"
         )
 
 
