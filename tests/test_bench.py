@@ -14,6 +14,7 @@ from oddnode import Detector, benchmark, evaluate, load_task
 from oddnode.bench import Result, expand_methods, run
 from oddnode.bench.report import write_report
 from oddnode.bench.tables import caption, compare_table, markdown_table, paper_number, to_csv
+from oddnode.detector import fit_together
 from oddnode.recipes import RECIPES
 
 
@@ -37,13 +38,12 @@ def test_a_shared_training_gives_what_a_training_of_its_own_gives(results: list[
 
 def test_methods_that_share_a_training_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     fits = []
-    fit = Detector.fit
 
-    def counted(self: Detector, *args: Any, **kwargs: Any) -> Detector:
-        fits.append(repr(self.objective))
-        return fit(self, *args, **kwargs)
+    def counted(detectors: list[Detector], *args: Any) -> None:
+        fits.append(repr(detectors[0].objective))
+        fit_together(detectors, *args)
 
-    monkeypatch.setattr(Detector, "fit", counted)
+    monkeypatch.setattr(run, "fit_together", counted)
     benchmark("digits/label", ["msp", "energy", "gnnsafe", "nodesafe"], seeds=1)
     assert len(fits) == 2
 
@@ -68,6 +68,12 @@ def test_processes_by_default(monkeypatch: pytest.MonkeyPatch, device: str, fork
     monkeypatch.setattr(run, "num_cores", lambda: 5)
     monkeypatch.setattr(run, "_can_fork", lambda: forks)
     assert run._cores_for(device) == jobs
+
+
+def test_seeds_in_one_go_give_what_they_give_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one = benchmark("digits/label", ["msp", "nodesafe"], seeds=2, jobs=1)
+    monkeypatch.setattr(run, "_on_gpu", lambda device: True)
+    assert [r.runs for r in benchmark("digits/label", ["msp", "nodesafe"], seeds=2)] == [r.runs for r in one_by_one]
 
 
 def test_summary_has_means_and_unbiased_deviations(results: list[Result]) -> None:

@@ -125,17 +125,17 @@ class MyLoss(CrossEntropy):
 
 def test_what_cannot_train_side_by_side_says_why(two_groups: Data) -> None:
     sets = data_sets(two_groups, 2, "each", same_nodes=False)
-    plain = [1 * CrossEntropy()] * 2
+    plain = 1 * CrossEntropy()
 
-    def why(modules: Any = None, objectives: Any = plain, data: Any = sets, norm: str = "id-graph") -> str:
-        return str(why_not_side_by_side(modules or networks(2), objectives, data, norm))
+    def why(modules: Any = None, objective: Any = plain, data: Any = sets, norm: str = "id-graph") -> str:
+        return str(why_not_side_by_side(modules or networks(2), objective, data, norm))
 
     assert why() == "None"
     assert "MLP is not a GCN" in why([MLP(6, 8, 4)] * 2)
     assert "not a GCN with batch norm" in why([GCN(6, 8, 4, batch_norm=False)] * 2)
     assert "running statistics" in why(norm="running")
-    assert "changes with the epoch" in why(objectives=[1 * MyLoss()] * 2)
-    assert "changes with the epoch" in why(objectives=[CrossEntropy() + SyntheticExposure()] * 2)
+    assert "changes with the epoch" in why(objective=1 * MyLoss())
+    assert "changes with the epoch" in why(objective=CrossEntropy() + SyntheticExposure())
     other = replace(sets[1], graph=Graph(two_groups.x.double() + 1, two_groups.edge_index))
     assert "training graphs differ" in why(data=[sets[0], other])
     fewer = replace(sets[1], train=sets[1].train[1:], y_train=sets[1].y_train[1:])

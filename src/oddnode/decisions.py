@@ -16,7 +16,7 @@ from oddnode.calibration import (
     threshold_at,
 )
 from oddnode.graph import check_mask
-from oddnode.scorers import Outputs, Propagated, Scorer
+from oddnode.scorers import MemberMean, Outputs, Propagated, Scorer
 
 if TYPE_CHECKING:
     from oddnode.detector import Detector
@@ -128,8 +128,7 @@ class Decisions:
                 "nodes of every class; pass Detector.wrap(module, data=...) a graph with train_mask and y"
             )
         score = self.score_samples(outputs)
-        scorer = self.scorer_
-        own = scorer.scorer.score(outputs).detach() if isinstance(scorer, Propagated) else score
+        own = _own_score(self.scorer_, outputs, score).detach()
         means = self.class_means_.to(outputs.logits)
         nearest = torch.cdist(outputs.logits, means).argmin(dim=1)
         return Explanation(score, own, score - own, nearest)
@@ -144,6 +143,14 @@ class Decisions:
     def _forget_calibration(self) -> None:
         for name in _CALIBRATED:
             self.__dict__.pop(name, None)
+
+
+def _own_score(scorer: Scorer, outputs: Outputs, score: Tensor) -> Tensor:
+    """What the nodes say of themselves: their score before it is propagated."""
+    if isinstance(scorer, MemberMean) and isinstance(scorer.scorers[0], Propagated):
+        pairs = zip(scorer.scorers, outputs.members, strict=True)
+        return torch.stack([_own_score(own, member, score) for own, member in pairs]).mean(dim=0)
+    return scorer.scorer.score(outputs) if isinstance(scorer, Propagated) else score
 
 
 def _calibration_nodes(data: Data, mask: Tensor | None, num_classes: int | None) -> Tensor:

@@ -6,7 +6,7 @@ import copy
 import inspect
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -18,16 +18,17 @@ from torch_geometric.data import Data
 from oddnode import advice, saving
 from oddnode.backbones import run_backbone
 from oddnode.decisions import Decisions
+from oddnode.ensemble import Ensemble, member_seeds
 from oddnode.graph import Graph, GraphError, check_labels, check_mask
 from oddnode.networks import BACKBONES
 from oddnode.objectives import CrossEntropy, Objective
 from oddnode.recipes import get_recipe
-from oddnode.scorers import Energy, Outputs, Propagated, Scorer
+from oddnode.scorers import Energy, MemberMean, Outputs, Propagated, Scorer
 from oddnode.suggest import unknown
-from oddnode.training import BatchNormStatistics, seeded, train
+from oddnode.training import BatchNormStatistics, Trained, new_dropout_seed, seeded, train_together
 from oddnode.training_set import TrainingSet, training_set
 
-__all__ = ["Detector"]
+__all__ = ["Detector", "fit_together"]
 
 _log = logging.getLogger("oddnode")
 
@@ -57,6 +58,9 @@ class Detector(Decisions, BaseEstimator):
     propagation : {"auto", "as-given"}
         Whether a `Propagated` scorer keeps its hops on a graph whose edges mostly join different classes. ``"auto"``
         takes fewer or none there, by the labels of training and validation nodes, and logs a message.
+    ensemble : int
+        How many networks to train, from different seeds. Their scores and their probabilities are averaged. On a GPU
+        they train side by side where the backbone and the objective allow it.
     seed : int
         Same seed, same machine: the same scores, bit for bit.
     device : str
@@ -65,13 +69,13 @@ class Detector(Decisions, BaseEstimator):
     Attributes
     ----------
     module_ : torch.nn.Module
-        The trained network.
+        The trained network, or an `oddnode.ensemble.Ensemble` of them.
     num_classes_ : int
         How many ID classes it knows.
     best_epoch_ : int
-        The epoch whose weights were kept.
+        The epoch whose weights were kept; of the first network in an ensemble.
     history_ : list of dict
-        Training and validation loss of every epoch.
+        Training and validation loss of every epoch; in an ensemble with the number of the member.
     graph_profile_ : GraphProfile
         Size, degrees and homophily of the training graph.
     advice_ : list of str
@@ -103,6 +107,7 @@ class Detector(Decisions, BaseEstimator):
         val_share: float = 0.2,
         batch_norm: BatchNormStatistics = "id-graph",
         propagation: Literal["auto", "as-given"] = "auto",
+        ensemble: int = 1,
         seed: int = 0,
         device: str = "auto",
     ):
@@ -119,6 +124,7 @@ class Detector(Decisions, BaseEstimator):
         self.val_share = val_share
         self.batch_norm = batch_norm
         self.propagation = propagation
+        self.ensemble = ensemble
         self.seed = seed
         self.device = device
 
@@ -164,36 +170,42 @@ class Detector(Decisions, BaseEstimator):
         on_epoch : callable, optional
             Called with the number of epochs done.
         """
-        objective = self.objective or CrossEntropy()
-        self._check_exposure(objective, exposure)
+        fit_together([self], [data], [exposure], on_epoch=on_epoch)
+        return self
+
+    def _training_parts(self, data: Data, exposure: Data | None) -> tuple[TrainingSet, list[nn.Module], list[int]]:
+        """Checked data, new networks, and seeds for what is random when they are trained."""
+        self._check_exposure(self.objective or CrossEntropy(), exposure)
         self._check_settings()
         device = self._device()
         num_spare_logits = self.num_spare_logits if isinstance(self.backbone, str) else 0
         dataset = training_set(data, exposure, device, num_spare_logits, self.val_share, self.seed)
         if isinstance(self.backbone, nn.Module):
             dataset.to_dtype(_dtype_of(self.backbone))
-        with seeded(self.seed, device):
-            module = self._new_module(dataset).to(device)
-            outcome = train(
-                module,
-                objective,
-                dataset,
-                epochs=self.epochs,
-                lr=self.lr,
-                weight_decay=self.weight_decay,
-                batch_norm=self.batch_norm,
-                on_epoch=on_epoch,
-            )
-        self.module_ = module
+        modules, seeds = [], []
+        for seed in member_seeds(self.seed, self.ensemble):
+            with seeded(seed, device):
+                modules.append(self._new_module(dataset).to(device))
+                seeds.append(new_dropout_seed())
+        return dataset, modules, seeds
+
+    def _take_trained(self, dataset: TrainingSet, modules: list[nn.Module], outcomes: list[Trained]) -> None:
+        """Become the fitted detector of networks that were trained on the data."""
+        self.module_ = self._joined(modules)
         self.num_features_in_ = dataset.graph.x.shape[1]
         self.num_classes_ = dataset.num_classes
-        self.best_epoch_ = outcome.best_epoch
-        self.history_ = outcome.history
+        self.best_epoch_ = outcomes[0].best_epoch
+        self.history_ = outcomes[0].history
+        if len(outcomes) > 1:
+            self.history_ = [{"member": m} | row for m, outcome in enumerate(outcomes) for row in outcome.history]
         self._training = (dataset.graph, dataset.train, dataset.y_train)
         self._labelled: Tensor | None = torch.cat([dataset.train, dataset.val])
         self.graph_profile_ = advice.profile(dataset.graph, self._labelled, torch.cat([dataset.y_train, dataset.y_val]))
         self._fit_scorer(self._advised(self.scorer or Propagated(Energy())))
-        return self
+
+    @staticmethod
+    def _joined(modules: list[nn.Module]) -> nn.Module:
+        return modules[0] if len(modules) == 1 else Ensemble(modules).eval()
 
     @classmethod
     def wrap(
@@ -352,15 +364,21 @@ class Detector(Decisions, BaseEstimator):
         self._forget_calibration()
         graph, nodes, y = self._training
         if isinstance(nodes, saving.NoTrainingGraph):
-            self.scorer_ = scorer.fit(nodes, nodes, nodes)  # type: ignore[arg-type]
+            stand_in: Any = nodes
+            self.scorer_ = self._fitted(scorer, stand_in, stand_in, [stand_in] * self.ensemble, stand_in)
             self.class_means_ = getattr(self, "class_means_", None)
             return
         outputs = Outputs(self.module_, graph, self.num_classes_, self._labelled)
-        self.scorer_ = scorer.fit(outputs, nodes, y)
+        self.scorer_ = self._fitted(scorer, nodes, y, outputs.members, outputs)
         members = [nodes[y == c] for c in range(self.num_classes_)]
         # A wrapped module may know classes of which the data has no training node.
         complete = all(len(nodes_of_class) for nodes_of_class in members)
         self.class_means_ = torch.stack([outputs.logits[m].mean(dim=0) for m in members]) if complete else None
+
+    def _fitted(self, scorer: Scorer, nodes: Tensor, y: Tensor, members: list[Outputs], outputs: Outputs) -> Scorer:
+        if isinstance(self.module_, Ensemble):
+            return MemberMean.of(scorer, members, nodes, y)
+        return scorer.fit(outputs, nodes, y)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "module_"):
@@ -384,7 +402,7 @@ class Detector(Decisions, BaseEstimator):
         return _dtype_of(self.module_)
 
     def _check_settings(self) -> None:
-        for name, least in (("epochs", 1), ("hidden_channels", 1), ("num_spare_logits", 0)):
+        for name, least in (("epochs", 1), ("hidden_channels", 1), ("num_spare_logits", 0), ("ensemble", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected {least} or more")
         if not 0.0 < self.val_share < 1.0:
@@ -416,6 +434,43 @@ class Detector(Decisions, BaseEstimator):
         return BACKBONES[self.backbone](
             num_features, self.hidden_channels, width, num_layers=self.num_layers, dropout=self.dropout
         )
+
+
+def fit_together(
+    detectors: Sequence[Detector],
+    data: Sequence[Data],
+    exposures: Sequence[Data | None],
+    *,
+    on_epoch: Callable[[int], None] | None = None,
+) -> None:
+    """Fit detectors that differ in nothing but their seed and scorer, each on its own data.
+
+    On a GPU their networks train side by side where that is possible. Each becomes what `Detector.fit` makes of it, up
+    to the order of floating-point sums.
+    """
+    first = detectors[0]
+    if len({_training_settings(detector) for detector in detectors}) > 1:
+        raise ValueError("detectors that are fitted together must have the same settings but for seed and scorer")
+    parts = [detector._training_parts(d, e) for detector, d, e in zip(detectors, data, exposures, strict=True)]
+    outcomes = train_together(
+        [module for _, modules, _ in parts for module in modules],
+        first.objective or CrossEntropy(),
+        [dataset for dataset, modules, _ in parts for _ in modules],
+        [seed for _, _, seeds in parts for seed in seeds],
+        epochs=first.epochs,
+        lr=first.lr,
+        weight_decay=first.weight_decay,
+        batch_norm=first.batch_norm,
+        on_epoch=on_epoch,
+    )
+    for place, (detector, (dataset, modules, _)) in enumerate(zip(detectors, parts, strict=True)):
+        own = outcomes[place * first.ensemble : (place + 1) * first.ensemble]
+        detector._take_trained(dataset, modules, own)
+
+
+def _training_settings(detector: Detector) -> str:
+    params = detector.get_params(deep=False)
+    return repr(sorted((k, repr(v)) for k, v in params.items() if k not in ("scorer", "seed", "propagation")))
 
 
 def _dtype_of(module: nn.Module) -> torch.dtype:

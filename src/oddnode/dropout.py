@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["DropoutStream", "dropout_keys", "dropout_scales", "stacked_keys"]
+__all__ = ["DropoutStream", "dropout_keys", "dropout_scales", "mixed_bits", "stacked_keys"]
 
 _MASK64 = 2**64 - 1
 _BITS = 32
@@ -57,10 +57,16 @@ class DropoutStream:
 
 def dropout_keys(seed: int, epoch: int, graph: int, layer: int) -> tuple[int, int]:
     """Two 32-bit numbers (signed) that stand for a place in training."""
+    bits = mixed_bits(seed, epoch, graph, layer)
+    return _signed(bits & 0xFFFFFFFF), _signed(bits >> 32)
+
+
+def mixed_bits(*parts: int) -> int:
+    """64 bits that look random and follow from whole numbers."""
     state = 0
-    for part in (seed, epoch, graph, layer):
+    for part in parts:
         state = _mix64(state ^ (part & _MASK64))
-    return _signed(state & 0xFFFFFFFF), _signed(state >> 32)
+    return state
 
 
 def dropout_scales(key: Tensor, nodes: Tensor, width: int, p: float, dtype: torch.dtype) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from oddnode.neighbour_mean import NeighbourMean
 from oddnode.sparse import SparseMatrix
 
 __all__ = ["Isolated", "negative_energy", "neighbour_mean_matrix", "propagate", "support"]
@@ -43,7 +44,7 @@ def negative_energy(logits: Tensor) -> Tensor:
 
 def propagate(
     scores: Tensor,
-    edge_index: Tensor | SparseMatrix,
+    edge_index: Tensor | SparseMatrix | NeighbourMean,
     num_hops: int = 2,
     eta: float = 0.5,
     isolated: Isolated = "keep",
@@ -57,8 +58,9 @@ def propagate(
     ----------
     scores : Tensor
         One score per node ``[N]``, or several side by side ``[N, S]``.
-    edge_index : Tensor or SparseMatrix
-        Edges ``[2, E]``, or :math:`D^{-1} A` from `neighbour_mean_matrix` when it is used more than once.
+    edge_index : Tensor, SparseMatrix or NeighbourMean
+        Edges ``[2, E]``, or :math:`D^{-1} A` when it is used more than once: from `neighbour_mean_matrix`, or as a
+        `oddnode.neighbour_mean.NeighbourMean`, which takes less memory.
     num_hops : int
         How often to average (the paper's K).
     eta : float
@@ -85,6 +87,7 @@ def propagate(
         raise ValueError(f"eta is {eta}, expected a number from 0 to 1")
     if isolated not in get_args(Isolated):
         raise ValueError(f"isolated is {isolated!r}, expected one of {', '.join(get_args(Isolated))}")
+    matrix: SparseMatrix | NeighbourMean
     if isinstance(edge_index, Tensor):
         matrix = neighbour_mean_matrix(edge_index, scores.shape[0], dtype=scores.dtype)
     else:

@@ -6,7 +6,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,7 +20,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from oddnode.energy import neighbour_mean_matrix, support
 from oddnode.sparse import SparseMatrix
 
-__all__ = ["Graph", "GraphError", "check_labels", "check_mask"]
+__all__ = ["Graph", "GraphError", "check_labels", "check_mask", "shared_graphs"]
 
 # Below this share of non-zeros a CPU multiplies sparse features faster than dense ones (bags of words).
 _SPARSE_BELOW = 0.15
@@ -24,6 +28,21 @@ _SPARSE_BELOW = 0.15
 
 class GraphError(ValueError):
     """A graph that cannot be used; the message says what was found, what was expected and what to do."""
+
+
+_known_graphs: ContextVar[dict[tuple[int, int, torch.device], tuple[Graph, Any]] | None] = ContextVar(
+    "known_graphs", default=None
+)
+
+
+@contextmanager
+def shared_graphs() -> Iterator[None]:
+    """Within the block, data that is used again is not checked and prepared again; it must not change meanwhile."""
+    token = _known_graphs.set({})
+    try:
+        yield
+    finally:
+        _known_graphs.reset(token)
 
 
 class Graph:
@@ -48,7 +67,14 @@ class Graph:
     @classmethod
     def from_data(cls, data: Data, device: torch.device | str = "cpu") -> Graph:
         """Check a PyG ``Data`` and take its features and edges over."""
-        return cls(_checked_features(data).to(device), _checked_edges(data).to(device))
+        known = _known_graphs.get()
+        key = (id(data.x), id(data.edge_index), torch.device(device))
+        if known is not None and key in known:
+            return known[key][0]
+        graph = cls(_checked_features(data).to(device), _checked_edges(data).to(device))
+        if known is not None:
+            known[key] = graph, (data.x, data.edge_index)  # kept, so that their ids stay theirs
+        return graph
 
     @property
     def num_nodes(self) -> int:

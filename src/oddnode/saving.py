@@ -44,7 +44,7 @@ from oddnode.parts import (
     value_at,
     value_of,
 )
-from oddnode.scorers import Outputs, Scorer
+from oddnode.scorers import MemberMean, Outputs, Scorer
 from oddnode.training import seeded
 
 if TYPE_CHECKING:
@@ -63,6 +63,7 @@ _NOT_SETTINGS = {"backbone", "objective", "scorer", "device"}
 # Far above any real model's, low enough that a hostile one cannot keep the machine busy.
 _LARGEST_CONFIG = 64 * 2**20
 _MOST_LAYERS = 1000
+_MOST_MEMBERS = 1000
 
 
 class NoTrainingGraph:
@@ -178,12 +179,17 @@ def _tensors_of(detector: Detector) -> dict[str, Tensor]:
 def _fitted_tensors(part: Any, name: str) -> dict[str, Tensor]:
     """What a scorer and the scorers inside it learnt, by the path of its attribute."""
     found: dict[str, Tensor] = {}
-    for key, value in vars(part).items():
-        if isinstance(value, Scorer):
+    for key, value in _attributes(part).items():
+        if isinstance(value, (Scorer, tuple)):
             found |= _fitted_tensors(value, f"{name}.{key}")
         elif is_fitted(key) and isinstance(value, Tensor):
             found[f"{name}.{key}"] = value
     return found
+
+
+def _attributes(part: Any) -> dict[str, Any]:
+    """What a scorer holds by name, and what a list of scorers holds by number."""
+    return {str(n): item for n, item in enumerate(part)} if isinstance(part, tuple) else vars(part)
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -272,6 +278,7 @@ def _rebuild(
         "scorer": decoded_or_given(value_at(config, "scorer"), scorer, "scorer", Scorer),
     }
     detector = cls(**parts, **settings, device=device)
+    fitted_scorer = _scorer_of(detector, config)
     where = detector._device()
     detector.num_features_in_ = count_of(config, "num_features", 1)
     detector.num_classes_ = count_of(config, "num_classes", 1)
@@ -284,7 +291,7 @@ def _rebuild(
         raise ModelFileError(f"dtype is {show(config['dtype'])}, expected one of {', '.join(_DTYPES)}")
     left = dict(tensors)
     detector.module_ = _filled_module(detector, dtype, left).to(where).eval()
-    detector.scorer_ = _fitted_scorer(detector.scorer, value_at(config, "scorer"), left, where)
+    detector.scorer_ = _fitted_scorer(fitted_scorer, value_at(config, "scorer"), left, where)
     detector.class_means_ = _class_means(left, detector.num_classes_, dtype, where)
     _restore_calibration(detector, value_at(config, "calibration"), left)
     if left:
@@ -294,6 +301,21 @@ def _rebuild(
     if isinstance(detector.backbone, str):
         _try_out(detector, dtype, where)
     return detector
+
+
+def _scorer_of(detector: Detector, config: dict[str, Any]) -> Scorer:
+    """The scorer to fill with what was learnt; in an ensemble one for each network."""
+    in_range(detector.ensemble, 1, _MOST_MEMBERS, "settings.ensemble")
+    scorer = detector.scorer
+    assert scorer is not None
+    if detector.ensemble == 1 and not isinstance(scorer, MemberMean):
+        return scorer
+    if "own" in value_of(config, "scorer", dict):
+        return MemberMean(tuple(copy.deepcopy(scorer) for _ in range(detector.ensemble)))
+    if not isinstance(scorer, MemberMean) or len(scorer.scorers) != detector.ensemble:
+        raise ModelFileError(f"the scorer does not fit an ensemble of {detector.ensemble}")
+    detector.scorer = scorer.scorers[0]
+    return scorer
 
 
 def _named_or_given(config: Any, given: nn.Module | None) -> str | nn.Module:
@@ -334,7 +356,7 @@ def _check_settings(settings: dict[str, Any], cls: type[Detector]) -> dict[str, 
     for key, value in values.items():
         if isinstance(value, int) and key != "seed":
             most = _MOST_LAYERS if key == "num_layers" else LARGEST_INT
-            in_range(value, 0, most, f"settings.{key}")
+            in_range(value, 0 if key == "num_spare_logits" else 1, most, f"settings.{key}")
     return values
 
 
@@ -342,7 +364,7 @@ def _filled_module(detector: Detector, dtype: torch.dtype, tensors: dict[str, Te
     """The network with its saved weights, which are taken out of ``tensors``."""
     weights = {k.removeprefix("module."): tensors.pop(k) for k in list(tensors) if k.startswith("module.")}
     if isinstance(detector.backbone, nn.Module):
-        module = copy.deepcopy(detector.backbone)
+        module = detector._joined([copy.deepcopy(detector.backbone) for _ in range(detector.ensemble)])
         _check_weights(module, weights)
     else:
         # Shapes are compared on a network without memory first: a hostile config may declare any size.
@@ -356,7 +378,8 @@ def _filled_module(detector: Detector, dtype: torch.dtype, tensors: dict[str, Te
 def _new_module(detector: Detector, dtype: torch.dtype) -> nn.Module:
     try:
         with seeded(0, torch.device("cpu")):
-            return detector._named_module(detector.num_features_in_, detector.num_classes_).to(dtype)
+            shape = detector.num_features_in_, detector.num_classes_
+            return detector._joined([detector._named_module(*shape).to(dtype) for _ in range(detector.ensemble)])
     except (RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise ModelFileError(f"the backbone cannot be made from these settings: {first_line(error)}") from None
 
@@ -383,10 +406,10 @@ def _fitted_scorer(scorer: Any, config: Any, tensors: dict[str, Tensor], device:
     for key in [k for k in tensors if k.startswith("scorer.")]:
         owner, *path = fitted, *key.split(".")[1:]
         for step in path[:-1]:
-            owner = vars(owner).get(step)
-            if not isinstance(owner, Scorer):
+            owner = _attributes(owner).get(step)
+            if not isinstance(owner, (Scorer, tuple)):
                 raise ModelFileError(f"the tensor {key!r} belongs to no scorer of the model")
-        if not is_fitted(path[-1]):
+        if not is_fitted(path[-1]) or not isinstance(owner, Scorer):
             raise ModelFileError(f"the tensor {key!r} is not what a scorer learns")
         setattr(owner, path[-1], tensors.pop(key).to(device))
     return fitted
@@ -394,14 +417,17 @@ def _fitted_scorer(scorer: Any, config: Any, tensors: dict[str, Tensor], device:
 
 def _restore_values(scorer: Any, config: Any, where: str) -> None:
     """Numbers and words that a scorer learnt; its tensors come from the other file."""
-    if not isinstance(config, dict):
+    if isinstance(scorer, tuple) and isinstance(config, list):
+        for place, (member, own) in enumerate(zip(scorer, config, strict=False)):
+            _restore_values(member, own, f"{where}.{place}")
+    if not isinstance(config, dict) or isinstance(scorer, tuple):
         return
     for key, value in of_type(config.get("fitted", {}), dict, f"{where}.fitted").items():
         if not is_fitted(key) or not isinstance(value, (bool, int, float, str, type(None))):
             raise ModelFileError(f"{where}.fitted has {show(key)}: {show(value)}, which no scorer learns")
         setattr(scorer, key, value)
     for key, value in vars(scorer).items():
-        if isinstance(value, Scorer):
+        if isinstance(value, (Scorer, tuple)):
             _restore_values(value, config.get(key), f"{where}.{key}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,9 +12,10 @@ from torch import Tensor, nn
 
 from oddnode.backbones import embed_with, run_backbone
 from oddnode.energy import Isolated, negative_energy, propagate
+from oddnode.ensemble import Ensemble, mean_log_probabilities
 from oddnode.graph import Graph
 
-__all__ = ["ODIN", "Energy", "MaxLogit", "MaxSoftmax", "Outputs", "Propagated", "Scorer"]
+__all__ = ["ODIN", "Energy", "MaxLogit", "MaxSoftmax", "MemberMean", "Outputs", "Propagated", "Scorer"]
 
 
 class Outputs:
@@ -30,14 +32,24 @@ class Outputs:
         self.labelled = labelled
 
     @cached_property
+    def members(self) -> list[Outputs]:
+        """What each network of an ensemble says; nothing for a single network."""
+        networks: Iterable[nn.Module] = self.module.members if isinstance(self.module, Ensemble) else ()
+        return [Outputs(network, self.graph, self.num_classes, self.labelled) for network in networks]
+
+    @cached_property
     def all_logits(self) -> Tensor:
         """Logits of every node, spare ones included."""
+        if self.members:
+            return mean_log_probabilities([member.all_logits for member in self.members])
         with torch.no_grad():
             return run_backbone(self.module, self.graph)
 
-    @property
+    @cached_property
     def logits(self) -> Tensor:
-        """Logits of the ID classes."""
+        """Logits of the ID classes. Of an ensemble, the logarithms of its members' mean probabilities among these."""
+        if self.members:
+            return mean_log_probabilities([member.logits for member in self.members])
         return self.all_logits[:, : self.num_classes]
 
     @cached_property
@@ -120,6 +132,22 @@ class ODIN(Scorer):
             confidence = _confidence(logits / self.temperature, outputs.num_classes)
             [gradient] = torch.autograd.grad(confidence.sum(), x)
         return gradient
+
+
+@dataclass
+class MemberMean(Scorer):
+    """The mean of the scores that scorers fitted to each network of an ensemble give."""
+
+    scorers: tuple[Scorer, ...]
+
+    @classmethod
+    def of(cls, scorer: Scorer, outputs: list[Outputs], train: Tensor, y: Tensor) -> MemberMean:
+        """One scorer, fitted to every network."""
+        return cls(tuple(scorer.fit(member, train, y) for member in outputs))
+
+    def score(self, outputs: Outputs) -> Tensor:
+        pairs = zip(self.scorers, outputs.members, strict=True)
+        return torch.stack([scorer.score(member) for scorer, member in pairs]).mean(dim=0)
 
 
 def _confidence(logits: Tensor, num_classes: int) -> Tensor:

@@ -8,6 +8,7 @@ and becomes what it would have become alone, up to the order of floating-point s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -28,7 +29,7 @@ _ID, _EXPOSURE = 0, 1
 
 
 def why_not_side_by_side(
-    modules: Sequence[nn.Module], objectives: Sequence[Objective], data: Sequence[TrainingSet], batch_norm: str
+    modules: Sequence[nn.Module], objective: Objective, data: Sequence[TrainingSet], batch_norm: str
 ) -> str | None:
     """What keeps networks from training side by side; ``None`` where nothing does."""
     first = data[0]
@@ -36,10 +37,8 @@ def why_not_side_by_side(
         return f"{type(modules[0]).__name__} is not a GCN with batch norm"
     if batch_norm != "id-graph":
         return "batch norm keeps running statistics"
-    if not all(objective.is_pure for objective in objectives):
+    if not objective.is_pure or objective.needs_hidden:
         return "a term of the objective changes with the epoch, is random, or does not say that it is not"
-    if any(objective.needs_hidden for objective in objectives) or len({repr(o) for o in objectives}) > 1:
-        return "the objective works on hidden features" if objectives[0].needs_hidden else "the objectives differ"
     if any(not _same_graph(first.graph, other.graph) for other in data[1:]):
         return "their training graphs differ"
     if len({(len(d.train), len(d.val), d.num_logits) for d in data}) > 1:
@@ -76,9 +75,10 @@ class _SharedGraph:
         matrix = self.graph.gcn_matrix if matrix is None else matrix
         return (matrix @ values.flatten(1)).unflatten(1, values.shape[1:])
 
-    def walks(self) -> tuple[SparseMatrix, Tensor | None]:
-        """The matrix that energies are propagated by, and each network's row counts where they differ."""
-        return self.graph.random_walk, None
+    @property
+    def walk(self) -> SparseMatrix:
+        """The matrix that energies are propagated by."""
+        return self.graph.random_walk
 
 
 class _GraphEach:
@@ -88,7 +88,6 @@ class _GraphEach:
         self.graphs = graphs
         self.smoothed = torch.stack([graph.smoothed_x for graph in graphs])
         self.matrix = BlockMatrix([graph.gcn_matrix for graph in graphs])
-        self._walk: BlockMatrix | None = None
 
     def convolve_features(self, weight: Tensor) -> Tensor:
         return torch.bmm(self.smoothed, weight.transpose(0, 1)).transpose(0, 1)
@@ -97,30 +96,15 @@ class _GraphEach:
         stacked = self.matrix.diagonal @ values.transpose(0, 1).flatten(0, 1)
         return stacked.unflatten(0, (len(self.graphs), -1)).transpose(0, 1)
 
-    def walks(self) -> tuple[SparseMatrix, Tensor | None]:
-        if self._walk is None:
-            self._walk = BlockMatrix([graph.random_walk for graph in self.graphs])
-        return self._walk, self._walk.row_counts()
-
-
-class _Walk:
-    """The propagation of one network among many; its row counts are that network's."""
-
-    def __init__(self, matrix: SparseMatrix, counts: Tensor | None):
-        self._matrix = matrix
-        self._counts = counts
-
-    def mixed(self, values: Tensor, keep: float, times: int) -> Tensor:
-        return self._matrix.mixed(values, keep, times)
-
-    def row_counts(self) -> Tensor:
-        return self._matrix.row_counts() if self._counts is None else self._counts
+    @cached_property
+    def walk(self) -> SparseMatrix:
+        return BlockMatrix([graph.random_walk for graph in self.graphs])
 
 
 class _View:
     """What a term sees of a graph when networks train side by side: its propagation."""
 
-    def __init__(self, walk: Any):
+    def __init__(self, walk: SparseMatrix):
         self.random_walk = walk
 
 
@@ -248,24 +232,17 @@ class Networks:
         everything = self.objective.needs_all_logits or self._train.dim() == 2
         logits = self._logits(self._first, self._graph, _ID, None if everything else self._train)
         train = self._train if everything else torch.arange(logits.shape[1], device=logits.device)
-        outside = counts_in = counts_out = None
-        walk_in: Any = None
-        walk_out: Any = None
-        if self._exposure is not None:
-            outside = self._exposure_logits(everything)
-            (walk_in, counts_in), (walk_out, counts_out) = self._graph.walks(), self._exposure.walks()
+        outside = None if self._exposure is None else self._exposure_logits(everything)
 
-        def one(
-            logits: Tensor, train: Tensor, y: Tensor, outside: Tensor | None, exposed: Tensor | None, *counts: Any
-        ) -> Tensor:
+        def one(logits: Tensor, train: Tensor, y: Tensor, outside: Tensor | None, exposed: Tensor | None) -> Tensor:
             step = Pass(epoch, self.data.num_classes, self.data.graph, logits, train, y, has_all_logits=everything)
-            if outside is not None:
-                step.graph = _View(_Walk(walk_in, counts[0]))  # type: ignore[assignment]
-                step.exposure_graph = _View(_Walk(walk_out, counts[1]))  # type: ignore[assignment]
+            if self._exposure is not None:
+                step.graph = _View(self._graph.walk)  # type: ignore[assignment]
+                step.exposure_graph = _View(self._exposure.walk)  # type: ignore[assignment]
                 step.exposure_logits, step.exposed = outside, exposed
             return self.objective(step)
 
-        inputs = (logits, train, self._y_train, outside, self._exposed, counts_in, counts_out)
+        inputs = (logits, train, self._y_train, outside, self._exposed)
         dims = tuple(None if i is None or (i is train and train.dim() == 1) else 0 for i in inputs)
         return torch.vmap(one, in_dims=dims)(*inputs)
 

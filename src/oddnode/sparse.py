@@ -133,6 +133,7 @@ class BlockMatrix(SparseMatrix):
     def __init__(self, blocks: Sequence[SparseMatrix]):
         self.shape = blocks[0].shape
         self.size = len(blocks)
+        self.blocks = blocks
         parts = [_coordinates(block._csr) for block in blocks]
         size = self.shape[0]
         row = torch.cat([row + place * size for place, (row, _, _) in enumerate(parts)])
@@ -140,9 +141,10 @@ class BlockMatrix(SparseMatrix):
         self.diagonal = SparseMatrix(row, col, torch.cat([value for *_, value in parts]), (self.size * size,) * 2)
         self._csr = blocks[0]._csr  # for the type and the device
 
-    def row_counts(self) -> Tensor:
-        """How many entries each row of each matrix has, ``[matrices, rows]``."""
-        return self.diagonal.row_counts().view(self.size, -1)
+    @cached_property
+    def with_full_rows(self) -> BlockMatrix:
+        """The same for every one of the matrices."""
+        return BlockMatrix([block.with_full_rows for block in self.blocks])
 
 
 class _Product(torch.autograd.Function):

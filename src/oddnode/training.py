@@ -103,28 +103,28 @@ def train_together(
 ) -> list[Trained]:
     """`train` several networks, each on its own data: side by side where that is possible and pays, else in turn.
 
-    ``side_by_side`` is for tests; if left out, networks on a GPU train side by side and those on a CPU, where that
-    gains nothing, in turn. Each becomes what it would have become alone, up to the order of floating-point sums.
-    ``on_epoch`` is called with the number of epochs done, over all networks.
+    Everything random follows from ``dropout_seeds``, one for each; the caller's random numbers are neither used nor
+    moved. Each network becomes what it would have become alone, up to the order of floating-point sums. ``on_epoch`` is
+    called with the number of epochs done, over all networks. ``side_by_side`` is for tests; if left out, networks on a
+    GPU train side by side, and those on a CPU, where that gains nothing, in turn.
     """
     if isinstance(objective, Term):
         objective = 1.0 * objective  # a sum minds when its terms start
-    objectives = [objective.prepare(d) for d in data]
-    for module, own in zip(modules, data, strict=True):
-        if isinstance(module, Backbone):
-            module.prepare(own)
-    on_gpu = data[0].graph.device.type == "cuda"
-    hindrance = why_not_side_by_side(modules, objectives, data, batch_norm)
-    if hindrance and len(modules) > 1 and on_gpu:
+    device = data[0].graph.device
+    hindrance = why_not_side_by_side(modules, objective, data, batch_norm)
+    if hindrance and len(modules) > 1 and device.type == "cuda":
         _log.info("training %d networks one after another: %s", len(modules), hindrance)
     settings = epochs, lr, weight_decay
-    if hindrance is None and (on_gpu if side_by_side is None else side_by_side):
-        together = Networks(modules, objectives[0], data, dropout_seeds, epochs)
-        return Loop(together, *settings).run(on_epoch)
+    if hindrance is None and (device.type == "cuda" if side_by_side is None else side_by_side):
+        return Loop(Networks(modules, objective, data, dropout_seeds, epochs), *settings).run(on_epoch)
     outcomes = []
-    for place, (module, seed) in enumerate(zip(modules, dropout_seeds, strict=True)):
-        network = Network(module, objectives[place], data[place], batch_norm, seed, epochs)
-        outcomes += Loop(network, *settings).run(_counted_on(on_epoch, place * epochs))
+    for place, (module, own, seed) in enumerate(zip(modules, data, dropout_seeds, strict=True)):
+        with seeded(seed, device):  # for whatever is random beside dropout
+            prepared = objective.prepare(own)
+            if isinstance(module, Backbone):
+                module.prepare(own)
+            network = Network(module, prepared, own, batch_norm, seed, epochs)
+            outcomes += Loop(network, *settings).run(_counted_on(on_epoch, place * epochs))
     return outcomes
 
 
@@ -341,7 +341,7 @@ class Loop:
         self.optimiser.zero_grad(set_to_none=True)
         loss.sum().backward()
         self.optimiser.step()
-        self.losses.index_copy_(0, self.network.count, loss.detach().unsqueeze(0))
+        self.losses.index_copy_(0, self.network.count, loss.detach().to(self.losses).unsqueeze(0))
         self.network.count.add_(1)
         if self.on_cpu:
             self._check_finite(epoch + 1)
@@ -386,7 +386,7 @@ class Loop:
         self.network.look(epoch)
         if epoch == 0:
             return
-        loss, count = self.network.judge(), self.network.count
+        loss, count = self.network.judge().to(self.best_loss), self.network.count
         self.val_losses.index_copy_(0, count, loss.unsqueeze(0))
         better = loss < self.best_loss
         if self.on_cpu and not bool(better.any()):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 from multiprocessing import get_context
 from typing import Any, get_args
 
@@ -16,8 +17,9 @@ import torch
 
 from oddnode import published
 from oddnode.bench.results import Result
-from oddnode.detector import Detector
+from oddnode.detector import Detector, fit_together
 from oddnode.evaluation import TaskOutputs, evaluate
+from oddnode.graph import shared_graphs
 from oddnode.networks import BACKBONES
 from oddnode.recipes import FLOOR, RECIPES, get_recipe
 from oddnode.suggest import unknown
@@ -134,8 +136,18 @@ def _check(seeds: int, protocol: str, backbone: str, jobs: int) -> None:
 
 def _cores_for(device: str) -> int:
     """How many processes a benchmark takes by itself."""
-    on_gpu = device not in ("auto", "cpu") or (device == "auto" and torch.cuda.is_available())
-    return 1 if on_gpu or not _can_fork() else num_cores()
+    return 1 if _on_gpu(device) or not _can_fork() else num_cores()
+
+
+def _seeds_of_tasks(cells: list[Cell]) -> list[list[Cell]]:
+    """The seeds of a task in one go on a GPU, one by one on a CPU, where the first result is seen sooner."""
+    if not _on_gpu(cells[0].device):
+        return [[cell] for cell in cells]
+    return [list(group) for _, group in groupby(cells, key=lambda cell: cell.task)]
+
+
+def _on_gpu(device: str) -> bool:
+    return device not in ("auto", "cpu") or (device == "auto" and torch.cuda.is_available())
 
 
 def num_cores() -> int:
@@ -151,8 +163,8 @@ def _can_fork() -> bool:
 def _run_all(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, dict[str, dict[str, Any]]]]:
     jobs = min(jobs, len(cells))
     if jobs == 1:
-        for cell in cells:
-            yield cell, run_cell(cell)
+        for together in _seeds_of_tasks(cells):
+            yield from zip(together, run_seeds(together), strict=True)
         return
     threads = max(1, num_cores() // jobs)
     # Children with one thread each never touch the parent's thread pool, so they can be forked and start at once;
@@ -180,19 +192,34 @@ def _cancelled_on_error(pool: ProcessPoolExecutor) -> Iterator[None]:
 
 def run_cell(cell: Cell) -> dict[str, dict[str, Any]]:
     """All methods on one task under one seed: method -> what `evaluate` says."""
-    task = load_task(cell.task, cell.data_dir, cell.seed, cell.protocol)
-    trained: dict[str, tuple[Detector, TaskOutputs]] = {}
-    numbers = {}
-    for method in cell.methods:
-        detector = _detector(method, task, cell)
-        key = _training_key(detector)
-        if key not in trained:
-            detector.fit(task.train, task.exposure if _needs_exposure(detector) else None)
-            trained[key] = detector, TaskOutputs(detector, task)
-        fitted, outputs = trained[key]
-        assert detector.scorer is not None
-        numbers[method] = evaluate(fitted.with_scorer(detector.scorer), task, outputs)
-    return numbers | (_floor(task, *next(iter(trained.values())), numbers) if cell.floor else {})
+    [numbers] = run_seeds([cell])
+    return numbers
+
+
+def run_seeds(cells: Sequence[Cell]) -> list[dict[str, dict[str, Any]]]:
+    """`run_cell` for one task under several seeds, whose networks train side by side where that is possible."""
+    with shared_graphs():
+        tasks = [load_task(cell.task, cell.data_dir, cell.seed, cell.protocol) for cell in cells]
+        trained: dict[str, list[tuple[Detector, TaskOutputs]]] = {}
+        numbers: list[dict[str, dict[str, Any]]] = [{} for _ in cells]
+        for method in cells[0].methods:
+            detectors = [_detector(method, task, cell) for task, cell in zip(tasks, cells, strict=True)]
+            key = _training_key(detectors[0])
+            if key not in trained:
+                trained[key] = _fit(detectors, tasks)
+            for detector, task, own, (fitted, outputs) in zip(detectors, tasks, numbers, trained[key], strict=True):
+                assert detector.scorer is not None
+                own[method] = evaluate(fitted.with_scorer(detector.scorer), task, outputs)
+        if cells[0].floor:
+            for task, own, (fitted, outputs) in zip(tasks, numbers, next(iter(trained.values())), strict=True):
+                own.update(_floor(task, fitted, outputs, own))
+    return numbers
+
+
+def _fit(detectors: list[Detector], tasks: list[Task]) -> list[tuple[Detector, TaskOutputs]]:
+    exposures = [task.exposure if _needs_exposure(detectors[0]) else None for task in tasks]
+    fit_together(detectors, [task.train for task in tasks], exposures)
+    return [(detector, TaskOutputs(detector, task)) for detector, task in zip(detectors, tasks, strict=True)]
 
 
 def _floor(task: Task, fitted: Detector, outputs: TaskOutputs, known: Iterable[str]) -> dict[str, dict[str, Any]]:
