@@ -22,6 +22,7 @@ import json
 import os
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ from oddnode.evaluation import TaskOutputs
 from oddnode.recipes import get_recipe
 from oddnode.scorers import Energy, MaxSoftmax, Propagated, Scorer
 from oddnode.tasks import Task, feature_task, label_task, load_task, structure_task
+from oddnode.tasks.base import ScoredNodes
 from oddnode.tasks.digits import digits_graph
 from oddnode.tasks.shifts import induced
 
@@ -51,10 +53,10 @@ HELD_OUT = {"cora": [3, 4, 5, 6], "citeseer": [3, 4, 5], "pubmed": [1, 2], "twit
 
 #: Scoring settings: they need no training of their own.
 SCORINGS: list[dict[str, Any]] = [
-    {"score": score, "num_hops": k, "eta": eta, "isolated": isolated}
+    {"score": score, "num_hops": k, "eta": eta, "prior_nodes": prior}
     for score in ("energy", "centred energy", "max softmax")
-    for k, eta in [(2, 0.5), (8, 0.5), (16, 0.5), (32, 0.5), (64, 0.5), (16, 0.25), (16, 0.1), (16, 0.0), (8, 0.1)]
-    for isolated in ("keep", "shrink")
+    for k, eta in [(2, 0.5), (8, 0.5), (16, 0.5), (32, 0.5), (8, 0.1), (16, 0.1), (32, 0.1), (16, 0.0)]
+    for prior in (0.0, 3.0, 10.0, 30.0, 100.0)
 ]
 
 BASE_SCORES = {"energy": Energy(), "centred energy": Energy(centred=True), "max softmax": MaxSoftmax()}
@@ -77,7 +79,7 @@ EXPOSED: list[dict[str, Any]] = [
 
 #: What is chosen together: a method, its training settings, and scoring settings that share one training.
 STAGES: dict[str, tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] = {
-    "training": ("nodesafe", PLAIN, [{"score": "energy", "num_hops": 16, "eta": 0.5, "isolated": "keep"}]),
+    "training": ("nodesafe", PLAIN, [{"score": "energy", "num_hops": 16, "eta": 0.5, "prior_nodes": 0.0}]),
     "scoring": ("nodesafe", [{}], SCORINGS),
     "exposure": ("nodesafe++", EXPOSED, [{}]),
     "odin": (
@@ -111,13 +113,17 @@ def thinned_digits(seed: int) -> Data:
 
 
 def held_out_classes(dataset: str, graph: Data, classes: list[int], exposure: bool) -> list[Task]:
-    """Every class in turn becomes the OOD class, on the graph of ``classes`` alone."""
+    """Every class in turn becomes the OOD class, on the graph of ``classes`` alone.
+
+    Its ID nodes are the validation nodes: test nodes of a benchmark choose nothing.
+    """
     tasks = []
     for held_out in classes:
         known = [c for c in classes if c != held_out]
         exposed = [known.pop()] if exposure and len(known) > 1 else []
         inside = torch.isin(graph.y, torch.tensor(classes))
-        tasks.append(label_task(f"{dataset}/held-out-{held_out}", induced(graph, inside), known, exposed, [held_out]))
+        task = label_task(f"{dataset}/held-out-{held_out}", induced(graph, inside), known, exposed, [held_out])
+        tasks.append(replace(task, id_test=ScoredNodes(task.id_test.data, task.id_test.data.val_mask)))
     return [task for task in tasks if task.exposure is not None or not exposure]
 
 
@@ -162,7 +168,8 @@ def run(method: str, seed: int, training: dict[str, Any], scorings: list[dict[st
 def _scorer(method: str, scoring: dict[str, Any]) -> Scorer:
     if "score" not in scoring:
         return get_recipe(method).build(**scoring)[1]
-    return Propagated(BASE_SCORES[scoring["score"]], scoring["num_hops"], scoring["eta"], scoring["isolated"])
+    base, prior = BASE_SCORES[scoring["score"]], scoring["prior_nodes"]
+    return Propagated(base, scoring["num_hops"], scoring["eta"], prior_nodes=prior)
 
 
 def ranking(rows: list[dict[str, Any]], keys: list[str]) -> list[dict[str, Any]]:

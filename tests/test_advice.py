@@ -128,7 +128,7 @@ def test_a_homophilous_graph_is_left_alone(caplog: pytest.LogCaptureFixture) -> 
     assert not caplog.text
     assert detector.advice_ == []
     assert isinstance(detector.scorer_, Propagated)
-    assert detector.scorer_.num_hops == 16
+    assert detector.scorer_.num_hops == 32
 
 
 def test_an_unknown_propagation_is_named() -> None:

@@ -111,9 +111,10 @@ def test_the_config_can_be_read_by_a_human(folder: Path) -> None:
     assert config["scorer"] == {
         "class": "Propagated",
         "scorer": {"class": "Energy", "centred": True},
-        "num_hops": 16,
+        "num_hops": 32,
         "eta": 0.1,
         "isolated": "keep",
+        "prior_nodes": 10.0,
     }
     assert sorted(p.name for p in folder.iterdir()) == ["config.json", "model.safetensors"]
 
@@ -460,7 +461,8 @@ def damage(folder: Path, rng: random.Random) -> None:
 
 def _damage_tensor(tensors: dict[str, Tensor], rng: random.Random) -> None:
     name = rng.choice(sorted(tensors))
-    odd = [torch.zeros(0), torch.ones(1), torch.ones(2, 3).long(), tensors[name] * float("inf"), tensors[name][:1]]
+    odd = [torch.zeros(0), torch.ones(1), torch.ones(2, 3).long(), tensors[name] * float("inf")]
+    odd += [tensors[name].reshape(-1)[:1].repeat(2)]
     tensors[name] = rng.choice([o for o in odd if tensors[name].dim() or o is not odd[-1]]).clone()
 
 

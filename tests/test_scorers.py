@@ -29,6 +29,7 @@ from oddnode import (
     Scorer,
 )
 from oddnode.backbones import GCN
+from oddnode.energy import neighbour_mean_matrix, support
 from oddnode.graph import Graph
 from oddnode.metrics import auroc
 from oddnode.scorers import Outputs
@@ -181,6 +182,7 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
         (KNN(25), "k is 25, expected 1..24"),
         (Mahalanobis(1.5), "shrinkage is 1.5"),
         (GRASP(share=0.0), "share is 0.0"),
+        (Propagated(prior_nodes=-1.0), "prior_nodes is -1.0"),
     ],
 )
 def test_settings_out_of_range_are_named(scorer: Scorer, message: str, detector: Detector) -> None:
@@ -289,5 +291,34 @@ def test_centred_energy_does_not_see_a_shift_of_all_logits(two_groups: Data) -> 
     torch.testing.assert_close(Energy(centred=True).score(outputs).double(), expected, rtol=1e-4, atol=1e-4)
     before = Energy(centred=True).score(outputs)
     outputs.__dict__["all_logits"] = outputs.all_logits + torch.linspace(-5, 5, 60).unsqueeze(1)
+    del outputs.__dict__["logits"]
     torch.testing.assert_close(Energy(centred=True).score(outputs), before, rtol=1e-4, atol=1e-4)
     assert not torch.allclose(Energy().score(outputs), before)
+
+
+def test_a_prior_counts_like_so_many_nodes_of_the_mean_held_out_score(detector: Detector, data: Data) -> None:
+    plain = detector.with_scorer(Propagated(Energy(), 3, 0.2)).score_samples(data)
+    found = detector.with_scorer(Propagated(Energy(), 3, 0.2, prior_nodes=7.0)).score_samples(data)
+    known = data.subgraph(torch.arange(_ID))
+    prior = detector.with_scorer(Propagated(Energy(), 3, 0.2)).score_samples(known)[known.val_mask].mean()
+    m = support(neighbour_mean_matrix(data.edge_index, data.num_nodes), 3, 0.2)
+    torch.testing.assert_close(found, (m * plain + 7.0 * prior) / (m + 7.0))
+
+
+def test_the_prior_comes_from_training_nodes_where_no_others_are_labelled(detector: Detector, data: Data) -> None:
+    only_train = data.clone()
+    del only_train.val_mask
+    wrapped = Detector.wrap(detector.module_, Propagated(Energy(), prior_nodes=3.0), only_train)
+    scores = detector.with_scorer(Propagated(Energy())).score_samples(data)
+    assert isinstance(wrapped.scorer_, Propagated)
+    assert wrapped.scorer_.prior_.item() == pytest.approx(scores[data.train_mask].mean().item(), rel=1e-5)
+
+
+def test_a_lone_node_keeps_little_of_its_own_oddness(detector: Detector, data: Data) -> None:
+    lone = data.clone()
+    lone.edge_index = torch.empty(2, 0, dtype=torch.long)
+    own = detector.with_scorer(Energy()).score_samples(lone)
+    scorer = detector.with_scorer(Propagated(Energy(), 16, 0.1, prior_nodes=9.0))
+    assert isinstance(scorer.scorer_, Propagated)
+    prior = scorer.scorer_.prior_
+    torch.testing.assert_close(scorer.score_samples(lone), prior + (own - prior) / 10)

@@ -58,6 +58,12 @@ def test_moved_matrix_keeps_its_numbers() -> None:
     torch.testing.assert_close(matrix.to(torch.float32).to_dense(), matrix.to_dense().float())
 
 
+def test_empty_rows_are_filled_with_a_one_on_the_diagonal() -> None:
+    matrix = SparseMatrix(torch.tensor([0, 2]), torch.tensor([1, 0]), torch.tensor([2.0, 3.0]), (3, 3))
+    assert matrix.with_full_rows.to_dense().tolist() == [[0, 2, 0], [0, 1, 0], [3, 0, 0]]
+    assert matrix.with_full_rows.with_full_rows is matrix.with_full_rows
+
+
 def test_some_rows_give_those_rows_of_the_product() -> None:
     matrix = random_matrix(9, 9, 30, seed=4)
     nodes = torch.tensor([7, 0, 7, 3])
@@ -126,7 +132,8 @@ def test_a_matrix_for_each_vector() -> None:
     torch.testing.assert_close(
         *(torch.autograd.grad((out * direction).sum(), values, retain_graph=True)[0] for out in (together, alone))
     )
-    assert torch.equal(blocks.row_counts(), torch.stack([m.row_counts() for m in matrices]))
+    full = torch.vmap(lambda v: blocks.with_full_rows.mixed(v, 0.0, 1))(values)
+    torch.testing.assert_close(full, torch.stack([m.with_full_rows @ v for m, v in zip(matrices, values, strict=True)]))
 
 
 def test_a_product_that_is_computed_once_follows_its_weight() -> None:
@@ -151,3 +158,16 @@ def test_two_users_of_one_product_both_count_in_the_gradient() -> None:
     [gradient] = torch.autograd.grad(loss, weight)
     product = matrix.to_dense() @ weight
     torch.testing.assert_close(gradient, matrix.to_dense().T @ (2 * product + 1))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.parametrize("shape", [(400,), (400, 1), (400, 10), (400, 37)])
+def test_the_kernel_on_a_gpu_mixes_as_the_cpu_does_the_same_every_time(shape: tuple[int, ...]) -> None:
+    matrix = random_matrix(400, 400, 3000, seed=11, dtype=torch.float32)
+    hub = SparseMatrix(torch.zeros(600, dtype=torch.long), torch.arange(600) % 400, torch.rand(600), (400, 400))
+    values = torch.randn(shape)
+    for each in (matrix, hub):
+        there, moved = each.to("cuda"), values.cuda()
+        torch.testing.assert_close(there.mixed(moved, 0.3, 1).cpu(), each.mixed(values, 0.3, 1), rtol=1e-4, atol=1e-4)
+        assert torch.equal(there.mixed(moved, 0.3, 2), there.mixed(moved, 0.3, 2))
+        assert torch.equal(there @ moved, there @ moved)

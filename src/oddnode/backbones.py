@@ -33,6 +33,8 @@ class Backbone(nn.Module):
     dropout: float
     #: Where dropout masks come from in training; torch's own random numbers where there is none.
     stream: DropoutStream | None = None
+    #: Whether a pass waits for its device on the way, so that it cannot be recorded as a CUDA graph.
+    waits_for_device = False
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Logits of every node."""
@@ -249,6 +251,7 @@ class GAT(LayeredBackbone):
     """
 
     _HEADS = 2
+    waits_for_device = True  # where PyG's convolution counts the edges without self-loops
 
     def __init__(
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0

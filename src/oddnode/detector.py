@@ -199,8 +199,8 @@ class Detector(Decisions, BaseEstimator):
         if len(outcomes) > 1:
             self.history_ = [{"member": m} | row for m, outcome in enumerate(outcomes) for row in outcome.history]
         self._training = (dataset.graph, dataset.train, dataset.y_train)
-        labelled = torch.cat([dataset.train, dataset.val])
-        self.graph_profile_ = advice.profile(dataset.graph, labelled, torch.cat([dataset.y_train, dataset.y_val]))
+        self._labelled: Tensor | None = torch.cat([dataset.train, dataset.val])
+        self.graph_profile_ = advice.profile(dataset.graph, self._labelled, torch.cat([dataset.y_train, dataset.y_val]))
         self._fit_scorer(self._advised(self.scorer or Propagated(Energy())))
 
     @staticmethod
@@ -276,6 +276,7 @@ class Detector(Decisions, BaseEstimator):
         self.num_features_in_ = graph.x.shape[1]
         self.best_epoch_, self.history_ = 0, []
         self._training = (graph, nodes, y)
+        self._labelled = _labelled(data, device)
         empty = torch.empty(0, dtype=torch.long, device=device)
         self.graph_profile_ = advice.profile(graph, *((nodes, y) if labelled else (empty, empty)))
         self._fit_scorer(self._advised(self.scorer or Propagated(Energy())))
@@ -367,7 +368,7 @@ class Detector(Decisions, BaseEstimator):
             self.scorer_ = self._fitted(scorer, stand_in, stand_in, [stand_in] * self.ensemble, stand_in)
             self.class_means_ = getattr(self, "class_means_", None)
             return
-        outputs = Outputs(self.module_, graph, self.num_classes_)
+        outputs = Outputs(self.module_, graph, self.num_classes_, self._labelled)
         self.scorer_ = self._fitted(scorer, nodes, y, outputs.members, outputs)
         members = [nodes[y == c] for c in range(self.num_classes_)]
         # A wrapped module may know classes of which the data has no training node.

@@ -13,9 +13,11 @@ from torch import Tensor
 from oddnode.neighbour_mean import NeighbourMean
 from oddnode.sparse import SparseMatrix
 
-__all__ = ["Isolated", "negative_energy", "neighbour_mean_matrix", "propagate"]
+__all__ = ["Isolated", "negative_energy", "neighbour_mean_matrix", "propagate", "support"]
 
 Isolated = Literal["keep", "shrink"]
+
+_PROBES, _PROBES_AT_ONCE = 64, 8
 
 
 def negative_energy(logits: Tensor) -> Tensor:
@@ -64,8 +66,8 @@ def propagate(
     eta : float
         Share of its own score that a node keeps in every hop.
     isolated : {"keep", "shrink"}
-        What becomes of a node without neighbours: it keeps its score; or the missing neighbours count as zero, so that
-        it shrinks to ``eta ** num_hops`` of it, as in the published code.
+        What becomes of a node without incoming edges: it keeps its score, in every hop; or the missing neighbours count
+        as zero, so that it shrinks to ``eta ** num_hops`` of it, as in the published code.
 
     Returns
     -------
@@ -92,11 +94,30 @@ def propagate(
         matrix = edge_index
     if num_hops == 0:
         return scores
-    propagated = matrix.mixed(scores, eta, num_hops)
-    if isolated == "shrink":
-        return propagated
-    alone = matrix.row_counts() == 0
-    return torch.where(alone.unsqueeze(1) if scores.dim() == 2 else alone, scores, propagated)
+    if isolated == "keep":
+        matrix = matrix.with_full_rows
+    return matrix.mixed(scores, eta, num_hops)
+
+
+def support(matrix: SparseMatrix, num_hops: int, eta: float) -> Tensor:
+    r"""How many nodes a propagated score is an average of, effectively: :math:`m_v = 1 / \sum_u P_{vu}^2`.
+
+    :math:`P` is what `propagate` multiplies by, so :math:`m_v` is 1 for a node without neighbours and at most the size
+    of its component. The sum is the mean of :math:`(P r)_v^2` over random signs :math:`r`, here over 64 of them, drawn
+    the same in every call: exact for lone nodes, off by less than a fifth for most others.
+
+    Examples
+    --------
+    >>> pair_and_one = neighbour_mean_matrix(torch.tensor([[0, 1], [1, 0]]), 3)
+    >>> support(pair_and_one, num_hops=1, eta=0.0)
+    tensor([1., 1., 1.])
+    """
+    generator = torch.Generator().manual_seed(0)
+    total = torch.zeros(matrix.shape[0], dtype=matrix.dtype, device=matrix.device)
+    for _ in range(_PROBES // _PROBES_AT_ONCE):  # few at once: on a large graph memory is what is short
+        signs = torch.randint(2, (matrix.shape[0], _PROBES_AT_ONCE), generator=generator).to(total) * 2 - 1
+        total += propagate(signs, matrix, num_hops, eta).square().sum(dim=1)
+    return _PROBES / total.clamp_min(_PROBES / max(matrix.shape[0], 1))
 
 
 def neighbour_mean_matrix(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> SparseMatrix:

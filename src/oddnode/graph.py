@@ -17,7 +17,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from oddnode.energy import neighbour_mean_matrix
+from oddnode.energy import neighbour_mean_matrix, support
 from oddnode.sparse import SparseMatrix
 
 __all__ = ["Graph", "GraphError", "check_labels", "check_mask", "shared_graphs"]
@@ -61,6 +61,7 @@ class Graph:
     def __init__(self, x: Tensor, edge_index: Tensor):
         self.x = x
         self.edge_index = edge_index
+        self._supports: dict[tuple[int, float], Tensor] = {}
         self._around: list[tuple[Tensor, tuple[Tensor, Graph]]] = []
 
     @classmethod
@@ -91,6 +92,8 @@ class Graph:
         for name in ("gcn_matrix", "random_walk"):
             if name in self.__dict__:
                 other.__dict__[name] = self.__dict__[name]
+        if x.dtype == self.x.dtype:
+            other._supports = self._supports
         return other
 
     @cached_property
@@ -103,6 +106,12 @@ class Graph:
     def random_walk(self) -> SparseMatrix:
         """``D^-1 A`` of the edges as they are: the mean over a node's neighbours."""
         return neighbour_mean_matrix(self.edge_index, self.num_nodes, self.x.dtype)
+
+    def support(self, num_hops: int, eta: float) -> Tensor:
+        """How many nodes each propagated score is an average of (see `oddnode.energy.support`)."""
+        if (num_hops, eta) not in self._supports:
+            self._supports[num_hops, eta] = support(self.random_walk, num_hops, eta)
+        return self._supports[num_hops, eta]
 
     @cached_property
     def sparse_x(self) -> SparseMatrix | None:

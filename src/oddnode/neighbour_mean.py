@@ -14,7 +14,7 @@ from torch import Tensor
 
 from oddnode import _kernels
 
-__all__ = ["NeighbourMean", "can_run_kernel"]
+__all__ = ["NeighbourMean"]
 
 
 class NeighbourMean:
@@ -28,9 +28,10 @@ class NeighbourMean:
     tensor([2., 2., 0.])
     """
 
-    def __init__(self, offsets: Tensor, sources: Tensor):
+    def __init__(self, offsets: Tensor, sources: Tensor, full_rows: bool = False):
         self.offsets = offsets
         self.sources = sources
+        self.full_rows = full_rows
         self._inverse_degrees: dict[torch.dtype, Tensor] = {}
 
     @classmethod
@@ -65,6 +66,17 @@ class NeighbourMean:
         return self._inverse_degrees[dtype]
 
     @cached_property
+    def with_full_rows(self) -> NeighbourMean:
+        """The same with every node that has no neighbour as its own; no edge is copied for that."""
+        return NeighbourMean(self.offsets, self.sources, full_rows=True)
+
+    def own_share(self, keep: float, like: Tensor) -> float | Tensor:
+        """What a node keeps of its own value in every step."""
+        if not self.full_rows:
+            return keep
+        return torch.full_like(like, keep).masked_fill_(self.row_counts() == 0, 1.0)
+
+    @cached_property
     def transposed(self) -> NeighbourMean:
         """The outgoing edges, for the backward pass."""
         target = torch.repeat_interleave(torch.arange(self.num_nodes, device=self.device), self.row_counts())
@@ -72,8 +84,8 @@ class NeighbourMean:
 
     def sums(self, values: Tensor) -> Tensor:
         """The sum over every node's neighbours of ``values`` (``[N]``)."""
-        if can_run_kernel(values.device):
-            return _kernel_sums(self.offsets, self.sources, values)
+        if _kernels.can_run(values.device):
+            return _kernels.sum_neighbours(self.offsets, self.sources, values)
         gathered = values.index_select(0, self.sources)
         return torch.segment_reduce(gathered, "sum", offsets=self.offsets, axis=0, initial=0.0)
 
@@ -93,28 +105,16 @@ class _Mix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, walk: NeighbourMean, transpose: bool, keep: float, times: int) -> Tensor:
         ctx.settings = walk, not transpose, keep, times
-        scale = walk.inverse_degree(values.dtype) * (1.0 - keep)
         mixed = values.detach()
+        scale = walk.inverse_degree(values.dtype) * (1.0 - keep)
+        own = walk.own_share(keep, mixed)
         for _ in range(times):
             if transpose:
-                mixed = torch.add(walk.transposed.sums(mixed * scale), mixed, alpha=keep)
+                mixed = own * mixed + walk.transposed.sums(mixed * scale)
             else:
-                mixed = torch.addcmul(keep * mixed, walk.sums(mixed), scale)
+                mixed = torch.addcmul(own * mixed, walk.sums(mixed), scale)
         return mixed
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
         return _Mix.apply(grads[0], *ctx.settings), None, None, None, None
-
-
-def can_run_kernel(device: torch.device) -> bool:
-    """Whether the Triton kernel is there for a device."""
-    return device.type == "cuda" and _kernels.sum_neighbours is not None
-
-
-def _kernel_sums(offsets: Tensor, sources: Tensor, values: Tensor, rows: int = 32, lanes: int = 16) -> Tensor:
-    out = torch.empty(len(offsets) - 1, dtype=values.dtype, device=values.device)
-    grid = (-(-len(out) // rows),)
-    with torch.cuda.device(values.device):
-        _kernels.sum_neighbours[grid](offsets, sources, values.contiguous(), out, len(out), ROWS=rows, LANES=lanes)
-    return out

@@ -171,22 +171,64 @@ class Energy(Scorer):
         return score - outputs.all_logits.mean(dim=-1) if self.centred else score
 
 
-@dataclass
-class Propagated(Scorer):
-    """Another scorer's scores, averaged over the graph (GNNSafe; Wu et al., ICLR 2023).
+class _MeanKnownScore(Scorer):
+    """What propagation with a prior learns: not a setting, hence not in the dataclass."""
 
-    ``num_hops``, ``eta`` and ``isolated`` are those of `oddnode.energy.propagate`.
+    prior_: Tensor
+
+
+@dataclass
+class Propagated(_MeanKnownScore):
+    r"""Another scorer's scores, averaged over the graph (GNNSafe; Wu et al., ICLR 2023).
+
+    An average over three nodes strays further than one over three hundred, so the lowest scores of a graph are those
+    of its smallest components, known or not. ``prior_nodes`` counters that: every node is scored as if its average
+    held that many more nodes of the mean score :math:`\mu` that known nodes have,
+    :math:`(m s + \kappa \mu) / (m + \kappa)`, where :math:`m` is how many nodes the average is over
+    (`oddnode.energy.support`) and :math:`\kappa` is ``prior_nodes``. A node on its own then has to look very odd to
+    score low. :math:`\mu` is taken on the training graph, over labelled nodes that were not trained on where there
+    are any.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        Gives the scores to average.
+    num_hops, eta, isolated
+        As for `oddnode.energy.propagate`.
+    prior_nodes : float
+        How many nodes of the mean known score count beside the neighbours; 0 for none.
     """
 
     scorer: Scorer = field(default_factory=Energy)
     num_hops: int = 2
     eta: float = 0.5
     isolated: Isolated = "keep"
+    prior_nodes: float = 0.0
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Propagated:
+        if self.prior_nodes < 0:
+            raise ValueError(f"prior_nodes is {self.prior_nodes}, expected 0 or more")
         fitted = copy.copy(self)
         fitted.scorer = self.scorer.fit(outputs, train, y)
+        if self.prior_nodes:
+            fitted.prior_ = fitted._averages(outputs)[_held_out(outputs, train)].mean().detach()
         return fitted
 
     def score(self, outputs: Outputs) -> Tensor:
+        averages = self._averages(outputs)
+        if not self.prior_nodes:
+            return averages
+        prior = self.prior_.to(averages)
+        support = outputs.graph.support(self.num_hops, self.eta)
+        return prior + (averages - prior) * support / (support + self.prior_nodes)
+
+    def _averages(self, outputs: Outputs) -> Tensor:
         return propagate(self.scorer.score(outputs), outputs.graph.random_walk, self.num_hops, self.eta, self.isolated)
+
+
+def _held_out(outputs: Outputs, train: Tensor) -> Tensor:
+    """Labelled nodes that the network was not trained on; all trained ones where there are no others."""
+    if outputs.labelled is None:
+        return train
+    held_out = outputs.labelled[~torch.isin(outputs.labelled, train)]
+    return held_out if len(held_out) else train

@@ -8,6 +8,7 @@ and becomes what it would have become alone, up to the order of floating-point s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -15,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oddnode import _kernels
 from oddnode.backbones import GCN
 from oddnode.dropout import dropout_scales, stacked_keys
 from oddnode.graph import Graph
@@ -74,9 +76,10 @@ class _SharedGraph:
         matrix = self.graph.gcn_matrix if matrix is None else matrix
         return (matrix @ values.flatten(1)).unflatten(1, values.shape[1:])
 
-    def walks(self) -> tuple[SparseMatrix, Tensor | None]:
-        """The matrix that energies are propagated by, and each network's row counts where they differ."""
-        return self.graph.random_walk, None
+    @property
+    def walk(self) -> SparseMatrix:
+        """The matrix that energies are propagated by."""
+        return self.graph.random_walk
 
 
 class _GraphEach:
@@ -86,7 +89,6 @@ class _GraphEach:
         self.graphs = graphs
         self.smoothed = torch.stack([graph.smoothed_x for graph in graphs])
         self.matrix = BlockMatrix([graph.gcn_matrix for graph in graphs])
-        self._walk: BlockMatrix | None = None
 
     def convolve_features(self, weight: Tensor) -> Tensor:
         return torch.bmm(self.smoothed, weight.transpose(0, 1)).transpose(0, 1)
@@ -95,31 +97,36 @@ class _GraphEach:
         stacked = self.matrix.diagonal @ values.transpose(0, 1).flatten(0, 1)
         return stacked.unflatten(0, (len(self.graphs), -1)).transpose(0, 1)
 
-    def walks(self) -> tuple[SparseMatrix, Tensor | None]:
-        if self._walk is None:
-            self._walk = BlockMatrix([graph.random_walk for graph in self.graphs])
-        return self._walk, self._walk.row_counts()
-
-
-class _Walk:
-    """The propagation of one network among many; its row counts are that network's."""
-
-    def __init__(self, matrix: SparseMatrix, counts: Tensor | None):
-        self._matrix = matrix
-        self._counts = counts
-
-    def mixed(self, values: Tensor, keep: float, times: int) -> Tensor:
-        return self._matrix.mixed(values, keep, times)
-
-    def row_counts(self) -> Tensor:
-        return self._matrix.row_counts() if self._counts is None else self._counts
+    @cached_property
+    def walk(self) -> SparseMatrix:
+        return BlockMatrix([graph.random_walk for graph in self.graphs])
 
 
 class _View:
     """What a term sees of a graph when networks train side by side: its propagation."""
 
-    def __init__(self, walk: Any):
+    def __init__(self, walk: SparseMatrix):
         self.random_walk = walk
+
+
+class _ReluDropout(torch.autograd.Function):
+    """ReLU and dropout of some rows as one kernel."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: Tensor, rows: Tensor | None, keys: Tensor, count: Tensor, place: int, p: float
+    ) -> Tensor:
+        values = values.contiguous()
+        ctx.save_for_backward(values, rows, keys, count)
+        ctx.settings = place, p
+        return _kernels.relu_dropout(values, rows, keys, count, place, p)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        values, rows, keys, count = ctx.saved_tensors
+        place, p = ctx.settings
+        return _kernels.relu_dropout(values, rows, keys, count, place, p, grad), None, None, None, None, None
 
 
 class Networks:
@@ -165,7 +172,7 @@ class Networks:
         self._statistics = [(torch.zeros_like(p.detach()), torch.ones_like(p.detach())) for p in self._scales]
         self._eps = norms[0][0].eps
         self.dropout = modules[0].dropout
-        self._keys = stacked_keys(seeds, epochs + 1, 2, len(norms)).to(self.count.device)
+        self._keys = stacked_keys(seeds, epochs + 1, 2, len(norms)).flatten(1, 2).to(self.count.device)
         self._graph = _SharedGraph(self.data.graph)
         self._exposure = self._exposure_graph()
         self._train, self._y_train = self._nodes("train"), torch.stack([d.y_train for d in data])
@@ -221,9 +228,13 @@ class Networks:
         self._first = self._begin(self._graph)
 
     def _begin(self, graph: Any) -> Tensor:
-        """The first layer up to its dropout."""
+        """The first layer up to its batch norm."""
         values = graph.convolve_features(self._weights[0]) + self._biases[0]
-        return self._normalised(values, 0, graph is self._graph).relu()
+        return self._normalised(values, 0, graph is self._graph)
+
+    def forget(self) -> None:
+        """Let go of what `look` computed; a pass that is kept alive would tie the next to its stream."""
+        self._first = None
 
     @torch.no_grad()
     def judge(self) -> Tensor:
@@ -246,24 +257,17 @@ class Networks:
         everything = self.objective.needs_all_logits or self._train.dim() == 2
         logits = self._logits(self._first, self._graph, _ID, None if everything else self._train)
         train = self._train if everything else torch.arange(logits.shape[1], device=logits.device)
-        outside = counts_in = counts_out = None
-        walk_in: Any = None
-        walk_out: Any = None
-        if self._exposure is not None:
-            outside = self._exposure_logits(everything)
-            (walk_in, counts_in), (walk_out, counts_out) = self._graph.walks(), self._exposure.walks()
+        outside = None if self._exposure is None else self._exposure_logits(everything)
 
-        def one(
-            logits: Tensor, train: Tensor, y: Tensor, outside: Tensor | None, exposed: Tensor | None, *counts: Any
-        ) -> Tensor:
+        def one(logits: Tensor, train: Tensor, y: Tensor, outside: Tensor | None, exposed: Tensor | None) -> Tensor:
             step = Pass(epoch, self.data.num_classes, self.data.graph, logits, train, y, has_all_logits=everything)
-            if outside is not None:
-                step.graph = _View(_Walk(walk_in, counts[0]))  # type: ignore[assignment]
-                step.exposure_graph = _View(_Walk(walk_out, counts[1]))  # type: ignore[assignment]
+            if self._exposure is not None:
+                step.graph = _View(self._graph.walk)  # type: ignore[assignment]
+                step.exposure_graph = _View(self._exposure.walk)  # type: ignore[assignment]
                 step.exposure_logits, step.exposed = outside, exposed
             return self.objective(step)
 
-        inputs = (logits, train, self._y_train, outside, self._exposed, counts_in, counts_out)
+        inputs = (logits, train, self._y_train, outside, self._exposed)
         dims = tuple(None if i is None or (i is train and train.dim() == 1) else 0 for i in inputs)
         return torch.vmap(one, in_dims=dims)(*inputs)
 
@@ -276,20 +280,28 @@ class Networks:
 
     def _logits(self, first: Tensor, graph: Any, dropped: int | None, nodes: Tensor | None) -> Tensor:
         """Logits ``[S, n, C]`` of all nodes, or of those named; ``dropped`` is the graph whose dropout to apply."""
-        matrix, rows, values, hidden = None, None, first, first
+        matrix, rows, normalised = None, None, first
         last = len(self._scales) - 1
         for layer in range(last + 1):
-            if layer > 0:
-                hidden = self._normalised(values, layer, graph is self._graph).relu()
             if layer == last and nodes is not None:
                 rows, part = self.data.graph.around(nodes)
                 matrix = part.gcn_matrix
-                hidden = hidden.index_select(0, rows)
-            if dropped is not None and self.dropout > 0:
-                hidden = hidden * self._dropout_scales(hidden, layer, dropped, rows)
+            hidden = self._activated(normalised, layer, dropped, rows)
             product = torch.bmm(hidden.transpose(0, 1), self._weights[layer + 1]).transpose(0, 1)
             values = graph.convolve(product, matrix) + self._biases[layer + 1]
+            if layer < last:
+                normalised = self._normalised(values, layer + 1, graph is self._graph)
         return values.transpose(0, 1)
+
+    def _activated(self, values: Tensor, layer: int, dropped: int | None, rows: Tensor | None) -> Tensor:
+        """ReLU and dropout, of all rows or of those named."""
+        if dropped is None or self.dropout == 0:
+            return (values if rows is None else values.index_select(0, rows)).relu()
+        if _kernels.can_run(values.device) and (values.dtype == torch.float32 or self.dropout == 0.5):
+            place = dropped * len(self._scales) + layer
+            return _ReluDropout.apply(values, rows, self._keys, self.count, place, self.dropout)
+        hidden = (values if rows is None else values.index_select(0, rows)).relu()
+        return hidden * self._dropout_scales(hidden, layer, dropped, rows)
 
     def _normalised(self, values: Tensor, layer: int, is_id_graph: bool) -> Tensor:
         """Batch norm; whatever is not the ID graph is normalised by the ID graph's statistics."""
@@ -301,7 +313,7 @@ class Networks:
         return flat.view(values.shape)
 
     def _dropout_scales(self, hidden: Tensor, layer: int, graph: int, rows: Tensor | None) -> Tensor:
-        keys = self._keys.index_select(0, self.count)[0, graph, layer]
+        keys = self._keys.index_select(0, self.count)[0, graph * len(self._scales) + layer]
         nodes = torch.arange(hidden.shape[0], device=hidden.device) if rows is None else rows
         return dropout_scales(keys, nodes, hidden.shape[-1], self.dropout, hidden.dtype)
 

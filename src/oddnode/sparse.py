@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from oddnode import _kernels
 
 __all__ = ["BlockMatrix", "SparseMatrix"]
 
@@ -46,6 +48,7 @@ class SparseMatrix:
         self._csr = _to_csr(row, col, value, shape)
         self._csr_transposed: Tensor | None = None
         self._once: tuple[Any, Tensor, Tensor] | None = None
+        self._longest: dict[bool, int] = {}
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> SparseMatrix:
@@ -72,6 +75,16 @@ class SparseMatrix:
         """How many entries each row has."""
         return self._csr.crow_indices().diff()
 
+    @cached_property
+    def with_full_rows(self) -> SparseMatrix:
+        """The same square matrix with a one on the diagonal of every row that has no entry."""
+        empty = (self.row_counts() == 0).nonzero().squeeze(1)
+        if len(empty) == 0:
+            return self
+        row, col, value = _coordinates(self._csr)
+        ones = torch.ones(len(empty), dtype=self.dtype, device=self.device)
+        return SparseMatrix(torch.cat([row, empty]), torch.cat([col, empty]), torch.cat([value, ones]), self.shape)
+
     def to_dense(self) -> Tensor:
         """The same matrix with its zeros written out."""
         return self._csr.to_dense()
@@ -82,6 +95,7 @@ class SparseMatrix:
         moved.shape = self.shape
         moved._csr = self._csr.to(target)
         moved._csr_transposed = moved._once = None
+        moved._longest = {}
         return moved
 
     def rows(self, nodes: Tensor) -> tuple[SparseMatrix, Tensor]:
@@ -111,6 +125,12 @@ class SparseMatrix:
             raise TypeError(f"matrix is {self.dtype}, but the values are {values.dtype}")
         return _Mix.apply(values, self, False, keep, times)
 
+    def _longest_row(self, transpose: bool) -> int:
+        """The most entries that a row has."""
+        if transpose not in self._longest:
+            self._longest[transpose] = int(self._oriented(transpose).crow_indices().diff().max())
+        return self._longest[transpose]
+
     def _oriented(self, transpose: bool) -> Tensor:
         return self._transposed() if transpose else self._csr
 
@@ -135,6 +155,7 @@ class BlockMatrix(SparseMatrix):
     def __init__(self, blocks: Sequence[SparseMatrix]):
         self.shape = blocks[0].shape
         self.size = len(blocks)
+        self.blocks = blocks
         parts = [_coordinates(block._csr) for block in blocks]
         size = self.shape[0]
         row = torch.cat([row + place * size for place, (row, _, _) in enumerate(parts)])
@@ -142,10 +163,12 @@ class BlockMatrix(SparseMatrix):
         self.diagonal = SparseMatrix(row, col, torch.cat([value for *_, value in parts]), (self.size * size,) * 2)
         self._csr = blocks[0]._csr  # for the type and the device
         self._csr_transposed = self._once = None
+        self._longest = {}
 
-    def row_counts(self) -> Tensor:
-        """How many entries each row of each matrix has, ``[matrices, rows]``."""
-        return self.diagonal.row_counts().view(self.size, -1)
+    @cached_property
+    def with_full_rows(self) -> BlockMatrix:
+        """The same for every one of the matrices."""
+        return BlockMatrix([block.with_full_rows for block in self.blocks])
 
 
 class _Product(torch.autograd.Function):
@@ -174,7 +197,15 @@ class _Mix(torch.autograd.Function):
 
     @staticmethod
     def forward(values: Tensor, matrix: SparseMatrix, transpose: bool, keep: float, times: int) -> Tensor:
-        return _mix(matrix._oriented(transpose), values, keep, times)
+        mixed, csr = values.detach(), matrix._oriented(transpose)
+        if _kernels.can_run(mixed.device) and mixed.dtype == torch.float32 and matrix.nnz:
+            longest = matrix._longest_row(transpose)
+            for _ in range(times):
+                mixed = _kernels.mix(csr, mixed, keep, longest)
+            return mixed
+        for _ in range(times):
+            mixed = _multiply(csr, mixed, mixed, keep)
+        return mixed
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -203,13 +234,6 @@ def _side_by_side(
     return out.unflatten(1, beside.shape[1:]), 1
 
 
-def _mix(csr: Tensor, values: Tensor, keep: float, times: int) -> Tensor:
-    mixed = values.detach()
-    for _ in range(times):
-        mixed = _multiply(csr, mixed, mixed, keep)
-    return mixed
-
-
 def _to_csr(row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
     with warnings.catch_warnings():
         # CSR is "beta" in torch's words, once per process; nothing a user can act on.
@@ -236,6 +260,10 @@ def _multiply(csr: Tensor, dense: Tensor, other: Tensor | None = None, share: fl
         return product if other is None else share * other
     if csr.device.type != "cpu" or _cpu_has_csr_kernel():
         # Writing into memory that is there spares torch filling and copying it; a weight of 0 means it is not read.
+        if csr.device.type == "cuda" and dense.dim() == 1:
+            # The product with a vector sums in any order there, differently in every call; that with a column does not.
+            column = None if other is None else other.unsqueeze(1)
+            return _multiply(csr, dense.unsqueeze(1), column, share).squeeze(1)
         out = dense.new_empty(csr.shape[0], *dense.shape[1:])
         add = torch.addmv if dense.dim() == 1 else torch.addmm
         return add(out if other is None else other, csr, dense, beta=share, alpha=1.0 - share, out=out)
