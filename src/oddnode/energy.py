@@ -10,12 +10,15 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from oddnode.neighbour_mean import NeighbourMean
+from oddnode.neighbour_mean import NeighbourMean, neighbour_mean
 from oddnode.sparse import SparseMatrix
 
 __all__ = ["Isolated", "negative_energy", "neighbour_mean_matrix", "propagate", "support"]
 
 Isolated = Literal["keep", "shrink"]
+
+# From here on a GPU propagates without a value per edge: half the memory, and faster.
+_MANY_EDGES = 10_000_000
 
 _PROBES, _PROBES_AT_ONCE = 64, 8
 
@@ -88,10 +91,12 @@ def propagate(
     if isolated not in get_args(Isolated):
         raise ValueError(f"isolated is {isolated!r}, expected one of {', '.join(get_args(Isolated))}")
     matrix: SparseMatrix | NeighbourMean
-    if isinstance(edge_index, Tensor):
-        matrix = neighbour_mean_matrix(edge_index, scores.shape[0], dtype=scores.dtype)
-    else:
+    if not isinstance(edge_index, Tensor):
         matrix = edge_index
+    elif edge_index.is_cuda and edge_index.shape[1] >= _MANY_EDGES and scores.dim() == 1:
+        matrix = neighbour_mean(edge_index, scores.shape[0])
+    else:
+        matrix = neighbour_mean_matrix(edge_index, scores.shape[0], dtype=scores.dtype)
     if num_hops == 0:
         return scores
     if isolated == "keep":
