@@ -123,7 +123,7 @@ class SparseMatrix:
         """``v <- keep v + (1 - keep) M v``, repeated: as one differentiable operation, for a square matrix."""
         if values.dtype != self.dtype:
             raise TypeError(f"matrix is {self.dtype}, but the values are {values.dtype}")
-        return _Mix.apply(values, self, False, keep, times)
+        return _apply(_Mix, values, self, False, keep, times)
 
     def _longest_row(self, transpose: bool) -> int:
         """The most entries that a row has."""
@@ -143,7 +143,7 @@ class SparseMatrix:
     def __matmul__(self, dense: Tensor) -> Tensor:
         if dense.dtype != self.dtype:
             raise TypeError(f"matrix is {self.dtype}, but the other factor is {dense.dtype}")
-        return _Product.apply(dense, self, False)
+        return _apply(_Product, dense, self, False)
 
     def __repr__(self) -> str:
         return f"SparseMatrix({self.shape[0]}x{self.shape[1]}, nnz={self.nnz}, {self.dtype}, {self.device})"
@@ -185,7 +185,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         ctx.matrix._once = None  # what was computed for this pass has served
-        return _Product.apply(grads[0], ctx.matrix, not ctx.transpose), None, None
+        return _apply(_Product, grads[0], ctx.matrix, not ctx.transpose), None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], dense: Tensor, *settings: Any) -> tuple[Tensor, int]:
@@ -203,6 +203,12 @@ class _Mix(torch.autograd.Function):
             for _ in range(times):
                 mixed = _kernels.mix(csr, mixed, keep, longest)
             return mixed
+        if mixed.device.type == "cpu" and mixed.dim() == 1 and matrix.nnz and _cpu_has_csr_kernel():
+            buffers = torch.empty_like(mixed), torch.empty_like(mixed)
+            for step in range(times):
+                out = buffers[step % 2]
+                mixed = torch.addmv(mixed, csr, mixed, beta=keep, alpha=1.0 - keep, out=out)
+            return mixed
         for _ in range(times):
             mixed = _multiply(csr, mixed, mixed, keep)
         return mixed
@@ -214,11 +220,18 @@ class _Mix(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return _Mix.apply(grads[0], *ctx.settings), None, None, None, None
+        return _apply(_Mix, grads[0], *ctx.settings), None, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], values: Tensor, *settings: Any) -> tuple[Tensor, int]:
         return _side_by_side(_Mix, in_dims[0], values, *settings)
+
+
+def _apply(function: Any, *inputs: Any) -> Tensor:
+    """``function.apply``; outside `torch.vmap` past a check of the signature that takes longer than a small product."""
+    if torch._C._are_functorch_transforms_active():
+        return function.apply(*inputs)
+    return super(torch.autograd.Function, function).apply(*inputs)
 
 
 def _side_by_side(
@@ -227,10 +240,10 @@ def _side_by_side(
     """Many products by one matrix as one wide product; by one matrix each, as one product by their diagonal."""
     if isinstance(matrix, BlockMatrix):
         stacked = values.movedim(batch_dim, 0)
-        out = function.apply(stacked.flatten(0, 1), matrix.diagonal, *settings)
+        out = _apply(function, stacked.flatten(0, 1), matrix.diagonal, *settings)
         return out.unflatten(0, (stacked.shape[0], -1)), 0
     beside = values.movedim(batch_dim, 1)
-    out = function.apply(beside.flatten(1), matrix, *settings)
+    out = _apply(function, beside.flatten(1), matrix, *settings)
     return out.unflatten(1, beside.shape[1:]), 1
 
 

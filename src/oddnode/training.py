@@ -151,7 +151,8 @@ class Network:
         self.objective = objective
         self.data = data
         self.from_id_graph = batch_norm == "id-graph"
-        self.norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+        self._layers = list(module.modules())
+        self.norms = [layer for layer in self._layers if isinstance(layer, _BatchNorm)]
         # Without dropout a training pass over the ID graph *is* the evaluation of the weights it starts from.
         self.pass_evaluates = self.from_id_graph and isinstance(module, Backbone) and module.is_deterministic
         self._beginning: Beginning | None = None
@@ -210,9 +211,7 @@ class Network:
     def judge(self) -> Tensor:
         """The validation loss of the present weights, ``[1]``."""
         data = self.data
-        self.module.eval()
-        if self.from_id_graph:
-            self._set_norms(training=True)
+        self._set_mode(training=False, norms=self.from_id_graph)
         if self._beginning is not None:
             assert isinstance(self.module, Backbone)
             logits = self.module.finish(self._beginning.detached(), data.graph, data.val)
@@ -239,10 +238,8 @@ class Network:
             step.hidden, step.head = hidden, self._head
         if self.objective.needs_exposure and data.exposure is not None:
             assert data.exposed is not None
-            self._set_training(epoch, graph=1)
-            if self.from_id_graph:
-                # Exposed nodes are normalised as every later OOD node will be: by the ID graph's statistics.
-                self._set_norms(training=False)
+            # Exposed nodes are normalised as every later OOD node will be: by the ID graph's statistics.
+            self._set_training(epoch, graph=1, norms=not self.from_id_graph)
             logits = self._run_exposure(data.exposure, None if everything else data.exposed)
             step.exposure_graph, step.exposure_logits = data.exposure, logits
             step.exposed = data.exposed if everything else torch.arange(len(data.exposed), device=logits.device)
@@ -287,23 +284,30 @@ class Network:
                 tensor.copy_(kept)
             if self.from_id_graph:
                 # Batch norm's statistics come from one pass over the ID graph, dropout off.
-                self.module.eval()
-                self._set_norms(training=True)
+                self._set_mode(training=False, norms=True)
                 run_backbone(self.module, self.data.graph)
         if isinstance(self.module, Backbone):
             self.module.stream = None
         self.module.eval()
 
-    def _set_training(self, epoch: int, graph: int) -> None:
-        self.module.train()
+    def _set_training(self, epoch: int, graph: int, norms: bool = True) -> None:
+        self._set_mode(training=True, norms=norms)
         if isinstance(self.module, Backbone):
             self.module.begin_epoch(epoch)
             assert self.module.stream is not None
             self.module.stream.at(epoch, graph)
 
-    def _set_norms(self, training: bool) -> None:
-        for norm in self.norms:
-            norm.train(training)
+    def _set_mode(self, training: bool, norms: bool) -> None:
+        """The mode of the network, and that of its batch norm."""
+        if type(self.module).train is nn.Module.train:
+            # What nn.Module.train does, without asking every layer for its children several times an epoch.
+            for layer in self._layers:
+                layer.__dict__["training"] = training
+        else:
+            self.module.train(training)
+        if norms != training:
+            for norm in self.norms:
+                norm.train(norms)
 
 
 class Loop:
