@@ -149,7 +149,9 @@ def add_block(counts: Tensor, bases: Tensor, sources: Tensor, values: Tensor, to
 
 
 def mix(csr: Tensor, values: Tensor, keep: float, longest: int) -> Tensor:
-    """``keep v + (1 - keep) M v`` in single precision; ``longest`` is the most entries that a row has."""
+    """``keep v + (1 - keep) M v``; ``longest`` is the most entries that a row has."""
+    if keep != 0.0 and values.dtype == torch.float64:  # a kernel's numbers come in single precision
+        return torch.add(mix(csr, values, 0.0, longest) * (1.0 - keep), values, alpha=keep)
     values = values.contiguous()
     width = values.shape[1] if values.dim() == 2 else 1
     columns = min(16, 1 << max(width - 1, 0).bit_length())

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode import losses
@@ -91,7 +90,7 @@ class Pass:
 
 def validation_loss(view: Pass) -> Tensor:
     """What an epoch is judged by, lower = better; ``view`` is a pass whose labelled nodes are the validation nodes."""
-    return F.cross_entropy(view.train_logits, view.y)
+    return losses.cross_entropy(view.train_logits, view.y)
 
 
 class Objective:
@@ -229,7 +228,7 @@ class CrossEntropy(Term):
     is_pure = True
 
     def __call__(self, step: Pass) -> Tensor:
-        return F.cross_entropy(step.train_logits, step.y)
+        return losses.cross_entropy(step.train_logits, step.y)
 
 
 @dataclass(frozen=True, repr=False)

@@ -198,7 +198,7 @@ class _Mix(torch.autograd.Function):
     @staticmethod
     def forward(values: Tensor, matrix: SparseMatrix, transpose: bool, keep: float, times: int) -> Tensor:
         mixed, csr = values.detach(), matrix._oriented(transpose)
-        if _kernels.can_run(mixed.device) and mixed.dtype == torch.float32 and matrix.nnz:
+        if _kernels.can_run(mixed.device) and matrix.nnz:
             longest = matrix._longest_row(transpose)
             for _ in range(times):
                 mixed = _kernels.mix(csr, mixed, keep, longest)

@@ -369,7 +369,8 @@ class Loop:
             nonlocal recorded, since
             if epoch in starts:  # other terms count from here on
                 recorded, since = None, 0
-            if recorded is None and since >= _EAGER_STEPS and self.records:
+            # The first step of all judges nothing yet, so the second is the first whole one.
+            if recorded is None and since >= _EAGER_STEPS and epoch > 1 and self.records:
                 recorded = self._record(epoch, stream)
             if recorded is not None:
                 recorded.replay()
@@ -384,6 +385,7 @@ class Loop:
 
     def _record(self, epoch: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
         graph = torch.cuda.CUDAGraph()
+        random_numbers = torch.cuda.get_rng_state(stream.device)
         torch.cuda.synchronize()
         collects = gc.isenabled()
         gc.disable()  # freeing something while a step is recorded would spoil it
@@ -396,7 +398,7 @@ class Loop:
                     graph.capture_end()
         except RuntimeError as error:
             self.records = False
-            torch.cuda.synchronize()
+            _renew_generator(stream.device, random_numbers)
             _log.info("steps are not recorded as a CUDA graph: %s", str(error).splitlines()[0])
             return None
         finally:
@@ -443,6 +445,13 @@ class Loop:
             f"{self.epochs}; lower the learning rate or the weights of the objective, or check the scale of the "
             "features"
         )
+
+
+def _renew_generator(device: torch.device, state: Tensor) -> None:
+    """Give a device its random numbers back, which a recording that failed has left unusable."""
+    fresh = torch.Generator(device)
+    fresh.set_state(state)
+    torch.cuda.default_generators[device.index].graphsafe_set_state(fresh.graphsafe_get_state())
 
 
 @contextmanager
