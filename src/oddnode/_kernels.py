@@ -174,7 +174,7 @@ def relu_dropout(
     chosen = len(values) if rows is None else len(rows)
     one_bit = p == 0.5
     threshold = round(p * 65536)
-    scale = 2.0 if one_bit else 65536 / max(65536 - threshold, 1)
+    scale = 65536 / max(65536 - threshold, 1)
     if grad is None:
         out = torch.empty(chosen, networks, width, dtype=values.dtype, device=values.device)
     else:

@@ -14,7 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from oddnode import losses
-from oddnode.energy import Isolated, negative_energy, propagate
+from oddnode.energy import Isolated, negative_energy, propagate_to
 from oddnode.graph import Graph
 from oddnode.training_set import TrainingSet
 
@@ -83,9 +83,9 @@ class Pass:
             return inside, outside
         inside = negative_energy(self.logits[:, : self.num_classes])
         outside = negative_energy(self.exposure_logits[:, : self.num_classes])
-        inside = propagate(inside, self.graph.random_walk, hops, eta, isolated)
-        outside = propagate(outside, self.exposure_graph.random_walk, hops, eta, isolated)
-        return -inside[self.train], -outside[self.exposed]
+        inside = propagate_to(inside, self.graph.random_walk, self.train, hops, eta, isolated)
+        outside = propagate_to(outside, self.exposure_graph.random_walk, self.exposed, hops, eta, isolated)
+        return -inside, -outside
 
 
 def validation_loss(view: Pass) -> Tensor:

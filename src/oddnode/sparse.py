@@ -49,6 +49,7 @@ class SparseMatrix:
         self._csr_transposed: Tensor | None = None
         self._once: tuple[Any, Tensor, Tensor] | None = None
         self._longest: dict[bool, int] = {}
+        self._rows_of: tuple[Tensor, tuple[float, int], Tensor] | None = None
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> SparseMatrix:
@@ -76,6 +77,11 @@ class SparseMatrix:
         return self._csr.crow_indices().diff()
 
     @cached_property
+    def is_plain(self) -> bool:
+        """Whether torch multiplies by it without further ado."""
+        return self.nnz > 0 and self.device.type == "cpu" and _cpu_has_csr_kernel()
+
+    @cached_property
     def with_full_rows(self) -> SparseMatrix:
         """The same square matrix with a one on the diagonal of every row that has no entry."""
         empty = (self.row_counts() == 0).nonzero().squeeze(1)
@@ -94,7 +100,7 @@ class SparseMatrix:
         moved = object.__new__(SparseMatrix)
         moved.shape = self.shape
         moved._csr = self._csr.to(target)
-        moved._csr_transposed = moved._once = None
+        moved._csr_transposed = moved._once = moved._rows_of = None
         moved._longest = {}
         return moved
 
@@ -124,6 +130,17 @@ class SparseMatrix:
         if values.dtype != self.dtype:
             raise TypeError(f"matrix is {self.dtype}, but the values are {values.dtype}")
         return _apply(_Mix, values, self, False, keep, times)
+
+    def mixed_rows(self, nodes: Tensor, keep: float, times: int) -> Tensor:
+        """Rows of the matrix that `mixed` multiplies by, dense ``[nodes, N]``; kept for the nodes asked for last."""
+        key = (keep, times)
+        if self._rows_of is None or self._rows_of[0] is not nodes or self._rows_of[1] != key:
+            chosen = torch.zeros(self.shape[0], len(nodes), dtype=self.dtype, device=self.device)
+            chosen[nodes, torch.arange(len(nodes), device=self.device)] = 1.0
+            with torch.no_grad():
+                rows = _apply(_Mix, chosen, self, True, keep, times).t().contiguous()
+            self._rows_of = nodes, key, rows
+        return self._rows_of[2]
 
     def _longest_row(self, transpose: bool) -> int:
         """The most entries that a row has."""
@@ -162,8 +179,13 @@ class BlockMatrix(SparseMatrix):
         col = torch.cat([col + place * size for place, (_, col, _) in enumerate(parts)])
         self.diagonal = SparseMatrix(row, col, torch.cat([value for *_, value in parts]), (self.size * size,) * 2)
         self._csr = blocks[0]._csr  # for the type and the device
-        self._csr_transposed = self._once = None
+        self._csr_transposed = self._once = self._rows_of = None
         self._longest = {}
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether torch multiplies by it without further ado."""
+        return self.nnz > 0 and self.device.type == "cpu" and _cpu_has_csr_kernel()
 
     @cached_property
     def with_full_rows(self) -> BlockMatrix:
@@ -176,7 +198,11 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(dense: Tensor, matrix: SparseMatrix, transpose: bool) -> Tensor:
-        return _multiply(matrix._oriented(transpose), dense)
+        csr = matrix._oriented(transpose)
+        if matrix.is_plain and dense.dim() == 2:  # the usual case, past all questions
+            out = dense.new_empty(csr.shape[0], dense.shape[1])
+            return torch.addmm(out, csr, dense, beta=0, out=out)
+        return _multiply(csr, dense)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
