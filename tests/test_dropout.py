@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from oddnode import dropout
 from oddnode.dropout import DropoutStream, dropout_keys, dropout_scales, stacked_keys
 
 
@@ -56,3 +57,10 @@ def test_networks_side_by_side_have_the_masks_they_have_alone(p: float) -> None:
 
 def test_the_same_place_gives_the_same_mask() -> None:
     assert torch.equal(scales(0.5, 1, 2, 1, 3), scales(0.5, 1, 2, 1, 3))
+
+
+def test_the_hash_of_torch_is_that_of_numpy() -> None:
+    counter = torch.arange(-500, 500, dtype=torch.int32).view(100, 10)
+    low, high = torch.tensor([-7], dtype=torch.int32), torch.tensor([2**31 - 5], dtype=torch.int32)
+    by_torch = dropout._finalise(dropout._finalise(counter ^ low) ^ high)
+    assert torch.equal(by_torch, dropout._random_words(counter, low, high))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -121,7 +122,21 @@ def _halves(dtype: torch.dtype, device: torch.device) -> Tensor:
 
 def _random_words(counter: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """A hash of the counter under a key: two rounds of an integer finaliser with little bias (Wellons' lowbias32)."""
-    return _finalise(_finalise(counter ^ low) ^ high)
+    if counter.device.type != "cpu":
+        return _finalise(_finalise(counter ^ low) ^ high)
+    words = (counter ^ low).numpy().view(np.uint32)  # NumPy is the faster one with small arrays
+    _finalise_in_place(words)
+    words ^= high.numpy().view(np.uint32)
+    _finalise_in_place(words)
+    return torch.from_numpy(words.view(np.int32))
+
+
+def _finalise_in_place(x: np.ndarray) -> None:
+    x ^= x >> np.uint32(16)
+    x *= np.uint32(0x7FEB352D)
+    x ^= x >> np.uint32(15)
+    x *= np.uint32(0x846CA68B)
+    x ^= x >> np.uint32(16)
 
 
 def _finalise(x: Tensor) -> Tensor:

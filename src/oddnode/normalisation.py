@@ -16,14 +16,14 @@ __all__ = ["Beginning"]
 
 
 class Beginning:
-    """A layer's values ``[N, C]`` before batch norm, and their moments once they are known."""
+    """A layer's values ``[N, C]`` before one batch norm, and their moments once they are known."""
 
-    def __init__(self, values: Tensor, moments: tuple[Tensor, Tensor] | None = None):
+    def __init__(self, values: Tensor, moments: list[tuple[Tensor, Tensor]] | None = None):
         self.values = values
-        self._moments = moments
+        self._moments = [] if moments is None else moments
 
     def detached(self) -> Beginning:
-        """The same without a way back for gradients."""
+        """The same without a way back for gradients; moments that one of both computes are known to the other."""
         return Beginning(self.values.detach(), self._moments)
 
     def activated(
@@ -57,12 +57,12 @@ class Beginning:
         assert norm.running_var is not None
         if not norm.training:
             return norm.running_mean.clone(), norm.running_var.clone()
-        if self._moments is None:
+        if not self._moments:
             values = self.values.detach()
             mean = values.mean(dim=0)
-            self._moments = mean, (values - mean).square_().mean(dim=0)
-        _track(norm, *self._moments, len(self.values))
-        return self._moments
+            self._moments.append((mean, (values - mean).square_().mean(dim=0)))
+            _track(norm, *self._moments[0], len(values))  # once, however often they are used
+        return self._moments[0]
 
 
 @torch.no_grad()
