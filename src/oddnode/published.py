@@ -230,6 +230,8 @@ class ForwardedExposure(Term):
     """Quirk 1: no loss, but the exposure graph passes through the network's batch norm."""
 
     needs_exposure = True
+    needs_all_logits = False
+    is_pure = True
 
     def __call__(self, step: Pass) -> Tensor:
         return step.logits.new_zeros(())
@@ -239,6 +241,9 @@ class ForwardedExposure(Term):
 class Bound(Term):
     """The bound over the training nodes."""
 
+    needs_all_logits = False
+    is_pure = True
+
     def __call__(self, step: Pass) -> Tensor:
         return losses.bound_loss(step.train_logits)
 
@@ -246,6 +251,9 @@ class Bound(Term):
 @dataclass(frozen=True, repr=False)
 class SignedUniform(Term):
     """Quirk 3: variance of the logit sums over their mean, sign and all."""
+
+    needs_all_logits = False
+    is_pure = True
 
     def __call__(self, step: Pass) -> Tensor:
         sums = step.train_logits.sum(dim=-1)
@@ -257,6 +265,7 @@ class JointBound(Term):
     """Quirk 4: one bound over training nodes and all nodes of the exposure graph."""
 
     needs_exposure = True
+    is_pure = True
 
     def __call__(self, step: Pass) -> Tensor:
         assert step.exposure_logits is not None
@@ -268,6 +277,7 @@ class ExposedUniform(SignedUniform):
     """Quirks 3 and 4: the signed term, plus the same with the absolute mean over all nodes of the exposure graph."""
 
     needs_exposure = True
+    is_pure = True
 
     def __call__(self, step: Pass) -> Tensor:
         assert step.exposure_logits is not None
@@ -279,6 +289,7 @@ class TruncatedHinge(Term):
     """Quirk 6: margins on energies over all logits (quirk 7), the longer list cut to the shorter one's length."""
 
     needs_exposure = True
+    is_pure = True
     m_in: float = -5.0
     m_out: float = -1.0
     num_hops: int = 0
