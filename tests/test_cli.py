@@ -76,6 +76,7 @@ def test_datasets_tells_what_is_missing(tmp_path: Path) -> None:
         "citeseer": "missing",
         "pubmed": "missing",
         "twitch": "missing",
+        "arxiv": "missing",
     }
 
 
