@@ -1,0 +1,85 @@
+"""Puts the page together: one file with everything in it, plotting library included."""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from importlib import resources
+from pathlib import Path
+
+from oddnode.bench.results import Result
+from oddnode.files import new_file
+from oddnode.paper.page.encode import encode
+from oddnode.paper.page.headline import headlines
+from oddnode.paper.page.model import Page
+
+__all__ = ["render", "write_html"]
+
+
+def write_html(page: Page, path: Path) -> Path:
+    """Write the page, whole or not at all."""
+    text = render(page)
+    with new_file(path) as part:
+        part.write_text(text, encoding="utf-8")
+    return path
+
+
+def render(page: Page) -> str:
+    """The page as HTML that opens from disk and asks the network for nothing."""
+    parts = {
+        "TITLE": escape(page.title),
+        "HEADLINE": _headline_html(page.results),
+        "TERMS": _terms_html(page),
+        "CSS": _asset("page.css"),
+        "PLOTLY": _plotly_script(),
+        # The text of a script ends at the first "</", wherever that stands.
+        "DATA": json.dumps(encode(page), separators=(",", ":"), allow_nan=False).replace("</", "<\\/"),
+        "SCRIPT": _asset("page.js"),
+    }
+    pieces = _asset("page.html").split("@@")
+    return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+
+
+def _plotly_script() -> str:
+    try:
+        from plotly.offline import get_plotlyjs
+    except ImportError:
+        raise RuntimeError("the report needs plotly; install it with: pip install 'oddnode[report]'") from None
+    return get_plotlyjs()
+
+
+def _asset(name: str) -> str:
+    return resources.files("oddnode.paper.page").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def _headline_html(results: list[Result] | tuple[Result, ...]) -> str:
+    found = headlines(results)
+    if not found:
+        return "<h1>Which nodes does a model not know?</h1>"
+    first, *others = found
+    lines = [f"<h1>{escape(first.sentence)}</h1>", f'<p class="lead">{escape(first.comparison)}</p>']
+    if others:
+        lines.append('<ul class="also">')
+        lines += [f"<li>{escape(other.sentence)} {escape(other.comparison)}</li>" for other in others]
+        lines.append("</ul>")
+    return "\n".join(lines)
+
+
+def _terms_html(page: Page) -> str:
+    protocols = dict.fromkeys(r.protocol for r in page.results)
+    seeds = sorted({r.seeds for r in page.results})
+    facts = {
+        "Protocol": " and ".join(f"{name} ({_PROTOCOLS[name]})" for name in protocols if name in _PROTOCOLS),
+        "Seeds": " to ".join(dict.fromkeys(str(n) for n in (seeds[:1] + seeds[-1:]))) if seeds else "none",
+        "Spread": "standard deviation over the seeds, shown as ±; bars in plots are one of it to each side",
+        "Backbone": ", ".join(dict.fromkeys(r.backbone for r in page.results)),
+        **page.terms,
+    }
+    rows = "".join(f"<dt>{escape(k)}</dt><dd>{escape(str(v))}</dd>" for k, v in facts.items() if v)
+    return f"<dl>{rows}</dl>"
+
+
+_PROTOCOLS = {
+    "clean": "nothing leaks, one setting per method for all data",
+    "published": "as the code behind the paper does it, leaks included",
+}
