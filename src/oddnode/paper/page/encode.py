@@ -91,7 +91,12 @@ def _short(number: float) -> float | None:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    return {"title": table.title, "note": table.note, "columns": list(table.columns), "rows": [list(r) for r in table.rows]}
+    return {
+        "title": table.title,
+        "note": table.note,
+        "columns": list(table.columns),
+        "rows": [list(r) for r in table.rows],
+    }
 
 
 def _cell(cell: Cell, pool: Pool, limit: int) -> dict[str, Any]:

@@ -30,19 +30,26 @@ class Headline:
     printed_cells: int
 
     @property
+    def names(self) -> tuple[str, str]:
+        """Both methods as the paper writes them."""
+        return _NAMES[self.method], _NAMES[self.rival]
+
+    @property
     def sentence(self) -> str:
-        """For people."""
-        mine, other = self.ours
-        name, rival = _NAMES[self.method], _NAMES[self.rival]
+        """The numbers, in one sentence."""
+        (name, rival), (mine, other) = self.names, self.ours
+        return f"{name} lets {mine:.1f} % of the unknown nodes through, {rival} {other:.1f} %."
+
+    @property
+    def terms(self) -> str:
+        """What the numbers are of."""
         where = f"mean of {self.cells} cells" if self.cells > 1 else "one cell"
-        text = f"{name} lets {mine:.1f} % of the unknown nodes through, {rival} {other:.1f} %"
-        return f"{text} (FPR95, {where}, protocol {self.protocol}, {self.seeds} seed{'s' if self.seeds > 1 else ''})."
+        return f"FPR95, {where}, protocol {self.protocol}, {self.seeds} seed{'s' if self.seeds > 1 else ''}."
 
     @property
     def comparison(self) -> str:
         """How it stands beside the rival and the paper."""
-        name = _NAMES[self.method]
-        verdict = f"{name} is better in {self.wins} of {self.cells} cells." if self.cells > 1 else ""
+        verdict = f"{self.names[0]} is better in {self.wins} of {self.cells} cells." if self.cells > 1 else ""
         if self.printed is None:
             return f"{verdict} The paper has no numbers for this data.".strip()
         where = "" if self.printed_cells == self.cells else f" on the {self.printed_cells} of these cells that it has"

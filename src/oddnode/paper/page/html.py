@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from oddnode.bench.results import Result
 from oddnode.files import new_file
 from oddnode.paper.page.encode import encode
-from oddnode.paper.page.headline import headlines
+from oddnode.paper.page.headline import Headline, headlines
 from oddnode.paper.page.model import Page
 
 __all__ = ["render", "write_html"]
@@ -52,17 +53,43 @@ def _asset(name: str) -> str:
     return resources.files("oddnode.paper.page").joinpath("assets", name).read_text(encoding="utf-8")
 
 
-def _headline_html(results: list[Result] | tuple[Result, ...]) -> str:
+def _headline_html(results: Sequence[Result]) -> str:
     found = headlines(results)
     if not found:
         return "<h1>Which nodes does a model not know?</h1>"
-    first, *others = found
-    lines = [f"<h1>{escape(first.sentence)}</h1>", f'<p class="lead">{escape(first.comparison)}</p>']
-    if others:
-        lines.append('<ul class="also">')
-        lines += [f"<li>{escape(other.sentence)} {escape(other.comparison)}</li>" for other in others]
-        lines.append("</ul>")
-    return "\n".join(lines)
+    first = found[0]
+    lead = f'<h1>{escape(first.sentence)}</h1><p class="lead">{escape(f"{first.terms} {first.comparison}")}</p>'
+    return lead + (_pairs_html(found) if len(found) > 1 else "")
+
+
+def _pairs_html(found: Sequence[Headline]) -> str:
+    """All pairs under all protocols, as a small table."""
+    head = (
+        "mean FPR95 ↓, percent",
+        "protocol",
+        "with the paper's term",
+        "without",
+        "better in",
+        "printed with",
+        "without",
+    )
+    rows = []
+    for line in found:
+        printed = ("-", "-") if line.printed is None else tuple(f"{number:.1f}" for number in line.printed)
+        cells = [f"{line.names[0]} and {line.names[1]}", line.protocol, *(f"{n:.1f}" for n in line.ours)]
+        cells += [f"{line.wins} of {line.cells}", *printed]
+        marks = [f"<td{_NUMBER if i > 1 else ''}>{_strong(escape(c), i == 2)}</td>" for i, c in enumerate(cells)]
+        rows.append(f"<tr>{''.join(marks)}</tr>")
+    titles = "".join(f'<th scope="col"{_NUMBER if i > 1 else ""}>{escape(title)}</th>' for i, title in enumerate(head))
+    table = f"<table><thead><tr>{titles}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f'<div class="scroll pairs" tabindex="0" role="region" aria-label="Pairs of methods">{table}</div>'
+
+
+_NUMBER = ' class="num"'
+
+
+def _strong(text: str, wanted: bool) -> str:
+    return f"<b>{text}</b>" if wanted else text
 
 
 def _terms_html(page: Page) -> str:

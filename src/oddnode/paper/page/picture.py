@@ -18,7 +18,7 @@ _STEPS = 220
 
 @dataclass(frozen=True)
 class Source:
-    """A graph to draw from: ``[2, edges]``, the kind of every node and its class; ``scores`` and ``predicted`` by method."""
+    """A graph to draw from: edges ``[2, E]``, kind and class of every node, and what each method says of it."""
 
     name: str
     edges: np.ndarray

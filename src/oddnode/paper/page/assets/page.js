@@ -96,6 +96,7 @@ function draw(id, traces, layout, config = {}) {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: colour("fg"), family: "system-ui, sans-serif", size: 12.5 },
     margin: { l: 48, r: 14, t: 12, b: 44 }, dragmode: false, hovermode: "closest", showlegend: true,
     legend: { orientation: "h", y: 1.02, yanchor: "bottom", x: 0 },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("muted"), activecolor: colour("fg") },
     hoverlabel: { bgcolor: colour("panel"), bordercolor: colour("muted"), font: { color: colour("fg") } },
   };
   const merged = { ...base, ...layout, xaxis: { ...axis, ...layout.xaxis }, yaxis: { ...axis, ...layout.yaxis } };
@@ -152,10 +153,16 @@ function drawOverview() {
   }
   $("overview").style.height = `${Math.max(220, 120 + 26 * names.length)}px`;
   draw("overview", traces, {
-    xaxis: { title: { text: METRICS[metric] }, zeroline: false },
+    xaxis: { title: { text: METRICS[metric] }, zeroline: false, range: spanOf(rows) },
     yaxis: { categoryorder: "array", categoryarray: names, type: "category", range: [-0.6, names.length - 0.4], ticks: "" },
     margin: { l: 10, r: 14, t: 12, b: 44 },
   });
+}
+
+function spanOf(rows) {
+  const ends = rows.flatMap((row) => [row.ours - row.spread, row.ours + row.spread, row.printed ?? row.ours]);
+  const [low, high] = [Math.min(...ends), Math.max(...ends)], pad = 0.04 * (high - low) + 1;
+  return [Math.max(-2, low - pad), Math.min(102, high + pad)];
 }
 
 function drawAgainst() {
@@ -263,7 +270,7 @@ function drawDistribution() {
   const centres = Array.from({ length: bins }, (_, i) => low + (i + 0.5) * width);
   const bar = (name, scores, tone, shape) => ({
     type: "bar", name, x: centres, y: histogram(scores), width, opacity: 0.72,
-    marker: { color: colour(tone), line: { width: 0 }, pattern: { shape, size: 6, solidity: 0.35, fgcolor: colour("panel") } },
+    marker: { color: colour(tone), line: { width: 0 }, pattern: { shape, fillmode: "overlay", size: 6, solidity: 0.25, fgcolor: colour("panel") } },
     hovertemplate: `score %{x:.3g}: %{y:.1f} % of them<extra>${name}</extra>`,
   });
   draw("dist", [bar("known (ID)", inside, "known", ""), bar("unknown (OOD)", outside, "unknown", "/")], {
@@ -304,7 +311,7 @@ function showThreshold() {
   // Numbers follow at once; plots once per frame, however fast the pointer is.
   if (!pending) {
     pending = true;
-    requestAnimationFrame(() => { pending = false; markCurves(); drawDegrees(); markFlagged(); showImages(); });
+    requestAnimationFrame(() => { pending = false; markCurves(); drawDegrees(); markMistakes(); showImages(); });
   }
 }
 
@@ -384,13 +391,15 @@ function drawDegrees() {
     });
     return {
       type: "bar", name: method, x: bins.map(degreeName), y: parts.map(([p, t]) => (100 * p) / t), customdata: parts,
-      marker: { color: colour(tone), pattern: { shape, size: 7, solidity: 0.4, fgcolor: colour("panel") } },
+      marker: { color: colour(tone), pattern: { shape, fillmode: "overlay", size: 7, solidity: 0.25, fgcolor: colour("panel") } },
       hovertemplate: "degree %{x}: %{customdata[0]} of %{customdata[1]} nodes let through<extra>" + method + "</extra>",
     };
   };
   const traces = [bar(state.a, state.threshold, "a", "")];
   if (state.b !== state.a) traces.push(bar(state.b, sameTpr(state.b), "b", "/"));
-  draw("degree", traces, { barmode: "group", xaxis: { title: { text: "number of neighbours" }, type: "category" }, yaxis: { title: { text: "let through (FPR), %" }, range: [0, 102] } });
+  // Few steps, so that the axis seldom jumps while the threshold is dragged.
+  const top = [5, 10, 25, 50].find((limit) => traces.every(({ y }) => y.every((value) => value <= limit))) ?? 100;
+  draw("degree", traces, { barmode: "group", xaxis: { title: { text: "number of neighbours" }, type: "category" }, yaxis: { title: { text: "let through (FPR), %" }, range: [0, 1.02 * top] } });
 }
 
 function setUpHandle() {
@@ -440,7 +449,7 @@ function drawGraphs() {
   $("graph-note").textContent = `A connected sample of ${kind.length} nodes of ${state.cell.task}`
     + (picture.graphs.length > 1 ? `, left the graph of the known nodes, right that of the unknown ones (${picture.graphs[1]})` : "")
     + ". Colour: where a node's score lies among those of the known test nodes, in percent; good: circles bright, diamonds dark."
-    + " Circles are known, diamonds unknown, small grey dots other nodes (of the training set, for example). A ring: flagged at the threshold above.";
+    + " Circles are known, diamonds unknown, small grey dots other nodes (of the training set, for example). A ring: on the wrong side of the threshold above.";
   graph.near = Array.from(kind, () => []);
   const [from, to] = [array(picture.from), array(picture.to)];
   from.forEach((p, i) => { graph.near[p].push(to[i]); graph.near[to[i]].push(p); });
@@ -465,8 +474,8 @@ function drawGraph(id, method) {
       type: "scatter", mode: "markers", name: KINDS[which], x: chosen.map((i) => x[i]), y: chosen.map((i) => y[i]), customdata: chosen, hoverinfo: "none",
       marker: which === 2 ? { symbol, size, color: colour("muted"), opacity: 0.55 } : {
         symbol, size, color: chosen.map((i) => rank[i]), colorscale: "Cividis", cmin: 0, cmax: 100, showscale: which === 0,
-        line: { width: 0.8, color: colour("panel") },
-        colorbar: { thickness: 10, len: 0.85, outlinewidth: 0, ticksuffix: " %", tickvals: [0, 5, 50, 100], tickfont: { size: 11 } },
+        line: { width: 0.9, color: colour("rim") },
+        colorbar: { thickness: 10, len: 0.85, outlinewidth: 0, ticksuffix: " %", tickvals: [0, 50, 100], tickfont: { size: 11 } },
       },
     };
   };
@@ -476,22 +485,22 @@ function drawGraph(id, method) {
   });
   draw(id, [
     { type: "scatter", mode: "lines", ...lines, line: { color: colour("muted"), width: 0.6 }, opacity: 0.4, hoverinfo: "skip", showlegend: false },
-    dots(2, "circle", 5), dots(0, "circle", narrow() ? 8 : 10), dots(1, "diamond", narrow() ? 9 : 11), ring(1.6, narrow() ? 12 : 15, "unknown"), ring(2.5, 19, "fg"),
+    dots(2, "circle", 5), dots(0, "circle", narrow() ? 8 : 10), dots(1, "diamond", narrow() ? 9 : 11), ring(2, narrow() ? 14 : 17, "unknown"), ring(2.5, 19, "fg"),
   ], {
     xaxis: { visible: false, fixedrange: false, automargin: false }, yaxis: { visible: false, fixedrange: false, automargin: false, scaleanchor: picture.graphs.length > 1 ? undefined : "x" },
     margin: { l: 4, r: 4, t: 4, b: 4 }, legend: { orientation: "h", y: 1.01, yanchor: "bottom", x: 0 }, dragmode: narrow() ? false : "pan",
   }, { displayModeBar: !narrow(), displaylogo: false, scrollZoom: false, modeBarButtons: [["zoomIn2d", "zoomOut2d", "resetScale2d"]] });
 }
-const FLAGGED = 4, CHOSEN = 5;
+const MISTAKES = 4, CHOSEN = 5;
 
-function markFlagged() {
+function markMistakes() {
   const { picture } = state.cell;
   if (!picture) return;
   const [x, y, kind] = ["x", "y", "kind"].map((name) => array(picture[name]));
   for (const [id, method, threshold] of [["graph-a", state.a, state.threshold], ["graph-b", state.b, sameTpr(state.b)]]) {
     const scores = array(picture.scores[method]);
-    const flagged = graph.order.filter((i) => kind[i] < 2 && scores[i] < threshold);
-    Plotly.restyle(id, { x: [flagged.map((i) => x[i])], y: [flagged.map((i) => y[i])] }, [FLAGGED]);
+    const wrong = graph.order.filter((i) => (scores[i] < threshold) !== (kind[i] === 1));
+    Plotly.restyle(id, { x: [wrong.map((i) => x[i])], y: [wrong.map((i) => y[i])] }, [MISTAKES]);
   }
 }
 
@@ -555,26 +564,37 @@ function digit(text) {
   return canvas;
 }
 
-const IMAGES = 60;
+// Evenly spread over a list, its ends included.
+const spread = (list, count) => (list.length <= count ? list : Array.from({ length: count }, (_, i) => list[Math.round((i * (list.length - 1)) / (count - 1))]));
+
 function showImages() {
   const { cell } = state, has = Boolean(cell.nodes.id.pixels);
   $("images").hidden = $("nav-images").hidden = !has;
   if (!has) return;
-  const flagged = [];
-  for (const part of ["id", state.test]) {
+  const listed = (part, below) => {
     const scores = array(cell.methods[state.a][part].values);
-    scores.forEach((score, i) => { if (score < state.threshold) flagged.push([score, part, i]); });
-  }
-  flagged.sort((p, q) => p[0] - q[0]);
-  const right = flagged.filter(([, part]) => part !== "id").length;
-  $("images-note").textContent = `${state.a} flags ${flagged.length.toLocaleString("en")} nodes at this threshold: ${right.toLocaleString("en")} unknown (dashed frame, rightly) and `
-    + `${(flagged.length - right).toLocaleString("en")} known (solid frame, a false alarm). ${flagged.length > IMAGES ? `The ${IMAGES} oddest:` : "The oddest first:"} what it is, and what the network took it for.`;
-  $("gallery").replaceChildren(...flagged.slice(0, IMAGES).map(([score, part, i]) => {
-    const nodes = cell.nodes[part], shown = array(nodes.shown)[i];
-    const taken = array(cell.methods[state.a][part].predicted)[i];
-    const caption = element("figcaption", {}, element("b", {}, shown < 0 ? "mixed" : String(shown)), ` as ${taken}`, element("br"), score.toPrecision(3));
-    return element("figure", { class: part === "id" ? "known" : "unknown", title: `node ${array(nodes.ids)[i]}` }, digit(nodes.pixels.slice(64 * i, 64 * i + 64)), caption);
-  }));
+    return Array.from(scores, (score, i) => [score, part, i]).filter(([score]) => (score < state.threshold) === below).sort((p, q) => p[0] - q[0]);
+  };
+  const caught = listed(state.test, true), alarms = listed("id", true), missed = listed(state.test, false).reverse();
+  $("images-note").textContent = `${state.a} flags ${(caught.length + alarms.length).toLocaleString("en")} nodes at the threshold above. `
+    + "Under each image: what it is, what the network took it for, and its score.";
+  const wide = narrow() ? 1 : 2;
+  $("gallery").replaceChildren(
+    group(`Rightly flagged: ${caught.length} unknown nodes, from the oddest to the least odd`, spread(caught, 12 * wide)),
+    group(`False alarms: ${alarms.length} known nodes, the oddest first`, alarms.slice(0, 12 * wide)),
+    group(`Missed: ${missed.length} unknown nodes taken for known, the surest first`, missed.slice(0, 12 * wide)),
+  );
+}
+
+function group(title, list) {
+  return element("div", { class: "panel" }, element("h3", {}, title), list.length
+    ? element("div", { class: "gallery" }, ...list.map(([score, part, i]) => figure(score, part, i))) : element("p", { class: "hint" }, "None."));
+}
+
+function figure(score, part, i) {
+  const nodes = state.cell.nodes[part], shown = array(nodes.shown)[i], taken = array(state.cell.methods[state.a][part].predicted)[i];
+  const caption = element("figcaption", {}, element("b", {}, shown < 0 ? "mixed" : String(shown)), ` as ${taken}`, element("br"), score.toPrecision(3));
+  return element("figure", { class: part === "id" ? "known" : "unknown", title: `node ${array(nodes.ids)[i]}` }, digit(nodes.pixels.slice(64 * i, 64 * i + 64)), caption);
 }
 
 // ---- tables
