@@ -142,7 +142,7 @@ def _wait_for(tensor: Tensor) -> None:
 
 def _describe(task: Task) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """Names, masks, classes and degrees of a task's graphs."""
-    tests = {name: data for name, data in task.tests.items()}
+    tests = dict(task.tests)
     same = [name for name, data in tests.items() if data is task.id_test.data]
     names = {"id": same[0] if same else "id", **{name: name for name in tests}}
     graphs = {"id": task.id_test.data, **tests}
@@ -203,7 +203,7 @@ def build(training: Training, method: str, task: Task, device: str = "auto") -> 
     backbone: str | nn.Module = training.backbone
     if backbone == PLANAR:
         backbone = _planar(task, training.seed)
-    general = {} if training.epochs is None else {"epochs": training.epochs}
+    general: dict[str, Any] = {} if training.epochs is None else {"epochs": training.epochs}
     if training.protocol == "published":
         detector = published.detector(method, task, backbone, training.seed, device, **general)
         if training.settings:

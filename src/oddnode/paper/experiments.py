@@ -244,13 +244,13 @@ ITEMS: dict[str, Item] = {
         Item("table9", "Table 9", "Seconds of training per epoch and of inference", _timed),
         Item("table10", "Table 10", "Best epoch, and the AUROC there", _convergence),
         Item("claims", "abstract and section 4.2", "Mean reduction of FPR95 by the paper's term, per OOD type", _core),
-        Item("wins", "not in the paper", "Which method beats which: wins over cells and seeds, and a test", _everything),
+        Item("wins", "not in the paper", "Which method beats which: wins over cells and seeds, a test", _everything),
         Item("figure1", "Figure 1", "Extreme scores spread to neighbours; variance of scores with and without UB",
              _motivation),
         Item("figure2", "Figure 2", "2-D logits of a GAT under cross-entropy, LogitNorm and UB", _plane),
         Item("figure3", "Figure 3", "Score distributions of ID and OOD nodes, eight methods", _distributions),
         Item("figure4", "Figure 4", "The graph coloured by score, GNNSafe and NODESAFE, ID and OOD", _motivation),
-        Item("figure5", "Figure 5", "Sensitivity to the epoch where UB starts, to lambda1 and to lambda2", _sensitivity),
+        Item("figure5", "Figure 5", "Sensitivity to the epoch where UB starts, to lambda1, to lambda2", _sensitivity),
         Item("figure6", "Figure 6", "Four methods under five backbones on three shifts", _backbones),
     )
 }  # fmt: skip

@@ -192,7 +192,7 @@ class Store:
     Parameters
     ----------
     folder : path
-        Holds ``runs.sqlite``; made where it is missing. The folder can be copied to another machine and continued there.
+        Holds ``runs.sqlite``; made where it is missing. It can be copied to another machine and continued there.
     code : str, optional
         Only records of this version of the source count; all of them if left out, the newest of each training.
 
