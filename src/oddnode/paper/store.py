@@ -1,0 +1,448 @@
+"""The store of runs: one SQLite file in which every finished training is one row.
+
+A record is written in one transaction, so that it is there whole or not at all, and carries a checksum. Reading a
+store needs nothing but this module::
+
+    from oddnode.paper.store import Store
+
+    with Store(folder) as store:                      # folder/runs.sqlite
+        for record in store.records(task="cora/label", protocol="clean", seed=0):
+            record.training                           # task, protocol, backbone, seed, settings, epochs, methods
+            record.metrics("nodesafe")                # {"auroc": 93.1, ..., "tests": {"label": {...}}}
+            record.scores("nodesafe")                 # {"id": float32[N], "label": float32[N]}, every node of a graph
+            record.predicted()                        # {"id": int16[N], "label": int16[N]}, the most likely ID class
+            record.facts["history"]["val_loss"]       # one number per epoch
+            graphs = store.graphs(record.training)    # which nodes count, their classes and degrees
+            graphs.id_mask, graphs.ood_mask["label"], graphs.y["label"], graphs.degree["label"]
+
+Scores are float32, as they were computed: a metric computed from them anew is the same number. ``"id"`` is the graph of
+the ID test nodes (``graphs.id_mask``); every other name is one of the task's test graphs, whose OOD nodes are in its
+``ood_mask``. In label leave-out both are one graph, which is stored once.
+
+The file can be opened with any SQLite tool: the view ``results`` has one row per training and method. Arrays are in
+NumPy's ``.npz`` form.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = ["DamagedRecord", "Graphs", "Record", "Store", "StoreError", "Training"]
+
+_FILE = "runs.sqlite"
+_FORMAT = 1
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS trainings (
+    identity TEXT NOT NULL,   -- what was trained, as a hash
+    code     TEXT NOT NULL,   -- which version of the source made it, as a hash
+    task     TEXT NOT NULL,
+    protocol TEXT NOT NULL,
+    backbone TEXT NOT NULL,
+    seed     INTEGER NOT NULL,
+    training TEXT NOT NULL,   -- JSON: all that determines it
+    facts    TEXT NOT NULL,   -- JSON: metrics per method, seconds, best epoch, losses; or the error
+    arrays   BLOB NOT NULL,   -- npz: scores and predictions of every node
+    checksum TEXT NOT NULL,
+    PRIMARY KEY (identity, code)
+);
+CREATE TABLE IF NOT EXISTS graphs (
+    task     TEXT NOT NULL,
+    protocol TEXT NOT NULL,
+    seed     INTEGER NOT NULL,
+    facts    TEXT NOT NULL,   -- JSON: names and sizes of the graphs, number of classes, fingerprint of the data
+    arrays   BLOB NOT NULL,   -- npz: masks, classes and degrees
+    checksum TEXT NOT NULL,
+    PRIMARY KEY (task, protocol, seed)
+);
+CREATE VIEW IF NOT EXISTS results AS
+    SELECT t.task, t.protocol, t.backbone, m.key AS method, json_extract(t.training, '$.settings') AS settings, t.seed,
+           json_extract(m.value, '$.auroc') AS auroc, json_extract(m.value, '$.aupr') AS aupr,
+           json_extract(m.value, '$.fpr95') AS fpr95, json_extract(m.value, '$.id_acc') AS id_acc, t.code
+    FROM trainings t, json_each(t.facts, '$.methods') m;
+"""
+
+
+class StoreError(RuntimeError):
+    """The store cannot be used."""
+
+
+class DamagedRecord(StoreError):
+    """A record's checksum is wrong, or it cannot be read."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What determines one training, and the methods that score its outcome.
+
+    ``settings`` are hyper-parameters that differ from the method's own (``(("lambda2", 10.0),)``), ``epochs`` their
+    number where it differs. ``parameters`` says in full what is trained: objective, optimiser, shape of the network.
+    """
+
+    task: str
+    protocol: str
+    backbone: str
+    seed: int
+    methods: tuple[str, ...]
+    settings: tuple[tuple[str, Any], ...] = ()
+    epochs: int | None = None
+    parameters: str = ""
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash of everything but ``methods``: scorers share a training, they do not determine it."""
+        what = {key: value for key, value in asdict(self).items() if key != "methods"}
+        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        extra = "".join(f", {name}={value}" for name, value in self.settings)
+        network = "" if self.backbone == "gcn" else f", {self.backbone}"
+        return f"{self.task}, {self.methods[0]}{extra}{network}, {self.protocol}, seed {self.seed}"
+
+    def as_json(self) -> str:
+        """The text that `from_json` reads."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Training:
+        """The training that `as_json` wrote."""
+        values = json.loads(text)
+        values["methods"] = tuple(values["methods"])
+        values["settings"] = tuple((name, value) for name, value in values["settings"])
+        return cls(**values)
+
+
+@dataclass
+class Record:
+    """A finished training: ``facts`` at hand, arrays read when asked for.
+
+    ``facts`` has ``methods`` (metrics of each in percent, and ``score_seconds``), ``best_epoch``, ``epochs``,
+    ``history`` (``loss`` and ``val_loss`` of every epoch), ``seconds`` (``fit``, ``forward``), ``graphs`` (name ->
+    the name its arrays have), ``data`` (a fingerprint) and ``made_on``. A training that failed has ``error`` instead.
+    """
+
+    training: Training
+    code: str
+    facts: dict[str, Any] = field(repr=False)
+    _read_arrays: Callable[[], bytes] = field(repr=False)
+
+    @property
+    def error(self) -> str | None:
+        """Why the training failed, where it did."""
+        return self.facts.get("error")
+
+    def metrics(self, method: str) -> dict[str, Any]:
+        """What `oddnode.evaluate` said of a method: percentages, and each test graph's under ``tests``."""
+        return self.facts["methods"][method]
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays by name."""
+        return _unpacked(self._read_arrays())
+
+    def scores(self, method: str) -> dict[str, np.ndarray]:
+        """Scores of every node of every graph under a method, higher = more in-distribution."""
+        return self._by_graph(f"scores/{method}")
+
+    def predicted(self) -> dict[str, np.ndarray]:
+        """The most likely ID class of every node of every graph."""
+        return self._by_graph("predicted")
+
+    def plane(self) -> dict[str, np.ndarray]:
+        """Coordinates ``[N, 2]`` of every node, from a network with a two-dimensional last layer."""
+        return self._by_graph("plane")
+
+    def _by_graph(self, prefix: str) -> dict[str, np.ndarray]:
+        return {name: self.arrays[f"{prefix}/{stored}"] for name, stored in self.facts["graphs"].items()}
+
+
+@dataclass
+class Graphs:
+    """What is the same for all trainings on a task under one protocol and seed; ``"id"`` and the test graphs' names."""
+
+    facts: dict[str, Any]
+    id_mask: np.ndarray
+    ood_mask: dict[str, np.ndarray]
+    y: dict[str, np.ndarray]
+    degree: dict[str, np.ndarray]
+
+    @property
+    def tests(self) -> list[str]:
+        """Names of the graphs with OOD nodes."""
+        return list(self.ood_mask)
+
+
+class Store:
+    """The runs in a folder.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ``runs.sqlite``; made where it is missing. It can be copied to another machine and continued there.
+    code : str, optional
+        Only records of this version of the source count; all of them if left out, the newest of each training.
+
+    Raises
+    ------
+    StoreError
+        The file is no store, or of a newer format.
+    """
+
+    def __init__(self, folder: str | os.PathLike, code: str | None = None):
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.path = self.folder / _FILE
+        self.code = code
+        try:
+            self._db = sqlite3.connect(self.path, timeout=120, isolation_level=None)
+            # Readers and one writer at a time; a process that is killed leaves nothing half-written behind.
+            self._db.execute("PRAGMA journal_mode=WAL")
+            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._set_up()
+        except sqlite3.DatabaseError as error:
+            raise StoreError(f"{self.path} cannot be used: {error}; move it away to start anew") from error
+
+    def _set_up(self) -> None:
+        [version] = self._db.execute("PRAGMA user_version").fetchone()
+        if version > _FORMAT:
+            raise StoreError(f"{self.path} has format {version}, made by a newer oddnode; this one reads {_FORMAT}")
+        if version < _FORMAT:
+            with self._transaction():
+                for statement in _SCHEMA.split(";\n"):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version={_FORMAT}")
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+
+    # Reading
+
+    def records(
+        self,
+        task: str | None = None,
+        protocol: str | None = None,
+        backbone: str | None = None,
+        seed: int | None = None,
+        method: str | None = None,
+        settings: tuple[tuple[str, Any], ...] | None = None,
+    ) -> list[Record]:
+        """Records that match all that is given; damaged ones are left out (see `damaged`)."""
+        wanted = {"task": task, "protocol": protocol, "backbone": backbone, "seed": seed, "code": self.code}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        where = " AND ".join(f"{name} = ?" for name in given) or "1"
+        rows = self._db.execute(
+            f"SELECT identity, code, training, facts FROM trainings WHERE {where} ORDER BY rowid", tuple(given.values())
+        )
+        newest: dict[str, Record] = {}
+        for identity, code, training, facts in rows:
+            try:
+                newest[identity] = self._record(identity, code, training, facts)
+            except (ValueError, TypeError, KeyError):
+                continue
+        return [
+            record
+            for record in newest.values()
+            if (method is None or method in record.training.methods)
+            and (settings is None or settings == record.training.settings)
+        ]
+
+    def get(self, training: Training) -> Record | None:
+        """The record of a training, its checksum checked; ``None`` where there is none.
+
+        Raises
+        ------
+        DamagedRecord
+            It is there, but damaged.
+        """
+        rows = self._rows(training.identity)
+        return None if not rows else self._checked(*rows[-1])
+
+    def finished(self) -> set[str]:
+        """Identities of all trainings that have a record, damaged or not."""
+        where, values = ("code = ?", (self.code,)) if self.code else ("1", ())
+        return {identity for [identity] in self._db.execute(f"SELECT identity FROM trainings WHERE {where}", values)}
+
+    def graphs(self, training: Training) -> Graphs:
+        """Masks, classes and degrees of the graphs that a training was scored on."""
+        key = (training.task, training.protocol, training.seed)
+        row = self._db.execute(
+            "SELECT facts, arrays, checksum FROM graphs WHERE task=? AND protocol=? AND seed=?", key
+        ).fetchone()
+        if row is None:
+            raise StoreError(f"{self.path} has no graphs of {training.task}, {training.protocol}, seed {training.seed}")
+        facts, arrays, checksum = row
+        if checksum != _checksum(*map(str, key), facts, arrays):
+            raise DamagedRecord(f"the graphs of {training.task}, seed {training.seed} in {self.path} are damaged")
+        return _graphs(json.loads(facts), _unpacked(arrays))
+
+    def damaged(self, trainings: Iterable[Training]) -> list[Training]:
+        """Those of the trainings whose record is there but damaged."""
+        found = []
+        for training in trainings:
+            try:
+                record = self.get(training)
+                if record is not None and record.error is None:
+                    self.graphs(training)
+            except StoreError:
+                found.append(training)
+        return found
+
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(path.stat().st_size for path in self.folder.glob(f"{_FILE}*"))
+
+    def _rows(self, identity: str) -> list[tuple[Any, ...]]:
+        where, values = ("AND code = ?", (self.code,)) if self.code else ("", ())
+        return self._db.execute(
+            f"SELECT identity, code, training, facts, arrays, checksum FROM trainings WHERE identity = ? {where} "
+            "ORDER BY rowid",
+            (identity, *values),
+        ).fetchall()
+
+    def _checked(self, identity: str, code: str, training: str, facts: str, arrays: bytes, checksum: str) -> Record:
+        try:
+            if checksum != _checksum(identity, code, training, facts, arrays):
+                raise DamagedRecord(f"record {identity} in {self.path} is damaged: its checksum is wrong")
+            return self._record(identity, code, training, facts)
+        except (ValueError, TypeError, KeyError) as error:
+            raise DamagedRecord(f"record {identity} in {self.path} is damaged: {error}") from error
+
+    def _record(self, identity: str, code: str, training: str, facts: str) -> Record:
+        def read() -> bytes:
+            row = self._db.execute(
+                "SELECT identity, code, training, facts, arrays, checksum FROM trainings WHERE identity=? AND code=?",
+                (identity, code),
+            ).fetchone()
+            self._checked(*row)
+            return row[4]
+
+        return Record(Training.from_json(training), code, json.loads(facts), read)
+
+    # Writing
+
+    def save(self, training: Training, code: str, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Write a record, whole or not at all; a record of the same training is replaced."""
+        text, blob = json.dumps(facts, sort_keys=True), _packed(arrays)
+        checksum = _checksum(training.identity, code, training.as_json(), text, blob)
+        with self._transaction():
+            self._db.execute(
+                "INSERT OR REPLACE INTO trainings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    training.identity,
+                    code,
+                    training.task,
+                    training.protocol,
+                    training.backbone,
+                    training.seed,
+                    training.as_json(),
+                    text,
+                    blob,
+                    checksum,
+                ),
+            )
+
+    def save_graphs(self, training: Training, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+        """Write what is the same for all trainings on the task of this one under its protocol and seed."""
+        key = (training.task, training.protocol, training.seed)
+        text, blob = json.dumps(facts, sort_keys=True), _packed(arrays)
+        checksum = _checksum(*map(str, key), text, blob)
+        with self._transaction():
+            self._db.execute("INSERT OR REPLACE INTO graphs VALUES (?, ?, ?, ?, ?, ?)", (*key, text, blob, checksum))
+
+    def drop(self, training: Training) -> None:
+        """Forget a record, so that it is made again."""
+        with self._transaction():
+            self._db.execute("DELETE FROM trainings WHERE identity = ?", (training.identity,))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    # Claims
+
+    @contextmanager
+    def claim(self, training: Training) -> Iterator[bool]:
+        """Whether this process may do the training now; no other on this machine may while the block lasts.
+
+        The claim is a lock of the operating system on a file. It ends with its process, however that ends, so that a
+        process that is killed leaves no stale claim behind.
+        """
+        import fcntl
+
+        folder = self.folder / "claims"
+        folder.mkdir(exist_ok=True)
+        path = folder / training.identity
+        handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            yield _locked(handle, path, fcntl) and training.identity not in self.finished()
+        finally:
+            # Removed while still locked: whoever opened the old file sees that it is no longer the one at this path.
+            if _locked(handle, path, fcntl):
+                path.unlink(missing_ok=True)
+            os.close(handle)
+
+
+def _locked(handle: int, path: Path, fcntl: Any) -> bool:
+    """Whether the lock was got, on the file that the path names now."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.fstat(handle).st_ino == path.stat().st_ino
+    except (BlockingIOError, FileNotFoundError):
+        return False
+
+
+def _graphs(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Graphs:
+    names: dict[str, str] = facts["graphs"]
+    return Graphs(
+        facts=facts,
+        id_mask=arrays["id_mask"],
+        ood_mask={name: arrays[f"ood_mask/{name}"] for name in names if name != "id"},
+        y={name: arrays[f"y/{stored}"] for name, stored in names.items()},
+        degree={name: arrays[f"degree/{stored}"] for name, stored in names.items()},
+    )
+
+
+def _packed(arrays: dict[str, np.ndarray]) -> bytes:
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def _unpacked(blob: bytes) -> dict[str, np.ndarray]:
+    with np.load(io.BytesIO(blob), allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def _checksum(*parts: str | bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
