@@ -10,7 +10,7 @@ import numpy as np
 from oddnode.bench.results import Result
 from oddnode.bench.tables import paper_number
 from oddnode.evaluation import METRICS
-from oddnode.paper.page.model import Cell, Nodes, Page, Scores, Table
+from oddnode.paper.page.model import Cell, Nodes, Number, Page, Scores, Table
 from oddnode.paper.page.picture import Picture
 from oddnode.recipes import FLOOR, RECIPES
 
@@ -91,12 +91,24 @@ def _short(number: float) -> float | None:
 
 
 def _table(table: Table) -> dict[str, Any]:
-    return {
-        "title": table.title,
-        "note": table.note,
-        "columns": list(table.columns),
-        "rows": [list(r) for r in table.rows],
-    }
+    grids = [
+        {
+            "title": grid.title,
+            "caption": grid.caption,
+            "columns": list(grid.columns),
+            "rows": [[_entry(value) for value in row] for row in grid.rows],
+        }
+        for grid in table.grids
+    ]
+    return {"title": table.title, "notes": list(table.notes), "grids": grids}
+
+
+def _entry(value: str | Number | None) -> str | list[float | None] | None:
+    if not isinstance(value, Number):
+        return value
+    if not np.isfinite(value.value):
+        return None
+    return [round(value.value, 6), value.spread, value.printed, value.digits]
 
 
 def _cell(cell: Cell, pool: Pool, limit: int) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from oddnode.bench.results import Result
 from oddnode.paper.page.picture import Picture
 
-__all__ = ["Cell", "Nodes", "Page", "Scores", "Table"]
+__all__ = ["Cell", "Grid", "Nodes", "Number", "Page", "Scores", "Table"]
 
 
 @dataclass(frozen=True)
@@ -77,13 +77,32 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
-    """A further table: numbers sort as numbers, ``None`` is a gap. ``note`` says what one sees."""
+class Number:
+    """A number in a table, its standard deviation, and what the paper prints for it."""
+
+    value: float
+    spread: float | None = None
+    printed: float | None = None
+    digits: int = 1
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One grid of a table; ``None`` is a gap."""
 
     title: str
     columns: Sequence[str]
-    rows: Sequence[Sequence[str | float | None]]
-    note: str = ""
+    rows: Sequence[Sequence[str | Number | None]]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A further table, folded up until it is wanted."""
+
+    title: str
+    grids: Sequence[Grid]
+    notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oddnode.paper.layout import spring_layout
+
 __all__ = ["KNOWN", "OTHER", "UNKNOWN", "Picture", "Source", "draw_picture"]
 
 KNOWN, UNKNOWN, OTHER = 0, 1, 2
 
 _STARTS = 12
 _FANOUT = 6
-_STEPS = 220
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,8 @@ def draw_picture(sources: Sequence[Source], num_nodes: int = 360, seed: int = 0)
     for column, source in enumerate(sources):
         nodes = _snowball(source, share, rng)
         inner = _edges_within(source.edges, nodes, len(source.kind))
-        place = _force_layout(inner, len(nodes), rng)
-        place[:, 0] += 2.3 * column
+        place = spring_layout(inner, len(nodes), seed=seed)
+        place[:, 0] += 1.15 * column
         chosen.append(nodes)
         places.append(place)
         edges.append(inner + offset)
@@ -109,22 +110,3 @@ def _edges_within(edges: np.ndarray, nodes: np.ndarray, num_nodes: int) -> np.nd
     source, target = position[edges[0]], position[edges[1]]
     low, high = np.minimum(source, target), np.maximum(source, target)
     return np.unique(np.stack([low, high])[:, (low >= 0) & (low < high)], axis=1)
-
-
-def _force_layout(edges: np.ndarray, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Places in [-1, 1]: neighbours attract, all nodes repel, and the middle pulls a little (Fruchterman-Reingold)."""
-    place = rng.uniform(-1, 1, (size, 2))
-    ideal = 1.6 / np.sqrt(size)
-    for step in range(_STEPS):
-        gap = place[:, None] - place[None]
-        square = np.maximum((gap**2).sum(axis=2), 1e-4)
-        force = (gap * (ideal**2 / square)[:, :, None]).sum(axis=1)
-        pull = place[edges[0]] - place[edges[1]]
-        pull *= np.linalg.norm(pull, axis=1, keepdims=True) / ideal
-        np.add.at(force, edges[0], -pull)
-        np.add.at(force, edges[1], pull)
-        force -= 1.2 * place
-        length = np.maximum(np.linalg.norm(force, axis=1, keepdims=True), 1e-9)
-        place += force / length * np.minimum(length, 0.12 * (1 - step / _STEPS) + 0.002)
-    place -= place.mean(axis=0)
-    return place / np.maximum(np.abs(place).max(axis=0), 1e-9)

@@ -1,7 +1,15 @@
 "use strict";
-(() => {
-const data = JSON.parse(document.getElementById("data").textContent);
+(async () => {
 const $ = (id) => document.getElementById(id);
+if (typeof DecompressionStream === "undefined") { $("too-old").hidden = false; return; }
+const data = JSON.parse(await unpacked("data"));
+document.head.append(Object.assign(document.createElement("script"), { textContent: await unpacked("plotly") }));
+
+async function unpacked(id) {
+  const bytes = Uint8Array.from(atob($(id).textContent), (c) => c.charCodeAt(0));
+  return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
 const METRICS = { fpr95: "FPR95 ↓", auroc: "AUROC ↑", aupr: "AUPR ↑", id_acc: "ID acc ↑" };
 const LOWER_IS_BETTER = new Set(["fpr95"]);
 const ALL = "mean of all cells";
@@ -661,14 +669,25 @@ function setUpResults() {
 }
 
 function setUpMoreTables() {
-  data.tables.forEach(({ title, note, columns, rows }) => {
-    const numeric = columns.map((_, i) => rows.some((row) => typeof row[i] === "number"));
-    const table = element("table");
-    $("more-tables").append(element("details", { class: "panel" }, element("summary", {}, title), note ? element("p", { class: "hint" }, note) : null,
-      element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, table)));
-    sortable(table, columns.map((name, i) => ({ title: name, number: numeric[i], value: (row) => row[i] })), () => rows, (row) => element("tr", {},
-      ...row.map((value, i) => element("td", { class: numeric[i] ? "num" : "" }, value === null ? "–" : typeof value === "number" ? value.toFixed(1) : value))));
-  });
+  for (const { title, notes, grids } of data.tables) {
+    $("more-tables").append(element("details", { class: "panel" }, element("summary", {}, title),
+      ...notes.map((note) => element("p", { class: "hint" }, note)), ...grids.flatMap(gridParts)));
+  }
+}
+
+function gridParts({ title, caption, columns, rows }) {
+  const numeric = columns.map((_, i) => rows.some((row) => Array.isArray(row[i])));
+  const table = element("table"), bare = (value) => (Array.isArray(value) ? value[0] : value);
+  const cell = (value, i) => {
+    if (!Array.isArray(value)) return element("td", { class: numeric[i] ? "num" : "" }, value ?? "–");
+    const [ours, spread, printed, digits] = value;
+    return element("td", { class: "num" }, ours.toFixed(digits), spread === null ? null : element("span", { class: "sd" }, ` ± ${spread.toFixed(digits)}`),
+      printed === null ? null : element("small", {}, `paper ${printed.toFixed(digits)}`));
+  };
+  sortable(table, columns.map((name, i) => ({ title: name, number: numeric[i], ascending: name.includes("↓"), value: (row) => bare(row[i]) })),
+    () => rows, (row) => element("tr", {}, ...row.map(cell)));
+  return [element("h3", {}, title), element("p", { class: "hint" }, caption),
+    element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, table)];
 }
 
 // ---- light and dark
