@@ -55,7 +55,14 @@ def make_page(store: Store, plan: Plan) -> Page:
     runs = _plain_runs(plan)
     rows = [result for run in runs if (result := results.result(run)).runs]
     cells = [cell for task, protocol in _cells_of(runs) if (cell := _cell(results, runs, task, protocol)) is not None]
-    return Page(rows, cells, _tables(results), _terms(results), title=f"oddnode report: {plan.scope.name}")
+    title = f"oddnode report: {plan.scope.name}"
+    return Page(rows, cells, _tables(results), _terms(results), title, _notice(plan))
+
+
+def _notice(plan: Plan) -> str:
+    if plan.epochs is None:
+        return ""
+    return f"A quick look with {plan.epochs} epochs of training: it shows that everything works, not how well."
 
 
 def _plain_runs(plan: Plan) -> list[Run]:
@@ -75,7 +82,7 @@ def _terms(results: Results) -> dict[str, Any]:
     return {
         "Made on": "; ".join(results.made_on()),
         "Page written": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
-        "Epochs": f"{plan.epochs}: a quick look, not a measurement" if plan.epochs else None,
+        "Epochs": plan.epochs,
         "Data left out": "; ".join(f"{task}: {reason}" for task, reason in plan.absent.items()),
         "Failed trainings": "; ".join(results.failures()),
     }

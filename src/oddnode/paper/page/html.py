@@ -10,7 +10,6 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
-from oddnode.bench.results import Result
 from oddnode.files import new_file
 from oddnode.paper.page.encode import encode
 from oddnode.paper.page.headline import Headline, headlines
@@ -31,7 +30,7 @@ def render(page: Page) -> str:
     """The page as HTML that opens from disk and asks the network for nothing."""
     parts = {
         "TITLE": escape(page.title),
-        "HEADLINE": _headline_html(page.results),
+        "HEADLINE": _headline_html(page),
         "TERMS": _terms_html(page),
         "CSS": _asset("page.css"),
         "PLOTLY": _packed(_plotly_script()),
@@ -59,31 +58,26 @@ def _asset(name: str) -> str:
     return resources.files("oddnode.paper.page").joinpath(f"assets/{name}").read_text(encoding="utf-8")
 
 
-def _headline_html(results: Sequence[Result]) -> str:
-    found = headlines(results)
+def _headline_html(page: Page) -> str:
+    notice = f'<p class="notice">{escape(page.notice)}</p>' if page.notice else ""
+    found = headlines(page.results)
     if not found:
-        return "<h1>Which nodes does a model not know?</h1>"
+        return f"<h1>Which nodes does a model not know?</h1>{notice}"
     first = found[0]
     lead = f'<h1>{escape(first.sentence)}</h1><p class="lead">{escape(f"{first.terms} {first.comparison}")}</p>'
-    return lead + (_pairs_html(found) if len(found) > 1 else "")
+    return lead + notice + (_pairs_html(found) if len(found) > 1 else "")
 
 
 def _pairs_html(found: Sequence[Headline]) -> str:
     """All pairs under all protocols, as a small table."""
-    head = (
-        "mean FPR95 ↓, percent",
-        "protocol",
-        "with the paper's term",
-        "without",
-        "better in",
-        "printed with",
-        "without",
-    )
+    printed = any(line.printed is not None for line in found)
+    head = ["mean FPR95 ↓, percent", "protocol", "NODESAFE", "GNNSafe", "better in"]
+    head += ["paper: NODESAFE", "paper: GNNSafe"] if printed else []
     rows = []
     for line in found:
-        printed = ("-", "-") if line.printed is None else tuple(f"{number:.1f}" for number in line.printed)
-        cells = [f"{line.names[0]} and {line.names[1]}", line.protocol, *(f"{n:.1f}" for n in line.ours)]
-        cells += [f"{line.wins} of {line.cells}", *printed]
+        kind = "with exposure (++)" if line.method.endswith("++") else "without exposure"
+        cells = [kind, line.protocol, *(f"{n:.1f}" for n in line.ours), f"{line.wins} of {line.cells}"]
+        cells += ["-" if line.printed is None else f"{line.printed[i]:.1f}" for i in range(2) if printed]
         marks = [f"<td{_NUMBER if i > 1 else ''}>{_strong(escape(c), i == 2)}</td>" for i, c in enumerate(cells)]
         rows.append(f"<tr>{''.join(marks)}</tr>")
     titles = "".join(f'<th scope="col"{_NUMBER if i > 1 else ""}>{escape(title)}</th>' for i, title in enumerate(head))

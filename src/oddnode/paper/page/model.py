@@ -107,10 +107,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Page:
-    """Everything on the page. ``terms`` is a line of facts each: versions, machine, date, data."""
+    """Everything on the page. ``terms`` are facts with their names (versions, machine, date), ``notice`` a warning."""
 
     results: Sequence[Result]
     cells: Sequence[Cell] = ()
     tables: Sequence[Table] = ()
     terms: dict[str, Any] = field(default_factory=dict)
     title: str = "oddnode report"
+    notice: str = ""

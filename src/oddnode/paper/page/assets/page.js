@@ -492,7 +492,7 @@ function drawGraph(id, method) {
     marker: { symbol: "circle-open", size, color: colour(tone), line: { width } },
   });
   draw(id, [
-    { type: "scatter", mode: "lines", ...lines, line: { color: colour("muted"), width: 0.6 }, opacity: 0.4, hoverinfo: "skip", showlegend: false },
+    { type: "scatter", mode: "lines", ...lines, line: { color: colour("muted"), width: 0.7 }, opacity: 0.55, hoverinfo: "skip", showlegend: false },
     dots(2, "circle", 5), dots(0, "circle", narrow() ? 8 : 10), dots(1, "diamond", narrow() ? 9 : 11), ring(2, narrow() ? 14 : 17, "unknown"), ring(2.5, 19, "fg"),
   ], {
     xaxis: { visible: false, fixedrange: false, automargin: false }, yaxis: { visible: false, fixedrange: false, automargin: false, scaleanchor: picture.graphs.length > 1 ? undefined : "x" },
@@ -665,7 +665,8 @@ function setUpResults() {
   const show = sortable($("results"), columns, shown, (row) => element("tr", { class: data.methods[row.method].floor ? "floor" : "" },
     element("td", {}, row.task), element("td", {}, data.methods[row.method].exposure ? `${row.method} *` : row.method),
     ...Object.keys(METRICS).map((metric) => number(row, metric)), element("td", { class: "num" }, String(row.seeds))));
-  for (const id of ["table-protocol", "table-cell", "table-method"]) $(id).addEventListener("input", show);
+  for (const id of ["table-protocol", "table-cell"]) $(id).addEventListener("change", show);
+  $("table-method").addEventListener("input", show);
 }
 
 function setUpMoreTables() {
@@ -724,7 +725,8 @@ function setUpNavigation() {
 
 function setUpCell() {
   if (!data.cells.length) { for (const id of ["scores", "graph", "images"]) $(id).hidden = true; return; }
-  const first = data.cells.find((cell) => cell.protocol === "clean") ?? data.cells[0];
+  const clean = data.cells.filter((cell) => cell.protocol === "clean");
+  const first = clean.find((cell) => cell.task.endsWith("/label")) ?? clean[0] ?? data.cells[0];
   chooseCell(first.protocol, first.task);
   const keep = () => ({ a: state.a, b: state.b, test: state.test });
   $("protocol").addEventListener("change", () => chooseCell($("protocol").value, state.cell.task, keep()));
