@@ -89,7 +89,7 @@ def page(browser: Browser, report: Report) -> Iterator[Browser]:
     assert {url for url in browser.requests() if not url.startswith("file:")} == set()
 
 
-def percent(share: float) -> str:
+def percent(share: float | np.floating) -> str:
     return f"{100 * share:.1f} %"
 
 
