@@ -15,8 +15,8 @@ from oddnode.metrics import auroc, fpr_at_tpr
 from oddnode.paper.execute import execute
 from oddnode.paper.experiments import SCOPES, choose_items
 from oddnode.paper.page import Page, write_html
-from oddnode.paper.plan import Plan, make_plan
-from oddnode.paper.report import write_page
+from oddnode.paper.plan import make_plan
+from oddnode.paper.report import make_page
 from oddnode.paper.store import Graphs, Record, Store
 from oddnode.tasks import load_task
 
@@ -29,7 +29,7 @@ class Report:
 
     path: Path
     store: Store
-    plan: Plan
+    content: Page
 
     def record(self, task: str, method: str, protocol: str = "clean") -> Record:
         return next(r for r in self.store.records(task, protocol) if method in r.training.methods)
@@ -61,7 +61,8 @@ def report(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             done = execute(training, device="cpu")
             store.save(training, "test", done.facts, done.arrays)
             store.save_graphs(training, done.graph_facts, done.graph_arrays)
-        yield Report(write_page(store, plan, folder / "report.html"), store, plan)
+        content = make_page(store, plan)
+        yield Report(write_html(content, folder / "report.html"), store, content)
 
 
 START = {
@@ -222,6 +223,21 @@ def test_hovering_a_node_shows_its_scores_class_and_neighbours(page: Browser, re
     assert ringed == 1 + len(drawn)
 
 
+def test_a_cell_without_a_drawing_says_so_and_the_next_one_has_its_own(
+    browser: Browser, report: Report, tmp_path: Path
+) -> None:
+    first, *others = report.content.cells
+    assert first.task == "digits/label"
+    browser.open(write_html(Page([], [replace(first, picture=None), *others]), tmp_path / "page.html"))
+    assert "No drawing" in browser.text("#graph-note")
+    assert not browser.find("#graph-a").is_displayed()
+    browser.choose("#cell", "digits/structure")
+    x, y = browser.js("const {x, y} = document.getElementById('graph-a').data[3]; return [x[0], y[0]]")
+    browser.move_to(browser.pixel_of("graph-a", x, y))
+    assert browser.text("#node-title").startswith("Node ")
+    assert browser.complaints() == []
+
+
 def test_buttons_step_through_the_nodes_from_the_oddest(page: Browser, report: Report) -> None:
     from selenium.webdriver.common.keys import Keys
 
@@ -362,6 +378,7 @@ def test_printed_numbers_stand_beside_ours_and_what_is_missing_is_hidden(browser
     assert browser.find("#against-panel").is_displayed()
     assert not browser.find("#scores").is_displayed()
     assert not browser.find("#graph").is_displayed()
+    assert not browser.find("#controls").is_displayed()
     assert browser.texts("#results tbody tr")[0].startswith("cora/structure\tnodesafe")
     assert "paper 25.6" in browser.text("#results tbody tr:first-child")
     assert browser.js("return document.getElementById('against').data.flatMap((t) => t.x).length") == 2 + 4

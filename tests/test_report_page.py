@@ -21,7 +21,7 @@ from oddnode.metrics import fpr_at_tpr
 from oddnode.paper import report
 from oddnode.paper.execute import execute
 from oddnode.paper.experiments import SCOPES, choose_items
-from oddnode.paper.page import KNOWN, OTHER, UNKNOWN, Cell, Nodes, Page, Scores, Source, draw_picture, render
+from oddnode.paper.page import KNOWN, OTHER, UNKNOWN, Cell, Nodes, Page, Scores, Source, draw_picture, html, render
 from oddnode.paper.page.encode import encode
 from oddnode.paper.page.headline import headlines
 from oddnode.paper.plan import Plan, make_plan
@@ -223,6 +223,7 @@ def test_a_damaged_record_makes_way_for_another_seed(runs: tuple[Store, Plan], t
 
 
 def test_a_missing_plotting_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    html._packed_plotly.cache_clear()
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(
         RuntimeError, match=r"the report needs plotly; install it with: pip install 'oddnode\[report\]'"

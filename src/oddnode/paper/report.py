@@ -100,13 +100,14 @@ def _table(table: tables.Table) -> Table:
     grids = [
         Grid(
             title=f"{block.title}, protocol {block.protocol}",
-            columns=["", *block.columns],
+            columns=["row", *block.columns],
             rows=[[row.name, *map(_entry, row.entries)] for row in block.rows],
             caption=block.caption,
         )
         for block in table.blocks
     ]
-    return Table(f"{table.title} ({table.where})", grids, table.notes)
+    notes = [note for note in table.notes if " is not here: " not in note]  # the page says so once, at its end
+    return Table(f"{table.title} ({table.where})", grids, notes)
 
 
 def _entry(entry: tables.Entry) -> str | Number | None:

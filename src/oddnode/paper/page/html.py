@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 from collections.abc import Sequence
+from functools import cache
 from html import escape
 from importlib import resources
 from pathlib import Path
@@ -33,7 +34,7 @@ def render(page: Page) -> str:
         "HEADLINE": _headline_html(page),
         "TERMS": _terms_html(page),
         "CSS": _asset("page.css"),
-        "PLOTLY": _packed(_plotly_script()),
+        "PLOTLY": _packed_plotly(),
         "DATA": _packed(json.dumps(encode(page), separators=(",", ":"), allow_nan=False)),
         "SCRIPT": _asset("page.js"),
     }
@@ -46,12 +47,13 @@ def _packed(text: str) -> str:
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
 
 
-def _plotly_script() -> str:
+@cache
+def _packed_plotly() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise RuntimeError("the report needs plotly; install it with: pip install 'oddnode[report]'") from None
-    return get_plotlyjs()
+    return _packed(get_plotlyjs())
 
 
 def _asset(name: str) -> str:

@@ -442,7 +442,7 @@ function setUpHandle() {
 // ---- the graph
 
 const KINDS = ["known", "unknown", "other"];
-const graph = { nodes: [], near: [], order: [] };
+const graph = { near: [], order: [] }, listening = new Set();
 
 function rankAmongKnown(method, scores) {
   const inside = known(method);
@@ -463,8 +463,8 @@ function drawGraphs() {
   from.forEach((p, i) => { graph.near[p].push(to[i]); graph.near[to[i]].push(p); });
   const scores = array(picture.scores[state.a]);
   graph.order = Array.from(kind, (_, i) => i).filter((i) => kind[i] < 2).sort((p, q) => scores[p] - scores[q]);
-  drawGraph("graph-a", state.a, true);
-  drawGraph("graph-b", state.b, false);
+  drawGraph("graph-a", state.a);
+  drawGraph("graph-b", state.b);
   $("graph-a-title").textContent = state.a;
   $("graph-b-title").textContent = state.b;
   if (state.node !== null) showNode(state.node);
@@ -472,14 +472,15 @@ function drawGraphs() {
 
 function drawGraph(id, method) {
   const { picture } = state.cell;
-  const [x, y, kind, from, to] = ["x", "y", "kind", "from", "to"].map((name) => array(picture[name]));
-  const rank = rankAmongKnown(method, array(picture.scores[method]));
+  const [x, y, kind, from, to, ids, shown] = ["x", "y", "kind", "from", "to", "ids", "shown"].map((name) => array(picture[name]));
+  const scores = array(picture.scores[method]), rank = rankAmongKnown(method, scores);
   const lines = { x: [], y: [] };
   from.forEach((p, i) => { lines.x.push(x[p], x[to[i]], null); lines.y.push(y[p], y[to[i]], null); });
   const dots = (which, symbol, size) => {
     const chosen = Array.from(kind, (_, i) => i).filter((i) => kind[i] === which);
     return {
-      type: "scatter", mode: "markers", name: KINDS[which], x: chosen.map((i) => x[i]), y: chosen.map((i) => y[i]), customdata: chosen, hoverinfo: "none",
+      type: "scatter", mode: "markers", name: KINDS[which], x: chosen.map((i) => x[i]), y: chosen.map((i) => y[i]), customdata: chosen,
+      text: chosen.map((i) => `node ${ids[i]}, class ${className(shown[i])}<br>score ${scores[i].toPrecision(4)}`), hovertemplate: `%{text}<extra>${KINDS[which]}</extra>`,
       marker: which === 2 ? { symbol, size, color: colour("muted"), opacity: 0.55 } : {
         symbol, size, color: chosen.map((i) => rank[i]), colorscale: "Cividis", cmin: 0, cmax: 100, showscale: which === 0,
         line: { width: 0.9, color: colour("rim") },
@@ -498,6 +499,7 @@ function drawGraph(id, method) {
     xaxis: { visible: false, fixedrange: false, automargin: false }, yaxis: { visible: false, fixedrange: false, automargin: false, scaleanchor: picture.graphs.length > 1 ? undefined : "x" },
     margin: { l: 4, r: 4, t: 4, b: 4 }, legend: { orientation: "h", y: 1.01, yanchor: "bottom", x: 0 }, dragmode: narrow() ? false : "pan",
   }, { displayModeBar: !narrow(), displaylogo: false, scrollZoom: false, modeBarButtons: [["zoomIn2d", "zoomOut2d", "resetScale2d"]] });
+  listenToNodes(id);
 }
 const MISTAKES = 4, CHOSEN = 5;
 
@@ -547,13 +549,16 @@ function pixelsOf(i) {
   return place < 0 ? null : nodes[part].pixels.slice(64 * place, 64 * place + 64);
 }
 
-function setUpGraph() {
-  for (const id of ["graph-a", "graph-b"]) {
-    if (!$(id).on) continue;
-    for (const event of ["plotly_hover", "plotly_click"]) {
-      $(id).on(event, ({ points: [point] }) => { if (point.customdata !== undefined && point.customdata !== state.node) showNode(point.customdata); });
-    }
+// A plot takes listeners once it has been drawn, and the first cell may have no drawing.
+function listenToNodes(id) {
+  if (listening.has(id)) return;
+  listening.add(id);
+  for (const event of ["plotly_hover", "plotly_click"]) {
+    $(id).on(event, ({ points: [point] }) => { if (point.customdata !== undefined && point.customdata !== state.node) showNode(point.customdata); });
   }
+}
+
+function setUpGraph() {
   const step = (by) => {
     const place = graph.order.indexOf(state.node);
     showNode(graph.order[place < 0 ? 0 : Math.min(graph.order.length - 1, Math.max(0, place + by))]);
@@ -720,11 +725,11 @@ function setUpNavigation() {
   const watcher = new IntersectionObserver((entries) => {
     for (const { target, isIntersecting } of entries) links.get(target.id)?.classList.toggle("here", isIntersecting);
   }, { rootMargin: "-30% 0px -65% 0px" });
-  document.querySelectorAll("main > section").forEach((section) => watcher.observe(section));
+  document.querySelectorAll("main section").forEach((section) => watcher.observe(section));
 }
 
 function setUpCell() {
-  if (!data.cells.length) { for (const id of ["scores", "graph", "images"]) $(id).hidden = true; return; }
+  if (!data.cells.length) { $("one-cell").hidden = true; return; }
   const clean = data.cells.filter((cell) => cell.protocol === "clean");
   const first = clean.find((cell) => cell.task.endsWith("/label")) ?? clean[0] ?? data.cells[0];
   chooseCell(first.protocol, first.task);
