@@ -59,7 +59,9 @@ def paper(
     data_dir: Annotated[
         Path | None, typer.Option(help="Where the data lies; only read.", envvar="ODDNODE_DATA")
     ] = None,
-    smoke: Annotated[bool, typer.Option("--smoke", help="Everything on the embedded digits, in about a minute.")] = False,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="Everything on the embedded digits, in about a minute.")
+    ] = False,
     any_version: Annotated[
         bool, typer.Option("--any-version", help="Take records that other versions of the source made, too.")
     ] = False,
@@ -79,7 +81,7 @@ def paper(
     from oddnode.paper.make import make_all
     from oddnode.paper.plan import code_version, estimate_seconds, make_plan, unfinished
     from oddnode.paper.run import Summary, cores, run_plan
-    from oddnode.paper.store import Store
+    from oddnode.paper.store import Store, recover
 
     items = choose_items(None if only is None else _split(only))
     protocols = _protocols(protocol)
@@ -95,6 +97,9 @@ def paper(
         say(f"[bold yellow]note:[/] {escape(data)} is left out: {escape(reason)}")
     known = not dry_run or (folder / "runs.sqlite").exists()
     missing, left = plan.trainings, estimate_seconds(plan.trainings, [], jobs)
+    rescued = recover(folder) if known else None
+    if rescued is not None:
+        say(f"[bold yellow]note:[/] the store's file was damaged; {rescued} records were saved out of it")
     if known:
         with Store(folder, None if any_version else code) as store:
             missing = unfinished(plan, store)
@@ -133,6 +138,7 @@ def paper(
         facts |= {
             "seconds": round(summary.seconds, 1),
             "repaired": summary.repaired,
+            "rescued": rescued,
             "lost": summary.lost,
             "store_bytes": store.size(),
             "notes": notes,
@@ -186,7 +192,8 @@ def _duration(seconds: float) -> str:
 @contextmanager
 def _bar(hidden: bool) -> Iterator[Callable[[Progress], None]]:
     """A progress bar on a terminal; elsewhere a line now and then, for logs."""
-    from rich.progress import BarColumn, Progress as Bar, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
     began = last = time.monotonic()
     first_share: float | None = None

@@ -1,7 +1,8 @@
 """The paper's figures with our runs, as SVG and PNG.
 
-Colours are those of Okabe and Ito, which colour-blind people can tell apart, and no colour stands alone: lines differ by
-style and marker, bars by hatching, and maps grow steadily from dark to light, so that all of it reads in black and white.
+Colours are those of Okabe and Ito, which colour-blind people can tell apart, and no colour stands alone: lines differ
+by style and marker, bars by hatching, and maps grow steadily from dark to light, so that all of it reads in black and
+white.
 """
 
 from __future__ import annotations
@@ -244,7 +245,9 @@ def _coloured_graph(axis: Any, place: np.ndarray, edges: np.ndarray, scores: np.
 
     once = edges[:, edges[0] < edges[1]]
     lines = np.stack([place[once[0]], place[once[1]]], axis=1)
-    axis.add_collection(LineCollection(list(lines), colors="0.6", linewidths=0.25, alpha=0.35, rasterized=True))
+    axis.add_collection(
+        LineCollection(list(lines), colors="0.6", linewidths=0.25, alpha=0.35, rasterized=True, zorder=0)
+    )
     order = np.argsort(-scores)
     points = axis.scatter(
         *place[order].T, c=scores[order], s=5, cmap=_MAP, vmin=-2, vmax=2, linewidths=0, rasterized=True
@@ -276,7 +279,8 @@ def _draw_plane(results: Results, protocol: str) -> Any:
         axis.set_title(f"{title}\nstd / mean of norms {length.std() / length.mean():.2f}, ID accuracy {accuracy:.0f} %")
         axis.axhline(0, color="0.8", lw=0.6, zorder=0)
         axis.axvline(0, color="0.8", lw=0.6, zorder=0)
-        axis.set_aspect("equal", "datalim")
+        reach = 1.1 * np.percentile(np.abs(plane), 99.5)  # a few nodes may lie beyond
+        axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     handles, labels = axes[0, -1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False, markerscale=2)
     figure.suptitle(f"Nodes of {task} in the plane before a GAT's last layer, protocol {protocol}, one seed")

@@ -17,11 +17,12 @@ __all__ = ["accuracy_table", "backbone_table", "grids", "results_page", "summary
 
 _INTRO = """# Results
 
-Made by `{command}`. Every number is a mean over seeds with its standard deviation, in percent. A cell shows
-AUROC / FPR95. *paper* is what the paper prints, from one run. The trivial scores at the end of a table (number of non-zero
-features, degree, cosine to the neighbours) use no model: a method that loses to them has learnt nothing there. PubMed's
-label task has one ID class, so its ID accuracy is 100 by construction. Twitch has other features here than in the paper
-([tasks](tasks.md)). What of the paper reproduces and what does not: [reproduction](reproduction.md).
+Made by `{command}`. Every number is a mean over seeds with its standard deviation, in
+percent. A cell shows AUROC / FPR95. *paper* is what the paper prints, from one run. The trivial scores at the end of a
+table (number of non-zero features, degree, cosine to the neighbours) use no model: a method that loses to them has
+learnt nothing there. PubMed's label task has one ID class, so its ID accuracy is 100 by construction. Twitch has other
+features here than in the paper ([tasks](tasks.md)). What of the paper reproduces and what does not:
+[reproduction](reproduction.md).
 """
 
 
@@ -76,8 +77,10 @@ def _backbone_parts(results: Results) -> list[str]:
 
 def summary_table(results: Sequence[Result]) -> str:
     """AUROC / FPR95 of every method, averaged by the kind of shift; no spread, the other tables have it."""
-    tasks = [t for t in dict.fromkeys(r.task for r in results)]
-    kinds = {kind: [t for t in tasks if t.split("/")[-1] == kind] for kind in dict.fromkeys(t.split("/")[-1] for t in tasks)}
+    tasks = list(dict.fromkeys(r.task for r in results))
+    kinds = {
+        kind: [t for t in tasks if t.split("/")[-1] == kind] for kind in dict.fromkeys(t.split("/")[-1] for t in tasks)
+    }
     by_cell = {(r.task, r.method): r for r in results}
     methods = list(dict.fromkeys(r.method for r in results))
     count = f"mean of {len(tasks)} cells" if len(tasks) > 1 else "mean"
