@@ -135,6 +135,15 @@ def test_a_run_that_is_done_does_nothing(plan: Plan, start: Any, tmp_path: Path)
     assert (tmp_path / "runs.sqlite").read_bytes() == before
 
 
+def test_scores_of_single_nodes_are_kept_as_long_as_asked_for(tmp_path: Path) -> None:
+    plan = tiny_plan("claims", seeds=2)
+    run_plan(plan, tmp_path, CODE, keep_scores=1)
+    with Store(tmp_path, CODE) as store:
+        kept = {record.training.seed: bool(record.arrays) for record in store.records()}
+        assert kept == {0: True, 1: False}
+        assert len({record.metrics(record.training.methods[0])["auroc"] for record in store.records()}) > 1
+
+
 def test_another_version_of_the_source_starts_anew_unless_told_otherwise(tmp_path: Path) -> None:
     plan = tiny_plan("claims")
     run_plan(plan, tmp_path, "old")

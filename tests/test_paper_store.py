@@ -163,6 +163,14 @@ def test_the_claim_of_a_killed_process_is_gone(tmp_path: Path) -> None:
             assert mine
 
 
+def test_scores_that_were_not_kept_are_an_error_that_says_so(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.save(TRAINING, "a", FACTS, {})
+        [record] = store.records()
+        with pytest.raises(StoreError, match="was not kept"):
+            record.scores("msp")
+
+
 def test_the_file_speaks_sql(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         save(store)

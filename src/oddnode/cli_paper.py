@@ -65,6 +65,10 @@ def paper(
     any_version: Annotated[
         bool, typer.Option("--any-version", help="Take records that other versions of the source made, too.")
     ] = False,
+    keep_scores: Annotated[
+        int | None,
+        typer.Option(min=1, help="Keep the scores of single nodes for this many seeds only.", show_default="all"),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     no_train: Annotated[
         bool, typer.Option("--no-train", help="Write what the store has so far; train nothing.")
@@ -126,7 +130,7 @@ def paper(
     if not no_train:
         with _bar(hidden=as_json) as show:
             try:
-                summary = run_plan(plan, folder, code, jobs, threads, any_version, show)
+                summary = run_plan(plan, folder, code, jobs, threads, any_version, keep_scores, show)
             except KeyboardInterrupt:
                 _err.print("stopped; what is finished is kept, and the same command goes on from there")
                 raise typer.Exit(130) from None

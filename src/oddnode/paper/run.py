@@ -55,6 +55,7 @@ def run_plan(
     jobs: int = 1,
     threads: int = 1,
     any_version: bool = False,
+    keep_scores: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Summary:
     """Do what is missing of a plan.
@@ -68,6 +69,8 @@ def run_plan(
         The version of the source, which new records carry.
     any_version : bool
         Take records of other versions as they are, too.
+    keep_scores : int, optional
+        Keep the scores of single nodes for this many seeds only; all if left out. Figures need those of the first.
     """
     began = time.monotonic()
     with Store(folder, None if any_version else code) as store:
@@ -78,7 +81,7 @@ def run_plan(
         summary = Summary(len(plan.trainings), len(plan.trainings) - len(missing), [t.label for t in damaged])
         watch = _Watch(plan, store, on_progress)
         watch.look("")
-        job = _Job(missing, folder, code, any_version, plan.data_dir, plan.device, threads)
+        job = _Job(missing, folder, code, any_version, plan.data_dir, plan.device, threads, keep_scores)
         jobs = min(jobs, len(missing))
         if jobs == 1:
             work(job, tell=lambda what, label: watch.look(label) if what == "done" else None)
@@ -99,6 +102,7 @@ class _Job:
     data_dir: str | None
     device: str
     threads: int
+    keep_scores: int | None = None
     skip: frozenset[str] = frozenset()
 
 
@@ -144,7 +148,8 @@ def _do(training: Training, job: _Job, store: Store, tell: Callable[[str, str], 
         tell("start", training.identity)
         outcome = execute(training, job.data_dir, job.device)
         store.save_graphs(training, outcome.graph_facts, outcome.graph_arrays)
-        store.save(training, job.code, outcome.facts, outcome.arrays)
+        keep = job.keep_scores is None or training.seed < job.keep_scores
+        store.save(training, job.code, outcome.facts, outcome.arrays if keep else {})
     tell("done", training.label)
     return True
 

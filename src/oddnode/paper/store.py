@@ -17,7 +17,8 @@ store needs nothing but this module::
 
 Scores are float32, as they were computed: a metric computed from them anew is the same number. ``"id"`` is the graph of
 the ID test nodes (``graphs.id_mask``); every other name is one of the task's test graphs, whose OOD nodes are in its
-``ood_mask``. In label leave-out both are one graph, which is stored once.
+``ood_mask``. In label leave-out both are one graph, which is stored once. A run may keep the scores of its first seeds
+only; asking for others raises `StoreError`.
 
 The file can be opened with any SQLite tool: the view ``results`` has one row per training and method. Arrays are in
 NumPy's ``.npz`` form.
@@ -167,7 +168,10 @@ class Record:
         return self._by_graph("plane")
 
     def _by_graph(self, prefix: str) -> dict[str, np.ndarray]:
-        return {name: self.arrays[f"{prefix}/{stored}"] for name, stored in self.facts["graphs"].items()}
+        names = {name: f"{prefix}/{stored}" for name, stored in self.facts["graphs"].items()}
+        if not set(names.values()) <= self.arrays.keys():
+            raise StoreError(f"{prefix} of every node was not kept for {self.training.label}")
+        return {name: self.arrays[stored] for name, stored in names.items()}
 
 
 @dataclass
@@ -317,7 +321,8 @@ class Store:
 
     def size(self) -> int:
         """Bytes on disk."""
-        return sum(path.stat().st_size for path in self.folder.glob(f"{_FILE}*"))
+        files = (self.path, self.path.with_name(f"{_FILE}-wal"))
+        return sum(path.stat().st_size for path in files if path.exists())
 
     def _rows(self, identity: str) -> list[tuple[Any, ...]]:
         where, values = ("AND code = ?", (self.code,)) if self.code else ("", ())
