@@ -135,6 +135,7 @@ def test_a_training_that_explodes_is_an_outcome() -> None:
     training = Training("digits/label", "clean", "gcn", 0, ("nodesafe",), (("lambda2", float("inf")), ("start", 0)), 3)
     outcome = execute(training, device="cpu")
     assert "loss became" in outcome.facts["error"]
+    assert outcome.facts["retry"] is False
 
 
 def test_the_code_version_is_of_the_source_that_counts() -> None:

@@ -161,6 +161,22 @@ def test_a_process_that_dies_costs_one_training(monkeypatch: pytest.MonkeyPatch,
         assert len(store.finished()) == len(plan.trainings) - 1
 
 
+def test_a_training_that_fails_is_reported_and_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plan = tiny_plan("claims")
+    with monkeypatch.context() as broken:
+        broken.setattr("oddnode.paper.execute.TaskOutputs", _no_memory)
+        summary = run_plan(plan, tmp_path, CODE)
+    assert sorted(summary.lost) == sorted(training.label for training in plan.trainings)
+    with Store(tmp_path, CODE) as store:
+        assert {record.error for record in store.records()} == {"MemoryError: all gone"}
+    again = run_plan(plan, tmp_path, CODE)
+    assert (again.found, again.lost) == (0, [])
+
+
+def _no_memory(*_: object) -> None:
+    raise MemoryError("all gone")
+
+
 def _dying_worker(victim: str, job: _Job, pipe: Any) -> None:
     """Dies at one training, as a process does that runs out of memory."""
 

@@ -139,7 +139,7 @@ def test_a_claim_excludes_others_until_it_ends(tmp_path: Path) -> None:
             save(second)
         with first.claim(TRAINING) as mine:
             assert not mine  # it is done
-    assert [path.name for path in (tmp_path / "claims").iterdir()] == ["open"]
+    assert [path.name for path in (tmp_path / "locks").iterdir()] == ["open"]
 
 
 def _claim_and_wait(folder: Path, ready: object) -> None:

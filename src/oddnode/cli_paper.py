@@ -79,17 +79,18 @@ def paper(
 
     Finished trainings are kept in OUT/runs.sqlite. Stop it whenever you like: the same command goes on.
     """
-    from oddnode.bench.report import check_writable
     from oddnode.cli import _check_device, _split
     from oddnode.paper.experiments import SCOPES, choose_items
+
+    items = choose_items(None if only is None else _split(only))
+    protocols = _protocols(protocol)
+    _check_device(device)
+    from oddnode.bench.report import check_writable
     from oddnode.paper.make import make_all
     from oddnode.paper.plan import code_version, estimate_seconds, make_plan, unfinished
     from oddnode.paper.run import Summary, cores, run_plan
     from oddnode.paper.store import Store, recover
 
-    items = choose_items(None if only is None else _split(only))
-    protocols = _protocols(protocol)
-    _check_device(device)
     folder = out or Path("smoke" if smoke else "paper")
     if not dry_run:
         check_writable(folder)
@@ -154,7 +155,7 @@ def paper(
     _finish(facts, as_json)
     if summary.lost:
         raise RuntimeError(
-            f"{len(summary.lost)} trainings ended their process (out of memory?) and are missing: "
+            f"{len(summary.lost)} trainings could not be done (out of memory?) and are tried again next time: "
             + "; ".join(summary.lost[:5])
         )
 

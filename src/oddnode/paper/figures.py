@@ -210,7 +210,7 @@ def _neighbourhood(axis: Any, edges: np.ndarray, scores: np.ndarray, degree: np.
 
 def _draw_graphs(results: Results, protocol: str) -> Any:
     task = results.plan.scope.picture
-    figure, axes = _canvas(1, 4, (13.0, 4.0))
+    figure, axes = _canvas(1, 4, (13.0, 3.7))
     places: dict[str, np.ndarray] = {}
     points = None
     for column, method in enumerate(("gnnsafe", "nodesafe")):

@@ -75,7 +75,7 @@ def run_plan(
     began = time.monotonic()
     with Store(folder, None if any_version else code) as store:
         damaged = store.damaged(plan.trainings)
-        for training in damaged:
+        for training in [*damaged, *_to_retry(plan, store)]:
             store.drop(training)
         missing = unfinished(plan, store)
         summary = Summary(len(plan.trainings), len(plan.trainings) - len(missing), [t.label for t in damaged])
@@ -87,8 +87,16 @@ def run_plan(
             work(job, tell=lambda what, label: watch.look(label) if what == "done" else None)
         elif jobs > 1:
             summary.lost = _run_processes(job, jobs, watch)
+        summary.lost += [training.label for training in _to_retry(plan, store)]
     summary.seconds = time.monotonic() - began
     return summary
+
+
+def _to_retry(plan: Plan, store: Store) -> list[Training]:
+    """Trainings that failed for a reason that may be gone by now."""
+    wanted = {training.identity for training in plan.trainings}
+    retry = [record.training for record in store.records() if record.facts.get("retry")]
+    return [training for training in retry if training.identity in wanted]
 
 
 @dataclass(frozen=True)
@@ -131,7 +139,8 @@ def work(job: _Job, tell: Callable[[str, str], None] | None = None) -> None:
         while open_ones:
             progressed = False
             for training in open_ones:
-                progressed |= _do(training, job, store, tell or (lambda what, text: None))
+                if not store.is_finished(training):
+                    progressed |= _do(training, job, store, tell or (lambda what, text: None))
             done = store.finished()
             open_ones = [training for training in open_ones if training.identity not in done]
             if open_ones and not progressed:

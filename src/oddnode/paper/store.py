@@ -133,7 +133,8 @@ class Record:
 
     ``facts`` has ``methods`` (metrics of each in percent, and ``score_seconds``), ``best_epoch``, ``epochs``,
     ``history`` (``loss`` and ``val_loss`` of every epoch), ``seconds`` (``fit``, ``forward``), ``graphs`` (name ->
-    the name its arrays have), ``data`` (a fingerprint) and ``made_on``. A training that failed has ``error`` instead.
+    the name its arrays have), ``data`` (a fingerprint) and ``made_on``. A training that failed has an ``error``, and
+    ``retry`` says whether another try may help.
     """
 
     training: Training
@@ -294,6 +295,14 @@ class Store:
         where, values = ("code = ?", (self.code,)) if self.code else ("1", ())
         return {identity for [identity] in self._db.execute(f"SELECT identity FROM trainings WHERE {where}", values)}
 
+    def is_finished(self, training: Training) -> bool:
+        """Whether a training has a record."""
+        where, values = ("AND code = ?", (self.code,)) if self.code else ("", ())
+        row = self._db.execute(
+            f"SELECT 1 FROM trainings WHERE identity = ? {where}", (training.identity, *values)
+        ).fetchone()
+        return row is not None
+
     def graphs(self, training: Training) -> Graphs:
         """Masks, classes and degrees of the graphs that a training was scored on."""
         key = (training.task, training.protocol, training.seed)
@@ -377,7 +386,13 @@ class Store:
     def save_graphs(self, training: Training, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Write what is the same for all trainings on the task of this one under its protocol and seed."""
         key = (training.task, training.protocol, training.seed)
-        text, blob = json.dumps(facts, sort_keys=True), _packed(arrays)
+        text = json.dumps(facts, sort_keys=True)
+        try:
+            if self.graphs(training).facts == json.loads(text):
+                return  # another training on this task was here first
+        except StoreError:
+            pass
+        blob = _packed(arrays)
         checksum = _checksum(*map(str, key), text, blob)
         with self._transaction():
             self._db.execute("INSERT OR REPLACE INTO graphs VALUES (?, ?, ?, ?, ?, ?)", (*key, text, blob, checksum))
@@ -420,11 +435,11 @@ class Store:
         The claim is a lock of the operating system on a file. It ends with its process, however that ends, so that a
         process that is killed leaves no stale claim behind.
         """
-        path = _claims(self.folder) / training.identity
+        path = _locks(self.folder) / training.identity
         handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
         try:
             mine = _lock(handle) and _is_at(handle, path)
-            yield mine and training.identity not in self.finished()
+            yield mine and not self.is_finished(training)
             if mine:
                 # Removed while still locked: who opened it meanwhile sees that it is no longer the file at this path.
                 path.unlink(missing_ok=True)
@@ -432,9 +447,9 @@ class Store:
             os.close(handle)
 
 
-def _claims(folder: Path) -> Path:
-    (folder / "claims").mkdir(exist_ok=True)
-    return folder / "claims"
+def _locks(folder: Path) -> Path:
+    (folder / "locks").mkdir(exist_ok=True)
+    return folder / "locks"
 
 
 def _lock(handle: int, shared: bool = False) -> bool:
@@ -457,7 +472,7 @@ def _is_at(handle: int, path: Path) -> bool:
 
 def _in_use(folder: Path, shared: bool) -> int | None:
     """A lock that says that the store is open; ``None`` where it was not got."""
-    handle = os.open(_claims(folder) / "open", os.O_CREAT | os.O_RDWR, 0o644)
+    handle = os.open(_locks(folder) / "open", os.O_CREAT | os.O_RDWR, 0o644)
     if _lock(handle, shared):
         return handle
     os.close(handle)
