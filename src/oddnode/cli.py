@@ -13,8 +13,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from oddnode import cli_paper, cli_tables
 from oddnode._version import __version__
-from oddnode.cli_tables import register
 
 __all__ = ["app", "main"]
 
@@ -151,7 +151,8 @@ def datasets(
     _print_rows("Data sets", list(states[0]), [[_word(v) for v in row.values()] for row in states])
 
 
-register(app)
+cli_paper.register(app)
+cli_tables.register(app)
 
 
 def _split(text: str) -> list[str]:

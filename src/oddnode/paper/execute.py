@@ -52,44 +52,61 @@ def execute(
 ) -> Outcome:
     """Train, score with every method that shares the training, and measure.
 
-    A training that fails by its nature (a loss that becomes infinite) is an outcome too: its ``facts`` say why.
+    A training that fails is an outcome too: its ``facts`` have an ``error``, and say whether it is worth to ``retry``
+    (not where the loss becomes infinite: it would again; where memory ran out, another machine may have more).
     """
-    task = _task(training.task, data_dir, training.seed, training.protocol)
-    graph_facts, graph_arrays = _describe(task)
+    where = (training.task, data_dir, training.seed, training.protocol)
+    graph_facts, graph_arrays = _described(*where)
     facts: dict[str, Any] = {"data": graph_facts["data"], "graphs": graph_facts["graphs"], "made_on": _made_on(device)}
+    try:
+        results, arrays = _train_and_score(training, _task(*where), graph_facts["graphs"], device, on_epoch)
+    except TrainingError as error:
+        results, arrays = {"error": str(error), "retry": False, "methods": {}}, {}
+    except Exception as error:
+        results, arrays = {"error": f"{type(error).__name__}: {error}", "retry": True, "methods": {}}, {}
+    return Outcome(facts | results, arrays, graph_facts, graph_arrays)
+
+
+def _train_and_score(
+    training: Training, task: Task, graphs: dict[str, str], device: str, on_epoch: Callable[[int], None] | None
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     detector = build(training, training.methods[0], task, device)
     exposed = detector.objective is not None and detector.objective.needs_exposure
     began = time.perf_counter()
-    try:
-        detector.fit(task.train, task.exposure if exposed else None, on_epoch=on_epoch)
-    except TrainingError as error:
-        return Outcome(facts | {"error": str(error), "methods": {}}, {}, graph_facts, graph_arrays)
+    detector.fit(task.train, task.exposure if exposed else None, on_epoch=on_epoch)
     fit_seconds = time.perf_counter() - began
     began = time.perf_counter()
     outputs = TaskOutputs(detector, task)
     for graph in (outputs.id_test, *outputs.tests.values()):
         _wait_for(graph.all_logits)
     forward_seconds = time.perf_counter() - began
-    facts |= {
+    facts: dict[str, Any] = {
         "best_epoch": detector.best_epoch_,
         "epochs": detector.epochs,
         "history": {name: [h[name] for h in detector.history_] for name in ("loss", "val_loss")},
         "seconds": {"fit": fit_seconds, "forward": forward_seconds},
+        "methods": {},
     }
-    arrays = _per_graph(graph_facts["graphs"], "predicted", task, outputs, _predicted)
+    arrays = _per_graph(graphs, "predicted", outputs, _predicted)
     if training.backbone == PLANAR:
-        arrays |= _per_graph(graph_facts["graphs"], "plane", task, outputs, lambda o: o.hidden.cpu().numpy())
-    facts["methods"] = {}
+        arrays |= _per_graph(graphs, "plane", outputs, lambda o: o.hidden.cpu().numpy())
     for method in training.methods:
         numbers, scores = _score(training, method, task, detector, outputs, device)
         facts["methods"][method] = numbers
-        arrays |= _per_graph(graph_facts["graphs"], f"scores/{method}", task, outputs, scores)
-    return Outcome(facts, arrays, graph_facts, graph_arrays)
+        arrays |= _per_graph(graphs, f"scores/{method}", outputs, scores)
+    return facts, arrays
 
 
 @lru_cache(maxsize=1)
 def _task(name: str, data_dir: str | None, seed: int, protocol: str) -> Task:
     return load_task(name, data_dir, seed, cast(Protocol, protocol))
+
+
+@lru_cache(maxsize=64)
+def _described(
+    name: str, data_dir: str | None, seed: int, protocol: str
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    return _describe(_task(name, data_dir, seed, protocol))
 
 
 def _score(
@@ -129,7 +146,7 @@ def _predicted(outputs: Outputs) -> np.ndarray:
 
 
 def _per_graph(
-    names: dict[str, str], prefix: str, task: Task, outputs: TaskOutputs, value: Callable[[Outputs], np.ndarray]
+    names: dict[str, str], prefix: str, outputs: TaskOutputs, value: Callable[[Outputs], np.ndarray]
 ) -> dict[str, np.ndarray]:
     by_name = {"id": outputs.id_test, **outputs.tests}
     return {f"{prefix}/{stored}": value(by_name[stored]) for stored in dict.fromkeys(names.values())}

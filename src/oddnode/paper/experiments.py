@@ -224,6 +224,11 @@ class Item:
         return self.name.startswith("figure")
 
     @property
+    def shows_one_seed(self) -> bool:
+        """Whether it shows single nodes of one training, so that one seed will do."""
+        return self.name in ("figure1", "figure2", "figure3", "figure4")
+
+    @property
     def has_own_trainings(self) -> bool:
         """Whether it needs trainings beyond those of the main tables."""
         return self.name in ("table3", "figure2", "figure5", "figure6")

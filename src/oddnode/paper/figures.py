@@ -1,12 +1,14 @@
 """The paper's figures with our runs, as SVG and PNG.
 
-Colours are those of Okabe and Ito, which colour-blind people can tell apart, and no colour stands alone: lines differ by
-style and marker, bars by hatching, and maps grow steadily from dark to light, so that all of it reads in black and white.
+Colours are those of Okabe and Ito, which colour-blind people can tell apart, and no colour stands alone: lines differ
+by style and marker, bars by hatching, and maps grow steadily from dark to light, so that all of it reads in black and
+white.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from statistics import fmean
 from typing import Any, cast
@@ -31,13 +33,14 @@ _SERIES = (
 )
 _CLASS_COLOURS = (_BLUE, _ORANGE, _GREEN, _RED, _SKY, _PURPLE, _BLACK, "#999999", "#8C510A", "#5E4FA2")
 _CLASS_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
-_MAP = "cividis"
+_MAP = "viridis"
 
 _NAMES = {
     "energy": "Energy", "gnnsafe": "GNNSafe", "gnnsafe+logitnorm": "GNNSafe + LogitNorm", "nodesafe": "NODESAFE",
     "energy-ft": "Energy-FT", "gnnsafe++": "GNNSafe++", "gnnsafe+++logitnorm": "GNNSafe++ + LogitNorm",
     "nodesafe++": "NODESAFE++",
 }  # fmt: skip
+_NETWORKS = {"mlp": "MLP", "gcn": "GCN", "gat": "GAT", "jknet": "JKNet", "mixhop": "MixHop"}
 _DPI = 150
 
 
@@ -104,8 +107,9 @@ def _histograms(axis: Any, inside: np.ndarray, outside: np.ndarray) -> None:
     bins = np.linspace(low, max(high, low + 1e-6), 45)
     looks = ((inside, "ID", _BLUE, "-", None), (outside, "OOD", _ORANGE, "--", "////"))
     for scores, label, colour, line, hatch in looks:
-        axis.hist(
-            scores.clip(low, high), bins, density=True, histtype="stepfilled", label=label, hatch=hatch, linewidth=1.2,
+        heights, _ = np.histogram(scores.clip(low, high), bins)
+        axis.stairs(
+            heights / heights.max(), bins, fill=True, label=label, hatch=hatch, linewidth=1.2,
             facecolor=(colour, 0.30), edgecolor=colour, linestyle=line,
         )  # fmt: skip
     axis.set_yticks([])
@@ -121,7 +125,7 @@ def _draw_distributions(results: Results, protocol: str) -> Any:
             _histograms(axis, *_split(results, run, test))
             fpr = _seed_zero(results, run).metrics(method)["tests"][test]["fpr95"]
             axis.set_title(f"{_NAMES[method]}\nFPR95 {fpr:.1f} %")
-        row[0].set_ylabel("density")
+        row[0].set_ylabel("frequency, peak = 1")
     for axis in axes[-1]:
         axis.set_xlabel("score (higher = more ID)")
     axes[0, 0].legend(frameon=False)
@@ -155,7 +159,7 @@ def _draw_motivation(results: Results, protocol: str) -> Any:
         spread = np.sqrt((id_scores.var() + ood_scores.var()) / 2)
         axis.set_title(f"{title}\nspread / distance of means: {spread / max(apart, 1e-9):.2f}")
         axis.set_xlabel("score (higher = more ID)")
-    axes[0, 2].set_ylabel("density")
+    axes[0, 2].set_ylabel("frequency, peak = 1")
     axes[0, 2].legend(frameon=False)
     figure.suptitle(f"{task}, protocol {protocol}, one seed; (a), (b): energy before propagation")
     return figure
@@ -206,7 +210,7 @@ def _neighbourhood(axis: Any, edges: np.ndarray, scores: np.ndarray, degree: np.
 
 def _draw_graphs(results: Results, protocol: str) -> Any:
     task = results.plan.scope.picture
-    figure, axes = _canvas(1, 4, (13.0, 4.0))
+    figure, axes = _canvas(1, 4, (13.0, 3.7))
     places: dict[str, np.ndarray] = {}
     points = None
     for column, method in enumerate(("gnnsafe", "nodesafe")):
@@ -219,7 +223,7 @@ def _draw_graphs(results: Results, protocol: str) -> Any:
         for row, name in enumerate(("id", test)):
             axis = axes[0, 2 * row + column]
             if name not in places:
-                places[name] = spring_layout(edges[name], len(scores[name]))
+                places[name] = _layout(edges[name].tobytes(), len(scores[name]))
             points = _coloured_graph(axis, places[name], edges[name], (scores[name] - middle) / spread)
             mask = graphs.id_mask if name == "id" else graphs.ood_mask[name]
             own = ((scores[name] - middle) / spread)[mask]
@@ -230,12 +234,20 @@ def _draw_graphs(results: Results, protocol: str) -> Any:
     return figure
 
 
+@lru_cache(maxsize=8)
+def _layout(edges: bytes, num_nodes: int) -> np.ndarray:
+    """Both protocols show the same graph, in the same places."""
+    return spring_layout(np.frombuffer(edges, dtype=np.int64).reshape(2, -1), num_nodes)
+
+
 def _coloured_graph(axis: Any, place: np.ndarray, edges: np.ndarray, scores: np.ndarray) -> Any:
     from matplotlib.collections import LineCollection
 
     once = edges[:, edges[0] < edges[1]]
     lines = np.stack([place[once[0]], place[once[1]]], axis=1)
-    axis.add_collection(LineCollection(list(lines), colors="0.6", linewidths=0.25, alpha=0.35, rasterized=True))
+    axis.add_collection(
+        LineCollection(list(lines), colors="0.6", linewidths=0.25, alpha=0.35, rasterized=True, zorder=0)
+    )
     order = np.argsort(-scores)
     points = axis.scatter(
         *place[order].T, c=scores[order], s=5, cmap=_MAP, vmin=-2, vmax=2, linewidths=0, rasterized=True
@@ -267,7 +279,8 @@ def _draw_plane(results: Results, protocol: str) -> Any:
         axis.set_title(f"{title}\nstd / mean of norms {length.std() / length.mean():.2f}, ID accuracy {accuracy:.0f} %")
         axis.axhline(0, color="0.8", lw=0.6, zorder=0)
         axis.axvline(0, color="0.8", lw=0.6, zorder=0)
-        axis.set_aspect("equal", "datalim")
+        reach = 1.1 * np.percentile(np.abs(plane), 99.5)  # a few nodes may lie beyond
+        axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     handles, labels = axes[0, -1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False, markerscale=2)
     figure.suptitle(f"Nodes of {task} in the plane before a GAT's last layer, protocol {protocol}, one seed")
@@ -304,7 +317,7 @@ def _draw_sensitivity(results: Results, protocol: str) -> Any:
     count = results.plan.seeds
     figure.suptitle(
         f"NODESAFE on {scope.sensitivity}, protocol {protocol}, {count} seed{'s' if count > 1 else ''}: mean ± "
-        "standard deviation; small points: single seeds"
+        "standard deviation; crosses: single seeds"
     )
     return figure
 
@@ -318,7 +331,7 @@ def _curve(axis: Any, values: Sequence[float], numbers: list[list[float]]) -> No
     spread = [float(np.std(n, ddof=1)) if len(n) > 1 else 0.0 for _, n in there]
     axis.errorbar(xs, means, spread, color=_BLUE, marker="o", lw=1.6, capsize=3, label="NODESAFE", zorder=3)
     for x, many in there:
-        axis.plot([x] * len(many), many, ".", color=_SKY, ms=4, zorder=2)
+        axis.plot([x] * len(many), many, "x", color=_ORANGE, ms=4, zorder=4)
 
 
 # Backbones
@@ -331,7 +344,7 @@ def _draw_backbones(results: Results, protocol: str) -> Any:
         raise NothingToDraw(f"{scope.backbones[0]} is not here: {results.plan.absent[scope.backbones[0]]}")
     figure, axes = _canvas(2, len(tasks), (max(4.2 * len(tasks), 6.4), 5.4), sharex=True, sharey="row")
     methods = ("gnnsafe", "nodesafe", "gnnsafe++", "nodesafe++")
-    lowest = 100.0
+    lowest, highest = 100.0, 0.0
     for column, task in enumerate(tasks):
         for row, metric in enumerate(("auroc", "fpr95")):
             axis = axes[row, column]
@@ -339,17 +352,21 @@ def _draw_backbones(results: Results, protocol: str) -> Any:
                 numbers = [results.values(Run(task, protocol, method, b), metric) for b in scope.networks]
                 means = [fmean(n) if n else np.nan for n in numbers]
                 spread = [float(np.std(n, ddof=1)) if len(n) > 1 else 0.0 for n in numbers]
-                lowest = min([lowest, *(m - s for m, s in zip(means, spread, strict=True))]) if row == 0 else lowest
+                ends = [(m - s, m + s) for m, s in zip(means, spread, strict=True) if not np.isnan(m)]
+                if metric == "auroc":
+                    lowest = min([lowest, *(low for low, _ in ends)])
+                else:
+                    highest = max([highest, *(high for _, high in ends)])
                 _bars(axis, i, means, spread, _NAMES[method])
             axis.spines[["top", "right"]].set_visible(False)
             axis.grid(axis="y", alpha=0.3)
             axis.set_axisbelow(True)
         axes[0, column].set_title(task)
-        axes[1, column].set_xticks(range(len(scope.networks)), [name.upper() for name in scope.networks])
+        axes[1, column].set_xticks(range(len(scope.networks)), [_NETWORKS[name] for name in scope.networks])
     axes[0, 0].set_ylabel("AUROC ↑ (%)")
     axes[1, 0].set_ylabel("FPR95 ↓ (%)")
     axes[0, 0].set_ylim(max(0.0, 5 * np.floor(lowest / 5)), 100)
-    axes[1, 0].set_ylim(0, 100)
+    axes[1, 0].set_ylim(0, min(100.0, 5 * np.ceil(highest / 5 + 0.2)))
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle(f"Backbones, protocol {protocol}, {results.plan.seeds} seeds, mean ± standard deviation")

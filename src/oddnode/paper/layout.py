@@ -9,7 +9,7 @@ from scipy.spatial import cKDTree
 __all__ = ["spring_layout"]
 
 
-def spring_layout(edge_index: np.ndarray, num_nodes: int, iterations: int = 150, seed: int = 0) -> np.ndarray:
+def spring_layout(edge_index: np.ndarray, num_nodes: int, iterations: int = 100, seed: int = 0) -> np.ndarray:
     """Positions ``[N, 2]`` within the unit square: edges pull, near nodes push, all are drawn to the middle.
 
     A force-directed layout (after Fruchterman and Reingold, 1991) in which only the nearest nodes repel each other, so
@@ -43,8 +43,12 @@ def spring_layout(edge_index: np.ndarray, num_nodes: int, iterations: int = 150,
         gap, other = cKDTree(place).query(place, k=near)
         away = place[:, None, :] - place[other]
         force += (away / np.maximum(gap, 1e-3)[:, :, None] ** 2).sum(axis=1)
-        force -= 0.02 * place
+        force -= 0.05 * place
         length = np.linalg.norm(force, axis=1, keepdims=True)
         place += force / np.maximum(length, 1e-9) * np.minimum(length, 1.5 * heat + 0.02)
-    low, high = np.percentile(place, 0, axis=0), np.percentile(place, 100, axis=0)
-    return ((place - low) / np.maximum(high - low, 1e-9)).astype(np.float32)
+    # A few that drifted far away would shrink all others to a blot.
+    place -= np.median(place, axis=0)
+    length = np.linalg.norm(place, axis=1)
+    place *= np.minimum(1.0, 1.15 * np.percentile(length, 97) / np.maximum(length, 1e-9))[:, None]
+    low, high = place.min(axis=0), place.max(axis=0)
+    return ((place - low) / np.maximum((high - low).max(), 1e-9)).astype(np.float32)

@@ -53,15 +53,15 @@ class Plan:
         """The protocols that an item is shown under."""
         return self.protocols[:1] if self.scope.light and item.has_own_trainings else self.protocols
 
-    def training(self, run: Run, seed: int) -> Training:
-        """The training that serves a run."""
-        return self._by_run[run, seed]
+    def training(self, run: Run, seed: int) -> Training | None:
+        """The training that serves a run; ``None`` where the plan has none for this seed."""
+        return self._by_run.get((run, seed))
 
-    def add(self, runs: Iterable[Run]) -> None:
-        """Plan the trainings that runs need."""
+    def add(self, item: Item) -> None:
+        """Plan the trainings that an item needs."""
         known = {training.identity: training for training in self.trainings}
-        for run in runs:
-            for seed in range(self.seeds):
+        for run in self.runs(item):
+            for seed in range(1 if item.shows_one_seed else self.seeds):
                 training = replace(_training(_plain(run), self.epochs), seed=seed)
                 self._by_run[run, seed] = known.setdefault(training.identity, training)
         self.trainings = sorted(known.values(), key=lambda t: (-_cost(t), t.seed, t.label))
@@ -80,7 +80,8 @@ def make_plan(
     plan = Plan(scope, items, protocols, seeds or scope.seeds, scope.epochs, folder, device)
     wanted = {run.task: None for item in items for protocol in protocols for run in item.runs(scope, protocol)}
     plan.absent = _absent(wanted, folder)
-    plan.add(run for item in items for run in plan.runs(item))
+    for item in items:
+        plan.add(item)
     return plan
 
 
@@ -158,16 +159,15 @@ def _named(backbone: str) -> str:
 
 # Seconds of a training of 200 epochs on one core of a desktop machine; only ratios matter for the order.
 _SECONDS = {"digits": 1.0, "cora": 3.0, "citeseer": 4.0, "pubmed": 12.0, "twitch": 40.0, "arxiv": 400.0}
-_BACKBONE = {"mlp": 0.5, "gat": 4.0, PLANAR: 4.0, "mixhop": 3.0, "jknet": 1.2}
-_METHOD = {"gkde": 2.0, "gpn": 6.0, "gold": 1.5}
+_BACKBONE = {"mlp": 0.6, "gat": 9.0, PLANAR: 9.0, "mixhop": 7.0, "jknet": 2.0}
+_METHOD = {"gkde": 6.0, "gpn": 8.0, "gold": 1.5, "oe": 2.0, "energy-ft": 2.0}
 
 
 def _cost(training: Training) -> float:
     """A rough number of seconds, to put the longest first."""
     seconds = _SECONDS.get(training.task.split("/")[0], 10.0) * _BACKBONE.get(training.backbone, 1.0)
-    seconds *= _METHOD.get(training.methods[0], 1.0)
-    with_exposure = "+" in training.methods[0] or training.methods[0] in ("oe", "energy-ft")
-    seconds *= 1.8 if with_exposure or training.protocol == "published" else 1.0
+    seconds *= _METHOD.get(training.methods[0], 3.0 if "++" in training.methods[0] else 1.0)
+    seconds *= 1.3 if training.protocol == "published" else 1.0
     return seconds * (training.epochs or 200) / 200
 
 

@@ -11,22 +11,32 @@ from typing import Any
 from oddnode.bench.results import Result
 from oddnode.paper.experiments import Run
 from oddnode.paper.plan import Plan
-from oddnode.paper.store import Record, Store
+from oddnode.paper.store import DamagedRecord, Record, Store
 
 __all__ = ["Results", "paper_facts"]
 
 
 class Results:
-    """What the store says of a plan's runs."""
+    """What the store says of a plan's runs; ``damaged`` records are left out."""
 
     def __init__(self, plan: Plan, store: Store):
         self.plan = plan
         self.store = store
-        self._records = {record.training.identity: record for record in store.records()}
+        self.damaged: list[str] = []
+        self._records: dict[str, Record] = {}
+        for training in plan.trainings:
+            try:
+                record = store.get(training)
+            except DamagedRecord:
+                self.damaged.append(training.label)
+                continue
+            if record is not None:
+                self._records[training.identity] = record
 
     def record(self, run: Run, seed: int) -> Record | None:
         """The record of a run under a seed, where it is there and the training did not fail."""
-        record = self._records.get(self.plan.training(run, seed).identity)
+        training = self.plan.training(run, seed)
+        record = None if training is None else self._records.get(training.identity)
         return None if record is None or record.error or run.method not in record.facts["methods"] else record
 
     def records(self, run: Run) -> list[Record]:
@@ -60,16 +70,14 @@ class Results:
 
     def made_on(self) -> list[str]:
         """On what the plan's records were made; one line for each kind."""
-        mine = {training.identity for training in self.plan.trainings}
         kinds: dict[str, set[str]] = {}
-        for identity, record in self._records.items():
-            if identity in mine:
-                on = record.facts["made_on"]
-                kind = (
-                    f"oddnode {on['oddnode']} (source {record.code}), torch {on['torch']}, Python {on['python']}, "
-                    f"{on['system']}, {on['device']}, {on['cores']} cores"
-                )
-                kinds.setdefault(kind, set()).add(on["date"])
+        for record in self._records.values():
+            on = record.facts["made_on"]
+            kind = (
+                f"oddnode {on['oddnode']} (source {record.code}), torch {on['torch']}, Python {on['python']}, "
+                f"{on['system']}, {on['device']}, {on['cores']} cores"
+            )
+            kinds.setdefault(kind, set()).add(on["date"])
         return [f"{kind}, {_span(dates)}" for kind, dates in sorted(kinds.items())]
 
 

@@ -8,8 +8,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from multiprocessing import connection, get_context
+from dataclasses import dataclass, field, replace
+from multiprocessing import connection, get_all_start_methods, get_context
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,7 @@ class Progress:
 
 @dataclass
 class Summary:
-    """What a run did: how many trainings it found, made again and did, and which could not be done."""
+    """What a run did: how many trainings it found, which it made again and which could not be done."""
 
     total: int
     found: int
@@ -55,6 +55,7 @@ def run_plan(
     jobs: int = 1,
     threads: int = 1,
     any_version: bool = False,
+    keep_scores: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
 ) -> Summary:
     """Do what is missing of a plan.
@@ -68,25 +69,34 @@ def run_plan(
         The version of the source, which new records carry.
     any_version : bool
         Take records of other versions as they are, too.
+    keep_scores : int, optional
+        Keep the scores of single nodes for this many seeds only; all if left out. Figures need those of the first.
     """
     began = time.monotonic()
     with Store(folder, None if any_version else code) as store:
         damaged = store.damaged(plan.trainings)
-        for training in damaged:
+        for training in [*damaged, *_to_retry(plan, store)]:
             store.drop(training)
         missing = unfinished(plan, store)
         summary = Summary(len(plan.trainings), len(plan.trainings) - len(missing), [t.label for t in damaged])
         watch = _Watch(plan, store, on_progress)
         watch.look("")
-        job = _Job(missing, folder, code, any_version, plan.data_dir, plan.device, threads)
+        job = _Job(missing, folder, code, any_version, plan.data_dir, plan.device, threads, keep_scores)
         jobs = min(jobs, len(missing))
         if jobs == 1:
-            with _threads(threads):
-                work(job, tell=lambda what, label: watch.look(label) if what == "done" else None)
+            work(job, tell=lambda what, label: watch.look(label) if what == "done" else None)
         elif jobs > 1:
             summary.lost = _run_processes(job, jobs, watch)
+        summary.lost += [training.label for training in _to_retry(plan, store)]
     summary.seconds = time.monotonic() - began
     return summary
+
+
+def _to_retry(plan: Plan, store: Store) -> list[Training]:
+    """Trainings that failed for a reason that may be gone by now."""
+    wanted = {training.identity for training in plan.trainings}
+    retry = [record.training for record in store.records() if record.facts.get("retry")]
+    return [training for training in retry if training.identity in wanted]
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,7 @@ class _Job:
     data_dir: str | None
     device: str
     threads: int
+    keep_scores: int | None = None
     skip: frozenset[str] = frozenset()
 
 
@@ -118,40 +129,53 @@ class _Watch:
             self.tell(Progress(len(done), len(self.costs), share, last))
 
 
-def work(job: _Job, tell: Callable[[str, str], None]) -> None:
+def work(job: _Job, tell: Callable[[str, str], None] | None = None) -> None:
     """Do trainings until none is left: claim, train, save. What others have claimed is waited for.
 
-    ``tell`` is called with ``"start"`` or ``"done"`` and the identity or label of a training.
+    ``tell`` is called with ``"start"`` and the identity of a training, and with ``"done"`` and its label.
     """
-    from oddnode.paper.execute import execute
-
-    with Store(job.folder, None if job.any_version else job.code) as store:
+    with _threads(job.threads), Store(job.folder, None if job.any_version else job.code) as store:
         open_ones = [training for training in job.trainings if training.identity not in job.skip]
         while open_ones:
-            done = store.finished()
-            open_ones = [training for training in open_ones if training.identity not in done]
             progressed = False
             for training in open_ones:
-                with store.claim(training) as mine:
-                    if not mine:
-                        continue
-                    tell("start", training.identity)
-                    outcome = execute(training, job.data_dir, job.device)
-                    store.save_graphs(training, outcome.graph_facts, outcome.graph_arrays)
-                    store.save(training, job.code, outcome.facts, outcome.arrays)
-                tell("done", training.label)
-                progressed = True
+                if not store.is_finished(training):
+                    progressed |= _do(training, job, store, tell or (lambda what, text: None))
+            done = store.finished()
+            open_ones = [training for training in open_ones if training.identity not in done]
             if open_ones and not progressed:
                 time.sleep(_PATIENCE)
+
+
+def _do(training: Training, job: _Job, store: Store, tell: Callable[[str, str], None]) -> bool:
+    """Do a training unless it is done or somebody else is at it; whether it was done here."""
+    from oddnode.paper.execute import execute
+
+    with store.claim(training) as mine:
+        if not mine:
+            return False
+        tell("start", training.identity)
+        outcome = execute(training, job.data_dir, job.device)
+        store.save_graphs(training, outcome.graph_facts, outcome.graph_arrays)
+        keep = job.keep_scores is None or training.seed < job.keep_scores
+        store.save(training, job.code, outcome.facts, outcome.arrays if keep else {})
+    tell("done", training.label)
+    return True
 
 
 # Processes
 
 
 def _run_processes(job: _Job, jobs: int, watch: _Watch) -> list[str]:
-    """Work in several processes; one that dies takes the training it was at with it, and another takes its place."""
+    """Work in several processes. In place of one that dies comes another, which leaves its last training alone.
+
+    Returns
+    -------
+    list of str
+        What no process could do. Each of those that were there from the start may have tried it.
+    """
     labels = {training.identity: training.label for training in job.trainings}
-    lost: list[str] = []
+    lost: dict[str, None] = {}
     crew = [_Worker(job) for _ in range(jobs)]
     try:
         while crew:
@@ -163,27 +187,35 @@ def _run_processes(job: _Job, jobs: int, watch: _Watch) -> list[str]:
                     if worker.error:
                         raise RuntimeError(worker.error)
                     if worker.process.exitcode and worker.at:
-                        lost.append(worker.at)
-                        job = _without(job, lost)
+                        lost[worker.at] = None
+                        job = replace(job, skip=frozenset(lost))
                         crew.append(_Worker(job))
                 elif message[0] == "done":
                     watch.look(message[1])
     finally:
         for worker in crew:
             worker.stop()
-    return [labels[identity] for identity in lost]
+    done = watch.store.finished()
+    return [labels[identity] for identity in lost if identity not in done]
 
 
-def _without(job: _Job, lost: list[str]) -> _Job:
-    return _Job(**{**job.__dict__, "skip": frozenset(lost)})
+def _context() -> Any:
+    """Where processes come from: a server that has imported torch and nothing else, or fresh ones where there is none.
+
+    A child forked from this process could not use its GPU.
+    """
+    if "forkserver" not in get_all_start_methods():
+        return get_context("spawn")
+    context = get_context("forkserver")
+    context.set_forkserver_preload(["oddnode.paper.execute"])
+    return context
 
 
 class _Worker:
     """A process at work, and the pipe to it; the pipe's end tells either side that the other is gone."""
 
     def __init__(self, job: _Job):
-        # A forked child cannot use the parent's GPU, so children start fresh.
-        context = get_context("spawn")
+        context = _context()
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_be_worker, args=(job, theirs), daemon=True)
         self.process.start()
@@ -215,9 +247,6 @@ class _Worker:
 def _be_worker(job: _Job, pipe: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C, and its end is ours
     threading.Thread(target=_die_with_parent, args=(pipe,), daemon=True).start()
-    import torch
-
-    torch.set_num_threads(job.threads)
     try:
         work(job, lambda what, text: pipe.send((what, text)))
     except Exception as error:

@@ -17,7 +17,8 @@ store needs nothing but this module::
 
 Scores are float32, as they were computed: a metric computed from them anew is the same number. ``"id"`` is the graph of
 the ID test nodes (``graphs.id_mask``); every other name is one of the task's test graphs, whose OOD nodes are in its
-``ood_mask``. In label leave-out both are one graph, which is stored once.
+``ood_mask``. In label leave-out both are one graph, which is stored once. A run may keep the scores of its first seeds
+only; asking for others raises `StoreError`.
 
 The file can be opened with any SQLite tool: the view ``results`` has one row per training and method. Arrays are in
 NumPy's ``.npz`` form.
@@ -39,7 +40,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["DamagedRecord", "Graphs", "Record", "Store", "StoreError", "Training"]
+__all__ = ["DamagedRecord", "Graphs", "Record", "Store", "StoreError", "Training", "recover"]
 
 _FILE = "runs.sqlite"
 _FORMAT = 1
@@ -132,7 +133,8 @@ class Record:
 
     ``facts`` has ``methods`` (metrics of each in percent, and ``score_seconds``), ``best_epoch``, ``epochs``,
     ``history`` (``loss`` and ``val_loss`` of every epoch), ``seconds`` (``fit``, ``forward``), ``graphs`` (name ->
-    the name its arrays have), ``data`` (a fingerprint) and ``made_on``. A training that failed has ``error`` instead.
+    the name its arrays have), ``data`` (a fingerprint) and ``made_on``. A training that failed has an ``error``, and
+    ``retry`` says whether another try may help.
     """
 
     training: Training
@@ -167,7 +169,10 @@ class Record:
         return self._by_graph("plane")
 
     def _by_graph(self, prefix: str) -> dict[str, np.ndarray]:
-        return {name: self.arrays[f"{prefix}/{stored}"] for name, stored in self.facts["graphs"].items()}
+        names = {name: f"{prefix}/{stored}" for name, stored in self.facts["graphs"].items()}
+        if not set(names.values()) <= self.arrays.keys():
+            raise StoreError(f"{prefix} of every node was not kept for {self.training.label}")
+        return {name: self.arrays[stored] for name, stored in names.items()}
 
 
 @dataclass
@@ -207,6 +212,7 @@ class Store:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.path = self.folder / _FILE
         self.code = code
+        self._use = _in_use(self.folder, shared=True)
         try:
             self._db = sqlite3.connect(self.path, timeout=120, isolation_level=None)
             # Readers and one writer at a time; a process that is killed leaves nothing half-written behind.
@@ -235,6 +241,9 @@ class Store:
     def close(self) -> None:
         """Close the file."""
         self._db.close()
+        if self._use is not None:
+            os.close(self._use)
+            self._use = None
 
     # Reading
 
@@ -275,13 +284,24 @@ class Store:
         DamagedRecord
             It is there, but damaged.
         """
-        rows = self._rows(training.identity)
+        try:
+            rows = self._rows(training.identity)
+        except sqlite3.DatabaseError as error:
+            raise DamagedRecord(f"record {training.identity} in {self.path} cannot be read: {error}") from error
         return None if not rows else self._checked(*rows[-1])
 
     def finished(self) -> set[str]:
         """Identities of all trainings that have a record, damaged or not."""
         where, values = ("code = ?", (self.code,)) if self.code else ("1", ())
         return {identity for [identity] in self._db.execute(f"SELECT identity FROM trainings WHERE {where}", values)}
+
+    def is_finished(self, training: Training) -> bool:
+        """Whether a training has a record."""
+        where, values = ("AND code = ?", (self.code,)) if self.code else ("", ())
+        row = self._db.execute(
+            f"SELECT 1 FROM trainings WHERE identity = ? {where}", (training.identity, *values)
+        ).fetchone()
+        return row is not None
 
     def graphs(self, training: Training) -> Graphs:
         """Masks, classes and degrees of the graphs that a training was scored on."""
@@ -310,7 +330,8 @@ class Store:
 
     def size(self) -> int:
         """Bytes on disk."""
-        return sum(path.stat().st_size for path in self.folder.glob(f"{_FILE}*"))
+        files = (self.path, self.path.with_name(f"{_FILE}-wal"))
+        return sum(path.stat().st_size for path in files if path.exists())
 
     def _rows(self, identity: str) -> list[tuple[Any, ...]]:
         where, values = ("AND code = ?", (self.code,)) if self.code else ("", ())
@@ -365,7 +386,13 @@ class Store:
     def save_graphs(self, training: Training, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Write what is the same for all trainings on the task of this one under its protocol and seed."""
         key = (training.task, training.protocol, training.seed)
-        text, blob = json.dumps(facts, sort_keys=True), _packed(arrays)
+        text = json.dumps(facts, sort_keys=True)
+        try:
+            if self.graphs(training).facts == json.loads(text):
+                return  # another training on this task was here first
+        except StoreError:
+            pass
+        blob = _packed(arrays)
         checksum = _checksum(*map(str, key), text, blob)
         with self._transaction():
             self._db.execute("INSERT OR REPLACE INTO graphs VALUES (?, ?, ?, ?, ?, ?)", (*key, text, blob, checksum))
@@ -374,6 +401,20 @@ class Store:
         """Forget a record, so that it is made again."""
         with self._transaction():
             self._db.execute("DELETE FROM trainings WHERE identity = ?", (training.identity,))
+
+    def _take_over(self, table: str, row: tuple[Any, ...]) -> bool:
+        """Write a row of a damaged store as it is, if its checksum is right; whether it is a record."""
+        is_record = table == "trainings"
+        checked = (row[0], row[1], *row[6:9]) if is_record else (*map(str, row[:3]), *row[3:5])
+        try:
+            if row[-1] != _checksum(*checked):
+                return False
+        except (TypeError, AttributeError):
+            return False
+        with self._transaction():
+            marks = ", ".join("?" * len(row))
+            self._db.execute(f"INSERT OR REPLACE INTO {table} VALUES ({marks})", row)
+        return is_record
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -394,28 +435,114 @@ class Store:
         The claim is a lock of the operating system on a file. It ends with its process, however that ends, so that a
         process that is killed leaves no stale claim behind.
         """
-        import fcntl
-
-        folder = self.folder / "claims"
-        folder.mkdir(exist_ok=True)
-        path = folder / training.identity
+        path = _locks(self.folder) / training.identity
         handle = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
         try:
-            yield _locked(handle, path, fcntl) and training.identity not in self.finished()
-        finally:
-            # Removed while still locked: whoever opened the old file sees that it is no longer the one at this path.
-            if _locked(handle, path, fcntl):
+            mine = _lock(handle) and _is_at(handle, path)
+            yield mine and not self.is_finished(training)
+            if mine:
+                # Removed while still locked: who opened it meanwhile sees that it is no longer the file at this path.
                 path.unlink(missing_ok=True)
+        finally:
             os.close(handle)
 
 
-def _locked(handle: int, path: Path, fcntl: Any) -> bool:
-    """Whether the lock was got, on the file that the path names now."""
+def _locks(folder: Path) -> Path:
+    (folder / "locks").mkdir(exist_ok=True)
+    return folder / "locks"
+
+
+def _lock(handle: int, shared: bool = False) -> bool:
+    """Whether the lock was got; it is not waited for."""
+    import fcntl
+
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return os.fstat(handle).st_ino == path.stat().st_ino
-    except (BlockingIOError, FileNotFoundError):
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+    except BlockingIOError:
         return False
+    return True
+
+
+def _is_at(handle: int, path: Path) -> bool:
+    try:
+        return os.fstat(handle).st_ino == path.stat().st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _in_use(folder: Path, shared: bool) -> int | None:
+    """A lock that says that the store is open; ``None`` where it was not got."""
+    handle = os.open(_locks(folder) / "open", os.O_CREAT | os.O_RDWR, 0o644)
+    if _lock(handle, shared):
+        return handle
+    os.close(handle)
+    return None
+
+
+def recover(folder: Path) -> int | None:
+    """Look whether the store's file is sound; if not, save what can be read of it into a new one.
+
+    Returns
+    -------
+    int or None
+        How many records were saved out of a damaged file, which stays beside the new one; ``None`` where it was sound.
+    """
+    path = folder / _FILE
+    if not path.exists() or _is_sound(path):
+        return None
+    handle = _in_use(folder, shared=False)
+    if handle is None:
+        raise StoreError(f"{path} is damaged, and another process has it open; stop that one first")
+    try:
+        aside = _set_aside(path)
+        with Store(folder) as store:
+            return sum(store._take_over(table, row) for table, row in _readable_rows(aside))
+    finally:
+        os.close(handle)
+
+
+def _is_sound(path: Path) -> bool:
+    db = sqlite3.connect(path, timeout=120)
+    try:
+        return db.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
+    except sqlite3.DatabaseError:
+        return False
+    finally:
+        db.close()
+
+
+def _set_aside(path: Path) -> Path:
+    number = next(n for n in range(1, 10_000) if not path.with_name(f"damaged-{n}.sqlite").exists())
+    aside = path.with_name(f"damaged-{number}.sqlite")
+    for ending in ("-wal", "-shm", ""):
+        part = path.with_name(path.name + ending)
+        if part.exists():
+            part.rename(aside.with_name(aside.name + ending))
+    return aside
+
+
+def _readable_rows(path: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Rows of a damaged file, from its first to its last number, without those that cannot be read."""
+    db = sqlite3.connect(path)
+    try:
+        for table in ("graphs", "trainings"):
+            for number in _row_numbers(db, table):
+                try:
+                    row = db.execute(f"SELECT * FROM {table} WHERE rowid = ?", (number,)).fetchone()
+                except sqlite3.DatabaseError:
+                    continue
+                if row is not None:
+                    yield table, row
+    finally:
+        db.close()
+
+
+def _row_numbers(db: sqlite3.Connection, table: str) -> Iterable[int]:
+    try:
+        [last] = db.execute(f"SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone() or [0]
+    except sqlite3.DatabaseError:
+        last = 20_000  # the end of the table is lost; its beginning may not be
+    return range(1, last + 1)
 
 
 def _graphs(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Graphs:

@@ -306,8 +306,8 @@ def _convergence_table(results: Results, name: str) -> Built:
         caption = _caption(results, protocol, "the epoch with the lowest validation loss, and AUROC there in percent")
         blocks.append(Block("convergence", protocol, columns, tuple(rows), caption))
     return blocks, [
-        "Citation graphs: structure shift, as in the paper. The AUROCs that the paper prints here for GNNSAFE++ on Cora, "
-        "CiteSeer and PubMed (81.88, 65.58, 72.78) are the AUPRs of its other tables."
+        "Citation graphs: structure shift, as in the paper. The AUROCs that the paper prints here for GNNSAFE++ on "
+        "Cora, CiteSeer and PubMed (81.88, 65.58, 72.78) are the AUPRs of its other tables."
     ]
 
 
@@ -345,8 +345,8 @@ def _claims_table(results: Results, name: str) -> Built:
         blocks.append(Block(title, protocol, columns, tuple(rows), caption))
     return blocks, [
         "Mean over the data sets with that OOD type. The tables of the paper give 7.2 where its text says 5.8 (label, "
-        "with exposure). For NODESAFE on CiteSeer with feature shift its main table prints 42.47 and its appendix 45.47; "
-        "the appendix is used here, the main table gives the 18.0 of the text."
+        "with exposure). For NODESAFE on CiteSeer with feature shift its main table prints 42.47 and its appendix "
+        "45.47; the appendix is used here, the main table gives the 18.0 of the text."
     ]
 
 
@@ -415,10 +415,10 @@ def _wins_table(results: Results, name: str) -> Built:
             caption = f"protocol {protocol}, backbone gcn, {results.plan.seeds} seeds"
             blocks.append(Block(f"Advantage in {_TITLES[metric]}", protocol, columns, rows, caption))
     return blocks, [
-        "A positive advantage (percentage points, mean over cells) means that the first method is better. p: Wilcoxon's "
-        "signed-rank test, two-sided, on the differences of the cells' means over seeds; Holm: adjusted for the number "
-        "of comparisons in the table. Seeds are not counted as independent evidence. Cells of one data set share its "
-        "graph, so p is if anything too small."
+        "A positive advantage (percentage points, mean over cells) means that the first method is better. p: "
+        "Wilcoxon's signed-rank test, two-sided, on the differences of the cells' means over seeds; Holm: adjusted for "
+        "the number of comparisons in the table. Seeds are not counted as independent evidence. Cells of one data set "
+        "share its graph, so p is if anything too small."
     ]
 
 
@@ -446,8 +446,6 @@ BUILDERS: dict[str, Callable[[Results, str], Built]] = {
 
 
 # Writing
-
-
 
 
 def block_markdown(block: Block) -> str:
