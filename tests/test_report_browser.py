@@ -14,10 +14,10 @@ from oddnode.bench.results import Result
 from oddnode.metrics import auroc, fpr_at_tpr
 from oddnode.paper.execute import execute
 from oddnode.paper.experiments import SCOPES, choose_items
-from oddnode.paper.page import Page, write_html
 from oddnode.paper.plan import make_plan
 from oddnode.paper.report import make_page
 from oddnode.paper.store import Graphs, Record, Store
+from oddnode.paper.webpage import Page, write_html
 from oddnode.tasks import load_task
 
 pytest.importorskip("plotly", reason="PAGE NOT TESTED: install plotly")

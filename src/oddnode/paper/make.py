@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,9 +36,13 @@ def make_all(
     drawn, missing = _draw(plan, results, out / "figures", step)
     written += drawn
     notes += missing
-    if find_spec("oddnode.paper.report") is not None:
+    if find_spec("plotly") is None:
+        notes.append("the report needs plotly: pip install 'oddnode[report]', then run the same command again")
+    else:
+        from oddnode.paper.report import write_page
+
         step("report")
-        written.append(import_module("oddnode.paper.report").write_page(store, plan, out / "report.html"))
+        written.append(write_page(store, plan, out / "report.html"))
     return written, notes
 
 

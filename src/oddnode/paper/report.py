@@ -1,4 +1,4 @@
-"""The page of a plan: what the store has of it, as the plain data that `oddnode.paper.page` draws."""
+"""The page of a plan: what the store has of it, as the plain data that `oddnode.paper.webpage` draws."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import numpy as np
 
 from oddnode.paper import tables
 from oddnode.paper.experiments import Run
-from oddnode.paper.page import (
+from oddnode.paper.plan import Plan
+from oddnode.paper.results import Results
+from oddnode.paper.store import Graphs, Record, Store, StoreError
+from oddnode.paper.webpage import (
     KNOWN,
     OTHER,
     UNKNOWN,
@@ -27,9 +30,6 @@ from oddnode.paper.page import (
     draw_picture,
     write_html,
 )
-from oddnode.paper.plan import Plan
-from oddnode.paper.results import Results
-from oddnode.paper.store import Graphs, Record, Store, StoreError
 from oddnode.tasks import MissingDataError, Protocol, Task, load_task
 
 __all__ = ["make_page", "write_page"]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from oddnode.bench.results import Result
-from oddnode.paper.page.picture import Picture
+from oddnode.paper.webpage.picture import Picture
 
 __all__ = ["Cell", "Grid", "Nodes", "Number", "Page", "Scores", "Table"]
 

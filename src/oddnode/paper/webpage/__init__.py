@@ -1,8 +1,8 @@
 """One HTML page to look at: plain data in (`Page`), a file that needs nothing else out (`render`)."""
 
-from oddnode.paper.page.html import render, write_html
-from oddnode.paper.page.model import Cell, Grid, Nodes, Number, Page, Scores, Table
-from oddnode.paper.page.picture import KNOWN, OTHER, UNKNOWN, Picture, Source, draw_picture
+from oddnode.paper.webpage.html import render, write_html
+from oddnode.paper.webpage.model import Cell, Grid, Nodes, Number, Page, Scores, Table
+from oddnode.paper.webpage.picture import KNOWN, OTHER, UNKNOWN, Picture, Source, draw_picture
 
 __all__ = [
     "KNOWN",

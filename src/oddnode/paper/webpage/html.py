@@ -12,9 +12,9 @@ from importlib import resources
 from pathlib import Path
 
 from oddnode.files import new_file
-from oddnode.paper.page.encode import encode
-from oddnode.paper.page.headline import Headline, headlines
-from oddnode.paper.page.model import Page
+from oddnode.paper.webpage.encode import encode
+from oddnode.paper.webpage.headline import Headline, headlines
+from oddnode.paper.webpage.model import Page
 
 __all__ = ["render", "write_html"]
 
@@ -57,7 +57,7 @@ def _packed_plotly() -> str:
 
 
 def _asset(name: str) -> str:
-    return resources.files("oddnode.paper.page").joinpath(f"assets/{name}").read_text(encoding="utf-8")
+    return resources.files("oddnode.paper.webpage").joinpath(f"assets/{name}").read_text(encoding="utf-8")
 
 
 def _headline_html(page: Page) -> str:
