@@ -177,6 +177,9 @@ function drawAgainst() {
   const rows = rowsOf(over.protocol).filter((row) => row.numbers[over.metric]?.[2] != null && row.numbers[over.metric][0] !== null);
   $("against-panel").hidden = !rows.length;
   if (!rows.length) return;
+  const side = LOWER_IS_BETTER.has(over.metric) ? "below" : "above";
+  $("against-hint").textContent = `${METRICS[over.metric]}, protocol ${over.protocol}. A dot is a method on a cell: what the paper prints from left to right, `
+    + `what was measured here from bottom to top. On the line both agree; ${side} it, ours is better than printed. Hover a dot for its name.`;
   const exposure = (row) => data.methods[row.method].exposure;
   const trace = (name, part, symbol, tone) => ({
     type: "scatter", mode: "markers", name, x: part.map((row) => row.numbers[over.metric][2]), y: part.map((row) => row.numbers[over.metric][0]),
@@ -494,7 +497,7 @@ function drawGraph(id, method) {
   });
   draw(id, [
     { type: "scatter", mode: "lines", ...lines, line: { color: colour("muted"), width: 0.7 }, opacity: 0.55, hoverinfo: "skip", showlegend: false },
-    dots(2, "circle", 5), dots(0, "circle", narrow() ? 8 : 10), dots(1, "diamond", narrow() ? 9 : 11), ring(2, narrow() ? 14 : 17, "unknown"), ring(2.5, 19, "fg"),
+    dots(2, "circle", 5), dots(0, "circle", narrow() ? 8 : 10), dots(1, "diamond", narrow() ? 9 : 11), ring(1.5, narrow() ? 11 : 14, "unknown"), ring(2.5, 19, "fg"),
   ], {
     xaxis: { visible: false, fixedrange: false, automargin: false }, yaxis: { visible: false, fixedrange: false, automargin: false, scaleanchor: picture.graphs.length > 1 ? undefined : "x" },
     margin: { l: 4, r: 4, t: 4, b: 4 }, legend: { orientation: "h", y: 1.01, yanchor: "bottom", x: 0 }, dragmode: narrow() ? false : "pan",
@@ -642,6 +645,9 @@ function sortable(table, columns, rows, render) {
   return show;
 }
 
+// A narrow column may break a name after these, and nowhere else.
+const breakable = (name) => name.split(/(?<=[/+-])(?![/+-])/).flatMap((part) => [part, element("wbr")]);
+
 function setUpResults() {
   const protocols = unique(data.rows.map((row) => row.protocol)), tasks = unique(data.rows.map((row) => row.task));
   fill($("table-protocol"), protocols, "clean");
@@ -668,7 +674,7 @@ function setUpResults() {
   const shown = () => data.rows.filter((row) => row.protocol === $("table-protocol").value
     && ($("table-cell").value === "all" || row.task === $("table-cell").value) && row.method.includes($("table-method").value.trim().toLowerCase()));
   const show = sortable($("results"), columns, shown, (row) => element("tr", { class: data.methods[row.method].floor ? "floor" : "" },
-    element("td", {}, row.task), element("td", {}, data.methods[row.method].exposure ? `${row.method} *` : row.method),
+    element("td", {}, ...breakable(row.task)), element("td", {}, ...breakable(data.methods[row.method].exposure ? `${row.method} *` : row.method)),
     ...Object.keys(METRICS).map((metric) => number(row, metric)), element("td", { class: "num" }, String(row.seeds))));
   for (const id of ["table-protocol", "table-cell"]) $(id).addEventListener("change", show);
   $("table-method").addEventListener("input", show);
