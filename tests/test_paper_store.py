@@ -130,6 +130,16 @@ def test_a_store_of_a_newer_format_is_refused(tmp_path: Path) -> None:
         Store(tmp_path)
 
 
+def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        save(store)
+        pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+        store._db.execute(f"PRAGMA max_page_count={pages}")
+        with pytest.raises(StoreError, match="full"):
+            store.save(other(1), "a", FACTS, {"scores/msp/label": np.random.default_rng(0).normal(size=10_000)})
+        assert [r.training for r in store.records()] == [TRAINING]
+
+
 def test_a_claim_excludes_others_until_it_ends(tmp_path: Path) -> None:
     with Store(tmp_path) as first, Store(tmp_path) as second:
         with first.claim(TRAINING) as mine, second.claim(TRAINING) as theirs, second.claim(other(1)) as another:

@@ -31,6 +31,7 @@ import io
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -215,12 +216,24 @@ class Store:
         self._use = _in_use(self.folder, shared=True)
         try:
             self._db = sqlite3.connect(self.path, timeout=120, isolation_level=None)
-            # Readers and one writer at a time; a process that is killed leaves nothing half-written behind.
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._set_journal()
             self._set_up()
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"{self.path} cannot be opened: {error}") from error
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self.path} cannot be used: {error}; move it away to start anew") from error
+
+    def _set_journal(self) -> None:
+        """Readers and one writer at a time; a process that is killed leaves nothing half-written behind."""
+        for tries_left in reversed(range(100)):
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                break
+            except sqlite3.OperationalError as error:  # another process does the same at this moment
+                if "locked" not in str(error) or not tries_left:
+                    raise
+                time.sleep(0.1)
+        self._db.execute("PRAGMA synchronous=NORMAL")
 
     def _set_up(self) -> None:
         [version] = self._db.execute("PRAGMA user_version").fetchone()
@@ -418,13 +431,16 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
         try:
+            self._db.execute("BEGIN IMMEDIATE")
             yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):  # a full disk, a lock that was never given back, ...
+                raise StoreError(f"cannot write to {self.path}: {error}") from error
             raise
-        self._db.execute("COMMIT")
 
     # Claims
 
