@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import sqlite3
 from pathlib import Path
 
@@ -171,6 +173,26 @@ def test_the_claim_of_a_killed_process_is_gone(tmp_path: Path) -> None:
         process.join()
         with store.claim(TRAINING) as mine:
             assert mine
+
+
+def _die_while_writing(folder: Path) -> None:
+    with Store(folder) as store, store._transaction():
+        store._db.execute("INSERT INTO trainings SELECT 'x', code, task, protocol, backbone, seed, training, facts, "
+                          "arrays, checksum FROM trainings")  # fmt: skip
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_killed_while_it_writes_leaves_nothing_behind(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        save(store)
+    process = multiprocessing.get_context("spawn").Process(target=_die_while_writing, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    with Store(tmp_path) as store:
+        assert store.finished() == {TRAINING.identity}
+        save(store, other(1))
+        assert store.damaged([TRAINING, other(1)]) == []
 
 
 def test_scores_that_were_not_kept_are_an_error_that_says_so(tmp_path: Path) -> None:

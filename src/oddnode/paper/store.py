@@ -412,8 +412,9 @@ class Store:
 
     def drop(self, training: Training) -> None:
         """Forget a record, so that it is made again."""
+        where, values = ("AND code = ?", (self.code,)) if self.code else ("", ())
         with self._transaction():
-            self._db.execute("DELETE FROM trainings WHERE identity = ?", (training.identity,))
+            self._db.execute(f"DELETE FROM trainings WHERE identity = ? {where}", (training.identity, *values))
 
     def _take_over(self, table: str, row: tuple[Any, ...]) -> bool:
         """Write a row of a damaged store as it is, if its checksum is right; whether it is a record."""
