@@ -119,6 +119,19 @@ def test_sound_records_are_saved_out_of_a_damaged_file(tmp_path: Path) -> None:
     assert recover(tmp_path) is None
 
 
+def test_records_of_another_store_can_be_taken_over(tmp_path: Path) -> None:
+    with Store(tmp_path / "here") as here, Store(tmp_path / "there") as there:
+        save(here)
+        save(there, other(1))
+        there.save(other(2), "a", FACTS, {})
+        there._db.execute("UPDATE trainings SET checksum = '' WHERE seed = 2")
+        assert here.take_from(tmp_path / "there") == 1
+        assert {r.training for r in here.records()} == {TRAINING, other(1)}
+        np.testing.assert_array_equal(here.graphs(other(1)).id_mask, SCORES > 0)
+        with pytest.raises(StoreError, match="does not exist"):
+            here.take_from(tmp_path / "nowhere")
+
+
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "runs.sqlite").write_text("no database at all, but long enough to be looked at " * 40)
     with pytest.raises(StoreError, match="move it away"):

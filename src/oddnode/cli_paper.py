@@ -70,6 +70,9 @@ def paper(
         int | None,
         typer.Option(min=1, help="Keep the scores of single nodes for this many seeds only.", show_default="all"),
     ] = None,
+    take_from: Annotated[
+        Path | None, typer.Option(help="Another run's folder, from another machine say; its records are copied first.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     no_train: Annotated[
         bool, typer.Option("--no-train", help="Write what the store has so far; train nothing.")
@@ -89,6 +92,7 @@ def paper(
     from oddnode.bench.report import check_writable
     from oddnode.paper.plan import code_version, make_plan
     from oddnode.paper.run import Summary, cores, run_plan
+    from oddnode.paper.store import Store
 
     folder = out or Path("smoke" if smoke else "paper")
     if not dry_run:
@@ -98,6 +102,9 @@ def paper(
     for data, reason in {task.split("/")[0]: reason for task, reason in plan.absent.items()}.items():
         say(f"[bold yellow]note:[/] {escape(data)} is left out: {escape(reason)}")
     jobs, code = jobs or cores(), code_version()
+    if take_from is not None:
+        with Store(folder) as store:
+            say(f"{store.take_from(take_from)} records taken from {take_from}")
     facts = {"out": str(folder)} | _look(plan, folder, None if any_version else code, jobs, say)
     if not dry_run:
         summary = Summary(len(plan.trainings), facts["done_before"])

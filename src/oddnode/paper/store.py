@@ -416,8 +416,15 @@ class Store:
         with self._transaction():
             self._db.execute(f"DELETE FROM trainings WHERE identity = ? {where}", (training.identity, *values))
 
+    def take_from(self, folder: str | os.PathLike) -> int:
+        """Copy the sound records of another store, of a run on another machine say; returns how many there were."""
+        path = Path(folder) / _FILE
+        if not path.is_file():
+            raise StoreError(f"{path} does not exist")
+        return sum(self._take_over(table, row) for table, row in _readable_rows(path))
+
     def _take_over(self, table: str, row: tuple[Any, ...]) -> bool:
-        """Write a row of a damaged store as it is, if its checksum is right; whether it is a record."""
+        """Write a row of another store as it is, if its checksum is right; whether it is a record."""
         is_record = table == "trainings"
         checked = (row[0], row[1], *row[6:9]) if is_record else (*map(str, row[:3]), *row[3:5])
         try:
