@@ -23,6 +23,14 @@ def test_the_quick_start_runs(heading: str) -> None:
     exec(compile(code, heading, "exec"), {"__name__": "example"})
 
 
+def test_the_reproduction_page_lists_every_table_and_figure() -> None:
+    from oddnode.paper.experiments import ITEMS
+
+    page = (DOCS / "reproduction.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert [name for name in ITEMS if not any(f"{name}`" in row or f"{name}-" in row for row in rows)] == []
+
+
 def test_from_data_to_flagged_nodes_takes_twenty_lines() -> None:
     [code] = blocks("quickstart.md", "From `Data` to flagged nodes")
     assert len([line for line in code.splitlines() if line.strip()]) <= 20

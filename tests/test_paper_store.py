@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
+import signal
 import sqlite3
 from pathlib import Path
 
@@ -117,6 +119,19 @@ def test_sound_records_are_saved_out_of_a_damaged_file(tmp_path: Path) -> None:
     assert recover(tmp_path) is None
 
 
+def test_records_of_another_store_can_be_taken_over(tmp_path: Path) -> None:
+    with Store(tmp_path / "here") as here, Store(tmp_path / "there") as there:
+        save(here)
+        save(there, other(1))
+        there.save(other(2), "a", FACTS, {})
+        there._db.execute("UPDATE trainings SET checksum = '' WHERE seed = 2")
+        assert here.take_from(tmp_path / "there") == 1
+        assert {r.training for r in here.records()} == {TRAINING, other(1)}
+        np.testing.assert_array_equal(here.graphs(other(1)).id_mask, SCORES > 0)
+        with pytest.raises(StoreError, match="does not exist"):
+            here.take_from(tmp_path / "nowhere")
+
+
 def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "runs.sqlite").write_text("no database at all, but long enough to be looked at " * 40)
     with pytest.raises(StoreError, match="move it away"):
@@ -128,6 +143,16 @@ def test_a_store_of_a_newer_format_is_refused(tmp_path: Path) -> None:
         store._db.execute("PRAGMA user_version=99")
     with pytest.raises(StoreError, match="newer oddnode"):
         Store(tmp_path)
+
+
+def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        save(store)
+        pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+        store._db.execute(f"PRAGMA max_page_count={pages}")
+        with pytest.raises(StoreError, match="full"):
+            store.save(other(1), "a", FACTS, {"scores/msp/label": np.random.default_rng(0).normal(size=10_000)})
+        assert [r.training for r in store.records()] == [TRAINING]
 
 
 def test_a_claim_excludes_others_until_it_ends(tmp_path: Path) -> None:
@@ -161,6 +186,26 @@ def test_the_claim_of_a_killed_process_is_gone(tmp_path: Path) -> None:
         process.join()
         with store.claim(TRAINING) as mine:
             assert mine
+
+
+def _die_while_writing(folder: Path) -> None:
+    with Store(folder) as store, store._transaction():
+        store._db.execute("INSERT INTO trainings SELECT 'x', code, task, protocol, backbone, seed, training, facts, "
+                          "arrays, checksum FROM trainings")  # fmt: skip
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_killed_while_it_writes_leaves_nothing_behind(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        save(store)
+    process = multiprocessing.get_context("spawn").Process(target=_die_while_writing, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    with Store(tmp_path) as store:
+        assert store.finished() == {TRAINING.identity}
+        save(store, other(1))
+        assert store.damaged([TRAINING, other(1)]) == []
 
 
 def test_scores_that_were_not_kept_are_an_error_that_says_so(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from rich.markup import escape
 from oddnode.paper.experiments import ITEMS
 
 if TYPE_CHECKING:
-    from oddnode.paper.run import Progress
+    from oddnode.paper.plan import Plan
+    from oddnode.paper.run import Progress, Summary
 
 __all__ = ["register"]
 
@@ -69,6 +70,9 @@ def paper(
         int | None,
         typer.Option(min=1, help="Keep the scores of single nodes for this many seeds only.", show_default="all"),
     ] = None,
+    take_from: Annotated[
+        Path | None, typer.Option(help="Another run's folder, from another machine say; its records are copied first.")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     no_train: Annotated[
         bool, typer.Option("--no-train", help="Write what the store has so far; train nothing.")
@@ -86,78 +90,96 @@ def paper(
     protocols = _protocols(protocol)
     _check_device(device)
     from oddnode.bench.report import check_writable
-    from oddnode.paper.make import make_all
-    from oddnode.paper.plan import code_version, estimate_seconds, make_plan, unfinished
+    from oddnode.paper.plan import code_version, make_plan
     from oddnode.paper.run import Summary, cores, run_plan
-    from oddnode.paper.store import Store, recover
+    from oddnode.paper.store import Store
 
     folder = out or Path("smoke" if smoke else "paper")
     if not dry_run:
         check_writable(folder)
     plan = make_plan(SCOPES["smoke" if smoke else "paper"], items, protocols, seeds, data_dir, device)
-    jobs = jobs or cores()
-    code = code_version()
     say: Callable[[str], None] = (lambda text: None) if as_json else _say
     for data, reason in {task.split("/")[0]: reason for task, reason in plan.absent.items()}.items():
         say(f"[bold yellow]note:[/] {escape(data)} is left out: {escape(reason)}")
-    known = not dry_run or (folder / "runs.sqlite").exists()
-    missing, left = plan.trainings, estimate_seconds(plan.trainings, [], jobs)
-    rescued = recover(folder) if known else None
+    jobs, code = jobs or cores(), code_version()
+    if take_from is not None:
+        with Store(folder) as store:
+            say(f"{store.take_from(take_from)} records taken from {take_from}")
+    facts = {"out": str(folder)} | _look(plan, folder, None if any_version else code, jobs, say)
+    if not dry_run:
+        summary = Summary(len(plan.trainings), facts["done_before"])
+        if not no_train:
+            with _bar(hidden=as_json) as show, _kept_on_interrupt():
+                summary = run_plan(plan, folder, code, jobs, threads, any_version, keep_scores, show)
+        command = "oddnode paper" + (" --smoke" if smoke else "") + f" --seeds {plan.seeds} --protocol {protocol}"
+        facts |= _make(plan, folder, None if any_version else code, command, summary, say)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1))
+    if facts.get("lost"):
+        raise RuntimeError(
+            f"{len(facts['lost'])} trainings could not be done (out of memory?) and are tried again next time: "
+            + "; ".join(facts["lost"][:5])
+        )
+
+
+def _look(plan: Plan, folder: Path, code: str | None, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """How much of the plan is done, and how long the rest will take."""
+    from oddnode.paper.plan import code_version, estimate_seconds, unfinished
+    from oddnode.paper.store import Store, recover
+
+    missing, records, rescued = plan.trainings, [], None
+    if (folder / "runs.sqlite").exists():
+        rescued = recover(folder)
+        with Store(folder, code) as store:
+            missing, records = unfinished(plan, store), store.records()
     if rescued is not None:
         say(f"[bold yellow]note:[/] the store's file was damaged; {rescued} records were saved out of it")
-    if known:
-        with Store(folder, None if any_version else code) as store:
-            missing = unfinished(plan, store)
-            left = estimate_seconds(missing, store.records(), jobs)
-    done = len(plan.trainings) - len(missing)
-    say(
-        f"{len(plan.trainings)} trainings for {len(items)} tables and figures, {done} of them done; "
-        f"{_duration(left)} to go in {jobs} process{'es' if jobs > 1 else ''}"
-        if missing
-        else f"all {len(plan.trainings)} trainings are done"
-    )
-    facts: dict[str, Any] = {
-        "out": str(folder),
-        "trainings": len(plan.trainings),
-        "done_before": done,
+    total, left = len(plan.trainings), estimate_seconds(missing, records, jobs)
+    processes = f"{jobs} process{'es' if jobs > 1 else ''}"
+    to_go = f"{total - len(missing)} of them done; {_duration(left)} to go in {processes}" if missing else "all done"
+    say(f"{total} trainings for {len(plan.items)} tables and figures, {to_go}")
+    return {
+        "trainings": total,
+        "done_before": total - len(missing),
         "estimated_seconds": round(left),
         "absent": plan.absent,
-        "code": code,
+        "rescued": rescued,
+        "code": code_version(),
     }
-    if dry_run:
-        _finish(facts, as_json)
-        return
-    summary = Summary(len(plan.trainings), done)
-    if not no_train:
-        with _bar(hidden=as_json) as show:
-            try:
-                summary = run_plan(plan, folder, code, jobs, threads, any_version, keep_scores, show)
-            except KeyboardInterrupt:
-                _err.print("stopped; what is finished is kept, and the same command goes on from there")
-                raise typer.Exit(130) from None
+
+
+def _make(
+    plan: Plan, folder: Path, code: str | None, command: str, summary: Summary, say: Callable[[str], None]
+) -> dict[str, Any]:
+    """Write everything, and say where it is."""
+    from oddnode.paper.make import make_all
+    from oddnode.paper.store import Store
+
     for label in summary.repaired:
         say(f"[bold yellow]note:[/] a damaged record was made again: {escape(label)}")
-    with Store(folder, None if any_version else code) as store:
-        command = "oddnode paper" + (" --smoke" if smoke else "") + f" --seeds {plan.seeds} --protocol {protocol}"
+    with Store(folder, code) as store:
         written, notes = make_all(plan, store, folder, command)
-        facts |= {
-            "seconds": round(summary.seconds, 1),
-            "repaired": summary.repaired,
-            "rescued": rescued,
-            "lost": summary.lost,
-            "store_bytes": store.size(),
-            "notes": notes,
-            "written": [str(path) for path in written],
-        }
+        size = store.size()
     for note in notes:
         say(f"[bold yellow]note:[/] {escape(note)}")
-    say(_where(folder, written, facts["store_bytes"]))
-    _finish(facts, as_json)
-    if summary.lost:
-        raise RuntimeError(
-            f"{len(summary.lost)} trainings could not be done (out of memory?) and are tried again next time: "
-            + "; ".join(summary.lost[:5])
-        )
+    say(_where(folder, written, size))
+    return {
+        "seconds": round(summary.seconds, 1),
+        "repaired": summary.repaired,
+        "lost": summary.lost,
+        "store_bytes": size,
+        "notes": notes,
+        "written": [str(path) for path in written],
+    }
+
+
+@contextmanager
+def _kept_on_interrupt() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say("stopped; what is finished is kept, and the same command goes on from there")
+        raise typer.Exit(130) from None
 
 
 def _protocols(name: str) -> tuple[str, ...]:
@@ -167,11 +189,6 @@ def _protocols(name: str) -> tuple[str, ...]:
     if name not in known:
         raise unknown("protocol", name, known)
     return known[name]
-
-
-def _finish(facts: dict[str, Any], as_json: bool) -> None:
-    if as_json:
-        typer.echo(json.dumps(facts, indent=1))
 
 
 def _say(text: str) -> None:

@@ -64,6 +64,8 @@ def draw_figure(results: Results, name: str, folder: Path) -> list[Path]:
     for protocol in results.plan.protocols_of(ITEMS[name]):
         with matplotlib.rc_context(style):
             figure = DRAWERS[name](results, protocol)
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # once is enough for both files
             for kind in ("svg", "png"):
                 path = folder / f"{name}-{protocol}.{kind}"
                 metadata = {"Date": None} if kind == "svg" else {"Software": None}
@@ -186,7 +188,7 @@ def _neighbourhood(axis: Any, edges: np.ndarray, scores: np.ndarray, degree: np.
     nodes = np.concatenate([[centre], first[:9], second]).astype(int)
     number = {int(node): i for i, node in enumerate(nodes)}
     inside = [(number[u], number[v]) for u, v in edges.T.tolist() if u in number and v in number and u != v]
-    place = spring_layout(np.array(inside).T, len(nodes), iterations=400)
+    place = spring_layout(np.array(inside).T, len(nodes), iterations=200)
     for u, v in inside:
         if u == 0:
             axis.annotate(

@@ -31,6 +31,7 @@ import io
 import json
 import os
 import sqlite3
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -215,12 +216,24 @@ class Store:
         self._use = _in_use(self.folder, shared=True)
         try:
             self._db = sqlite3.connect(self.path, timeout=120, isolation_level=None)
-            # Readers and one writer at a time; a process that is killed leaves nothing half-written behind.
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA synchronous=NORMAL")
+            self._set_journal()
             self._set_up()
+        except sqlite3.OperationalError as error:
+            raise StoreError(f"{self.path} cannot be opened: {error}") from error
         except sqlite3.DatabaseError as error:
             raise StoreError(f"{self.path} cannot be used: {error}; move it away to start anew") from error
+
+    def _set_journal(self) -> None:
+        """Readers and one writer at a time; a process that is killed leaves nothing half-written behind."""
+        for tries_left in reversed(range(100)):
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                break
+            except sqlite3.OperationalError as error:  # another process does the same at this moment
+                if "locked" not in str(error) or not tries_left:
+                    raise
+                time.sleep(0.1)
+        self._db.execute("PRAGMA synchronous=NORMAL")
 
     def _set_up(self) -> None:
         [version] = self._db.execute("PRAGMA user_version").fetchone()
@@ -399,11 +412,19 @@ class Store:
 
     def drop(self, training: Training) -> None:
         """Forget a record, so that it is made again."""
+        where, values = ("AND code = ?", (self.code,)) if self.code else ("", ())
         with self._transaction():
-            self._db.execute("DELETE FROM trainings WHERE identity = ?", (training.identity,))
+            self._db.execute(f"DELETE FROM trainings WHERE identity = ? {where}", (training.identity, *values))
+
+    def take_from(self, folder: str | os.PathLike) -> int:
+        """Copy the sound records of another store, of a run on another machine say; returns how many there were."""
+        path = Path(folder) / _FILE
+        if not path.is_file():
+            raise StoreError(f"{path} does not exist")
+        return sum(self._take_over(table, row) for table, row in _readable_rows(path))
 
     def _take_over(self, table: str, row: tuple[Any, ...]) -> bool:
-        """Write a row of a damaged store as it is, if its checksum is right; whether it is a record."""
+        """Write a row of another store as it is, if its checksum is right; whether it is a record."""
         is_record = table == "trainings"
         checked = (row[0], row[1], *row[6:9]) if is_record else (*map(str, row[:3]), *row[3:5])
         try:
@@ -418,13 +439,16 @@ class Store:
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
         try:
+            self._db.execute("BEGIN IMMEDIATE")
             yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):  # a full disk, a lock that was never given back, ...
+                raise StoreError(f"cannot write to {self.path}: {error}") from error
             raise
-        self._db.execute("COMMIT")
 
     # Claims
 

@@ -489,8 +489,8 @@ def _latex(text: str) -> str:
 
 
 def to_latex(table: Table) -> str:
-    r"""A table as LaTeX, one ``table`` per grid; needs ``\usepackage{booktabs}``."""
-    parts = [f"% {table.title}. Needs \\usepackage{{booktabs}}.\n"]
+    r"""A table as LaTeX, one ``table`` per grid; needs ``\usepackage{booktabs,graphicx}``."""
+    parts = [f"% {table.title}. Needs \\usepackage{{booktabs,graphicx}}.\n"]
     for number, block in enumerate(table.blocks, 1):
         parts.append(_block_latex(table, block, number))
     return "\n".join([*parts, *(f"% {note}" for note in table.notes)]) + "\n"
@@ -498,11 +498,14 @@ def to_latex(table: Table) -> str:
 
 def _block_latex(table: Table, block: Block, number: int) -> str:
     best = block.best()
+    wide = len(block.columns) > 5
+    kind = "table*" if wide else "table"
     lines = [
-        r"\begin{table}",
+        rf"\begin{{{kind}}}",
         r"\centering\small",
         rf"\caption{{{_latex(f'{table.title}: {block.title}; {block.caption}')}.}}",
         rf"\label{{tab:{table.name}-{number}}}",
+        *([r"\resizebox{\textwidth}{!}{%"] if wide else []),
         rf"\begin{{tabular}}{{l{'r' * len(block.columns)}}}",
         r"\toprule",
         " & ".join(["", *map(_latex, block.columns)]) + r" \\",
@@ -519,7 +522,8 @@ def _block_latex(table: Table, block: Block, number: int) -> str:
         if any(entry.paper is not None for entry in row.entries):
             printed = [rf"\textit{{{entry.shown_paper()}}}" for entry in row.entries]
             lines.append(" & ".join([r"\quad\textit{paper}", *printed]) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}", ""])
+    end = r"\end{tabular}}" if wide else r"\end{tabular}"
+    return "\n".join([*lines, r"\bottomrule", end, rf"\end{{{kind}}}", ""])
 
 
 def to_csv(table: Table) -> str:
