@@ -126,6 +126,16 @@ def test_claims_are_differences_of_fpr(results: Results) -> None:
     assert row.entries[1].mean == 6.8
 
 
+def test_agreement_is_the_distance_to_the_printed_numbers(results: Results, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oddnode.paper.tables.paper_number", lambda task, method, metric: 50.0)
+    block = build_table(results, "agreement").blocks[0]
+    row = next(r for r in block.rows if r.name == "nodesafe")
+    ours = fmean(results.values(Run("digits/label", "clean", "nodesafe"), "auroc"))
+    assert row.entries[0].mean == pytest.approx(ours - 50)
+    assert row.entries[1].mean == pytest.approx(abs(ours - 50))
+    assert row.entries[2].text == ("1 of 1" if abs(ours - 50) <= 2 else "0 of 1")
+
+
 def test_the_ablation_shows_what_is_left(results: Results) -> None:
     names = [row.name for row in build_table(results, "table3").blocks[0].rows]
     assert names[:3] == ["nodesafe", "nodesafe w/o uniform", "nodesafe w/o bound"]
@@ -150,7 +160,7 @@ def test_everything_is_written(plan: Plan, folder: Path, tmp_path: Path) -> None
     names = {path.relative_to(tmp_path).as_posix() for path in written}
     assert {"results.md", "tables/table1.tex", "tables/wins.csv", "figures/figure4-published.png"} <= names
     assert {f"figures/figure{i}-clean.svg" for i in range(1, 7)} <= names
-    assert all(path.stat().st_size > 100 for path in written)
+    assert all(path.stat().st_size > 50 for path in written)
     page = (tmp_path / "results.md").read_text()
     assert "Made by `oddnode paper --smoke`" in page
     assert page.index("## Protocol clean") < page.index("## Protocol published")

@@ -249,6 +249,7 @@ ITEMS: dict[str, Item] = {
         Item("table9", "Table 9", "Seconds of training per epoch and of inference", _timed),
         Item("table10", "Table 10", "Best epoch, and the AUROC there", _convergence),
         Item("claims", "abstract and section 4.2", "Mean reduction of FPR95 by the paper's term, per OOD type", _core),
+        Item("agreement", "not in the paper", "How near our numbers come to the printed ones, by method", _everything),
         Item("wins", "not in the paper", "Which method beats which: wins over cells and seeds, a test", _everything),
         Item("figure1", "Figure 1", "Extreme scores spread to neighbours; variance of scores with and without UB",
              _motivation),

@@ -9,7 +9,7 @@ from pathlib import Path
 from oddnode.files import new_file
 from oddnode.paper.plan import Plan
 from oddnode.paper.results import Results
-from oddnode.paper.store import Store
+from oddnode.paper.store import Store, StoreError
 
 __all__ = ["make_all"]
 
@@ -57,7 +57,7 @@ def _draw(plan: Plan, results: Results, folder: Path, step: Callable[[str], None
         step(name)
         try:
             written += draw_figure(results, name, folder)
-        except NothingToDraw as reason:
+        except (NothingToDraw, StoreError) as reason:  # no runs, or none with scores of single nodes
             notes.append(f"{name} could not be drawn: {reason}")
     return written, notes
 

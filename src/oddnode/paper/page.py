@@ -32,7 +32,7 @@ def results_page(results: Results, command: str) -> str:
     parts = [_INTRO.format(command=command), "Made on: " + "; ".join(results.made_on() or ["nothing yet"]) + ".\n"]
     parts += [f"{task} is not in these tables: {reason}.\n" for task, reason in _by_reason(plan.absent).items()]
     chosen = {item.name for item in plan.items}
-    main = chosen & {"table1", "table2", "wins"} or any(name in chosen for name in plan.scope.details)
+    main = chosen & {"table1", "table2", "wins", "agreement"} or any(name in chosen for name in plan.scope.details)
     for protocol in plan.protocols if main else ():
         found = [results.result(run) for run in _main_runs(results, protocol)]
         found = [result for result in found if result.runs]
@@ -40,7 +40,7 @@ def results_page(results: Results, command: str) -> str:
             parts += [f"## Protocol {protocol}\n", summary_table(found)]
             for grid in grids(found):
                 parts += [compare_table(grid), f"ID accuracy\n\n{accuracy_table(grid)}"]
-    for name in ("claims", "wins", "table3", "table10", "table9"):
+    for name in ("claims", "agreement", "wins", "table3", "table10", "table9"):
         if name in chosen:
             parts.append(to_markdown(build_table(results, name), level=2))
     if "figure6" in chosen:
