@@ -23,8 +23,8 @@ import torch
 from common import seconds, store, wait
 from torch import Tensor
 
-from oddnode import neighbour_mean
-from oddnode.neighbour_mean import NeighbourMean, can_run_kernel
+from oddnode import _kernels
+from oddnode.neighbour_mean import NeighbourMean
 from oddnode.sparse import SparseMatrix
 
 
@@ -75,7 +75,7 @@ def measure(nodes: int, edges: int, device: str, options: argparse.Namespace) ->
         row["without values ms"] = 1e3 * seconds(lambda: walk.mixed(scores, 0.5, 1), device)
         row["without values peak GB"] = torch.cuda.max_memory_allocated() / 1e9
         expected = walk.mixed(scores, 0.0, 1)
-        if options.tune and can_run_kernel(scores.device):
+        if options.tune and _kernels.can_run(scores.device):
             row["kernel shapes ms"] = _shapes(walk, scores)
             row["blocks ms"] = _try(lambda: _blocks(nodes, edges, scores))
         row["largest difference"] = _try(lambda: float((with_values(walk) @ scores - expected).abs().max()))
@@ -114,7 +114,7 @@ def _shapes(walk: NeighbourMean, scores: Tensor) -> dict[str, float]:
 
 
 def _sums(walk: NeighbourMean, scores: Tensor, rows: int, lanes: int) -> Callable[[], Tensor]:
-    return lambda: neighbour_mean._kernel_sums(walk.offsets, walk.sources, scores, rows, lanes)
+    return lambda: _kernels.sum_neighbours(walk.offsets, walk.sources, scores, rows, lanes)
 
 
 def _blocks(nodes: int, edges: int, scores: Tensor) -> dict[str, float]:
@@ -128,7 +128,7 @@ def _blocks(nodes: int, edges: int, scores: Tensor) -> dict[str, float]:
             def work(walks: list[NeighbourMean] = walks, rows: int = rows, lanes: int = lanes) -> Tensor:
                 total = torch.zeros_like(scores)
                 for walk in walks:
-                    total += neighbour_mean._kernel_sums(walk.offsets, walk.sources, scores, rows, lanes)
+                    total += _kernels.sum_neighbours(walk.offsets, walk.sources, scores, rows, lanes)
                 return total
 
             found[f"{count} blocks, {rows}x{lanes}"] = round(1e3 * seconds(work, "cuda", 3), 3)

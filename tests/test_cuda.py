@@ -97,8 +97,8 @@ def test_recorded_steps_of_one_network_are_what_the_cpu_does(
     recorded = []
     record = Loop._record
 
-    def noted(self: Loop, epoch: int) -> torch.cuda.CUDAGraph | None:
-        recorded.append(record(self, epoch))
+    def noted(self: Loop, epoch: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
+        recorded.append(record(self, epoch, stream))
         return recorded[-1]
 
     monkeypatch.setattr(Loop, "_record", noted)
@@ -117,11 +117,12 @@ def test_every_backbone_trains_and_finds_its_best_epoch(two_groups: Data, kind: 
     assert logits.isfinite().all()
 
 
-def test_replayed_dropout_differs_from_step_to_step(two_groups: Data) -> None:
-    """GAT takes its dropout from torch: a replayed step must not repeat the masks it was recorded with."""
+@pytest.mark.parametrize("kind", ["gcn", "mlp", "gat"])
+def test_replayed_dropout_differs_from_step_to_step(two_groups: Data, kind: str) -> None:
+    """A replayed step must not repeat the masks it was recorded with."""
     data = data_sets(two_groups, 1, "cuda", False)
     settings: dict[str, Any] = {"lr": 0.0, "weight_decay": 0.0}
-    [outcome], _ = trained("gat", CrossEntropy(), data, "cuda", **settings)
+    [outcome], _ = trained(kind, CrossEntropy(), data, "cuda", **settings)
     assert len({row["loss"] for row in outcome.history}) == EPOCHS
     assert len({round(row["val_loss"], 9) for row in outcome.history}) == 1
 

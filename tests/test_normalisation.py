@@ -19,13 +19,19 @@ def norm(momentum: float = 0.1) -> nn.BatchNorm1d:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_rows_are_those_of_torch_and_so_are_all_gradients(training: bool) -> None:
+@pytest.mark.parametrize("some", [True, False])
+@pytest.mark.parametrize("dropped", [True, False])
+def test_values_and_all_gradients_are_those_of_torch(training: bool, some: bool, dropped: bool) -> None:
     torch.manual_seed(0)
-    z, layer, rows = values(), norm().train(training), torch.tensor([3, 30, 7, 8])
-    ours = Beginning(z).normalised(layer, rows)
-    whole = layer(z)[rows]
+    z, layer = values(), norm()
+    layer(z + 1)  # running statistics that are not the values' own
+    layer.train(training)
+    rows = torch.tensor([3, 30, 7, 8]) if some else torch.arange(40)
+    scales = 2.0 * torch.randint(2, (len(rows), 5)).double() if dropped else torch.ones(len(rows), 5).double()
+    ours = Beginning(z).activated(layer, rows if some else None, scales if dropped else None)
+    whole = layer(z).relu()[rows] * scales
     torch.testing.assert_close(ours, whole)
-    direction = torch.randn(4, 5, dtype=torch.float64)
+    direction = torch.randn(len(rows), 5, dtype=torch.float64)
     inputs = (z, layer.weight, layer.bias)
     for a, b in zip(
         torch.autograd.grad((ours * direction).sum(), inputs),
@@ -39,7 +45,7 @@ def test_rows_are_those_of_torch_and_so_are_all_gradients(training: bool) -> Non
 def test_running_statistics_are_those_of_torch(momentum: float) -> None:
     torch.manual_seed(0)
     z, ours, theirs = values(), norm(momentum), norm(momentum)
-    Beginning(z).normalised(ours, torch.tensor([1, 2]))
+    Beginning(z).activated(ours, torch.tensor([1, 2]))
     theirs(z)
     for name in ("running_mean", "running_var", "num_batches_tracked"):
         torch.testing.assert_close(getattr(ours, name), getattr(theirs, name))
@@ -48,7 +54,7 @@ def test_running_statistics_are_those_of_torch(momentum: float) -> None:
 def test_evaluation_uses_the_moments_that_training_computed() -> None:
     z, layer, rows = values(), norm(), torch.tensor([0, 5])
     shared = Beginning(z)
-    first = shared.normalised(layer, rows)
-    again = shared.detached().normalised(layer, rows)
+    first = shared.activated(layer, rows)
+    again = shared.detached().activated(layer, rows)
     torch.testing.assert_close(first.detach(), again)
     assert not shared.detached().values.requires_grad

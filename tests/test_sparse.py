@@ -134,3 +134,40 @@ def test_a_matrix_for_each_vector() -> None:
     )
     full = torch.vmap(lambda v: blocks.with_full_rows.mixed(v, 0.0, 1))(values)
     torch.testing.assert_close(full, torch.stack([m.with_full_rows @ v for m, v in zip(matrices, values, strict=True)]))
+
+
+def test_a_product_that_is_computed_once_follows_its_weight() -> None:
+    matrix = random_matrix(5, 4, 9, seed=9)
+    weight = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    first = matrix.product_once(weight)
+    assert matrix.product_once(weight) is first
+    first.sum().backward()
+    again = matrix.product_once(weight)
+    assert again is not first
+    again.sum().backward()  # through a graph of its own
+    with torch.no_grad():
+        assert not matrix.product_once(weight).requires_grad
+        weight.add_(1.0)
+    torch.testing.assert_close(matrix.product_once(weight), matrix @ weight)
+
+
+def test_two_users_of_one_product_both_count_in_the_gradient() -> None:
+    matrix = random_matrix(5, 4, 9, seed=10)
+    weight = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    loss = (matrix.product_once(weight) ** 2).sum() + matrix.product_once(weight).sum()
+    [gradient] = torch.autograd.grad(loss, weight)
+    product = matrix.to_dense() @ weight
+    torch.testing.assert_close(gradient, matrix.to_dense().T @ (2 * product + 1))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.parametrize("shape", [(400,), (400, 1), (400, 10), (400, 37)])
+def test_the_kernel_on_a_gpu_mixes_as_the_cpu_does_the_same_every_time(shape: tuple[int, ...]) -> None:
+    matrix = random_matrix(400, 400, 3000, seed=11, dtype=torch.float32)
+    hub = SparseMatrix(torch.zeros(600, dtype=torch.long), torch.arange(600) % 400, torch.rand(600), (400, 400))
+    values = torch.randn(shape)
+    for each in (matrix, hub):
+        there, moved = each.to("cuda"), values.cuda()
+        torch.testing.assert_close(there.mixed(moved, 0.3, 1).cpu(), each.mixed(values, 0.3, 1), rtol=1e-4, atol=1e-4)
+        assert torch.equal(there.mixed(moved, 0.3, 2), there.mixed(moved, 0.3, 2))
+        assert torch.equal(there @ moved, there @ moved)

@@ -1,22 +1,30 @@
-"""Triton kernels. Triton comes with torch for CUDA; where it is missing, `sum_neighbours` is ``None``."""
+"""Triton kernels, and where they can be used. Triton comes with torch for CUDA; elsewhere all has another way."""
 
-# mypy: disable-error-code="no-untyped-def, no-redef"
+# mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
-from typing import Any
+import torch
+from torch import Tensor
 
-sum_neighbours: Any = None
+__all__ = ["can_run", "mix", "relu_dropout", "sum_neighbours"]
 
 try:
     import triton
     import triton.language as tl
 except ImportError:
-    pass
-else:
+    triton = None
+
+
+def can_run(device: torch.device) -> bool:
+    """Whether there are kernels for a device."""
+    return triton is not None and device.type == "cuda"
+
+
+if triton is not None:
 
     @triton.jit
-    def sum_neighbours(offsets, sources, values, out, num_nodes, ROWS: tl.constexpr, LANES: tl.constexpr):
-        """Sums of ``values`` over the sources of every row; a program takes some rows, some edges of each at a time."""
+    def _sum_neighbours(offsets, sources, values, out, num_nodes, ROWS: tl.constexpr, LANES: tl.constexpr):
+        # A program takes some rows, and some edges of each at a time.
         row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
         inside = row < num_nodes
         start = tl.load(offsets + row, mask=inside, other=0).to(tl.int64)
@@ -29,3 +37,140 @@ else:
             source = tl.load(sources + place, mask=within, other=0)
             total += tl.load(values + source, mask=within, other=0.0)
         tl.store(out + row, tl.sum(total, axis=1), mask=inside)
+
+    @triton.jit
+    def _mix(crow, col, weight, values, out, width, keep, LANES: tl.constexpr, COLUMNS: tl.constexpr):
+        # A program takes one row of a CSR matrix, some of its entries at a time, and some columns.
+        row = tl.program_id(0).to(tl.int64)
+        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+        inside = column < width
+        start = tl.load(crow + row).to(tl.int64)
+        end = tl.load(crow + row + 1).to(tl.int64)
+        lane = tl.arange(0, LANES)
+        total = tl.zeros((LANES, COLUMNS), dtype=values.dtype.element_ty)
+        for step in range(start, end, LANES):
+            place = step + lane
+            within = place < end
+            source = tl.load(col + place, mask=within, other=0).to(tl.int64)
+            share = tl.load(weight + place, mask=within, other=0.0)
+            at = values + source[:, None] * width + column[None, :]
+            total += share[:, None] * tl.load(at, mask=within[:, None] & inside[None, :], other=0.0)
+        own = tl.load(values + row * width + column, mask=inside, other=0.0)
+        tl.store(out + row * width + column, keep * own + (1.0 - keep) * tl.sum(total, axis=0), mask=inside)
+
+    @triton.jit
+    def _finalise(x):
+        x = x ^ (x >> 16)
+        x = x * 0x7FEB352D
+        x = x ^ (x >> 15)
+        x = x * 0x846CA68B
+        return x ^ (x >> 16)
+
+    @triton.jit
+    def _relu_dropout(
+        values,
+        rows,
+        table,
+        count,
+        grad,
+        out,
+        total,
+        networks,
+        width,
+        words_per_node,
+        keys_per_epoch,
+        place,
+        threshold,
+        scale,
+        ONE_BIT: tl.constexpr,
+        HAS_ROWS: tl.constexpr,
+        BACKWARD: tl.constexpr,
+        BLOCK: tl.constexpr,
+    ):
+        # The masks of `oddnode.dropout.dropout_scales`, bit for bit.
+        i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        inside = i < total
+        channel = i % width
+        network = (i // width) % networks
+        row = i // (width * networks)
+        node = tl.load(rows + row, mask=inside, other=0) if HAS_ROWS else row
+        epoch = tl.load(count)
+        key = table + epoch * keys_per_epoch + (place * networks + network) * 2
+        low = tl.load(key, mask=inside, other=0).to(tl.uint32, bitcast=True)
+        high = tl.load(key + 1, mask=inside, other=0).to(tl.uint32, bitcast=True)
+        per_word = 32 if ONE_BIT else 2
+        word = (node * words_per_node + channel // per_word).to(tl.uint32)
+        word = _finalise(_finalise(word ^ low) ^ high)
+        if ONE_BIT:
+            kept = ((word >> (channel % 32).to(tl.uint32)) & 1) == 1
+        else:
+            kept = ((word >> (16 * (channel % 2)).to(tl.uint32)) & 0xFFFF) >= threshold
+        at = (node * networks + network) * width + channel
+        value = tl.load(values + at, mask=inside, other=0.0)
+        if BACKWARD:
+            slope = tl.load(grad + i, mask=inside, other=0.0)
+            tl.store(out + at, tl.where(kept & (value > 0), slope * scale, 0.0), mask=inside)
+        else:
+            tl.store(out + i, tl.where(kept & (value > 0), value * scale, 0.0), mask=inside)
+
+
+def sum_neighbours(offsets: Tensor, sources: Tensor, values: Tensor, rows: int = 16, lanes: int = 32) -> Tensor:
+    """The sum of ``values`` over the sources of every row of a CSR structure."""
+    out = torch.empty(len(offsets) - 1, dtype=values.dtype, device=values.device)
+    grid = (-(-len(out) // rows),)
+    _sum_neighbours[grid](offsets, sources, values.contiguous(), out, len(out), ROWS=rows, LANES=lanes)
+    return out
+
+
+def mix(csr: Tensor, values: Tensor, keep: float, longest: int) -> Tensor:
+    """``keep v + (1 - keep) M v`` in single precision; ``longest`` is the most entries that a row has."""
+    values = values.contiguous()
+    width = values.shape[1] if values.dim() == 2 else 1
+    columns = min(16, 1 << max(width - 1, 0).bit_length())
+    lanes = 16 if longest <= 256 else 256
+    out = torch.empty_like(values)
+    grid = (values.shape[0], -(-width // columns))
+    crow, col, weight = csr.crow_indices(), csr.col_indices(), csr.values()
+    _mix[grid](crow, col, weight, values, out, width, keep, LANES=lanes, COLUMNS=columns)
+    return out
+
+
+def relu_dropout(
+    values: Tensor, rows: Tensor | None, table: Tensor, count: Tensor, place: int, p: float, grad: Tensor | None = None
+) -> Tensor:
+    """``relu(values) * scales`` of some rows of ``[N, S, H]``, or the gradient of that.
+
+    ``table`` holds keys ``[epochs, places, S, 2]``, and ``count`` says which epoch it is.
+    """
+    networks, width = values.shape[1:]
+    chosen = len(values) if rows is None else len(rows)
+    one_bit = p == 0.5
+    threshold = round(p * 65536)
+    scale = 2.0 if one_bit else 65536 / max(65536 - threshold, 1)
+    if grad is None:
+        out = torch.empty(chosen, networks, width, dtype=values.dtype, device=values.device)
+    else:
+        grad = grad.contiguous()
+        out = torch.zeros_like(values) if rows is not None else torch.empty_like(values)
+    total, block = chosen * networks * width, 1024
+    _relu_dropout[(-(-total // block),)](
+        values,
+        values if rows is None else rows,
+        table,
+        count,
+        values if grad is None else grad,
+        out,
+        total,
+        networks,
+        width,
+        -(-width // (32 if one_bit else 2)),
+        table[0].numel(),
+        place,
+        threshold,
+        scale,
+        ONE_BIT=one_bit,
+        HAS_ROWS=rows is not None,
+        BACKWARD=grad is not None,
+        BLOCK=block,
+    )
+    return out

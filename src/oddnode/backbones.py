@@ -33,6 +33,8 @@ class Backbone(nn.Module):
     dropout: float
     #: Where dropout masks come from in training; torch's own random numbers where there is none.
     stream: DropoutStream | None = None
+    #: Whether a pass waits for its device on the way, so that it cannot be recorded as a CUDA graph.
+    waits_for_device = False
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Logits of every node."""
@@ -126,15 +128,13 @@ class LayeredBackbone(Backbone):
         return self._activate(beginning, last, rows)
 
     def _activate(self, before: Beginning, layer: int, rows: Tensor | None = None) -> Tensor:
-        hidden = before.normalised(self.norms[layer], rows).relu()
-        return self._drop(hidden, layer, rows)
-
-    def _drop(self, hidden: Tensor, layer: int = 0, rows: Tensor | None = None) -> Tensor:
         if not self.training or self.dropout == 0.0:
-            return hidden
+            return before.activated(self.norms[layer], rows)
         if self.stream is None:
-            return F.dropout(hidden, self.dropout)
-        return self.stream.drop(hidden, self.dropout, layer, rows)
+            return F.dropout(before.activated(self.norms[layer], rows), self.dropout)
+        nodes = torch.arange(len(before.values), device=before.values.device) if rows is None else rows
+        scales = self.stream.scales(nodes, before.values.shape[1], self.dropout, layer, before.values.dtype)
+        return before.activated(self.norms[layer], rows, scales)
 
 
 class PreparedGCNConv(GCNConv):
@@ -251,6 +251,7 @@ class GAT(LayeredBackbone):
     """
 
     _HEADS = 2
+    waits_for_device = True  # where PyG's convolution counts the edges without self-loops
 
     def __init__(
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
@@ -264,8 +265,11 @@ class GAT(LayeredBackbone):
     def embed(self, graph: Graph) -> Tensor:
         hidden = self._drop(graph.x)
         for layer in range(len(self.norms)):
-            hidden = self._drop(F.elu(self.norms[layer](self._layer(layer, hidden, graph))), layer + 1)
+            hidden = self._drop(F.elu(self.norms[layer](self._layer(layer, hidden, graph))))
         return hidden
+
+    def _drop(self, hidden: Tensor) -> Tensor:
+        return F.dropout(hidden, self.dropout, self.training)
 
     def _layer(self, layer: int, hidden: Tensor | None, graph: Graph) -> Tensor:
         return self.convs[layer](hidden, graph.edge_index)

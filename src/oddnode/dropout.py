@@ -43,10 +43,9 @@ class DropoutStream:
         """Go to an epoch and to one of the graphs that pass through the network in it."""
         self._where = epoch, graph
 
-    def drop(self, hidden: Tensor, p: float, layer: int, nodes: Tensor | None = None) -> Tensor:
-        """Dropout of hidden features ``[n, H]`` of all nodes, or of those named."""
-        rows = torch.arange(hidden.shape[0], device=hidden.device) if nodes is None else nodes
-        return hidden * dropout_scales(self._key(layer), rows, hidden.shape[1], p, hidden.dtype)
+    def scales(self, nodes: Tensor, width: int, p: float, layer: int, dtype: torch.dtype) -> Tensor:
+        """What the hidden features ``[n, width]`` of these nodes are multiplied by; see `dropout_scales`."""
+        return dropout_scales(self._key(layer), nodes, width, p, dtype)
 
     def _key(self, layer: int) -> Tensor:
         epoch, graph = self._where

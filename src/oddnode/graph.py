@@ -133,8 +133,13 @@ class Graph:
     def convolve_features(self, weight: Tensor) -> Tensor:
         """``D^-1/2 (A + I) D^-1/2 X W``, in the cheaper order."""
         if self.sparse_x is not None:
-            return self.gcn_matrix @ (self.sparse_x @ weight)
+            return self.gcn_matrix @ self.sparse_x.product_once(weight)
         return self.smoothed_x @ weight
+
+    def share_features(self, other: Graph) -> None:
+        """Take over what another graph has prepared of the same features."""
+        if self.x is other.x:
+            self.__dict__["sparse_x"] = other.sparse_x
 
     def around(self, nodes: Tensor) -> tuple[Tensor, Graph]:
         """What a graph convolution at ``nodes`` sees: itself and its neighbours, and the graph between both.

@@ -29,8 +29,8 @@ def dispersion(values: Tensor) -> Tensor:
     """
     if values.numel() < 2:
         raise ValueError(f"a variance needs at least two nodes, got {values.numel()}")
-    scale = values.detach().mean().abs().clamp_min(_SMALLEST_SCALE)
-    return values.var() / scale
+    variance, mean = torch.var_mean(values)
+    return variance / mean.detach().abs().clamp_min(_SMALLEST_SCALE)
 
 
 def bound_loss(logits: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from oddnode import _kernels
 
-__all__ = ["NeighbourMean", "can_run_kernel"]
+__all__ = ["NeighbourMean"]
 
 
 class NeighbourMean:
@@ -84,8 +84,8 @@ class NeighbourMean:
 
     def sums(self, values: Tensor) -> Tensor:
         """The sum over every node's neighbours of ``values`` (``[N]``)."""
-        if can_run_kernel(values.device):
-            return _kernel_sums(self.offsets, self.sources, values)
+        if _kernels.can_run(values.device):
+            return _kernels.sum_neighbours(self.offsets, self.sources, values)
         gathered = values.index_select(0, self.sources)
         return torch.segment_reduce(gathered, "sum", offsets=self.offsets, axis=0, initial=0.0)
 
@@ -118,16 +118,3 @@ class _Mix(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
         return _Mix.apply(grads[0], *ctx.settings), None, None, None, None
-
-
-def can_run_kernel(device: torch.device) -> bool:
-    """Whether the Triton kernel is there for a device."""
-    return device.type == "cuda" and _kernels.sum_neighbours is not None
-
-
-def _kernel_sums(offsets: Tensor, sources: Tensor, values: Tensor, rows: int = 32, lanes: int = 16) -> Tensor:
-    out = torch.empty(len(offsets) - 1, dtype=values.dtype, device=values.device)
-    grid = (-(-len(out) // rows),)
-    with torch.cuda.device(values.device):
-        _kernels.sum_neighbours[grid](offsets, sources, values.contiguous(), out, len(out), ROWS=rows, LANES=lanes)
-    return out

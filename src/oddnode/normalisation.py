@@ -1,4 +1,8 @@
-"""Batch norm of some rows by the statistics of all rows, whose moments are computed once however often it is asked."""
+"""Batch norm, ReLU and dropout of a layer as one step, for all nodes or for some.
+
+The statistics are those of all rows. On a CPU the step is one differentiable operation of a few passes over memory, and
+for some rows most of these passes are over them alone.
+"""
 
 from __future__ import annotations
 
@@ -22,26 +26,39 @@ class Beginning:
         """The same without a way back for gradients."""
         return Beginning(self.values.detach(), self._moments)
 
-    def normalised(self, norm: nn.Module, rows: Tensor | None = None) -> Tensor:
-        """The values after ``norm``, of all rows or of those named."""
-        batch_statistics = isinstance(norm, _BatchNorm) and norm.training
-        if rows is None:
-            return norm(self.values)
-        if not batch_statistics:
-            return norm(self.values.index_select(0, rows))
-        return self._rows_by_all(norm, rows)
+    def activated(self, norm: nn.Module, rows: Tensor | None = None, scales: Tensor | None = None) -> Tensor:
+        """``relu(norm(values)) * scales``, of all rows or of those named.
 
-    def _rows_by_all(self, norm: Any, rows: Tensor) -> Tensor:
+        ``scales`` is 0 where a feature is dropped, and one and the same number elsewhere.
+        """
+        # Scoring goes step by step: only training is worth an operation that cannot be differentiated twice.
+        in_training = scales is not None or norm.training
+        if not isinstance(norm, nn.BatchNorm1d) or not in_training or self.values.device.type != "cpu":
+            return self._step_by_step(norm, rows, scales)
+        mean, variance = self._statistics(norm)
+        inverse = (variance + norm.eps).rsqrt()
+        return _NormReluDrop.apply(self.values, norm.weight, norm.bias, rows, mean, inverse, scales, norm.training)
+
+    def _step_by_step(self, norm: nn.Module, rows: Tensor | None, scales: Tensor | None) -> Tensor:
+        values = self.values
+        if rows is not None and not (isinstance(norm, _BatchNorm) and norm.training):
+            values, rows = values.index_select(0, rows), None
+        hidden = norm(values)
+        hidden = (hidden if rows is None else hidden.index_select(0, rows)).relu()
+        return hidden if scales is None else hidden * scales
+
+    def _statistics(self, norm: nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
+        """Mean and variance to normalise by: in training those of the values, which the layer then keeps track of."""
+        assert norm.running_mean is not None
+        assert norm.running_var is not None
+        if not norm.training:
+            return norm.running_mean.clone(), norm.running_var.clone()
         if self._moments is None:
-            self._moments = _moments(self.values.detach())
-        mean, variance = self._moments
-        _track(norm, mean, variance, len(self.values))
-        return _RowsByAll.apply(self.values, norm.weight, norm.bias, rows, mean, (variance + norm.eps).rsqrt())
-
-
-def _moments(values: Tensor) -> tuple[Tensor, Tensor]:
-    mean = values.mean(dim=0)
-    return mean, (values - mean).square_().mean(dim=0)
+            values = self.values.detach()
+            mean = values.mean(dim=0)
+            self._moments = mean, (values - mean).square_().mean(dim=0)
+        _track(norm, *self._moments, len(self.values))
+        return self._moments
 
 
 @torch.no_grad()
@@ -52,29 +69,53 @@ def _track(norm: Any, mean: Tensor, variance: Tensor, count: int) -> None:
     norm.running_var.lerp_(variance * (count / max(count - 1, 1)), norm.momentum)
 
 
-class _RowsByAll(torch.autograd.Function):
-    r"""Rows of :math:`\gamma \hat z + \beta` with :math:`\hat z = (z - \mu) / \sigma` over all rows.
+class _NormReluDrop(torch.autograd.Function):
+    r"""Rows of :math:`m \max(0, \gamma \hat z + \beta)` with :math:`\hat z = (z - \mu) / \sigma` and a dropout mask m.
 
-    With ``g`` the gradient that comes in, zero outside those rows, batch norm's gradient
-    :math:`\frac{\gamma}{\sigma} (g - \frac1N \sum g - \frac{\hat z}{N} \sum g \hat z)` is one pass over all rows.
+    With ``g`` the gradient at :math:`\gamma \hat z + \beta`, zero outside those rows, batch norm's gradient is
+    :math:`\frac{\gamma}{\sigma} g` where the statistics are given, and
+    :math:`\frac{\gamma}{\sigma} (g - \frac1N \sum g - \frac{\hat z}{N} \sum g \hat z)` where they are the values' own.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, values: Tensor, weight: Tensor, bias: Tensor, rows: Tensor, mean: Tensor, inverse: Tensor
+        ctx: Any,
+        values: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        rows: Tensor | None,
+        mean: Tensor,
+        inverse: Tensor,
+        scales: Tensor | None,
+        own_statistics: bool,
     ) -> Tensor:
-        whitened = values.index_select(0, rows).sub_(mean).mul_(inverse)
-        ctx.save_for_backward(values, weight, rows, mean, inverse, whitened)
-        return torch.addcmul(bias, whitened, weight)
+        scale = weight * inverse
+        chosen = values if rows is None else values.index_select(0, rows)
+        out = torch.addcmul(bias - mean * scale, chosen, scale).relu_()
+        if scales is not None:
+            out.mul_(scales)
+        ctx.save_for_backward(values, chosen, weight, rows, mean, inverse, scales, out)
+        ctx.own_statistics = own_statistics
+        return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        values, weight, rows, mean, inverse, whitened = ctx.saved_tensors
+        values, chosen, weight, rows, mean, inverse, scales, out = ctx.saved_tensors
+        grad = grad * scales if scales is not None else grad
+        grad = torch.ops.aten.threshold_backward(grad, out, 0)
         grad_bias = grad.sum(dim=0)
-        grad_weight = (grad * whitened).sum(dim=0)
+        grad_weight = ((grad * chosen).sum(dim=0) - mean * grad_bias) * inverse
         scale = weight * inverse
-        slope = -scale * inverse * grad_weight / len(values)
-        grad_values = torch.addcmul(-scale * grad_bias / len(values) - slope * mean, values, slope)
-        grad_values.index_add_(0, rows, grad * scale)
-        return grad_values, grad_weight, grad_bias, None, None, None
+        grad_values = grad * scale
+        if ctx.own_statistics:
+            slope = -scale * inverse * grad_weight / len(values)
+            shift = -scale * grad_bias / len(values) - slope * mean
+            through_statistics = torch.addcmul(shift, values, slope)
+            if rows is None:
+                grad_values += through_statistics
+            else:
+                grad_values = through_statistics.index_add_(0, rows, grad_values)
+        elif rows is not None:
+            grad_values = torch.zeros_like(values).index_add_(0, rows, grad_values)
+        return grad_values, grad_weight, grad_bias, None, None, None, None, None

@@ -177,11 +177,11 @@ class Sum(Objective):
         return Sum(tuple((weight, term.prepare(data)) for weight, term in self.parts))
 
     def __call__(self, step: Pass) -> Tensor:
-        loss = 0.0 * step.logits.sum()  # a sum of which nothing has started yet still has a gradient
-        for weight, term in self.parts:
-            if term.active(step):
-                loss = loss + weight * term(step)
-        return loss
+        losses = [
+            weight * term(step) if weight != 1 else term(step) for weight, term in self.parts if term.active(step)
+        ]
+        # A sum of which nothing has started yet still has a gradient.
+        return sum(losses[1:], start=losses[0]) if losses else 0.0 * step.logits.sum()
 
     def __repr__(self) -> str:
         return " + ".join(f"{term!r}" if w == 1 else f"{w:g} * {term!r}" for w, term in self.parts)

@@ -45,7 +45,7 @@ class Outputs:
         with torch.no_grad():
             return run_backbone(self.module, self.graph)
 
-    @cached_property
+    @property
     def logits(self) -> Tensor:
         """Logits of the ID classes. Of an ensemble, the logarithms of its members' mean probabilities among these."""
         if self.members:

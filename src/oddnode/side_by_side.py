@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oddnode import _kernels
 from oddnode.backbones import GCN
 from oddnode.dropout import dropout_scales, stacked_keys
 from oddnode.graph import Graph
@@ -108,6 +109,26 @@ class _View:
         self.random_walk = walk
 
 
+class _ReluDropout(torch.autograd.Function):
+    """ReLU and dropout of some rows as one kernel."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: Tensor, rows: Tensor | None, keys: Tensor, count: Tensor, place: int, p: float
+    ) -> Tensor:
+        values = values.contiguous()
+        ctx.save_for_backward(values, rows, keys, count)
+        ctx.settings = place, p
+        return _kernels.relu_dropout(values, rows, keys, count, place, p)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        values, rows, keys, count = ctx.saved_tensors
+        place, p = ctx.settings
+        return _kernels.relu_dropout(values, rows, keys, count, place, p, grad), None, None, None, None, None
+
+
 class Networks:
     """Graph convolutional networks that train side by side; to the training loop they look like one.
 
@@ -151,7 +172,7 @@ class Networks:
         self._statistics = [(torch.zeros_like(p.detach()), torch.ones_like(p.detach())) for p in self._scales]
         self._eps = norms[0][0].eps
         self.dropout = modules[0].dropout
-        self._keys = stacked_keys(seeds, epochs + 1, 2, len(norms)).to(self.count.device)
+        self._keys = stacked_keys(seeds, epochs + 1, 2, len(norms)).flatten(1, 2).to(self.count.device)
         self._graph = _SharedGraph(self.data.graph)
         self._exposure = self._exposure_graph()
         self._train, self._y_train = self._nodes("train"), torch.stack([d.y_train for d in data])
@@ -207,9 +228,13 @@ class Networks:
         self._first = self._begin(self._graph)
 
     def _begin(self, graph: Any) -> Tensor:
-        """The first layer up to its dropout."""
+        """The first layer up to its batch norm."""
         values = graph.convolve_features(self._weights[0]) + self._biases[0]
-        return self._normalised(values, 0, graph is self._graph).relu()
+        return self._normalised(values, 0, graph is self._graph)
+
+    def forget(self) -> None:
+        """Let go of what `look` computed; a pass that is kept alive would tie the next to its stream."""
+        self._first = None
 
     @torch.no_grad()
     def judge(self) -> Tensor:
@@ -255,20 +280,28 @@ class Networks:
 
     def _logits(self, first: Tensor, graph: Any, dropped: int | None, nodes: Tensor | None) -> Tensor:
         """Logits ``[S, n, C]`` of all nodes, or of those named; ``dropped`` is the graph whose dropout to apply."""
-        matrix, rows, values, hidden = None, None, first, first
+        matrix, rows, normalised = None, None, first
         last = len(self._scales) - 1
         for layer in range(last + 1):
-            if layer > 0:
-                hidden = self._normalised(values, layer, graph is self._graph).relu()
             if layer == last and nodes is not None:
                 rows, part = self.data.graph.around(nodes)
                 matrix = part.gcn_matrix
-                hidden = hidden.index_select(0, rows)
-            if dropped is not None and self.dropout > 0:
-                hidden = hidden * self._dropout_scales(hidden, layer, dropped, rows)
+            hidden = self._activated(normalised, layer, dropped, rows)
             product = torch.bmm(hidden.transpose(0, 1), self._weights[layer + 1]).transpose(0, 1)
             values = graph.convolve(product, matrix) + self._biases[layer + 1]
+            if layer < last:
+                normalised = self._normalised(values, layer + 1, graph is self._graph)
         return values.transpose(0, 1)
+
+    def _activated(self, values: Tensor, layer: int, dropped: int | None, rows: Tensor | None) -> Tensor:
+        """ReLU and dropout, of all rows or of those named."""
+        if dropped is None or self.dropout == 0:
+            return (values if rows is None else values.index_select(0, rows)).relu()
+        if _kernels.can_run(values.device) and (values.dtype == torch.float32 or self.dropout == 0.5):
+            place = dropped * len(self._scales) + layer
+            return _ReluDropout.apply(values, rows, self._keys, self.count, place, self.dropout)
+        hidden = (values if rows is None else values.index_select(0, rows)).relu()
+        return hidden * self._dropout_scales(hidden, layer, dropped, rows)
 
     def _normalised(self, values: Tensor, layer: int, is_id_graph: bool) -> Tensor:
         """Batch norm; whatever is not the ID graph is normalised by the ID graph's statistics."""
@@ -280,7 +313,7 @@ class Networks:
         return flat.view(values.shape)
 
     def _dropout_scales(self, hidden: Tensor, layer: int, graph: int, rows: Tensor | None) -> Tensor:
-        keys = self._keys.index_select(0, self.count)[0, graph, layer]
+        keys = self._keys.index_select(0, self.count)[0, graph * len(self._scales) + layer]
         nodes = torch.arange(hidden.shape[0], device=hidden.device) if rows is None else rows
         return dropout_scales(keys, nodes, hidden.shape[-1], self.dropout, hidden.dtype)
 

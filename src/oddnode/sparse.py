@@ -15,6 +15,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oddnode import _kernels
+
 __all__ = ["BlockMatrix", "SparseMatrix"]
 
 _LARGEST_INT32 = 2**31 - 1
@@ -45,6 +47,8 @@ class SparseMatrix:
         self.shape = shape
         self._csr = _to_csr(row, col, value, shape)
         self._csr_transposed: Tensor | None = None
+        self._once: tuple[Any, Tensor, Tensor] | None = None
+        self._longest: dict[bool, int] = {}
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> SparseMatrix:
@@ -90,7 +94,8 @@ class SparseMatrix:
         moved = object.__new__(SparseMatrix)
         moved.shape = self.shape
         moved._csr = self._csr.to(target)
-        moved._csr_transposed = None
+        moved._csr_transposed = moved._once = None
+        moved._longest = {}
         return moved
 
     def rows(self, nodes: Tensor) -> tuple[SparseMatrix, Tensor]:
@@ -103,11 +108,28 @@ class SparseMatrix:
         columns, col = self._csr.col_indices()[entry].long().unique(return_inverse=True)
         return SparseMatrix(row, col, self._csr.values()[entry], (len(nodes), len(columns))), columns
 
+    def product_once(self, dense: Tensor) -> Tensor:
+        """The product with a weight that several layers multiply by: computed once, until it changes or is learnt from.
+
+        Two graphs with the same features share their first product this way, forward and backward.
+        """
+        with_gradient = dense.requires_grad and torch.is_grad_enabled()
+        key = (dense.data_ptr(), dense._version, dense.shape, dense.stride(), with_gradient)
+        if self._once is None or self._once[0] != key:
+            self._once = key, self @ dense, dense  # kept, so that its address stays its own
+        return self._once[1]
+
     def mixed(self, values: Tensor, keep: float, times: int) -> Tensor:
         """``v <- keep v + (1 - keep) M v``, repeated: as one differentiable operation, for a square matrix."""
         if values.dtype != self.dtype:
             raise TypeError(f"matrix is {self.dtype}, but the values are {values.dtype}")
         return _Mix.apply(values, self, False, keep, times)
+
+    def _longest_row(self, transpose: bool) -> int:
+        """The most entries that a row has."""
+        if transpose not in self._longest:
+            self._longest[transpose] = int(self._oriented(transpose).crow_indices().diff().max())
+        return self._longest[transpose]
 
     def _oriented(self, transpose: bool) -> Tensor:
         return self._transposed() if transpose else self._csr
@@ -140,6 +162,8 @@ class BlockMatrix(SparseMatrix):
         col = torch.cat([col + place * size for place, (_, col, _) in enumerate(parts)])
         self.diagonal = SparseMatrix(row, col, torch.cat([value for *_, value in parts]), (self.size * size,) * 2)
         self._csr = blocks[0]._csr  # for the type and the device
+        self._csr_transposed = self._once = None
+        self._longest = {}
 
     @cached_property
     def with_full_rows(self) -> BlockMatrix:
@@ -160,6 +184,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        ctx.matrix._once = None  # what was computed for this pass has served
         return _Product.apply(grads[0], ctx.matrix, not ctx.transpose), None, None
 
     @staticmethod
@@ -172,7 +197,15 @@ class _Mix(torch.autograd.Function):
 
     @staticmethod
     def forward(values: Tensor, matrix: SparseMatrix, transpose: bool, keep: float, times: int) -> Tensor:
-        return _mix(matrix._oriented(transpose), values, keep, times)
+        mixed, csr = values.detach(), matrix._oriented(transpose)
+        if _kernels.can_run(mixed.device) and mixed.dtype == torch.float32 and matrix.nnz:
+            longest = matrix._longest_row(transpose)
+            for _ in range(times):
+                mixed = _kernels.mix(csr, mixed, keep, longest)
+            return mixed
+        for _ in range(times):
+            mixed = _multiply(csr, mixed, mixed, keep)
+        return mixed
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -201,13 +234,6 @@ def _side_by_side(
     return out.unflatten(1, beside.shape[1:]), 1
 
 
-def _mix(csr: Tensor, values: Tensor, keep: float, times: int) -> Tensor:
-    mixed = values.detach()
-    for _ in range(times):
-        mixed = _multiply(csr, mixed, mixed, keep)
-    return mixed
-
-
 def _to_csr(row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
     with warnings.catch_warnings():
         # CSR is "beta" in torch's words, once per process; nothing a user can act on.
@@ -234,6 +260,10 @@ def _multiply(csr: Tensor, dense: Tensor, other: Tensor | None = None, share: fl
         return product if other is None else share * other
     if csr.device.type != "cpu" or _cpu_has_csr_kernel():
         # Writing into memory that is there spares torch filling and copying it; a weight of 0 means it is not read.
+        if csr.device.type == "cuda" and dense.dim() == 1:
+            # The product with a vector sums in any order there, differently in every call; that with a column does not.
+            column = None if other is None else other.unsqueeze(1)
+            return _multiply(csr, dense.unsqueeze(1), column, share).squeeze(1)
         out = dense.new_empty(csr.shape[0], *dense.shape[1:])
         add = torch.addmv if dense.dim() == 1 else torch.addmm
         return add(out if other is None else other, csr, dense, beta=share, alpha=1.0 - share, out=out)

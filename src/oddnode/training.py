@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -32,8 +33,8 @@ __all__ = [
 
 _log = logging.getLogger("oddnode")
 
-# Steps that run as they are before one is recorded: libraries set themselves up in the first ones.
-_EAGER_STEPS = 3
+# Steps that run as they are before one is recorded: libraries set themselves up in the first one.
+_EAGER_STEPS = 1
 
 #: Where batch norm takes the statistics for everything but a training pass over the ID graph from: that graph in
 #: one pass, or a running average over all passes, which lags behind and mixes in whatever went through the network.
@@ -174,6 +175,8 @@ class Network:
             return f"{kind.__name__} may do what cannot be recorded"
         if isinstance(self.module, Backbone) and kind.begin_epoch is not Backbone.begin_epoch:  # type: ignore[attr-defined]
             return f"{kind.__name__} learns in stages"
+        if isinstance(self.module, Backbone) and self.module.waits_for_device:
+            return f"{kind.__name__} waits for the device"
         return None
 
     def parameters(self) -> list[nn.Parameter]:
@@ -198,6 +201,10 @@ class Network:
             self._beginning = self.module.begin(self.data.graph)
             if self._beginning is None and self.pass_evaluates:
                 self._logits = self.module.run(self.data.graph)
+
+    def forget(self) -> None:
+        """Let go of what `look` computed; a pass that is kept alive would tie the next to its stream."""
+        self._beginning = self._logits = None
 
     @torch.no_grad()
     def judge(self) -> Tensor:
@@ -340,6 +347,7 @@ class Loop:
         loss = self.network.loss(epoch)
         self.optimiser.zero_grad(set_to_none=True)
         loss.sum().backward()
+        self.network.forget()
         self.optimiser.step()
         self.losses.index_copy_(0, self.network.count, loss.detach().to(self.losses).unsqueeze(0))
         self.network.count.add_(1)
@@ -358,7 +366,7 @@ class Loop:
             if epoch in starts:  # other terms count from here on
                 recorded, since = None, 0
             if recorded is None and since >= _EAGER_STEPS and self.records:
-                recorded = self._record(epoch)
+                recorded = self._record(epoch, stream)
             if recorded is not None:
                 recorded.replay()
                 return
@@ -370,15 +378,26 @@ class Loop:
 
         return step
 
-    def _record(self, epoch: int) -> torch.cuda.CUDAGraph | None:
+    def _record(self, epoch: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
         graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        collects = gc.isenabled()
+        gc.disable()  # freeing something while a step is recorded would spoil it
         try:
-            with torch.cuda.graph(graph):
-                self.step(epoch)
+            with torch.cuda.stream(stream):
+                graph.capture_begin()
+                try:
+                    self.step(epoch)
+                finally:
+                    graph.capture_end()
         except RuntimeError as error:
             self.records = False
+            torch.cuda.synchronize()
             _log.info("steps are not recorded as a CUDA graph: %s", str(error).splitlines()[0])
             return None
+        finally:
+            if collects:
+                gc.enable()
         return graph
 
     def _judge(self, epoch: int) -> None:

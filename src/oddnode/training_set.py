@@ -79,6 +79,7 @@ def _add_exposure(dataset: TrainingSet, exposure: Data, device: torch.device) ->
     if graph.x.shape[1] != dataset.graph.x.shape[1]:
         raise GraphError(f"exposure has {graph.x.shape[1]} features, but the training graph {dataset.graph.x.shape[1]}")
     exposed = check_mask(exposure, "ood_mask", required=False)
+    graph.share_features(dataset.graph)
     dataset.exposure = graph
     dataset.exposed = (torch.arange(graph.num_nodes) if exposed is None else exposed).to(device)
 
