@@ -44,7 +44,7 @@ def start() -> Any:
     """Starts processes that have torch already: the time a test kills them in is working time."""
 
     def begin(target: Any, *arguments: Any) -> BaseProcess:
-        process = _context().Process(target=target, args=arguments)
+        process = _context("cpu").Process(target=target, args=arguments)
         process.start()
         return process
 

@@ -110,7 +110,8 @@ def detector(
         "batch_norm": "running",  # quirk 2
     }
     settings |= _SETTINGS.get(method, {}) | overrides
-    return Detector(recipe.backbone or backbone, objective, scorer, seed=seed, device=device, **settings)
+    settings |= {"seed": seed, "device": device, "propagation": "as-given"}
+    return Detector(recipe.backbone or backbone, objective, scorer, **settings)
 
 
 def _margins(task: str, energy_ft: bool = False) -> tuple[float, float, float]:

@@ -11,7 +11,7 @@ from typing import Any
 
 from oddnode.suggest import unknown
 
-__all__ = ["ITEMS", "PLANAR", "SCOPES", "Item", "Run", "Scope", "choose_items", "methods_of"]
+__all__ = ["ITEMS", "PLANAR", "SCOPES", "Item", "Run", "Scope", "choose_items", "methods_of", "networks_tasks"]
 
 #: A GAT whose last layer goes through a plane, for the figure of two-dimensional logits.
 PLANAR = "gat-2d"
@@ -209,6 +209,17 @@ def _backbones(scope: Scope, protocol: str) -> list[Run]:
     return [Run(task, protocol, method, b) for task in scope.backbones for b in scope.networks for method in CORE]
 
 
+def networks_tasks(scope: Scope) -> tuple[str, ...]:
+    """The tasks of the table of networks: all, or in a light scope those of the figure of backbones."""
+    return scope.backbones if scope.light else scope.tasks
+
+
+def _networks(scope: Scope, protocol: str) -> list[Run]:
+    if protocol != "clean":
+        return []
+    return [Run(task, protocol, "nodesafe", b) for task in networks_tasks(scope) for b in scope.networks]
+
+
 @dataclass(frozen=True)
 class Item:
     """A table or figure: its name here, where it stands in the paper, what it shows and which runs it needs."""
@@ -231,7 +242,7 @@ class Item:
     @property
     def has_own_trainings(self) -> bool:
         """Whether it needs trainings beyond those of the main tables."""
-        return self.name in ("table3", "figure2", "figure5", "figure6")
+        return self.name in ("table3", "networks", "figure2", "figure5", "figure6")
 
 
 #: Every item by name.
@@ -250,6 +261,7 @@ ITEMS: dict[str, Item] = {
         Item("table10", "Table 10", "Best epoch, and the AUROC there", _convergence),
         Item("claims", "abstract and section 4.2", "Mean reduction of FPR95 by the paper's term, per OOD type", _core),
         Item("agreement", "not in the paper", "How near our numbers come to the printed ones, by method", _everything),
+        Item("networks", "not in the paper", "NODESAFE under five backbones on every task, protocol clean", _networks),
         Item("wins", "not in the paper", "Which method beats which: wins over cells and seeds, a test", _everything),
         Item("figure1", "Figure 1", "Extreme scores spread to neighbours; variance of scores with and without UB",
              _motivation),

@@ -199,12 +199,15 @@ def _run_processes(job: _Job, jobs: int, watch: _Watch) -> list[str]:
     return [labels[identity] for identity in lost if identity not in done]
 
 
-def _context() -> Any:
-    """Where processes come from: a server that has imported torch and nothing else, or fresh ones where there is none.
+def _context(device: str) -> Any:
+    """Where processes come from: a server that has imported the library and done nothing else, or fresh ones.
 
-    A child forked from this process could not use its GPU.
+    A child forked from a process that may have touched a GPU could not use it.
     """
-    if "forkserver" not in get_all_start_methods():
+    import torch
+
+    on_gpu = device not in ("auto", "cpu") or (device == "auto" and torch.cuda.is_available())
+    if on_gpu or "forkserver" not in get_all_start_methods():
         return get_context("spawn")
     context = get_context("forkserver")
     context.set_forkserver_preload(["oddnode.paper.execute"])
@@ -215,7 +218,7 @@ class _Worker:
     """A process at work, and the pipe to it; the pipe's end tells either side that the other is gone."""
 
     def __init__(self, job: _Job):
-        context = _context()
+        context = _context(job.device)
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_be_worker, args=(job, theirs), daemon=True)
         self.process.start()
