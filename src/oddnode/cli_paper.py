@@ -61,7 +61,7 @@ def paper(
         Path | None, typer.Option(help="Where the data lies; only read.", envvar="ODDNODE_DATA")
     ] = None,
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="Everything on the embedded digits, in about a minute.")
+        bool, typer.Option("--smoke", help="Everything on the embedded digits, in a minute or two.")
     ] = False,
     any_version: Annotated[
         bool, typer.Option("--any-version", help="Take records that other versions of the source made, too.")

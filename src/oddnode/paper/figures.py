@@ -162,7 +162,7 @@ def _draw_motivation(results: Results, protocol: str) -> Any:
         axis.set_title(f"{title}\nspread / distance of means: {spread / max(apart, 1e-9):.2f}")
         axis.set_xlabel("score (higher = more ID)")
     axes[0, 2].set_ylabel("frequency, peak = 1")
-    axes[0, 2].legend(frameon=False)
+    axes[0, 2].legend(frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.22))
     figure.suptitle(f"{task}, protocol {protocol}, one seed; (a), (b): energy before propagation")
     return figure
 
