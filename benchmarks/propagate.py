@@ -24,7 +24,7 @@ from common import seconds, store, wait
 from torch import Tensor
 
 from oddnode import _kernels
-from oddnode.neighbour_mean import NeighbourMean
+from oddnode.neighbour_mean import BlockedNeighbourMean, NeighbourMean
 from oddnode.sparse import SparseMatrix
 
 
@@ -77,15 +77,17 @@ def measure(nodes: int, edges: int, device: str, options: argparse.Namespace) ->
         expected = walk.mixed(scores, 0.0, 1)
         if options.tune and _kernels.can_run(scores.device):
             row["kernel shapes ms"] = _shapes(walk, scores)
-            row["blocks ms"] = _try(lambda: _blocks(nodes, edges, scores))
         row["largest difference"] = _try(lambda: float((with_values(walk) @ scores - expected).abs().max()))
+        del walk, expected
+        torch.cuda.empty_cache()
+        row["in blocks"] = _try(partial(_blocks, nodes, edges, scores))
     else:
         row["read with values ms"] = 1e3 * read_seconds(8 * len(walk.sources), device)
         row["read without values ms"] = 1e3 * read_seconds(4 * len(walk.sources), device)
         row["with values ms"] = _product_milliseconds(walk, scores, device)
         row["without values ms"] = 1e3 * seconds(lambda: walk.mixed(scores, 0.5, 1), device)
         row["factor over a read"] = row["with values ms"] / row["read with values ms"]
-    row["edges per second"] = len(walk.sources) / min(row["with values ms"], row["without values ms"]) * 1e3
+    row["edges per second"] = row["edges"] / min(row["with values ms"], row["without values ms"]) * 1e3
     return {key: float(f"{value:.4g}") if isinstance(value, float) else value for key, value in row.items()}
 
 
@@ -117,22 +119,28 @@ def _sums(walk: NeighbourMean, scores: Tensor, rows: int, lanes: int) -> Callabl
     return lambda: _kernels.sum_neighbours(walk.offsets, walk.sources, scores, rows, lanes)
 
 
-def _blocks(nodes: int, edges: int, scores: Tensor) -> dict[str, float]:
-    """The same number of edges in blocks of sources; a hop is the sum of the blocks' sums."""
+def blocked_walk(nodes: int, edges: int, blocks: int) -> BlockedNeighbourMean:
+    """The same number of random edges in blocks by their sources, made without sorting."""
+    cuts = torch.linspace(0, nodes, blocks + 1).long().tolist()
+    counts, sources = [], []
+    for number, cut in enumerate(pairwise(cuts)):
+        walk = random_walk(nodes, edges // blocks, "cuda", number, cut)
+        counts.append(walk.row_counts().to(torch.uint8))
+        sources.append(walk.sources)
+        del walk
+    torch.cuda.empty_cache()
+    return BlockedNeighbourMean(counts, sources)
+
+
+def _blocks(nodes: int, edges: int, scores: Tensor) -> dict[str, dict[str, float]]:
+    """Milliseconds of a hop and gigabytes in all, for some numbers of blocks."""
     found = {}
-    for count in (2, 4, 8):
-        cuts = torch.linspace(0, nodes, count + 1).long().tolist()
-        walks = [random_walk(nodes, edges // count, "cuda", n, cut) for n, cut in enumerate(pairwise(cuts))]
-        for rows, lanes in ((64, 8), (128, 4), (128, 2), (256, 1)):
-
-            def work(walks: list[NeighbourMean] = walks, rows: int = rows, lanes: int = lanes) -> Tensor:
-                total = torch.zeros_like(scores)
-                for walk in walks:
-                    total += _kernels.sum_neighbours(walk.offsets, walk.sources, scores, rows, lanes)
-                return total
-
-            found[f"{count} blocks, {rows}x{lanes}"] = round(1e3 * seconds(work, "cuda", 3), 3)
-        del walks
+    for count in (2, 4, 6, 8, 12, 16):
+        walk = blocked_walk(nodes, edges, count)
+        torch.cuda.reset_peak_memory_stats()
+        milliseconds = 1e3 * seconds(partial(walk.mixed, scores, 0.5, 1), "cuda", 3)
+        found[str(count)] = {"ms": round(milliseconds, 3), "peak GB": round(torch.cuda.max_memory_allocated() / 1e9, 2)}
+        del walk
         wait("cuda")
         torch.cuda.empty_cache()
     return found
@@ -150,7 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--sizes", default=None, help="nodes:edges, separated by commas")
-    parser.add_argument("--tune", action="store_true", help="also try other shapes of the kernel, and blocks")
+    parser.add_argument("--tune", action="store_true", help="also try other shapes of the kernel")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     default = (

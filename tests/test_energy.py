@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oddnode.energy import Isolated, negative_energy, neighbour_mean_matrix, propagate, support
+from oddnode.energy import Isolated, negative_energy, neighbour_mean_matrix, propagate, propagate_to, support
 
 PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 
@@ -132,3 +132,22 @@ def test_support_of_a_lone_node_and_of_a_large_clique() -> None:
     found = support(neighbour_mean_matrix(clique, n + 1, torch.float64), num_hops=3, eta=0.0)
     assert found[n].item() == 1.0
     assert found[:n].mean().item() == pytest.approx(n, rel=0.3)
+
+
+@pytest.mark.parametrize("isolated", ["keep", "shrink"])
+@pytest.mark.parametrize("count", [2, 30, None])
+def test_propagation_to_some_nodes_is_that_to_all(isolated: Isolated, count: int | None) -> None:
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(35, (2, 60), generator=generator)
+    matrix = neighbour_mean_matrix(edges, 40, torch.float64)
+    nodes = None if count is None else torch.randperm(40, generator=generator)[:count]
+    scores = torch.randn(40, dtype=torch.float64, generator=generator, requires_grad=True)
+    expected = propagate(scores, edges, 5, 0.2, isolated)
+    expected = expected if nodes is None else expected[nodes]
+    for _ in range(2):  # computed, and found again
+        ours = propagate_to(scores, matrix, nodes, 5, 0.2, isolated)
+        torch.testing.assert_close(ours, expected)
+    direction = torch.randn(len(ours), dtype=torch.float64, generator=generator)
+    torch.testing.assert_close(
+        *(torch.autograd.grad((out * direction).sum(), scores, retain_graph=True)[0] for out in (ours, expected))
+    )

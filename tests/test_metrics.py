@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from oddnode.metrics import aupr, aupr_ood, auroc, fpr_at_tpr
 
@@ -76,3 +77,15 @@ def test_empty_and_broken_scores_are_named(metric: Callable) -> None:
 def test_impossible_tpr_is_named() -> None:
     with pytest.raises(ValueError, match="tpr is 0"):
         fpr_at_tpr([1.0], [1.0], tpr=0)
+
+
+@given(
+    st.lists(st.integers(-4, 4), min_size=1, max_size=30),
+    st.lists(st.integers(-4, 4), min_size=1, max_size=30),
+)
+def test_with_many_ties_they_are_scikit_learns(inside: list[int], outside: list[int]) -> None:
+    labels, scores = [1] * len(inside) + [0] * len(outside), inside + outside
+    assert auroc(inside, outside) == pytest.approx(roc_auc_score(labels, scores))
+    assert aupr(inside, outside) == pytest.approx(average_precision_score(labels, scores))
+    negated = [-score for score in scores]
+    assert aupr_ood(inside, outside) == pytest.approx(average_precision_score([1 - y for y in labels], negated))

@@ -28,7 +28,7 @@ def test_values_and_all_gradients_are_those_of_torch(training: bool, some: bool,
     layer.train(training)
     rows = torch.tensor([3, 30, 7, 8]) if some else torch.arange(40)
     scales = 2.0 * torch.randint(2, (len(rows), 5)).double() if dropped else torch.ones(len(rows), 5).double()
-    ours = Beginning(z).activated(layer, rows if some else None, scales if dropped else None)
+    ours = Beginning(z).activated(layer, rows if some else None, *((scales, 2.0) if dropped else ()))
     whole = layer(z).relu()[rows] * scales
     torch.testing.assert_close(ours, whole)
     direction = torch.randn(len(rows), 5, dtype=torch.float64)

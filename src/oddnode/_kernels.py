@@ -6,7 +6,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["can_run", "mix", "relu_dropout", "sum_neighbours"]
+__all__ = ["TILE", "add_block", "can_run", "mix", "relu_dropout", "sum_neighbours"]
+
+#: How many rows of a block of edges a program takes.
+TILE = 256
 
 try:
     import triton
@@ -37,6 +40,21 @@ if triton is not None:
             source = tl.load(sources + place, mask=within, other=0)
             total += tl.load(values + source, mask=within, other=0.0)
         tl.store(out + row, tl.sum(total, axis=1), mask=inside)
+
+    @triton.jit
+    def _add_block(counts, bases, sources, values, total, num_nodes, ROWS: tl.constexpr):
+        # A program takes some rows of a block, in which each has few edges, and one edge of each at a time.
+        tile = tl.program_id(0)
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        inside = row < num_nodes
+        count = tl.load(counts + row, mask=inside, other=0).to(tl.int32)
+        start = tl.load(bases + tile) + tl.cumsum(count, 0) - count
+        found = tl.load(total + row, mask=inside, other=0.0)
+        for step in range(0, tl.max(count)):
+            within = step < count
+            source = tl.load(sources + start + step, mask=within, other=0)
+            found += tl.load(values + source, mask=within, other=0.0)
+        tl.store(total + row, found, mask=inside)
 
     @triton.jit
     def _mix(crow, col, weight, values, out, width, keep, LANES: tl.constexpr, COLUMNS: tl.constexpr):
@@ -122,8 +140,18 @@ def sum_neighbours(offsets: Tensor, sources: Tensor, values: Tensor, rows: int =
     return out
 
 
+def add_block(counts: Tensor, bases: Tensor, sources: Tensor, values: Tensor, total: Tensor) -> None:
+    """Add to ``total`` the sums of ``values`` over a block of edges.
+
+    ``counts`` says how many each row has, and ``bases`` where those of every `TILE` rows begin.
+    """
+    _add_block[(-(-len(counts) // TILE),)](counts, bases, sources, values, total, len(counts), ROWS=TILE)
+
+
 def mix(csr: Tensor, values: Tensor, keep: float, longest: int) -> Tensor:
-    """``keep v + (1 - keep) M v`` in single precision; ``longest`` is the most entries that a row has."""
+    """``keep v + (1 - keep) M v``; ``longest`` is the most entries that a row has."""
+    if keep != 0.0 and values.dtype == torch.float64:  # a kernel's numbers come in single precision
+        return torch.add(mix(csr, values, 0.0, longest) * (1.0 - keep), values, alpha=keep)
     values = values.contiguous()
     width = values.shape[1] if values.dim() == 2 else 1
     columns = min(16, 1 << max(width - 1, 0).bit_length())
@@ -146,7 +174,7 @@ def relu_dropout(
     chosen = len(values) if rows is None else len(rows)
     one_bit = p == 0.5
     threshold = round(p * 65536)
-    scale = 2.0 if one_bit else 65536 / max(65536 - threshold, 1)
+    scale = 65536 / max(65536 - threshold, 1)
     if grad is None:
         out = torch.empty(chosen, networks, width, dtype=values.dtype, device=values.device)
     else:

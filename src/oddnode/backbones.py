@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, JumpingKnowledge, MessagePassing, MixHopConv
 
-from oddnode.dropout import DropoutStream
+from oddnode.dropout import DropoutStream, dropout_factor
 from oddnode.graph import Graph
 from oddnode.normalisation import Beginning
 
@@ -134,7 +134,7 @@ class LayeredBackbone(Backbone):
             return F.dropout(before.activated(self.norms[layer], rows), self.dropout)
         nodes = torch.arange(len(before.values), device=before.values.device) if rows is None else rows
         scales = self.stream.scales(nodes, before.values.shape[1], self.dropout, layer, before.values.dtype)
-        return before.activated(self.norms[layer], rows, scales)
+        return before.activated(self.norms[layer], rows, scales, dropout_factor(self.dropout))
 
 
 class PreparedGCNConv(GCNConv):

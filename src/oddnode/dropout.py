@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["DropoutStream", "dropout_keys", "dropout_scales", "mixed_bits", "stacked_keys"]
+__all__ = ["DropoutStream", "dropout_factor", "dropout_keys", "dropout_scales", "mixed_bits", "stacked_keys"]
 
 _MASK64 = 2**64 - 1
 _BITS = 32
@@ -99,9 +99,13 @@ def dropout_scales(key: Tensor, nodes: Tensor, width: int, p: float, dtype: torc
         scales = F.embedding(words.view(torch.uint8).int(), table).flatten(-2)
     else:
         lanes = words.view(torch.int16).int() & 0xFFFF
-        threshold = round(p * 65536)
-        scales = (lanes >= threshold).to(dtype) * (65536 / max(65536 - threshold, 1))
+        scales = (lanes >= round(p * 65536)).to(dtype) * dropout_factor(p)
     return scales if scales.shape[-1] == width else scales[..., :width]
+
+
+def dropout_factor(p: float) -> float:
+    """What features that are not dropped are multiplied by: 1 / (1 - p), for p in units of 1 / 65536."""
+    return 65536 / max(65536 - round(p * 65536), 1)
 
 
 _TABLES: dict[tuple[torch.dtype, torch.device], Tensor] = {}

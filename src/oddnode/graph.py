@@ -118,8 +118,12 @@ class Graph:
         """The features without their zeros, where that is the faster way to multiply by them."""
         if self.x.requires_grad or self.device.type != "cpu":
             return None
-        density = torch.count_nonzero(self.x).item() / max(self.x.numel(), 1)
-        return SparseMatrix.from_dense(self.x) if density < _SPARSE_BELOW else None
+        return SparseMatrix.from_dense(self.x) if self.density < _SPARSE_BELOW else None
+
+    @cached_property
+    def density(self) -> float:
+        """The share of the features that are not zero."""
+        return torch.count_nonzero(self.x).item() / max(self.x.numel(), 1)
 
     @cached_property
     def smoothed_x(self) -> Tensor:

@@ -6,6 +6,7 @@ here it is divided by once. On a GPU a small Triton kernel sums neighbours; else
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from oddnode import _kernels
 
-__all__ = ["NeighbourMean"]
+__all__ = ["BlockedNeighbourMean", "NeighbourMean", "neighbour_mean"]
 
 
 class NeighbourMean:
@@ -99,20 +100,120 @@ class NeighbourMean:
         return f"NeighbourMean({self.num_nodes} nodes, {len(self.sources)} edges, {self.device})"
 
 
+class BlockedNeighbourMean(NeighbourMean):
+    """The same with the edges in blocks by their sources, so that a GPU finds the values of a block in its cache.
+
+    Worth it where values of all nodes do not fit there: reading them in random order is what a hop costs.
+
+    Parameters
+    ----------
+    counts : list of Tensor
+        For each block, how many edges of it every node has, ``[N]`` whole numbers of any size.
+    sources : list of Tensor
+        For each block, the sources of its edges, sorted by target.
+    """
+
+    def __init__(self, counts: Sequence[Tensor], sources: Sequence[Tensor], full_rows: bool = False):
+        self.counts, self.block_sources = list(counts), list(sources)
+        self.full_rows = full_rows
+        self._inverse_degrees = {}
+        self._bases = [_tile_bases(each) for each in counts]
+
+    @classmethod
+    def from_edges(cls, edge_index: Tensor, num_nodes: int, num_blocks: int = 8) -> BlockedNeighbourMean:
+        """Sort edges into blocks of equally many nodes."""
+        source, target = edge_index
+        block = torch.div(source * num_blocks, max(num_nodes, 1), rounding_mode="floor")
+        counts, sources = [], []
+        for number in range(num_blocks):
+            chosen = (block == number).nonzero().squeeze(1)
+            chosen = chosen[target[chosen].argsort(stable=True)]
+            counts.append(_smallest(torch.bincount(target[chosen], minlength=num_nodes)))
+            sources.append(source[chosen].int())
+        return cls(counts, sources)
+
+    @property
+    def device(self) -> torch.device:
+        return self.counts[0].device
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.counts[0])
+
+    def row_counts(self) -> Tensor:
+        total = self.counts[0].int()
+        for each in self.counts[1:]:
+            total += each
+        return total
+
+    @cached_property
+    def with_full_rows(self) -> BlockedNeighbourMean:
+        """The same with every node that has no neighbour as its own."""
+        return BlockedNeighbourMean(self.counts, self.block_sources, full_rows=True)
+
+    @cached_property
+    def transposed(self) -> NeighbourMean:
+        nodes = torch.arange(self.num_nodes, device=self.device)
+        targets = torch.cat([nodes.repeat_interleave(each.int()) for each in self.counts])
+        outgoing = torch.stack([targets, torch.cat(self.block_sources).long()])
+        return BlockedNeighbourMean.from_edges(outgoing, self.num_nodes, len(self.counts))
+
+    def sums(self, values: Tensor) -> Tensor:
+        total, values = torch.zeros_like(values), values.contiguous()
+        for counts, bases, sources in zip(self.counts, self._bases, self.block_sources, strict=True):
+            if _kernels.can_run(values.device):
+                _kernels.add_block(counts, bases, sources, values, total)
+            else:
+                gathered = values.index_select(0, sources)
+                total += torch.segment_reduce(gathered, "sum", lengths=counts.int(), axis=0, initial=0.0)
+        return total
+
+    def __repr__(self) -> str:
+        edges = sum(len(sources) for sources in self.block_sources)
+        return f"BlockedNeighbourMean({self.num_nodes} nodes, {edges} edges, {len(self.counts)} blocks, {self.device})"
+
+
+def neighbour_mean(edge_index: Tensor, num_nodes: int) -> NeighbourMean:
+    """The mean over neighbours in the form that suits the size of the graph and the device."""
+    if not _kernels.can_run(edge_index.device):
+        return NeighbourMean.from_edges(edge_index, num_nodes)
+    cache = torch.cuda.get_device_properties(edge_index.device).L2_cache_size
+    # Two blocks in cache at a time: the one being read and what is left of the last.
+    num_blocks = -(-2 * 4 * num_nodes // cache)
+    if num_blocks <= 2:
+        return NeighbourMean.from_edges(edge_index, num_nodes)
+    return BlockedNeighbourMean.from_edges(edge_index, num_nodes, num_blocks)
+
+
+def _smallest(counts: Tensor) -> Tensor:
+    """In as few bytes as the largest needs."""
+    largest = int(counts.max()) if counts.numel() else 0
+    return counts.to(torch.uint8 if largest < 2**8 else torch.int16 if largest < 2**15 else torch.int32)
+
+
+def _tile_bases(counts: Tensor) -> Tensor:
+    """Where the edges of every tile of rows begin."""
+    tiles = -(-len(counts) // _kernels.TILE)
+    padded = torch.nn.functional.pad(counts, (0, tiles * _kernels.TILE - len(counts)))
+    per_tile = padded.view(tiles, -1).sum(dim=1, dtype=torch.long)
+    return per_tile.cumsum(0) - per_tile
+
+
 class _Mix(torch.autograd.Function):
     """`NeighbourMean.mixed`; in its gradient the division comes before the sum, over outgoing edges."""
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, walk: NeighbourMean, transpose: bool, keep: float, times: int) -> Tensor:
         ctx.settings = walk, not transpose, keep, times
-        mixed = values.detach()
-        scale = walk.inverse_degree(values.dtype) * (1.0 - keep)
+        mixed, share = values.detach(), walk.inverse_degree(values.dtype)
         own = walk.own_share(keep, mixed)
         for _ in range(times):
+            # In place where it can be: on the largest graphs memory is what is short.
             if transpose:
-                mixed = own * mixed + walk.transposed.sums(mixed * scale)
+                drawn = walk.transposed.sums((mixed * share).mul_(1.0 - keep))
             else:
-                mixed = torch.addcmul(own * mixed, walk.sums(mixed), scale)
+                drawn = walk.sums(mixed).mul_(share).mul_(1.0 - keep)
+            mixed = drawn.addcmul_(mixed, own) if isinstance(own, Tensor) else drawn.add_(mixed, alpha=own)
         return mixed
 
     @staticmethod

@@ -26,10 +26,12 @@ class Beginning:
         """The same without a way back for gradients."""
         return Beginning(self.values.detach(), self._moments)
 
-    def activated(self, norm: nn.Module, rows: Tensor | None = None, scales: Tensor | None = None) -> Tensor:
+    def activated(
+        self, norm: nn.Module, rows: Tensor | None = None, scales: Tensor | None = None, factor: float = 1.0
+    ) -> Tensor:
         """``relu(norm(values)) * scales``, of all rows or of those named.
 
-        ``scales`` is 0 where a feature is dropped, and one and the same number elsewhere.
+        ``scales`` is 0 where a feature is dropped, and ``factor`` elsewhere.
         """
         # Scoring goes step by step: only training is worth an operation that cannot be differentiated twice.
         in_training = scales is not None or norm.training
@@ -37,7 +39,9 @@ class Beginning:
             return self._step_by_step(norm, rows, scales)
         mean, variance = self._statistics(norm)
         inverse = (variance + norm.eps).rsqrt()
-        return _NormReluDrop.apply(self.values, norm.weight, norm.bias, rows, mean, inverse, scales, norm.training)
+        return _NormReluDrop.apply(
+            self.values, norm.weight, norm.bias, rows, mean, inverse, scales, factor, norm.training
+        )
 
     def _step_by_step(self, norm: nn.Module, rows: Tensor | None, scales: Tensor | None) -> Tensor:
         values = self.values
@@ -87,6 +91,7 @@ class _NormReluDrop(torch.autograd.Function):
         mean: Tensor,
         inverse: Tensor,
         scales: Tensor | None,
+        factor: float,
         own_statistics: bool,
     ) -> Tensor:
         scale = weight * inverse
@@ -94,20 +99,20 @@ class _NormReluDrop(torch.autograd.Function):
         out = torch.addcmul(bias - mean * scale, chosen, scale).relu_()
         if scales is not None:
             out.mul_(scales)
-        ctx.save_for_backward(values, chosen, weight, rows, mean, inverse, scales, out)
-        ctx.own_statistics = own_statistics
+        ctx.save_for_backward(values, chosen, weight, rows, mean, inverse, out)
+        ctx.own_statistics, ctx.factor = own_statistics, factor
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        values, chosen, weight, rows, mean, inverse, scales, out = ctx.saved_tensors
-        grad = grad * scales if scales is not None else grad
+        values, chosen, weight, rows, mean, inverse, out = ctx.saved_tensors
+        # What was dropped and what ReLU cut are both zero now; the rest was multiplied by one factor.
         grad = torch.ops.aten.threshold_backward(grad, out, 0)
-        grad_bias = grad.sum(dim=0)
-        grad_weight = ((grad * chosen).sum(dim=0) - mean * grad_bias) * inverse
+        grad_bias = grad.sum(dim=0) * ctx.factor
+        grad_weight = ((grad * chosen).sum(dim=0) * ctx.factor - mean * grad_bias) * inverse
         scale = weight * inverse
-        grad_values = grad * scale
+        grad_values = grad.mul_(scale * ctx.factor)
         if ctx.own_statistics:
             slope = -scale * inverse * grad_weight / len(values)
             shift = -scale * grad_bias / len(values) - slope * mean
@@ -118,4 +123,4 @@ class _NormReluDrop(torch.autograd.Function):
                 grad_values = through_statistics.index_add_(0, rows, grad_values)
         elif rows is not None:
             grad_values = torch.zeros_like(values).index_add_(0, rows, grad_values)
-        return grad_values, grad_weight, grad_bias, None, None, None, None, None
+        return grad_values, grad_weight, grad_bias, None, None, None, None, None, None

@@ -11,11 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode import losses
-from oddnode.energy import Isolated, negative_energy, propagate
+from oddnode.energy import Isolated, negative_energy, propagate_to
 from oddnode.graph import Graph
 from oddnode.training_set import TrainingSet
 
@@ -84,14 +83,14 @@ class Pass:
             return inside, outside
         inside = negative_energy(self.logits[:, : self.num_classes])
         outside = negative_energy(self.exposure_logits[:, : self.num_classes])
-        inside = propagate(inside, self.graph.random_walk, hops, eta, isolated)
-        outside = propagate(outside, self.exposure_graph.random_walk, hops, eta, isolated)
-        return -inside[self.train], -outside[self.exposed]
+        inside = propagate_to(inside, self.graph.random_walk, self.train, hops, eta, isolated)
+        outside = propagate_to(outside, self.exposure_graph.random_walk, self.exposed, hops, eta, isolated)
+        return -inside, -outside
 
 
 def validation_loss(view: Pass) -> Tensor:
     """What an epoch is judged by, lower = better; ``view`` is a pass whose labelled nodes are the validation nodes."""
-    return F.cross_entropy(view.train_logits, view.y)
+    return losses.cross_entropy(view.train_logits, view.y)
 
 
 class Objective:
@@ -229,7 +228,7 @@ class CrossEntropy(Term):
     is_pure = True
 
     def __call__(self, step: Pass) -> Tensor:
-        return F.cross_entropy(step.train_logits, step.y)
+        return losses.cross_entropy(step.train_logits, step.y)
 
 
 @dataclass(frozen=True, repr=False)

@@ -61,15 +61,29 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     return a is b or (a.data_ptr() == b.data_ptr() and a.shape == b.shape) or torch.equal(a, b)
 
 
-class _SharedGraph:
-    """One graph under all networks: their channels stand side by side, ``[N, S, C]``."""
+# Below this share of non-zeros, and from this width on, a GPU too multiplies sparse features faster than dense ones.
+_SPARSE_BELOW, _WIDE = 0.05, 256
 
-    def __init__(self, graph: Graph):
+
+def _sparse_features(graph: Graph, width: int) -> SparseMatrix | None:
+    on_gpu = graph.device.type == "cuda"
+    return SparseMatrix.from_dense(graph.x) if on_gpu and width >= _WIDE and graph.density < _SPARSE_BELOW else None
+
+
+class _SharedGraph:
+    """One graph under all networks: their channels stand side by side, ``[N, S, C]``; ``width`` is S times H."""
+
+    def __init__(self, graph: Graph, width: int):
         self.graph = graph
+        self.sparse_x = _sparse_features(graph, width)
 
     def convolve_features(self, weight: Tensor) -> Tensor:
         """The first product; ``weight`` is ``[F, S, H]``."""
-        return self.graph.convolve_features(weight.flatten(1)).unflatten(1, weight.shape[1:])
+        if self.sparse_x is not None:
+            product = self.graph.gcn_matrix @ self.sparse_x.product_once(weight.flatten(1))
+        else:
+            product = self.graph.convolve_features(weight.flatten(1))
+        return product.unflatten(1, weight.shape[1:])
 
     def convolve(self, values: Tensor, matrix: SparseMatrix | None = None) -> Tensor:
         """The adjacency's product with ``[N, S, C]``."""
@@ -83,14 +97,19 @@ class _SharedGraph:
 
 
 class _GraphEach:
-    """A graph for every network, all of one size."""
+    """A graph for every network, all of one size; ``like`` is the ID graph, which may have the same features."""
 
-    def __init__(self, graphs: Sequence[Graph]):
+    def __init__(self, graphs: Sequence[Graph], like: _SharedGraph):
         self.graphs = graphs
-        self.smoothed = torch.stack([graph.smoothed_x for graph in graphs])
         self.matrix = BlockMatrix([graph.gcn_matrix for graph in graphs])
+        same = like.sparse_x is not None and all(_equal(graph.x, like.graph.x) for graph in graphs)
+        self.sparse_x = like.sparse_x if same else None
+        self.smoothed = None if same else torch.stack([graph.smoothed_x for graph in graphs])
 
     def convolve_features(self, weight: Tensor) -> Tensor:
+        if self.sparse_x is not None:
+            return self.convolve(self.sparse_x.product_once(weight.flatten(1)).unflatten(1, weight.shape[1:]))
+        assert self.smoothed is not None
         return torch.bmm(self.smoothed, weight.transpose(0, 1)).transpose(0, 1)
 
     def convolve(self, values: Tensor, matrix: SparseMatrix | None = None) -> Tensor:
@@ -173,7 +192,7 @@ class Networks:
         self._eps = norms[0][0].eps
         self.dropout = modules[0].dropout
         self._keys = stacked_keys(seeds, epochs + 1, 2, len(norms)).flatten(1, 2).to(self.count.device)
-        self._graph = _SharedGraph(self.data.graph)
+        self._graph = _SharedGraph(self.data.graph, self._scales[0].numel())
         self._exposure = self._exposure_graph()
         self._train, self._y_train = self._nodes("train"), torch.stack([d.y_train for d in data])
         self._val, self._y_val = self._nodes("val"), torch.stack([d.y_val for d in data])
@@ -195,7 +214,7 @@ class Networks:
             return None
         graphs = [d.exposure for d in self.all_data if d.exposure is not None]
         shared = all(_same_graph(graphs[0], graph) for graph in graphs[1:])
-        return _SharedGraph(graphs[0]) if shared else _GraphEach(graphs)
+        return _SharedGraph(graphs[0], self._scales[0].numel()) if shared else _GraphEach(graphs, self._graph)
 
     def _nodes(self, name: str) -> Tensor:
         """Positions of all networks' nodes: ``[n]`` where they are the same, else ``[S, n]``."""

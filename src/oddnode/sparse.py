@@ -49,6 +49,7 @@ class SparseMatrix:
         self._csr_transposed: Tensor | None = None
         self._once: tuple[Any, Tensor, Tensor] | None = None
         self._longest: dict[bool, int] = {}
+        self._rows_of: tuple[Tensor, tuple[float, int], Tensor] | None = None
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> SparseMatrix:
@@ -76,6 +77,11 @@ class SparseMatrix:
         return self._csr.crow_indices().diff()
 
     @cached_property
+    def is_plain(self) -> bool:
+        """Whether torch multiplies by it without further ado."""
+        return self.nnz > 0 and self.device.type == "cpu" and _cpu_has_csr_kernel()
+
+    @cached_property
     def with_full_rows(self) -> SparseMatrix:
         """The same square matrix with a one on the diagonal of every row that has no entry."""
         empty = (self.row_counts() == 0).nonzero().squeeze(1)
@@ -94,7 +100,7 @@ class SparseMatrix:
         moved = object.__new__(SparseMatrix)
         moved.shape = self.shape
         moved._csr = self._csr.to(target)
-        moved._csr_transposed = moved._once = None
+        moved._csr_transposed = moved._once = moved._rows_of = None
         moved._longest = {}
         return moved
 
@@ -123,7 +129,18 @@ class SparseMatrix:
         """``v <- keep v + (1 - keep) M v``, repeated: as one differentiable operation, for a square matrix."""
         if values.dtype != self.dtype:
             raise TypeError(f"matrix is {self.dtype}, but the values are {values.dtype}")
-        return _Mix.apply(values, self, False, keep, times)
+        return _apply(_Mix, values, self, False, keep, times)
+
+    def mixed_rows(self, nodes: Tensor, keep: float, times: int) -> Tensor:
+        """Rows of the matrix that `mixed` multiplies by, dense ``[nodes, N]``; kept for the nodes asked for last."""
+        key = (keep, times)
+        if self._rows_of is None or self._rows_of[0] is not nodes or self._rows_of[1] != key:
+            chosen = torch.zeros(self.shape[0], len(nodes), dtype=self.dtype, device=self.device)
+            chosen[nodes, torch.arange(len(nodes), device=self.device)] = 1.0
+            with torch.no_grad():
+                rows = _apply(_Mix, chosen, self, True, keep, times).t().contiguous()
+            self._rows_of = nodes, key, rows
+        return self._rows_of[2]
 
     def _longest_row(self, transpose: bool) -> int:
         """The most entries that a row has."""
@@ -143,7 +160,7 @@ class SparseMatrix:
     def __matmul__(self, dense: Tensor) -> Tensor:
         if dense.dtype != self.dtype:
             raise TypeError(f"matrix is {self.dtype}, but the other factor is {dense.dtype}")
-        return _Product.apply(dense, self, False)
+        return _apply(_Product, dense, self, False)
 
     def __repr__(self) -> str:
         return f"SparseMatrix({self.shape[0]}x{self.shape[1]}, nnz={self.nnz}, {self.dtype}, {self.device})"
@@ -162,8 +179,13 @@ class BlockMatrix(SparseMatrix):
         col = torch.cat([col + place * size for place, (_, col, _) in enumerate(parts)])
         self.diagonal = SparseMatrix(row, col, torch.cat([value for *_, value in parts]), (self.size * size,) * 2)
         self._csr = blocks[0]._csr  # for the type and the device
-        self._csr_transposed = self._once = None
+        self._csr_transposed = self._once = self._rows_of = None
         self._longest = {}
+
+    @cached_property
+    def is_plain(self) -> bool:
+        """Whether torch multiplies by it without further ado."""
+        return self.nnz > 0 and self.device.type == "cpu" and _cpu_has_csr_kernel()
 
     @cached_property
     def with_full_rows(self) -> BlockMatrix:
@@ -176,7 +198,11 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(dense: Tensor, matrix: SparseMatrix, transpose: bool) -> Tensor:
-        return _multiply(matrix._oriented(transpose), dense)
+        csr = matrix._oriented(transpose)
+        if matrix.is_plain and dense.dim() == 2:  # the usual case, past all questions
+            out = dense.new_empty(csr.shape[0], dense.shape[1])
+            return torch.addmm(out, csr, dense, beta=0, out=out)
+        return _multiply(csr, dense)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -185,7 +211,7 @@ class _Product(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         ctx.matrix._once = None  # what was computed for this pass has served
-        return _Product.apply(grads[0], ctx.matrix, not ctx.transpose), None, None
+        return _apply(_Product, grads[0], ctx.matrix, not ctx.transpose), None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], dense: Tensor, *settings: Any) -> tuple[Tensor, int]:
@@ -198,10 +224,16 @@ class _Mix(torch.autograd.Function):
     @staticmethod
     def forward(values: Tensor, matrix: SparseMatrix, transpose: bool, keep: float, times: int) -> Tensor:
         mixed, csr = values.detach(), matrix._oriented(transpose)
-        if _kernels.can_run(mixed.device) and mixed.dtype == torch.float32 and matrix.nnz:
+        if _kernels.can_run(mixed.device) and matrix.nnz:
             longest = matrix._longest_row(transpose)
             for _ in range(times):
                 mixed = _kernels.mix(csr, mixed, keep, longest)
+            return mixed
+        if mixed.device.type == "cpu" and mixed.dim() == 1 and matrix.nnz and _cpu_has_csr_kernel():
+            buffers = torch.empty_like(mixed), torch.empty_like(mixed)
+            for step in range(times):
+                out = buffers[step % 2]
+                mixed = torch.addmv(mixed, csr, mixed, beta=keep, alpha=1.0 - keep, out=out)
             return mixed
         for _ in range(times):
             mixed = _multiply(csr, mixed, mixed, keep)
@@ -214,11 +246,18 @@ class _Mix(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return _Mix.apply(grads[0], *ctx.settings), None, None, None, None
+        return _apply(_Mix, grads[0], *ctx.settings), None, None, None, None
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[Any, ...], values: Tensor, *settings: Any) -> tuple[Tensor, int]:
         return _side_by_side(_Mix, in_dims[0], values, *settings)
+
+
+def _apply(function: Any, *inputs: Any) -> Tensor:
+    """``function.apply``; outside `torch.vmap` past a check of the signature that takes longer than a small product."""
+    if torch._C._are_functorch_transforms_active():
+        return function.apply(*inputs)
+    return super(torch.autograd.Function, function).apply(*inputs)
 
 
 def _side_by_side(
@@ -227,10 +266,10 @@ def _side_by_side(
     """Many products by one matrix as one wide product; by one matrix each, as one product by their diagonal."""
     if isinstance(matrix, BlockMatrix):
         stacked = values.movedim(batch_dim, 0)
-        out = function.apply(stacked.flatten(0, 1), matrix.diagonal, *settings)
+        out = _apply(function, stacked.flatten(0, 1), matrix.diagonal, *settings)
         return out.unflatten(0, (stacked.shape[0], -1)), 0
     beside = values.movedim(batch_dim, 1)
-    out = function.apply(beside.flatten(1), matrix, *settings)
+    out = _apply(function, beside.flatten(1), matrix, *settings)
     return out.unflatten(1, beside.shape[1:]), 1
 
 

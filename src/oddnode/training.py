@@ -151,7 +151,8 @@ class Network:
         self.objective = objective
         self.data = data
         self.from_id_graph = batch_norm == "id-graph"
-        self.norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+        self._layers = list(module.modules())
+        self.norms = [layer for layer in self._layers if isinstance(layer, _BatchNorm)]
         # Without dropout a training pass over the ID graph *is* the evaluation of the weights it starts from.
         self.pass_evaluates = self.from_id_graph and isinstance(module, Backbone) and module.is_deterministic
         self._beginning: Beginning | None = None
@@ -210,9 +211,7 @@ class Network:
     def judge(self) -> Tensor:
         """The validation loss of the present weights, ``[1]``."""
         data = self.data
-        self.module.eval()
-        if self.from_id_graph:
-            self._set_norms(training=True)
+        self._set_mode(training=False, norms=self.from_id_graph)
         if self._beginning is not None:
             assert isinstance(self.module, Backbone)
             logits = self.module.finish(self._beginning.detached(), data.graph, data.val)
@@ -239,10 +238,8 @@ class Network:
             step.hidden, step.head = hidden, self._head
         if self.objective.needs_exposure and data.exposure is not None:
             assert data.exposed is not None
-            self._set_training(epoch, graph=1)
-            if self.from_id_graph:
-                # Exposed nodes are normalised as every later OOD node will be: by the ID graph's statistics.
-                self._set_norms(training=False)
+            # Exposed nodes are normalised as every later OOD node will be: by the ID graph's statistics.
+            self._set_training(epoch, graph=1, norms=not self.from_id_graph)
             logits = self._run_exposure(data.exposure, None if everything else data.exposed)
             step.exposure_graph, step.exposure_logits = data.exposure, logits
             step.exposed = data.exposed if everything else torch.arange(len(data.exposed), device=logits.device)
@@ -287,23 +284,30 @@ class Network:
                 tensor.copy_(kept)
             if self.from_id_graph:
                 # Batch norm's statistics come from one pass over the ID graph, dropout off.
-                self.module.eval()
-                self._set_norms(training=True)
+                self._set_mode(training=False, norms=True)
                 run_backbone(self.module, self.data.graph)
         if isinstance(self.module, Backbone):
             self.module.stream = None
         self.module.eval()
 
-    def _set_training(self, epoch: int, graph: int) -> None:
-        self.module.train()
+    def _set_training(self, epoch: int, graph: int, norms: bool = True) -> None:
+        self._set_mode(training=True, norms=norms)
         if isinstance(self.module, Backbone):
             self.module.begin_epoch(epoch)
             assert self.module.stream is not None
             self.module.stream.at(epoch, graph)
 
-    def _set_norms(self, training: bool) -> None:
-        for norm in self.norms:
-            norm.train(training)
+    def _set_mode(self, training: bool, norms: bool) -> None:
+        """The mode of the network, and that of its batch norm."""
+        if type(self.module).train is nn.Module.train:
+            # What nn.Module.train does, without asking every layer for its children several times an epoch.
+            for layer in self._layers:
+                layer.__dict__["training"] = training
+        else:
+            self.module.train(training)
+        if norms != training:
+            for norm in self.norms:
+                norm.train(norms)
 
 
 class Loop:
@@ -365,7 +369,8 @@ class Loop:
             nonlocal recorded, since
             if epoch in starts:  # other terms count from here on
                 recorded, since = None, 0
-            if recorded is None and since >= _EAGER_STEPS and self.records:
+            # The first step of all judges nothing yet, so the second is the first whole one.
+            if recorded is None and since >= _EAGER_STEPS and epoch > 1 and self.records:
                 recorded = self._record(epoch, stream)
             if recorded is not None:
                 recorded.replay()
@@ -380,6 +385,7 @@ class Loop:
 
     def _record(self, epoch: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
         graph = torch.cuda.CUDAGraph()
+        random_numbers = torch.cuda.get_rng_state(stream.device)
         torch.cuda.synchronize()
         collects = gc.isenabled()
         gc.disable()  # freeing something while a step is recorded would spoil it
@@ -392,7 +398,7 @@ class Loop:
                     graph.capture_end()
         except RuntimeError as error:
             self.records = False
-            torch.cuda.synchronize()
+            _renew_generator(stream.device, random_numbers)
             _log.info("steps are not recorded as a CUDA graph: %s", str(error).splitlines()[0])
             return None
         finally:
@@ -439,6 +445,13 @@ class Loop:
             f"{self.epochs}; lower the learning rate or the weights of the objective, or check the scale of the "
             "features"
         )
+
+
+def _renew_generator(device: torch.device, state: Tensor) -> None:
+    """Give a device its random numbers back, which a recording that failed has left unusable."""
+    fresh = torch.Generator(device)
+    fresh.set_state(state)
+    torch.cuda.default_generators[device.index].graphsafe_set_state(fresh.graphsafe_get_state())
 
 
 @contextmanager
