@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test check format docs clean
 
 demo: $(READY)
-	$(BIN)/oddnode bench --out demo
+	$(BIN)/oddnode paper --smoke --out demo
 
 test: $(READY)
 	$(BIN)/python -m pytest

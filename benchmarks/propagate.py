@@ -44,14 +44,8 @@ def random_walk(
 
 def with_values(walk: NeighbourMean) -> SparseMatrix:
     """The same as a sparse matrix, built without sorting what is sorted."""
-    matrix = object.__new__(SparseMatrix)
-    counts = walk.row_counts().long()
-    value = torch.repeat_interleave(walk.inverse_degree(torch.float32), counts)
-    matrix.shape = (walk.num_nodes, walk.num_nodes)
-    index = walk.offsets.int(), walk.sources
-    matrix._csr = torch.sparse_csr_tensor(*index, value, matrix.shape, check_invariants=False)
-    matrix._csr_transposed = None
-    return matrix
+    value = torch.repeat_interleave(walk.inverse_degree(torch.float32), walk.row_counts().long())
+    return SparseMatrix.from_csr(walk.offsets, walk.sources, value, (walk.num_nodes, walk.num_nodes))
 
 
 def read_seconds(bytes_read: int, device: str) -> float:

@@ -30,7 +30,7 @@ def test_version() -> None:
     assert oddnode("--version").stdout.strip() == f"oddnode {__version__}"
 
 
-@pytest.mark.parametrize("command", ["", "bench", "methods", "datasets"])
+@pytest.mark.parametrize("command", ["", "bench", "methods", "datasets", "paper"])
 def test_help_answers_without_loading_torch(command: str) -> None:
     code = f"import sys; sys.argv = ['oddnode', *{command.split()!r}, '--help']\n"
     code += "from oddnode.cli import main\ntry: main()\nexcept SystemExit: pass\n"
@@ -76,6 +76,7 @@ def test_datasets_tells_what_is_missing(tmp_path: Path) -> None:
         "citeseer": "missing",
         "pubmed": "missing",
         "twitch": "missing",
+        "arxiv": "missing",
     }
 
 

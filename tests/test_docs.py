@@ -23,6 +23,21 @@ def test_the_quick_start_runs(heading: str) -> None:
     exec(compile(code, heading, "exec"), {"__name__": "example"})
 
 
+def test_the_reproduction_page_lists_every_table_and_figure() -> None:
+    from oddnode.paper.experiments import ITEMS
+
+    page = (DOCS / "reproduction.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| ")]
+    assert [name for name in ITEMS if not any(f"{name}`" in row or f"{name}-" in row for row in rows)] == []
+
+
+def test_a_page_of_other_runs_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    [code] = blocks("report.md")
+    exec(compile(code, "report.md", "exec"), {"__name__": "example"})
+    assert (tmp_path / "page.html").stat().st_size > 1e6
+
+
 def test_from_data_to_flagged_nodes_takes_twenty_lines() -> None:
     [code] = blocks("quickstart.md", "From `Data` to flagged nodes")
     assert len([line for line in code.splitlines() if line.strip()]) <= 20

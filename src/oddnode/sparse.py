@@ -44,12 +44,24 @@ class SparseMatrix:
     """
 
     def __init__(self, row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]):
-        self.shape = shape
-        self._csr = _to_csr(row, col, value, shape)
+        self._set(_to_csr(row, col, value, shape))
+
+    def _set(self, csr: Tensor) -> None:
+        self.shape: tuple[int, int] = (csr.shape[0], csr.shape[1])
+        self._csr = csr
         self._csr_transposed: Tensor | None = None
         self._once: tuple[Any, Tensor, Tensor] | None = None
         self._longest: dict[bool, int] = {}
         self._rows_of: tuple[Tensor, tuple[float, int], Tensor] | None = None
+
+    @classmethod
+    def from_csr(cls, crow: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> SparseMatrix:
+        """A matrix that is in CSR form already, with offsets of rows and sorted columns; nothing is checked."""
+        matrix = object.__new__(cls)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            matrix._set(torch.sparse_csr_tensor(crow, col, value, shape, check_invariants=False))
+        return matrix
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> SparseMatrix:
@@ -98,10 +110,7 @@ class SparseMatrix:
     def to(self, target: torch.device | torch.dtype | str) -> SparseMatrix:
         """The same matrix on another device or in another precision."""
         moved = object.__new__(SparseMatrix)
-        moved.shape = self.shape
-        moved._csr = self._csr.to(target)
-        moved._csr_transposed = moved._once = moved._rows_of = None
-        moved._longest = {}
+        moved._set(self._csr.to(target))
         return moved
 
     def rows(self, nodes: Tensor) -> tuple[SparseMatrix, Tensor]:
@@ -170,7 +179,7 @@ class BlockMatrix(SparseMatrix):
     """Square matrices of one size, each for one of as many vectors that `torch.vmap` runs over."""
 
     def __init__(self, blocks: Sequence[SparseMatrix]):
-        self.shape = blocks[0].shape
+        self._set(blocks[0]._csr)  # for the shape, the type and the device
         self.size = len(blocks)
         self.blocks = blocks
         parts = [_coordinates(block._csr) for block in blocks]
@@ -178,14 +187,6 @@ class BlockMatrix(SparseMatrix):
         row = torch.cat([row + place * size for place, (row, _, _) in enumerate(parts)])
         col = torch.cat([col + place * size for place, (_, col, _) in enumerate(parts)])
         self.diagonal = SparseMatrix(row, col, torch.cat([value for *_, value in parts]), (self.size * size,) * 2)
-        self._csr = blocks[0]._csr  # for the type and the device
-        self._csr_transposed = self._once = self._rows_of = None
-        self._longest = {}
-
-    @cached_property
-    def is_plain(self) -> bool:
-        """Whether torch multiplies by it without further ado."""
-        return self.nnz > 0 and self.device.type == "cpu" and _cpu_has_csr_kernel()
 
     @cached_property
     def with_full_rows(self) -> BlockMatrix:

@@ -101,7 +101,7 @@ def benchmark(
     >>> result.mean("auroc") > 90
     True
     """
-    task_names = expand_tasks([tasks] if isinstance(tasks, str) else tasks)
+    task_names = expand_tasks([tasks] if isinstance(tasks, str) else tasks, data_dir)
     _check(seeds, protocol, backbone, 1 if jobs is None else jobs)
     method_names = expand_methods([methods] if isinstance(methods, str) else methods, protocol)
     shown = list(dict.fromkeys([*method_names, *(FLOOR if floor else ())]))

@@ -16,6 +16,7 @@ from torch_geometric.utils import add_remaining_self_loops, to_undirected
 
 from oddnode.tasks.base import Protocol, ScoredNodes, Task
 from oddnode.tasks.files import MissingDataError, cache_dir, data_dir_of, find_files
+from oddnode.tasks.splits import one_one_eight
 
 __all__ = ["SOURCE", "twitch_folders", "twitch_graph", "twitch_paths", "twitch_task"]
 
@@ -33,7 +34,7 @@ def twitch_task(data_dir: Any = None, seed: int = 0, protocol: Protocol = "clean
         for graph in graphs.values():  # the paper's copy of the data has a self-loop at every node
             graph.edge_index, _ = add_remaining_self_loops(graph.edge_index, num_nodes=graph.num_nodes)
     train = graphs[_ID]
-    train.train_mask, train.val_mask, train.test_mask = _random_split(train.num_nodes, seed)
+    train.train_mask, train.val_mask, train.test_mask = one_one_eight(train.num_nodes, seed)
     for region in (_EXPOSURE, *_TESTS):
         graphs[region].ood_mask = torch.ones(graphs[region].num_nodes, dtype=torch.bool)
     return Task(
@@ -110,12 +111,3 @@ def _features(path: Path, num_nodes: int) -> Tensor:
     for node, ids in games.items():
         x[int(node), ids] = 1.0
     return x / x.sum(dim=1, keepdim=True).clamp_min(1.0)
-
-
-def _random_split(num_nodes: int, seed: int) -> tuple[Tensor, ...]:
-    order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
-    masks = torch.zeros(3, num_nodes, dtype=torch.bool)
-    tenth = num_nodes // 10
-    for mask, part in zip(masks, order.split([tenth, tenth, num_nodes - 2 * tenth]), strict=True):
-        mask[part] = True
-    return tuple(masks)

@@ -1,0 +1,284 @@
+"""What every table and figure of the paper needs, as a plain list: which methods on which tasks with which settings.
+
+An item has the number it has in the paper. A scope says on which data: the paper's own, or `digits` for a quick look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from oddnode.suggest import unknown
+
+__all__ = ["ITEMS", "PLANAR", "SCOPES", "Item", "Run", "Scope", "choose_items", "methods_of", "networks_tasks"]
+
+#: A GAT whose last layer goes through a plane, for the figure of two-dimensional logits.
+PLANAR = "gat-2d"
+
+_SHIFTS = ("structure", "feature", "label")
+
+#: The pairs that differ by the paper's own term.
+CORE = ("gnnsafe", "nodesafe", "gnnsafe++", "nodesafe++")
+
+#: The sweeps of the sensitivity figure. The paper gives the values of the weights, not those of the epochs.
+SWEEPS: dict[str, tuple[float, ...]] = {
+    "start": (0, 10, 20, 50, 100, 150),
+    "lambda1": (0.0001, 0.001, 0.01, 0.1, 1.0),
+    "lambda2": (0.01, 0.1, 1.0, 10.0, 100.0),
+}
+
+#: The ablation: what is left of the term. All of its weight goes to the half that stays.
+ABLATIONS: dict[str, tuple[tuple[str, Any], ...]] = {
+    "": (),
+    " w/o uniform": (("lambda1", 0.0),),
+    " w/o bound": (("lambda1", 1.0),),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """A method on a task, over all seeds."""
+
+    task: str
+    protocol: str
+    method: str
+    backbone: str = "gcn"
+    settings: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Scope:
+    """On which tasks the experiments are run.
+
+    ``details`` are the tasks of the per-graph tables, ``groups`` those over which the ablation averages. A ``light``
+    scope runs the ablation and the figures' own trainings under one protocol only.
+    """
+
+    name: str
+    citation: tuple[str, ...]
+    others: tuple[str, ...]
+    details: dict[str, tuple[str, ...]]
+    groups: dict[str, tuple[str, ...]]
+    timed: dict[str, str]
+    sensitivity: str
+    distributions: tuple[str, str]
+    picture: str
+    backbones: tuple[str, ...]
+    networks: tuple[str, ...] = ("mlp", "gcn", "gat", "jknet", "mixhop")
+    epochs: int | None = None
+    seeds: int = 5
+    light: bool = False
+    sweeps: dict[str, tuple[float, ...]] = field(default_factory=lambda: dict(SWEEPS))
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """All tasks of the main tables."""
+        return tuple(dict.fromkeys((*self.citation, *self.others)))
+
+
+def _shifts(data: str) -> tuple[str, ...]:
+    return tuple(f"{data}/{shift}" for shift in _SHIFTS)
+
+
+SCOPES = {
+    "paper": Scope(
+        name="paper",
+        citation=(*_shifts("cora"), *_shifts("citeseer"), *_shifts("pubmed")),
+        others=("twitch", "arxiv"),
+        details={
+            "table4": ("twitch",),
+            "table5": ("arxiv",),
+            "table6": _shifts("cora"),
+            "table7": _shifts("citeseer"),
+            "table8": _shifts("pubmed"),
+        },
+        groups={"cora": _shifts("cora"), "arxiv": ("arxiv",), "twitch": ("twitch",)},
+        timed={
+            "cora": "cora/structure",
+            "citeseer": "citeseer/structure",
+            "pubmed": "pubmed/structure",
+            "twitch": "twitch",
+            "arxiv": "arxiv",
+        },
+        sensitivity="twitch",
+        distributions=("twitch", "es"),
+        picture="cora/structure",
+        backbones=_shifts("cora"),
+    ),
+    "smoke": Scope(
+        name="smoke",
+        citation=_shifts("digits"),
+        others=("arxiv",),
+        details={"table4": ("digits/label",), "table5": ("arxiv",), "table6": _shifts("digits")},
+        groups={"digits/label": ("digits/label",), "arxiv": ("arxiv",)},
+        timed={"digits": "digits/structure", "arxiv": "arxiv"},
+        sensitivity="digits/label",
+        distributions=("digits/label", "label"),
+        picture="digits/structure",
+        backbones=("digits/label",),
+        networks=("mlp", "gcn", "gat"),
+        epochs=25,
+        seeds=2,
+        light=True,
+        sweeps={"start": (0, 10, 20), "lambda1": (0.001, 0.1, 1.0), "lambda2": (0.1, 1.0, 10.0)},
+    ),
+}
+
+
+def methods_of(protocol: str) -> list[str]:
+    """The methods that have settings in a protocol: the paper's in its order, later ones, the trivial scores."""
+    from oddnode import published
+    from oddnode.recipes import FLOOR, RECIPES
+
+    known = [name for name in RECIPES if protocol == "clean" or name in published.METHODS]
+    return [name for name in known if name not in FLOOR] + [name for name in known if name in FLOOR]
+
+
+def _all_methods(tasks: Iterable[str], protocol: str) -> list[Run]:
+    return [Run(task, protocol, method) for task in tasks for method in methods_of(protocol)]
+
+
+def _main(scope: Scope, protocol: str) -> list[Run]:
+    return _all_methods(scope.citation, protocol)
+
+
+def _others(scope: Scope, protocol: str) -> list[Run]:
+    return _all_methods(scope.others, protocol)
+
+
+def _everything(scope: Scope, protocol: str) -> list[Run]:
+    return _all_methods(scope.tasks, protocol)
+
+
+def _detail(name: str) -> Callable[[Scope, str], list[Run]]:
+    return lambda scope, protocol: _all_methods(scope.details.get(name, ()), protocol)
+
+
+def _timed(scope: Scope, protocol: str) -> list[Run]:
+    return _all_methods(scope.timed.values(), protocol)
+
+
+def _ablation(scope: Scope, protocol: str) -> list[Run]:
+    return [
+        Run(task, protocol, method, settings=settings)
+        for tasks in scope.groups.values()
+        for task in tasks
+        for method in ("nodesafe", "nodesafe++")
+        for settings in ABLATIONS.values()
+    ]
+
+
+def _convergence(scope: Scope, protocol: str) -> list[Run]:
+    return [Run(task, protocol, method) for task in scope.timed.values() for method in CORE]
+
+
+def _core(scope: Scope, protocol: str) -> list[Run]:
+    return [Run(task, protocol, method) for task in scope.tasks for method in CORE]
+
+
+def _motivation(scope: Scope, protocol: str) -> list[Run]:
+    return [Run(scope.picture, protocol, method) for method in ("energy", "gnnsafe", "nodesafe")]
+
+
+def _plane(scope: Scope, protocol: str) -> list[Run]:
+    return [Run(scope.picture, protocol, method, PLANAR) for method in ("gnnsafe", "gnnsafe+logitnorm", "nodesafe")]
+
+
+#: The methods of the figure of score distributions, in its two rows.
+DISTRIBUTIONS = (
+    ("energy", "gnnsafe", "gnnsafe+logitnorm", "nodesafe"),
+    ("energy-ft", "gnnsafe++", "gnnsafe+++logitnorm", "nodesafe++"),
+)
+
+
+def _distributions(scope: Scope, protocol: str) -> list[Run]:
+    return [Run(scope.distributions[0], protocol, method) for row in DISTRIBUTIONS for method in row]
+
+
+def _sensitivity(scope: Scope, protocol: str) -> list[Run]:
+    task = scope.sensitivity
+    swept = [
+        Run(task, protocol, "nodesafe", settings=((name, value),))
+        for name, values in scope.sweeps.items()
+        for value in values
+    ]
+    return [Run(task, protocol, "gnnsafe"), *swept]
+
+
+def _backbones(scope: Scope, protocol: str) -> list[Run]:
+    return [Run(task, protocol, method, b) for task in scope.backbones for b in scope.networks for method in CORE]
+
+
+def networks_tasks(scope: Scope) -> tuple[str, ...]:
+    """The tasks of the table of networks: all, or in a light scope those of the figure of backbones."""
+    return scope.backbones if scope.light else scope.tasks
+
+
+def _networks(scope: Scope, protocol: str) -> list[Run]:
+    if protocol != "clean":
+        return []
+    return [Run(task, protocol, "nodesafe", b) for task in networks_tasks(scope) for b in scope.networks]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or figure: its name here, where it stands in the paper, what it shows and which runs it needs."""
+
+    name: str
+    where: str
+    title: str
+    runs: Callable[[Scope, str], list[Run]] = field(repr=False)
+
+    @property
+    def is_figure(self) -> bool:
+        """Whether it is a picture."""
+        return self.name.startswith("figure")
+
+    @property
+    def shows_one_seed(self) -> bool:
+        """Whether it shows single nodes of one training, so that one seed will do."""
+        return self.name in ("figure1", "figure2", "figure3", "figure4")
+
+    @property
+    def has_own_trainings(self) -> bool:
+        """Whether it needs trainings beyond those of the main tables."""
+        return self.name in ("table3", "networks", "figure2", "figure5", "figure6")
+
+
+#: Every item by name.
+ITEMS: dict[str, Item] = {
+    item.name: item
+    for item in (
+        Item("table1", "Table 1", "Detection on the citation graphs, three shifts each", _main),
+        Item("table2", "Table 2", "Detection on Twitch and Arxiv, with ID accuracy", _others),
+        Item("table3", "Table 3", "Ablation: without the bound term, without the uniform term", _ablation),
+        Item("table4", "Table 4", "Twitch, every OOD graph", _detail("table4")),
+        Item("table5", "Table 5", "Arxiv, every OOD year", _detail("table5")),
+        Item("table6", "Table 6", "Cora in detail, with ID accuracy", _detail("table6")),
+        Item("table7", "Table 7", "CiteSeer in detail, with ID accuracy", _detail("table7")),
+        Item("table8", "Table 8", "PubMed in detail, with ID accuracy", _detail("table8")),
+        Item("table9", "Table 9", "Seconds of training per epoch and of inference", _timed),
+        Item("table10", "Table 10", "Best epoch, and the AUROC there", _convergence),
+        Item("claims", "abstract and section 4.2", "Mean reduction of FPR95 by the paper's term, per OOD type", _core),
+        Item("agreement", "not in the paper", "How near our numbers come to the printed ones, by method", _everything),
+        Item("networks", "not in the paper", "NODESAFE under five backbones on every task, protocol clean", _networks),
+        Item("wins", "not in the paper", "Which method beats which: wins over cells and seeds, a test", _everything),
+        Item("figure1", "Figure 1", "Extreme scores spread to neighbours; variance of scores with and without UB",
+             _motivation),
+        Item("figure2", "Figure 2", "2-D logits of a GAT under cross-entropy, LogitNorm and UB", _plane),
+        Item("figure3", "Figure 3", "Score distributions of ID and OOD nodes, eight methods", _distributions),
+        Item("figure4", "Figure 4", "The graph coloured by score, GNNSafe and NODESAFE, ID and OOD", _motivation),
+        Item("figure5", "Figure 5", "Sensitivity to the epoch where UB starts, to lambda1, to lambda2", _sensitivity),
+        Item("figure6", "Figure 6", "Four methods under five backbones on three shifts", _backbones),
+    )
+}  # fmt: skip
+
+
+def choose_items(names: Iterable[str] | None) -> list[Item]:
+    """The items by name, in the paper's order; all of them for ``None``."""
+    wanted = list(ITEMS) if names is None else list(names)
+    for name in wanted:
+        if name not in ITEMS:
+            raise unknown("table or figure", name, ITEMS)
+    return [item for item in ITEMS.values() if item.name in wanted]

@@ -1,0 +1,395 @@
+"""The paper's figures with our runs, as SVG and PNG.
+
+Colours are those of Okabe and Ito, which colour-blind people can tell apart, and no colour stands alone: lines differ
+by style and marker, bars by hatching, and maps grow steadily from dark to light, so that all of it reads in black and
+white.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any, cast
+
+import numpy as np
+
+from oddnode.paper.experiments import DISTRIBUTIONS, ITEMS, PLANAR, Run
+from oddnode.paper.layout import spring_layout
+from oddnode.paper.results import Results
+from oddnode.paper.store import Record
+
+__all__ = ["DRAWERS", "draw_figure"]
+
+_BLUE, _ORANGE, _GREEN, _RED, _SKY, _PURPLE, _BLACK = (
+    "#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7", "#000000",
+)  # fmt: skip
+_SERIES = (
+    (_BLUE, "o", "-", ""),
+    (_ORANGE, "s", "--", "///"),
+    (_GREEN, "^", "-.", "..."),
+    (_PURPLE, "D", ":", "xxx"),
+)
+_CLASS_COLOURS = (_BLUE, _ORANGE, _GREEN, _RED, _SKY, _PURPLE, _BLACK, "#999999", "#8C510A", "#5E4FA2")
+_CLASS_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+_MAP = "viridis"
+
+_NAMES = {
+    "energy": "Energy", "gnnsafe": "GNNSafe", "gnnsafe+logitnorm": "GNNSafe + LogitNorm", "nodesafe": "NODESAFE",
+    "energy-ft": "Energy-FT", "gnnsafe++": "GNNSafe++", "gnnsafe+++logitnorm": "GNNSafe++ + LogitNorm",
+    "nodesafe++": "NODESAFE++",
+}  # fmt: skip
+_NETWORKS = {"mlp": "MLP", "gcn": "GCN", "gat": "GAT", "jknet": "JKNet", "mixhop": "MixHop"}
+_DPI = 150
+
+
+class NothingToDraw(Exception):
+    """There are no runs behind the figure; the message says why."""
+
+
+def draw_figure(results: Results, name: str, folder: Path) -> list[Path]:
+    """Draw a figure, one for each protocol, and write it as SVG and PNG.
+
+    Raises
+    ------
+    NothingToDraw
+        Its data is not here, or its trainings failed.
+    """
+    import matplotlib
+
+    written = []
+    # Text stays text, and the same picture gives the same file.
+    style = {"svg.fonttype": "none", "svg.hashsalt": "oddnode", "font.size": 9, "axes.titlesize": 9.5}
+    for protocol in results.plan.protocols_of(ITEMS[name]):
+        with matplotlib.rc_context(style):
+            figure = DRAWERS[name](results, protocol)
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # once is enough for both files
+            for kind in ("svg", "png"):
+                path = folder / f"{name}-{protocol}.{kind}"
+                metadata = {"Date": None} if kind == "svg" else {"Software": None}
+                figure.savefig(path, dpi=_DPI, metadata=cast(Any, metadata), facecolor="white")
+                written.append(path)
+    return written
+
+
+def _canvas(rows: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Any, np.ndarray]:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    return figure, figure.subplots(rows, columns, squeeze=False, **options)
+
+
+def _seed_zero(results: Results, run: Run) -> Record:
+    """The record of the first seed that has one; pictures of single nodes show one training."""
+    if run.task in results.plan.absent:
+        raise NothingToDraw(f"{run.task} is not here: {results.plan.absent[run.task]}")
+    for seed in range(results.plan.seeds):
+        record = results.record(run, seed)
+        if record is not None:
+            return record
+    raise NothingToDraw(f"{run.method} on {run.task} has no finished training")
+
+
+def _split(results: Results, run: Run, test: str | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the ID test nodes and of the OOD nodes of a test graph."""
+    record = _seed_zero(results, run)
+    graphs, scores = results.store.graphs(record.training), record.scores(run.method)
+    test = test or graphs.tests[0]
+    return scores["id"][graphs.id_mask], scores[test][graphs.ood_mask[test]]
+
+
+# Distributions
+
+
+def _histograms(axis: Any, inside: np.ndarray, outside: np.ndarray) -> None:
+    both = np.concatenate([inside, outside])
+    low, high = np.percentile(both, [0.2, 99.8])
+    bins = np.linspace(low, max(high, low + 1e-6), 45)
+    looks = ((inside, "ID", _BLUE, "-", None), (outside, "OOD", _ORANGE, "--", "////"))
+    for scores, label, colour, line, hatch in looks:
+        heights, _ = np.histogram(scores.clip(low, high), bins)
+        axis.stairs(
+            heights / heights.max(), bins, fill=True, label=label, hatch=hatch, linewidth=1.2,
+            facecolor=(colour, 0.30), edgecolor=colour, linestyle=line,
+        )  # fmt: skip
+    axis.set_yticks([])
+    axis.spines[["top", "right", "left"]].set_visible(False)
+
+
+def _draw_distributions(results: Results, protocol: str) -> Any:
+    task, test = results.plan.scope.distributions
+    figure, axes = _canvas(2, 4, (10.5, 4.6))
+    for row, methods in zip(axes, DISTRIBUTIONS, strict=True):
+        for axis, method in zip(row, methods, strict=True):
+            run = Run(task, protocol, method)
+            _histograms(axis, *_split(results, run, test))
+            fpr = _seed_zero(results, run).metrics(method)["tests"][test]["fpr95"]
+            axis.set_title(f"{_NAMES[method]}\nFPR95 {fpr:.1f} %")
+        row[0].set_ylabel("frequency, peak = 1")
+    for axis in axes[-1]:
+        axis.set_xlabel("score (higher = more ID)")
+    axes[0, 0].legend(frameon=False)
+    figure.suptitle(f"Scores of ID test nodes and of OOD nodes ({task}, {test}), protocol {protocol}, one seed")
+    return figure
+
+
+# Motivation
+
+
+def _draw_motivation(results: Results, protocol: str) -> Any:
+    task = results.plan.scope.picture
+    figure, axes = _canvas(1, 4, (13.0, 3.6), width_ratios=[1, 1, 1.15, 1.15])
+    energy = Run(task, protocol, "energy")
+    record = _seed_zero(results, energy)
+    graphs, scores = results.store.graphs(record.training), record.scores("energy")
+    [test, *_] = graphs.tests
+    edges = _edges(results, record)
+    outside = np.where(graphs.ood_mask[test], scores[test], -np.inf)
+    inside = np.where(graphs.id_mask, scores["id"], np.inf)
+    _neighbourhood(axes[0, 0], edges[test], scores[test], graphs.degree[test], np.argsort(-outside))
+    axes[0, 0].set_title("(a) an OOD node with a high score\nand those its score spreads to")
+    _neighbourhood(axes[0, 1], edges["id"], scores["id"], graphs.degree["id"], np.argsort(inside))
+    axes[0, 1].set_title("(b) an ID node with a low score\nand those its score spreads to")
+    for axis, method, title in zip(
+        axes[0, 2:], ("gnnsafe", "nodesafe"), ("(c) without UB (GNNSafe)", "(d) with UB (NODESAFE)"), strict=True
+    ):
+        id_scores, ood_scores = _split(results, Run(task, protocol, method))
+        _histograms(axis, id_scores, ood_scores)
+        apart = abs(id_scores.mean() - ood_scores.mean())
+        spread = np.sqrt((id_scores.var() + ood_scores.var()) / 2)
+        axis.set_title(f"{title}\nspread / distance of means: {spread / max(apart, 1e-9):.2f}")
+        axis.set_xlabel("score (higher = more ID)")
+    axes[0, 2].set_ylabel("frequency, peak = 1")
+    axes[0, 2].legend(frameon=False, ncols=2, loc="upper center", bbox_to_anchor=(0.5, -0.22))
+    figure.suptitle(f"{task}, protocol {protocol}, one seed; (a), (b): energy before propagation")
+    return figure
+
+
+def _edges(results: Results, record: Record) -> dict[str, np.ndarray]:
+    """Edges of every graph of a record's task; they are read from the data anew."""
+    from oddnode.tasks import load_task
+
+    training = record.training
+    task = load_task(training.task, results.plan.data_dir, training.seed, cast(Any, training.protocol))
+    graphs = {"id": task.id_test.data, **task.tests}
+    return {name: data.edge_index.numpy() for name, data in graphs.items()}
+
+
+def _neighbourhood(axis: Any, edges: np.ndarray, scores: np.ndarray, degree: np.ndarray, order: np.ndarray) -> None:
+    """The first node in ``order`` with a handful of neighbours, their neighbours, and arrows to whom it reaches."""
+    fits = [node for node in order[: len(order) // 4] if 3 <= degree[node] <= 9] or [order[0]]
+    centre = int(fits[0])
+    first = np.unique(edges[0][edges[1] == centre])
+    first = first[first != centre]
+    second = np.unique(edges[0][np.isin(edges[1], first[:9])])
+    second = np.setdiff1d(second, [centre, *first])[:26]
+    nodes = np.concatenate([[centre], first[:9], second]).astype(int)
+    number = {int(node): i for i, node in enumerate(nodes)}
+    inside = [(number[u], number[v]) for u, v in edges.T.tolist() if u in number and v in number and u != v]
+    place = spring_layout(np.array(inside).T, len(nodes), iterations=200)
+    for u, v in inside:
+        if u == 0:
+            axis.annotate(
+                "", xytext=place[u], xy=place[v],
+                arrowprops={"arrowstyle": "-|>", "color": _RED, "lw": 1.4, "shrinkA": 8, "shrinkB": 7},
+            )  # fmt: skip
+        elif v != 0:
+            axis.plot(*zip(place[u], place[v], strict=True), color="0.75", lw=0.7, zorder=1)
+    sizes = np.where(np.arange(len(nodes)) == 0, 230, 90)
+    low, high = np.percentile(scores, [1, 99])
+    points = axis.scatter(
+        *place.T, c=scores[nodes], s=sizes, cmap=_MAP, vmin=low, vmax=high, edgecolors="black", linewidths=0.7, zorder=3
+    )
+    axis.set(xticks=[], yticks=[], xlim=(-0.12, 1.12), ylim=(-0.12, 1.12))
+    axis.spines[:].set_visible(False)
+    axis.figure.colorbar(points, ax=axis, orientation="horizontal", shrink=0.8, pad=0.02, label="score")
+
+
+# The whole graph
+
+
+def _draw_graphs(results: Results, protocol: str) -> Any:
+    task = results.plan.scope.picture
+    figure, axes = _canvas(1, 4, (13.0, 3.7))
+    places: dict[str, np.ndarray] = {}
+    points = None
+    for column, method in enumerate(("gnnsafe", "nodesafe")):
+        record = _seed_zero(results, Run(task, protocol, method))
+        graphs, scores = results.store.graphs(record.training), record.scores(method)
+        [test, *_] = graphs.tests
+        edges = _edges(results, record)
+        judged = np.concatenate([scores["id"][graphs.id_mask], scores[test][graphs.ood_mask[test]]])
+        middle, spread = judged.mean(), judged.std()
+        for row, name in enumerate(("id", test)):
+            axis = axes[0, 2 * row + column]
+            if name not in places:
+                places[name] = _layout(edges[name].tobytes(), len(scores[name]))
+            points = _coloured_graph(axis, places[name], edges[name], (scores[name] - middle) / spread)
+            mask = graphs.id_mask if name == "id" else graphs.ood_mask[name]
+            own = ((scores[name] - middle) / spread)[mask]
+            kind = "ID" if name == "id" else "OOD"
+            axis.set_title(f"{_NAMES[method]}, {kind}\nspread {own.std():.2f}")
+    figure.colorbar(points, ax=axes, shrink=0.75, pad=0.01, label="score, standardised per method")
+    figure.suptitle(f"Scores after propagation on {task}, protocol {protocol}, one seed")
+    return figure
+
+
+@lru_cache(maxsize=8)
+def _layout(edges: bytes, num_nodes: int) -> np.ndarray:
+    """Both protocols show the same graph, in the same places."""
+    return spring_layout(np.frombuffer(edges, dtype=np.int64).reshape(2, -1), num_nodes)
+
+
+def _coloured_graph(axis: Any, place: np.ndarray, edges: np.ndarray, scores: np.ndarray) -> Any:
+    from matplotlib.collections import LineCollection
+
+    once = edges[:, edges[0] < edges[1]]
+    lines = np.stack([place[once[0]], place[once[1]]], axis=1)
+    axis.add_collection(
+        LineCollection(list(lines), colors="0.6", linewidths=0.25, alpha=0.35, rasterized=True, zorder=0)
+    )
+    order = np.argsort(-scores)
+    points = axis.scatter(
+        *place[order].T, c=scores[order], s=5, cmap=_MAP, vmin=-2, vmax=2, linewidths=0, rasterized=True
+    )
+    axis.set(xticks=[], yticks=[], aspect="equal")
+    axis.spines[:].set_visible(False)
+    return points
+
+
+# The plane
+
+
+def _draw_plane(results: Results, protocol: str) -> Any:
+    task = results.plan.scope.picture
+    figure, axes = _canvas(1, 3, (10.5, 3.9))
+    panels = {"gnnsafe": "cross-entropy", "gnnsafe+logitnorm": "LogitNorm", "nodesafe": "cross-entropy + UB"}
+    for axis, (method, title) in zip(axes[0], panels.items(), strict=True):
+        record = _seed_zero(results, Run(task, protocol, method, PLANAR))
+        graphs, plane = results.store.graphs(record.training), record.plane()["id"]
+        y = graphs.y["id"]
+        for label in range(graphs.facts["num_classes"]):
+            look = label % len(_CLASS_COLOURS)
+            axis.scatter(
+                *plane[y == label].T, s=9, marker=_CLASS_MARKERS[look], color=_CLASS_COLOURS[look], alpha=0.6,
+                linewidths=0, label=f"class {label}", rasterized=True,
+            )  # fmt: skip
+        length = np.linalg.norm(plane, axis=1)
+        accuracy = record.metrics(method)["id_acc"]
+        axis.set_title(f"{title}\nstd / mean of norms {length.std() / length.mean():.2f}, ID accuracy {accuracy:.0f} %")
+        axis.axhline(0, color="0.8", lw=0.6, zorder=0)
+        axis.axvline(0, color="0.8", lw=0.6, zorder=0)
+        reach = 1.1 * np.percentile(np.abs(plane), 99.5)  # a few nodes may lie beyond
+        axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
+    handles, labels = axes[0, -1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside right center", frameon=False, markerscale=2)
+    figure.suptitle(f"Nodes of {task} in the plane before a GAT's last layer, protocol {protocol}, one seed")
+    return figure
+
+
+# Sensitivity
+
+
+def _draw_sensitivity(results: Results, protocol: str) -> Any:
+    scope = results.plan.scope
+    if scope.sensitivity in results.plan.absent:
+        raise NothingToDraw(f"{scope.sensitivity} is not here: {results.plan.absent[scope.sensitivity]}")
+    figure, axes = _canvas(2, 3, (10.5, 5.2), sharex="col", sharey="row")
+    titles = {"start": "epoch where UB starts", "lambda1": "λ1", "lambda2": "λ2"}
+    metrics = {"fpr95": "FPR95 ↓ (%)", "id_acc": "ID accuracy ↑ (%)"}
+    baseline = Run(scope.sensitivity, protocol, "gnnsafe")
+    for column, (name, values) in enumerate(scope.sweeps.items()):
+        for row, metric in enumerate(metrics):
+            axis = axes[row, column]
+            runs = [Run(scope.sensitivity, protocol, "nodesafe", settings=((name, value),)) for value in values]
+            _curve(axis, values, [results.values(run, metric) for run in runs])
+            level = results.values(baseline, metric)
+            if level:
+                axis.axhline(fmean(level), color=_BLACK, linestyle="--", lw=1.2, label="GNNSafe")
+            if name != "start":
+                axis.set_xscale("log")
+            axis.grid(alpha=0.3)
+            axis.spines[["top", "right"]].set_visible(False)
+        axes[1, column].set_xlabel(titles[name])
+    for row, label in enumerate(metrics.values()):
+        axes[row, 0].set_ylabel(label)
+    axes[0, 0].legend(frameon=False)
+    count = results.plan.seeds
+    figure.suptitle(
+        f"NODESAFE on {scope.sensitivity}, protocol {protocol}, {count} seed{'s' if count > 1 else ''}: mean ± "
+        "standard deviation; crosses: single seeds"
+    )
+    return figure
+
+
+def _curve(axis: Any, values: Sequence[float], numbers: list[list[float]]) -> None:
+    there = [(x, n) for x, n in zip(values, numbers, strict=True) if n]
+    if not there:
+        return
+    xs = [x for x, _ in there]
+    means = [fmean(n) for _, n in there]
+    spread = [float(np.std(n, ddof=1)) if len(n) > 1 else 0.0 for _, n in there]
+    axis.errorbar(xs, means, spread, color=_BLUE, marker="o", lw=1.6, capsize=3, label="NODESAFE", zorder=3)
+    for x, many in there:
+        axis.plot([x] * len(many), many, "x", color=_ORANGE, ms=4, zorder=4)
+
+
+# Backbones
+
+
+def _draw_backbones(results: Results, protocol: str) -> Any:
+    scope = results.plan.scope
+    tasks = [task for task in scope.backbones if task not in results.plan.absent]
+    if not tasks:
+        raise NothingToDraw(f"{scope.backbones[0]} is not here: {results.plan.absent[scope.backbones[0]]}")
+    figure, axes = _canvas(2, len(tasks), (max(4.2 * len(tasks), 6.4), 5.4), sharex=True, sharey="row")
+    methods = ("gnnsafe", "nodesafe", "gnnsafe++", "nodesafe++")
+    lowest, highest = 100.0, 0.0
+    for column, task in enumerate(tasks):
+        for row, metric in enumerate(("auroc", "fpr95")):
+            axis = axes[row, column]
+            for i, method in enumerate(methods):
+                numbers = [results.values(Run(task, protocol, method, b), metric) for b in scope.networks]
+                means = [fmean(n) if n else np.nan for n in numbers]
+                spread = [float(np.std(n, ddof=1)) if len(n) > 1 else 0.0 for n in numbers]
+                ends = [(m - s, m + s) for m, s in zip(means, spread, strict=True) if not np.isnan(m)]
+                if metric == "auroc":
+                    lowest = min([lowest, *(low for low, _ in ends)])
+                else:
+                    highest = max([highest, *(high for _, high in ends)])
+                _bars(axis, i, means, spread, _NAMES[method])
+            axis.spines[["top", "right"]].set_visible(False)
+            axis.grid(axis="y", alpha=0.3)
+            axis.set_axisbelow(True)
+        axes[0, column].set_title(task)
+        axes[1, column].set_xticks(range(len(scope.networks)), [_NETWORKS[name] for name in scope.networks])
+    axes[0, 0].set_ylabel("AUROC ↑ (%)")
+    axes[1, 0].set_ylabel("FPR95 ↓ (%)")
+    axes[0, 0].set_ylim(max(0.0, 5 * np.floor(lowest / 5)), 100)
+    axes[1, 0].set_ylim(0, min(100.0, 5 * np.ceil(highest / 5 + 0.2)))
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+    figure.suptitle(f"Backbones, protocol {protocol}, {results.plan.seeds} seeds, mean ± standard deviation")
+    return figure
+
+
+def _bars(axis: Any, i: int, means: list[float], spread: list[float], label: str) -> None:
+    colour, _, _, hatch = _SERIES[i]
+    xs = np.arange(len(means)) + 0.2 * (i - 1.5)
+    axis.bar(
+        xs, means, 0.2, label=label, facecolor=(colour, 0.55), edgecolor="black", hatch=hatch, linewidth=0.7,
+        yerr=spread, error_kw={"lw": 0.9, "capsize": 2},
+    )  # fmt: skip
+
+
+#: How each figure is drawn.
+DRAWERS: dict[str, Callable[[Results, str], Any]] = {
+    "figure1": _draw_motivation,
+    "figure2": _draw_plane,
+    "figure3": _draw_distributions,
+    "figure4": _draw_graphs,
+    "figure5": _draw_sensitivity,
+    "figure6": _draw_backbones,
+}

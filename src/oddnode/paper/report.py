@@ -1,0 +1,217 @@
+"""The page of a plan: what the store has of it, as the plain data that `oddnode.paper.webpage` draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from oddnode.paper import tables
+from oddnode.paper.experiments import Run
+from oddnode.paper.plan import Plan
+from oddnode.paper.results import Results
+from oddnode.paper.store import Graphs, Record, Store, StoreError
+from oddnode.paper.webpage import (
+    KNOWN,
+    OTHER,
+    UNKNOWN,
+    Cell,
+    Grid,
+    Nodes,
+    Number,
+    Page,
+    Picture,
+    Scores,
+    Source,
+    Table,
+    draw_picture,
+    write_html,
+)
+from oddnode.tasks import MissingDataError, Protocol, Task, load_task
+
+__all__ = ["make_page", "write_page"]
+
+# The page's own table shows what these say.
+_SHOWN_ANYWAY = ("table1", "table2", "table6", "table7", "table8")
+
+
+def write_page(store: Store, plan: Plan, path: Path) -> Path:
+    """Write the report of a plan as one HTML file that needs nothing else.
+
+    Raises
+    ------
+    RuntimeError
+        Where the plotting library is not installed; the message says how to get it.
+    """
+    return write_html(make_page(store, plan), path)
+
+
+def make_page(store: Store, plan: Plan) -> Page:
+    """Everything that the page shows."""
+    results = Results(plan, store)
+    runs = _plain_runs(plan)
+    rows = [result for run in runs if (result := results.result(run)).runs]
+    cells = [cell for task, protocol in _cells_of(runs) if (cell := _cell(results, runs, task, protocol)) is not None]
+    title = f"oddnode report: {plan.scope.name}"
+    return Page(rows, cells, _tables(results), _terms(results), title, _notice(plan))
+
+
+def _notice(plan: Plan) -> str:
+    if plan.epochs is None:
+        return ""
+    return f"A quick look with {plan.epochs} epochs of training: it shows that everything works, not how well."
+
+
+def _plain_runs(plan: Plan) -> list[Run]:
+    """Methods with their own settings on the default network: what the main tables are about."""
+    every = [run for item in plan.items for run in plan.runs(item)]
+    plain = [run for run in dict.fromkeys(every) if run.backbone == "gcn" and not run.settings]
+    order = {task: place for place, task in enumerate(plan.scope.tasks)}
+    return sorted(plain, key=lambda run: order.get(run.task, len(order)))
+
+
+def _cells_of(runs: list[Run]) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((run.task, run.protocol) for run in runs))
+
+
+def _terms(results: Results) -> dict[str, Any]:
+    plan = results.plan
+    return {
+        "Made on": "; ".join(results.made_on()),
+        "Page written": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "Epochs": plan.epochs,
+        "Data left out": "; ".join(f"{task}: {reason}" for task, reason in plan.absent.items()),
+        "Failed trainings": "; ".join(results.failures()),
+    }
+
+
+# Tables
+
+
+def _tables(results: Results) -> list[Table]:
+    chosen = [item.name for item in results.plan.items if not item.is_figure and item.name not in _SHOWN_ANYWAY]
+    return [table for name in chosen if (table := _table(tables.build_table(results, name))).grids]
+
+
+def _table(table: tables.Table) -> Table:
+    grids = [
+        Grid(
+            title=f"{block.title}, protocol {block.protocol}",
+            columns=["row", *block.columns],
+            rows=[[row.name, *map(_entry, row.entries)] for row in block.rows],
+            caption=block.caption,
+        )
+        for block in table.blocks
+    ]
+    notes = [note for note in table.notes if " is not here: " not in note]  # the page says so once, at its end
+    return Table(f"{table.title} ({table.where})", grids, notes)
+
+
+def _entry(entry: tables.Entry) -> str | Number | None:
+    if entry.mean is None:
+        return entry.text or (None if entry.paper is None else f"paper {entry.shown_paper()}")
+    return Number(entry.mean, entry.std, entry.paper, entry.digits)
+
+
+# Scores of single nodes
+
+
+def _cell(results: Results, runs: list[Run], task: str, protocol: str) -> Cell | None:
+    """Scores of the first seed that has any."""
+    mine = [run for run in runs if (run.task, run.protocol) == (task, protocol)]
+    for seed in range(results.plan.seeds):
+        records = {run.method: record for run in mine if (record := results.record(run, seed)) is not None}
+        try:
+            if records:
+                return _cell_of(results, records, task, protocol, seed)
+        except StoreError:  # a damaged record; the tables say so, and another seed may do
+            continue
+    return None
+
+
+def _cell_of(results: Results, records: dict[str, Record], task: str, protocol: str, seed: int) -> Cell:
+    graphs = results.store.graphs(next(iter(records.values())).training)
+    data = _task(results.plan, task, protocol, seed, graphs)
+    masks = {"id": graphs.id_mask, **graphs.ood_mask}
+    nodes = {name: _nodes(name, mask, graphs, data) for name, mask in masks.items()}
+    scores = {method: _all_scores(record, method) for method, record in records.items()}
+    return Cell(
+        task=task,
+        protocol=protocol,
+        seed=seed,
+        known=nodes.pop("id"),
+        unknown=nodes,
+        methods={m: {name: s.take(np.flatnonzero(masks[name])) for name, s in by.items()} for m, by in scores.items()},
+        picture=None if data is None else _picture(graphs, data, scores),
+    )
+
+
+def _all_scores(record: Record, method: str) -> dict[str, Scores]:
+    predicted = record.predicted()
+    return {name: Scores(values, predicted[name]) for name, values in record.scores(method).items()}
+
+
+def _task(plan: Plan, task: str, protocol: str, seed: int, graphs: Graphs) -> Task | None:
+    """The data behind the scores, for edges and images; ``None`` where it is not here, or no longer the same."""
+    try:
+        data = load_task(task, plan.data_dir, seed, cast(Protocol, protocol))
+    except MissingDataError:
+        return None
+    sizes = {"id": data.id_test.data.num_nodes, **{name: graph.num_nodes for name, graph in data.tests.items()}}
+    return data if sizes == {name: len(degree) for name, degree in graphs.degree.items()} else None
+
+
+def _graph(data: Task, name: str) -> Any:
+    return data.id_test.data if name == "id" else data.tests[name]
+
+
+def _nodes(name: str, mask: np.ndarray, graphs: Graphs, data: Task | None) -> Nodes:
+    ids = np.flatnonzero(mask)
+    shown = _shown(name, graphs, data)[ids]
+    pixels = None
+    if data is not None and data.name.startswith("digits/"):
+        grey = _graph(data, name).x.numpy()[ids]
+        pixels = np.clip(np.round(16 * grey), 0, 16).astype(np.int64)
+    return Nodes(ids, graphs.degree[name][ids], graphs.y[name][ids], shown, pixels)
+
+
+def _shown(name: str, graphs: Graphs, data: Task | None) -> np.ndarray:
+    """Classes for people: a digit that was left out still is that digit; a mixture of two images is none."""
+    if data is None or not data.name.startswith("digits/"):
+        return graphs.y[name]
+    from sklearn.datasets import load_digits
+
+    target = load_digits().target
+    return np.full_like(target, -1) if name == "feature" else target
+
+
+def _picture(graphs: Graphs, data: Task, scores: dict[str, dict[str, Scores]]) -> Picture:
+    """The graph with ID and OOD nodes; where they lie in two, both, with the first of the test graphs."""
+    test = graphs.tests[0]
+    together = data.tests[test] is data.id_test.data
+    return draw_picture([_source(name, graphs, data, scores, together) for name in _drawn(test, together)])
+
+
+def _drawn(test: str, together: bool) -> Iterator[str]:
+    if not together:
+        yield "id"
+    yield test
+
+
+def _source(name: str, graphs: Graphs, data: Task, scores: dict[str, dict[str, Scores]], together: bool) -> Source:
+    kind = np.full(len(graphs.degree[name]), OTHER)
+    if name != "id":
+        kind[graphs.ood_mask[name]] = UNKNOWN
+    if name == "id" or together:
+        kind[graphs.id_mask] = KNOWN
+    return Source(
+        name=name,
+        edges=_graph(data, name).edge_index.numpy(),
+        kind=kind,
+        shown=_shown(name, graphs, data),
+        scores={method: by[name].values for method, by in scores.items()},
+        predicted={method: by[name].predicted for method, by in scores.items()},
+    )

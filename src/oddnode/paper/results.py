@@ -1,0 +1,92 @@
+"""The numbers of a plan, as far as its store has them, and the paper's numbers beside them."""
+
+from __future__ import annotations
+
+import csv
+import io
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from oddnode.bench.results import Result
+from oddnode.paper.experiments import Run
+from oddnode.paper.plan import Plan
+from oddnode.paper.store import DamagedRecord, Record, Store
+
+__all__ = ["Results", "paper_facts"]
+
+
+class Results:
+    """What the store says of a plan's runs; ``damaged`` records are left out."""
+
+    def __init__(self, plan: Plan, store: Store):
+        self.plan = plan
+        self.store = store
+        self.damaged: list[str] = []
+        self._records: dict[str, Record] = {}
+        for training in plan.trainings:
+            try:
+                record = store.get(training)
+            except DamagedRecord:
+                self.damaged.append(training.label)
+                continue
+            if record is not None:
+                self._records[training.identity] = record
+
+    def record(self, run: Run, seed: int) -> Record | None:
+        """The record of a run under a seed, where it is there and the training did not fail."""
+        training = self.plan.training(run, seed)
+        record = None if training is None else self._records.get(training.identity)
+        return None if record is None or record.error or run.method not in record.facts["methods"] else record
+
+    def records(self, run: Run) -> list[Record]:
+        """Those of all seeds."""
+        found = (self.record(run, seed) for seed in range(self.plan.seeds))
+        return [record for record in found if record is not None]
+
+    def metrics(self, run: Run) -> list[dict[str, Any]]:
+        """Metrics of every seed."""
+        return [record.metrics(run.method) for record in self.records(run)]
+
+    def values(self, run: Run, metric: str, test: str | None = None) -> list[float]:
+        """One number per seed, of one test graph or of their mean."""
+        return [numbers["tests"][test][metric] if test else numbers[metric] for numbers in self.metrics(run)]
+
+    def result(self, run: Run) -> Result:
+        """As the benchmark has it."""
+        return Result(run.task, run.method, run.protocol, run.backbone, self.metrics(run))
+
+    def failures(self) -> list[str]:
+        """Trainings of the plan that failed by their nature, with the reason."""
+        found = (self._records.get(training.identity) for training in self.plan.trainings)
+        return [f"{r.training.label}: {r.error}" for r in found if r is not None and r.error]
+
+    def tests(self, task: str, protocol: str) -> list[str]:
+        """Names of a task's test graphs."""
+        for record in self._records.values():
+            if record.training.task == task and record.training.protocol == protocol:
+                return [name for name in record.facts["graphs"] if name != "id"]
+        return []
+
+    def made_on(self) -> list[str]:
+        """On what the plan's records were made; one line for each kind."""
+        kinds: dict[str, set[str]] = {}
+        for record in self._records.values():
+            on = record.facts["made_on"]
+            kind = (
+                f"oddnode {on['oddnode']} (source {record.code}), torch {on['torch']}, Python {on['python']}, "
+                f"{on['system']}, {on['device']}, {on['cores']} cores"
+            )
+            kinds.setdefault(kind, set()).add(on["date"])
+        return [f"{kind}, {_span(dates)}" for kind, dates in sorted(kinds.items())]
+
+
+def _span(dates: set[str]) -> str:
+    return min(dates) if len(dates) == 1 else f"{min(dates)} to {max(dates)}"
+
+
+@cache
+def paper_facts(name: str) -> tuple[dict[str, str], ...]:
+    """Rows of one of the paper's smaller tables: ``ablation``, ``convergence``, ``seconds`` or ``claims``."""
+    text = resources.files("oddnode.paper").joinpath(f"facts/{name}.csv").read_text(encoding="utf-8")
+    return tuple(csv.DictReader(io.StringIO(text)))

@@ -1,0 +1,163 @@
+"""The page's data as compact JSON: arrays as base64, each distinct one once."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import numpy as np
+
+from oddnode.bench.results import Result
+from oddnode.bench.tables import paper_number
+from oddnode.evaluation import METRICS
+from oddnode.paper.webpage.model import Cell, Nodes, Number, Page, Scores, Table
+from oddnode.paper.webpage.picture import Picture
+from oddnode.recipes import FLOOR, RECIPES
+
+__all__ = ["Pool", "encode"]
+
+# What all scores together may take on the page. Larger runs show a random part of the nodes, and say so.
+_SCORE_BYTES = 2_000_000
+_MIN_NODES = 300
+_PIXELS = "0123456789abcdefg"
+
+
+class Pool:
+    """Arrays by number; equal ones have one number. Floating-point numbers become 32-bit, whole ones as few as fit."""
+
+    def __init__(self) -> None:
+        self.arrays: list[list[str]] = []
+        self._known: dict[tuple[str, bytes], int] = {}
+
+    def add(self, array: np.ndarray) -> int:
+        """The number of an array."""
+        array = np.ascontiguousarray(array)
+        kind = "f4" if array.dtype.kind == "f" else _smallest(array)
+        raw = array.astype(f"<{kind}").tobytes()
+        if (kind, raw) not in self._known:
+            self._known[kind, raw] = len(self.arrays)
+            self.arrays.append([kind, base64.b64encode(raw).decode("ascii")])
+        return self._known[kind, raw]
+
+
+def _smallest(array: np.ndarray) -> str:
+    for kind in ("i1", "i2"):
+        limits = np.iinfo(kind)
+        if array.size == 0 or (array.min() >= limits.min and array.max() <= limits.max):
+            return kind
+    return "i4"
+
+
+def encode(page: Page) -> dict[str, Any]:
+    """Everything that the page's script needs."""
+    pool = Pool()
+    limit = _node_limit(page.cells)
+    cells = [_cell(cell, pool, limit) for cell in page.cells]
+    methods = dict.fromkeys([*(r.method for r in page.results), *(m for cell in page.cells for m in cell.methods)])
+    return {
+        "rows": [_row(result) for result in page.results],
+        "cells": cells,
+        "methods": {m: {"exposure": m in RECIPES and RECIPES[m].needs_exposure, "floor": m in FLOOR} for m in methods},
+        "tables": [_table(table) for table in page.tables],
+        "arrays": pool.arrays,
+    }
+
+
+def _node_limit(cells: Any) -> int:
+    """How many nodes of a graph are shown at most."""
+    lists = sum(len(cell.methods) * (1 + len(cell.unknown)) for cell in cells)
+    return max(_MIN_NODES, _SCORE_BYTES // (4 * max(lists, 1)))
+
+
+def _row(result: Result) -> dict[str, Any]:
+    numbers = {}
+    for metric in METRICS:
+        printed = paper_number(result.task, result.method, metric)
+        numbers[metric] = [_short(result.mean(metric)), _short(result.std(metric)), printed]
+    if result.method in FLOOR:
+        del numbers["id_acc"]  # a trivial score classifies nothing
+    return {
+        "task": result.task,
+        "method": result.method,
+        "protocol": result.protocol,
+        "backbone": result.backbone,
+        "seeds": result.seeds,
+        "numbers": numbers,
+    }
+
+
+def _short(number: float) -> float | None:
+    return round(number, 3) if np.isfinite(number) else None
+
+
+def _table(table: Table) -> dict[str, Any]:
+    grids = [
+        {
+            "title": grid.title,
+            "caption": grid.caption,
+            "columns": list(grid.columns),
+            "rows": [[_entry(value) for value in row] for row in grid.rows],
+        }
+        for grid in table.grids
+    ]
+    return {"title": table.title, "notes": list(table.notes), "grids": grids}
+
+
+def _entry(value: str | Number | None) -> str | list[float | None] | None:
+    if not isinstance(value, Number):
+        return value
+    if not np.isfinite(value.value):
+        return None
+    return [round(value.value, 6), value.spread, value.printed, value.digits]
+
+
+def _cell(cell: Cell, pool: Pool, limit: int) -> dict[str, Any]:
+    nodes = {"id": cell.known, **cell.unknown}
+    rng = np.random.default_rng(0)
+    chosen = {name: np.sort(rng.permutation(len(part))[:limit]) for name, part in nodes.items()}
+    return {
+        "task": cell.task,
+        "protocol": cell.protocol,
+        "seed": cell.seed,
+        "tests": list(cell.unknown),
+        "nodes": {name: _nodes(part, chosen[name], pool) for name, part in nodes.items()},
+        "methods": {
+            method: {name: _scores(part.take(chosen[name]), pool) for name, part in scores.items()}
+            for method, scores in cell.methods.items()
+        },
+        "picture": None if cell.picture is None else _picture(cell.picture, pool),
+    }
+
+
+def _nodes(nodes: Nodes, chosen: np.ndarray, pool: Pool) -> dict[str, Any]:
+    part = nodes.take(chosen)
+    encoded: dict[str, Any] = {
+        "total": len(nodes),
+        "ids": pool.add(part.ids),
+        "degree": pool.add(part.degree),
+        "y": pool.add(part.y),
+        "shown": pool.add(part.y if part.shown is None else part.shown),
+    }
+    if part.pixels is not None:
+        encoded["pixels"] = "".join(_PIXELS[value] for value in part.pixels.ravel())
+    return encoded
+
+
+def _scores(scores: Scores, pool: Pool) -> dict[str, int]:
+    return {"values": pool.add(scores.values.astype(np.float32)), "predicted": pool.add(scores.predicted)}
+
+
+def _picture(picture: Picture, pool: Pool) -> dict[str, Any]:
+    return {
+        "graphs": picture.graphs,
+        "graph": pool.add(picture.graph),
+        "ids": pool.add(picture.ids),
+        "kind": pool.add(picture.kind),
+        "shown": pool.add(picture.shown),
+        "x": pool.add(np.round(1000 * picture.place[:, 0]).astype(np.int64)),
+        "y": pool.add(np.round(1000 * picture.place[:, 1]).astype(np.int64)),
+        "from": pool.add(picture.edges[0]),
+        "to": pool.add(picture.edges[1]),
+        "scores": {m: pool.add(s.astype(np.float32)) for m, s in picture.scores.items()},
+        "predicted": {m: pool.add(p) for m, p in picture.predicted.items()},
+    }

@@ -1,0 +1,89 @@
+"""The first sentences of the page, made of the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from oddnode.bench.results import Result
+from oddnode.bench.tables import paper_number
+
+__all__ = ["Headline", "headlines"]
+
+_PAIRS = (("nodesafe", "gnnsafe"), ("nodesafe++", "gnnsafe++"))
+_NAMES = {"nodesafe": "NODESAFE", "gnnsafe": "GNNSafe", "nodesafe++": "NODESAFE++", "gnnsafe++": "GNNSafe++"}
+
+
+@dataclass(frozen=True)
+class Headline:
+    """A pair of methods under one protocol: mean FPR95 over the cells that both have, and the paper's."""
+
+    method: str
+    rival: str
+    protocol: str
+    cells: int
+    seeds: int
+    ours: tuple[float, float]
+    wins: int
+    printed: tuple[float, float] | None
+    printed_cells: int
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """Both methods as the paper writes them."""
+        return _NAMES[self.method], _NAMES[self.rival]
+
+    @property
+    def sentence(self) -> str:
+        """The numbers, in one sentence."""
+        (name, rival), (mine, other) = self.names, self.ours
+        return f"{name} lets {mine:.1f} % of the unknown nodes through, {rival} {other:.1f} %."
+
+    @property
+    def terms(self) -> str:
+        """What the numbers are of."""
+        where = f"mean of {self.cells} cells" if self.cells > 1 else "one cell"
+        return f"FPR95, {where}, protocol {self.protocol}, {self.seeds} seed{'s' if self.seeds > 1 else ''}."
+
+    @property
+    def comparison(self) -> str:
+        """How it stands beside the rival and the paper."""
+        verdict = f"{self.names[0]} is better in {self.wins} of {self.cells} cells." if self.cells > 1 else ""
+        if self.printed is None:
+            return f"{verdict} The paper has no numbers for this data.".strip()
+        where = "" if self.printed_cells == self.cells else f" on the {self.printed_cells} of these cells that it has"
+        mine, other = self.printed
+        return f"{verdict} The paper prints {mine:.1f} % and {other:.1f} %{where}.".strip()
+
+
+def headlines(results: Sequence[Result]) -> list[Headline]:
+    """One for every pair and protocol that was run, the clean protocol first."""
+    found = []
+    for method, rival in _PAIRS:
+        for protocol in ("clean", "published"):
+            by_cell = {(r.task, r.method): r for r in results if r.protocol == protocol}
+            tasks = [t for t, m in by_cell if m == method and (t, rival) in by_cell]
+            if tasks:
+                found.append(_headline(method, rival, protocol, tasks, by_cell))
+    return found
+
+
+def _headline(
+    method: str, rival: str, protocol: str, tasks: Sequence[str], by_cell: dict[tuple[str, str], Result]
+) -> Headline:
+    pairs = [(by_cell[t, method], by_cell[t, rival]) for t in tasks]
+    fprs = [(mine.mean("fpr95"), other.mean("fpr95")) for mine, other in pairs]
+    printed = [(paper_number(t, method, "fpr95"), paper_number(t, rival, "fpr95")) for t in tasks]
+    both = [(mine, other) for mine, other in printed if mine is not None and other is not None]
+    return Headline(
+        method=method,
+        rival=rival,
+        protocol=protocol,
+        cells=len(tasks),
+        seeds=min(r.seeds for pair in pairs for r in pair),
+        ours=(fmean(mine for mine, _ in fprs), fmean(other for _, other in fprs)),
+        wins=sum(mine < other for mine, other in fprs),
+        printed=(fmean(mine for mine, _ in both), fmean(other for _, other in both)) if both else None,
+        printed_cells=len(both),
+    )

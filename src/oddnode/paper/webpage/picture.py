@@ -1,0 +1,112 @@
+"""A part of a graph to look at: which nodes, and where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from oddnode.paper.layout import spring_layout
+
+__all__ = ["KNOWN", "OTHER", "UNKNOWN", "Picture", "Source", "draw_picture"]
+
+KNOWN, UNKNOWN, OTHER = 0, 1, 2
+
+_STARTS = 12
+_FANOUT = 6
+
+
+@dataclass(frozen=True)
+class Source:
+    """A graph to draw from: edges ``[2, E]``, kind and class of every node, and what each method says of it."""
+
+    name: str
+    edges: np.ndarray
+    kind: np.ndarray
+    shown: np.ndarray
+    scores: dict[str, np.ndarray]
+    predicted: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Nodes with their place, and the edges between them as pairs of positions in the list of nodes."""
+
+    graphs: list[str]
+    graph: np.ndarray
+    ids: np.ndarray
+    kind: np.ndarray
+    shown: np.ndarray
+    place: np.ndarray
+    edges: np.ndarray
+    scores: dict[str, np.ndarray]
+    predicted: dict[str, np.ndarray]
+
+
+def draw_picture(sources: Sequence[Source], num_nodes: int = 360, seed: int = 0) -> Picture:
+    """A connected sample of every graph, laid out by forces, side by side."""
+    rng = np.random.default_rng(seed)
+    share = num_nodes // len(sources)
+    chosen, places, edges, offset = [], [], [], 0
+    for column, source in enumerate(sources):
+        nodes = _snowball(source, share, rng)
+        inner = _edges_within(source.edges, nodes, len(source.kind))
+        place = spring_layout(inner, len(nodes), seed=seed)
+        place[:, 0] += 1.15 * column
+        chosen.append(nodes)
+        places.append(place)
+        edges.append(inner + offset)
+        offset += len(nodes)
+    parts = list(zip(sources, chosen, strict=True))
+    methods = list(sources[0].scores)
+    return Picture(
+        graphs=[source.name for source in sources],
+        graph=np.concatenate([np.full(len(nodes), i) for i, nodes in enumerate(chosen)]),
+        ids=np.concatenate(chosen),
+        kind=np.concatenate([source.kind[nodes] for source, nodes in parts]),
+        shown=np.concatenate([source.shown[nodes] for source, nodes in parts]),
+        place=np.concatenate(places),
+        edges=np.concatenate(edges, axis=1),
+        scores={m: np.concatenate([source.scores[m][nodes] for source, nodes in parts]) for m in methods},
+        predicted={m: np.concatenate([source.predicted[m][nodes] for source, nodes in parts]) for m in methods},
+    )
+
+
+def _snowball(source: Source, size: int, rng: np.random.Generator) -> np.ndarray:
+    """Nodes around a few random ones of every kind, so that neighbours come along."""
+    if len(source.kind) <= size:
+        return np.arange(len(source.kind))
+    order = np.argsort(source.edges[0], kind="stable")
+    targets = source.edges[1][order]
+    first = np.searchsorted(source.edges[0][order], np.arange(len(source.kind) + 1))
+    starts = _starts(source.kind, rng)
+    seen: dict[int, None] = {}
+    queue = [int(node) for node in starts[:_STARTS]]
+    later = iter(starts[_STARTS:].tolist())
+    while len(seen) < size:
+        node = queue.pop(0) if queue else next(later)
+        if node in seen:
+            continue
+        seen[node] = None
+        near = targets[first[node] : first[node + 1]]
+        queue += rng.permutation(near)[:_FANOUT].tolist()
+    return np.sort(np.fromiter(seen, dtype=np.int64))
+
+
+def _starts(kind: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Known and unknown nodes in turn, at random, and then all others."""
+    known, unknown, other = (rng.permutation(np.flatnonzero(kind == k)) for k in (KNOWN, UNKNOWN, OTHER))
+    turns = np.full((2, max(len(known), len(unknown))), -1)
+    turns[0, : len(known)], turns[1, : len(unknown)] = known, unknown
+    mixed = turns.T.ravel()
+    return np.concatenate([mixed[mixed >= 0], other])
+
+
+def _edges_within(edges: np.ndarray, nodes: np.ndarray, num_nodes: int) -> np.ndarray:
+    """Edges between the nodes, each pair once, in their new numbers."""
+    position = np.full(num_nodes, -1)
+    position[nodes] = np.arange(len(nodes))
+    source, target = position[edges[0]], position[edges[1]]
+    low, high = np.minimum(source, target), np.maximum(source, target)
+    return np.unique(np.stack([low, high])[:, (low >= 0) & (low < high)], axis=1)

@@ -1,0 +1,82 @@
+"""Numbers from ``.csv.gz`` files into arrays, a megabyte of text at a time."""
+
+from __future__ import annotations
+
+import gzip
+import warnings
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+__all__ = ["DamagedFileError", "read_numbers"]
+
+_CHUNK = 1 << 20
+# Deflate cannot shrink anything further than this. A count that the file cannot hold is refused before it is allocated.
+_MAX_RATIO = 1032
+
+
+class DamagedFileError(ValueError):
+    """A file that is not what it should be; the message says where and what was expected."""
+
+
+def read_numbers(path: Path, num_rows: int, num_columns: int | None, dtype: type) -> np.ndarray:
+    """All numbers of a file without header, as an array ``[num_rows, num_columns]``.
+
+    Memory is the array and one chunk of text, however large the file. ``num_columns`` of ``None`` means as many as the
+    first line has.
+    """
+    if num_rows > _MAX_RATIO * path.stat().st_size:
+        raise DamagedFileError(f"{path.name} is too small to hold the {num_rows} lines it should have")
+    array: np.ndarray | None = None
+    row = 0
+    for lines in _chunks(path):
+        if array is None:
+            num_columns = num_columns or lines[0].count(",") + 1
+            array = np.empty((num_rows, num_columns), dtype=dtype)
+        if row + len(lines) > num_rows:
+            raise DamagedFileError(f"{path.name} has more than the {num_rows} lines it should have")
+        array[row : row + len(lines)] = _parsed(path, lines, row, array.shape[1], dtype)
+        row += len(lines)
+    if row != num_rows:
+        raise DamagedFileError(f"{path.name} has {row} lines, expected {num_rows}")
+    return np.empty((0, num_columns or 0), dtype=dtype) if array is None else array
+
+
+def _chunks(path: Path) -> Iterator[list[str]]:
+    try:
+        with gzip.open(path, "rt", encoding="ascii") as file:
+            while lines := file.readlines(_CHUNK):
+                yield lines
+    except EOFError:
+        raise DamagedFileError(f"{path.name} ends too early: it was cut off; get it again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise DamagedFileError(f"{path.name} is not a sound gzip file ({error}); get it again") from None
+    except UnicodeDecodeError:
+        raise DamagedFileError(f"{path.name} holds something else than numbers and commas") from None
+
+
+def _parsed(path: Path, lines: list[str], row: int, num_columns: int, dtype: type) -> np.ndarray:
+    numbers = _numbers(lines, num_columns, dtype)
+    if numbers is not None:
+        return numbers
+    bad = next(i for i, line in enumerate(lines) if _numbers([line], num_columns, dtype) is None)
+    shown = lines[bad].strip()
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    kind = "whole" if np.issubdtype(dtype, np.integer) else "finite"
+    expected = f"{num_columns} {kind} number{'s' if num_columns > 1 else ''}"
+    raise DamagedFileError(f"line {row + bad + 1} of {path.name} is {shown!r}, expected {expected}")
+
+
+def _numbers(lines: list[str], num_columns: int, dtype: type) -> np.ndarray | None:
+    """The numbers of some lines, or ``None`` where one of them is not ``num_columns`` finite numbers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # numpy only warns of an empty line, or of 1.5 for a whole number
+        try:
+            numbers: np.ndarray = np.loadtxt(lines, delimiter=",", dtype=dtype, ndmin=2, comments=None)
+        except (ValueError, UserWarning, DeprecationWarning):
+            return None
+    if numbers.shape != (len(lines), num_columns) or not np.isfinite(numbers).all():
+        return None
+    return numbers

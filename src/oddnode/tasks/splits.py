@@ -1,0 +1,18 @@
+"""Random splits that several data sets share."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["one_one_eight"]
+
+
+def one_one_eight(num_nodes: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Training, validation and test mask: a tenth, a tenth and the rest of the nodes, at random."""
+    order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
+    train, val, test = torch.zeros(3, num_nodes, dtype=torch.bool)
+    tenth = num_nodes // 10
+    for mask, part in zip((train, val, test), order.split([tenth, tenth, num_nodes - 2 * tenth]), strict=True):
+        mask[part] = True
+    return train, val, test

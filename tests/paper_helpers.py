@@ -1,0 +1,45 @@
+"""A plan that is small enough for tests: a few methods' trainings on digits, three epochs each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from oddnode.paper.experiments import SCOPES, Scope, choose_items
+from oddnode.paper.plan import Plan, make_plan
+from oddnode.paper.results import Results
+from oddnode.paper.run import _Job
+from oddnode.paper.store import Store
+from oddnode.paper.tables import build_table, to_csv
+
+CODE = "test"
+
+TINY: Scope = replace(
+    SCOPES["smoke"],
+    citation=("digits/label",),
+    others=(),
+    details={"table6": ("digits/label",)},
+    groups={"digits": ("digits/label",)},
+    timed={"digits": "digits/label"},
+    picture="digits/label",
+    networks=("gcn", "mlp"),
+    sweeps={"start": (0, 20), "lambda1": (0.001, 1.0), "lambda2": (0.1, 1.0)},
+    epochs=3,
+    seeds=1,
+)
+
+
+def tiny_plan(*items: str, protocols: tuple[str, ...] = ("clean",), seeds: int = 1) -> Plan:
+    return make_plan(TINY, choose_items(items), protocols, seeds)
+
+
+def job(plan: Plan, folder: Path) -> _Job:
+    return _Job(plan.trainings, folder, CODE, False, None, "cpu", 1)
+
+
+def detection_tables(plan: Plan, folder: Path) -> dict[str, str]:
+    """The tables of a store to the last digit."""
+    with Store(folder, CODE) as store:
+        results = Results(plan, store)
+        names = [item.name for item in plan.items if not item.is_figure and item.name != "table9"]
+        return {name: to_csv(build_table(results, name)) for name in names}

@@ -1,0 +1,52 @@
+"""``oddnode paper`` as a stranger uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+
+def paper(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "oddnode", "paper", *arguments], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_part_of_the_smoke_run_says_what_it_did_and_goes_on(tmp_path: Path) -> None:
+    arguments = ["--smoke", "--out", str(tmp_path), "--protocol", "clean", "--seeds", "1", "--jobs", "1"]
+    done = paper(*arguments, "--only", "table10")
+    assert done.returncode == 0, done.stderr
+    assert "4 trainings for 1 tables and figures, 0 of them done" in done.stderr
+    assert "arxiv is left out" in done.stderr
+    assert (tmp_path / "tables" / "table10.tex").exists()
+    again = paper(*arguments, "--only", "table10,claims", "--dry-run", "--json")
+    facts = json.loads(again.stdout)
+    assert (facts["trainings"], facts["done_before"]) == (12, 4)
+    written = paper(*arguments, "--only", "table10,claims", "--no-train", "--json")
+    facts = json.loads(written.stdout)
+    assert (tmp_path / "tables" / "claims.md").exists()
+    assert facts["store_bytes"] == sum(f.stat().st_size for f in tmp_path.glob("runs.sqlite*"))
+
+
+def test_mistakes_are_one_line(tmp_path: Path) -> None:
+    out = ["--smoke", "--out", str(tmp_path)]
+    for wrong, message in (
+        (["--only", "tabel1"], "Did you mean 'table1'"),
+        (["--protocol", "cleen"], "Did you mean 'clean'"),
+        (["--device", "gpuu"], "unknown device"),
+    ):
+        done = paper(*out, *wrong)
+        assert done.returncode == 1
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_store_that_is_none_is_said_to_be_damaged(tmp_path: Path) -> None:
+    (tmp_path / "runs.sqlite").write_bytes(os.urandom(5000))
+    arguments = ["--smoke", "--out", str(tmp_path), "--protocol", "clean", "--seeds", "1", "--only", "table10"]
+    done = paper(*arguments, "--no-train")
+    assert done.returncode == 0, done.stderr
+    assert "was damaged; 0 records were saved out of it" in done.stderr
