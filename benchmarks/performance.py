@@ -50,7 +50,9 @@ def _train(rows: list[dict[str, Any]], device: str) -> str:
                 f"**{row['ratio']}**",
             ]
         )
-    head = ["task", "methods x seeds", "oddnode, s", "reference-style loop, extrapolated", "times faster, at least"]
+    timed = {row["reference, timed epochs per method"] for row in rows}
+    loop = f"reference-style loop, extrapolated from {', '.join(map(str, sorted(timed)))} epochs a method"
+    head = ["task", "methods x seeds", "oddnode, s", loop, "times faster, at least"]
     return f"### Whole cells, {_word(device)}\n\n{_table(head, body)}"
 
 
@@ -61,9 +63,7 @@ def _step(rows: list[dict[str, Any]], device: str) -> str:
 
 
 def _propagate(rows: list[dict[str, Any]], device: str) -> str:
-    names = [
-        key for key in rows[0] if key not in ("nodes", "edges", "kernel shapes ms", "in blocks", "edges per second")
-    ]
+    names = [key for key in rows[0] if key not in ("nodes", "edges", "edges per second") and _is_number(rows[0][key])]
     head = ["nodes", "edges", *names]
     body = [[f"{row['nodes']:.0e}", f"{row['edges']:.0e}", *(_short(row[name]) for name in names)] for row in rows]
     text = f"### One hop of propagation, {_word(device)}\n\n{_table(head, body)}"
@@ -80,7 +80,24 @@ def _propagate(rows: list[dict[str, Any]], device: str) -> str:
         text += "\n\nIn blocks of sources, ms (and GB in all):\n\n" + _table(
             ["edges", *(f"{c} blocks" for c in counts)], body
         )
+    trials = [row for row in rows if row.get("trial kernels in blocks ms")]
+    if trials:
+        counts = sorted({key.split()[0] for key in trials[0]["trial kernels in blocks ms"]}, key=int)
+        body = [
+            [f"{row['edges']:.0e}", *(_short(_best(row["trial kernels in blocks ms"], count)) for count in counts)]
+            for row in trials
+        ]
+        text += "\n\nEdges in blocks of sources, trial kernels, ms:\n\n"
+        text += _table(["edges", *(f"{count} blocks" for count in counts)], body)
     return text
+
+
+def _best(times: dict[str, float], count: str) -> float:
+    return min(value for key, value in times.items() if key.split()[0] == count)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float))
 
 
 def _scaling(rows: list[dict[str, Any]], device: str) -> str:

@@ -90,8 +90,8 @@ def _product_milliseconds(walk: NeighbourMean, scores: Tensor, device: str) -> f
     return 1e3 * seconds(lambda: matrix.mixed(scores, 0.5, 1), device)
 
 
-def _shapes(walk: NeighbourMean, scores: Tensor) -> dict[str, float]:
-    found = {}
+def _shapes(walk: NeighbourMean, scores: Tensor) -> dict[str, float | None]:
+    found: dict[str, float | None] = {}
     for rows, lanes in (
         (32, 16),
         (16, 32),
@@ -105,7 +105,8 @@ def _shapes(walk: NeighbourMean, scores: Tensor) -> dict[str, float]:
         (256, 1),
     ):
         work = _sums(walk, scores, rows, lanes)
-        found[f"{rows}x{lanes}"] = _try(partial(seconds, work, "cuda", 3))
+        taken = _try(partial(seconds, work, "cuda", 3))
+        found[f"{rows}x{lanes}"] = None if taken is None else round(1e3 * taken, 3)
     return found
 
 
