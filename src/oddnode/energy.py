@@ -17,6 +17,9 @@ __all__ = ["Isolated", "negative_energy", "neighbour_mean_matrix", "propagate", 
 
 Isolated = Literal["keep", "shrink"]
 
+# For so many nodes at most their rows of a propagation are worth computing.
+_FEW_NODES = 256
+
 # From here on a GPU propagates without a value per edge: half the memory, and faster.
 _MANY_EDGES = 10_000_000
 
@@ -114,8 +117,8 @@ def propagate_to(
     matrix = matrix.with_full_rows if isolated == "keep" else matrix
     if nodes is None:
         return matrix.mixed(scores, eta, num_hops)
-    # Reading a dense row's number takes about a quarter of the time of a sparse entry.
-    is_few = len(nodes) * matrix.shape[0] < 4 * num_hops * (matrix.nnz + matrix.shape[0])
+    # Computing the rows costs a hop's time per node and hop, so they must be few to pay within a training.
+    is_few = len(nodes) <= _FEW_NODES and len(nodes) * matrix.shape[0] < 2 * num_hops * (matrix.nnz + matrix.shape[0])
     if matrix.device.type != "cpu" or not is_few or torch._C._are_functorch_transforms_active():
         return matrix.mixed(scores, eta, num_hops)[nodes]
     return matrix.mixed_rows(nodes, eta, num_hops) @ scores
