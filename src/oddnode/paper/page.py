@@ -40,7 +40,7 @@ def results_page(results: Results, command: str) -> str:
             parts += [f"## Protocol {protocol}\n", summary_table(found)]
             for grid in grids(found):
                 parts += [compare_table(grid), f"ID accuracy\n\n{accuracy_table(grid)}"]
-    for name in ("claims", "agreement", "wins", "table3", "table10", "table9"):
+    for name in ("networks", "claims", "agreement", "wins", "table3", "table10", "table9"):
         if name in chosen:
             parts.append(to_markdown(build_table(results, name), level=2))
     if "figure6" in chosen:
