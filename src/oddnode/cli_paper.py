@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from oddnode.cli_shared import DataDir, Device, check_device, err, split_names
 from oddnode.paper.experiments import ITEMS
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from oddnode.paper.run import Progress, Summary
 
 __all__ = ["register"]
-
-_err = Console(stderr=True)
 
 _ITEMS_HELP = "\n\n".join(f"  {item.name:<8}  {item.title} ({item.where})" for item in ITEMS.values())
 
@@ -56,10 +54,8 @@ def paper(
     threads: Annotated[
         int, typer.Option(min=1, help="Threads of each process; another number gives slightly other numbers.")
     ] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where the data lies; only read.", envvar="ODDNODE_DATA")
-    ] = None,
+    device: Device = "auto",
+    data_dir: DataDir = None,
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Everything on the embedded digits, in a minute or two.")
     ] = False,
@@ -83,12 +79,11 @@ def paper(
 
     Finished trainings are kept in OUT/runs.sqlite. Stop it whenever you like: the same command goes on.
     """
-    from oddnode.cli import _check_device, _split
     from oddnode.paper.experiments import SCOPES, choose_items
 
-    items = choose_items(None if only is None else _split(only))
+    items = choose_items(None if only is None else split_names(only))
     protocols = _protocols(protocol)
-    _check_device(device)
+    check_device(device)
     from oddnode.bench.report import check_writable
     from oddnode.paper.plan import code_version, make_plan
     from oddnode.paper.run import Summary, cores, run_plan
@@ -192,7 +187,7 @@ def _protocols(name: str) -> tuple[str, ...]:
 
 
 def _say(text: str) -> None:
-    _err.print(text, highlight=False, soft_wrap=True)
+    err.print(text, highlight=False, soft_wrap=True)
 
 
 def _where(folder: Path, written: list[Path], store_bytes: int) -> str:
@@ -227,7 +222,7 @@ def _bar(hidden: bool) -> Iterator[Callable[[Progress], None]]:
         TimeRemainingColumn(),
         TextColumn("{task.description}"),
     ]
-    with Bar(*columns, console=_err, transient=True, disable=hidden or not _err.is_terminal) as bar:
+    with Bar(*columns, console=err, transient=True, disable=hidden or not err.is_terminal) as bar:
         line = bar.add_task("", total=1.0, count="")
 
         def show(progress: Progress) -> None:
@@ -237,7 +232,7 @@ def _bar(hidden: bool) -> Iterator[Callable[[Progress], None]]:
             bar.update(line, completed=progress.share, description=escape(progress.last), count=count)
             now = time.monotonic()
             gained = progress.share - first_share
-            if not hidden and not _err.is_terminal and now - last > 30 and gained > 0:
+            if not hidden and not err.is_terminal and now - last > 30 and gained > 0:
                 last = now
                 left = (now - began) / gained * (1 - progress.share)
                 _say(f"{count}, {_duration(left)} left; last: {escape(progress.last)}")
