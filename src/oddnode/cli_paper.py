@@ -85,8 +85,9 @@ def paper(
     protocols = _protocols(protocol)
     check_device(device)
     from oddnode.bench.report import check_writable
+    from oddnode.bench.run import num_cores
     from oddnode.paper.plan import code_version, make_plan
-    from oddnode.paper.run import Summary, cores, run_plan
+    from oddnode.paper.run import Summary, run_plan
     from oddnode.paper.store import Store
 
     folder = out or Path("smoke" if smoke else "paper")
@@ -94,12 +95,11 @@ def paper(
         check_writable(folder)
     plan = make_plan(SCOPES["smoke" if smoke else "paper"], items, protocols, seeds, data_dir, device)
     say: Callable[[str], None] = (lambda text: None) if as_json else _say
-    for data, reason in {task.split("/")[0]: reason for task, reason in plan.absent.items()}.items():
-        say(f"[bold yellow]note:[/] {escape(data)} is left out: {escape(reason)}")
-    jobs, code = jobs or cores(), code_version()
-    if take_from is not None:
+    _tell_absent(plan, say)
+    jobs, code = jobs or num_cores(), code_version()
+    if take_from is not None and not dry_run:
         with Store(folder) as store:
-            say(f"{store.take_from(take_from)} records taken from {take_from}")
+            say(f"{store.take_from(take_from)} records taken from {escape(str(take_from))}")
     facts = {"out": str(folder)} | _look(plan, folder, None if any_version else code, jobs, say)
     if not dry_run:
         summary = Summary(len(plan.trainings), facts["done_before"])
@@ -115,6 +115,18 @@ def paper(
             f"{len(facts['lost'])} trainings could not be done (out of memory?) and are tried again next time: "
             + "; ".join(facts["lost"][:5])
         )
+
+
+def _tell_absent(plan: Plan, say: Callable[[str], None]) -> None:
+    """Say which data is not here; where there is no other, a table without numbers helps nobody."""
+    from oddnode.paper.plan import absent_data
+
+    absent = absent_data(plan)
+    if absent and not plan.trainings:
+        reasons = "; ".join(dict.fromkeys(absent.values()))
+        raise ValueError(f"nothing to make: none of the data is here ({', '.join(absent)}). {reasons}")
+    for data, reason in absent.items():
+        say(f"[bold yellow]note:[/] {escape(data)} is left out: {escape(reason)}")
 
 
 def _look(plan: Plan, folder: Path, code: str | None, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
