@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -208,4 +207,6 @@ def test_a_half_finished_plan_still_gives_tables(plan: Plan, tmp_path: Path) -> 
     with Store(tmp_path, CODE) as store:
         written, _ = make_all(half, store, tmp_path, "oddnode paper")
     assert (tmp_path / "tables/wins.md").exists()
-    assert json.dumps([str(path) for path in written])
+    text = (tmp_path / "tables/wins.md").read_text()
+    assert "nodesafe over gnnsafe" not in text  # of two seeds only one is there: nothing to compare yet
+    assert all(path.exists() for path in written)

@@ -62,22 +62,26 @@ def bench(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Methods, separated by commas; 'all' = every method.",
-            show_default="the seven of the paper's energy family",
+            help="Methods, separated by commas; 'all' = every method. See `oddnode methods`.",
+            show_default="msp, energy, gnnsafe, nodesafe and, with exposure, energy-ft, gnnsafe++, nodesafe++",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds (0, 1, ...).")] = 3,
     protocol: Annotated[
         str, typer.Option(help="'clean': nothing leaks. 'published': as the paper's code does it.")
     ] = "clean",
-    backbone: Annotated[str, typer.Option(help="The network under every method.")] = "gcn",
+    backbone: Annotated[
+        str, typer.Option(help="The network under every method: gcn, mlp, gat, jknet or mixhop.")
+    ] = "gcn",
     device: Device = "auto",
     data_dir: DataDir = None,
     jobs: Annotated[
         int | None,
         typer.Option(min=1, help="Processes to spread the work over.", show_default="one per core, or one on a GPU"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for report.md, results.csv and results.json.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for report.md, results.csv, results.json and runs.json.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Compare methods on tasks over several seeds."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-_ITEMS_HELP = "\n\n".join(f"  {item.name:<8}  {item.title} ({item.where})" for item in ITEMS.values())
+_ITEMS_HELP = "\n\n".join(f"  {item.name:<9}  {item.title} ({item.where})" for item in ITEMS.values())
 
 
 def register(app: typer.Typer) -> None:
