@@ -21,7 +21,7 @@ from oddnode import (
     load_task,
 )
 from oddnode.detector import fit_together
-from oddnode.ensemble import member_seeds
+from oddnode.ensemble import Ensemble, member_seeds
 
 
 @pytest.fixture
@@ -137,3 +137,35 @@ def test_detectors_fitted_together_are_those_fitted_alone(two_groups: Data) -> N
 def test_detectors_that_differ_are_not_fitted_together(two_groups: Data) -> None:
     with pytest.raises(ValueError, match="same settings"):
         fit_together([Detector(epochs=2), Detector(epochs=3)], [two_groups] * 2, [None] * 2)
+
+
+class _Own(nn.Module):
+    """A user's network without dropout: its members differ by their first weights or not at all."""
+
+    def __init__(self, layer: nn.Module):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.layer(x)
+
+
+class _NoReset(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(6, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight
+
+
+def test_members_of_an_own_network_start_from_different_weights(two_groups: Data) -> None:
+    detector = Detector(_Own(nn.Linear(6, 3)), epochs=1, ensemble=2).fit(two_groups)
+    assert isinstance(detector.module_, Ensemble)
+    first, second = detector.module_.members
+    assert not torch.allclose(first.layer.weight, second.layer.weight, atol=0.05)
+
+
+def test_equal_members_are_refused(two_groups: Data) -> None:
+    with pytest.raises(ValueError, match="no layer of _Own has reset_parameters"):
+        Detector(_Own(_NoReset()), epochs=1, ensemble=2).fit(two_groups)

@@ -37,6 +37,7 @@ def test_mistakes_are_one_line(tmp_path: Path) -> None:
         (["--only", "tabel1"], "Did you mean 'table1'"),
         (["--protocol", "cleen"], "Did you mean 'clean'"),
         (["--device", "gpuu"], "unknown device"),
+        (["--only", "table5", "--data-dir", str(tmp_path / "none")], "none of the data is here (arxiv)"),
     ):
         done = paper(*out, *wrong)
         assert done.returncode == 1

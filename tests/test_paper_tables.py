@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from oddnode.bench.tables import paper_number
 from oddnode.paper.experiments import ITEMS, Run
 from oddnode.paper.figures import NothingToDraw, draw_figure
 from oddnode.paper.make import make_all
+from oddnode.paper.page import results_page
 from oddnode.paper.plan import Plan
 from oddnode.paper.results import Results, paper_facts
 from oddnode.paper.run import run_plan
@@ -150,7 +150,26 @@ def test_what_is_absent_is_said(plan: Plan, folder: Path) -> None:
             text = to_markdown(build_table(Results(plan, store), "table5"))
     finally:
         del TINY.details["table5"]
-    assert "arxiv is not here: no files in /data." in text
+    assert "arxiv is not here: its data was not found." in text
+    assert "/data" not in text  # tables travel; folders of one machine do not
+
+
+def test_the_page_names_absent_data_but_no_folder(tmp_path: Path) -> None:
+    plan = tiny_plan("table1")
+    plan.absent = {"arxiv": "no files in /data"}
+    with Store(tmp_path, CODE) as store:
+        page = results_page(Results(plan, store), "oddnode paper")
+    assert "its data was not found: arxiv" in page
+    assert "/data" not in page
+
+
+@pytest.mark.parametrize("name", ["table1", "networks", "claims"])
+def test_a_table_none_of_whose_data_is_here_has_no_numbers(tmp_path: Path, name: str) -> None:
+    plan = tiny_plan(name)
+    plan.absent = {"digits/label": "no files"}
+    with Store(tmp_path, CODE) as store:
+        rows = list(csv.DictReader(io.StringIO(to_csv(build_table(Results(plan, store), name)))))
+    assert {row["seeds"] for row in rows if row["column"] in ("mean", "measured here")} <= {"0"}
 
 
 def test_everything_is_written(plan: Plan, folder: Path, tmp_path: Path) -> None:
@@ -188,4 +207,6 @@ def test_a_half_finished_plan_still_gives_tables(plan: Plan, tmp_path: Path) -> 
     with Store(tmp_path, CODE) as store:
         written, _ = make_all(half, store, tmp_path, "oddnode paper")
     assert (tmp_path / "tables/wins.md").exists()
-    assert json.dumps([str(path) for path in written])
+    text = (tmp_path / "tables/wins.md").read_text()
+    assert "nodesafe over gnnsafe" not in text  # of two seeds only one is there: nothing to compare yet
+    assert all(path.exists() for path in written)

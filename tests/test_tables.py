@@ -400,7 +400,7 @@ def test_other_bad_paths_are_named(tmp_path: Path, tables: tuple[Path, Path]) ->
         ({"exposure_edges": "edges.csv"}, "but not the nodes"),
         ({"false_alarm_rate": 0.001}, "needs at least 999 calibration nodes, but there are"),
         ({"false_alarm_rate": 5}, "expected a share between 0 and 1"),
-        ({"method": "nodesafe++"}, "needs exposure"),
+        ({"method": "nodesafe++"}, "needs exposure, nodes that are known not to belong"),
         ({"method": "nodesaef"}, "Did you mean 'nodesafe'"),
     ],
 )

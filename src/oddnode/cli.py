@@ -15,6 +15,7 @@ from rich.table import Table
 
 from oddnode import cli_paper, cli_tables
 from oddnode._version import __version__
+from oddnode.cli_shared import DataDir, Device, Json, check_device, err, progress_bar, split_names
 
 __all__ = ["app", "main"]
 
@@ -26,8 +27,6 @@ app = typer.Typer(
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-_err = Console(stderr=True)
 
 
 def _print_version(value: bool) -> None:
@@ -63,39 +62,41 @@ def bench(
     methods: Annotated[
         str | None,
         typer.Option(
-            help="Methods, separated by commas; 'all' = every method.",
-            show_default="the seven of the paper's energy family",
+            help="Methods, separated by commas; 'all' = every method. See `oddnode methods`.",
+            show_default="msp, energy, gnnsafe, nodesafe and, with exposure, energy-ft, gnnsafe++, nodesafe++",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="How many seeds (0, 1, ...).")] = 3,
     protocol: Annotated[
         str, typer.Option(help="'clean': nothing leaks. 'published': as the paper's code does it.")
     ] = "clean",
-    backbone: Annotated[str, typer.Option(help="The network under every method.")] = "gcn",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where the data lies; only read.", envvar="ODDNODE_DATA")
-    ] = None,
+    backbone: Annotated[
+        str, typer.Option(help="The network under every method: gcn, mlp, gat, jknet or mixhop.")
+    ] = "gcn",
+    device: Device = "auto",
+    data_dir: DataDir = None,
     jobs: Annotated[
         int | None,
         typer.Option(min=1, help="Processes to spread the work over.", show_default="one per core, or one on a GPU"),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for report.md, results.csv and results.json.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON and nothing else.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for report.md, results.csv, results.json and runs.json.")
+    ] = None,
+    as_json: Json = False,
 ) -> None:
     """Compare methods on tasks over several seeds."""
     from oddnode.bench import DEFAULT_METHODS, benchmark, expand_methods
     from oddnode.bench.report import check_writable, write_report
     from oddnode.tasks import expand_tasks
 
-    _check_device(device)
+    check_device(device)
     if out:
         check_writable(out)
-    names = list(DEFAULT_METHODS) if methods is None else _split(methods)
-    tasks = expand_tasks(_split(task), data_dir)
-    if "all" in _split(task) and "arxiv" not in tasks:
-        _err.print("arxiv is left out: its files are not here (oddnode datasets says how to get them)")
-    with _progress(hidden=as_json) as show:
+    names = list(DEFAULT_METHODS) if methods is None else split_names(methods)
+    tasks = expand_tasks(split_names(task), data_dir)
+    if "all" in split_names(task) and "arxiv" not in tasks:
+        err.print("arxiv is left out: its files are not here (oddnode datasets says how to get them)")
+    with progress_bar(terminal_only=as_json) as show:
         results = benchmark(
             tasks, names, seeds, cast(Any, protocol), backbone, device, data_dir, jobs, show, floor=True
         )
@@ -112,7 +113,7 @@ def bench(
 
 @app.command(epilog="Examples:\n\n  oddnode methods\n\n  oddnode methods --json")
 def methods(
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON and nothing else.")] = False,
+    as_json: Json = False,
 ) -> None:
     """List the methods: objective, scorer, exposure, reference, reach over the graph and cost."""
     from oddnode.recipes import RECIPES
@@ -139,10 +140,8 @@ def methods(
 
 @app.command(epilog="Examples:\n\n  oddnode datasets\n\n  oddnode datasets --data-dir ~/data --json")
 def datasets(
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where the data lies; only read.", envvar="ODDNODE_DATA")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print as JSON and nothing else.")] = False,
+    data_dir: DataDir = None,
+    as_json: Json = False,
 ) -> None:
     """List the data sets: their tasks, whether they are here, and their licence."""
     from oddnode.tasks import dataset_states
@@ -156,58 +155,6 @@ def datasets(
 
 cli_paper.register(app)
 cli_tables.register(app)
-
-
-def _split(text: str) -> list[str]:
-    names = [part.strip() for part in text.split(",") if part.strip()]
-    if not names:
-        raise ValueError(f"expected names separated by commas, got {text!r}")
-    return names
-
-
-def _check_device(device: str) -> None:
-    if device == "auto":
-        return
-    import torch
-
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise ValueError(f"unknown device {device!r}; expected auto, cpu or cuda") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError("device cuda was asked for, but torch sees no CUDA GPU; use --device cpu or auto")
-
-
-def _progress(hidden: bool) -> Any:
-    from contextlib import contextmanager
-
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    @contextmanager
-    def bar() -> Any:
-        columns = [
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-        ]
-        with Progress(*columns, console=_err, transient=True, disable=hidden and not _err.is_terminal) as progress:
-            line = progress.add_task("starting", total=None)
-
-            def show(done: int, total: int, what: str) -> None:
-                progress.update(line, completed=done, total=total, description=what)
-
-            yield show
-
-    return bar()
 
 
 def _print_results(results: Any) -> None:
@@ -254,13 +201,13 @@ def main() -> None:
         app()
     except SystemExit as stop:
         if stop.code == 130:  # the command-line library turns Ctrl-C into this, without a word
-            _err.print("interrupted")
+            err.print("interrupted")
         raise
     except KeyboardInterrupt:
-        _err.print("interrupted")
+        err.print("interrupted")
         sys.exit(130)
     except (ValueError, OSError, RuntimeError) as error:
-        _err.print(f"[bold red]error:[/] {_plain(error)}", highlight=False, soft_wrap=True)
+        err.print(f"[bold red]error:[/] {_plain(error)}", highlight=False, soft_wrap=True)
         sys.exit(1)
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from oddnode.cli_shared import DataDir, Device, check_device, err, split_names
 from oddnode.paper.experiments import ITEMS
 
 if TYPE_CHECKING:
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["register"]
 
-_err = Console(stderr=True)
-
-_ITEMS_HELP = "\n\n".join(f"  {item.name:<8}  {item.title} ({item.where})" for item in ITEMS.values())
+_ITEMS_HELP = "\n\n".join(f"  {item.name:<9}  {item.title} ({item.where})" for item in ITEMS.values())
 
 
 def register(app: typer.Typer) -> None:
@@ -56,10 +54,8 @@ def paper(
     threads: Annotated[
         int, typer.Option(min=1, help="Threads of each process; another number gives slightly other numbers.")
     ] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where the data lies; only read.", envvar="ODDNODE_DATA")
-    ] = None,
+    device: Device = "auto",
+    data_dir: DataDir = None,
     smoke: Annotated[
         bool, typer.Option("--smoke", help="Everything on the embedded digits, in a minute or two.")
     ] = False,
@@ -83,15 +79,15 @@ def paper(
 
     Finished trainings are kept in OUT/runs.sqlite. Stop it whenever you like: the same command goes on.
     """
-    from oddnode.cli import _check_device, _split
     from oddnode.paper.experiments import SCOPES, choose_items
 
-    items = choose_items(None if only is None else _split(only))
+    items = choose_items(None if only is None else split_names(only))
     protocols = _protocols(protocol)
-    _check_device(device)
+    check_device(device)
     from oddnode.bench.report import check_writable
+    from oddnode.bench.run import num_cores
     from oddnode.paper.plan import code_version, make_plan
-    from oddnode.paper.run import Summary, cores, run_plan
+    from oddnode.paper.run import Summary, run_plan
     from oddnode.paper.store import Store
 
     folder = out or Path("smoke" if smoke else "paper")
@@ -99,12 +95,11 @@ def paper(
         check_writable(folder)
     plan = make_plan(SCOPES["smoke" if smoke else "paper"], items, protocols, seeds, data_dir, device)
     say: Callable[[str], None] = (lambda text: None) if as_json else _say
-    for data, reason in {task.split("/")[0]: reason for task, reason in plan.absent.items()}.items():
-        say(f"[bold yellow]note:[/] {escape(data)} is left out: {escape(reason)}")
-    jobs, code = jobs or cores(), code_version()
-    if take_from is not None:
+    _tell_absent(plan, say)
+    jobs, code = jobs or num_cores(), code_version()
+    if take_from is not None and not dry_run:
         with Store(folder) as store:
-            say(f"{store.take_from(take_from)} records taken from {take_from}")
+            say(f"{store.take_from(take_from)} records taken from {escape(str(take_from))}")
     facts = {"out": str(folder)} | _look(plan, folder, None if any_version else code, jobs, say)
     if not dry_run:
         summary = Summary(len(plan.trainings), facts["done_before"])
@@ -120,6 +115,18 @@ def paper(
             f"{len(facts['lost'])} trainings could not be done (out of memory?) and are tried again next time: "
             + "; ".join(facts["lost"][:5])
         )
+
+
+def _tell_absent(plan: Plan, say: Callable[[str], None]) -> None:
+    """Say which data is not here; where there is no other, a table without numbers helps nobody."""
+    from oddnode.paper.plan import absent_data
+
+    absent = absent_data(plan)
+    if absent and not plan.trainings:
+        reasons = "; ".join(dict.fromkeys(absent.values()))
+        raise ValueError(f"nothing to make: none of the data is here ({', '.join(absent)}). {reasons}")
+    for data, reason in absent.items():
+        say(f"[bold yellow]note:[/] {escape(data)} is left out: {escape(reason)}")
 
 
 def _look(plan: Plan, folder: Path, code: str | None, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
@@ -192,7 +199,7 @@ def _protocols(name: str) -> tuple[str, ...]:
 
 
 def _say(text: str) -> None:
-    _err.print(text, highlight=False, soft_wrap=True)
+    err.print(text, highlight=False, soft_wrap=True)
 
 
 def _where(folder: Path, written: list[Path], store_bytes: int) -> str:
@@ -227,7 +234,7 @@ def _bar(hidden: bool) -> Iterator[Callable[[Progress], None]]:
         TimeRemainingColumn(),
         TextColumn("{task.description}"),
     ]
-    with Bar(*columns, console=_err, transient=True, disable=hidden or not _err.is_terminal) as bar:
+    with Bar(*columns, console=err, transient=True, disable=hidden or not err.is_terminal) as bar:
         line = bar.add_task("", total=1.0, count="")
 
         def show(progress: Progress) -> None:
@@ -237,7 +244,7 @@ def _bar(hidden: bool) -> Iterator[Callable[[Progress], None]]:
             bar.update(line, completed=progress.share, description=escape(progress.last), count=count)
             now = time.monotonic()
             gained = progress.share - first_share
-            if not hidden and not _err.is_terminal and now - last > 30 and gained > 0:
+            if not hidden and not err.is_terminal and now - last > 30 and gained > 0:
                 last = now
                 left = (now - began) / gained * (1 - progress.share)
                 _say(f"{count}, {_duration(left)} left; last: {escape(progress.last)}")

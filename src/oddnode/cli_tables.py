@@ -8,15 +8,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from oddnode.cli_shared import Device, Json, check_device, err, progress_bar, split_names
+
 __all__ = ["register"]
-
-_err = Console(stderr=True)
-
-_Json = Annotated[bool, typer.Option("--json", help="Print as JSON and nothing else.")]
-_Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -71,29 +67,28 @@ def fit(
     ] = None,
     false_alarm_rate: Annotated[float, typer.Option(help="Share of known nodes that may be flagged.")] = 0.05,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split and of training.")] = 0,
-    device: _Device = "auto",
-    as_json: _Json = False,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Learn from two tables which nodes are known; writes a model.
 
     Numbers are scaled, text columns become categories; a category not seen here counts as none later.
     """
-    from oddnode.cli import _check_device, _progress
     from oddnode.recipes import get_recipe
     from oddnode.saving import check_target
     from oddnode.tables import TableModel
 
-    _check_device(device)
+    check_device(device)
     check_target(out)
     if method is not None:
         get_recipe(method)
-    with _progress(hidden=True) as show:  # shown on a terminal only
+    with progress_bar(terminal_only=True) as show:
         model, report = TableModel.fit(
             nodes,
             edges,
             id_column=id_column,
             label_column=label_column,
-            feature_columns=_names(feature_columns),
+            feature_columns=None if feature_columns is None else split_names(feature_columns),
             source_column=source_column,
             target_column=target_column,
             directed=directed,
@@ -122,24 +117,23 @@ def score(
             "--explain", help="Add why: the node's own score, its neighbours' share, the nearest training class."
         ),
     ] = False,
-    device: _Device = "auto",
-    as_json: _Json = False,
+    device: Device = "auto",
+    as_json: Json = False,
 ) -> None:
     """Score every node of two tables; writes one row per node.
 
     Columns: the id, predicted, confidence, score (higher = better known), p_value, is_ood.
     """
-    from oddnode.cli import _check_device
     from oddnode.tables import TableModel
 
-    _check_device(device)
+    check_device(device)
     report = TableModel.load(model, device).score(nodes, edges, out, explain)
     _tell(asdict(report) | {"written": str(out)}, as_json, report.notes)
 
 
 def info(
     model: Annotated[Path, typer.Argument(help="Folder with a saved model.")],
-    as_json: _Json = False,
+    as_json: Json = False,
 ) -> None:
     """Show what a saved model is and what it was fitted on."""
     from oddnode.detector import Detector
@@ -160,10 +154,6 @@ def info(
     _tell(shown, as_json, [])
 
 
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [part.strip() for part in text.split(",") if part.strip()]
-
-
 def _tell(facts: dict[str, Any], as_json: bool, notes: list[str]) -> None:
     if as_json:
         typer.echo(json.dumps(facts, indent=1, ensure_ascii=False))
@@ -172,7 +162,7 @@ def _tell(facts: dict[str, Any], as_json: bool, notes: list[str]) -> None:
         if name != "notes":
             typer.echo(f"{name.replace('_', ' ') + ':':<18} {_shown(value)}")
     for note in notes:
-        _err.print(f"[bold yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
+        err.print(f"[bold yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
 
 
 def _shown(value: Any) -> str:

@@ -30,6 +30,7 @@ class Explanation(NamedTuple):
     """Why nodes score as they do; one entry per node in each.
 
     ``own_score + neighbour_share`` is the score: what the node says of itself, and what its neighbourhood adds.
+    Where the scorer counts a prior (`Propagated`), its pull towards the mean known score is in the neighbours' share.
     ``nearest_class`` is the training class whose mean logits are nearest to the node's.
     """
 

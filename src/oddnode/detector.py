@@ -183,9 +183,11 @@ class Detector(Decisions, BaseEstimator):
         if isinstance(self.backbone, nn.Module):
             dataset.to_dtype(_dtype_of(self.backbone))
         modules, seeds = [], []
-        for seed in member_seeds(self.seed, self.ensemble):
+        for place, seed in enumerate(member_seeds(self.seed, self.ensemble)):
             with seeded(seed, device):
                 modules.append(self._new_module(dataset).to(device))
+                if place > 0 and isinstance(self.backbone, nn.Module):
+                    _reset(modules[-1])
                 seeds.append(new_dropout_seed())
         return dataset, modules, seeds
 
@@ -481,6 +483,19 @@ def _dtype_of(module: nn.Module) -> torch.dtype:
 def _beside(data: Data | Outputs, result: Tensor) -> Tensor:
     """The result on the device of the data that was given, so that its masks fit."""
     return result if isinstance(data, Outputs) else result.to(data.x.device)
+
+
+def _reset(module: nn.Module) -> None:
+    """Give a user's network new weights: members of an ensemble that start alike may end alike."""
+    resets = [getattr(layer, "reset_parameters", None) for layer in module.modules()]
+    resets = [reset for reset in resets if callable(reset)]
+    if not resets:
+        raise ValueError(
+            f"no layer of {type(module).__name__} has reset_parameters, so all networks of an ensemble would start "
+            "from the same weights; build it from layers that have one (torch.nn.Linear, a PyG convolution, ...)"
+        )
+    for reset in resets:
+        reset()
 
 
 def _labelled(data: Data, device: torch.device) -> Tensor | None:

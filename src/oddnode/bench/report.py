@@ -22,7 +22,10 @@ __all__ = ["check_writable", "write_report"]
 
 def check_writable(folder: Path) -> None:
     """Make the folder, or say at once why not: before the work, not after it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"the folder {folder} cannot be made: {error.strerror}") from error
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"no permission to write into {folder}")
 

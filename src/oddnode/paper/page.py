@@ -8,6 +8,7 @@ from statistics import fmean
 from oddnode.bench import Result
 from oddnode.bench.tables import caption, compare_table, paper_number
 from oddnode.paper.experiments import ITEMS, Run, methods_of
+from oddnode.paper.plan import absent_data
 from oddnode.paper.results import Results
 from oddnode.paper.tables import build_table, to_markdown
 from oddnode.recipes import FLOOR, RECIPES, get_recipe
@@ -30,7 +31,9 @@ def results_page(results: Results, command: str) -> str:
     """The page as Markdown: the comparison on all cells, then the paper's smaller tables."""
     plan = results.plan
     parts = [_INTRO.format(command=command), "Made on: " + "; ".join(results.made_on() or ["nothing yet"]) + ".\n"]
-    parts += [f"{task} is not in these tables: {reason}.\n" for task, reason in _by_reason(plan.absent).items()]
+    if plan.absent:
+        names = ", ".join(absent_data(plan))
+        parts.append(f"Not in these tables, because its data was not found: {names} ([tasks](tasks.md)).\n")
     chosen = {item.name for item in plan.items}
     main = chosen & {"table1", "table2", "wins", "agreement"} or any(name in chosen for name in plan.scope.details)
     for protocol in plan.protocols if main else ():
@@ -49,11 +52,6 @@ def results_page(results: Results, command: str) -> str:
     if failures:
         parts.append("## Trainings that failed\n\n" + "\n".join(f"- {failure}" for failure in failures) + "\n")
     return "\n".join(parts)
-
-
-def _by_reason(absent: dict[str, str]) -> dict[str, str]:
-    """Data sets that are not here, each once."""
-    return {task.split("/")[0]: reason.rstrip(".") for task, reason in absent.items()}
 
 
 def _main_runs(results: Results, protocol: str) -> list[Run]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from oddnode.paper import tables
 from oddnode.paper.experiments import Run
-from oddnode.paper.plan import Plan
+from oddnode.paper.plan import Plan, absent_data
 from oddnode.paper.results import Results
 from oddnode.paper.store import Graphs, Record, Store, StoreError
 from oddnode.paper.webpage import (
@@ -83,7 +83,7 @@ def _terms(results: Results) -> dict[str, Any]:
         "Made on": "; ".join(results.made_on()),
         "Page written": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
         "Epochs": plan.epochs,
-        "Data left out": "; ".join(f"{task}: {reason}" for task, reason in plan.absent.items()),
+        "Data left out": ", ".join(absent_data(plan)),
         "Failed trainings": "; ".join(results.failures()),
     }
 

@@ -16,7 +16,7 @@ from typing import Any
 from oddnode.paper.plan import Plan, _cost, unfinished
 from oddnode.paper.store import Store, Training
 
-__all__ = ["Progress", "Summary", "cores", "run_plan", "work"]
+__all__ = ["Progress", "Summary", "run_plan", "work"]
 
 # How long a process waits before it looks again for work that others had claimed.
 _PATIENCE = 0.5
@@ -41,11 +41,6 @@ class Summary:
     repaired: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     seconds: float = 0.0
-
-
-def cores() -> int:
-    """How many cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_plan(

@@ -116,7 +116,8 @@ def build_table(results: Results, name: str) -> Table:
     absent = [task for task in dict.fromkeys(_tasks(results, name)) if task in results.plan.absent]
     if results.plan.scope.name == "smoke":
         notes = [*notes, "A smoke run on digits with few epochs: it shows that everything works, not how well."]
-    notes = [*notes, *(f"{task} is not here: {results.plan.absent[task]}." for task in absent)]
+    # Without the reason: it names folders of this machine, and tables travel.
+    notes = [*notes, *(f"{task} is not here: its data was not found." for task in absent)]
     return Table(name, item.where, item.title, blocks, notes)
 
 
@@ -161,7 +162,8 @@ def _mean_entry(entries: Sequence[Entry]) -> Entry:
     """Over the cells, seed by seed; where a seed is missing in a cell there is none."""
     lengths = {len(entry.values) for entry in entries}
     papers = [entry.paper for entry in entries]
-    printed = None if any(p is None for p in papers) else fmean(p for p in papers if p is not None)
+    known = [p for p in papers if p is not None]
+    printed = fmean(known) if known and len(known) == len(papers) else None
     values = tuple(map(fmean, zip(*(e.values for e in entries), strict=True))) if len(lengths) == 1 else ()
     return Entry(values, printed)
 
@@ -427,6 +429,8 @@ PAIRS = (
     ("gnnsafe", "energy"),
     ("gnnsafe++", "energy-ft"),
     ("energy", "msp"),
+    ("nodesafe-ensemble", "nodesafe"),
+    ("nodesafe-ensemble", "gnnsafe"),
     ("nodesafe", "msp-prop"),
     ("nodesafe", "grasp"),
     ("nodesafe", "gold"),

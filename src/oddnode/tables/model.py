@@ -216,11 +216,7 @@ class TableModel:
         )
         method = method or ("nodesafe" if exposure is None else "nodesafe++")
         detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
-        if isinstance(detector.scorer, GRASP):
-            raise TableError(
-                f"{method} anchors on labelled nodes of the graph it scores, which a table of new nodes need not have, "
-                "so its false-alarm rate would not hold; choose another method, for example nodesafe"
-            )
+        _check_method(method, detector, has_exposure=exposure is not None)
         _check_enough(split, false_alarm_rate)
         detector.fit(data, exposure, on_epoch=on_epoch).calibrate(data, false_alarm_rate)
         schema = TableSchema(
@@ -394,6 +390,25 @@ def _exposure(
     if edges is not None:
         edge_index = read_edges(Table(Path(edges)), *ends, rows.ids, directed)
     return Data(x=torch.from_numpy(rows.x), edge_index=torch.from_numpy(edge_index))
+
+
+def _check_method(method: str, detector: Detector, has_exposure: bool) -> None:
+    if isinstance(detector.scorer, GRASP):
+        raise TableError(
+            f"{method} anchors on labelled nodes of the graph it scores, which a table of new nodes need not have, "
+            "so its false-alarm rate would not hold; choose another method, for example nodesafe"
+        )
+    needs_exposure = detector.objective is not None and detector.objective.needs_exposure
+    if needs_exposure and not has_exposure:
+        raise TableError(
+            f"{method} needs exposure, nodes that are known not to belong: give them as a table (exposure_nodes) or "
+            "mark them in a column (exposure_column), or choose a method that needs none, for example nodesafe"
+        )
+    if has_exposure and not needs_exposure:
+        raise TableError(
+            f"{method} does not learn from nodes that are known not to belong; leave them out, or choose a method that "
+            "does, for example nodesafe++"
+        )
 
 
 def _check_enough(split: Split, false_alarm_rate: float) -> None:

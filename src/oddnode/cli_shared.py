@@ -1,0 +1,72 @@
+"""What the commands share: options, checks and the progress bar. Imports nothing that is slow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+__all__ = ["DataDir", "Device", "Json", "check_device", "err", "progress_bar", "split_names"]
+
+#: For everything that is not the result: notes, progress, errors.
+err = Console(stderr=True)
+
+Json = Annotated[bool, typer.Option("--json", help="Print as JSON and nothing else.")]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
+DataDir = Annotated[Path | None, typer.Option(help="Where the data lies; only read.", envvar="ODDNODE_DATA")]
+
+
+def split_names(text: str) -> list[str]:
+    """Names that are separated by commas.
+
+    Examples
+    --------
+    >>> split_names("msp, energy")
+    ['msp', 'energy']
+    """
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if not names:
+        raise ValueError(f"expected names separated by commas, got {text!r}")
+    return names
+
+
+def check_device(device: str) -> None:
+    """Refuse a device that torch does not know or does not have, before any work."""
+    if device == "auto":
+        return
+    import torch
+
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise ValueError(f"unknown device {device!r}; expected auto, cpu or cuda") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {device} was asked for, but torch sees no CUDA GPU; use --device cpu or auto")
+
+
+@contextmanager
+def progress_bar(terminal_only: bool) -> Iterator[Callable[[int, int | None, str], None]]:
+    """A bar to be told (done, of how many, what); with ``terminal_only`` a log file sees nothing of it."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = [
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    ]
+    with Progress(*columns, console=err, transient=True, disable=terminal_only and not err.is_terminal) as progress:
+        line = progress.add_task("starting", total=None)
+        yield lambda done, total, what: progress.update(line, completed=done, total=total, description=what)
