@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Container
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from oddnode import cli_paper, cli_tables
 from oddnode._version import __version__
-from oddnode.cli_shared import DataDir, Device, Json, check_device, err, progress_bar, split_names
+from oddnode.cli_shared import DataDir, Device, Json, check_device, err, print_rows, progress_bar, split_names
 
 __all__ = ["app", "main"]
 
@@ -135,7 +132,7 @@ def methods(
     if as_json:
         typer.echo(json.dumps(listed, indent=1))
         return
-    _print_rows("Methods", list(listed[0]), [[_word(v) for v in row.values()] for row in listed])
+    print_rows("Methods", list(listed[0]), [[_word(v) for v in row.values()] for row in listed])
 
 
 @app.command(epilog="Examples:\n\n  oddnode datasets\n\n  oddnode datasets --data-dir ~/data --json")
@@ -150,7 +147,7 @@ def datasets(
     if as_json:
         typer.echo(json.dumps(states, indent=1))
         return
-    _print_rows("Data sets", list(states[0]), [[_word(v) for v in row.values()] for row in states])
+    print_rows("Data sets", list(states[0]), [[_word(v) for v in row.values()] for row in states])
 
 
 cli_paper.register(app)
@@ -164,27 +161,8 @@ def _print_results(results: Any) -> None:
     body, floor = rows(results), [is_floor(r) for r in results]
     # A line where the trivial scores of a task begin and where they end sets them apart.
     cuts = {i for i in range(1, len(body)) if floor[i] != floor[i - 1] or body[i][0] != body[i - 1][0]}
-    _print_rows(None, header(), body, numbers_from=2, cuts=cuts)
+    print_rows(None, header(), body, numbers_from=2, cuts=cuts)
     typer.echo(caption(results))
-
-
-def _print_rows(
-    title: str | None,
-    head: list[str],
-    body: list[list[str]],
-    numbers_from: int = 99,
-    cuts: Container[int] = (),
-) -> None:
-    table = Table(title=title, title_justify="left")
-    for column, name in enumerate(head):
-        table.add_column(name, justify="right" if column >= numbers_from else "left", overflow="fold")
-    for number, row in enumerate(body):
-        if number in cuts:
-            table.add_section()
-        table.add_row(*row)
-    console = Console()
-    # A pipe has no width; a table cut to 80 columns there would lose text for nothing.
-    console.print(table) if console.is_terminal else Console(width=200).print(table)
 
 
 def _word(value: Any) -> str:

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from oddnode.cli_shared import DataDir, Device, check_device, err, split_names
+from oddnode.cli_shared import DataDir, Device, check_device, err, print_rows, split_names
 from oddnode.paper.experiments import ITEMS
 
 if TYPE_CHECKING:
     from oddnode.paper.plan import Plan
+    from oddnode.paper.results import Results
     from oddnode.paper.run import Progress, Summary
 
 __all__ = ["register"]
@@ -107,7 +108,7 @@ def paper(
             with _bar(hidden=as_json) as show, _kept_on_interrupt():
                 summary = run_plan(plan, folder, code, jobs, threads, any_version, keep_scores, show)
         command = "oddnode paper" + (" --smoke" if smoke else "") + f" --seeds {plan.seeds} --protocol {protocol}"
-        facts |= _make(plan, folder, None if any_version else code, command, summary, say)
+        facts |= _make(plan, folder, None if any_version else code, command, summary, say, show_table=not as_json)
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
     if facts.get("lost"):
@@ -156,10 +157,17 @@ def _look(plan: Plan, folder: Path, code: str | None, jobs: int, say: Callable[[
 
 
 def _make(
-    plan: Plan, folder: Path, code: str | None, command: str, summary: Summary, say: Callable[[str], None]
+    plan: Plan,
+    folder: Path,
+    code: str | None,
+    command: str,
+    summary: Summary,
+    say: Callable[[str], None],
+    show_table: bool,
 ) -> dict[str, Any]:
     """Write everything, and say where it is."""
     from oddnode.paper.make import make_all
+    from oddnode.paper.results import Results
     from oddnode.paper.store import Store
 
     for label in summary.repaired:
@@ -167,6 +175,8 @@ def _make(
     with Store(folder, code) as store:
         written, notes = make_all(plan, store, folder, command)
         size = store.size()
+        if show_table:
+            _print_summary(Results(plan, store))
     for note in notes:
         say(f"[bold yellow]note:[/] {escape(note)}")
     say(_where(folder, written, size))
@@ -178,6 +188,21 @@ def _make(
         "notes": notes,
         "written": [str(path) for path in written],
     }
+
+
+def _print_summary(results: Results) -> None:
+    """The comparison of all methods, for the first of the protocols."""
+    from oddnode.paper.page import main_results, summary_rows
+    from oddnode.recipes import FLOOR
+
+    protocol = results.plan.protocols[0]
+    found = main_results(results, protocol)
+    if not found:
+        return
+    head, *body = summary_rows(found)
+    trivial = [number for number, row in enumerate(body) if row[0] in FLOOR]
+    print_rows(None, head, body, numbers_from=2, cuts=trivial[:1])
+    typer.echo(f"AUROC up / FPR95 down, percent; protocol {protocol}, {results.plan.seeds} seeds; trivial scores last")
 
 
 @contextmanager

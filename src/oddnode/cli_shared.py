@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
-__all__ = ["DataDir", "Device", "Json", "check_device", "err", "progress_bar", "split_names"]
+__all__ = ["DataDir", "Device", "Json", "check_device", "err", "print_rows", "progress_bar", "split_names"]
 
 #: For everything that is not the result: notes, progress, errors.
 err = Console(stderr=True)
@@ -70,3 +71,23 @@ def progress_bar(terminal_only: bool) -> Iterator[Callable[[int, int | None, str
     with Progress(*columns, console=err, transient=True, disable=terminal_only and not err.is_terminal) as progress:
         line = progress.add_task("starting", total=None)
         yield lambda done, total, what: progress.update(line, completed=done, total=total, description=what)
+
+
+def print_rows(
+    title: str | None,
+    head: list[str],
+    body: list[list[str]],
+    numbers_from: int = 99,
+    cuts: Container[int] = (),
+) -> None:
+    """A table on the terminal; columns from ``numbers_from`` on are set right, ``cuts`` are rows with a line above."""
+    table = Table(title=title, title_justify="left")
+    for column, name in enumerate(head):
+        table.add_column(name, justify="right" if column >= numbers_from else "left", overflow="fold")
+    for number, row in enumerate(body):
+        if number in cuts:
+            table.add_section()
+        table.add_row(*row)
+    console = Console()
+    # A pipe has no width; a table cut to 80 columns there would lose text for nothing.
+    console.print(table) if console.is_terminal else Console(width=200).print(table)

@@ -487,8 +487,7 @@ def _beside(data: Data | Outputs, result: Tensor) -> Tensor:
 
 def _reset(module: nn.Module) -> None:
     """Give a user's network new weights: members of an ensemble that start alike may end alike."""
-    resets = [getattr(layer, "reset_parameters", None) for layer in module.modules()]
-    resets = [reset for reset in resets if callable(reset)]
+    resets: list[Any] = [layer.reset_parameters for layer in module.modules() if hasattr(layer, "reset_parameters")]
     if not resets:
         raise ValueError(
             f"no layer of {type(module).__name__} has reset_parameters, so all networks of an ensemble would start "

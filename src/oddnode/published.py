@@ -14,7 +14,7 @@ in `oddnode.tasks`, where a task asks for its protocol. The quirks:
  7. In label leave-out the head keeps a logit for every left-out class, and energies run over those too.
  8. A node without neighbours loses half of its score in every hop.
  9. lambda2, margins and hinge weight are set per data set and shift.
-10. Dropout is 0.5 for NODESAFE and 0 for the methods it is compared with.
+10. Dropout is 0.5 for NODESAFE, and for MSP and ODIN, whose printed numbers need it; 0 for the others.
 11. FPR95 is read at the threshold whose ID recall is nearest to 95 %, from above or below.
 12. The "ID accuracy" of Twitch is a ROC-AUC.
 13. GKDE's prior takes positions in the list of training nodes for nodes. In label leave-out it then starts from nodes
@@ -105,7 +105,7 @@ def detector(
     if as_coded and method in _NEGATED:
         scorer = Negated(scorer)
     settings: dict[str, Any] = {
-        "dropout": 0.5 if method.startswith("nodesafe") else 0.0,  # quirk 10
+        "dropout": 0.5 if method.startswith(("nodesafe", "msp", "odin")) else 0.0,  # quirk 10
         "num_spare_logits": task.num_left_out,  # quirk 7
         "batch_norm": "running",  # quirk 2
     }

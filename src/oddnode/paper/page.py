@@ -14,7 +14,7 @@ from oddnode.paper.tables import build_table, to_markdown
 from oddnode.recipes import FLOOR, RECIPES, get_recipe
 from oddnode.tasks import TASKS
 
-__all__ = ["accuracy_table", "backbone_table", "grids", "results_page", "summary_table"]
+__all__ = ["accuracy_table", "backbone_table", "grids", "main_results", "results_page", "summary_rows", "summary_table"]
 
 _INTRO = """# Results
 
@@ -37,8 +37,7 @@ def results_page(results: Results, command: str) -> str:
     chosen = {item.name for item in plan.items}
     main = chosen & {"table1", "table2", "wins", "agreement"} or any(name in chosen for name in plan.scope.details)
     for protocol in plan.protocols if main else ():
-        found = [results.result(run) for run in _main_runs(results, protocol)]
-        found = [result for result in found if result.runs]
+        found = main_results(results, protocol)
         if found:
             parts += [f"## Protocol {protocol}\n", summary_table(found)]
             for grid in grids(found):
@@ -74,7 +73,19 @@ def _backbone_parts(results: Results) -> list[str]:
 
 
 def summary_table(results: Sequence[Result]) -> str:
-    """AUROC / FPR95 of every method, averaged by the kind of shift; no spread, the other tables have it."""
+    """`summary_rows` as Markdown, trivial scores in italics."""
+    head, *body = summary_rows(results)
+    lines = [head, ["---"] * len(head)]
+    for name, exposure, *cells, mean, printed in body:
+        lines.append([f"*{name}*" if name in FLOOR else name, exposure, *cells, f"**{mean}**", printed])
+    return "AUROC ↑ / FPR95 ↓ by kind of shift\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+
+
+def summary_rows(results: Sequence[Result]) -> list[list[str]]:
+    """AUROC / FPR95 of every method, averaged by the kind of shift; no spread, the other tables have it.
+
+    The first row names the columns, and the trivial scores come last.
+    """
     tasks = list(dict.fromkeys(r.task for r in results))
     kinds = {
         kind: [t for t in tasks if t.split("/")[-1] == kind] for kind in dict.fromkeys(t.split("/")[-1] for t in tasks)
@@ -82,14 +93,18 @@ def summary_table(results: Sequence[Result]) -> str:
     by_cell = {(r.task, r.method): r for r in results}
     methods = list(dict.fromkeys(r.method for r in results))
     count = f"mean of {len(tasks)} cells" if len(tasks) > 1 else "mean"
-    lines = [["method", "exposure", *kinds, count, "the paper prints"]]
-    lines.append(["---"] * len(lines[0]))
+    rows = [["method", "exposure", *kinds, count, "the paper prints"]]
     for method in [m for m in methods if m not in FLOOR] + [m for m in methods if m in FLOOR]:
         cells = [_mean_of(by_cell, members, method) for members in kinds.values()]
-        name = f"*{method}*" if method in FLOOR else method
         exposure = "yes" if get_recipe(method).needs_exposure else "no"
-        lines.append([name, exposure, *cells, f"**{_mean_of(by_cell, tasks, method)}**", _printed(tasks, method)])
-    return "AUROC ↑ / FPR95 ↓ by kind of shift\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+        rows.append([method, exposure, *cells, _mean_of(by_cell, tasks, method), _printed(tasks, method)])
+    return rows
+
+
+def main_results(results: Results, protocol: str) -> list[Result]:
+    """Every method on every task that the plan compares them on, where there are numbers."""
+    found = [results.result(run) for run in _main_runs(results, protocol)]
+    return [result for result in found if result.runs]
 
 
 def _mean_of(by_cell: dict[tuple[str, str], Result], tasks: Sequence[str], method: str) -> str:
