@@ -52,7 +52,7 @@ class Scope:
     """On which tasks the experiments are run.
 
     ``details`` are the tasks of the per-graph tables, ``groups`` those over which the ablation averages. A ``light``
-    scope runs the ablation and the figures' own trainings under one protocol only.
+    scope shows figures, and items with trainings of their own, under one protocol only.
     """
 
     name: str

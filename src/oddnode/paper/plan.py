@@ -51,7 +51,8 @@ class Plan:
 
     def protocols_of(self, item: Item) -> tuple[str, ...]:
         """The protocols that an item is shown under."""
-        return self.protocols[:1] if self.scope.light and item.has_own_trainings else self.protocols
+        once = self.scope.light and (item.is_figure or item.has_own_trainings)
+        return self.protocols[:1] if once else self.protocols
 
     def training(self, run: Run, seed: int) -> Training | None:
         """The training that serves a run; ``None`` where the plan has none for this seed."""
