@@ -177,7 +177,7 @@ def test_everything_is_written(plan: Plan, folder: Path, tmp_path: Path) -> None
         written, notes = make_all(plan, store, tmp_path, "oddnode paper --smoke")
     assert notes == []
     names = {path.relative_to(tmp_path).as_posix() for path in written}
-    assert {"results.md", "tables/table1.tex", "tables/wins.csv", "figures/figure4-published.png"} <= names
+    assert {"results.md", "tables/table1.tex", "tables/wins.csv", "figures/figure4-clean.png"} <= names
     assert {f"figures/figure{i}-clean.svg" for i in range(1, 7)} <= names
     assert all(path.stat().st_size > 50 for path in written)
     page = (tmp_path / "results.md").read_text()
