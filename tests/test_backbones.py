@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MixHopConv
 
 from oddnode.backbones import GAT, GCN, MLP, JKNet, MixHop, embed_with
+from oddnode.dropout import DropoutStream
 from oddnode.graph import Graph
 from oddnode.sparse import SparseMatrix
 
@@ -101,8 +102,12 @@ def test_gcn_is_the_dense_formula(sparse: bool) -> None:
     torch.testing.assert_close(gcn.run(graph), a @ hidden @ last.lin.weight.T + last.bias)
 
 
-def test_gat_is_pygs_layers_with_its_weights() -> None:
-    graph, gat = _graph(), _built("gat")
+@pytest.mark.parametrize("sparse", [False, True])
+def test_gat_is_pygs_layers_with_its_weights(sparse: bool) -> None:
+    graph, gat = _graph(sparse), _built("gat")
+    # An edge that is there twice counts twice, a self-loop as the one that every node has.
+    more = torch.cat([graph.edge_index, graph.edge_index[:, :3], torch.tensor([[4, 4], [4, 4]])], dim=1)
+    graph = Graph(graph.x, more)
     first = GATConv(_FEATURES, _HIDDEN, heads=2).double()
     last = GATConv(2 * _HIDDEN, _CLASSES, heads=1, concat=False).double()
     first.load_state_dict(gat.convs[0].state_dict())
@@ -112,13 +117,40 @@ def test_gat_is_pygs_layers_with_its_weights() -> None:
     torch.testing.assert_close(gat.run(graph), last(hidden, graph.edge_index))
 
 
-def test_gat_drops_its_input_in_training() -> None:
+@pytest.mark.parametrize("with_stream", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_gat_drops_features_hidden_features_and_attention_in_training(sparse: bool, with_stream: bool) -> None:
     torch.manual_seed(0)
-    gat = GAT(_FEATURES, _HIDDEN, _CLASSES, dropout=0.9).double().train()
-    seen: list[Tensor] = []
-    gat.convs[0].register_forward_pre_hook(lambda layer, args: seen.append(args[0]))
-    gat.run(_graph())
-    assert 0.8 < (seen[0] == 0).double().mean().item() < 1.0
+    gat = GAT(_FEATURES, _HIDDEN, _CLASSES, dropout=0.5).double().train()
+    gat.stream = DropoutStream(3) if with_stream else None
+    graph, kept = _graph(sparse), []
+    whole = gat._drop
+
+    def noted(values: Tensor, place: int) -> Tensor:
+        dropped = whole(values, place)
+        torch.testing.assert_close(dropped[dropped != 0], 2 * values[dropped != 0])
+        kept.append((place, len(values), (dropped[values != 0] != 0).double().mean().item()))
+        return dropped
+
+    gat._drop = noted  # type: ignore[method-assign]
+    gat.run(graph)
+    entries = len(graph.feature_entries) if sparse else _NODES
+    edges = graph.edge_index.shape[1] + _NODES
+    assert [k[:2] for k in kept] == [(0, entries), (2, edges), (1, _NODES), (3, edges)]
+    assert all(0.2 < share < 0.8 for _, _, share in kept)
+
+
+def test_gats_dropout_follows_from_its_stream() -> None:
+    gat, graph = _built("gat").train(), _graph(sparse=True)
+    outputs = []
+    for seed in (1, 2):  # of torch's random numbers
+        torch.manual_seed(seed)
+        gat.stream = DropoutStream(5)
+        gat.stream.at(epoch=7, graph=0)
+        outputs.append(gat.run(graph))
+    assert torch.equal(*outputs)
+    gat.stream.at(epoch=8, graph=0)
+    assert not torch.equal(gat.run(graph), outputs[0])
 
 
 @pytest.mark.parametrize("sparse", [False, True])

@@ -8,7 +8,8 @@ A backbone is an ordinary PyG-style module, ``forward(x, edge_index) -> logits``
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import GATConv, GCNConv, JumpingKnowledge, MessagePassing, MixHopConv
+from torch_geometric.utils import softmax
 
 from oddnode.dropout import DropoutStream, dropout_factor
 from oddnode.graph import Graph
@@ -176,6 +178,21 @@ class PreparedMixHopConv(MixHopConv):
         return out
 
 
+class PreparedGATConv(GATConv):
+    """PyG's graph attention, with products by the graph's prepared pattern in place of message passing."""
+
+    def forward(self, transformed: Tensor, graph: Graph, drop: Callable[[Tensor], Tensor]) -> Tensor:
+        """The layer from ``H W`` on; ``drop`` is the dropout of attention weights."""
+        edges = graph.attention
+        values = transformed.view(-1, self.heads, self.out_channels)
+        to_source, to_target = ((values * att).sum(dim=-1) for att in (self.att_src, self.att_dst))
+        attention = F.leaky_relu(to_source[edges.col] + to_target[edges.row], self.negative_slope)
+        attention = drop(softmax(attention, ptr=edges.offsets))
+        heads = [edges.times(attention[:, head], values[:, head]) for head in range(self.heads)]
+        out = torch.cat(heads, dim=1) if self.concat else torch.stack(heads).mean(dim=0)
+        return out + self.bias
+
+
 class MLP(LayeredBackbone):
     """Fully connected layers that see no edge: what a node's own features tell.
 
@@ -251,7 +268,7 @@ class GAT(LayeredBackbone):
     """
 
     _HEADS = 2
-    waits_for_device = True  # where PyG's convolution counts the edges without self-loops
+    waits_for_device = True  # where PyG's softmax over a node's edges counts them
 
     def __init__(
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
@@ -259,23 +276,45 @@ class GAT(LayeredBackbone):
         wide = self._HEADS * hidden_channels
         super().__init__(wide, num_layers, num_layers - 1, dropout)
         widths = [in_channels] + [wide] * (num_layers - 2)
-        self.convs = nn.ModuleList(GATConv(w, hidden_channels, self._HEADS, dropout=dropout) for w in widths)
-        self.convs.append(GATConv(wide, out_channels, heads=1, concat=False, dropout=dropout))
+        self.convs = nn.ModuleList(PreparedGATConv(w, hidden_channels, self._HEADS) for w in widths)
+        self.convs.append(PreparedGATConv(wide, out_channels, heads=1, concat=False))
 
     def embed(self, graph: Graph) -> Tensor:
-        hidden = self._drop(graph.x)
-        for layer in range(len(self.norms)):
-            hidden = self._drop(F.elu(self.norms[layer](self._layer(layer, hidden, graph))))
+        hidden = None
+        for layer, norm in enumerate(self.norms):
+            hidden = self._drop(F.elu(norm(self._layer(layer, hidden, graph))), layer + 1)
+        assert hidden is not None
         return hidden
 
-    def _drop(self, hidden: Tensor) -> Tensor:
-        return F.dropout(hidden, self.dropout, self.training)
+    def head(self, hidden: Tensor, graph: Graph) -> Tensor:
+        return self._layer(len(self.norms), hidden, graph)
 
     def _layer(self, layer: int, hidden: Tensor | None, graph: Graph) -> Tensor:
-        return self.convs[layer](hidden, graph.edge_index)
+        conv, drop_attention = self.convs[layer], partial(self._drop, place=len(self.convs) + layer)
+        assert isinstance(conv, PreparedGATConv)
+        weight = conv.lin.weight.t()
+        transformed = self._times_features(weight, graph) if hidden is None else hidden @ weight
+        return conv(transformed, graph, drop_attention)
 
-    def head(self, hidden: Tensor, graph: Graph) -> Tensor:
-        return self.convs[-1](hidden, graph.edge_index)
+    def _times_features(self, weight: Tensor, graph: Graph) -> Tensor:
+        """``drop(X) W``; of sparse features only those that are there are dropped."""
+        if not self._drops:
+            return graph.times_features(weight)
+        if graph.sparse_x is None:
+            return self._drop(graph.x, 0) @ weight
+        return graph.feature_pattern.times(self._drop(graph.feature_entries, 0), weight)
+
+    @property
+    def _drops(self) -> bool:
+        return self.training and self.dropout > 0.0
+
+    def _drop(self, values: Tensor, place: int) -> Tensor:
+        """Dropout at one of the places of the network where there is some."""
+        if not self._drops:
+            return values
+        if self.stream is None:
+            return F.dropout(values, self.dropout)
+        return values * self.stream.scales_like(values, self.dropout, place)
 
 
 class JKNet(LayeredBackbone):

@@ -48,6 +48,11 @@ class DropoutStream:
         """What the hidden features ``[n, width]`` of these nodes are multiplied by; see `dropout_scales`."""
         return dropout_scales(self._key(layer), nodes, width, p, dtype)
 
+    def scales_like(self, values: Tensor, p: float, layer: int) -> Tensor:
+        """What values of any shape are multiplied by, each by its position."""
+        rows = torch.arange(-(-values.numel() // _BITS), device=values.device)
+        return self.scales(rows, _BITS, p, layer, values.dtype).flatten()[: values.numel()].view(values.shape)
+
     def _key(self, layer: int) -> Tensor:
         epoch, graph = self._where
         if self._table is not None and self._count is not None:

@@ -16,9 +16,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.energy import neighbour_mean_matrix, support
 from oddnode.sparse import SparseMatrix
+from oddnode.sparse_pattern import SparsePattern
 
 __all__ = ["Graph", "GraphError", "check_labels", "check_mask", "shared_graphs"]
 
@@ -89,7 +91,7 @@ class Graph:
     def with_features(self, x: Tensor) -> Graph:
         """The same edges under other features; matrices of the edges are shared."""
         other = Graph(x, self.edge_index)
-        for name in ("gcn_matrix", "random_walk"):
+        for name in ("gcn_matrix", "random_walk", "attention"):
             if name in self.__dict__:
                 other.__dict__[name] = self.__dict__[name]
         if x.dtype == self.x.dtype:
@@ -101,6 +103,13 @@ class Graph:
         """``D^-1/2 (A + I) D^-1/2``, with self-loops added where they are missing."""
         (source, target), weight = gcn_norm(self.edge_index, None, self.num_nodes, dtype=self.x.dtype)
         return SparseMatrix(target, source, weight, (self.num_nodes, self.num_nodes))
+
+    @cached_property
+    def attention(self) -> SparsePattern:
+        """Which nodes a node attends to: its neighbours, as often as there are edges, and once itself."""
+        edges, _ = remove_self_loops(self.edge_index)
+        (source, target), _ = add_self_loops(edges, num_nodes=self.num_nodes)
+        return SparsePattern.of_unsorted(target, source, (self.num_nodes, self.num_nodes))
 
     @cached_property
     def random_walk(self) -> SparseMatrix:
@@ -119,6 +128,17 @@ class Graph:
         if self.x.requires_grad or self.device.type != "cpu":
             return None
         return SparseMatrix.from_dense(self.x) if self.density < _SPARSE_BELOW else None
+
+    @cached_property
+    def feature_pattern(self) -> SparsePattern:
+        """Where the features are not zero."""
+        row, col = self.x.nonzero(as_tuple=True)
+        return SparsePattern(row, col, (self.x.shape[0], self.x.shape[1]))
+
+    @cached_property
+    def feature_entries(self) -> Tensor:
+        """The features that are not zero, in the order of `feature_pattern`."""
+        return self.x[self.feature_pattern.row, self.feature_pattern.col]
 
     @cached_property
     def density(self) -> float:

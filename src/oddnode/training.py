@@ -161,7 +161,7 @@ class Network:
         if isinstance(module, Backbone):
             module.stream = DropoutStream(dropout_seed)
             if self.count.device.type != "cpu":
-                module.stream.follow(self.count, epochs, len(self.norms) + 2)
+                module.stream.follow(self.count, epochs, 2 * len(self.norms) + 2)
         if self.from_id_graph:
             for norm in self.norms:
                 norm.momentum = 1.0  # the statistics kept are those of the last pass in training mode
