@@ -8,6 +8,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from oddnode.paper.experiments import SCOPES, choose_items
+from oddnode.paper.plan import code_version, make_plan
+from oddnode.paper.store import Store
+
 
 def paper(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -51,3 +55,24 @@ def test_a_store_that_is_none_is_said_to_be_damaged(tmp_path: Path) -> None:
     done = paper(*arguments, "--no-train")
     assert done.returncode == 0, done.stderr
     assert "was damaged; 0 records were saved out of it" in done.stderr
+
+
+def test_a_store_can_be_written_out_where_its_data_is_not(tmp_path: Path) -> None:
+    """A run that was copied to another machine: its tables need nothing but the store."""
+    plan = make_plan(SCOPES["paper"], choose_items(["table4"]), ("clean",), seeds=1, done={"twitch"})
+    training = next(t for t in plan.trainings if "nodesafe" in t.methods)
+    numbers = {"auroc": 91.25, "aupr": 80.0, "fpr95": 12.5, "id_acc": 70.0}
+    facts = {
+        "graphs": {"id": "id", "es": "es"},
+        "seconds": {"fit": 1.0, "forward": 1.0},
+        "methods": {m: numbers | {"tests": {"es": numbers}} for m in training.methods},
+        "made_on": dict.fromkeys(("oddnode", "torch", "python", "system", "device", "cores", "date"), "x"),
+    }
+    with Store(tmp_path) as store:
+        store.save(training, code_version(), facts, {})
+    where = ["--out", str(tmp_path), "--only", "table4", "--protocol", "clean", "--seeds", "1"]
+    without_data = [*where, "--data-dir", str(tmp_path / "none"), "--device", "cpu"]
+    assert "none of the data is here (twitch)" in paper(*without_data).stderr
+    done = paper(*without_data, "--no-train")
+    assert done.returncode == 0, done.stderr
+    assert "91.2" in (tmp_path / "tables" / "table4.md").read_text()

@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -13,11 +14,11 @@ import pytest
 from paper_helpers import CODE, TINY, tiny_plan
 
 from oddnode.bench.tables import paper_number
-from oddnode.paper.experiments import ITEMS, Run
+from oddnode.paper.experiments import ITEMS, Run, choose_items
 from oddnode.paper.figures import NothingToDraw, draw_figure
 from oddnode.paper.make import make_all
 from oddnode.paper.page import results_page
-from oddnode.paper.plan import Plan
+from oddnode.paper.plan import Plan, make_plan
 from oddnode.paper.results import Results, paper_facts
 from oddnode.paper.run import run_plan
 from oddnode.paper.store import Store
@@ -198,6 +199,14 @@ def test_a_figure_without_runs_says_why(plan: Plan, tmp_path: Path) -> None:
     empty = tiny_plan("figure3")
     with Store(tmp_path / "empty", CODE) as store, pytest.raises(NothingToDraw, match="has no finished training"):
         draw_figure(Results(empty, store), "figure3", tmp_path)
+
+
+def test_a_figure_is_drawn_for_the_protocol_that_has_runs(tmp_path: Path) -> None:
+    run_plan(tiny_plan("figure3"), tmp_path, CODE)
+    both = make_plan(replace(TINY, light=False), choose_items(["figure3"]), ("published", "clean"), 1)
+    with Store(tmp_path, CODE) as store:
+        written = draw_figure(Results(both, store), "figure3", tmp_path)
+    assert [path.name for path in written] == ["figure3-clean.svg", "figure3-clean.png"]
 
 
 def test_a_half_finished_plan_still_gives_tables(plan: Plan, tmp_path: Path) -> None:

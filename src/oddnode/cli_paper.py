@@ -92,16 +92,18 @@ def paper(
     from oddnode.paper.store import Store
 
     folder = out or Path("smoke" if smoke else "paper")
+    say: Callable[[str], None] = (lambda text: None) if as_json else _say
     if not dry_run:
         check_writable(folder)
-    plan = make_plan(SCOPES["smoke" if smoke else "paper"], items, protocols, seeds, data_dir, device)
-    say: Callable[[str], None] = (lambda text: None) if as_json else _say
-    _tell_absent(plan, say)
-    jobs, code = jobs or num_cores(), code_version()
+    rescued = _rescue(folder, say)
     if take_from is not None and not dry_run:
         with Store(folder) as store:
             say(f"{store.take_from(take_from)} records taken from {escape(str(take_from))}")
-    facts = {"out": str(folder)} | _look(plan, folder, None if any_version else code, jobs, say)
+    scope, done = SCOPES["smoke" if smoke else "paper"], _tasks_in(folder) if no_train else ()
+    plan = make_plan(scope, items, protocols, seeds, data_dir, device, done)
+    _tell_absent(plan, say)
+    jobs, code = jobs or num_cores(), code_version()
+    facts = {"out": str(folder), "rescued": rescued} | _look(plan, folder, None if any_version else code, jobs, say)
     if not dry_run:
         summary = Summary(len(plan.trainings), facts["done_before"])
         if not no_train:
@@ -116,6 +118,26 @@ def paper(
             f"{len(facts['lost'])} trainings could not be done (out of memory?) and are tried again next time: "
             + "; ".join(facts["lost"][:5])
         )
+
+
+def _rescue(folder: Path, say: Callable[[str], None]) -> int | None:
+    """Mend a damaged store; how many records it still had."""
+    from oddnode.paper.store import recover
+
+    rescued = recover(folder)
+    if rescued is not None:
+        say(f"[bold yellow]note:[/] the store's file was damaged; {rescued} records were saved out of it")
+    return rescued
+
+
+def _tasks_in(folder: Path) -> set[str]:
+    """Tasks that a store has records of: their data is not needed to write what it has."""
+    from oddnode.paper.store import Store
+
+    if not (folder / "runs.sqlite").exists():
+        return set()
+    with Store(folder) as store:
+        return {record.training.task for record in store.records()}
 
 
 def _tell_absent(plan: Plan, say: Callable[[str], None]) -> None:
@@ -133,15 +155,12 @@ def _tell_absent(plan: Plan, say: Callable[[str], None]) -> None:
 def _look(plan: Plan, folder: Path, code: str | None, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
     """How much of the plan is done, and how long the rest will take."""
     from oddnode.paper.plan import code_version, estimate_seconds, unfinished
-    from oddnode.paper.store import Store, recover
+    from oddnode.paper.store import Store
 
-    missing, records, rescued = plan.trainings, [], None
+    missing, records = plan.trainings, []
     if (folder / "runs.sqlite").exists():
-        rescued = recover(folder)
         with Store(folder, code) as store:
             missing, records = unfinished(plan, store), store.records()
-    if rescued is not None:
-        say(f"[bold yellow]note:[/] the store's file was damaged; {rescued} records were saved out of it")
     total, left = len(plan.trainings), estimate_seconds(missing, records, jobs)
     processes = f"{jobs} process{'es' if jobs > 1 else ''}"
     to_go = f"{total - len(missing)} of them done; {_duration(left)} to go in {processes}" if missing else "all done"
@@ -151,7 +170,6 @@ def _look(plan: Plan, folder: Path, code: str | None, jobs: int, say: Callable[[
         "done_before": total - len(missing),
         "estimated_seconds": round(left),
         "absent": plan.absent,
-        "rescued": rescued,
         "code": code_version(),
     }
 

@@ -49,21 +49,25 @@ class NothingToDraw(Exception):
 
 
 def draw_figure(results: Results, name: str, folder: Path) -> list[Path]:
-    """Draw a figure, one for each protocol, and write it as SVG and PNG.
+    """Draw a figure, one for each protocol that has something to show, and write it as SVG and PNG.
 
     Raises
     ------
     NothingToDraw
-        Its data is not here, or its trainings failed.
+        Its data is not here, or its trainings failed, under every protocol.
     """
     import matplotlib
 
-    written = []
+    written, reasons = [], []
     # Text stays text, and the same picture gives the same file.
     style = {"svg.fonttype": "none", "svg.hashsalt": "oddnode", "font.size": 9, "axes.titlesize": 9.5}
     for protocol in results.plan.protocols_of(ITEMS[name]):
         with matplotlib.rc_context(style):
-            figure = DRAWERS[name](results, protocol)
+            try:
+                figure = DRAWERS[name](results, protocol)
+            except NothingToDraw as reason:
+                reasons.append(str(reason))
+                continue
             figure.draw_without_rendering()
             figure.set_layout_engine("none")  # once is enough for both files
             for kind in ("svg", "png"):
@@ -71,6 +75,8 @@ def draw_figure(results: Results, name: str, folder: Path) -> list[Path]:
                 metadata = {"Date": None} if kind == "svg" else {"Software": None}
                 figure.savefig(path, dpi=_DPI, metadata=cast(Any, metadata), facecolor="white")
                 written.append(path)
+    if not written:
+        raise NothingToDraw("; ".join(dict.fromkeys(reasons)))
     return written
 
 
@@ -169,10 +175,13 @@ def _draw_motivation(results: Results, protocol: str) -> Any:
 
 def _edges(results: Results, record: Record) -> dict[str, np.ndarray]:
     """Edges of every graph of a record's task; they are read from the data anew."""
-    from oddnode.tasks import load_task
+    from oddnode.tasks import MissingDataError, load_task
 
     training = record.training
-    task = load_task(training.task, results.plan.data_dir, training.seed, cast(Any, training.protocol))
+    try:
+        task = load_task(training.task, results.plan.data_dir, training.seed, cast(Any, training.protocol))
+    except MissingDataError as error:
+        raise NothingToDraw(str(error)) from error
     graphs = {"id": task.id_test.data, **task.tests}
     return {name: data.edge_index.numpy() for name, data in graphs.items()}
 

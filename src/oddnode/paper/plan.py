@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -75,18 +75,22 @@ def make_plan(
     seeds: int | None = None,
     data_dir: str | os.PathLike | None = None,
     device: str = "auto",
+    done: Collection[str] = (),
 ) -> Plan:
-    """The plan for items on a scope's tasks; tasks whose data is not here are left out, with the reason."""
+    """The plan for items on a scope's tasks; tasks whose data is not here are left out, with the reason.
+
+    Tasks that are ``done`` need no data: what is known of them is in a store.
+    """
     folder = os.fspath(data_dir) if data_dir is not None else None
     plan = Plan(scope, items, protocols, seeds or scope.seeds, scope.epochs, folder, device)
     wanted = {run.task: None for item in items for protocol in protocols for run in item.runs(scope, protocol)}
-    plan.absent = _absent(wanted, folder)
+    plan.absent = _absent([task for task in wanted if task not in done], folder)
     for item in items:
         plan.add(item)
     return plan
 
 
-def _absent(tasks: Iterable[str], data_dir: str | None) -> dict[str, str]:
+def _absent(tasks: Sequence[str], data_dir: str | None) -> dict[str, str]:
     """Why the data of a task is not here, for those tasks; one task of each data set is tried."""
     from oddnode.tasks import MissingDataError, load_task
 
