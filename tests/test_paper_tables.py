@@ -22,7 +22,7 @@ from oddnode.paper.plan import Plan, make_plan
 from oddnode.paper.results import Results, paper_facts
 from oddnode.paper.run import run_plan
 from oddnode.paper.store import Store
-from oddnode.paper.tables import Block, Entry, Row, Table, build_table, to_csv, to_latex, to_markdown
+from oddnode.paper.tables import Block, Entry, Row, Table, _mean_entry, build_table, to_csv, to_latex, to_markdown
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +186,14 @@ def test_everything_is_written(plan: Plan, folder: Path, tmp_path: Path) -> None
     assert page.index("## Protocol clean") < page.index("## Protocol published")
     for line in re.findall(r"^\|.*\|$", page, flags=re.MULTILINE):
         assert "nan" not in line.lower().split()
+
+
+def test_a_mean_over_cells_pairs_the_same_seeds_only() -> None:
+    full = [Entry.of({0: 10.0, 1: 20.0}, paper=1.0), Entry.of({0: 30.0, 1: 60.0}, paper=3.0)]
+    assert _mean_entry(full) == Entry.of({0: 20.0, 1: 40.0}, paper=2.0)
+    other_seed = [full[0], Entry.of({0: 30.0, 2: 60.0}, paper=3.0)]
+    assert _mean_entry(other_seed) == Entry(paper=2.0)
+    assert _mean_entry([]).mean is None
 
 
 def test_the_same_picture_gives_the_same_file(results: Results, tmp_path: Path) -> None:

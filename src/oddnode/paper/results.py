@@ -41,16 +41,24 @@ class Results:
 
     def records(self, run: Run) -> list[Record]:
         """Those of all seeds."""
-        found = (self.record(run, seed) for seed in range(self.plan.seeds))
-        return [record for record in found if record is not None]
+        return list(self._by_seed(run).values())
+
+    def _by_seed(self, run: Run) -> dict[int, Record]:
+        found = {seed: self.record(run, seed) for seed in range(self.plan.seeds)}
+        return {seed: record for seed, record in found.items() if record is not None}
 
     def metrics(self, run: Run) -> list[dict[str, Any]]:
         """Metrics of every seed."""
         return [record.metrics(run.method) for record in self.records(run)]
 
+    def by_seed(self, run: Run, metric: str, test: str | None = None) -> dict[int, float]:
+        """The number of every seed that is there, of one test graph or of their mean."""
+        numbers = {seed: record.metrics(run.method) for seed, record in self._by_seed(run).items()}
+        return {seed: (found["tests"][test] if test else found)[metric] for seed, found in numbers.items()}
+
     def values(self, run: Run, metric: str, test: str | None = None) -> list[float]:
-        """One number per seed, of one test graph or of their mean."""
-        return [numbers["tests"][test][metric] if test else numbers[metric] for numbers in self.metrics(run)]
+        """The same without the seeds."""
+        return list(self.by_seed(run, metric, test).values())
 
     def result(self, run: Run) -> Result:
         """As the benchmark has it."""

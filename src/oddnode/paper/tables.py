@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from statistics import fmean, stdev
 
 from oddnode.bench.tables import paper_number
@@ -28,6 +28,12 @@ class Entry:
     paper: float | None = None
     text: str | None = None
     digits: int = 1
+    seeds: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, by_seed: Mapping[int, float], paper: float | None = None) -> Entry:
+        """An entry that knows whose values it has."""
+        return cls(tuple(by_seed.values()), paper, seeds=tuple(by_seed))
 
     @property
     def mean(self) -> float | None:
@@ -155,17 +161,19 @@ def _entry(results: Results, run: Run, metric: str, test: str | None = None) -> 
     if metric == "id_acc" and run.method in FLOOR:
         return Entry(text="-")
     place = f"{run.task}/{test}" if test else run.task
-    return Entry(tuple(results.values(run, metric, test)), paper_number(place, run.method, metric))
+    return Entry.of(results.by_seed(run, metric, test), paper_number(place, run.method, metric))
 
 
 def _mean_entry(entries: Sequence[Entry]) -> Entry:
-    """Over the cells, seed by seed; where a seed is missing in a cell there is none."""
-    lengths = {len(entry.values) for entry in entries}
+    """Over the cells, seed by seed; where a cell lacks a seed that another has there is none."""
+    shared = {entry.seeds for entry in entries}
     papers = [entry.paper for entry in entries]
     known = [p for p in papers if p is not None]
     printed = fmean(known) if known and len(known) == len(papers) else None
-    values = tuple(map(fmean, zip(*(e.values for e in entries), strict=True))) if len(lengths) == 1 else ()
-    return Entry(values, printed)
+    if len(shared) != 1:
+        return Entry(paper=printed)
+    means = map(fmean, zip(*(entry.values for entry in entries), strict=True))
+    return Entry.of(dict(zip(shared.pop(), means, strict=True)), printed)
 
 
 Built = tuple[list[Block], list[str]]
@@ -196,7 +204,7 @@ def _networks_table(results: Results, name: str) -> Built:
         for network in scope.networks:
             cells = [_entry(results, Run(task, "clean", "nodesafe", network), metric) for task in tasks]
             # The paper's numbers on the side are those of a GCN.
-            cells = [cell if network == "gcn" else Entry(cell.values) for cell in cells]
+            cells = [cell if network == "gcn" else replace(cell, paper=None) for cell in cells]
             rows.append(Row(network, (*cells, _mean_entry(cells)), group="networks"))
         caption = f"protocol clean, nodesafe, {_seeds(results)}, percent"
         blocks.append(Block(_TITLES[metric], "clean", (*tasks, "mean"), tuple(rows), caption))
@@ -371,8 +379,8 @@ def _claims_table(results: Results, name: str) -> Built:
 
 
 def _reduction(results: Results, task: str, protocol: str, base: str, ours: str) -> Entry:
-    before, after = (results.values(Run(task, protocol, m), "fpr95") for m in (base, ours))
-    return Entry(tuple(b - a for b, a in zip(before, after, strict=True)) if len(before) == len(after) else ())
+    before, after = (results.by_seed(Run(task, protocol, m), "fpr95") for m in (base, ours))
+    return Entry.of({seed: before[seed] - after[seed] for seed in before} if before.keys() == after.keys() else {})
 
 
 def _paper_reduction(kind: str, base: str, ours: str) -> Entry:
