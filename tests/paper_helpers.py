@@ -6,11 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from oddnode.paper.experiments import SCOPES, Scope, choose_items
+from oddnode.paper.grid import to_csv
 from oddnode.paper.plan import Plan, make_plan
 from oddnode.paper.results import Results
 from oddnode.paper.run import _Job
 from oddnode.paper.store import Store
-from oddnode.paper.tables import build_table, to_csv
+from oddnode.paper.tables import build_table
 
 CODE = "test"
 

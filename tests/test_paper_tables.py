@@ -16,13 +16,14 @@ from paper_helpers import CODE, TINY, tiny_plan
 from oddnode.bench.tables import paper_number
 from oddnode.paper.experiments import ITEMS, Run, choose_items
 from oddnode.paper.figures import NothingToDraw, draw_figure
+from oddnode.paper.grid import Block, Entry, Row, Table, to_csv, to_latex, to_markdown
 from oddnode.paper.make import make_all
 from oddnode.paper.page import results_page
 from oddnode.paper.plan import Plan, make_plan
 from oddnode.paper.results import Results, paper_facts
 from oddnode.paper.run import run_plan
 from oddnode.paper.store import Store
-from oddnode.paper.tables import Block, Entry, Row, Table, _mean_entry, build_table, to_csv, to_latex, to_markdown
+from oddnode.paper.tables import _mean_entry, build_table
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,9 @@ def make_all(
     plan: Plan, store: Store, out: Path, command: str, on_step: Callable[[str], None] | None = None
 ) -> tuple[list[Path], list[str]]:
     """Write all of a plan's items under ``out``; returns the paths, and notes on what could not be made."""
+    from oddnode.paper.grid import to_csv, to_latex, to_markdown
     from oddnode.paper.page import results_page
-    from oddnode.paper.tables import BUILDERS, build_table, to_csv, to_latex, to_markdown
+    from oddnode.paper.tables import BUILDERS, build_table
 
     results, written = Results(plan, store), []
     notes = [f"left out, its record is damaged: {label}" for label in results.damaged]

@@ -8,9 +8,10 @@ from statistics import fmean
 from oddnode.bench import Result
 from oddnode.bench.tables import caption, compare_table, paper_number
 from oddnode.paper.experiments import ITEMS, Run, methods_of
+from oddnode.paper.grid import to_markdown
 from oddnode.paper.plan import absent_data
 from oddnode.paper.results import Results
-from oddnode.paper.tables import build_table, to_markdown
+from oddnode.paper.tables import build_table
 from oddnode.recipes import FLOOR, RECIPES, get_recipe
 from oddnode.tasks import TASKS
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from oddnode.paper import tables
+from oddnode.paper import grid, tables
 from oddnode.paper.experiments import Run
 from oddnode.paper.plan import Plan, absent_data
 from oddnode.paper.results import Results
@@ -96,7 +96,7 @@ def _tables(results: Results) -> list[Table]:
     return [table for name in chosen if (table := _table(tables.build_table(results, name))).grids]
 
 
-def _table(table: tables.Table) -> Table:
+def _table(table: grid.Table) -> Table:
     grids = [
         Grid(
             title=f"{block.title}, protocol {block.protocol}",
@@ -110,7 +110,7 @@ def _table(table: tables.Table) -> Table:
     return Table(f"{table.title} ({table.where})", grids, notes)
 
 
-def _entry(entry: tables.Entry) -> str | Number | None:
+def _entry(entry: grid.Entry) -> str | Number | None:
     if entry.mean is None:
         return entry.text or (None if entry.paper is None else f"paper {entry.shown_paper()}")
     return Number(entry.mean, entry.std, entry.paper, entry.digits)

@@ -26,20 +26,18 @@ NumPy's ``.npz`` form.
 
 from __future__ import annotations
 
-import hashlib
-import io
 import json
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from oddnode.paper.record import DamagedRecord, Graphs, Record, StoreError, Training, checksum_of, packed, unpacked
 
 __all__ = ["DamagedRecord", "Graphs", "Record", "Store", "StoreError", "Training", "recover"]
 
@@ -75,121 +73,6 @@ CREATE VIEW IF NOT EXISTS results AS
            json_extract(m.value, '$.fpr95') AS fpr95, json_extract(m.value, '$.id_acc') AS id_acc, t.code
     FROM trainings t, json_each(t.facts, '$.methods') m;
 """
-
-
-class StoreError(RuntimeError):
-    """The store cannot be used."""
-
-
-class DamagedRecord(StoreError):
-    """A record's checksum is wrong, or it cannot be read."""
-
-
-@dataclass(frozen=True)
-class Training:
-    """What determines one training, and the methods that score its outcome.
-
-    ``settings`` are hyper-parameters that differ from the method's own (``(("lambda2", 10.0),)``), ``epochs`` their
-    number where it differs. ``parameters`` says in full what is trained: objective, optimiser, shape of the network.
-    """
-
-    task: str
-    protocol: str
-    backbone: str
-    seed: int
-    methods: tuple[str, ...]
-    settings: tuple[tuple[str, Any], ...] = ()
-    epochs: int | None = None
-    parameters: str = ""
-
-    @cached_property
-    def identity(self) -> str:
-        """A hash of everything but ``methods``: scorers share a training, they do not determine it."""
-        what = {key: value for key, value in asdict(self).items() if key != "methods"}
-        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
-
-    @property
-    def label(self) -> str:
-        """For people."""
-        extra = "".join(f", {name}={value}" for name, value in self.settings)
-        network = "" if self.backbone == "gcn" else f", {self.backbone}"
-        return f"{self.task}, {self.methods[0]}{extra}{network}, {self.protocol}, seed {self.seed}"
-
-    def as_json(self) -> str:
-        """The text that `from_json` reads."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> Training:
-        """The training that `as_json` wrote."""
-        values = json.loads(text)
-        values["methods"] = tuple(values["methods"])
-        values["settings"] = tuple((name, value) for name, value in values["settings"])
-        return cls(**values)
-
-
-@dataclass
-class Record:
-    """A finished training: ``facts`` at hand, arrays read when asked for.
-
-    ``facts`` has ``methods`` (metrics of each in percent, and ``score_seconds``), ``best_epoch``, ``epochs``,
-    ``history`` (``loss`` and ``val_loss`` of every epoch), ``seconds`` (``fit``, ``forward``), ``graphs`` (name ->
-    the name its arrays have), ``data`` (a fingerprint) and ``made_on``. A training that failed has an ``error``, and
-    ``retry`` says whether another try may help.
-    """
-
-    training: Training
-    code: str
-    facts: dict[str, Any] = field(repr=False)
-    _read_arrays: Callable[[], bytes] = field(repr=False)
-
-    @property
-    def error(self) -> str | None:
-        """Why the training failed, where it did."""
-        return self.facts.get("error")
-
-    def metrics(self, method: str) -> dict[str, Any]:
-        """What `oddnode.evaluate` said of a method: percentages, and each test graph's under ``tests``."""
-        return self.facts["methods"][method]
-
-    @cached_property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All arrays by name."""
-        return _unpacked(self._read_arrays())
-
-    def scores(self, method: str) -> dict[str, np.ndarray]:
-        """Scores of every node of every graph under a method, higher = more in-distribution."""
-        return self._by_graph(f"scores/{method}")
-
-    def predicted(self) -> dict[str, np.ndarray]:
-        """The most likely ID class of every node of every graph."""
-        return self._by_graph("predicted")
-
-    def plane(self) -> dict[str, np.ndarray]:
-        """Coordinates ``[N, 2]`` of every node, from a network with a two-dimensional last layer."""
-        return self._by_graph("plane")
-
-    def _by_graph(self, prefix: str) -> dict[str, np.ndarray]:
-        names = {name: f"{prefix}/{stored}" for name, stored in self.facts["graphs"].items()}
-        if not set(names.values()) <= self.arrays.keys():
-            raise StoreError(f"{prefix} of every node was not kept for {self.training.label}")
-        return {name: self.arrays[stored] for name, stored in names.items()}
-
-
-@dataclass
-class Graphs:
-    """What is the same for all trainings on a task under one protocol and seed; ``"id"`` and the test graphs' names."""
-
-    facts: dict[str, Any]
-    id_mask: np.ndarray
-    ood_mask: dict[str, np.ndarray]
-    y: dict[str, np.ndarray]
-    degree: dict[str, np.ndarray]
-
-    @property
-    def tests(self) -> list[str]:
-        """Names of the graphs with OOD nodes."""
-        return list(self.ood_mask)
 
 
 class Store:
@@ -325,9 +208,9 @@ class Store:
         if row is None:
             raise StoreError(f"{self.path} has no graphs of {training.task}, {training.protocol}, seed {training.seed}")
         facts, arrays, checksum = row
-        if checksum != _checksum(*map(str, key), facts, arrays):
+        if checksum != checksum_of(*map(str, key), facts, arrays):
             raise DamagedRecord(f"the graphs of {training.task}, seed {training.seed} in {self.path} are damaged")
-        return _graphs(json.loads(facts), _unpacked(arrays))
+        return Graphs.of(json.loads(facts), unpacked(arrays))
 
     def damaged(self, trainings: Iterable[Training]) -> list[Training]:
         """Those of the trainings whose record is there but damaged."""
@@ -356,7 +239,7 @@ class Store:
 
     def _checked(self, identity: str, code: str, training: str, facts: str, arrays: bytes, checksum: str) -> Record:
         try:
-            if checksum != _checksum(identity, code, training, facts, arrays):
+            if checksum != checksum_of(identity, code, training, facts, arrays):
                 raise DamagedRecord(f"record {identity} in {self.path} is damaged: its checksum is wrong")
             return self._record(identity, code, training, facts)
         except (ValueError, TypeError, KeyError) as error:
@@ -377,8 +260,8 @@ class Store:
 
     def save(self, training: Training, code: str, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Write a record, whole or not at all; a record of the same training is replaced."""
-        text, blob = json.dumps(facts, sort_keys=True), _packed(arrays)
-        checksum = _checksum(training.identity, code, training.as_json(), text, blob)
+        text, blob = json.dumps(facts, sort_keys=True), packed(arrays)
+        checksum = checksum_of(training.identity, code, training.as_json(), text, blob)
         with self._transaction():
             self._db.execute(
                 "INSERT OR REPLACE INTO trainings VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -405,8 +288,8 @@ class Store:
                 return  # another training on this task was here first
         except StoreError:
             pass
-        blob = _packed(arrays)
-        checksum = _checksum(*map(str, key), text, blob)
+        blob = packed(arrays)
+        checksum = checksum_of(*map(str, key), text, blob)
         with self._transaction():
             self._db.execute("INSERT OR REPLACE INTO graphs VALUES (?, ?, ?, ?, ?, ?)", (*key, text, blob, checksum))
 
@@ -428,7 +311,7 @@ class Store:
         is_record = table == "trainings"
         checked = (row[0], row[1], *row[6:9]) if is_record else (*map(str, row[:3]), *row[3:5])
         try:
-            if row[-1] != _checksum(*checked):
+            if row[-1] != checksum_of(*checked):
                 return False
         except (TypeError, AttributeError):
             return False
@@ -567,33 +450,3 @@ def _row_numbers(db: sqlite3.Connection, table: str) -> Iterable[int]:
     except sqlite3.DatabaseError:
         last = 20_000  # the end of the table is lost; its beginning may not be
     return range(1, last + 1)
-
-
-def _graphs(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Graphs:
-    names: dict[str, str] = facts["graphs"]
-    return Graphs(
-        facts=facts,
-        id_mask=arrays["id_mask"],
-        ood_mask={name: arrays[f"ood_mask/{name}"] for name in names if name != "id"},
-        y={name: arrays[f"y/{stored}"] for name, stored in names.items()},
-        degree={name: arrays[f"degree/{stored}"] for name, stored in names.items()},
-    )
-
-
-def _packed(arrays: dict[str, np.ndarray]) -> bytes:
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
-    return buffer.getvalue()
-
-
-def _unpacked(blob: bytes) -> dict[str, np.ndarray]:
-    with np.load(io.BytesIO(blob), allow_pickle=False) as arrays:
-        return dict(arrays)
-
-
-def _checksum(*parts: str | bytes) -> str:
-    digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode() if isinstance(part, str) else part
-        digest.update(len(data).to_bytes(8, "little") + data)
-    return digest.hexdigest()

@@ -1,116 +1,21 @@
-"""The paper's tables with our numbers: built once, written as Markdown, LaTeX (booktabs) and CSV."""
+"""The paper's tables with our numbers, built from a store."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from statistics import fmean, stdev
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from statistics import fmean
 
 from oddnode.bench.tables import paper_number
 from oddnode.paper.experiments import ABLATIONS, CORE, Run, methods_of, networks_tasks
+from oddnode.paper.grid import Block, Entry, Row, Table
 from oddnode.paper.results import Results, paper_facts
 from oddnode.paper.statistics import compare, holm
 
-__all__ = ["BUILDERS", "Block", "Entry", "Row", "Table", "build_table", "to_csv", "to_latex", "to_markdown"]
+__all__ = ["BUILDERS", "build_table"]
 
 _TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓", "id_acc": "ID acc ↑"}
 _DETECTION = ("auroc", "aupr", "fpr95")
-_LOWER_IS_BETTER = ("FPR95", "best epoch", "training", "inference")
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A number over seeds, what the paper prints for it, or a text in its place."""
-
-    values: tuple[float, ...] = ()
-    paper: float | None = None
-    text: str | None = None
-    digits: int = 1
-    seeds: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, by_seed: Mapping[int, float], paper: float | None = None) -> Entry:
-        """An entry that knows whose values it has."""
-        return cls(tuple(by_seed.values()), paper, seeds=tuple(by_seed))
-
-    @property
-    def mean(self) -> float | None:
-        """Mean over the seeds."""
-        return fmean(self.values) if self.values else None
-
-    @property
-    def std(self) -> float | None:
-        """Standard deviation over the seeds (unbiased), for two or more."""
-        return stdev(self.values) if len(self.values) > 1 else None
-
-    def shown(self, plus_minus: str = " ± ") -> str:
-        """As a table shows it."""
-        if self.mean is None:
-            return self.text or "-"
-        spread = "" if self.std is None else f"{plus_minus}{self.std:.{self.digits}f}"
-        return f"{self.rounded:.{self.digits}f}{spread}"
-
-    @property
-    def rounded(self) -> float | None:
-        """The mean as it is shown."""
-        return None if self.mean is None else round(self.mean, self.digits) + 0.0  # no minus before a zero
-
-    def shown_paper(self) -> str:
-        """The paper's number as a table shows it."""
-        return "-" if self.paper is None else f"{self.paper:.{self.digits}f}"
-
-
-@dataclass(frozen=True)
-class Row:
-    """A line of a table; the best of every ``group`` is marked, trivial scores have none."""
-
-    name: str
-    entries: tuple[Entry, ...]
-    group: str | None = None
-    trivial: bool = False
-
-
-@dataclass(frozen=True)
-class Block:
-    """One grid of a table."""
-
-    title: str
-    protocol: str
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-    caption: str = ""
-
-    def best(self) -> set[tuple[int, int]]:
-        """Positions (row, column) of the best numbers of every column and group, as they are shown."""
-        found = set()
-        for column, title in enumerate(self.columns):
-            lower = any(word in title or word in self.title for word in _LOWER_IS_BETTER)
-            for group in {row.group for row in self.rows if row.group}:
-                shown = {
-                    i: mean
-                    for i, row in enumerate(self.rows)
-                    if row.group == group and (mean := row.entries[column].rounded) is not None
-                }
-                if len(shown) > 1:
-                    top = (min if lower else max)(shown.values())
-                    found |= {(i, column) for i, mean in shown.items() if mean == top}
-        return found
-
-
-@dataclass
-class Table:
-    """A table of the paper: blocks, and notes under them."""
-
-    name: str
-    where: str
-    title: str
-    blocks: list[Block]
-    notes: list[str] = field(default_factory=list)
-
-
-# Building
 
 
 def build_table(results: Results, name: str) -> Table:
@@ -508,104 +413,3 @@ BUILDERS: dict[str, Callable[[Results, str], Built]] = {
     "networks": _networks_table,
     "wins": _wins_table,
 }
-
-
-# Writing
-
-
-def block_markdown(block: Block) -> str:
-    """One grid as Markdown: the paper's numbers in italics under ours, the best of a group in bold."""
-    best = block.best()
-    head = ["", *block.columns]
-    body = []
-    for i, row in enumerate(block.rows):
-        shown = [f"**{e.shown()}**" if (i, j) in best else e.shown() for j, e in enumerate(row.entries)]
-        body.append([f"*{row.name}*" if row.trivial else row.name, *shown])
-        if any(entry.paper is not None for entry in row.entries):
-            body.append(["*paper*", *(f"*{entry.shown_paper()}*" for entry in row.entries)])
-    lines = [head, ["---"] * len(head), *body]
-    grid = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{grid}\n\n{block.caption}\n"
-
-
-def to_markdown(table: Table, level: int = 1) -> str:
-    """A table as Markdown."""
-    hashes = "#" * level
-    parts = [f"{hashes} {table.title}\n", f"Counterpart of: {table.where}.\n"]
-    protocol = None
-    for block in table.blocks:
-        if block.protocol != protocol:
-            protocol = block.protocol
-            parts.append(f"{hashes}# Protocol {protocol}\n")
-        parts.append(f"**{block.title}**\n\n{block_markdown(block)}")
-    if not table.blocks:
-        parts.append("No numbers.\n")
-    return "\n".join([*parts, *(f"{note}\n" for note in table.notes)])
-
-
-_SPECIAL = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "±": r"$\pm$",
-}  # fmt: skip
-
-
-def _latex(text: str) -> str:
-    return "".join(_SPECIAL.get(letter, letter) for letter in text)
-
-
-def to_latex(table: Table) -> str:
-    r"""A table as LaTeX, one ``table`` per grid; needs ``\usepackage{booktabs,graphicx}``."""
-    parts = [f"% {table.title}. Needs \\usepackage{{booktabs,graphicx}}.\n"]
-    for number, block in enumerate(table.blocks, 1):
-        parts.append(_block_latex(table, block, number))
-    return "\n".join([*parts, *(f"% {note}" for note in table.notes)]) + "\n"
-
-
-def _block_latex(table: Table, block: Block, number: int) -> str:
-    best = block.best()
-    wide = len(block.columns) > 5
-    kind = "table*" if wide else "table"
-    lines = [
-        rf"\begin{{{kind}}}",
-        r"\centering\small",
-        rf"\caption{{{_latex(f'{table.title}: {block.title}; {block.caption}')}.}}",
-        rf"\label{{tab:{table.name}-{number}}}",
-        *([r"\resizebox{\textwidth}{!}{%"] if wide else []),
-        rf"\begin{{tabular}}{{l{'r' * len(block.columns)}}}",
-        r"\toprule",
-        " & ".join(["", *map(_latex, block.columns)]) + r" \\",
-        r"\midrule",
-    ]
-    group = block.rows[0].group if block.rows else None
-    for i, row in enumerate(block.rows):
-        if row.group != group:
-            lines.append(r"\midrule")
-            group = row.group
-        cells = [_latex(entry.shown()) for entry in row.entries]
-        cells = [rf"\textbf{{{cell}}}" if (i, j) in best else cell for j, cell in enumerate(cells)]
-        lines.append(" & ".join([_latex(row.name), *cells]) + r" \\")
-        if any(entry.paper is not None for entry in row.entries):
-            printed = [rf"\textit{{{entry.shown_paper()}}}" for entry in row.entries]
-            lines.append(" & ".join([r"\quad\textit{paper}", *printed]) + r" \\")
-    end = r"\end{tabular}}" if wide else r"\end{tabular}"
-    return "\n".join([*lines, r"\bottomrule", end, rf"\end{{{kind}}}", ""])
-
-
-def to_csv(table: Table) -> str:
-    """A table as CSV, one line per number, unrounded."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["protocol", "block", "row", "column", "mean", "std", "seeds", "paper", "text"])
-    for block in table.blocks:
-        for row in block.rows:
-            for column, entry in zip(block.columns, row.entries, strict=True):
-                std = "" if entry.std is None else repr(entry.std)
-                mean = "" if entry.mean is None else repr(entry.mean)
-                paper = "" if entry.paper is None else repr(entry.paper)
-                place = [block.protocol, _bare(block.title), row.name, _bare(column)]
-                writer.writerow([*place, mean, std, len(entry.values), paper, entry.text or ""])
-    return text.getvalue()
-
-
-def _bare(title: str) -> str:
-    return title.replace(" ↑", "").replace(" ↓", "")

@@ -1,0 +1,164 @@
+"""What the store keeps of a training, and how: the plain data behind `oddnode.paper.store`."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+__all__ = ["DamagedRecord", "Graphs", "Record", "StoreError", "Training", "checksum_of", "packed", "unpacked"]
+
+
+class StoreError(RuntimeError):
+    """The store cannot be used."""
+
+
+class DamagedRecord(StoreError):
+    """A record's checksum is wrong, or it cannot be read."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """What determines one training, and the methods that score its outcome.
+
+    ``settings`` are hyper-parameters that differ from the method's own (``(("lambda2", 10.0),)``), ``epochs`` their
+    number where it differs. ``parameters`` says in full what is trained: objective, optimiser, shape of the network.
+    """
+
+    task: str
+    protocol: str
+    backbone: str
+    seed: int
+    methods: tuple[str, ...]
+    settings: tuple[tuple[str, Any], ...] = ()
+    epochs: int | None = None
+    parameters: str = ""
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash of everything but ``methods``: scorers share a training, they do not determine it."""
+        what = {key: value for key, value in asdict(self).items() if key != "methods"}
+        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
+    def label(self) -> str:
+        """For people."""
+        extra = "".join(f", {name}={value}" for name, value in self.settings)
+        network = "" if self.backbone == "gcn" else f", {self.backbone}"
+        return f"{self.task}, {self.methods[0]}{extra}{network}, {self.protocol}, seed {self.seed}"
+
+    def as_json(self) -> str:
+        """The text that `from_json` reads."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Training:
+        """The training that `as_json` wrote."""
+        values = json.loads(text)
+        values["methods"] = tuple(values["methods"])
+        values["settings"] = tuple((name, value) for name, value in values["settings"])
+        return cls(**values)
+
+
+@dataclass
+class Record:
+    """A finished training: ``facts`` at hand, arrays read when asked for.
+
+    ``facts`` has ``methods`` (metrics of each in percent, and ``score_seconds``), ``best_epoch``, ``epochs``,
+    ``history`` (``loss`` and ``val_loss`` of every epoch), ``seconds`` (``fit``, ``forward``), ``graphs`` (name ->
+    the name its arrays have), ``data`` (a fingerprint) and ``made_on``. A training that failed has an ``error``, and
+    ``retry`` says whether another try may help.
+    """
+
+    training: Training
+    code: str
+    facts: dict[str, Any] = field(repr=False)
+    _read_arrays: Callable[[], bytes] = field(repr=False)
+
+    @property
+    def error(self) -> str | None:
+        """Why the training failed, where it did."""
+        return self.facts.get("error")
+
+    def metrics(self, method: str) -> dict[str, Any]:
+        """What `oddnode.evaluate` said of a method: percentages, and each test graph's under ``tests``."""
+        return self.facts["methods"][method]
+
+    @cached_property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays by name."""
+        return unpacked(self._read_arrays())
+
+    def scores(self, method: str) -> dict[str, np.ndarray]:
+        """Scores of every node of every graph under a method, higher = more in-distribution."""
+        return self._by_graph(f"scores/{method}")
+
+    def predicted(self) -> dict[str, np.ndarray]:
+        """The most likely ID class of every node of every graph."""
+        return self._by_graph("predicted")
+
+    def plane(self) -> dict[str, np.ndarray]:
+        """Coordinates ``[N, 2]`` of every node, from a network with a two-dimensional last layer."""
+        return self._by_graph("plane")
+
+    def _by_graph(self, prefix: str) -> dict[str, np.ndarray]:
+        names = {name: f"{prefix}/{stored}" for name, stored in self.facts["graphs"].items()}
+        if not set(names.values()) <= self.arrays.keys():
+            raise StoreError(f"{prefix} of every node was not kept for {self.training.label}")
+        return {name: self.arrays[stored] for name, stored in names.items()}
+
+
+@dataclass
+class Graphs:
+    """What is the same for all trainings on a task under one protocol and seed; ``"id"`` and the test graphs' names."""
+
+    facts: dict[str, Any]
+    id_mask: np.ndarray
+    ood_mask: dict[str, np.ndarray]
+    y: dict[str, np.ndarray]
+    degree: dict[str, np.ndarray]
+
+    @property
+    def tests(self) -> list[str]:
+        """Names of the graphs with OOD nodes."""
+        return list(self.ood_mask)
+
+    @classmethod
+    def of(cls, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Graphs:
+        """From what was stored."""
+        names: dict[str, str] = facts["graphs"]
+        return cls(
+            facts=facts,
+            id_mask=arrays["id_mask"],
+            ood_mask={name: arrays[f"ood_mask/{name}"] for name in names if name != "id"},
+            y={name: arrays[f"y/{stored}"] for name, stored in names.items()},
+            degree={name: arrays[f"degree/{stored}"] for name, stored in names.items()},
+        )
+
+
+def packed(arrays: dict[str, np.ndarray]) -> bytes:
+    """Arrays as the bytes of an ``.npz`` file."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    return buffer.getvalue()
+
+
+def unpacked(blob: bytes) -> dict[str, np.ndarray]:
+    """The arrays that `packed` packed; objects, which would be pickles, are refused."""
+    with np.load(io.BytesIO(blob), allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
+def checksum_of(*parts: str | bytes) -> str:
+    """A hash of texts and bytes, and of where one ends and the next begins."""
+    digest = hashlib.sha256()
+    for part in parts:
+        data = part.encode() if isinstance(part, str) else part
+        digest.update(len(data).to_bytes(8, "little") + data)
+    return digest.hexdigest()
