@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet
@@ -184,6 +185,40 @@ def test_exposure_comes_as_a_column_or_as_a_table(tmp_path: Path, way: str) -> N
     paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
     model, _ = TableModel.fit(*paths, **(FIT | options))
     assert "EnergyHinge" in repr(model.detector.objective)
+
+
+def test_calibrating_anew_sets_the_threshold_on_the_marked_nodes(model_folder: Path, tmp_path: Path) -> None:
+    nodes, edges = example(150, seed=5)  # another graph
+    for i, row in enumerate(nodes):
+        row["checked"] = "true" if i % 2 else ""
+    paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
+    model = TableModel.load(model_folder)
+    weights = {name: value.clone() for name, value in model.detector.module_.state_dict().items()}
+    report = model.calibrate(*paths, known_column="checked", false_alarm_rate=0.1)
+    assert (report.num_nodes, report.num_calibration, report.false_alarm_rate) == (150, 75, 0.1)
+    assert report.old_threshold != report.threshold == model.detector.threshold_
+    assert all(torch.equal(value, weights[name]) for name, value in model.detector.module_.state_dict().items())
+    plain = [{key: value for key, value in row.items() if key != "checked"} for row in nodes]
+    model.score(write_csv(tmp_path / "plain.csv", plain), paths[1], tmp_path / "s.csv")
+    rows = read_csv(tmp_path / "s.csv")
+    known = [float(row["score"]) for i, row in enumerate(rows) if i % 2]
+    for row in rows:
+        expected = (1 + sum(score <= float(row["score"]) for score in known)) / 76
+        assert float(row["p_value"]) == pytest.approx(expected)
+        assert (row["is_ood"] == "true") == (expected <= 0.1)
+
+
+def test_calibrating_on_too_little_is_an_error_that_changes_nothing(model_folder: Path, tmp_path: Path) -> None:
+    nodes, edges = example()
+    edge_table, model = write_csv(tmp_path / "e.csv", edges), TableModel.load(model_folder)
+    before = model.detector.threshold_
+    for marks, message in (([], "marks no node"), ([3], "needs at least"), (["x"], "expected true or false")):
+        table = [row | {"ok": "maybe" if "x" in marks else str(i in marks)} for i, row in enumerate(nodes)]
+        with pytest.raises(ValueError, match=message):
+            model.calibrate(write_csv(tmp_path / "n.csv", table), edge_table, "ok")
+    with pytest.raises(TableError, match="good"):
+        model.calibrate(write_csv(tmp_path / "n.csv", nodes), edge_table, "good")
+    assert model.detector.threshold_ == before
 
 
 def test_directed_edges_keep_their_direction(tmp_path: Path) -> None:
@@ -572,13 +607,20 @@ def test_the_commands_from_tables_to_scores(tables: tuple[Path, Path], tmp_path:
     scored = runner.invoke(cli.app, ["score", model, *both, "--out", out, "--explain", "--json"])
     assert scored.exit_code == 0, scored.output
     assert parquet.read_table(out).num_rows == json.loads(scored.stdout)["num_nodes"] == 120
+    marked = [row | {"ok": "1"} for row in read_csv(tables[0])]
+    new, known = str(tmp_path / "new"), ["--known-column", "ok", "--false-alarm-rate", "0.01"]
+    both[1] = str(write_csv(tmp_path / "marked.csv", marked))
+    calibrated = runner.invoke(cli.app, ["calibrate", model, *both, *known, "--out", new, "--json"])
+    assert calibrated.exit_code == 0, calibrated.output
+    assert json.loads(calibrated.stdout)["num_calibration"] == 120
+    assert TableModel.load(new).detector.false_alarm_rate_ == 0.01
     shown = runner.invoke(cli.app, ["info", model, "--json"])
     assert json.loads(shown.stdout)["labels"] == ["a", "b"]
     words = runner.invoke(cli.app, ["info", model])
     assert "calibration:" in words.stdout
 
 
-@pytest.mark.parametrize("command", ["fit", "score", "info"])
+@pytest.mark.parametrize("command", ["fit", "score", "calibrate", "info"])
 def test_help_shows_examples(command: str) -> None:
     assert f"oddnode {command}" in CliRunner().invoke(cli.app, [command, "--help"]).stdout
 

@@ -1,4 +1,4 @@
-"""The commands for people with their own tables: ``fit``, ``score`` and ``info``."""
+"""The commands for people with their own tables: ``fit``, ``score``, ``calibrate`` and ``info``."""
 
 from __future__ import annotations
 
@@ -29,6 +29,11 @@ def register(app: typer.Typer) -> None:
         "  oddnode score model --nodes nodes.csv --edges edges.csv --out scores.csv\n\n"
         "  oddnode score model --nodes new.parquet --edges new_edges.parquet --out scores.parquet --explain"
     )(score)
+    app.command(
+        epilog="Examples:\n\n"
+        "  oddnode calibrate model --nodes may.csv --edges may_edges.csv --known-column checked --out model-may\n\n"
+        "  oddnode calibrate model --nodes n.csv --edges e.csv --known-column ok --false-alarm-rate 0.01 --out strict"
+    )(calibrate)
     app.command(epilog="Examples:\n\n  oddnode info model\n\n  oddnode info model --json")(info)
 
 
@@ -129,6 +134,36 @@ def score(
     check_device(device)
     report = TableModel.load(model, device).score(nodes, edges, out, explain)
     _tell(asdict(report) | {"written": str(out)}, as_json, report.notes)
+
+
+def calibrate(
+    model: Annotated[Path, typer.Argument(help="Folder that `oddnode fit` wrote.")],
+    nodes: Annotated[Path, typer.Option(help="Table of nodes with the columns the model was fitted on.")],
+    edges: Annotated[Path, typer.Option(help="Table of edges.")],
+    known_column: Annotated[
+        str, typer.Option(help="Column of true and false: true for nodes that are surely known, none trained on.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the model with the new threshold.")],
+    false_alarm_rate: Annotated[
+        float | None,
+        typer.Option(help="Share of known nodes that may be flagged.", show_default="the model's"),
+    ] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Set a model's threshold anew, on known nodes of another graph or for another false-alarm rate.
+
+    Nothing is trained. The old model stays as it is, unless --out names its folder.
+    """
+    from oddnode.saving import check_target
+    from oddnode.tables import TableModel
+
+    check_device(device)
+    check_target(out)
+    loaded = TableModel.load(model, device)
+    report = loaded.calibrate(nodes, edges, known_column, false_alarm_rate)
+    loaded.save(out)
+    _tell(asdict(report) | {"model": str(out)}, as_json, report.notes)
 
 
 def info(

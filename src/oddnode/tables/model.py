@@ -32,7 +32,7 @@ from oddnode.tables.graph import (
 from oddnode.tables.reader import Table, TableError, pyarrow
 from oddnode.tables.writer import check_target, write_table
 
-__all__ = ["FitReport", "ScoreReport", "TableModel", "TableSchema"]
+__all__ = ["CalibrationReport", "FitReport", "ScoreReport", "TableModel", "TableSchema"]
 
 _OUTPUT = ("predicted", "confidence", "score", "p_value", "is_ood")
 _EXPLAINED = ("own_score", "neighbour_share", "nearest_class")
@@ -53,11 +53,11 @@ class TableSchema:
     named_features: bool
     """Whether the user named the feature columns; if not, a column never seen before is an error."""
 
-    def check_columns(self, table: Table) -> None:
-        """A table to score must have the features that the model was fitted on, no more and no fewer."""
+    def check_columns(self, table: Table, also: Sequence[str] = ()) -> None:
+        """A table to score must have the features that the model was fitted on, no more (but ``also``) and no fewer."""
         table.require([self.id_column], "id")
         missing = [name for name in self.features.names if name not in table.columns]
-        known = {self.id_column, "", *self.features.names, *self.other_columns}
+        known = {self.id_column, "", *self.features.names, *self.other_columns, *also}
         extra = [] if self.named_features else [name for name in table.columns if name not in known]
         if not missing and not extra:
             return
@@ -146,6 +146,19 @@ class ScoreReport:
     num_edges: int
     num_flagged: int
     false_alarm_rate: float
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class CalibrationReport:
+    """What a threshold was set on."""
+
+    num_nodes: int
+    num_edges: int
+    num_calibration: int
+    false_alarm_rate: float
+    threshold: float
+    old_threshold: float
     notes: list[str] = field(default_factory=list)
 
 
@@ -256,22 +269,69 @@ class TableModel:
         """Score every node of two tables and write one row for each, in the order of the table of nodes."""
         target = Path(out)
         check_target(target, [Path(nodes), Path(edges)])
-        table, edge_table = Table(Path(nodes)), Table(Path(edges))
-        self.schema.check_columns(table)
         if self.schema.id_column in _OUTPUT + _EXPLAINED:
             raise TableError(f"the id column {self.schema.id_column!r} has the name of a column that is written")
-        rows = read_nodes(table, self.schema.id_column, self.schema.features)
+        rows, data, notes = self._read(nodes, edges)
+        columns, flagged = self._columns(data, explain)
+        write_table({self.schema.id_column: rows.ids} | columns, target)
+        return ScoreReport(len(rows.ids), self._num_edges(data), flagged, self.detector.false_alarm_rate_, notes)
+
+    def calibrate(
+        self,
+        nodes: str | os.PathLike,
+        edges: str | os.PathLike,
+        known_column: str,
+        false_alarm_rate: float | None = None,
+    ) -> CalibrationReport:
+        """Set the threshold anew, for another graph or another false-alarm rate; the network stays as it is.
+
+        Parameters
+        ----------
+        nodes, edges : path
+            Two tables as for `score`.
+        known_column : str
+            Column of true and false: true for nodes that are surely known. None of them may have been trained on.
+        false_alarm_rate : float, optional
+            The share of known nodes that may be flagged; the model's own if left out.
+        """
+        rows, data, notes = self._read(nodes, edges, known_column)
+        known = read_marks(rows.columns[known_column], Table(Path(nodes)), known_column)
+        if not known.any():
+            raise TableError(f"{nodes}: column {known_column!r} marks no node")
+        before = self.detector.threshold_
+        rate = self.detector.false_alarm_rate_ if false_alarm_rate is None else false_alarm_rate
+        self.detector.calibrate(data, rate, torch.from_numpy(known))
+        return CalibrationReport(
+            num_nodes=len(rows.ids),
+            num_edges=self._num_edges(data),
+            num_calibration=int(known.sum()),
+            false_alarm_rate=rate,
+            threshold=self.detector.threshold_,
+            old_threshold=before,
+            notes=notes,
+        )
+
+    def _read(
+        self, nodes: str | os.PathLike, edges: str | os.PathLike, extra: str | None = None
+    ) -> tuple[Nodes, Data, list[str]]:
+        """Two tables of the kind that the model was fitted on, as a graph."""
+        table, edge_table = Table(Path(nodes)), Table(Path(edges))
+        also = [] if extra is None else [extra]
+        table.require(also, "known")
+        self.schema.check_columns(table, also)
+        rows = read_nodes(table, self.schema.id_column, self.schema.features, also)
         ends = edge_columns(edge_table, self.schema.source_column, self.schema.target_column)
         edge_index = torch.from_numpy(read_edges(edge_table, *ends, rows.ids, self.schema.directed))
-        columns, flagged = self._columns(Data(x=torch.from_numpy(rows.x), edge_index=edge_index), explain)
-        write_table({self.schema.id_column: rows.ids} | columns, target)
         notes = []
         if rows.unseen_categories:
             notes.append(
                 f"{rows.unseen_categories} categories were not seen when the model was fitted; they count as none"
             )
-        num_edges = edge_index.shape[1] if self.schema.directed else edge_index.shape[1] // 2
-        return ScoreReport(len(rows.ids), num_edges, flagged, self.detector.false_alarm_rate_, notes)
+        return rows, Data(x=torch.from_numpy(rows.x), edge_index=edge_index), notes
+
+    def _num_edges(self, data: Data) -> int:
+        """As many as the table has."""
+        return data.num_edges if self.schema.directed else data.num_edges // 2
 
     def _columns(self, data: Data, explain: bool) -> tuple[dict[str, Any], int]:
         outputs = self.detector.outputs(data)
