@@ -2,8 +2,8 @@
 
 The validation tasks are made from two sources only:
 
-* ``digits``, as it is and *thinned* (every second pixel kept, binarised; two neighbours each, three edges in ten
-  replaced at random), so that it is classified about as well as a citation graph;
+* ``digits``, as it is and *thinned* (a random half of its pixels kept, binarised; two neighbours each, three
+  edges in ten replaced at random), so that it is classified about as well as a citation graph;
 * classes held out of the ID classes of the citation graphs and of Twitch, each in turn, on a graph that holds none
   of the nodes that are OOD in any cell.
 

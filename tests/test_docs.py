@@ -23,6 +23,14 @@ def test_the_quick_start_runs(heading: str) -> None:
     exec(compile(code, heading, "exec"), {"__name__": "example"})
 
 
+def test_a_task_of_ones_own_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    [code] = blocks("tasks.md")
+    exec(compile(code, "tasks.md", "exec"), {"__name__": "example"})
+    shown = capsys.readouterr().out
+    assert "structure" in shown
+    assert "feature" in shown
+
+
 def test_the_reproduction_page_lists_every_table_and_figure() -> None:
     from oddnode.paper.experiments import ITEMS
 

@@ -13,11 +13,9 @@ README = Path(__file__).parent.parent / "README.md"
 def test_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.DOTALL)
-    first, own_parts, decide = blocks
     names: dict = {"__name__": "example"}
-    exec(compile(first, "README.md", "exec"), names)
-    exec(compile(decide, "README.md", "exec"), names)
-    exec(compile(own_parts, "README.md", "exec"), names)
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
     [hits] = re.findall(r"(\d+) of the 100 oddest nodes are unknown digits", capsys.readouterr().out)
     assert int(hits) >= 90
     assert bool(names["flagged"][names["graph"].ood_mask].float().mean() > 0.5)

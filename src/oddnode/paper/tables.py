@@ -16,6 +16,7 @@ __all__ = ["BUILDERS", "build_table"]
 
 _TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓", "id_acc": "ID acc ↑"}
 _DETECTION = ("auroc", "aupr", "fpr95")
+_SMOKE = "A smoke run: few epochs, and digits in place of all data. It shows that everything works, not how well."
 
 
 def build_table(results: Results, name: str) -> Table:
@@ -26,7 +27,7 @@ def build_table(results: Results, name: str) -> Table:
     blocks, notes = BUILDERS[name](results, name)
     absent = [task for task in dict.fromkeys(_tasks(results, name)) if task in results.plan.absent]
     if results.plan.scope.name == "smoke":
-        notes = [*notes, "A smoke run on digits with few epochs: it shows that everything works, not how well."]
+        notes = [*notes, _SMOKE]
     # Without the reason: it names folders of this machine, and tables travel.
     notes = [*notes, *(f"{task} is not here: its data was not found." for task in absent)]
     return Table(name, item.where, item.title, blocks, notes)
