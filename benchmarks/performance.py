@@ -62,6 +62,11 @@ def _step(rows: list[dict[str, Any]], device: str) -> str:
     return f"### One step of NODESAFE, ms, {_word(device)}\n\n{_table(['graph', *names], body)}"
 
 
+def _attention(rows: list[dict[str, Any]], device: str) -> str:
+    body = [[_short(value) for value in row.values()] for row in rows]
+    return f"### An epoch of a GAT, ms, {_word(device)}\n\n{_table(list(rows[0]), body)}"
+
+
 def _propagate(rows: list[dict[str, Any]], device: str) -> str:
     names = [key for key in rows[0] if key not in ("nodes", "edges", "edges per second") and _is_number(rows[0][key])]
     head = ["nodes", "edges", *names]
@@ -111,6 +116,7 @@ def _scaling(rows: list[dict[str, Any]], device: str) -> str:
 SECTIONS: dict[str, Callable[[list[dict[str, Any]], str], str]] = {
     "train": _train,
     "step": _step,
+    "attention": _attention,
     "propagate": _propagate,
     "scaling": _scaling,
 }
