@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -173,6 +174,8 @@ def _word(value: Any) -> str:
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and a non-zero exit status."""
+    # On Linux torch then takes large pages for large tensors: a new one of 128 MB is had in a quarter of the time.
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     # Commands print the library's advice themselves, once, where it belongs.
     logging.getLogger("oddnode").addHandler(logging.NullHandler())
     try:
