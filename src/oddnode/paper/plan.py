@@ -164,16 +164,16 @@ def _named(backbone: str) -> str:
 
 # Time
 
-# Seconds of a training of 200 epochs on one core of a desktop machine; only ratios matter for the order.
-_SECONDS = {"digits": 1.0, "cora": 3.0, "citeseer": 4.0, "pubmed": 12.0, "twitch": 40.0, "arxiv": 400.0}
-_BACKBONE = {"mlp": 0.6, "gat": 9.0, PLANAR: 9.0, "mixhop": 7.0, "jknet": 2.0}
-_METHOD = {"gkde": 6.0, "gpn": 8.0, "gold": 1.5, "oe": 2.0, "energy-ft": 2.0, "nodesafe-ensemble": 5.0}
+# Seconds of a training of 200 epochs on one core of a server with its scoring, as the full run measured them.
+_SECONDS = {"digits": 1.0, "cora": 0.9, "citeseer": 1.3, "pubmed": 5.5, "twitch": 5.5, "arxiv": 80.0}
+_BACKBONE = {"mlp": 0.8, "gat": 6.0, PLANAR: 7.0, "mixhop": 6.5, "jknet": 2.0}
+_METHOD = {"gkde": 1.5, "gpn": 4.0, "gold": 1.6, "oe": 2.2, "energy-ft": 2.2, "nodesafe-ensemble": 4.5}
 
 
 def _cost(training: Training) -> float:
     """A rough number of seconds, to put the longest first."""
     seconds = _SECONDS.get(training.task.split("/")[0], 10.0) * _BACKBONE.get(training.backbone, 1.0)
-    seconds *= _METHOD.get(training.methods[0], 3.0 if "++" in training.methods[0] else 1.0)
+    seconds *= _METHOD.get(training.methods[0], 2.5 if "++" in training.methods[0] else 1.0)
     seconds *= 1.3 if training.protocol == "published" else 1.0
     return seconds * (training.epochs or 200) / 200
 
