@@ -324,6 +324,8 @@ def _draw_sensitivity(results: Results, protocol: str) -> Any:
         axes[1, column].set_xlabel(titles[name])
     for row, label in enumerate(metrics.values()):
         axes[row, 0].set_ylabel(label)
+        low, high = axes[row, 0].get_ylim()
+        axes[row, 0].set_ylim(max(low, -2), min(high, 102))  # a bar of spread may reach past what a percentage can be
     axes[0, 0].legend(frameon=False)
     count = results.plan.seeds
     figure.suptitle(
