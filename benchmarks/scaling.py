@@ -85,7 +85,7 @@ def main() -> None:
     rows = []
     for size in [*sizes, ARXIV]:
         command = [sys.executable, __file__, "--device", options.device, "--one", ",".join(map(str, size))]
-        large_pages = os.environ | {"THP_MEM_ALLOC_ENABLE": "1"}  # as the command line has it
+        large_pages = {"THP_MEM_ALLOC_ENABLE": "1"} | os.environ  # as the command line has it
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=large_pages)
         rows.append(json.loads(done.stdout.splitlines()[-1]))
         print(json.dumps(rows[-1]), flush=True)
