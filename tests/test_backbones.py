@@ -102,6 +102,16 @@ def test_gcn_is_the_dense_formula(sparse: bool) -> None:
     torch.testing.assert_close(gcn.run(graph), a @ hidden @ last.lin.weight.T + last.bias)
 
 
+def test_a_seed_gives_a_convolution_the_weights_that_it_gives_pygs() -> None:
+    torch.manual_seed(3)
+    pygs = [GCNConv(_FEATURES, _HIDDEN), GCNConv(_HIDDEN, _CLASSES)]
+    torch.manual_seed(3)
+    for layer, expected in zip(GCN(_FEATURES, _HIDDEN, _CLASSES).convs, pygs, strict=True):
+        assert set(layer.state_dict()) == set(expected.state_dict())
+        for name, tensor in expected.state_dict().items():
+            assert torch.equal(layer.state_dict()[name], tensor)
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_gat_is_pygs_layers_with_its_weights(sparse: bool) -> None:
     graph, gat = _graph(sparse), _built("gat")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from statistics import stdev
 from typing import Any
@@ -14,7 +15,7 @@ from oddnode import Detector, benchmark, evaluate, load_task
 from oddnode.bench import Result, expand_methods, run
 from oddnode.bench.report import write_report
 from oddnode.bench.tables import caption, compare_table, markdown_table, paper_number, to_csv
-from oddnode.detector import fit_together
+from oddnode.detector import start_fitting
 from oddnode.recipes import RECIPES
 
 
@@ -39,13 +40,39 @@ def test_a_shared_training_gives_what_a_training_of_its_own_gives(results: list[
 def test_methods_that_share_a_training_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     fits = []
 
-    def counted(detectors: list[Detector], *args: Any) -> None:
+    def counted(detectors: list[Detector], *args: Any) -> Callable[[], None]:
         fits.append(repr(detectors[0].objective))
-        fit_together(detectors, *args)
+        return start_fitting(detectors, *args)
 
-    monkeypatch.setattr(run, "fit_together", counted)
+    monkeypatch.setattr(run, "start_fitting", counted)
     benchmark("digits/label", ["msp", "energy", "gnnsafe", "nodesafe"], seeds=1)
     assert len(fits) == 2
+
+
+@pytest.mark.parametrize(
+    ("room", "expected"), [(True, "start start finish finish"), (False, "start finish start finish")]
+)
+def test_a_gpu_starts_all_trainings_at_once_where_they_fit(
+    monkeypatch: pytest.MonkeyPatch, room: bool, expected: str
+) -> None:
+    done = []
+
+    def noted(detectors: list[Detector], *args: Any) -> Callable[[], None]:
+        wait = start_fitting(detectors, *args)
+        done.append("start")
+
+        def finish() -> None:
+            wait()
+            done.append("finish")
+
+        return finish
+
+    monkeypatch.setattr(run, "start_fitting", noted)
+    monkeypatch.setattr(run, "_on_gpu", lambda device: True)
+    monkeypatch.setattr(run, "_has_room", lambda: room)
+    cell = run.Cell("digits/label", 0, ("gnnsafe", "nodesafe"), "clean", "gcn", "cpu", None)
+    assert list(run.run_cell(cell)) == ["gnnsafe", "nodesafe"]
+    assert " ".join(done) == expected
 
 
 def test_processes_give_the_same_numbers_as_one() -> None:
@@ -73,6 +100,7 @@ def test_processes_by_default(monkeypatch: pytest.MonkeyPatch, device: str, fork
 def test_seeds_in_one_go_give_what_they_give_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = benchmark("digits/label", ["msp", "nodesafe"], seeds=2, jobs=1)
     monkeypatch.setattr(run, "_on_gpu", lambda device: True)
+    monkeypatch.setattr(run, "_has_room", lambda: True)
     assert [r.runs for r in benchmark("digits/label", ["msp", "nodesafe"], seeds=2)] == [r.runs for r in one_by_one]
 
 

@@ -16,11 +16,12 @@ from oddnode import Detector, benchmark, load_task
 from oddnode.graph import Graph
 from oddnode.networks import BACKBONES
 from oddnode.objectives import CrossEntropy, Objective
-from oddnode.training import Loop, Network, Trained, TrainingError, seeded, train_together
+from oddnode.training import Loop, Network, Trained, TrainingError, seeded, start_training, train_together
 from oddnode.training_set import TrainingSet
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 
+ADAM: dict[str, Any] = {"lr": 0.01, "weight_decay": 0.01}
 EPOCHS = 14
 
 
@@ -62,13 +63,18 @@ def data_sets(graph: Data, count: int, device: str, exposure: bool) -> list[Trai
     return sets
 
 
+def networks(kind: str, count: int, device: str) -> list[Any]:
+    made = []
+    for seed in range(count):
+        with seeded(seed, torch.device("cpu")):
+            made.append(BACKBONES[kind](6, 8, 4, dropout=0.5).double().to(device))
+    return made
+
+
 def trained(
     kind: str, objective: Objective, data: list[TrainingSet], device: str, **settings: Any
 ) -> tuple[list[Trained], list[Tensor]]:
-    modules: list[Any] = []
-    for seed in range(len(data)):
-        with seeded(seed, torch.device("cpu")):
-            modules.append(BACKBONES[kind](6, 8, 4, dropout=0.5).double().to(device))
+    modules = networks(kind, len(data), device)
     outcomes = train_together(modules, objective, data, list(range(len(data))), epochs=EPOCHS, **settings)
     return outcomes, [module.run(d.graph).detach().cpu() for module, d in zip(modules, data, strict=True)]
 
@@ -90,7 +96,19 @@ def test_recorded_and_side_by_side_is_what_the_cpu_does(two_groups: Data, name: 
     check_same(on_gpu, on_cpu)
 
 
-@pytest.mark.parametrize("kind", ["gcn", "mlp", "jknet", "mixhop", "evidential-gcn"])
+def test_trainings_at_the_same_time_are_what_the_cpu_does(two_groups: Data) -> None:
+    started = []
+    for objective in objectives().values():
+        data = data_sets(two_groups, 3, "cuda", objective.needs_exposure)
+        modules = networks("gcn", 3, "cuda")
+        finish = start_training(modules, objective, data, list(range(3)), epochs=EPOCHS, **ADAM, batch_norm="id-graph")
+        started.append((objective, modules, data, finish))
+    for objective, modules, data, finish in started:
+        on_gpu = finish(), [module.run(d.graph).detach().cpu() for module, d in zip(modules, data, strict=True)]
+        check_same(on_gpu, trained("gcn", objective, data_sets(two_groups, 3, "cpu", objective.needs_exposure), "cpu"))
+
+
+@pytest.mark.parametrize("kind", ["gcn", "gat", "mlp", "jknet", "mixhop", "evidential-gcn"])
 def test_recorded_steps_of_one_network_are_what_the_cpu_does(
     two_groups: Data, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

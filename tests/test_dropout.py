@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 
@@ -43,6 +45,14 @@ def test_some_nodes_have_the_masks_they_have_among_all(p: float, width: int) -> 
     nodes = torch.tensor([4, 40, 7])
     some, every = (stream.scales(n, width, p, 0, torch.float32) for n in (nodes, torch.arange(50)))
     assert torch.equal(some, every[nodes])
+
+
+def test_stacked_keys_are_those_of_every_place() -> None:
+    seeds = [0, 5, 2**62 - 1, -3]
+    stacked = stacked_keys(seeds, epochs=3, graphs=2, layers=2)
+    for epoch, graph, layer in product(range(3), range(2), range(2)):
+        expected = [list(dropout_keys(seed, epoch, graph, layer)) for seed in seeds]
+        assert stacked[epoch, graph, layer].tolist() == expected
 
 
 @pytest.mark.parametrize("p", [0.3, 0.5])

@@ -5,7 +5,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_dense_adj
 
-from oddnode.graph import Graph, GraphError, check_labels, check_mask
+from oddnode.graph import Graph, GraphError, check_labels, check_mask, shared_graphs
 
 
 def small(**changes: object) -> Data:
@@ -30,6 +30,23 @@ def test_random_walk_averages_incoming_neighbours_as_given() -> None:
     assert matrix[2].tolist() == pytest.approx([2 / 3, 1 / 3, 0, 0])  # the edge 0 -> 2 counts twice
     assert matrix[0].tolist() == pytest.approx([1 / 3, 1 / 3, 1 / 3, 0])  # the self-loop makes 0 its own neighbour
     assert matrix[3].tolist() == [0, 0, 0, 0]
+
+
+def test_large_features_whose_sum_overflows_are_fine() -> None:
+    data = Data(x=torch.full((4, 2), 3e38), edge_index=torch.zeros(2, 0, dtype=torch.long))
+    assert torch.equal(Graph.from_data(data).x, data.x)
+
+
+def test_within_a_block_the_same_data_is_one_graph_and_the_same_features_one_tensor() -> None:
+    x = torch.rand(4, 2).int() + torch.eye(4, 2).int()  # converted, so that sharing it is not trivial
+    one, other = (Data(x=x, edge_index=torch.tensor([[a], [2]])) for a in (0, 1))
+    with shared_graphs():
+        first = Graph.from_data(one)
+        assert Graph.from_data(one) is first
+        second = Graph.from_data(other)
+        assert second.x is first.x
+        assert torch.equal(second.edge_index, other.edge_index)
+    assert Graph.from_data(one) is not first
 
 
 @pytest.mark.parametrize("share", [0.02, 0.9])

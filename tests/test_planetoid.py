@@ -138,6 +138,6 @@ def test_a_failed_download_says_where_to_put_the_files(tmp_path: Path, monkeypat
 def test_reading_changes_nothing_in_the_data_dir(tmp_path: Path) -> None:
     write_files(tmp_path / "planetoid/Cora/raw")
     before = sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*"))
-    planetoid_graph("cora", tmp_path).x.zero_()
+    load_task("cora/structure", tmp_path).train.x.zero_()
     assert sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*")) == before
-    assert planetoid_graph("cora", tmp_path).x.sum() > 0, "a caller's changes must not reach the next one"
+    assert load_task("cora/structure", tmp_path).train.x.sum() > 0, "a caller's changes must not reach the next one"

@@ -108,6 +108,26 @@ def test_what_lies_in_fresh_memory_does_not_matter(monkeypatch: pytest.MonkeyPat
     torch.testing.assert_close(matrix @ dense[:, 0], expected[:, 0])
 
 
+@pytest.fixture(params=["hop by hop", "as one dense matrix"])
+def way_to_mix(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ways that a GPU has, whatever the device and the size."""
+    for kind in (SparseMatrix, BlockMatrix):
+        monkeypatch.setattr(kind, "has_powers", request.param == "as one dense matrix")
+
+
+@pytest.mark.usefixtures("way_to_mix")
+def test_mixing_is_the_dense_formula_forward_and_backward() -> None:
+    matrix = random_matrix(6, 6, 14, seed=8)
+    one = 0.3 * torch.eye(6, dtype=torch.float64) + 0.7 * matrix.to_dense()
+    for shape in ((6,), (6, 2)):
+        values = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+        mixed, expected = matrix.mixed(values, 0.3, 3), one @ one @ one @ values
+        torch.testing.assert_close(mixed, expected)
+        slope = torch.randn_like(mixed)
+        torch.testing.assert_close(*(torch.autograd.grad((out * slope).sum(), values)[0] for out in (mixed, expected)))
+
+
+@pytest.mark.usefixtures("way_to_mix")
 @pytest.mark.parametrize("shape", [(6,), (6, 2)])
 def test_vectors_side_by_side_are_multiplied_as_one_after_another(shape: tuple[int, ...]) -> None:
     matrix = random_matrix(6, 6, 14, seed=8)
@@ -121,6 +141,7 @@ def test_vectors_side_by_side_are_multiplied_as_one_after_another(shape: tuple[i
     )
 
 
+@pytest.mark.usefixtures("way_to_mix")
 def test_a_matrix_for_each_vector() -> None:
     matrices = [random_matrix(6, 6, 9 + s, seed=s) for s in range(3)]
     values = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
@@ -161,6 +182,7 @@ def test_two_users_of_one_product_both_count_in_the_gradient() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.usefixtures("way_to_mix")
 @pytest.mark.parametrize("shape", [(400,), (400, 1), (400, 10), (400, 37)])
 def test_the_kernel_on_a_gpu_mixes_as_the_cpu_does_the_same_every_time(shape: tuple[int, ...]) -> None:
     matrix = random_matrix(400, 400, 3000, seed=11, dtype=torch.float32)

@@ -7,7 +7,7 @@ import torch
 from sklearn.datasets import load_digits
 from torch_geometric.data import Data
 
-from oddnode.tasks import PAPER_TASKS, TASKS, Task, dataset_states, expand_tasks, load_task
+from oddnode.tasks import PAPER_TASKS, TASKS, Protocol, Task, dataset_states, expand_tasks, load_task, load_tasks
 
 
 def assert_same(a: Data, b: Data) -> None:
@@ -40,6 +40,31 @@ def test_embedded_tasks_are_sound_and_the_same_for_the_same_seed(name: str) -> N
     for graph, twin in zip(task.tests.values(), again.tests.values(), strict=True):
         assert_same(graph, twin)
     assert not torch.equal(task.train.train_mask, other.train.train_mask)
+
+
+@pytest.mark.parametrize("name", ["cora/structure", "cora/feature", "cora/label", "twitch", "digits/structure"])
+@pytest.mark.parametrize("protocol", ["clean", "published"])
+def test_seeds_together_are_the_seeds_alone(real_data: Path, name: str, protocol: Protocol) -> None:
+    together = load_tasks(name, real_data, [0, 3], protocol)
+    for task, seed in zip(together, (0, 3), strict=True):
+        alone = load_task(name, real_data, seed, protocol)
+        assert task.exposure is not None
+        assert alone.exposure is not None
+        pairs = [(task.train, alone.train), (task.exposure, alone.exposure), (task.id_test.data, alone.id_test.data)]
+        for a, b in [*pairs, *zip(task.tests.values(), alone.tests.values(), strict=True)]:
+            assert_same(a, b)
+    if not name.startswith("digits"):
+        assert together[0].train.x is together[1].train.x
+
+
+def test_a_task_that_is_changed_does_not_change_the_next(real_data: Path) -> None:
+    task = load_task("cora/label", real_data, protocol="published")
+    before = [task.train.x.clone(), task.train.y.clone(), task.train.edge_index.clone()]
+    for tensor in (task.train.x, task.train.y, task.train.edge_index, task.train.train_mask):
+        tensor.zero_()
+    again = load_task("cora/label", real_data, protocol="published").train
+    for tensor, expected in zip((again.x, again.y, again.edge_index), before, strict=True):
+        assert torch.equal(tensor, expected)
 
 
 def test_digits_are_all_pixels_of_all_images_with_their_nearest() -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import GATConv, GCNConv, JumpingKnowledge, MessagePassing, MixHopConv
+from torch_geometric.nn import GATConv, JumpingKnowledge, Linear, MessagePassing, MixHopConv
 from torch_geometric.utils import softmax
 
 from oddnode.dropout import DropoutStream, dropout_factor
@@ -139,11 +139,14 @@ class LayeredBackbone(Backbone):
         return before.activated(self.norms[layer], rows, scales, dropout_factor(self.dropout))
 
 
-class PreparedGCNConv(GCNConv):
-    """PyG's graph convolution, with a product by the graph's prepared matrix in place of message passing."""
+class PreparedGCNConv(nn.Module):
+    """PyG's `GCNConv` by weights and their names, with a product by the graph's prepared matrix as its only step."""
 
     def __init__(self, in_channels: int, out_channels: int):
-        super().__init__(in_channels, out_channels)
+        super().__init__()
+        self.lin = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+        self.lin.reset_parameters()  # a second time, as PyG's layer does: a seed gives the weights that it gives there
         # The weight is used transposed: laid out in memory that way, neither it nor its gradient is ever copied.
         self.lin.weight.data = self.lin.weight.data.t().contiguous().t()
 
@@ -268,7 +271,6 @@ class GAT(LayeredBackbone):
     """
 
     _HEADS = 2
-    waits_for_device = True  # where PyG's softmax over a node's edges counts them
 
     def __init__(
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0

@@ -25,10 +25,10 @@ from oddnode.objectives import CrossEntropy, Objective
 from oddnode.recipes import get_recipe
 from oddnode.scorers import Energy, MemberMean, Outputs, Propagated, Scorer
 from oddnode.suggest import unknown
-from oddnode.training import BatchNormStatistics, Trained, new_dropout_seed, seeded, train_together
+from oddnode.training import BatchNormStatistics, Trained, new_dropout_seed, seeded, start_training
 from oddnode.training_set import TrainingSet, training_set
 
-__all__ = ["Detector", "fit_together"]
+__all__ = ["Detector", "fit_together", "start_fitting"]
 
 _log = logging.getLogger("oddnode")
 
@@ -200,9 +200,11 @@ class Detector(Decisions, BaseEstimator):
         self.history_ = outcomes[0].history
         if len(outcomes) > 1:
             self.history_ = [{"member": m} | row for m, outcome in enumerate(outcomes) for row in outcome.history]
-        self._training = (dataset.graph, dataset.train, dataset.y_train)
-        self._labelled: Tensor | None = torch.cat([dataset.train, dataset.val])
-        self.graph_profile_ = advice.profile(dataset.graph, self._labelled, torch.cat([dataset.y_train, dataset.y_val]))
+        labelled = torch.cat([dataset.train, dataset.val])
+        outputs = Outputs(self.module_, dataset.graph, self.num_classes_, labelled)
+        self._training = (outputs, dataset.train, dataset.y_train)
+        self.class_means_ = _class_means(outputs, dataset.train, dataset.y_train)
+        self.graph_profile_ = advice.profile(dataset.graph, labelled, torch.cat([dataset.y_train, dataset.y_val]))
         self._fit_scorer(self._advised(self.scorer or Propagated(Energy())))
 
     @staticmethod
@@ -277,8 +279,9 @@ class Detector(Decisions, BaseEstimator):
             )
         self.num_features_in_ = graph.x.shape[1]
         self.best_epoch_, self.history_ = 0, []
-        self._training = (graph, nodes, y)
-        self._labelled = _labelled(data, device)
+        outputs = Outputs(self.module_, graph, self.num_classes_, _labelled(data, device)) if labelled else nodes
+        self._training = (outputs, nodes, y)
+        self.class_means_ = _class_means(outputs, nodes, y) if labelled else None
         empty = torch.empty(0, dtype=torch.long, device=device)
         self.graph_profile_ = advice.profile(graph, *((nodes, y) if labelled else (empty, empty)))
         self._fit_scorer(self._advised(self.scorer or Propagated(Energy())))
@@ -364,18 +367,9 @@ class Detector(Decisions, BaseEstimator):
 
     def _fit_scorer(self, scorer: Scorer) -> None:
         self._forget_calibration()
-        graph, nodes, y = self._training
-        if isinstance(nodes, saving.NoTrainingGraph):
-            stand_in: Any = nodes
-            self.scorer_ = self._fitted(scorer, stand_in, stand_in, [stand_in] * self.ensemble, stand_in)
-            self.class_means_ = getattr(self, "class_means_", None)
-            return
-        outputs = Outputs(self.module_, graph, self.num_classes_, self._labelled)
-        self.scorer_ = self._fitted(scorer, nodes, y, outputs.members, outputs)
-        members = [nodes[y == c] for c in range(self.num_classes_)]
-        # A wrapped module may know classes of which the data has no training node.
-        complete = all(len(nodes_of_class) for nodes_of_class in members)
-        self.class_means_ = torch.stack([outputs.logits[m].mean(dim=0) for m in members]) if complete else None
+        outputs, nodes, y = self._training
+        members = [outputs] * self.ensemble if isinstance(nodes, saving.NoTrainingGraph) else outputs.members
+        self.scorer_ = self._fitted(scorer, nodes, y, members, outputs)
 
     def _fitted(self, scorer: Scorer, nodes: Tensor, y: Tensor, members: list[Outputs], outputs: Outputs) -> Scorer:
         if isinstance(self.module_, Ensemble):
@@ -450,11 +444,25 @@ def fit_together(
     On a GPU their networks train side by side where that is possible. Each becomes what `Detector.fit` makes of it, up
     to the order of floating-point sums.
     """
+    start_fitting(detectors, data, exposures, on_epoch=on_epoch)()
+
+
+def start_fitting(
+    detectors: Sequence[Detector],
+    data: Sequence[Data],
+    exposures: Sequence[Data | None],
+    *,
+    on_epoch: Callable[[int], None] | None = None,
+) -> Callable[[], None]:
+    """`fit_together` in two parts: the detectors are fitted when the function that comes back has been called.
+
+    A GPU may train several that are started before the first is waited for at the same time.
+    """
     first = detectors[0]
     if len({_training_settings(detector) for detector in detectors}) > 1:
         raise ValueError("detectors that are fitted together must have the same settings but for seed and scorer")
     parts = [detector._training_parts(d, e) for detector, d, e in zip(detectors, data, exposures, strict=True)]
-    outcomes = train_together(
+    wait = start_training(
         [module for _, modules, _ in parts for module in modules],
         first.objective or CrossEntropy(),
         [dataset for dataset, modules, _ in parts for _ in modules],
@@ -465,14 +473,27 @@ def fit_together(
         batch_norm=first.batch_norm,
         on_epoch=on_epoch,
     )
-    for place, (detector, (dataset, modules, _)) in enumerate(zip(detectors, parts, strict=True)):
-        own = outcomes[place * first.ensemble : (place + 1) * first.ensemble]
-        detector._take_trained(dataset, modules, own)
+
+    def finish() -> None:
+        outcomes = wait()
+        for place, (detector, (dataset, modules, _)) in enumerate(zip(detectors, parts, strict=True)):
+            own = outcomes[place * first.ensemble : (place + 1) * first.ensemble]
+            detector._take_trained(dataset, modules, own)
+
+    return finish
 
 
 def _training_settings(detector: Detector) -> str:
     params = detector.get_params(deep=False)
     return repr(sorted((k, repr(v)) for k, v in params.items() if k not in ("scorer", "seed", "propagation")))
+
+
+def _class_means(outputs: Outputs, nodes: Tensor, y: Tensor) -> Tensor | None:
+    """Mean logits of every class; a wrapped module may know classes of which the data has no training node."""
+    members = [nodes[y == c] for c in range(outputs.num_classes)]
+    if not all(len(nodes_of_class) for nodes_of_class in members):
+        return None
+    return torch.stack([outputs.logits[m].mean(dim=0) for m in members])
 
 
 def _dtype_of(module: nn.Module) -> torch.dtype:

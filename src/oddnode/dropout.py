@@ -166,9 +166,18 @@ def _signed(word: int) -> int:
 
 
 def stacked_keys(seeds: Sequence[int], epochs: int, graphs: int, layers: int) -> Tensor:
-    """Keys ``[epochs, graphs, layers, S, 2]`` of networks that train side by side."""
-    places = [
-        [[[dropout_keys(s, e, g, layer) for s in seeds] for layer in range(layers)] for g in range(graphs)]
-        for e in range(epochs)
-    ]
-    return torch.tensor(places, dtype=torch.int32)
+    """Keys ``[epochs, graphs, layers, S, 2]`` of networks that train side by side: all `dropout_keys` at once."""
+    places = np.ix_(np.arange(epochs), np.arange(graphs), np.arange(layers))
+    state = _mix64_all(np.array([seed & _MASK64 for seed in seeds], dtype=np.uint64))
+    for place in places:
+        state = _mix64_all(state ^ place[..., None].astype(np.uint64))
+    low, high = state & np.uint64(0xFFFFFFFF), state >> np.uint64(_BITS)
+    return torch.from_numpy(np.stack([low, high], axis=-1).astype(np.uint32).view(np.int32))
+
+
+def _mix64_all(x: np.ndarray) -> np.ndarray:
+    """`_mix64` of every number; unsigned ones wrap around by themselves."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))

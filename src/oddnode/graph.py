@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property
@@ -32,19 +32,31 @@ class GraphError(ValueError):
     """A graph that cannot be used; the message says what was found, what was expected and what to do."""
 
 
-_known_graphs: ContextVar[dict[tuple[int, int, torch.device], tuple[Graph, Any]] | None] = ContextVar(
-    "known_graphs", default=None
-)
+class _Known:
+    """Checked features and edges on their devices, and graphs of them, by the tensors that they come from."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+    def get(self, make: Callable[[], Any], device: torch.device, *sources: Any) -> Any:
+        """What ``make`` gives, made once for the same sources."""
+        key = (device, *(id(source) for source in sources))
+        if key not in self._found:
+            self._found[key] = make(), sources  # kept, so that their ids stay theirs
+        return self._found[key][0]
+
+
+_known: ContextVar[_Known | None] = ContextVar("known", default=None)
 
 
 @contextmanager
 def shared_graphs() -> Iterator[None]:
     """Within the block, data that is used again is not checked and prepared again; it must not change meanwhile."""
-    token = _known_graphs.set({})
+    token = _known.set(_Known())
     try:
         yield
     finally:
-        _known_graphs.reset(token)
+        _known.reset(token)
 
 
 class Graph:
@@ -69,14 +81,14 @@ class Graph:
     @classmethod
     def from_data(cls, data: Data, device: torch.device | str = "cpu") -> Graph:
         """Check a PyG ``Data`` and take its features and edges over."""
-        known = _known_graphs.get()
-        key = (id(data.x), id(data.edge_index), torch.device(device))
-        if known is not None and key in known:
-            return known[key][0]
-        graph = cls(_checked_features(data).to(device), _checked_edges(data).to(device))
-        if known is not None:
-            known[key] = graph, (data.x, data.edge_index)  # kept, so that their ids stay theirs
-        return graph
+        device = torch.device(device)
+        known = _known.get() or _Known()
+
+        def make() -> Graph:
+            x = known.get(lambda: _checked_features(data).to(device), device, data.x)
+            return cls(x, _checked_edges(data).to(device))
+
+        return known.get(make, device, data.x, data.edge_index)
 
     @property
     def num_nodes(self) -> int:
@@ -127,7 +139,12 @@ class Graph:
         """The features without their zeros, where that is the faster way to multiply by them."""
         if self.x.requires_grad or self.device.type != "cpu":
             return None
-        return SparseMatrix.from_dense(self.x) if self.density < _SPARSE_BELOW else None
+        return self.without_zeros if self.density < _SPARSE_BELOW else None
+
+    @cached_property
+    def without_zeros(self) -> SparseMatrix:
+        """The features as a sparse matrix."""
+        return SparseMatrix.from_dense(self.x)
 
     @cached_property
     def feature_pattern(self) -> SparsePattern:
@@ -200,6 +217,13 @@ def _checked_features(data: Data) -> Tensor:
     if x.is_complex():
         raise GraphError(f"data.x is {x.dtype}, expected real numbers")
     x = x.to(x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32)
+    if not bool(x.sum().isfinite()):  # a sum is quick, and finite only if everything is
+        _refuse_infinite(x)
+    return x
+
+
+def _refuse_infinite(x: Tensor) -> None:
+    """Say where values are not finite; large ones whose sum overflows are fine."""
     finite = torch.isfinite(x)
     if not bool(finite.all()):
         node, feature = (~finite).nonzero()[0].tolist()
@@ -207,7 +231,6 @@ def _checked_features(data: Data) -> Tensor:
             f"data.x has {int((~finite).sum())} NaN or infinite values, the first at node {node}, "
             f"feature {feature}; fill or remove them before fitting or scoring"
         )
-    return x
 
 
 def _checked_edges(data: Data) -> Tensor:

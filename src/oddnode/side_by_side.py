@@ -67,7 +67,7 @@ _SPARSE_BELOW, _WIDE = 0.05, 256
 
 def _sparse_features(graph: Graph, width: int) -> SparseMatrix | None:
     on_gpu = graph.device.type == "cuda"
-    return SparseMatrix.from_dense(graph.x) if on_gpu and width >= _WIDE and graph.density < _SPARSE_BELOW else None
+    return graph.without_zeros if on_gpu and width >= _WIDE and graph.density < _SPARSE_BELOW else None
 
 
 class _SharedGraph:
@@ -336,22 +336,26 @@ class Networks:
         nodes = torch.arange(hidden.shape[0], device=hidden.device) if rows is None else rows
         return dropout_scales(keys, nodes, hidden.shape[-1], self.dropout, hidden.dtype)
 
+    @torch.no_grad()
     def restore(self, state: list[Tensor]) -> None:
         """Give every module its weights out of ``state``, ready to score."""
+        for now, kept in zip(self.state(), state, strict=True):
+            now.copy_(kept)
+        self._logits(self._begin(self._graph), self._graph, None, None)  # for batch norm's statistics of the ID graph
         weights, biases, scales, shifts = self._parts(self._by_network(state))
-        with torch.no_grad():
-            for place, module in enumerate(self.modules):
-                for conv, weight, bias in zip(module.convs, weights, biases, strict=True):
-                    conv.lin.weight.copy_(weight[place].t())
-                    conv.bias.copy_(bias[place])
-                for norm, scale, shift in zip(module.norms, scales, shifts, strict=True):
-                    norm.weight.copy_(scale[place])
-                    norm.bias.copy_(shift[place])
-                    norm.momentum = 1.0
-                    norm.train()
-                module.training = False
-                module.run(self.data.graph)  # batch norm's statistics come from the ID graph
-                module.eval()
+        means, variances = ([kept.view(self.size, -1) for kept in each] for each in zip(*self._statistics, strict=True))
+        for place, module in enumerate(self.modules):
+            for conv, weight, bias in zip(module.convs, weights, biases, strict=True):
+                conv.lin.weight.copy_(weight[place].t())
+                conv.bias.copy_(bias[place])
+            for layer, norm in enumerate(module.norms):
+                norm.weight.copy_(scales[layer][place])
+                norm.bias.copy_(shifts[layer][place])
+                norm.running_mean.copy_(means[layer][place])
+                norm.running_var.copy_(variances[layer][place])
+                norm.num_batches_tracked.fill_(1)
+                norm.momentum = 1.0
+            module.eval()
 
     def _parts(self, tensors: list[Tensor]) -> list[list[Tensor]]:
         layers = len(self._layers)

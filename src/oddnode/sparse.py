@@ -21,6 +21,10 @@ __all__ = ["BlockMatrix", "SparseMatrix"]
 
 _LARGEST_INT32 = 2**31 - 1
 
+# Up to so many rows a GPU has a repeated product as one dense matrix: 64 MiB, read faster than many kernels start. And
+# up to so many of these at once.
+_SMALL, _FEW = 4096, 16
+
 
 class SparseMatrix:
     """A constant sparse matrix in CSR form whose product with a dense one is differentiable.
@@ -53,6 +57,7 @@ class SparseMatrix:
         self._once: tuple[Any, Tensor, Tensor] | None = None
         self._longest: dict[bool, int] = {}
         self._rows_of: tuple[Tensor, tuple[float, int], Tensor] | None = None
+        self._powers: dict[tuple[float, int], Tensor] = {}
 
     @classmethod
     def from_csr(cls, crow: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> SparseMatrix:
@@ -151,6 +156,18 @@ class SparseMatrix:
             self._rows_of = nodes, key, rows
         return self._rows_of[2]
 
+    @property
+    def has_powers(self) -> bool:
+        """Whether what `mixed` multiplies by is worth having as a dense matrix."""
+        return _kernels.can_run(self.device) and 0 < self.shape[0] <= _SMALL
+
+    def power(self, keep: float, times: int) -> Tensor:
+        """What `mixed` multiplies by, dense; kept, since a graph is scored and learnt from many times."""
+        if (keep, times) not in self._powers:
+            identity = torch.eye(self.shape[0], dtype=self.dtype, device=self.device)
+            self._powers[keep, times] = _mixed(identity, self, False, keep, times)
+        return self._powers[keep, times]
+
     def _longest_row(self, transpose: bool) -> int:
         """The most entries that a row has."""
         if transpose not in self._longest:
@@ -188,6 +205,16 @@ class BlockMatrix(SparseMatrix):
         col = torch.cat([col + place * size for place, (_, col, _) in enumerate(parts)])
         self.diagonal = SparseMatrix(row, col, torch.cat([value for *_, value in parts]), (self.size * size,) * 2)
 
+    @property
+    def has_powers(self) -> bool:
+        return super().has_powers and self.size <= _FEW
+
+    def power(self, keep: float, times: int) -> Tensor:
+        """Those of all blocks, ``[S, N, N]``."""
+        if (keep, times) not in self._powers:
+            self._powers[keep, times] = torch.stack([block.power(keep, times) for block in self.blocks])
+        return self._powers[keep, times]
+
     @cached_property
     def with_full_rows(self) -> BlockMatrix:
         """The same for every one of the matrices."""
@@ -224,21 +251,10 @@ class _Mix(torch.autograd.Function):
 
     @staticmethod
     def forward(values: Tensor, matrix: SparseMatrix, transpose: bool, keep: float, times: int) -> Tensor:
-        mixed, csr = values.detach(), matrix._oriented(transpose)
-        if _kernels.can_run(mixed.device) and matrix.nnz:
-            longest = matrix._longest_row(transpose)
-            for _ in range(times):
-                mixed = _kernels.mix(csr, mixed, keep, longest)
-            return mixed
-        if mixed.device.type == "cpu" and mixed.dim() == 1 and matrix.nnz and _cpu_has_csr_kernel():
-            buffers = torch.empty_like(mixed), torch.empty_like(mixed)
-            for step in range(times):
-                out = buffers[step % 2]
-                mixed = torch.addmv(mixed, csr, mixed, beta=keep, alpha=1.0 - keep, out=out)
-            return mixed
-        for _ in range(times):
-            mixed = _multiply(csr, mixed, mixed, keep)
-        return mixed
+        if matrix.has_powers:
+            power = matrix.power(keep, times)
+            return (power.t() if transpose else power) @ values.detach()
+        return _mixed(values.detach(), matrix, transpose, keep, times)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -250,8 +266,34 @@ class _Mix(torch.autograd.Function):
         return _apply(_Mix, grads[0], *ctx.settings), None, None, None, None
 
     @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], values: Tensor, *settings: Any) -> tuple[Tensor, int]:
-        return _side_by_side(_Mix, in_dims[0], values, *settings)
+    def vmap(
+        info: Any, in_dims: tuple[Any, ...], values: Tensor, matrix: SparseMatrix, *settings: Any
+    ) -> tuple[Tensor, int]:
+        if isinstance(matrix, BlockMatrix) and matrix.has_powers:
+            transpose, keep, times = settings
+            power = matrix.power(keep, times)
+            stacked = values.movedim(in_dims[0], 0).unsqueeze(2)
+            return torch.bmm(power.mT if transpose else power, stacked).squeeze(2), 0
+        return _side_by_side(_Mix, in_dims[0], values, matrix, *settings)
+
+
+def _mixed(mixed: Tensor, matrix: SparseMatrix, transpose: bool, keep: float, times: int) -> Tensor:
+    """`SparseMatrix.mixed` hop by hop."""
+    csr = matrix._oriented(transpose)
+    if _kernels.can_run(mixed.device) and matrix.nnz:
+        longest = matrix._longest_row(transpose)
+        for _ in range(times):
+            mixed = _kernels.mix(csr, mixed, keep, longest)
+        return mixed
+    if mixed.device.type == "cpu" and mixed.dim() == 1 and matrix.nnz and _cpu_has_csr_kernel():
+        buffers = torch.empty_like(mixed), torch.empty_like(mixed)
+        for step in range(times):
+            out = buffers[step % 2]
+            mixed = torch.addmv(mixed, csr, mixed, beta=keep, alpha=1.0 - keep, out=out)
+        return mixed
+    for _ in range(times):
+        mixed = _multiply(csr, mixed, mixed, keep)
+    return mixed
 
 
 def _apply(function: Any, *inputs: Any) -> Tensor:

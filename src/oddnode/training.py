@@ -27,6 +27,7 @@ __all__ = [
     "TrainingError",
     "new_dropout_seed",
     "seeded",
+    "start_training",
     "train",
     "train_together",
 ]
@@ -109,6 +110,39 @@ def train_together(
     called with the number of epochs done, over all networks. ``side_by_side`` is for tests; if left out, networks on a
     GPU train side by side, and those on a CPU, where that gains nothing, in turn.
     """
+    finish = start_training(
+        modules,
+        objective,
+        data,
+        dropout_seeds,
+        epochs=epochs,
+        lr=lr,
+        weight_decay=weight_decay,
+        batch_norm=batch_norm,
+        on_epoch=on_epoch,
+        side_by_side=side_by_side,
+    )
+    return finish()
+
+
+def start_training(
+    modules: Sequence[nn.Module],
+    objective: Objective,
+    data: Sequence[TrainingSet],
+    dropout_seeds: Sequence[int],
+    *,
+    epochs: int,
+    lr: float,
+    weight_decay: float,
+    batch_norm: BatchNormStatistics,
+    on_epoch: Callable[[int], None] | None = None,
+    side_by_side: bool | None = None,
+) -> Callable[[], list[Trained]]:
+    """`train_together` in two parts: the function that comes back waits for the training and tells how it went.
+
+    Networks side by side on a GPU train in the background meanwhile; several trainings that are started before the
+    first is waited for share the GPU. All others are trained when this returns.
+    """
     if isinstance(objective, Term):
         objective = 1.0 * objective  # a sum minds when its terms start
     device = data[0].graph.device
@@ -117,7 +151,7 @@ def train_together(
         _log.info("training %d networks one after another: %s", len(modules), hindrance)
     settings = epochs, lr, weight_decay
     if hindrance is None and (device.type == "cuda" if side_by_side is None else side_by_side):
-        return Loop(Networks(modules, objective, data, dropout_seeds, epochs), *settings).run(on_epoch)
+        return Loop(Networks(modules, objective, data, dropout_seeds, epochs), *settings).start(on_epoch)
     outcomes = []
     for place, (module, own, seed) in enumerate(zip(modules, data, dropout_seeds, strict=True)):
         with seeded(seed, device):  # for whatever is random beside dropout
@@ -125,8 +159,8 @@ def train_together(
             if isinstance(module, Backbone):
                 module.prepare(own)
             network = Network(module, prepared, own, batch_norm, seed, epochs)
-            outcomes += Loop(network, *settings).run(_counted_on(on_epoch, place * epochs))
-    return outcomes
+            outcomes += Loop(network, *settings).start(_counted_on(on_epoch, place * epochs))()
+    return lambda: outcomes
 
 
 def _counted_on(on_epoch: Callable[[int], None] | None, before: int) -> Callable[[int], None] | None:
@@ -336,19 +370,25 @@ class Loop:
         self.best_loss = torch.full((size,), float("inf"), dtype=dtype, device=device)
         self.best_epoch = torch.zeros(size, dtype=torch.long, device=device)
         self.best_state = [tensor.clone() for tensor in network.state()]
+        self.stream: torch.cuda.Stream | None = None
+        self.recorded: torch.cuda.CUDAGraph | None = None
         self.records = on_gpu
         if self.records and network.hindrance:
             _log.info("steps are not recorded as a CUDA graph: %s", network.hindrance)
             self.records = False
 
-    def run(self, on_epoch: Callable[[int], None] | None = None) -> list[Trained]:
-        """All epochs."""
+    def start(self, on_epoch: Callable[[int], None] | None = None) -> Callable[[], list[Trained]]:
+        """Take all steps, which a GPU may still be busy with then; what comes back waits for it and tells the outcome.
+
+        On a GPU the steps are on a stream of their own. Whatever they prepare and others may use too (matrices of the
+        graph) is made in steps that are not replayed, and the caller's stream waits for these.
+        """
         step = self._recorded_step() if self.records else self.step
         for epoch in range(self.epochs):
             step(epoch)
             if on_epoch:
                 on_epoch(epoch + 1)
-        return self._finish()
+        return self._finish
 
     def step(self, epoch: int) -> None:
         """Judge the present weights, then take a step from them."""
@@ -370,19 +410,20 @@ class Loop:
     def _recorded_step(self) -> Callable[[int], None]:
         """A step that records itself when it has run a few times, and is replayed from then on."""
         starts = {0, *self.network.objective.starts}
-        stream = torch.cuda.Stream()
-        recorded: torch.cuda.CUDAGraph | None = None
+        stream = self.stream = torch.cuda.Stream()
         since = 0
 
         def step(epoch: int) -> None:
-            nonlocal recorded, since
+            nonlocal since
             if epoch in starts:  # other terms count from here on
-                recorded, since = None, 0
+                stream.synchronize()  # before the memory of a recording that may still be replayed is given back
+                self.recorded, since = None, 0
             # The first step of all judges nothing yet, so the second is the first whole one.
-            if recorded is None and since >= _EAGER_STEPS and epoch > 1 and self.records:
-                recorded = self._record(epoch, stream)
-            if recorded is not None:
-                recorded.replay()
+            if self.recorded is None and since >= _EAGER_STEPS and epoch > 1 and self.records:
+                self.recorded = self._record(epoch, stream)
+            if self.recorded is not None:
+                with torch.cuda.stream(stream):
+                    self.recorded.replay()
                 return
             since += 1
             stream.wait_stream(torch.cuda.current_stream())
@@ -395,7 +436,7 @@ class Loop:
     def _record(self, epoch: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
         graph = torch.cuda.CUDAGraph()
         random_numbers = torch.cuda.get_rng_state(stream.device)
-        torch.cuda.synchronize()
+        stream.wait_stream(torch.cuda.current_stream())
         collects = gc.isenabled()
         gc.disable()  # freeing something while a step is recorded would spoil it
         try:
@@ -431,6 +472,8 @@ class Loop:
 
     def _finish(self) -> list[Trained]:
         """Judge the last weights, restore the best ones and tell how it went."""
+        if self.stream is not None:
+            torch.cuda.current_stream().wait_stream(self.stream)
         self._judge(self.epochs)
         losses, val_losses = self.losses.cpu(), self.val_losses[1:].cpu()
         self._check_finite(self.epochs)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from multiprocessing import get_context
 from typing import Any, get_args
@@ -17,13 +18,13 @@ import torch
 
 from oddnode import published
 from oddnode.bench.results import Result
-from oddnode.detector import Detector, fit_together
+from oddnode.detector import Detector, start_fitting
 from oddnode.evaluation import TaskOutputs, evaluate
 from oddnode.graph import shared_graphs
 from oddnode.networks import BACKBONES
 from oddnode.recipes import FLOOR, RECIPES, get_recipe
 from oddnode.suggest import unknown
-from oddnode.tasks import Protocol, Task, expand_tasks, load_task
+from oddnode.tasks import Protocol, Task, expand_tasks, load_tasks
 
 __all__ = ["DEFAULT_METHODS", "benchmark", "expand_methods"]
 
@@ -198,34 +199,50 @@ def run_cell(cell: Cell) -> dict[str, dict[str, Any]]:
 
 def run_seeds(cells: Sequence[Cell]) -> list[dict[str, dict[str, Any]]]:
     """`run_cell` for one task under several seeds, whose networks train side by side where that is possible."""
+    first = cells[0]
+    numbers: list[dict[str, dict[str, Any]]] = [{} for _ in cells]
     with shared_graphs():
-        tasks = [load_task(cell.task, cell.data_dir, cell.seed, cell.protocol) for cell in cells]
-        trained: dict[str, list[tuple[Detector, TaskOutputs]]] = {}
-        numbers: list[dict[str, dict[str, Any]]] = [{} for _ in cells]
-        for method in cells[0].methods:
+        tasks = load_tasks(first.task, first.data_dir, [cell.seed for cell in cells], first.protocol)
+        trainings: dict[str, dict[str, list[Detector]]] = {}
+        for method in first.methods:
             detectors = [_detector(method, task, cell) for task, cell in zip(tasks, cells, strict=True)]
-            key = _training_key(detectors[0])
-            if key not in trained:
-                trained[key] = _fit(detectors, tasks)
-            for detector, task, own, (fitted, outputs) in zip(detectors, tasks, numbers, trained[key], strict=True):
-                assert detector.scorer is not None
-                own[method] = evaluate(fitted.with_scorer(detector.scorer), task, outputs)
-        if cells[0].floor:
-            for task, own, (fitted, outputs) in zip(tasks, numbers, next(iter(trained.values())), strict=True):
-                own.update(_floor(task, fitted, outputs, own))
+            trainings.setdefault(_training_key(detectors[0]), {})[method] = detectors
+        ready = _started([next(iter(methods.values())) for methods in trainings.values()], tasks)
+        for place, (finish, methods) in enumerate(zip(ready, trainings.values(), strict=True)):
+            finish()
+            floor = first.floor and place == 0  # trivial scores look past the network, so any will do
+            for seed, (task, own) in enumerate(zip(tasks, numbers, strict=True)):
+                own.update(_scored({method: detectors[seed] for method, detectors in methods.items()}, task, floor))
     return numbers
 
 
-def _fit(detectors: list[Detector], tasks: list[Task]) -> list[tuple[Detector, TaskOutputs]]:
-    exposures = [task.exposure if _needs_exposure(detectors[0]) else None for task in tasks]
-    fit_together(detectors, [task.train for task in tasks], exposures)
-    return [(detector, TaskOutputs(detector, task)) for detector, task in zip(detectors, tasks, strict=True)]
+def _started(trainings: Iterable[list[Detector]], tasks: list[Task]) -> list[Callable[[], None]]:
+    """Start every training; what comes back ends them. A GPU does them at the same time, as far as they fit on it."""
+    started: list[Callable[[], None]] = []
+    for detectors in trainings:
+        if _on_gpu(detectors[0].device) and not _has_room():
+            for finish in started:
+                finish()
+        exposures = [task.exposure if _needs_exposure(detectors[0]) else None for task in tasks]
+        started.append(cache(start_fitting(detectors, [task.train for task in tasks], exposures)))
+    return started
 
 
-def _floor(task: Task, fitted: Detector, outputs: TaskOutputs, known: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """The trivial scores that are not among the methods; they look past the network, so any will do."""
-    scorers = {name: get_recipe(name).build()[1] for name in FLOOR if name not in known}
-    return {name: evaluate(fitted.with_scorer(scorer), task, outputs) for name, scorer in scorers.items()}
+def _has_room() -> bool:
+    """Whether more than half of the GPU's memory is free."""
+    free, total = torch.cuda.mem_get_info()
+    kept = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()  # for this process to use again
+    return free + kept > total / 2
+
+
+def _scored(methods: dict[str, Detector], task: Task, floor: bool) -> dict[str, dict[str, Any]]:
+    """What `evaluate` says of methods that share the training of the first, and of the trivial scores if asked for."""
+    fitted = next(iter(methods.values()))
+    outputs = TaskOutputs(fitted, task)
+    scorers: dict[str, Any] = {method: detector.scorer for method, detector in methods.items()}
+    if floor:
+        scorers = {name: get_recipe(name).build()[1] for name in FLOOR} | scorers
+    return {method: evaluate(fitted.with_scorer(scorer), task, outputs) for method, scorer in scorers.items()}
 
 
 def _detector(method: str, task: Task, cell: Cell) -> Detector:

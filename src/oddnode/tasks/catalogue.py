@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import get_args
@@ -18,7 +19,7 @@ from oddnode.tasks.planetoid import FOLDERS, planetoid_folders, planetoid_graph,
 from oddnode.tasks.shifts import feature_task, label_task, structure_task
 from oddnode.tasks.twitch import SOURCE, twitch_folders, twitch_paths, twitch_task
 
-__all__ = ["PAPER_TASKS", "TASKS", "DatasetState", "dataset_states", "expand_tasks", "load_task"]
+__all__ = ["PAPER_TASKS", "TASKS", "DatasetState", "dataset_states", "expand_tasks", "load_task", "load_tasks"]
 
 _SHIFTS = ("structure", "feature", "label")
 
@@ -27,6 +28,9 @@ PAPER_TASKS = [f"{data}/{shift}" for data in FOLDERS for shift in _SHIFTS] + ["t
 
 #: Every task.
 TASKS = ["digits/label", "digits/structure", "digits/feature", *PAPER_TASKS, "arxiv"]
+
+# Their graphs have a public split, and leaving classes out leaves nothing to chance.
+_SAME_FOR_ALL_SEEDS = {f"{data}/label" for data in FOLDERS}
 
 # Which classes are ID, exposed and OOD in label leave-out. For the citation graphs this is the published split,
 # whose one rule is: ID above t, exposed = t, OOD below t. It leaves PubMed a single ID class; see docs/tasks.md.
@@ -60,10 +64,24 @@ def load_task(
     >>> task.num_classes, list(task.tests)
     (5, ['label'])
     """
+    [task] = load_tasks(name, data_dir, [seed], protocol)
+    return copy.deepcopy(task)
+
+
+def load_tasks(
+    name: str, data_dir: str | os.PathLike | None, seeds: Sequence[int], protocol: Protocol = "clean"
+) -> list[Task]:
+    """`load_task` under several seeds. What does not depend on the seed is there once, so nothing may be changed."""
     if name not in TASKS:
         raise unknown("task", name, TASKS)
     if protocol not in get_args(Protocol):
         raise unknown("protocol", protocol, get_args(Protocol))
+    if name in _SAME_FOR_ALL_SEEDS:
+        return [_load(name, data_dir, 0, protocol)] * len(seeds)
+    return [_load(name, data_dir, seed, protocol) for seed in seeds]
+
+
+def _load(name: str, data_dir: str | os.PathLike | None, seed: int, protocol: Protocol) -> Task:
     if name == "twitch":
         return twitch_task(data_dir, seed, protocol)
     if name == "arxiv":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections import defaultdict
 from functools import lru_cache
@@ -28,9 +29,12 @@ _NUM_VAL = 500
 
 
 def planetoid_graph(name: str, data_dir: Any = None) -> Data:
-    """A citation graph with row-normalised features and the public split; downloaded where it is not found."""
+    """A citation graph with row-normalised features and the public split; downloaded where it is not found.
+
+    Its tensors are those of every other call: not to be changed in place.
+    """
     paths = planetoid_paths(name, data_dir) or _download(name, data_dir)
-    return _read(name, paths[f"ind.{name}.x"].parent).clone()
+    return copy.copy(_read(name, paths[f"ind.{name}.x"].parent))
 
 
 def planetoid_paths(name: str, data_dir: Any = None) -> dict[str, Path] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -137,7 +138,7 @@ def label_task(
         torch.isin(data.y, torch.tensor(list(c), dtype=data.y.dtype))
         for c in (id_classes, exposure_classes, ood_classes)
     )
-    full = data.clone()
+    full = copy.copy(data)
     numbered = id_classes if protocol == "clean" else [*id_classes, *exposure_classes, *ood_classes]
     full.y = _renumbered(data.y, numbered)
     for mask in ("train_mask", "val_mask", "test_mask"):
@@ -145,7 +146,7 @@ def label_task(
     full.ood_mask = is_ood
     exposure = full.clone()
     exposure.ood_mask = is_exposed
-    train = full.clone()
+    train = copy.copy(full)
     del train.ood_mask
     if protocol == "clean":
         train = induced(train, is_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import csv
 import json
 from functools import lru_cache
@@ -49,11 +50,14 @@ def twitch_task(data_dir: Any = None, seed: int = 0, protocol: Protocol = "clean
 
 
 def twitch_graph(region: str, data_dir: Any = None) -> Data:
-    """Users of one region: row-normalised games as features, mutual follows as edges, ``mature`` as class."""
+    """Users of one region: row-normalised games as features, mutual follows as edges, ``mature`` as class.
+
+    Its tensors are those of every other call: not to be changed in place.
+    """
     paths = find_files(_file_names(region), twitch_folders(data_dir))
     if paths is None:
         raise MissingDataError(_missing_message(region, data_dir))
-    return _read(region, next(iter(paths.values())).parent).clone()
+    return copy.copy(_read(region, next(iter(paths.values())).parent))
 
 
 def twitch_paths(data_dir: Any = None) -> dict[str, Path] | None:
