@@ -76,8 +76,8 @@ def test_a_gpu_starts_all_trainings_at_once_where_they_fit(
 
 
 def test_processes_give_the_same_numbers_as_one() -> None:
-    one = benchmark("digits/label", "msp", seeds=2, jobs=1)
-    two = benchmark("digits/label", "msp", seeds=2, jobs=2)
+    one = benchmark("digits/label", "msp", seeds=2, jobs=1, device="cpu")
+    two = benchmark("digits/label", "msp", seeds=2, jobs=2, device="cpu")
     for a, b in zip(one[0].runs, two[0].runs, strict=True):
         assert a["auroc"] == pytest.approx(b["auroc"], abs=0.2)
 
@@ -85,7 +85,7 @@ def test_processes_give_the_same_numbers_as_one() -> None:
 def test_a_benchmark_takes_one_process_per_core_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "num_cores", lambda: 2)
     torch.ones(300, 300) @ torch.ones(300, 300)  # a parent whose threads have worked can still be forked
-    alone = benchmark("digits/label", "msp", seeds=2, jobs=2)
+    alone = benchmark("digits/label", "msp", seeds=2, jobs=2, device="cpu")
     by_itself = benchmark("digits/label", "msp", seeds=2, device="cpu")
     assert [r.runs for r in by_itself] == [r.runs for r in alone]
 

@@ -183,7 +183,7 @@ def test_two_users_of_one_product_both_count_in_the_gradient() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 @pytest.mark.usefixtures("way_to_mix")
-@pytest.mark.parametrize("shape", [(400,), (400, 1), (400, 10), (400, 37)])
+@pytest.mark.parametrize("shape", [(400,), (400, 1), (400, 10), (400, 37), (400, 700)])
 def test_the_kernel_on_a_gpu_mixes_as_the_cpu_does_the_same_every_time(shape: tuple[int, ...]) -> None:
     matrix = random_matrix(400, 400, 3000, seed=11, dtype=torch.float32)
     hub = SparseMatrix(torch.zeros(600, dtype=torch.long), torch.arange(600) % 400, torch.rand(600), (400, 400))

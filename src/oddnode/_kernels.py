@@ -154,8 +154,11 @@ def mix(csr: Tensor, values: Tensor, keep: float, longest: int) -> Tensor:
         return torch.add(mix(csr, values, 0.0, longest) * (1.0 - keep), values, alpha=keep)
     values = values.contiguous()
     width = values.shape[1] if values.dim() == 2 else 1
-    columns = min(16, 1 << max(width - 1, 0).bit_length())
-    lanes = 16 if longest <= 256 else 256
+    columns = min(512, 1 << max(width - 1, 0).bit_length())
+    if columns <= 16:
+        lanes = 16 if longest <= 256 else 256
+    else:  # there is enough to do at once in the columns
+        lanes = 4 if longest <= 256 else 16
     out = torch.empty_like(values)
     grid = (values.shape[0], -(-width // columns))
     crow, col, weight = csr.crow_indices(), csr.col_indices(), csr.values()

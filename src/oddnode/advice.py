@@ -65,26 +65,26 @@ def profile(graph: Graph, nodes: Tensor, y: Tensor) -> GraphProfile:
     0.5
     """
     source, target = graph.edge_index
-    loops = source == target
-    degree = torch.bincount(target[~loops], minlength=graph.num_nodes)
+    joins = source != target
+    degree = torch.zeros(graph.num_nodes, dtype=torch.long, device=graph.device).index_add_(0, target, joins.long())
     label = torch.full((graph.num_nodes,), -1, dtype=torch.long, device=graph.device)
     label[nodes] = y
     a, b = label[source], label[target]
-    known = (a >= 0) & (b >= 0) & ~loops
-    count = int(known.sum())
-    homophily = chance = None
-    if count:
-        homophily = (a[known] == b[known]).double().mean().item()
-        ends = torch.bincount(torch.cat([a[known], b[known]])).double()
-        chance = (ends / ends.sum()).square().sum().item()
+    known = joins & (a >= 0) & (b >= 0)
+    ends = torch.zeros(int(y.max()) + 1 if len(y) else 0, dtype=torch.long, device=graph.device)
+    if len(ends):
+        for end in (a, b):
+            ends.index_add_(0, end.clamp_min(0), known.long())
+    counts = torch.stack([joins.sum(), (degree == 0).sum(), known.sum(), (known & (a == b)).sum()])
+    num_edges, isolated, count, alike, *per_class = torch.cat([counts, ends]).tolist()  # a GPU is waited for once
     return GraphProfile(
         num_nodes=graph.num_nodes,
-        num_edges=int((~loops).sum()),
-        mean_degree=degree.double().mean().item(),
-        isolated_share=(degree == 0).double().mean().item(),
+        num_edges=num_edges,
+        mean_degree=num_edges / graph.num_nodes,
+        isolated_share=isolated / graph.num_nodes,
         labelled_edges=count,
-        homophily=homophily,
-        chance=chance,
+        homophily=alike / count if count else None,
+        chance=sum((end / (2 * count)) ** 2 for end in per_class) if count else None,
     )
 
 

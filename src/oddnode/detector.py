@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast, get_args
 
 import torch
+import torch.nn.functional as F
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
@@ -490,10 +491,9 @@ def _training_settings(detector: Detector) -> str:
 
 def _class_means(outputs: Outputs, nodes: Tensor, y: Tensor) -> Tensor | None:
     """Mean logits of every class; a wrapped module may know classes of which the data has no training node."""
-    members = [nodes[y == c] for c in range(outputs.num_classes)]
-    if not all(len(nodes_of_class) for nodes_of_class in members):
-        return None
-    return torch.stack([outputs.logits[m].mean(dim=0) for m in members])
+    members = F.one_hot(y, outputs.num_classes).to(outputs.logits.dtype)
+    counts = members.sum(dim=0).unsqueeze(1)
+    return members.t() @ outputs.logits[nodes] / counts if bool((counts > 0).all()) else None
 
 
 def _dtype_of(module: nn.Module) -> torch.dtype:

@@ -230,5 +230,7 @@ def _held_out(outputs: Outputs, train: Tensor) -> Tensor:
     """Labelled nodes that the network was not trained on; all trained ones where there are no others."""
     if outputs.labelled is None:
         return train
-    held_out = outputs.labelled[~torch.isin(outputs.labelled, train)]
+    trained = torch.zeros(outputs.graph.num_nodes, dtype=torch.bool, device=train.device)
+    trained[train] = True
+    held_out = outputs.labelled[~trained[outputs.labelled]]
     return held_out if len(held_out) else train

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -372,6 +373,7 @@ class Loop:
         self.best_state = [tensor.clone() for tensor in network.state()]
         self.stream: torch.cuda.Stream | None = None
         self.recorded: torch.cuda.CUDAGraph | None = None
+        self.replayed: Future[None] | None = None
         self.records = on_gpu
         if self.records and network.hindrance:
             _log.info("steps are not recorded as a CUDA graph: %s", network.hindrance)
@@ -385,6 +387,9 @@ class Loop:
         """
         step = self._recorded_step() if self.records else self.step
         for epoch in range(self.epochs):
+            if on_epoch is None and self.recorded is not None and epoch > max(self.network.objective.starts, default=0):
+                self._replay_in_background(self.epochs - epoch)
+                break
             step(epoch)
             if on_epoch:
                 on_epoch(epoch + 1)
@@ -433,6 +438,19 @@ class Loop:
 
         return step
 
+    def _replay_in_background(self, times: int) -> None:
+        """Replay what is recorded on a thread of its own: a GPU that has a lot to do lets its caller wait."""
+
+        def replay() -> None:
+            assert self.recorded is not None
+            with torch.cuda.stream(self.stream):
+                for _ in range(times):
+                    self.recorded.replay()
+
+        thread = ThreadPoolExecutor(1, thread_name_prefix="oddnode-replay")
+        self.replayed = thread.submit(replay)
+        thread.shutdown(wait=False)
+
     def _record(self, epoch: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
         graph = torch.cuda.CUDAGraph()
         random_numbers = torch.cuda.get_rng_state(stream.device)
@@ -441,7 +459,7 @@ class Loop:
         gc.disable()  # freeing something while a step is recorded would spoil it
         try:
             with torch.cuda.stream(stream):
-                graph.capture_begin()
+                graph.capture_begin(capture_error_mode="thread_local")  # others may replay meanwhile
                 try:
                     self.step(epoch)
                 finally:
@@ -472,6 +490,8 @@ class Loop:
 
     def _finish(self) -> list[Trained]:
         """Judge the last weights, restore the best ones and tell how it went."""
+        if self.replayed is not None:
+            self.replayed.result()
         if self.stream is not None:
             torch.cuda.current_stream().wait_stream(self.stream)
         self._judge(self.epochs)
@@ -518,5 +538,8 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """A random stream of its own for the block: the caller's is neither used nor moved."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
+        # As torch.manual_seed, which also turns to kinds of devices that are not there, and takes its time for that.
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed(seed)
         yield
