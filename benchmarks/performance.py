@@ -45,7 +45,7 @@ def _train(rows: list[dict[str, Any]], device: str) -> str:
             [
                 row["task"],
                 f"{len(row['methods'])} x {row['seeds']}",
-                _short(row["oddnode s"]),
+                _short(row["oddnode s"]) + _first_time(row),
                 others,
                 f"**{row['ratio']}**",
             ]
@@ -54,6 +54,11 @@ def _train(rows: list[dict[str, Any]], device: str) -> str:
     loop = f"reference-style loop, extrapolated from {', '.join(map(str, sorted(timed)))} epochs a method"
     head = ["task", "methods x seeds", "oddnode, s", loop, "times faster, at least"]
     return f"### Whole cells, {_word(device)}\n\n{_table(head, body)}"
+
+
+def _first_time(row: dict[str, Any]) -> str:
+    first = row.get("oddnode s, first time in the process")
+    return "" if first is None else f" ({_short(first)} the first time in a process)"
 
 
 def _step(rows: list[dict[str, Any]], device: str) -> str:
@@ -85,20 +90,7 @@ def _propagate(rows: list[dict[str, Any]], device: str) -> str:
         text += "\n\nIn blocks of sources, ms (and GB in all):\n\n" + _table(
             ["edges", *(f"{c} blocks" for c in counts)], body
         )
-    trials = [row for row in rows if row.get("trial kernels in blocks ms")]
-    if trials:
-        counts = sorted({key.split()[0] for key in trials[0]["trial kernels in blocks ms"]}, key=int)
-        body = [
-            [f"{row['edges']:.0e}", *(_short(_best(row["trial kernels in blocks ms"], count)) for count in counts)]
-            for row in trials
-        ]
-        text += "\n\nEdges in blocks of sources, trial kernels, ms:\n\n"
-        text += _table(["edges", *(f"{count} blocks" for count in counts)], body)
     return text
-
-
-def _best(times: dict[str, float], count: str) -> float:
-    return min(value for key, value in times.items() if key.split()[0] == count)
 
 
 def _is_number(value: Any) -> bool:

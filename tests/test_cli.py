@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from oddnode import __version__
-from oddnode.cli import main
 from oddnode.recipes import RECIPES
 
 
@@ -41,17 +40,6 @@ def test_help_answers_without_loading_torch(command: str) -> None:
     assert "Usage" in done.stdout
     if command:
         assert "Examples" in done.stdout
-
-
-@pytest.mark.parametrize("chosen", [None, "0"])
-def test_large_pages_are_asked_for_unless_the_user_chose(chosen: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("THP_MEM_ALLOC_ENABLE", "0")  # so that it is put back afterwards
-    if chosen is None:
-        monkeypatch.delenv("THP_MEM_ALLOC_ENABLE")
-    monkeypatch.setattr(sys, "argv", ["oddnode", "--version"])
-    with pytest.raises(SystemExit):
-        main()
-    assert os.environ["THP_MEM_ALLOC_ENABLE"] == (chosen or "1")
 
 
 def test_bench_prints_one_json_array_and_nothing_else(tmp_path: Path) -> None:

@@ -8,6 +8,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -35,3 +37,13 @@ def test_wheel_runs_outside_the_tree(tmp_path: Path) -> None:
     assert Path(where.strip()).is_relative_to(target)
     command = [sys.executable, "-m", "oddnode", "bench", "--methods", "msp", "--seeds", "1"]
     assert "digits/label" in run(*command, cwd=tmp_path, PYTHONPATH=str(target))
+
+
+@pytest.mark.parametrize("chosen", [None, "0"])
+def test_large_pages_are_asked_for_at_import_unless_the_user_chose(chosen: str | None) -> None:
+    environment = {k: v for k, v in os.environ.items() if k != "THP_MEM_ALLOC_ENABLE"}
+    if chosen is not None:
+        environment["THP_MEM_ALLOC_ENABLE"] = chosen
+    code = "import oddnode, os; print(os.environ['THP_MEM_ALLOC_ENABLE'])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.strip() == (chosen or "1")

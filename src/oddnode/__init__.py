@@ -5,10 +5,15 @@ Every score has one direction: **higher = more like the training distribution**.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from oddnode._version import __version__
+
+# On Linux torch then takes large pages for large tensors, which more than halves an epoch over ten million edges. Torch
+# looks when the first tensor is made, so oddnode is to be imported before that.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
     from oddnode.backbones import GAT, GCN, MLP, Backbone, JKNet, MixHop

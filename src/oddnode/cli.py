@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any, cast
@@ -174,8 +173,6 @@ def _word(value: Any) -> str:
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and a non-zero exit status."""
-    # On Linux torch then takes large pages for large tensors: half the time of an epoch on a million nodes.
-    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     # Commands print the library's advice themselves, once, where it belongs.
     logging.getLogger("oddnode").addHandler(logging.NullHandler())
     try:
