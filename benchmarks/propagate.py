@@ -3,9 +3,9 @@
     python benchmarks/propagate.py --device cpu
     python benchmarks/propagate.py --device cuda --sizes 10000000:200000000,50000000:1000000000
 
-Three ways: the library's sparse product with a value per edge (MKL, cuSPARSE), the mean without values
-(`NeighbourMean`), and on a GPU the same with the edges sorted by blocks of sources, so that the scores of a block stay
-in cache while its edges are read.
+The ways: torch's sparse product with a value per edge (MKL, cuSPARSE), on a GPU also our kernel for that, the mean
+without values (`NeighbourMean`), and on a GPU the same with the edges sorted by blocks of sources, so that the scores
+of a block stay in cache while its edges are read.
 """
 
 from __future__ import annotations
@@ -63,7 +63,11 @@ def measure(nodes: int, edges: int, device: str, options: argparse.Namespace) ->
     row: dict[str, Any] = {"nodes": nodes, "edges": len(walk.sources)}
     if device == "cuda":
         row["index copy ms"] = 1e3 * read_seconds(4 * len(walk.sources), device)
-        row["with values ms"] = _product_milliseconds(walk, scores, device)
+        matrix = with_values(walk)
+        row["cuSPARSE ms"] = 1e3 * seconds(partial(matrix.__matmul__, scores), device)
+        row["with values ms"] = 1e3 * seconds(partial(matrix.mixed, scores, 0.5, 1), device)
+        row["8 columns with values ms"] = 1e3 * seconds(partial(matrix.mixed, scores.repeat(8, 1).t(), 0.5, 1), device)
+        del matrix
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
         row["without values ms"] = 1e3 * seconds(lambda: walk.mixed(scores, 0.5, 1), device)
@@ -78,16 +82,11 @@ def measure(nodes: int, edges: int, device: str, options: argparse.Namespace) ->
     else:
         row["read with values ms"] = 1e3 * read_seconds(8 * len(walk.sources), device)
         row["read without values ms"] = 1e3 * read_seconds(4 * len(walk.sources), device)
-        row["with values ms"] = _product_milliseconds(walk, scores, device)
+        row["with values ms"] = 1e3 * seconds(partial(with_values(walk).mixed, scores, 0.5, 1), device)
         row["without values ms"] = 1e3 * seconds(lambda: walk.mixed(scores, 0.5, 1), device)
         row["factor over a read"] = row["with values ms"] / row["read with values ms"]
     row["edges per second"] = row["edges"] / min(row["with values ms"], row["without values ms"]) * 1e3
     return {key: float(f"{value:.4g}") if isinstance(value, float) else value for key, value in row.items()}
-
-
-def _product_milliseconds(walk: NeighbourMean, scores: Tensor, device: str) -> float:
-    matrix = with_values(walk)
-    return 1e3 * seconds(lambda: matrix.mixed(scores, 0.5, 1), device)
 
 
 def _shapes(walk: NeighbourMean, scores: Tensor) -> dict[str, float | None]:

@@ -194,3 +194,17 @@ def test_the_kernel_on_a_gpu_mixes_as_the_cpu_does_the_same_every_time(shape: tu
         assert torch.equal(there.mixed(moved, 0.3, 2), there.mixed(moved, 0.3, 2))
         double = there.to(torch.float64).mixed(moved.double(), 0.3, 2).cpu()
         torch.testing.assert_close(double, each.to(torch.float64).mixed(values.double(), 0.3, 2))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.parametrize("size", [5_000, 70_000])
+@pytest.mark.parametrize("width", [1, 3, 40])
+def test_the_kernel_on_a_gpu_takes_rows_of_any_length(size: int, width: int) -> None:
+    generator = torch.Generator().manual_seed(12)
+    row = torch.cat([torch.full((size,), 7), torch.randint(size, (3 * size,), generator=generator)])
+    col = torch.cat([torch.arange(size), torch.randint(size, (3 * size,), generator=generator)])
+    matrix = SparseMatrix(row, col, torch.rand(len(row), generator=generator) / 4, (size, size))
+    values = torch.randn(size, width, generator=generator)
+    expected = matrix.to(torch.float64).mixed(values.double(), 0.3, 2)
+    there = matrix.to("cuda").mixed(values.cuda(), 0.3, 2)
+    torch.testing.assert_close(there.cpu().double(), expected, rtol=1e-4, atol=1e-3)

@@ -57,24 +57,39 @@ if triton is not None:
         tl.store(total + row, found, mask=inside)
 
     @triton.jit
-    def _mix(crow, col, weight, values, out, width, keep, LANES: tl.constexpr, COLUMNS: tl.constexpr):
-        # A program takes one row of a CSR matrix, some of its entries at a time, and some columns.
-        row = tl.program_id(0).to(tl.int64)
+    def _mix(
+        crow,
+        col,
+        weight,
+        values,
+        out,
+        num_rows,
+        width,
+        keep,
+        ROWS: tl.constexpr,
+        LANES: tl.constexpr,
+        COLUMNS: tl.constexpr,
+    ):
+        # A program takes some rows of a CSR matrix, some entries of each at a time, and some columns.
+        row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        inside = row < num_rows
         column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-        inside = column < width
-        start = tl.load(crow + row).to(tl.int64)
-        end = tl.load(crow + row + 1).to(tl.int64)
+        start = tl.load(crow + row, mask=inside, other=0).to(tl.int64)
+        end = tl.load(crow + row + 1, mask=inside, other=0).to(tl.int64)
         lane = tl.arange(0, LANES)
-        total = tl.zeros((LANES, COLUMNS), dtype=values.dtype.element_ty)
-        for step in range(start, end, LANES):
-            place = step + lane
-            within = place < end
+        total = tl.zeros((ROWS, LANES, COLUMNS), dtype=values.dtype.element_ty)
+        for step in range(0, tl.max(end - start), LANES):
+            place = start[:, None] + step + lane[None, :]
+            within = place < end[:, None]
             source = tl.load(col + place, mask=within, other=0).to(tl.int64)
             share = tl.load(weight + place, mask=within, other=0.0)
-            at = values + source[:, None] * width + column[None, :]
-            total += share[:, None] * tl.load(at, mask=within[:, None] & inside[None, :], other=0.0)
-        own = tl.load(values + row * width + column, mask=inside, other=0.0)
-        tl.store(out + row * width + column, keep * own + (1.0 - keep) * tl.sum(total, axis=0), mask=inside)
+            at = values + source[:, :, None] * width + column[None, None, :]
+            there = within[:, :, None] & (column < width)[None, None, :]
+            total += share[:, :, None] * tl.load(at, mask=there, other=0.0)
+        at = row[:, None] * width + column[None, :]
+        there = inside[:, None] & (column < width)[None, :]
+        own = tl.load(values + at, mask=there, other=0.0)
+        tl.store(out + at, keep * own + (1.0 - keep) * tl.sum(total, axis=1), mask=there)
 
     @triton.jit
     def _finalise(x):
@@ -155,14 +170,15 @@ def mix(csr: Tensor, values: Tensor, keep: float, longest: int) -> Tensor:
     values = values.contiguous()
     width = values.shape[1] if values.dim() == 2 else 1
     columns = min(512, 1 << max(width - 1, 0).bit_length())
-    if columns <= 16:
-        lanes = 16 if longest <= 256 else 256
-    else:  # there is enough to do at once in the columns
+    # One row that is long holds its program up, so that more of its entries are taken at once.
+    lanes = 16 if longest <= 256 else 32 if longest <= 4096 else 128 if longest <= 65536 else 256
+    rows = max(256 // (lanes * columns), 1)
+    if columns > 16:  # there is enough to do at once in the columns
         lanes = 4 if longest <= 256 else 16
     out = torch.empty_like(values)
-    grid = (values.shape[0], -(-width // columns))
+    grid = (-(-len(values) // rows), -(-width // columns))
     crow, col, weight = csr.crow_indices(), csr.col_indices(), csr.values()
-    _mix[grid](crow, col, weight, values, out, width, keep, LANES=lanes, COLUMNS=columns)
+    _mix[grid](crow, col, weight, values, out, len(values), width, keep, ROWS=rows, LANES=lanes, COLUMNS=columns)
     return out
 
 

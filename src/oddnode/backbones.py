@@ -302,7 +302,7 @@ class GAT(LayeredBackbone):
         """``drop(X) W``; of sparse features only those that are there are dropped."""
         if not self._drops:
             return graph.times_features(weight)
-        if graph.sparse_x is None:
+        if not graph.is_sparse:
             return self._drop(graph.x, 0) @ weight
         return graph.feature_pattern.times(self._drop(graph.feature_entries, 0), weight)
 

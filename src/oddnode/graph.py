@@ -137,9 +137,12 @@ class Graph:
     @cached_property
     def sparse_x(self) -> SparseMatrix | None:
         """The features without their zeros, where that is the faster way to multiply by them."""
-        if self.x.requires_grad or self.device.type != "cpu":
-            return None
-        return self.without_zeros if self.density < _SPARSE_BELOW else None
+        return self.without_zeros if self.device.type == "cpu" and self.is_sparse else None
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether few features differ from zero, and none of them is learnt."""
+        return not self.x.requires_grad and self.density < _SPARSE_BELOW
 
     @cached_property
     def without_zeros(self) -> SparseMatrix:
