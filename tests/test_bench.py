@@ -69,7 +69,7 @@ def test_a_gpu_starts_all_trainings_at_once_where_they_fit(
 
     monkeypatch.setattr(run, "start_fitting", noted)
     monkeypatch.setattr(run, "_on_gpu", lambda device: True)
-    monkeypatch.setattr(run, "_has_room", lambda: room)
+    monkeypatch.setattr(run, "_has_room", lambda device: room)
     cell = run.Cell("digits/label", 0, ("gnnsafe", "nodesafe"), "clean", "gcn", "cpu", None)
     assert list(run.run_cell(cell)) == ["gnnsafe", "nodesafe"]
     assert " ".join(done) == expected
@@ -100,7 +100,7 @@ def test_processes_by_default(monkeypatch: pytest.MonkeyPatch, device: str, fork
 def test_seeds_in_one_go_give_what_they_give_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = benchmark("digits/label", ["msp", "nodesafe"], seeds=2, jobs=1)
     monkeypatch.setattr(run, "_on_gpu", lambda device: True)
-    monkeypatch.setattr(run, "_has_room", lambda: True)
+    monkeypatch.setattr(run, "_has_room", lambda device: True)
     assert [r.runs for r in benchmark("digits/label", ["msp", "nodesafe"], seeds=2)] == [r.runs for r in one_by_one]
 
 

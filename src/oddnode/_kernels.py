@@ -1,4 +1,7 @@
-"""Triton kernels, and where they can be used. Triton comes with torch for CUDA; elsewhere all has another way."""
+"""Triton kernels, and where they can be used. Triton comes with torch for CUDA; elsewhere all has another way.
+
+A kernel is started on the GPU that is current, which need not be the one that the tensors lie on; hence the blocks.
+"""
 
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
@@ -151,7 +154,8 @@ def sum_neighbours(offsets: Tensor, sources: Tensor, values: Tensor, rows: int =
     """The sum of ``values`` over the sources of every row of a CSR structure."""
     out = torch.empty(len(offsets) - 1, dtype=values.dtype, device=values.device)
     grid = (-(-len(out) // rows),)
-    _sum_neighbours[grid](offsets, sources, values.contiguous(), out, len(out), ROWS=rows, LANES=lanes)
+    with torch.cuda.device(values.device):
+        _sum_neighbours[grid](offsets, sources, values.contiguous(), out, len(out), ROWS=rows, LANES=lanes)
     return out
 
 
@@ -160,7 +164,8 @@ def add_block(counts: Tensor, bases: Tensor, sources: Tensor, values: Tensor, to
 
     ``counts`` says how many each row has, and ``bases`` where those of every `TILE` rows begin.
     """
-    _add_block[(-(-len(counts) // TILE),)](counts, bases, sources, values, total, len(counts), ROWS=TILE)
+    with torch.cuda.device(values.device):
+        _add_block[(-(-len(counts) // TILE),)](counts, bases, sources, values, total, len(counts), ROWS=TILE)
 
 
 def mix(csr: Tensor, values: Tensor, keep: float, longest: int) -> Tensor:
@@ -178,7 +183,8 @@ def mix(csr: Tensor, values: Tensor, keep: float, longest: int) -> Tensor:
     out = torch.empty_like(values)
     grid = (-(-len(values) // rows), -(-width // columns))
     crow, col, weight = csr.crow_indices(), csr.col_indices(), csr.values()
-    _mix[grid](crow, col, weight, values, out, len(values), width, keep, ROWS=rows, LANES=lanes, COLUMNS=columns)
+    with torch.cuda.device(values.device):
+        _mix[grid](crow, col, weight, values, out, len(values), width, keep, ROWS=rows, LANES=lanes, COLUMNS=columns)
     return out
 
 
@@ -200,24 +206,25 @@ def relu_dropout(
         grad = grad.contiguous()
         out = torch.zeros_like(values) if rows is not None else torch.empty_like(values)
     total, block = chosen * networks * width, 1024
-    _relu_dropout[(-(-total // block),)](
-        values,
-        values if rows is None else rows,
-        table,
-        count,
-        values if grad is None else grad,
-        out,
-        total,
-        networks,
-        width,
-        -(-width // (32 if one_bit else 2)),
-        table[0].numel(),
-        place,
-        threshold,
-        scale,
-        ONE_BIT=one_bit,
-        HAS_ROWS=rows is not None,
-        BACKWARD=grad is not None,
-        BLOCK=block,
-    )
+    with torch.cuda.device(values.device):
+        _relu_dropout[(-(-total // block),)](
+            values,
+            values if rows is None else rows,
+            table,
+            count,
+            values if grad is None else grad,
+            out,
+            total,
+            networks,
+            width,
+            -(-width // (32 if one_bit else 2)),
+            table[0].numel(),
+            place,
+            threshold,
+            scale,
+            ONE_BIT=one_bit,
+            HAS_ROWS=rows is not None,
+            BACKWARD=grad is not None,
+            BLOCK=block,
+        )
     return out

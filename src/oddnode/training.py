@@ -355,7 +355,8 @@ class Loop:
         self.network = network
         self.epochs = epochs
         parameters = network.parameters()
-        device, dtype, size = parameters[0].device, parameters[0].dtype, network.size
+        self.device = device = parameters[0].device
+        dtype, size = parameters[0].dtype, network.size
         self.on_cpu = device.type == "cpu"
         on_gpu = device.type == "cuda"
         self.trained = [(parameter, _contiguous(parameter)) for parameter in parameters]
@@ -415,7 +416,7 @@ class Loop:
     def _recorded_step(self) -> Callable[[int], None]:
         """A step that records itself when it has run a few times, and is replayed from then on."""
         starts = {0, *self.network.objective.starts}
-        stream = self.stream = torch.cuda.Stream()
+        stream = self.stream = torch.cuda.Stream(self.device)
         since = 0
 
         def step(epoch: int) -> None:
@@ -431,10 +432,10 @@ class Loop:
                     self.recorded.replay()
                 return
             since += 1
-            stream.wait_stream(torch.cuda.current_stream())
+            stream.wait_stream(torch.cuda.current_stream(self.device))
             with torch.cuda.stream(stream):
                 self.step(epoch)
-            torch.cuda.current_stream().wait_stream(stream)
+            torch.cuda.current_stream(self.device).wait_stream(stream)
 
         return step
 
@@ -454,7 +455,7 @@ class Loop:
     def _record(self, epoch: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
         graph = torch.cuda.CUDAGraph()
         random_numbers = torch.cuda.get_rng_state(stream.device)
-        stream.wait_stream(torch.cuda.current_stream())
+        stream.wait_stream(torch.cuda.current_stream(self.device))
         collects = gc.isenabled()
         gc.disable()  # freeing something while a step is recorded would spoil it
         try:
@@ -493,7 +494,7 @@ class Loop:
         if self.replayed is not None:
             self.replayed.result()
         if self.stream is not None:
-            torch.cuda.current_stream().wait_stream(self.stream)
+            torch.cuda.current_stream(self.device).wait_stream(self.stream)
         self._judge(self.epochs)
         losses, val_losses = self.losses.cpu(), self.val_losses[1:].cpu()
         self._check_finite(self.epochs)
@@ -538,8 +539,16 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
     """A random stream of its own for the block: the caller's is neither used nor moved."""
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
-        # As torch.manual_seed, which also turns to kinds of devices that are not there, and takes its time for that.
-        torch.default_generator.manual_seed(seed)
-        if devices:
-            torch.cuda.manual_seed(seed)
+        _seed(seed, device)
         yield
+
+
+def _seed(seed: int, device: torch.device) -> None:
+    """As `torch.manual_seed`, which also turns to kinds of devices that are not there, and takes its time for that."""
+    if device.type not in ("cpu", "cuda"):
+        torch.manual_seed(seed)
+        return
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)

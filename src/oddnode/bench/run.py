@@ -220,7 +220,7 @@ def _started(trainings: Iterable[list[Detector]], tasks: list[Task]) -> list[Cal
     """Start every training; what comes back ends them. A GPU does them at the same time, as far as they fit on it."""
     started: list[Callable[[], None]] = []
     for detectors in trainings:
-        if _on_gpu(detectors[0].device) and not _has_room():
+        if _on_gpu(detectors[0].device) and not _has_room(detectors[0].device):
             for finish in started:
                 finish()
         exposures = [task.exposure if _needs_exposure(detectors[0]) else None for task in tasks]
@@ -228,10 +228,11 @@ def _started(trainings: Iterable[list[Detector]], tasks: list[Task]) -> list[Cal
     return started
 
 
-def _has_room() -> bool:
+def _has_room(device: str) -> bool:
     """Whether this process has taken less than half of the GPU's memory."""
+    gpu = torch.device("cuda" if device == "auto" else device)
     # To ask the driver what is free would wait for steps that are under way.
-    return torch.cuda.memory_reserved() < torch.cuda.get_device_properties().total_memory / 2
+    return torch.cuda.memory_reserved(gpu) < torch.cuda.get_device_properties(gpu).total_memory / 2
 
 
 def _scored(methods: dict[str, Detector], task: Task, floor: bool) -> dict[str, dict[str, Any]]:
