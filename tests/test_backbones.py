@@ -112,6 +112,16 @@ def test_a_seed_gives_a_convolution_the_weights_that_it_gives_pygs() -> None:
             assert torch.equal(layer.state_dict()[name], tensor)
 
 
+def test_a_convolution_can_be_reset() -> None:
+    torch.manual_seed(4)
+    layer: Any = GCN(_FEATURES, _HIDDEN, _CLASSES).convs[0]
+    before = layer.lin.weight.clone()
+    nn.init.ones_(layer.bias)
+    layer.reset_parameters()
+    assert not torch.equal(layer.lin.weight, before)
+    assert torch.equal(layer.bias, torch.zeros(_HIDDEN))
+
+
 @pytest.mark.parametrize("sparse", [False, True])
 def test_gat_is_pygs_layers_with_its_weights(sparse: bool) -> None:
     graph, gat = _graph(sparse), _built("gat")

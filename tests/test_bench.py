@@ -3,9 +3,9 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable
 from pathlib import Path
 from statistics import stdev
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +17,7 @@ from oddnode.bench.report import write_report
 from oddnode.bench.tables import caption, compare_table, markdown_table, paper_number, to_csv
 from oddnode.detector import start_fitting
 from oddnode.recipes import RECIPES
+from oddnode.training import Pending
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +41,7 @@ def test_a_shared_training_gives_what_a_training_of_its_own_gives(results: list[
 def test_methods_that_share_a_training_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     fits = []
 
-    def counted(detectors: list[Detector], *args: Any) -> Callable[[], None]:
+    def counted(detectors: list[Detector], *args: Any) -> Pending[None]:
         fits.append(repr(detectors[0].objective))
         return start_fitting(detectors, *args)
 
@@ -49,15 +50,14 @@ def test_methods_that_share_a_training_share_it(monkeypatch: pytest.MonkeyPatch)
     assert len(fits) == 2
 
 
-@pytest.mark.parametrize(
-    ("room", "expected"), [(True, "start start finish finish"), (False, "start finish start finish")]
-)
-def test_a_gpu_starts_all_trainings_at_once_where_they_fit(
-    monkeypatch: pytest.MonkeyPatch, room: bool, expected: str
-) -> None:
-    done = []
+def noted_trainings(monkeypatch: pytest.MonkeyPatch, fail_at: int | None = None) -> list[str]:
+    """Begins and ends of trainings as they come; one of them can run out of memory."""
+    done = list[str]()
 
-    def noted(detectors: list[Detector], *args: Any) -> Callable[[], None]:
+    def noted(detectors: list[Detector], *args: Any) -> Pending[None]:
+        if len(done) == fail_at:
+            done.append("out of memory")
+            raise torch.OutOfMemoryError("no room")
         wait = start_fitting(detectors, *args)
         done.append("start")
 
@@ -65,14 +65,56 @@ def test_a_gpu_starts_all_trainings_at_once_where_they_fit(
             wait()
             done.append("finish")
 
-        return finish
+        return Pending(finish)
 
     monkeypatch.setattr(run, "start_fitting", noted)
-    monkeypatch.setattr(run, "_on_gpu", lambda device: True)
-    monkeypatch.setattr(run, "_has_room", lambda device: room)
+    return done
+
+
+@pytest.mark.parametrize(
+    ("room", "expected"), [(True, "start start finish finish"), (False, "start finish start finish")]
+)
+def test_all_trainings_are_started_at_once_where_they_fit(
+    monkeypatch: pytest.MonkeyPatch, room: bool, expected: str
+) -> None:
+    done = noted_trainings(monkeypatch)
+    monkeypatch.setattr(run._Memory, "has_room", lambda self: room)
     cell = run.Cell("digits/label", 0, ("gnnsafe", "nodesafe"), "clean", "gcn", "cpu", None)
     assert list(run.run_cell(cell)) == ["gnnsafe", "nodesafe"]
     assert " ".join(done) == expected
+
+
+def test_a_training_that_finds_no_memory_is_started_again_when_the_others_are_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = noted_trainings(monkeypatch, fail_at=1)
+    cell = run.Cell("digits/label", 0, ("gnnsafe", "nodesafe"), "clean", "gcn", "cpu", None)
+    assert list(run.run_cell(cell)) == ["gnnsafe", "nodesafe"]
+    assert done == ["start", "out of memory", "finish", "start", "finish"]
+
+
+def test_a_first_training_that_finds_no_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted_trainings(monkeypatch, fail_at=0)
+    with pytest.raises(torch.OutOfMemoryError, match="no room"):
+        run.run_cell(run.Cell("digits/label", 0, ("gnnsafe",), "clean", "gcn", "cpu", None))
+
+
+def test_room_is_what_the_largest_training_took_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = iter([10, 30, 35, 59, 61])  # at the start, after two trainings, and when asked
+    monkeypatch.setattr(run._Memory, "_now", lambda self: next(taken))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=100))
+    memory = run._Memory("cuda")
+    assert memory.has_room()  # nothing is known yet
+    memory.note()
+    memory.note()
+    assert memory.has_room()
+    assert not memory.has_room()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu:0", "auto"])
+def test_devices_by_other_names(device: str) -> None:
+    cell = run.Cell("digits/label", 0, ("gnnsafe", "nodesafe"), "clean", "gcn", device, None)
+    assert list(run.run_seeds([cell])[0]) == ["gnnsafe", "nodesafe"]
 
 
 def test_processes_give_the_same_numbers_as_one() -> None:
@@ -100,7 +142,6 @@ def test_processes_by_default(monkeypatch: pytest.MonkeyPatch, device: str, fork
 def test_seeds_in_one_go_give_what_they_give_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = benchmark("digits/label", ["msp", "nodesafe"], seeds=2, jobs=1)
     monkeypatch.setattr(run, "_on_gpu", lambda device: True)
-    monkeypatch.setattr(run, "_has_room", lambda device: True)
     assert [r.runs for r in benchmark("digits/label", ["msp", "nodesafe"], seeds=2)] == [r.runs for r in one_by_one]
 
 

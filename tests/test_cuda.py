@@ -16,6 +16,7 @@ from oddnode import Detector, benchmark, load_task
 from oddnode.graph import Graph
 from oddnode.networks import BACKBONES
 from oddnode.objectives import CrossEntropy, Objective
+from oddnode.side_by_side import Networks
 from oddnode.training import Loop, Network, Trained, TrainingError, seeded, start_training, train_together
 from oddnode.training_set import TrainingSet
 
@@ -106,6 +107,114 @@ def test_trainings_at_the_same_time_are_what_the_cpu_does(two_groups: Data) -> N
     for objective, modules, data, finish in started:
         on_gpu = finish(), [module.run(d.graph).detach().cpu() for module, d in zip(modules, data, strict=True)]
         check_same(on_gpu, trained("gcn", objective, data_sets(two_groups, 3, "cpu", objective.needs_exposure), "cpu"))
+
+
+def sparse_sets(device: str, exposed: bool) -> list[TrainingSet]:
+    """Four networks of which everything is shared: the graph, its few non-zero features, all nodes; not the exposure."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(300, 90, generator=generator, dtype=torch.float64)
+    x = x * (torch.rand(x.shape, generator=generator) < 0.03)
+    y, edges = torch.arange(300) % 3, torch.randint(300, (2, 900), generator=generator)
+    x[torch.arange(300), y] = 1.0
+    shared = Graph(x.to(device), edges.to(device))
+    train, val = torch.arange(0, 60), torch.arange(60, 120)
+    sets = []
+    for _ in range(4):
+        data = TrainingSet(shared, train, y[train], val, y[val], 3, num_spare_logits=1)
+        if exposed:
+            other = torch.randint(300, (2, 900), generator=generator)
+            data.exposure, data.exposed = Graph(shared.x, other.to(device)), torch.arange(300)
+        for name in ("train", "y_train", "val", "y_val", "exposed"):
+            if getattr(data, name) is not None:
+                setattr(data, name, getattr(data, name).to(device))
+        sets.append(data)
+    return sets
+
+
+def wide_networks(device: str) -> list[Any]:
+    made = []
+    for seed in range(4):
+        with seeded(seed, torch.device("cpu")):
+            made.append(BACKBONES["gcn"](90, 64, 4, dropout=0.5).double().to(device))
+    return made
+
+
+def test_trainings_at_the_same_time_share_a_graph_and_survive_what_happens_to_memory() -> None:
+    data = {exposed: sparse_sets("cuda", exposed) for exposed in (False, True)}
+    for sets in data.values():
+        for own in sets:
+            own.graph = data[False][0].graph  # the same for all trainings
+    settings: dict[str, Any] = {"epochs": EPOCHS, **ADAM, "batch_norm": "id-graph"}
+    started = []
+    for objective in objectives().values():
+        modules = wide_networks("cuda")
+        sets = [replace(own, train=own.train.clone()) for own in data[objective.needs_exposure]]
+        started.append((objective, modules, start_training(modules, objective, sets, list(range(4)), **settings)))
+        torch.cuda.empty_cache()
+        torch.full((1 << 22,), float("nan"), device="cuda")  # into whatever memory has become free
+    for objective, modules, wait in started:
+        alone = wide_networks("cpu")
+        sets = sparse_sets("cpu", objective.needs_exposure)
+        expected = train_together(alone, objective, sets, list(range(4)), **settings), _logits(alone, sets[0].graph)
+        check_same((wait(), _logits(modules, data[False][0].graph)), expected)
+
+
+def _logits(modules: list[Any], graph: Graph) -> list[Tensor]:
+    return [module.run(graph).detach().cpu() for module in modules]
+
+
+def test_one_training_that_fails_leaves_the_others_alone(two_groups: Data) -> None:
+    objective = objectives()["nodesafe"]
+    settings: dict[str, Any] = {"epochs": EPOCHS, **ADAM, "batch_norm": "id-graph"}
+    modules, data = networks("gcn", 3, "cuda"), data_sets(two_groups, 3, "cuda", False)
+    good = start_training(modules, objective, data, list(range(3)), **settings)
+    bad = start_training(networks("gcn", 3, "cuda"), 1e300 * CrossEntropy(), data, [0] * 3, **settings | {"lr": 1e300})
+    forgotten = start_training(networks("gcn", 3, "cuda"), objective, data, [0] * 3, **settings)
+    del forgotten
+    with pytest.raises(TrainingError, match="lower the learning rate"):
+        bad()
+    outcomes = good()
+    logits = [module.run(d.graph).detach().cpu() for module, d in zip(modules, data, strict=True)]
+    check_same((outcomes, logits), trained("gcn", objective, data_sets(two_groups, 3, "cpu", False), "cpu"))
+
+
+def test_epochs_are_reported_one_by_one(two_groups: Data) -> None:
+    seen = list[int]()
+    trained("gcn", CrossEntropy(), data_sets(two_groups, 2, "cuda", False), "cuda", on_epoch=seen.append)
+    assert seen == list(range(1, EPOCHS + 1))
+
+
+def test_networks_that_cannot_be_recorded_fall_back(
+    two_groups: Data, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    loss = Networks.loss
+
+    def waiting(self: Networks, epoch: int) -> Tensor:
+        value = loss(self, epoch)
+        value.sum().item()  # waits for the device, which a recording cannot do
+        return value
+
+    settings: dict[str, Any] = {"epochs": EPOCHS, **ADAM, "batch_norm": "id-graph"}
+    alone, sets = wide_networks("cpu"), sparse_sets("cpu", False)
+    expected = train_together(alone, CrossEntropy(), sets, list(range(4)), **settings), _logits(alone, sets[0].graph)
+    monkeypatch.setattr(Networks, "loss", waiting)
+    modules, sets = wide_networks("cuda"), sparse_sets("cuda", False)
+    with caplog.at_level(logging.INFO, logger="oddnode"):
+        outcomes = train_together(modules, CrossEntropy(), sets, list(range(4)), **settings)
+    assert len([r for r in caplog.records if "not recorded" in r.message]) == 1
+    check_same((outcomes, _logits(modules, sets[0].graph)), expected)
+
+
+def test_attention_over_sparse_features_is_recorded_and_what_the_cpu_does() -> None:
+    settings: dict[str, Any] = {"epochs": EPOCHS, **ADAM, "batch_norm": "id-graph"}
+    both = []
+    for device in ("cuda", "cpu"):
+        with seeded(0, torch.device("cpu")):
+            gat = BACKBONES["gat"](90, 8, 4, dropout=0.5).double().to(device)
+        [own, *_] = sparse_sets(device, False)
+        assert own.graph.is_sparse
+        both.append((train_together([gat], CrossEntropy(), [own], [3], **settings), _logits([gat], own.graph)))
+    check_same(*both)
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gat", "mlp", "jknet", "mixhop", "evidential-gcn"])

@@ -14,6 +14,7 @@ from oddnode import BoundUniform, CrossEntropy, Detector, Energy, MaxSoftmax, Pr
 from oddnode.graph import GraphError
 from oddnode.metrics import auroc
 from oddnode.recipes import RECIPES
+from oddnode.scorers import Scorer
 from oddnode.training_set import split_validation
 
 
@@ -114,6 +115,29 @@ def test_an_own_module_with_the_wrong_output_is_explained(two_groups: Data) -> N
         Detector(backbone=Wrong(), epochs=2).fit(two_groups)
     with pytest.raises(ValueError, match="gives 2 logits, but the data has 3 classes"):
         Detector(backbone=Narrow(), epochs=2).fit(two_groups)
+
+
+class EndsInLogSoftmax(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.layer(x).log_softmax(dim=-1)
+
+
+@pytest.mark.parametrize("scorer", [None, Energy(), Propagated(Energy())])
+def test_log_probabilities_are_refused_where_energies_are_asked_for(two_groups: Data, scorer: Scorer | None) -> None:
+    with pytest.raises(ValueError, match="EndsInLogSoftmax returns log-probabilities"):
+        Detector.wrap(EndsInLogSoftmax(), scorer, two_groups)
+    with pytest.raises(ValueError, match="without log_softmax"):
+        Detector(EndsInLogSoftmax(), scorer=scorer, epochs=2).fit(two_groups)
+
+
+@pytest.mark.parametrize("scorer", [MaxSoftmax(), Propagated(MaxSoftmax()), Energy(centred=True)])
+def test_log_probabilities_are_fine_for_other_scorers(two_groups: Data, scorer: Scorer) -> None:
+    scores = Detector.wrap(EndsInLogSoftmax(), scorer, two_groups).score_samples(two_groups)
+    assert scores.std() > 0
 
 
 def test_estimator_contract(two_groups: Data) -> None:

@@ -157,6 +157,34 @@ def test_a_matrix_for_each_vector() -> None:
     torch.testing.assert_close(full, torch.stack([m.with_full_rows @ v for m, v in zip(matrices, values, strict=True)]))
 
 
+@pytest.mark.usefixtures("way_to_mix")
+def test_a_matrix_for_each_of_several_columns() -> None:
+    matrices = [random_matrix(6, 6, 9 + s, seed=s) for s in range(3)]
+    values = torch.randn(3, 6, 2, dtype=torch.float64)
+    together = torch.vmap(lambda v: BlockMatrix(matrices).mixed(v, 0.2, 2))(values)
+    torch.testing.assert_close(
+        together, torch.stack([m.mixed(v, 0.2, 2) for m, v in zip(matrices, values, strict=True)])
+    )
+
+
+def test_dense_powers_are_for_small_matrices_on_a_gpu_and_few_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    matrix = random_matrix(6, 6, 14, seed=8)
+    assert not matrix.has_powers
+    monkeypatch.setattr(sparse._kernels, "can_run", lambda device: True)
+    assert matrix.has_powers
+    assert BlockMatrix([matrix] * 16).has_powers
+    assert not BlockMatrix([matrix] * 17).has_powers
+    monkeypatch.setattr(sparse, "_SMALL", 5)
+    assert not matrix.has_powers
+    monkeypatch.undo()
+    first = matrix.power(0.1, 2)
+    assert matrix.power(0.1, 2) is first
+    for times in (3, 4):
+        matrix.power(0.1, times)
+    assert len(matrix._powers) == 2
+    assert matrix.power(0.1, 2) is not first
+
+
 def test_a_product_that_is_computed_once_follows_its_weight() -> None:
     matrix = random_matrix(5, 4, 9, seed=9)
     weight = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)

@@ -7,7 +7,8 @@ import torch
 from sklearn.datasets import load_digits
 from torch_geometric.data import Data
 
-from oddnode.tasks import PAPER_TASKS, TASKS, Protocol, Task, dataset_states, expand_tasks, load_task, load_tasks
+from oddnode.tasks import PAPER_TASKS, TASKS, Protocol, Task, dataset_states, expand_tasks, load_task
+from oddnode.tasks.catalogue import load_tasks
 
 
 def assert_same(a: Data, b: Data) -> None:

@@ -76,7 +76,8 @@ def profile(graph: Graph, nodes: Tensor, y: Tensor) -> GraphProfile:
         for end in (a, b):
             ends.index_add_(0, end.clamp_min(0), known.long())
     counts = torch.stack([joins.sum(), (degree == 0).sum(), known.sum(), (known & (a == b)).sum()])
-    num_edges, isolated, count, alike, *per_class = torch.cat([counts, ends]).tolist()  # a GPU is waited for once
+    # In one go, since each of these waits for a GPU.
+    num_edges, isolated, count, alike, *per_class = torch.cat([counts, ends]).tolist()
     return GraphProfile(
         num_nodes=graph.num_nodes,
         num_edges=num_edges,

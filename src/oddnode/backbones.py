@@ -35,8 +35,6 @@ class Backbone(nn.Module):
     dropout: float
     #: Where dropout masks come from in training; torch's own random numbers where there is none.
     stream: DropoutStream | None = None
-    #: Whether a pass waits for its device on the way, so that it cannot be recorded as a CUDA graph.
-    waits_for_device = False
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         """Logits of every node."""
@@ -145,10 +143,15 @@ class PreparedGCNConv(nn.Module):
     def __init__(self, in_channels: int, out_channels: int):
         super().__init__()
         self.lin = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")
-        self.bias = nn.Parameter(torch.zeros(out_channels))
-        self.lin.reset_parameters()  # a second time, as PyG's layer does: a seed gives the weights that it gives there
+        self.bias = nn.Parameter(torch.empty(out_channels))
+        self.reset_parameters()  # a second time, as PyG's layer does: a seed gives the weights that it gives there
         # The weight is used transposed: laid out in memory that way, neither it nor its gradient is ever copied.
         self.lin.weight.data = self.lin.weight.data.t().contiguous().t()
+
+    def reset_parameters(self) -> None:
+        """New weights."""
+        self.lin.reset_parameters()
+        nn.init.zeros_(self.bias)
 
     def forward(self, hidden: Tensor | None, graph: Graph) -> Tensor:
         """The convolution of ``hidden``, or of the graph's own features where that is ``None``."""

@@ -19,6 +19,7 @@ from torch_geometric.data import Data
 from oddnode import advice, saving
 from oddnode.backbones import run_backbone
 from oddnode.decisions import Decisions
+from oddnode.energy import negative_energy
 from oddnode.ensemble import Ensemble, member_seeds
 from oddnode.graph import Graph, GraphError, check_labels, check_mask
 from oddnode.networks import BACKBONES
@@ -26,7 +27,7 @@ from oddnode.objectives import CrossEntropy, Objective
 from oddnode.recipes import get_recipe
 from oddnode.scorers import Energy, MemberMean, Outputs, Propagated, Scorer
 from oddnode.suggest import unknown
-from oddnode.training import BatchNormStatistics, Trained, new_dropout_seed, seeded, start_training
+from oddnode.training import BatchNormStatistics, Pending, Trained, new_dropout_seed, seeded, start_training
 from oddnode.training_set import TrainingSet, training_set
 
 __all__ = ["Detector", "fit_together", "start_fitting"]
@@ -63,7 +64,7 @@ class Detector(Decisions, BaseEstimator):
         How many networks to train, from different seeds. Their scores and their probabilities are averaged. On a GPU
         they train side by side where the backbone and the objective allow it.
     seed : int
-        Same seed, same machine: the same scores, bit for bit.
+        Same seed, same machine: the same scores, on a CPU (with as many threads) bit for bit.
     device : str
         ``"auto"``, ``"cpu"``, ``"cuda"``, ...
 
@@ -264,7 +265,8 @@ class Detector(Decisions, BaseEstimator):
         graph = Graph.from_data(data, device)
         graph = graph.with_features(graph.x.to(self._dtype()))
         with torch.no_grad():
-            width = run_backbone(self.module_, graph).shape[1]
+            logits = run_backbone(self.module_, graph)
+        width = logits.shape[1]
         labelled = data.get("train_mask") is not None and isinstance(data.y, Tensor)
         nodes = y = cast(Any, saving.NoTrainingGraph("was wrapped without training nodes (train_mask and y)"))
         if labelled:
@@ -278,6 +280,7 @@ class Detector(Decisions, BaseEstimator):
                 f"{type(module).__name__} gives {width} logits, but the data has "
                 f"{max(self.num_classes_, int(y.max()) + 1 if labelled else 0)} classes"
             )
+        _refuse_log_probabilities(module, logits[:, : self.num_classes_], self.scorer)
         self.num_features_in_ = graph.x.shape[1]
         self.best_epoch_, self.history_ = 0, []
         outputs = Outputs(self.module_, graph, self.num_classes_, _labelled(data, device)) if labelled else nodes
@@ -414,7 +417,9 @@ class Detector(Decisions, BaseEstimator):
         if isinstance(self.backbone, nn.Module):
             module = copy.deepcopy(self.backbone).to(graph.device)
             with torch.no_grad():
-                width = run_backbone(module.eval(), graph).shape[1]
+                logits = run_backbone(module.eval(), graph)
+            width = logits.shape[1]
+            _refuse_log_probabilities(module, logits[:, : dataset.num_classes], self.scorer)
             if width < dataset.num_classes:
                 raise ValueError(
                     f"{type(module).__name__} gives {width} logits, but the data has {dataset.num_classes} classes"
@@ -454,8 +459,8 @@ def start_fitting(
     exposures: Sequence[Data | None],
     *,
     on_epoch: Callable[[int], None] | None = None,
-) -> Callable[[], None]:
-    """`fit_together` in two parts: the detectors are fitted when the function that comes back has been called.
+) -> Pending[None]:
+    """`fit_together` in two parts: the detectors are fitted when what comes back has been called.
 
     A GPU may train several that are started before the first is waited for at the same time.
     """
@@ -481,12 +486,24 @@ def start_fitting(
             own = outcomes[place * first.ensemble : (place + 1) * first.ensemble]
             detector._take_trained(dataset, modules, own)
 
-    return finish
+    return Pending(finish)
 
 
 def _training_settings(detector: Detector) -> str:
     params = detector.get_params(deep=False)
     return repr(sorted((k, repr(v)) for k, v in params.items() if k not in ("scorer", "seed", "propagation")))
+
+
+def _refuse_log_probabilities(module: nn.Module, logits: Tensor, scorer: Scorer | None) -> None:
+    """Many networks end in log_softmax, after which plain energies say nothing."""
+    while isinstance(scorer, Propagated):
+        scorer = scorer.scorer
+    takes_energies = scorer is None or (isinstance(scorer, Energy) and not scorer.centred)
+    if takes_energies and logits.shape[1] > 1 and bool((negative_energy(logits).abs() < 1e-3).all()):
+        raise ValueError(
+            f"{type(module).__name__} returns log-probabilities, of which the energy is 0 at every node; "
+            "return logits, without log_softmax at the end, or score by MaxSoftmax()"
+        )
 
 
 def _class_means(outputs: Outputs, nodes: Tensor, y: Tensor) -> Tensor | None:

@@ -24,7 +24,7 @@ from oddnode.sparse_pattern import SparsePattern
 
 __all__ = ["Graph", "GraphError", "check_labels", "check_mask", "shared_graphs"]
 
-# Below this share of non-zeros a CPU multiplies sparse features faster than dense ones (bags of words).
+# Below this share of non-zeros features count as sparse (bags of words); a CPU multiplies them faster so.
 _SPARSE_BELOW = 0.15
 
 
@@ -33,7 +33,7 @@ class GraphError(ValueError):
 
 
 class _Known:
-    """Checked features and edges on their devices, and graphs of them, by the tensors that they come from."""
+    """Checked features on their devices, and graphs of them, by the tensors that they come from."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], tuple[Any, Any]] = {}
@@ -182,8 +182,11 @@ class Graph:
 
     def share_features(self, other: Graph) -> None:
         """Take over what another graph has prepared of the same features."""
-        if self.x is other.x:
+        if self.x is other.x and self is not other:
             self.__dict__["sparse_x"] = other.sparse_x
+            for name in ("density", "without_zeros"):
+                if name in other.__dict__:
+                    self.__dict__[name] = other.__dict__[name]
 
     def around(self, nodes: Tensor) -> tuple[Tensor, Graph]:
         """What a graph convolution at ``nodes`` sees: itself and its neighbours, and the graph between both.

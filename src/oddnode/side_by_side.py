@@ -199,6 +199,7 @@ class Networks:
         exposed = [d.exposed for d in data if d.exposed is not None]
         self._exposed = torch.stack(exposed) if exposed else None
         self._first: Tensor | None = None
+        self._surroundings: dict[int, tuple[Tensor, SparseMatrix]] = {}
 
     @property
     def _layers(self) -> range:
@@ -254,6 +255,9 @@ class Networks:
     def forget(self) -> None:
         """Let go of what `look` computed; a pass that is kept alive would tie the next to its stream."""
         self._first = None
+        for graph in (self._graph, self._exposure):
+            if graph is not None and graph.sparse_x is not None:
+                graph.sparse_x.forget_product()
 
     @torch.no_grad()
     def judge(self) -> Tensor:
@@ -303,14 +307,20 @@ class Networks:
         last = len(self._scales) - 1
         for layer in range(last + 1):
             if layer == last and nodes is not None:
-                rows, part = self.data.graph.around(nodes)
-                matrix = part.gcn_matrix
+                rows, matrix = self._around(nodes)
             hidden = self._activated(normalised, layer, dropped, rows)
             product = torch.bmm(hidden.transpose(0, 1), self._weights[layer + 1]).transpose(0, 1)
             values = graph.convolve(product, matrix) + self._biases[layer + 1]
             if layer < last:
                 normalised = self._normalised(values, layer + 1, graph is self._graph)
         return values.transpose(0, 1)
+
+    def _around(self, nodes: Tensor) -> tuple[Tensor, SparseMatrix]:
+        """`Graph.around`, held on to: a recording refers to it, and a graph keeps but the last few."""
+        if id(nodes) not in self._surroundings:
+            rows, part = self.data.graph.around(nodes)
+            self._surroundings[id(nodes)] = rows, part.gcn_matrix
+        return self._surroundings[id(nodes)]
 
     def _activated(self, values: Tensor, layer: int, dropped: int | None, rows: Tensor | None) -> Tensor:
         """ReLU and dropout, of all rows or of those named."""

@@ -21,9 +21,10 @@ __all__ = ["BlockMatrix", "SparseMatrix"]
 
 _LARGEST_INT32 = 2**31 - 1
 
-# Up to so many rows a GPU has a repeated product as one dense matrix: 64 MiB, read faster than many kernels start. And
-# up to so many of these at once.
-_SMALL, _FEW = 4096, 16
+# Up to so many rows a GPU has a repeated product as one dense matrix: 64 MiB, read faster than many kernels start.
+_SMALL = 4096
+# Of networks side by side with a matrix each, up to so many have theirs this way; and so many are kept of one matrix.
+_FEW_NETWORKS, _KEPT = 16, 2
 
 
 class SparseMatrix:
@@ -139,6 +140,10 @@ class SparseMatrix:
             self._once = key, self @ dense, dense  # kept, so that its address stays its own
         return self._once[1]
 
+    def forget_product(self) -> None:
+        """Let go of what `product_once` has computed."""
+        self._once = None
+
     def mixed(self, values: Tensor, keep: float, times: int) -> Tensor:
         """``v <- keep v + (1 - keep) M v``, repeated: as one differentiable operation, for a square matrix."""
         if values.dtype != self.dtype:
@@ -165,8 +170,13 @@ class SparseMatrix:
         """What `mixed` multiplies by, dense; kept, since a graph is scored and learnt from many times."""
         if (keep, times) not in self._powers:
             identity = torch.eye(self.shape[0], dtype=self.dtype, device=self.device)
-            self._powers[keep, times] = _mixed(identity, self, False, keep, times)
+            self._keep_power((keep, times), _mixed(identity, self, False, keep, times))
         return self._powers[keep, times]
+
+    def _keep_power(self, key: tuple[float, int], power: Tensor) -> None:
+        self._powers[key] = power
+        while len(self._powers) > _KEPT:
+            del self._powers[next(iter(self._powers))]
 
     def _longest_row(self, transpose: bool) -> int:
         """The most entries that a row has."""
@@ -207,12 +217,15 @@ class BlockMatrix(SparseMatrix):
 
     @property
     def has_powers(self) -> bool:
-        return super().has_powers and self.size <= _FEW
+        return super().has_powers and self.size <= _FEW_NETWORKS
 
     def power(self, keep: float, times: int) -> Tensor:
         """Those of all blocks, ``[S, N, N]``."""
         if (keep, times) not in self._powers:
-            self._powers[keep, times] = torch.stack([block.power(keep, times) for block in self.blocks])
+            stacked = torch.stack([block.power(keep, times) for block in self.blocks])
+            for block, power in zip(self.blocks, stacked, strict=True):  # so that they are there once
+                block._keep_power((keep, times), power)
+            self._keep_power((keep, times), stacked)
         return self._powers[keep, times]
 
     @cached_property
@@ -272,8 +285,9 @@ class _Mix(torch.autograd.Function):
         if isinstance(matrix, BlockMatrix) and matrix.has_powers:
             transpose, keep, times = settings
             power = matrix.power(keep, times)
-            stacked = values.movedim(in_dims[0], 0).unsqueeze(2)
-            return torch.bmm(power.mT if transpose else power, stacked).squeeze(2), 0
+            stacked = values.movedim(in_dims[0], 0)
+            product = torch.bmm(power.mT if transpose else power, stacked.reshape(*stacked.shape[:2], -1))
+            return product.view(stacked.shape), 0
         return _side_by_side(_Mix, in_dims[0], values, matrix, *settings)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,7 @@ from oddnode.training_set import TrainingSet
 
 __all__ = [
     "BatchNormStatistics",
+    "Pending",
     "Trained",
     "TrainingError",
     "new_dropout_seed",
@@ -45,6 +46,22 @@ BatchNormStatistics = Literal["id-graph", "running"]
 
 class TrainingError(RuntimeError):
     """Training went wrong in a way that more epochs cannot mend."""
+
+
+T = TypeVar("T")
+
+
+class Pending(Generic[T]):
+    """Work that has been started: a call waits for its end and gives the outcome, every time the same."""
+
+    def __init__(self, finish: Callable[[], T]):
+        self._finish: Callable[[], T] | None = finish
+
+    def __call__(self) -> T:
+        if self._finish is not None:
+            self._outcome = self._finish()
+            self._finish = None  # with all that it holds
+        return self._outcome
 
 
 @dataclass
@@ -138,8 +155,8 @@ def start_training(
     batch_norm: BatchNormStatistics,
     on_epoch: Callable[[int], None] | None = None,
     side_by_side: bool | None = None,
-) -> Callable[[], list[Trained]]:
-    """`train_together` in two parts: the function that comes back waits for the training and tells how it went.
+) -> Pending[list[Trained]]:
+    """`train_together` in two parts: what comes back waits for the training and tells how it went.
 
     Networks side by side on a GPU train in the background meanwhile; several trainings that are started before the
     first is waited for share the GPU. All others are trained when this returns.
@@ -161,7 +178,7 @@ def start_training(
                 module.prepare(own)
             network = Network(module, prepared, own, batch_norm, seed, epochs)
             outcomes += Loop(network, *settings).start(_counted_on(on_epoch, place * epochs))()
-    return lambda: outcomes
+    return Pending(lambda: outcomes)
 
 
 def _counted_on(on_epoch: Callable[[int], None] | None, before: int) -> Callable[[int], None] | None:
@@ -211,8 +228,6 @@ class Network:
             return f"{kind.__name__} may do what cannot be recorded"
         if isinstance(self.module, Backbone) and kind.begin_epoch is not Backbone.begin_epoch:  # type: ignore[attr-defined]
             return f"{kind.__name__} learns in stages"
-        if isinstance(self.module, Backbone) and self.module.waits_for_device:
-            return f"{kind.__name__} waits for the device"
         return None
 
     def parameters(self) -> list[nn.Parameter]:
@@ -349,6 +364,7 @@ class Loop:
     """Steps of training, with the best weights kept on the way. No step waits for the device.
 
     On a GPU a step is recorded once for every set of terms that counts, and replayed: one launch instead of hundreds.
+    Only where a term begins to count the last recording is waited for.
     """
 
     def __init__(self, network: Network | Networks, epochs: int, lr: float, weight_decay: float):
@@ -380,21 +396,30 @@ class Loop:
             _log.info("steps are not recorded as a CUDA graph: %s", network.hindrance)
             self.records = False
 
-    def start(self, on_epoch: Callable[[int], None] | None = None) -> Callable[[], list[Trained]]:
+    def start(self, on_epoch: Callable[[int], None] | None = None) -> Pending[list[Trained]]:
         """Take all steps, which a GPU may still be busy with then; what comes back waits for it and tells the outcome.
 
         On a GPU the steps are on a stream of their own. Whatever they prepare and others may use too (matrices of the
         graph) is made in steps that are not replayed, and the caller's stream waits for these.
         """
+        try:
+            self._take_steps(on_epoch)
+        except BaseException:
+            if self.stream is not None:
+                self.stream.synchronize()  # before the memory that it works on is given back
+            raise
+        return Pending(self._finish)
+
+    def _take_steps(self, on_epoch: Callable[[int], None] | None) -> None:
         step = self._recorded_step() if self.records else self.step
+        last_start = max((start for start in self.network.objective.starts if start < self.epochs), default=0)
         for epoch in range(self.epochs):
-            if on_epoch is None and self.recorded is not None and epoch > max(self.network.objective.starts, default=0):
+            if on_epoch is None and self.recorded is not None and epoch > last_start:
                 self._replay_in_background(self.epochs - epoch)
-                break
+                return
             step(epoch)
             if on_epoch:
                 on_epoch(epoch + 1)
-        return self._finish
 
     def step(self, epoch: int) -> None:
         """Judge the present weights, then take a step from them."""
@@ -443,10 +468,12 @@ class Loop:
         """Replay what is recorded on a thread of its own: a GPU that has a lot to do lets its caller wait."""
 
         def replay() -> None:
+            assert self.stream is not None
             assert self.recorded is not None
             with torch.cuda.stream(self.stream):
                 for _ in range(times):
                     self.recorded.replay()
+            self.stream.synchronize()  # whoever forgets to wait must not free what the GPU works on
 
         thread = ThreadPoolExecutor(1, thread_name_prefix="oddnode-replay")
         self.replayed = thread.submit(replay)
@@ -467,6 +494,7 @@ class Loop:
                     graph.capture_end()
         except RuntimeError as error:
             self.records = False
+            self.network.forget()  # what a recording has computed is not there
             _renew_generator(stream.device, random_numbers)
             _log.info("steps are not recorded as a CUDA graph: %s", str(error).splitlines()[0])
             return None

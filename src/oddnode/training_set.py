@@ -75,7 +75,8 @@ def training_set(
 
 def _add_exposure(dataset: TrainingSet, exposure: Data, device: torch.device) -> None:
     graph = Graph.from_data(exposure, device)
-    graph = graph.with_features(graph.x.to(dataset.graph.x.dtype))
+    if graph.x.dtype != dataset.graph.x.dtype:
+        graph = graph.with_features(graph.x.to(dataset.graph.x.dtype))
     if graph.x.shape[1] != dataset.graph.x.shape[1]:
         raise GraphError(f"exposure has {graph.x.shape[1]} features, but the training graph {dataset.graph.x.shape[1]}")
     exposed = check_mask(exposure, "ood_mask", required=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import warnings
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import partial
 from itertools import groupby
 from multiprocessing import get_context
 from typing import Any, get_args
@@ -24,7 +25,9 @@ from oddnode.graph import shared_graphs
 from oddnode.networks import BACKBONES
 from oddnode.recipes import FLOOR, RECIPES, get_recipe
 from oddnode.suggest import unknown
-from oddnode.tasks import Protocol, Task, expand_tasks, load_tasks
+from oddnode.tasks import Protocol, Task, expand_tasks
+from oddnode.tasks.catalogue import load_tasks
+from oddnode.training import Pending
 
 __all__ = ["DEFAULT_METHODS", "benchmark", "expand_methods"]
 
@@ -148,7 +151,7 @@ def _seeds_of_tasks(cells: list[Cell]) -> list[list[Cell]]:
 
 
 def _on_gpu(device: str) -> bool:
-    return device not in ("auto", "cpu") or (device == "auto" and torch.cuda.is_available())
+    return torch.cuda.is_available() if device == "auto" else torch.device(device).type != "cpu"
 
 
 def num_cores() -> int:
@@ -172,7 +175,7 @@ def _run_all(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, dict[str, dic
     # others start fresh, which takes seconds.
     method = "fork" if threads == 1 and _can_fork() else "spawn"
     with ProcessPoolExecutor(
-        jobs, mp_context=get_context(method), initializer=torch.set_num_threads, initargs=(threads,)
+        jobs, mp_context=get_context(method), initializer=_begin_worker, initargs=(threads,)
     ) as pool:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, see above
@@ -180,6 +183,11 @@ def _run_all(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, dict[str, dic
         with _cancelled_on_error(pool):
             for future in as_completed(pending):
                 yield pending[future], future.result()
+
+
+def _begin_worker(threads: int) -> None:
+    torch.set_num_threads(threads)
+    gc.freeze()  # what was imported stays; looking for garbage in it would take a few percent of the time
 
 
 @contextmanager
@@ -207,7 +215,7 @@ def run_seeds(cells: Sequence[Cell]) -> list[dict[str, dict[str, Any]]]:
         for method in first.methods:
             detectors = [_detector(method, task, cell) for task, cell in zip(tasks, cells, strict=True)]
             trainings.setdefault(_training_key(detectors[0]), {})[method] = detectors
-        ready = _started([next(iter(methods.values())) for methods in trainings.values()], tasks)
+        ready = _started([next(iter(methods.values())) for methods in trainings.values()], tasks, first.device)
         for place, (finish, methods) in enumerate(zip(ready, trainings.values(), strict=True)):
             finish()
             floor = first.floor and place == 0  # trivial scores look past the network, so any will do
@@ -216,23 +224,55 @@ def run_seeds(cells: Sequence[Cell]) -> list[dict[str, dict[str, Any]]]:
     return numbers
 
 
-def _started(trainings: Iterable[list[Detector]], tasks: list[Task]) -> list[Callable[[], None]]:
-    """Start every training; what comes back ends them. A GPU does them at the same time, as far as they fit on it."""
-    started: list[Callable[[], None]] = []
+def _started(trainings: Iterable[list[Detector]], tasks: list[Task], device: str) -> list[Pending[None]]:
+    """Start every training; what comes back waits for them. A GPU does them at the same time, as far as they fit."""
+    started: list[Pending[None]] = []
+    memory = _Memory(device)
     for detectors in trainings:
-        if _on_gpu(detectors[0].device) and not _has_room(detectors[0].device):
-            for finish in started:
-                finish()
         exposures = [task.exposure if _needs_exposure(detectors[0]) else None for task in tasks]
-        started.append(cache(start_fitting(detectors, [task.train for task in tasks], exposures)))
+        start = partial(start_fitting, detectors, [task.train for task in tasks], exposures)
+        try:
+            pending = start() if not started or memory.has_room() else None
+        except torch.OutOfMemoryError:
+            if not started:
+                raise
+            pending = None
+        if pending is None:
+            _finish_all(started)
+            pending = start()
+        started.append(pending)
+        memory.note()
     return started
 
 
-def _has_room(device: str) -> bool:
-    """Whether this process has taken less than half of the GPU's memory."""
-    gpu = torch.device("cuda" if device == "auto" else device)
-    # To ask the driver what is free would wait for steps that are under way.
-    return torch.cuda.memory_reserved(gpu) < torch.cuda.get_device_properties(gpu).total_memory / 2
+def _finish_all(started: list[Pending[None]]) -> None:
+    for finish in started:
+        finish()
+    torch.cuda.empty_cache()
+
+
+class _Memory:
+    """Whether a CUDA GPU has room for one more training like the largest so far; any other device has."""
+
+    def __init__(self, device: str):
+        self._device = torch.device("cuda" if device == "auto" else device)
+        self._taken = self._now()
+        self._largest = 0
+
+    def _now(self) -> int:
+        counts = self._device.type == "cuda" and torch.cuda.is_initialized()
+        return torch.cuda.memory_reserved(self._device) if counts else 0
+
+    def note(self) -> None:
+        """A training has begun."""
+        now = self._now()
+        self._largest, self._taken = max(self._largest, now - self._taken), now
+
+    def has_room(self) -> bool:
+        if not self._largest:
+            return True
+        # To ask the driver what is free would wait for steps that are under way.
+        return self._now() + 2 * self._largest < torch.cuda.get_device_properties(self._device).total_memory
 
 
 def _scored(methods: dict[str, Detector], task: Task, floor: bool) -> dict[str, dict[str, Any]]:

@@ -1,15 +1,7 @@
 """OOD tasks: an ID graph with splits, optional exposure, and graphs with OOD nodes to find."""
 
 from oddnode.tasks.base import Protocol, ScoredNodes, Task
-from oddnode.tasks.catalogue import (
-    PAPER_TASKS,
-    TASKS,
-    DatasetState,
-    dataset_states,
-    expand_tasks,
-    load_task,
-    load_tasks,
-)
+from oddnode.tasks.catalogue import PAPER_TASKS, TASKS, DatasetState, dataset_states, expand_tasks, load_task
 from oddnode.tasks.files import MissingDataError
 from oddnode.tasks.shifts import (
     feature_shift,
@@ -34,7 +26,6 @@ __all__ = [
     "feature_task",
     "label_task",
     "load_task",
-    "load_tasks",
     "stochastic_block_edges",
     "structure_shift",
     "structure_task",

@@ -71,7 +71,10 @@ def load_task(
 def load_tasks(
     name: str, data_dir: str | os.PathLike | None, seeds: Sequence[int], protocol: Protocol = "clean"
 ) -> list[Task]:
-    """`load_task` under several seeds. What does not depend on the seed is there once, so nothing may be changed."""
+    """`load_task` under several seeds, for those who change nothing: what does not depend on the seed is there once.
+
+    A task that is the same for all seeds is the same object.
+    """
     if name not in TASKS:
         raise unknown("task", name, TASKS)
     if protocol not in get_args(Protocol):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -138,7 +137,7 @@ def label_task(
         torch.isin(data.y, torch.tensor(list(c), dtype=data.y.dtype))
         for c in (id_classes, exposure_classes, ood_classes)
     )
-    full = copy.copy(data)
+    full = data.clone()
     numbered = id_classes if protocol == "clean" else [*id_classes, *exposure_classes, *ood_classes]
     full.y = _renumbered(data.y, numbered)
     for mask in ("train_mask", "val_mask", "test_mask"):
@@ -146,7 +145,7 @@ def label_task(
     full.ood_mask = is_ood
     exposure = full.clone()
     exposure.ood_mask = is_exposed
-    train = copy.copy(full)
+    train = full.clone()
     del train.ood_mask
     if protocol == "clean":
         train = induced(train, is_id)
