@@ -110,7 +110,7 @@ def test_trainings_at_the_same_time_are_what_the_cpu_does(two_groups: Data) -> N
 
 
 def sparse_sets(device: str, exposed: bool) -> list[TrainingSet]:
-    """Four networks of which everything is shared: the graph, its few non-zero features, all nodes; not the exposure."""
+    """Data of four networks that share the graph, its few non-zero features and all nodes, but not the exposure."""
     generator = torch.Generator().manual_seed(1)
     x = torch.rand(300, 90, generator=generator, dtype=torch.float64)
     x = x * (torch.rand(x.shape, generator=generator) < 0.03)
