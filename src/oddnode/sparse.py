@@ -23,8 +23,8 @@ _LARGEST_INT32 = 2**31 - 1
 
 # Up to so many rows a GPU has a repeated product as one dense matrix: 64 MiB, read faster than many kernels start.
 _SMALL = 4096
-# Of networks side by side with a matrix each, up to so many have theirs this way; and so many are kept of one matrix.
-_FEW_NETWORKS, _KEPT = 16, 2
+# Of networks side by side with a matrix each, up to so many have theirs this way.
+_FEW_NETWORKS = 16
 
 
 class SparseMatrix:
@@ -167,16 +167,11 @@ class SparseMatrix:
         return _kernels.can_run(self.device) and 0 < self.shape[0] <= _SMALL
 
     def power(self, keep: float, times: int) -> Tensor:
-        """What `mixed` multiplies by, dense; kept, since a graph is scored and learnt from many times."""
+        """What `mixed` multiplies by, dense; kept as long as the matrix is, since recorded steps may refer to it."""
         if (keep, times) not in self._powers:
             identity = torch.eye(self.shape[0], dtype=self.dtype, device=self.device)
-            self._keep_power((keep, times), _mixed(identity, self, False, keep, times))
+            self._powers[keep, times] = _mixed(identity, self, False, keep, times)
         return self._powers[keep, times]
-
-    def _keep_power(self, key: tuple[float, int], power: Tensor) -> None:
-        self._powers[key] = power
-        while len(self._powers) > _KEPT:
-            del self._powers[next(iter(self._powers))]
 
     def _longest_row(self, transpose: bool) -> int:
         """The most entries that a row has."""
@@ -224,8 +219,8 @@ class BlockMatrix(SparseMatrix):
         if (keep, times) not in self._powers:
             stacked = torch.stack([block.power(keep, times) for block in self.blocks])
             for block, power in zip(self.blocks, stacked, strict=True):  # so that they are there once
-                block._keep_power((keep, times), power)
-            self._keep_power((keep, times), stacked)
+                block._powers[keep, times] = power
+            self._powers[keep, times] = stacked
         return self._powers[keep, times]
 
     @cached_property

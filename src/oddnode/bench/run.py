@@ -252,7 +252,7 @@ def _finish_all(started: list[Pending[None]]) -> None:
 
 
 class _Memory:
-    """Whether a CUDA GPU has room for one more training like the largest so far; any other device has."""
+    """Whether a CUDA GPU has room for a training, were it twice as large as the largest so far; other devices have."""
 
     def __init__(self, device: str):
         self._device = torch.device("cuda" if device == "auto" else device)
