@@ -31,7 +31,7 @@ TINY: Scope = replace(
 
 
 def tiny_plan(*items: str, protocols: tuple[str, ...] = ("clean",), seeds: int = 1) -> Plan:
-    return make_plan(TINY, choose_items(items), protocols, seeds)
+    return make_plan(TINY, choose_items(items), protocols, seeds, device="cpu")
 
 
 def job(plan: Plan, folder: Path) -> _Job:

@@ -44,7 +44,8 @@ def test_help_answers_without_loading_torch(command: str) -> None:
 
 def test_bench_prints_one_json_array_and_nothing_else(tmp_path: Path) -> None:
     done = oddnode(
-        "bench", "--methods", "nodesafe,msp", "--seeds", "1", "--json", "--out", str(tmp_path), HOME="/nowhere"
+        *("bench", "--methods", "nodesafe,msp", "--seeds", "1", "--json", "--out", str(tmp_path / "out")),
+        HOME=str(tmp_path / "home"),
     )
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)

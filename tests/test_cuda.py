@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -328,6 +331,28 @@ def test_the_benchmark_gives_the_cpus_numbers() -> None:
     for a, b in zip(on_gpu, on_cpu, strict=True):
         assert a.mean("auroc") == pytest.approx(b.mean("auroc"), abs=1.0)
         assert a.mean("id_acc") == pytest.approx(b.mean("id_acc"), abs=1.0)
+
+
+def test_processes_forked_from_one_that_knows_of_a_gpu_train_on_the_cpu() -> None:
+    code = """
+        import torch
+        assert torch.cuda.is_available()
+        from oddnode import benchmark
+        from oddnode.bench import run
+        run.num_cores = lambda: 2
+        [result] = benchmark("digits/label", "nodesafe", seeds=2, jobs=2, device="cpu")
+        assert not torch.cuda.is_initialized()
+        assert len(result.runs) == 2
+    """
+    done = subprocess.run([sys.executable, "-c", dedent(code)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_explanations_lie_beside_the_data(two_groups: Data) -> None:
+    detector = Detector.from_recipe("nodesafe", epochs=10, device="cuda").fit(two_groups)
+    why = detector.explain(two_groups)
+    assert {why.score.device.type, why.own_score.device.type, why.nearest_class.device.type} == {"cpu"}
+    assert detector.explain(two_groups.clone().cuda()).neighbour_share.is_cuda
 
 
 def test_published_protocol_runs() -> None:

@@ -101,7 +101,7 @@ def test_calibration_needs_nodes_and_enough_of_them(fitted: Detector, graph: Dat
 
 def test_own_score_and_neighbours_add_up(fitted: Detector, graph: Data) -> None:
     why = fitted.explain(graph)
-    logits = fitted.outputs(graph).all_logits
+    logits = fitted.outputs(graph).all_logits.cpu()
     assert torch.allclose(why.own_score, negative_energy(logits[:, :5]) - logits.mean(dim=1), atol=1e-5)
     assert torch.allclose(why.own_score + why.neighbour_share, fitted.score_samples(graph), atol=1e-6)
 

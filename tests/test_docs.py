@@ -40,6 +40,7 @@ def test_the_reproduction_page_lists_every_table_and_figure() -> None:
 
 
 def test_a_page_of_other_runs_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("plotly")
     monkeypatch.chdir(tmp_path)
     [code] = blocks("report.md")
     exec(compile(code, "report.md", "exec"), {"__name__": "example"})

@@ -162,6 +162,6 @@ def test_warm_up_trains_the_flows_alone(graph: Graph) -> None:
 def test_scores_and_probabilities_are_those_of_the_dirichlet() -> None:
     task = load_task("digits/label")
     detector = Detector.from_recipe("gpn", epochs=8, num_spare_logits=0, uncertainty="epistemic").fit(task.train)
-    alpha = detector.outputs(task.train).logits.exp()
+    alpha = detector.outputs(task.train).logits.exp().cpu()
     torch.testing.assert_close(detector.predict_proba(task.train), alpha / alpha.sum(dim=1, keepdim=True))
     torch.testing.assert_close(detector.score_samples(task.train), alpha.sum(dim=1).log())

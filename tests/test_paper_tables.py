@@ -175,6 +175,7 @@ def test_a_table_none_of_whose_data_is_here_has_no_numbers(tmp_path: Path, name:
 
 
 def test_everything_is_written(plan: Plan, folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
     with Store(folder, CODE) as store:
         written, notes = make_all(plan, store, tmp_path, "oddnode paper --smoke")
     assert notes == []

@@ -87,6 +87,7 @@ def test_equal_arrays_are_stored_once() -> None:
 
 
 def test_large_graphs_are_shown_in_part_and_every_method_on_the_same_nodes() -> None:
+    pytest.importorskip("plotly")
     cell = large_cell(400_000, 1_000)
     encoded = encode(Page([], [cell]))
     [shown] = encoded["cells"]

@@ -13,7 +13,7 @@ from oddnode.backbones import GCN, MLP, JKNet, MixHop
 from oddnode.gkde import EvidentialGCN
 from oddnode.graph import Graph
 from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, Objective, Pass, Term
-from oddnode.training import TrainingError, seeded, train
+from oddnode.training import Adam, TrainingError, seeded, train
 from oddnode.training_set import TrainingSet
 
 
@@ -215,6 +215,26 @@ def test_prepare_is_called_once_before_training(two_groups: Data) -> None:
 
     train(new_gcn(), 1 * Prepared(), training_set(two_groups), epochs=3)
     assert calls == [3]
+
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+def test_adam_is_torchs_bit_for_bit(device: str) -> None:
+    torch.manual_seed(0)
+    ours, theirs = ([nn.Parameter(torch.ones(shape, device=device)) for shape in ((3, 4), (5,), ())] for _ in range(2))
+    torchs = torch.optim.Adam(theirs, lr=0.1, weight_decay=0.01, fused=True)
+    mine = Adam(ours, lr=0.1, weight_decay=0.01)
+    for step in range(6):
+        for a, b in zip(ours, theirs, strict=True):
+            a.grad = torch.randn_like(a)
+            b.grad = a.grad.clone()
+        if step == 3:
+            ours[1].grad = theirs[1].grad = None
+        mine.step()
+        torchs.step()
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
 
 
 def test_seeded_block_neither_uses_nor_moves_the_callers_stream() -> None:

@@ -132,7 +132,8 @@ class Decisions:
         own = _own_score(self.scorer_, outputs, score).detach()
         means = self.class_means_.to(outputs.logits)
         nearest = torch.cdist(outputs.logits, means).argmin(dim=1)
-        return Explanation(score, own, score - own, nearest)
+        where = score.device if isinstance(data, Outputs) else data.x.device  # so that the data's masks fit
+        return Explanation(*(each.to(where) for each in (score, own, score - own, nearest)))
 
     def _check_calibrated(self) -> None:
         if not hasattr(self, "threshold_"):

@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim.adam import adam
 
 from oddnode.backbones import Backbone, run_backbone
 from oddnode.dropout import DropoutStream
@@ -376,13 +377,7 @@ class Loop:
         self.on_cpu = device.type == "cpu"
         on_gpu = device.type == "cuda"
         self.trained = [(parameter, _contiguous(parameter)) for parameter in parameters]
-        self.optimiser = torch.optim.Adam(
-            [leaf for _, leaf in self.trained],
-            lr=lr,
-            weight_decay=weight_decay,
-            fused=self.on_cpu or on_gpu,
-            capturable=on_gpu,
-        )
+        self.optimiser = Adam([leaf for _, leaf in self.trained], lr, weight_decay)
         self.losses = torch.full((epochs, size), float("nan"), dtype=dtype, device=device)
         self.val_losses = torch.full((epochs + 1, size), float("nan"), dtype=dtype, device=device)
         self.best_loss = torch.full((size,), float("inf"), dtype=dtype, device=device)
@@ -546,6 +541,41 @@ class Loop:
             f"{self.epochs}; lower the learning rate or the weights of the objective, or check the scale of the "
             "features"
         )
+
+
+class Adam:
+    """`torch.optim.Adam` with its defaults, without what that does around a step.
+
+    That costs as much as the step itself for small networks, and asks for the state of a GPU also on a CPU, which a
+    process that was forked from one that knows of a GPU cannot tell.
+    """
+
+    def __init__(self, parameters: list[nn.Parameter], lr: float, weight_decay: float):
+        self.parameters = parameters
+        self._means = [torch.zeros_like(parameter) for parameter in parameters]
+        self._squares = [torch.zeros_like(parameter) for parameter in parameters]
+        self._steps = [torch.zeros((), device=parameter.device) for parameter in parameters]
+        device = parameters[0].device.type
+        self._settings: dict[str, Any] = {
+            "lr": lr,
+            "weight_decay": weight_decay,
+            "beta1": 0.9,
+            "beta2": 0.999,
+            "eps": 1e-8,
+            "amsgrad": False,
+            "maximize": False,
+            "fused": device in ("cpu", "cuda"),
+            "capturable": device == "cuda",
+        }
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Move every parameter that has a gradient."""
+        state = zip(self.parameters, self._means, self._squares, self._steps, strict=True)
+        moved = [(p, p.grad, mean, square, step) for p, mean, square, step in state if p.grad is not None]
+        if moved:
+            parameters, grads, means, squares, steps = (list(column) for column in zip(*moved, strict=True))
+            adam(parameters, grads, means, squares, [], steps, **self._settings)
 
 
 def _contiguous(parameter: nn.Parameter) -> nn.Parameter:

@@ -55,8 +55,8 @@ def run_plan(
 ) -> Summary:
     """Do what is missing of a plan.
 
-    Every process computes with ``threads`` threads. The order of floating-point sums depends on that and on nothing
-    else, so that the numbers are the same, bit for bit, for any number of jobs and however often a run was stopped.
+    Every process computes with ``threads`` threads. On a CPU the order of floating-point sums depends on that and
+    nothing else: the numbers are the same, bit for bit, for any number of jobs and however often a run was stopped.
 
     Parameters
     ----------
