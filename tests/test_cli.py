@@ -52,7 +52,7 @@ def test_bench_prints_one_json_array_and_nothing_else(tmp_path: Path) -> None:
     assert [row["method"] for row in rows] == ["nodesafe", "msp"]
     assert rows[0]["seeds"] == 1
     assert rows[0]["auroc"] > 95
-    assert (tmp_path / "report.md").exists()
+    assert (tmp_path / "out" / "report.md").exists()
 
 
 def test_bench_prints_a_table_that_states_its_terms() -> None:
