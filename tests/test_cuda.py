@@ -67,6 +67,35 @@ def data_sets(graph: Data, count: int, device: str, exposure: bool) -> list[Trai
     return sets
 
 
+@pytest.fixture
+def recordings(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each attempt to record a step has come off."""
+    made = list[bool]()
+    record = Loop._record
+
+    def noted(self: Loop, epoch: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
+        graph = record(self, epoch, stream)
+        made.append(graph is not None)
+        return graph
+
+    monkeypatch.setattr(Loop, "_record", noted)
+    return made
+
+
+@pytest.fixture
+def in_background(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many steps each training replayed in the background."""
+    counts = list[int]()
+    replay = Loop._replay_in_background
+
+    def noted(self: Loop, times: int) -> None:
+        counts.append(times)
+        replay(self, times)
+
+    monkeypatch.setattr(Loop, "_replay_in_background", noted)
+    return counts
+
+
 def networks(kind: str, count: int, device: str) -> list[Any]:
     made = []
     for seed in range(count):
@@ -92,21 +121,26 @@ def check_same(a: tuple[list[Trained], list[Tensor]], b: tuple[list[Trained], li
 
 
 @pytest.mark.parametrize("name", objectives())
-def test_recorded_and_side_by_side_is_what_the_cpu_does(two_groups: Data, name: str) -> None:
+def test_recorded_and_side_by_side_is_what_the_cpu_does(two_groups: Data, name: str, recordings: list[bool]) -> None:
     objective = objectives()[name]
     needs = objective.needs_exposure
     on_gpu = trained("gcn", objective, data_sets(two_groups, 3, "cuda", needs), "cuda")
+    assert recordings == [True] * len((1.0 * objective).starts)
     on_cpu = trained("gcn", objective, data_sets(two_groups, 3, "cpu", needs), "cpu")
     check_same(on_gpu, on_cpu)
 
 
-def test_trainings_at_the_same_time_are_what_the_cpu_does(two_groups: Data) -> None:
+def test_trainings_at_the_same_time_are_what_the_cpu_does(
+    two_groups: Data, recordings: list[bool], in_background: list[int]
+) -> None:
     started = []
     for objective in objectives().values():
         data = data_sets(two_groups, 3, "cuda", objective.needs_exposure)
         modules = networks("gcn", 3, "cuda")
         finish = start_training(modules, objective, data, list(range(3)), epochs=EPOCHS, **ADAM, batch_norm="id-graph")
         started.append((objective, modules, data, finish))
+    assert len(in_background) == len(started)
+    assert all(recordings)
     for objective, modules, data, finish in started:
         on_gpu = finish(), [module.run(d.graph).detach().cpu() for module, d in zip(modules, data, strict=True)]
         check_same(on_gpu, trained("gcn", objective, data_sets(two_groups, 3, "cpu", objective.needs_exposure), "cpu"))
@@ -142,7 +176,7 @@ def wide_networks(device: str) -> list[Any]:
     return made
 
 
-def test_trainings_at_the_same_time_share_a_graph_and_survive_what_happens_to_memory() -> None:
+def test_trainings_at_the_same_time_share_a_graph_and_survive_what_happens_to_memory(in_background: list[int]) -> None:
     data = {exposed: sparse_sets("cuda", exposed) for exposed in (False, True)}
     for sets in data.values():
         for own in sets:
@@ -155,6 +189,7 @@ def test_trainings_at_the_same_time_share_a_graph_and_survive_what_happens_to_me
         started.append((objective, modules, start_training(modules, objective, sets, list(range(4)), **settings)))
         torch.cuda.empty_cache()
         torch.full((1 << 22,), float("nan"), device="cuda")  # into whatever memory has become free
+    assert len(in_background) == len(started)
     for objective, modules, wait in started:
         alone = wide_networks("cpu")
         sets = sparse_sets("cpu", objective.needs_exposure)
@@ -208,7 +243,7 @@ def test_networks_that_cannot_be_recorded_fall_back(
     check_same((outcomes, _logits(modules, sets[0].graph)), expected)
 
 
-def test_attention_over_sparse_features_is_recorded_and_what_the_cpu_does() -> None:
+def test_attention_over_sparse_features_is_recorded_and_what_the_cpu_does(recordings: list[bool]) -> None:
     settings: dict[str, Any] = {"epochs": EPOCHS, **ADAM, "batch_norm": "id-graph"}
     both = []
     for device in ("cuda", "cpu"):
@@ -217,25 +252,17 @@ def test_attention_over_sparse_features_is_recorded_and_what_the_cpu_does() -> N
         [own, *_] = sparse_sets(device, False)
         assert own.graph.is_sparse
         both.append((train_together([gat], CrossEntropy(), [own], [3], **settings), _logits([gat], own.graph)))
+    assert recordings == [True]
     check_same(*both)
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gat", "mlp", "jknet", "mixhop", "evidential-gcn"])
 def test_recorded_steps_of_one_network_are_what_the_cpu_does(
-    two_groups: Data, kind: str, monkeypatch: pytest.MonkeyPatch
+    two_groups: Data, kind: str, recordings: list[bool]
 ) -> None:
-    recorded = []
-    record = Loop._record
-
-    def noted(self: Loop, epoch: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
-        recorded.append(record(self, epoch, stream))
-        return recorded[-1]
-
-    monkeypatch.setattr(Loop, "_record", noted)
     objective = objectives()["nodesafe"]
     on_gpu = trained(kind, objective, data_sets(two_groups, 1, "cuda", False), "cuda", side_by_side=False)
-    assert len(recorded) == 2  # before the second term starts, and after
-    assert all(graph is not None for graph in recorded)
+    assert recordings == [True, True]  # before the second term starts, and after
     check_same(on_gpu, trained(kind, objective, data_sets(two_groups, 1, "cpu", False), "cpu"))
 
 

@@ -134,6 +134,12 @@ def test_log_probabilities_are_refused_where_energies_are_asked_for(two_groups: 
         Detector(EndsInLogSoftmax(), scorer=scorer, epochs=2).fit(two_groups)
 
 
+def test_log_probabilities_are_refused_by_another_scorer_too(two_groups: Data) -> None:
+    detector = Detector.wrap(EndsInLogSoftmax(), MaxSoftmax(), two_groups)
+    with pytest.raises(ValueError, match="EndsInLogSoftmax returns log-probabilities"):
+        detector.with_scorer(Propagated(Energy()))
+
+
 @pytest.mark.parametrize("scorer", [MaxSoftmax(), Propagated(MaxSoftmax()), Energy(centred=True)])
 def test_log_probabilities_are_fine_for_other_scorers(two_groups: Data, scorer: Scorer) -> None:
     scores = Detector.wrap(EndsInLogSoftmax(), scorer, two_groups).score_samples(two_groups)
@@ -249,6 +255,9 @@ def test_double_precision_runs_through(two_groups: Data) -> None:
         ({"epochs": 0}, "epochs is 0, expected 1 or more"),
         ({"num_spare_logits": -1}, "num_spare_logits is -1"),
         ({"val_share": 5.0}, "val_share is 5.0"),
+        ({"lr": -0.01}, "lr is -0.01, expected a number of 0 or more"),
+        ({"lr": float("nan")}, "lr is nan"),
+        ({"weight_decay": -1e-2}, "weight_decay is -0.01"),
         ({"batch_norm": "idgraph"}, "Did you mean 'id-graph'"),
     ],
 )

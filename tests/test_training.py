@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -220,7 +221,16 @@ def test_prepare_is_called_once_before_training(two_groups: Data) -> None:
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 
 
+@pytest.fixture(params=[torch.float32, torch.float64])
+def default_dtype(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(request.param)
+    yield
+    torch.set_default_dtype(before)
+
+
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+@pytest.mark.usefixtures("default_dtype")
 def test_adam_is_torchs_bit_for_bit(device: str) -> None:
     torch.manual_seed(0)
     ours, theirs = ([nn.Parameter(torch.ones(shape, device=device)) for shape in ((3, 4), (5,), ())] for _ in range(2))
@@ -235,6 +245,13 @@ def test_adam_is_torchs_bit_for_bit(device: str) -> None:
         mine.step()
         torchs.step()
         assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_sparse_gradients_are_explained() -> None:
+    table = nn.Embedding(4, 2, sparse=True)
+    table(torch.tensor([1])).sum().backward()
+    with pytest.raises(TrainingError, match="sparse=False"):
+        Adam(list(table.parameters()), 0.1, 0.0).step()
 
 
 def test_seeded_block_neither_uses_nor_moves_the_callers_stream() -> None:

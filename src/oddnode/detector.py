@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import logging
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast, get_args
@@ -17,7 +18,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from oddnode import advice, saving
-from oddnode.backbones import run_backbone
+from oddnode.backbones import Backbone, run_backbone
 from oddnode.decisions import Decisions
 from oddnode.energy import negative_energy
 from oddnode.ensemble import Ensemble, member_seeds
@@ -372,7 +373,10 @@ class Detector(Decisions, BaseEstimator):
     def _fit_scorer(self, scorer: Scorer) -> None:
         self._forget_calibration()
         outputs, nodes, y = self._training
-        members = [outputs] * self.ensemble if isinstance(nodes, saving.NoTrainingGraph) else outputs.members
+        known = not isinstance(nodes, saving.NoTrainingGraph)
+        if known and not isinstance(self.module_, (Backbone, Ensemble)):
+            _refuse_log_probabilities(self.module_, outputs.logits, scorer)
+        members = outputs.members if known else [outputs] * self.ensemble
         self.scorer_ = self._fitted(scorer, nodes, y, members, outputs)
 
     def _fitted(self, scorer: Scorer, nodes: Tensor, y: Tensor, members: list[Outputs], outputs: Outputs) -> Scorer:
@@ -405,6 +409,9 @@ class Detector(Decisions, BaseEstimator):
         for name, least in (("epochs", 1), ("hidden_channels", 1), ("num_spare_logits", 0), ("ensemble", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected {least} or more")
+        for name in ("lr", "weight_decay"):
+            if not 0.0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected a number of 0 or more")
         if not 0.0 < self.val_share < 1.0:
             raise ValueError(f"val_share is {self.val_share}, expected a share between 0 and 1")
         if self.batch_norm not in get_args(BatchNormStatistics):

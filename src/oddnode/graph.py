@@ -180,6 +180,12 @@ class Graph:
             return self.gcn_matrix @ self.sparse_x.product_once(weight)
         return self.smoothed_x @ weight
 
+    def forget_product(self) -> None:
+        """Let go of a product with the features that was kept for a second use."""
+        sparse = self.__dict__.get("sparse_x")
+        if sparse is not None:
+            sparse.forget_product()
+
     def share_features(self, other: Graph) -> None:
         """Take over what another graph has prepared of the same features."""
         if self.x is other.x and self is not other:

@@ -113,6 +113,7 @@ class _GraphEach:
         return torch.bmm(self.smoothed, weight.transpose(0, 1)).transpose(0, 1)
 
     def convolve(self, values: Tensor, matrix: SparseMatrix | None = None) -> Tensor:
+        assert matrix is None, "of an exposure graph all nodes are computed"
         stacked = self.matrix.diagonal @ values.transpose(0, 1).flatten(0, 1)
         return stacked.unflatten(0, (len(self.graphs), -1)).transpose(0, 1)
 
@@ -303,6 +304,7 @@ class Networks:
 
     def _logits(self, first: Tensor, graph: Any, dropped: int | None, nodes: Tensor | None) -> Tensor:
         """Logits ``[S, n, C]`` of all nodes, or of those named; ``dropped`` is the graph whose dropout to apply."""
+        assert nodes is None or graph is self._graph
         matrix, rows, normalised = None, None, first
         last = len(self._scales) - 1
         for layer in range(last + 1):

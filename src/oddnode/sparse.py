@@ -198,7 +198,7 @@ class SparseMatrix:
 
 
 class BlockMatrix(SparseMatrix):
-    """Square matrices of one size, each for one of as many vectors that `torch.vmap` runs over."""
+    """Square matrices of one size, each for one of as many vectors that `torch.vmap` runs over; of no use elsewhere."""
 
     def __init__(self, blocks: Sequence[SparseMatrix]):
         self._set(blocks[0]._csr)  # for the shape, the type and the device
@@ -217,10 +217,7 @@ class BlockMatrix(SparseMatrix):
     def power(self, keep: float, times: int) -> Tensor:
         """Those of all blocks, ``[S, N, N]``."""
         if (keep, times) not in self._powers:
-            stacked = torch.stack([block.power(keep, times) for block in self.blocks])
-            for block, power in zip(self.blocks, stacked, strict=True):  # so that they are there once
-                block._powers[keep, times] = power
-            self._powers[keep, times] = stacked
+            self._powers[keep, times] = torch.stack([block.power(keep, times) for block in self.blocks])
         return self._powers[keep, times]
 
     @cached_property
@@ -234,6 +231,7 @@ class _Product(torch.autograd.Function):
 
     @staticmethod
     def forward(dense: Tensor, matrix: SparseMatrix, transpose: bool) -> Tensor:
+        assert not isinstance(matrix, BlockMatrix), "for torch.vmap alone"
         csr = matrix._oriented(transpose)
         if matrix.is_plain and dense.dim() == 2:  # the usual case, past all questions
             out = dense.new_empty(csr.shape[0], dense.shape[1])
@@ -259,6 +257,7 @@ class _Mix(torch.autograd.Function):
 
     @staticmethod
     def forward(values: Tensor, matrix: SparseMatrix, transpose: bool, keep: float, times: int) -> Tensor:
+        assert not isinstance(matrix, BlockMatrix), "for torch.vmap alone"
         if matrix.has_powers:
             power = matrix.power(keep, times)
             return (power.t() if transpose else power) @ values.detach()

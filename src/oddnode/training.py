@@ -257,6 +257,9 @@ class Network:
     def forget(self) -> None:
         """Let go of what `look` computed; a pass that is kept alive would tie the next to its stream."""
         self._beginning = self._logits = None
+        for graph in (self.data.graph, self.data.exposure):
+            if graph is not None:
+                graph.forget_product()
 
     @torch.no_grad()
     def judge(self) -> Tensor:
@@ -386,6 +389,7 @@ class Loop:
         self.stream: torch.cuda.Stream | None = None
         self.recorded: torch.cuda.CUDAGraph | None = None
         self.replayed: Future[None] | None = None
+        self.stopped = False
         self.records = on_gpu
         if self.records and network.hindrance:
             _log.info("steps are not recorded as a CUDA graph: %s", network.hindrance)
@@ -467,6 +471,8 @@ class Loop:
             assert self.recorded is not None
             with torch.cuda.stream(self.stream):
                 for _ in range(times):
+                    if self.stopped:
+                        break
                     self.recorded.replay()
             self.stream.synchronize()  # whoever forgets to wait must not free what the GPU works on
 
@@ -491,7 +497,9 @@ class Loop:
             self.records = False
             self.network.forget()  # what a recording has computed is not there
             _renew_generator(stream.device, random_numbers)
-            _log.info("steps are not recorded as a CUDA graph: %s", str(error).splitlines()[0])
+            slow_for_want_of_memory = isinstance(error, torch.OutOfMemoryError)
+            level = logging.WARNING if slow_for_want_of_memory else logging.INFO
+            _log.log(level, "steps are not recorded as a CUDA graph: %s", str(error).splitlines()[0])
             return None
         finally:
             if collects:
@@ -514,14 +522,19 @@ class Loop:
 
     def _finish(self) -> list[Trained]:
         """Judge the last weights, restore the best ones and tell how it went."""
-        if self.replayed is not None:
-            self.replayed.result()
+        try:
+            if self.replayed is not None:
+                self.replayed.result()
+        except BaseException:  # Ctrl-C, say
+            self.stopped = True
+            raise
         if self.stream is not None:
             torch.cuda.current_stream(self.device).wait_stream(self.stream)
         self._judge(self.epochs)
         losses, val_losses = self.losses.cpu(), self.val_losses[1:].cpu()
         self._check_finite(self.epochs)
         self.network.restore(self.best_state)
+        self.network.forget()
         outcomes = []
         for place, (epoch, best) in enumerate(zip(self.best_epoch.tolist(), self.best_loss.tolist(), strict=True)):
             rows = zip(losses[:, place].tolist(), val_losses[:, place].tolist(), strict=True)
@@ -546,16 +559,18 @@ class Loop:
 class Adam:
     """`torch.optim.Adam` with its defaults, without what that does around a step.
 
-    That costs as much as the step itself for small networks, and asks for the state of a GPU also on a CPU, which a
-    process that was forked from one that knows of a GPU cannot tell.
+    Its ``step`` also asks whether a CUDA graph is being recorded. In a process forked after
+    ``torch.cuda.is_available()`` that question fails, even for training on a CPU.
     """
 
     def __init__(self, parameters: list[nn.Parameter], lr: float, weight_decay: float):
         self.parameters = parameters
         self._means = [torch.zeros_like(parameter) for parameter in parameters]
         self._squares = [torch.zeros_like(parameter) for parameter in parameters]
-        self._steps = [torch.zeros((), device=parameter.device) for parameter in parameters]
         device = parameters[0].device.type
+        fused = device in ("cpu", "cuda")
+        where = parameters[0].device if fused else "cpu"
+        self._steps = [torch.zeros((), dtype=torch.float32, device=where) for _ in parameters]
         self._settings: dict[str, Any] = {
             "lr": lr,
             "weight_decay": weight_decay,
@@ -564,7 +579,7 @@ class Adam:
             "eps": 1e-8,
             "amsgrad": False,
             "maximize": False,
-            "fused": device in ("cpu", "cuda"),
+            "fused": fused,
             "capturable": device == "cuda",
         }
 
@@ -573,6 +588,8 @@ class Adam:
         """Move every parameter that has a gradient."""
         state = zip(self.parameters, self._means, self._squares, self._steps, strict=True)
         moved = [(p, p.grad, mean, square, step) for p, mean, square, step in state if p.grad is not None]
+        if any(grad.is_sparse for _, grad, *_ in moved):
+            raise TrainingError("a gradient is sparse, which Adam does not take; use sparse=False in embeddings")
         if moved:
             parameters, grads, means, squares, steps = (list(column) for column in zip(*moved, strict=True))
             adam(parameters, grads, means, squares, [], steps, **self._settings)

@@ -256,6 +256,7 @@ class _Memory:
 
     def __init__(self, device: str):
         self._device = torch.device("cuda" if device == "auto" else device)
+        torch.cuda.empty_cache()  # what earlier tasks have left
         self._taken = self._now()
         self._largest = 0
 
