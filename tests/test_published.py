@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,11 +12,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from oddnode import evaluate, load_task, published
+from oddnode.backbones import GCN, JKNet, MixHop
 from oddnode.graph import Graph
-from oddnode.objectives import Pass
+from oddnode.objectives import CrossEntropy, Pass
 from oddnode.published import ExposedUniform, ForwardedExposure, JointBound, SignedUniform, TruncatedHinge
 from oddnode.scorers import Propagated
+from oddnode.sparse import SparseMatrix
 from oddnode.tasks import label_task
+from oddnode.training import train
+from oddnode.training_set import TrainingSet
 
 
 def one_pass(shift: float = 0.0) -> Pass:
@@ -134,3 +139,31 @@ def test_gnnsafe_reproduces_the_paper_on_cora(real_data: Path) -> None:
     task = load_task("cora/feature", data_dir=real_data, protocol="published")
     detector = published.detector("gnnsafe", task).fit(task.train, task.exposure)
     assert evaluate(detector, task)["auroc"] == pytest.approx(93.4, abs=2.5)
+
+
+@pytest.mark.parametrize("backbone", [GCN, JKNet, MixHop])
+def test_an_exposure_graph_that_nothing_is_learnt_from_passes_with_the_present_weights(
+    backbone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sparse features share their product with a weight among graphs; the next step has another weight."""
+
+    def statistics() -> list[Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        graphs = []
+        for _ in range(2):
+            x = torch.rand(30, 50, generator=generator, dtype=torch.float64)
+            x = x * (torch.rand(x.shape, generator=generator) < 0.1)
+            graphs.append(Graph(x, torch.randint(30, (2, 60), generator=generator)))
+        nodes, y = torch.arange(20), torch.arange(20) % 3
+        data = TrainingSet(graphs[0], nodes, y, nodes, y, 3, graphs[1], torch.arange(30))
+        torch.manual_seed(0)
+        module = backbone(50, 6, 3, dropout=0.0).double()
+        objective = CrossEntropy() + ForwardedExposure()
+        outcome = train(module, objective, data, epochs=5, lr=0.03, batch_norm="running")
+        assert outcome.best_epoch == 5  # of which the statistics are
+        assert graphs[1].sparse_x is not None
+        return [module.norms[0].running_mean.clone(), module.norms[0].running_var.clone()]
+
+    found = statistics()
+    monkeypatch.setattr(SparseMatrix, "product_once", lambda self, weight: self @ weight)
+    torch.testing.assert_close(found, statistics(), rtol=0, atol=0)

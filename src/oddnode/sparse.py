@@ -130,9 +130,10 @@ class SparseMatrix:
         return SparseMatrix(row, col, self._csr.values()[entry], (len(nodes), len(columns))), columns
 
     def product_once(self, dense: Tensor) -> Tensor:
-        """The product with a weight that several layers multiply by: computed once, until it changes or is learnt from.
+        """The product with a weight that two graphs with the same features multiply by: computed once for both.
 
-        Two graphs with the same features share their first product this way, forward and backward.
+        Forward and backward. A weight does not always show that an optimiser has changed it, so whoever trains calls
+        `forget_product` after every step.
         """
         with_gradient = dense.requires_grad and torch.is_grad_enabled()
         key = (dense.data_ptr(), dense._version, dense.shape, dense.stride(), with_gradient)
