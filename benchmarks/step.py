@@ -24,9 +24,10 @@ from reference import Run
 
 from oddnode.backbones import GCN
 from oddnode.objectives import BoundUniform, CrossEntropy
+from oddnode.one_network import Network
 from oddnode.side_by_side import Networks
 from oddnode.tasks import ScoredNodes, Task, load_task
-from oddnode.training import Loop, Network
+from oddnode.training import Loop
 from oddnode.training_set import training_set
 
 OBJECTIVE = CrossEntropy() + 1.0 * BoundUniform(0.001)

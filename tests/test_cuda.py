@@ -19,13 +19,13 @@ from oddnode import Detector, benchmark, load_task
 from oddnode.graph import Graph
 from oddnode.networks import BACKBONES
 from oddnode.objectives import CrossEntropy, Objective
+from oddnode.one_network import Network
 from oddnode.side_by_side import Networks
-from oddnode.training import Loop, Network, Trained, TrainingError, seeded, start_training, train_together
+from oddnode.training import Loop, Trained, TrainingError, seeded, start_training, train_together
 from oddnode.training_set import TrainingSet
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 
-ADAM: dict[str, Any] = {"lr": 0.01, "weight_decay": 0.01}
 EPOCHS = 14
 
 
@@ -137,7 +137,7 @@ def test_trainings_at_the_same_time_are_what_the_cpu_does(
     for objective in objectives().values():
         data = data_sets(two_groups, 3, "cuda", objective.needs_exposure)
         modules = networks("gcn", 3, "cuda")
-        finish = start_training(modules, objective, data, list(range(3)), epochs=EPOCHS, **ADAM, batch_norm="id-graph")
+        finish = start_training(modules, objective, data, list(range(3)), epochs=EPOCHS)
         started.append((objective, modules, data, finish))
     assert len(in_background) == len(started)
     assert all(recordings)
@@ -181,19 +181,18 @@ def test_trainings_at_the_same_time_share_a_graph_and_survive_what_happens_to_me
     for sets in data.values():
         for own in sets:
             own.graph = data[False][0].graph  # the same for all trainings
-    settings: dict[str, Any] = {"epochs": EPOCHS, **ADAM, "batch_norm": "id-graph"}
     started = []
     for objective in objectives().values():
         modules = wide_networks("cuda")
         sets = [replace(own, train=own.train.clone()) for own in data[objective.needs_exposure]]
-        started.append((objective, modules, start_training(modules, objective, sets, list(range(4)), **settings)))
+        started.append((objective, modules, start_training(modules, objective, sets, list(range(4)), epochs=EPOCHS)))
         torch.cuda.empty_cache()
         torch.full((1 << 22,), float("nan"), device="cuda")  # into whatever memory has become free
     assert len(in_background) == len(started)
     for objective, modules, wait in started:
         alone = wide_networks("cpu")
         sets = sparse_sets("cpu", objective.needs_exposure)
-        expected = train_together(alone, objective, sets, list(range(4)), **settings), _logits(alone, sets[0].graph)
+        expected = train_together(alone, objective, sets, list(range(4)), epochs=EPOCHS), _logits(alone, sets[0].graph)
         check_same((wait(), _logits(modules, data[False][0].graph)), expected)
 
 
@@ -203,11 +202,10 @@ def _logits(modules: list[Any], graph: Graph) -> list[Tensor]:
 
 def test_one_training_that_fails_leaves_the_others_alone(two_groups: Data) -> None:
     objective = objectives()["nodesafe"]
-    settings: dict[str, Any] = {"epochs": EPOCHS, **ADAM, "batch_norm": "id-graph"}
     modules, data = networks("gcn", 3, "cuda"), data_sets(two_groups, 3, "cuda", False)
-    good = start_training(modules, objective, data, list(range(3)), **settings)
-    bad = start_training(networks("gcn", 3, "cuda"), 1e300 * CrossEntropy(), data, [0] * 3, **settings | {"lr": 1e300})
-    forgotten = start_training(networks("gcn", 3, "cuda"), objective, data, [0] * 3, **settings)
+    good = start_training(modules, objective, data, list(range(3)), epochs=EPOCHS)
+    bad = start_training(networks("gcn", 3, "cuda"), 1e300 * CrossEntropy(), data, [0] * 3, epochs=EPOCHS, lr=1e300)
+    forgotten = start_training(networks("gcn", 3, "cuda"), objective, data, [0] * 3, epochs=EPOCHS)
     del forgotten
     with pytest.raises(TrainingError, match="lower the learning rate"):
         bad()
@@ -232,26 +230,24 @@ def test_networks_that_cannot_be_recorded_fall_back(
         value.sum().item()  # waits for the device, which a recording cannot do
         return value
 
-    settings: dict[str, Any] = {"epochs": EPOCHS, **ADAM, "batch_norm": "id-graph"}
     alone, sets = wide_networks("cpu"), sparse_sets("cpu", False)
-    expected = train_together(alone, CrossEntropy(), sets, list(range(4)), **settings), _logits(alone, sets[0].graph)
+    expected = train_together(alone, CrossEntropy(), sets, list(range(4)), epochs=EPOCHS), _logits(alone, sets[0].graph)
     monkeypatch.setattr(Networks, "loss", waiting)
     modules, sets = wide_networks("cuda"), sparse_sets("cuda", False)
     with caplog.at_level(logging.INFO, logger="oddnode"):
-        outcomes = train_together(modules, CrossEntropy(), sets, list(range(4)), **settings)
+        outcomes = train_together(modules, CrossEntropy(), sets, list(range(4)), epochs=EPOCHS)
     assert len([r for r in caplog.records if "not recorded" in r.message]) == 1
     check_same((outcomes, _logits(modules, sets[0].graph)), expected)
 
 
 def test_attention_over_sparse_features_is_recorded_and_what_the_cpu_does(recordings: list[bool]) -> None:
-    settings: dict[str, Any] = {"epochs": EPOCHS, **ADAM, "batch_norm": "id-graph"}
     both = []
     for device in ("cuda", "cpu"):
         with seeded(0, torch.device("cpu")):
             gat = BACKBONES["gat"](90, 8, 4, dropout=0.5).double().to(device)
         [own, *_] = sparse_sets(device, False)
         assert own.graph.is_sparse
-        both.append((train_together([gat], CrossEntropy(), [own], [3], **settings), _logits([gat], own.graph)))
+        both.append((train_together([gat], CrossEntropy(), [own], [3], epochs=EPOCHS), _logits([gat], own.graph)))
     assert recordings == [True]
     check_same(*both)
 

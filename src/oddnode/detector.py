@@ -25,10 +25,11 @@ from oddnode.ensemble import Ensemble, member_seeds
 from oddnode.graph import Graph, GraphError, check_labels, check_mask
 from oddnode.networks import BACKBONES
 from oddnode.objectives import CrossEntropy, Objective
+from oddnode.one_network import BatchNormStatistics
 from oddnode.recipes import get_recipe
 from oddnode.scorers import Energy, MemberMean, Outputs, Propagated, Scorer
 from oddnode.suggest import unknown
-from oddnode.training import BatchNormStatistics, Pending, Trained, new_dropout_seed, seeded, start_training
+from oddnode.training import Pending, Trained, new_dropout_seed, seeded, start_training
 from oddnode.training_set import TrainingSet, training_set
 
 __all__ = ["Detector", "fit_together", "start_fitting"]

@@ -1,7 +1,7 @@
 """Several networks that train side by side, in one set of kernels.
 
 Layers of many graph convolutional networks are one wide layer: batch norm, activation and dropout act on every channel
-alone. `Networks` is `oddnode.training.Network` for many: each network has its own weights, dropout and best epoch,
+alone. `Networks` is `oddnode.one_network.Network` for many: each network has its own weights, dropout and best epoch,
 and becomes what it would have become alone, up to the order of floating-point sums.
 """
 

@@ -8,23 +8,19 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.optim.adam import adam
 
-from oddnode.backbones import Backbone, run_backbone
-from oddnode.dropout import DropoutStream
-from oddnode.graph import Graph
-from oddnode.normalisation import Beginning
-from oddnode.objectives import Objective, Pass, Term, validation_loss
+from oddnode.adam import Adam
+from oddnode.backbones import Backbone
+from oddnode.objectives import Objective, Term
+from oddnode.one_network import BatchNormStatistics, Network
 from oddnode.side_by_side import Networks, why_not_side_by_side
 from oddnode.training_set import TrainingSet
 
 __all__ = [
-    "BatchNormStatistics",
     "Pending",
     "Trained",
     "TrainingError",
@@ -39,10 +35,6 @@ _log = logging.getLogger("oddnode")
 
 # Steps that run as they are before one is recorded: libraries set themselves up in the first one.
 _EAGER_STEPS = 1
-
-#: Where batch norm takes the statistics for everything but a training pass over the ID graph from: that graph in
-#: one pass, or a running average over all passes, which lags behind and mixes in whatever went through the network.
-BatchNormStatistics = Literal["id-graph", "running"]
 
 
 class TrainingError(RuntimeError):
@@ -114,34 +106,10 @@ def train_together(
     objective: Objective,
     data: Sequence[TrainingSet],
     dropout_seeds: Sequence[int],
-    *,
-    epochs: int = 200,
-    lr: float = 0.01,
-    weight_decay: float = 0.01,
-    batch_norm: BatchNormStatistics = "id-graph",
-    on_epoch: Callable[[int], None] | None = None,
-    side_by_side: bool | None = None,
+    **settings: Any,
 ) -> list[Trained]:
-    """`train` several networks, each on its own data: side by side where that is possible and pays, else in turn.
-
-    Everything random follows from ``dropout_seeds``, one for each; the caller's random numbers are neither used nor
-    moved. Each network becomes what it would have become alone, up to the order of floating-point sums. ``on_epoch`` is
-    called with the number of epochs done, over all networks. ``side_by_side`` is for tests; if left out, networks on a
-    GPU train side by side, and those on a CPU, where that gains nothing, in turn.
-    """
-    finish = start_training(
-        modules,
-        objective,
-        data,
-        dropout_seeds,
-        epochs=epochs,
-        lr=lr,
-        weight_decay=weight_decay,
-        batch_norm=batch_norm,
-        on_epoch=on_epoch,
-        side_by_side=side_by_side,
-    )
-    return finish()
+    """`start_training`, with the same settings, and wait for it."""
+    return start_training(modules, objective, data, dropout_seeds, **settings)()
 
 
 def start_training(
@@ -150,17 +118,23 @@ def start_training(
     data: Sequence[TrainingSet],
     dropout_seeds: Sequence[int],
     *,
-    epochs: int,
-    lr: float,
-    weight_decay: float,
-    batch_norm: BatchNormStatistics,
+    epochs: int = 200,
+    lr: float = 0.01,
+    weight_decay: float = 0.01,
+    batch_norm: BatchNormStatistics = "id-graph",
     on_epoch: Callable[[int], None] | None = None,
     side_by_side: bool | None = None,
 ) -> Pending[list[Trained]]:
-    """`train_together` in two parts: what comes back waits for the training and tells how it went.
+    """`train` several networks, each on its own data: side by side where that is possible and pays, else in turn.
 
-    Networks side by side on a GPU train in the background meanwhile; several trainings that are started before the
-    first is waited for share the GPU. All others are trained when this returns.
+    What comes back waits for the training and tells how it went. Networks side by side on a GPU train in the background
+    meanwhile; several trainings that are started before the first is waited for share the GPU. All others are trained
+    when this returns.
+
+    Everything random follows from ``dropout_seeds``, one for each; the caller's random numbers are neither used nor
+    moved. Each network becomes what it would have become alone, up to the order of floating-point sums. ``on_epoch`` is
+    called with the number of epochs done, over all networks. ``side_by_side`` is for tests; if left out, networks on a
+    GPU train side by side, and those on a CPU, where that gains nothing, in turn.
     """
     if isinstance(objective, Term):
         objective = 1.0 * objective  # a sum minds when its terms start
@@ -184,184 +158,6 @@ def start_training(
 
 def _counted_on(on_epoch: Callable[[int], None] | None, before: int) -> Callable[[int], None] | None:
     return None if on_epoch is None else lambda epochs: on_epoch(before + epochs)
-
-
-class Network:
-    """A network with its data and objective: the passes over the graphs, in the right modes."""
-
-    size = 1
-
-    def __init__(
-        self,
-        module: nn.Module,
-        objective: Objective,
-        data: TrainingSet,
-        batch_norm: BatchNormStatistics,
-        dropout_seed: int,
-        epochs: int,
-    ):
-        self.module = module
-        self.objective = objective
-        self.data = data
-        self.from_id_graph = batch_norm == "id-graph"
-        self._layers = list(module.modules())
-        self.norms = [layer for layer in self._layers if isinstance(layer, _BatchNorm)]
-        # Without dropout a training pass over the ID graph *is* the evaluation of the weights it starts from.
-        self.pass_evaluates = self.from_id_graph and isinstance(module, Backbone) and module.is_deterministic
-        self._beginning: Beginning | None = None
-        self._logits: Tensor | None = None
-        self.count = torch.zeros(1, dtype=torch.long, device=data.graph.device)
-        if isinstance(module, Backbone):
-            module.stream = DropoutStream(dropout_seed)
-            if self.count.device.type != "cpu":
-                module.stream.follow(self.count, epochs, 2 * len(self.norms) + 2)
-        if self.from_id_graph:
-            for norm in self.norms:
-                norm.momentum = 1.0  # the statistics kept are those of the last pass in training mode
-
-    @property
-    def hindrance(self) -> str | None:
-        """Why a step cannot be recorded and replayed; ``None`` where it can."""
-        if not self.objective.is_pure:
-            return "a term of the objective changes with the epoch, is random, or does not say that it is not"
-        kind = type(self.module)
-        if not kind.__module__.startswith("oddnode."):
-            return f"{kind.__name__} may do what cannot be recorded"
-        if isinstance(self.module, Backbone) and kind.begin_epoch is not Backbone.begin_epoch:  # type: ignore[attr-defined]
-            return f"{kind.__name__} learns in stages"
-        return None
-
-    def parameters(self) -> list[nn.Parameter]:
-        """What is trained."""
-        return list(self.module.parameters())
-
-    def state(self) -> list[Tensor]:
-        """All that makes up the network at this moment, not copied."""
-        tensors = self.module.state_dict(keep_vars=True).values()
-        return [tensor.detach() for tensor in tensors if isinstance(tensor, Tensor)]
-
-    def keep(self, better: Tensor, state: list[Tensor]) -> None:
-        """Take the present weights into ``state`` where they are better (``[1]``)."""
-        for kept, now in zip(state, self.state(), strict=True):
-            kept.copy_(torch.where(better[0], now, kept))
-
-    def look(self, epoch: int) -> None:
-        """Compute what the evaluation of the present weights and the training pass from them have in common."""
-        self._set_training(epoch, graph=0)
-        self._beginning = self._logits = None
-        if isinstance(self.module, Backbone) and not self.objective.needs_hidden:
-            self._beginning = self.module.begin(self.data.graph)
-            if self._beginning is None and self.pass_evaluates:
-                self._logits = self.module.run(self.data.graph)
-
-    def forget(self) -> None:
-        """Let go of what `look` computed; a pass that is kept alive would tie the next to its stream."""
-        self._beginning = self._logits = None
-        for graph in (self.data.graph, self.data.exposure):
-            if graph is not None:
-                graph.forget_product()
-
-    @torch.no_grad()
-    def judge(self) -> Tensor:
-        """The validation loss of the present weights, ``[1]``."""
-        data = self.data
-        self._set_mode(training=False, norms=self.from_id_graph)
-        if self._beginning is not None:
-            assert isinstance(self.module, Backbone)
-            logits = self.module.finish(self._beginning.detached(), data.graph, data.val)
-        elif self._logits is not None:
-            logits = self._logits[data.val]
-        else:
-            logits = run_backbone(self.module, data.graph)[data.val]
-        positions = torch.arange(len(data.val), device=logits.device)
-        view = Pass(0, data.num_classes, data.graph, logits, positions, data.y_val, has_all_logits=False)
-        return validation_loss(view).reshape(1)
-
-    def loss(self, epoch: int) -> Tensor:
-        """The loss of a training pass, ``[1]``."""
-        return self.objective(self._pass(epoch)).reshape(1)
-
-    def _pass(self, epoch: int) -> Pass:
-        """A training pass over the ID graph and, where the objective asks for it, over the exposure graph."""
-        data, everything = self.data, self.objective.needs_all_logits or self._beginning is None
-        self._set_training(epoch, graph=0)
-        hidden, logits = self._run(everything)
-        train = data.train if everything else torch.arange(len(data.train), device=logits.device)
-        step = Pass(epoch, data.num_classes, data.graph, logits, train, data.y_train, has_all_logits=everything)
-        if hidden is not None:
-            step.hidden, step.head = hidden, self._head
-        if self.objective.needs_exposure and data.exposure is not None:
-            assert data.exposed is not None
-            # Exposed nodes are normalised as every later OOD node will be: by the ID graph's statistics.
-            self._set_training(epoch, graph=1, norms=not self.from_id_graph)
-            logits = self._run_exposure(data.exposure, None if everything else data.exposed)
-            step.exposure_graph, step.exposure_logits = data.exposure, logits
-            step.exposed = data.exposed if everything else torch.arange(len(data.exposed), device=logits.device)
-        return step
-
-    def _run(self, everything: bool) -> tuple[Tensor | None, Tensor]:
-        """Hidden features, where the objective asks for them, and logits of the ID graph."""
-        graph = self.data.graph
-        if self._logits is not None:
-            return None, self._logits
-        if self._beginning is not None:
-            assert isinstance(self.module, Backbone)
-            return None, self.module.finish(self._beginning, graph, None if everything else self.data.train)
-        if not self.objective.needs_hidden:
-            return None, run_backbone(self.module, graph)
-        if not isinstance(self.module, Backbone):
-            raise TypeError(
-                f"the objective works on hidden features, but {type(self.module).__name__} is not a Backbone; "
-                "use one of oddnode's, or subclass oddnode.backbones.Backbone with embed and head"
-            )
-        hidden = self.module.embed(graph)
-        return hidden, self.module.head(hidden, graph)
-
-    def _run_exposure(self, graph: Graph, nodes: Tensor | None) -> Tensor:
-        if nodes is None:
-            return run_backbone(self.module, graph)
-        assert isinstance(self.module, Backbone)
-        beginning = self.module.begin(graph)
-        assert beginning is not None
-        return self.module.finish(beginning, graph, None if len(nodes) == graph.num_nodes else nodes)
-
-    def _head(self, hidden: Tensor) -> Tensor:
-        """Logits of lone nodes with these hidden features."""
-        assert isinstance(self.module, Backbone)
-        no_edges = torch.empty(2, 0, dtype=torch.long, device=hidden.device)
-        return self.module.head(hidden, Graph(hidden, no_edges))
-
-    def restore(self, state: list[Tensor]) -> None:
-        """Take weights over that `state` gave earlier, and be ready to score."""
-        with torch.no_grad():
-            for tensor, kept in zip(self.state(), state, strict=True):
-                tensor.copy_(kept)
-            if self.from_id_graph:
-                # Batch norm's statistics come from one pass over the ID graph, dropout off.
-                self._set_mode(training=False, norms=True)
-                run_backbone(self.module, self.data.graph)
-        if isinstance(self.module, Backbone):
-            self.module.stream = None
-        self.module.eval()
-
-    def _set_training(self, epoch: int, graph: int, norms: bool = True) -> None:
-        self._set_mode(training=True, norms=norms)
-        if isinstance(self.module, Backbone):
-            self.module.begin_epoch(epoch)
-            assert self.module.stream is not None
-            self.module.stream.at(epoch, graph)
-
-    def _set_mode(self, training: bool, norms: bool) -> None:
-        """The mode of the network, and that of its batch norm."""
-        if type(self.module).train is nn.Module.train:
-            # What nn.Module.train does, without asking every layer for its children several times an epoch.
-            for layer in self._layers:
-                layer.__dict__["training"] = training
-        else:
-            self.module.train(training)
-        if norms != training:
-            for norm in self.norms:
-                norm.train(norms)
 
 
 class Loop:
@@ -554,45 +350,6 @@ class Loop:
             f"{self.epochs}; lower the learning rate or the weights of the objective, or check the scale of the "
             "features"
         )
-
-
-class Adam:
-    """`torch.optim.Adam` with its defaults, without what that does around a step.
-
-    Its ``step`` also asks whether a CUDA graph is being recorded. In a process forked after
-    ``torch.cuda.is_available()`` that question fails, even for training on a CPU.
-    """
-
-    def __init__(self, parameters: list[nn.Parameter], lr: float, weight_decay: float):
-        self.parameters = parameters
-        self._means = [torch.zeros_like(parameter) for parameter in parameters]
-        self._squares = [torch.zeros_like(parameter) for parameter in parameters]
-        device = parameters[0].device.type
-        fused = device in ("cpu", "cuda")
-        where = parameters[0].device if fused else "cpu"
-        self._steps = [torch.zeros((), dtype=torch.float32, device=where) for _ in parameters]
-        self._settings: dict[str, Any] = {
-            "lr": lr,
-            "weight_decay": weight_decay,
-            "beta1": 0.9,
-            "beta2": 0.999,
-            "eps": 1e-8,
-            "amsgrad": False,
-            "maximize": False,
-            "fused": fused,
-            "capturable": device == "cuda",
-        }
-
-    @torch.no_grad()
-    def step(self) -> None:
-        """Move every parameter that has a gradient."""
-        state = zip(self.parameters, self._means, self._squares, self._steps, strict=True)
-        moved = [(p, p.grad, mean, square, step) for p, mean, square, step in state if p.grad is not None]
-        if any(grad.is_sparse for _, grad, *_ in moved):
-            raise TrainingError("a gradient is sparse, which Adam does not take; use sparse=False in embeddings")
-        if moved:
-            parameters, grads, means, squares, steps = (list(column) for column in zip(*moved, strict=True))
-            adam(parameters, grads, means, squares, [], steps, **self._settings)
 
 
 def _contiguous(parameter: nn.Parameter) -> nn.Parameter:
