@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 
 from oddnode.paper.experiments import SCOPES, choose_items
-from oddnode.paper.plan import code_version, make_plan
+from oddnode.paper.plan import make_plan
+from oddnode.paper.source_key import source_key
 from oddnode.paper.store import Store
 
 
@@ -68,7 +69,7 @@ def test_a_store_can_be_written_out_where_its_data_is_not(tmp_path: Path) -> Non
         "made_on": dict.fromkeys(("oddnode", "torch", "python", "system", "device", "cores", "date"), "x"),
     }
     with Store(tmp_path) as store:
-        store.save(training, code_version(), facts, {})
+        store.save(training, source_key(), facts, {})
     where = ["--out", str(tmp_path), "--only", "table4", "--protocol", "clean", "--seeds", "1"]
     without_data = [*where, "--data-dir", str(tmp_path / "none"), "--device", "cpu"]
     assert "none of the data is here (twitch)" in paper(*without_data).stderr

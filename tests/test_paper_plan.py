@@ -12,7 +12,7 @@ from oddnode.objectives import BoundUniform
 from oddnode.paper import plan as planning
 from oddnode.paper.execute import build, execute, outline
 from oddnode.paper.experiments import ITEMS, SCOPES, Run, choose_items
-from oddnode.paper.plan import code_version, estimate_seconds, make_plan
+from oddnode.paper.plan import estimate_seconds, make_plan
 from oddnode.paper.store import Store, Training
 from oddnode.published import Bound, ExposedUniform, JointBound, SignedUniform
 from oddnode.recipes import RECIPES
@@ -136,8 +136,3 @@ def test_a_training_that_explodes_is_an_outcome() -> None:
     outcome = execute(training, device="cpu")
     assert "loss became" in outcome.facts["error"]
     assert outcome.facts["retry"] is False
-
-
-def test_the_code_version_is_of_the_source_that_counts() -> None:
-    assert len(code_version()) == 16
-    assert code_version() == code_version()

@@ -87,8 +87,9 @@ def paper(
     check_device(device)
     from oddnode.bench.report import check_writable
     from oddnode.bench.run import num_cores
-    from oddnode.paper.plan import code_version, make_plan
+    from oddnode.paper.plan import make_plan
     from oddnode.paper.run import Summary, run_plan
+    from oddnode.paper.source_key import source_key
     from oddnode.paper.store import Store
 
     folder = out or Path("smoke" if smoke else "paper")
@@ -102,7 +103,7 @@ def paper(
     scope, done = SCOPES["smoke" if smoke else "paper"], _tasks_in(folder) if no_train else ()
     plan = make_plan(scope, items, protocols, seeds, data_dir, device, done)
     _tell_absent(plan, say)
-    jobs, code = jobs or num_cores(), code_version()
+    jobs, code = jobs or num_cores(), source_key()
     facts = {"out": str(folder), "rescued": rescued} | _look(plan, folder, None if any_version else code, jobs, say)
     if not dry_run:
         summary = Summary(len(plan.trainings), facts["done_before"])
@@ -154,7 +155,8 @@ def _tell_absent(plan: Plan, say: Callable[[str], None]) -> None:
 
 def _look(plan: Plan, folder: Path, code: str | None, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
     """How much of the plan is done, and how long the rest will take."""
-    from oddnode.paper.plan import code_version, estimate_seconds, unfinished
+    from oddnode.paper.plan import estimate_seconds, unfinished
+    from oddnode.paper.source_key import source_key
     from oddnode.paper.store import Store
 
     missing, records = plan.trainings, []
@@ -170,7 +172,7 @@ def _look(plan: Plan, folder: Path, code: str | None, jobs: int, say: Callable[[
         "done_before": total - len(missing),
         "estimated_seconds": round(left),
         "absent": plan.absent,
-        "code": code_version(),
+        "code": source_key(),
     }
 
 

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from oddnode.paper.experiments import PLANAR, Item, Run, Scope, methods_of
 from oddnode.paper.store import Record, Store, Training
 
-__all__ = ["Plan", "absent_data", "code_version", "estimate_seconds", "make_plan"]
+__all__ = ["Plan", "absent_data", "estimate_seconds", "make_plan"]
 
 PROTOCOLS = ("clean", "published")
-
-# What cannot change a number: the command line, other commands' files, how results are shown and kept.
-_APART = (
-    "cli", "bench/", "tables/", "__main__", "_version", "saving", "parts", "decisions", "calibration", "files",
-    "suggest", "paper/",
-)  # fmt: skip
-_COUNTED_AGAIN = ("paper/execute.py",)
 
 
 @dataclass
@@ -184,18 +175,6 @@ def estimate_seconds(trainings: Iterable[Training], done: Iterable[Record], jobs
     pace = sum(k[0] for k in known) / sum(k[1] for k in known) if known else 1.0
     costs = [_cost(training) for training in trainings]
     return pace * max(sum(costs) / jobs, max(costs, default=0.0))
-
-
-@cache
-def code_version() -> str:
-    """A hash of the source files that can change a number."""
-    root = Path(__file__).parent.parent
-    digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root).as_posix()
-        if name in _COUNTED_AGAIN or not name.startswith(_APART):
-            digest.update(name.encode() + path.read_bytes().replace(b"\r\n", b"\n"))
-    return digest.hexdigest()[:16]
 
 
 def unfinished(plan: Plan, store: Store) -> list[Training]:

@@ -1,0 +1,138 @@
+"""A key of the source that can change a number, so that a store knows which of its records are still valid.
+
+The key is a hash over the syntax trees of every module that executing a training can import, without docstrings and
+without imports that only a type checker sees. Comments, formatting and files that no training reaches do not count.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+
+__all__ = ["reachable_modules", "source_key"]
+
+_PACKAGE = "oddnode"
+_ROOT = Path(__file__).parent.parent
+#: Where executing a training begins.
+_ENTRY = "oddnode.paper.execute"
+# The package's own __init__ offers names to users, from modules that nothing in here takes them from; and a record
+# says by itself which version made it.
+_LEFT_OUT = (_PACKAGE, f"{_PACKAGE}._version")
+# A module that is reached by name: "oddnode.tasks.twitch", or "oddnode.tasks.twitch:load".
+_NAMED = re.compile(rf"({_PACKAGE}(?:\.\w+)+)(?::\w+)?")
+
+
+@cache
+def source_key(plugins: tuple[Path, ...] = (), root: Path = _ROOT, entry: str = _ENTRY) -> str:
+    """The key of the present source.
+
+    Parameters
+    ----------
+    plugins : tuple of Path
+        Files of plugins that take part in trainings.
+    root : Path
+        The folder of the package.
+    entry : str
+        The module that executes a training.
+
+    Returns
+    -------
+    str
+        Sixteen hexadecimal digits.
+    """
+    trees = {path.stem: _parse(path) for path in sorted(plugins)}
+    modules = reachable_modules(root, {entry}.union(*(_imports(tree, "", root) for tree in trees.values())))
+    digest = hashlib.sha256()
+    for name, tree in sorted((modules | {f"plugin {stem}": tree for stem, tree in trees.items()}).items()):
+        digest.update(f"{name}\n{''.join(_canonical(tree))}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def reachable_modules(root: Path = _ROOT, entries: Iterable[str] = (_ENTRY,)) -> dict[str, ast.Module]:
+    """Every module of the package that importing and running ``entries`` can import, with its syntax tree.
+
+    Imports inside functions count, and so do names of modules in strings.
+
+    Parameters
+    ----------
+    root : Path
+        The folder of the package.
+    entries : iterable of str
+        Names of modules to begin with.
+
+    Returns
+    -------
+    dict of str to ast.Module
+        The trees by the modules' full names.
+    """
+    found: dict[str, ast.Module] = {}
+    waiting = set(entries)
+    while waiting:
+        name = waiting.pop()
+        path = _file_of(name, root)
+        if name in found or path is None or name in _LEFT_OUT:
+            continue
+        found[name] = tree = _parse(path)
+        package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        waiting |= {name.rpartition(".")[0]} | _imports(tree, package, root)
+    return found
+
+
+def _file_of(module: str, root: Path) -> Path | None:
+    """The file of a module of the package; ``None`` where there is none."""
+    head, *rest = module.split(".")
+    path = root.joinpath(*rest)
+    candidates = (path / "__init__.py", path.with_suffix(".py") if rest else path)
+    return next((file for file in candidates if head == _PACKAGE and file.is_file()), None)
+
+
+def _parse(path: Path) -> ast.Module:
+    tree = ast.parse(path.read_bytes(), str(path))
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+            if ast.get_docstring(node, clean=False) is not None:
+                node.body = node.body[1:]
+            node.body = [statement for statement in node.body if not _is_for_type_checkers(statement)]
+    return tree
+
+
+def _is_for_type_checkers(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("TYPE_CHECKING")
+
+
+def _imports(tree: ast.Module, package: str, root: Path) -> set[str]:
+    """Names that may be modules of the package."""
+    found: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            found |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named = _NAMED.fullmatch(node.value)
+            found |= {named[1]} if named else set()
+    return {name for name in found if _file_of(name, root) is not None}
+
+
+def _canonical(value: object) -> Iterator[str]:
+    """A syntax tree as text that is the same under every version of Python: empty and absent fields are left out."""
+    if isinstance(value, ast.AST):
+        yield f"({type(value).__name__}"
+        for name, child in ast.iter_fields(value):
+            if child is not None and child != [] and name not in ("kind", "type_comment", "ctx"):
+                yield f" {name}="
+                yield from _canonical(child)
+        yield ")"
+    elif isinstance(value, list):
+        yield "["
+        for child in value:
+            yield from _canonical(child)
+        yield "]"
+    else:
+        yield repr(value)
