@@ -16,20 +16,19 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from oddnode import published
+from oddnode._utils.random import seeded
 from oddnode._version import __version__
-from oddnode.backbones import GAT, Backbone
-from oddnode.detector import Detector
+from oddnode.detector import Detector, get_recipe
 from oddnode.evaluation import TaskOutputs, evaluate
 from oddnode.graph import Graph
+from oddnode.nn import GAT, Backbone
 from oddnode.objectives import Objective, Sum
 from oddnode.paper.experiments import PLANAR
-from oddnode.paper.store import Training
-from oddnode.recipes import get_recipe
-from oddnode.scorers import Outputs, Scorer
-from oddnode.tasks import Protocol, Task, load_task
-from oddnode.tasks.base import ScoredNodes
-from oddnode.training import TrainingError, seeded
+from oddnode.paper.record import Training
+from oddnode.protocols import published
+from oddnode.scoring import Outputs, Scorer
+from oddnode.tasks import Protocol, ScoredNodes, Task, load_task
+from oddnode.training import TrainingError
 
 __all__ = ["Outcome", "PlanarGAT", "build", "execute", "outline", "parameters_of"]
 

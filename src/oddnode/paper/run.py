@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from oddnode.paper.plan import Plan, _cost, unfinished
-from oddnode.paper.store import Store, Training
+from oddnode.paper.record import Training
+from oddnode.paper.store import Store
 
 __all__ = ["Progress", "Summary", "run_plan", "work"]
 

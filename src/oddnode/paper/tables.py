@@ -54,7 +54,7 @@ def _caption(results: Results, protocol: str, what: str = "percent") -> str:
 
 
 def _method_row(method: str, entries: Sequence[Entry]) -> Row:
-    from oddnode.recipes import FLOOR, get_recipe
+    from oddnode.detector import FLOOR, get_recipe
 
     if method in FLOOR:
         return Row(method, tuple(entries), trivial=True)
@@ -62,7 +62,7 @@ def _method_row(method: str, entries: Sequence[Entry]) -> Row:
 
 
 def _entry(results: Results, run: Run, metric: str, test: str | None = None) -> Entry:
-    from oddnode.recipes import FLOOR
+    from oddnode.detector import FLOOR
 
     if metric == "id_acc" and run.method in FLOOR:
         return Entry(text="-")
