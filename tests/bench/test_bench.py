@@ -18,7 +18,7 @@ from oddnode.detector import RECIPES, start_fitting
 from oddnode.evaluation import Result
 from oddnode.runner import bench as run
 from oddnode.runner.bench import expand_methods
-from oddnode.training import Pending
+from oddnode.training import TrainingHandle
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_a_shared_training_gives_what_a_training_of_its_own_gives(results: list[
 def test_methods_that_share_a_training_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
     fits = []
 
-    def counted(detectors: list[Detector], *args: Any) -> Pending[None]:
+    def counted(detectors: list[Detector], *args: Any) -> TrainingHandle[None]:
         fits.append(repr(detectors[0].objective))
         return start_fitting(detectors, *args)
 
@@ -55,7 +55,7 @@ def noted_trainings(monkeypatch: pytest.MonkeyPatch, fail_at: int | None = None)
     """Begins and ends of trainings as they come; one of them can run out of memory."""
     done = list[str]()
 
-    def noted(detectors: list[Detector], *args: Any) -> Pending[None]:
+    def noted(detectors: list[Detector], *args: Any) -> TrainingHandle[None]:
         if len(done) == fail_at:
             done.append("out of memory")
             raise torch.OutOfMemoryError("no room")
@@ -63,10 +63,10 @@ def noted_trainings(monkeypatch: pytest.MonkeyPatch, fail_at: int | None = None)
         done.append("start")
 
         def finish() -> None:
-            wait()
+            wait.result()
             done.append("finish")
 
-        return Pending(finish)
+        return TrainingHandle(finish)
 
     monkeypatch.setattr(run, "start_fitting", noted)
     return done
@@ -142,7 +142,7 @@ def test_processes_by_default(monkeypatch: pytest.MonkeyPatch, device: str, fork
 
 def test_seeds_in_one_go_give_what_they_give_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     one_by_one = benchmark("digits/label", ["msp", "nodesafe"], seeds=2, jobs=1)
-    monkeypatch.setattr(run, "_on_gpu", lambda device: True)
+    monkeypatch.setattr(run, "is_gpu", lambda device: True)
     assert [r.runs for r in benchmark("digits/label", ["msp", "nodesafe"], seeds=2)] == [r.runs for r in one_by_one]
 
 

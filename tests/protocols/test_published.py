@@ -16,7 +16,14 @@ from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import GCN, JKNet, MixHop
 from oddnode.objectives import CrossEntropy, Pass
 from oddnode.ops import SparseMatrix
-from oddnode.protocols import ExposedUniform, ForwardedExposure, JointBound, SignedUniform, TruncatedHinge, published
+from oddnode.protocols import published
+from oddnode.protocols.published import (
+    ExposedUniform,
+    ForwardedExposure,
+    JointBound,
+    SignedUniform,
+    TruncatedHinge,
+)
 from oddnode.scoring import Propagated
 from oddnode.tasks import label_task
 from oddnode.training import train

@@ -20,7 +20,8 @@ from oddnode._utils.random import seeded
 from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import BACKBONES
 from oddnode.objectives import CrossEntropy, Objective
-from oddnode.training import Loop, Network, Networks, Trained, TrainingError, start_training, train_together
+from oddnode.training import Loop, Network, Networks, TrainingError, TrainingResult
+from tests.training_helpers import start_training, train_together
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 
@@ -104,13 +105,13 @@ def networks(kind: str, count: int, device: str) -> list[Any]:
 
 def trained(
     kind: str, objective: Objective, data: list[TrainingSet], device: str, **settings: Any
-) -> tuple[list[Trained], list[Tensor]]:
+) -> tuple[list[TrainingResult], list[Tensor]]:
     modules = networks(kind, len(data), device)
     outcomes = train_together(modules, objective, data, list(range(len(data))), epochs=EPOCHS, **settings)
     return outcomes, [module.run(d.graph).detach().cpu() for module, d in zip(modules, data, strict=True)]
 
 
-def check_same(a: tuple[list[Trained], list[Tensor]], b: tuple[list[Trained], list[Tensor]]) -> None:
+def check_same(a: tuple[list[TrainingResult], list[Tensor]], b: tuple[list[TrainingResult], list[Tensor]]) -> None:
     for first, second in zip(a[0], b[0], strict=True):
         assert first.best_epoch == second.best_epoch
         for key in ("loss", "val_loss"):
@@ -140,7 +141,7 @@ def test_trainings_at_the_same_time_are_what_the_cpu_does(
     assert len(in_background) == len(started)
     assert all(recordings)
     for objective, modules, data, finish in started:
-        on_gpu = finish(), [module.run(d.graph).detach().cpu() for module, d in zip(modules, data, strict=True)]
+        on_gpu = finish.result(), [module.run(d.graph).detach().cpu() for module, d in zip(modules, data, strict=True)]
         check_same(on_gpu, trained("gcn", objective, data_sets(two_groups, 3, "cpu", objective.needs_exposure), "cpu"))
 
 
@@ -191,7 +192,7 @@ def test_trainings_at_the_same_time_share_a_graph_and_survive_what_happens_to_me
         alone = wide_networks("cpu")
         sets = sparse_sets("cpu", objective.needs_exposure)
         expected = train_together(alone, objective, sets, list(range(4)), epochs=EPOCHS), _logits(alone, sets[0].graph)
-        check_same((wait(), _logits(modules, data[False][0].graph)), expected)
+        check_same((wait.result(), _logits(modules, data[False][0].graph)), expected)
 
 
 def _logits(modules: list[Any], graph: Graph) -> list[Tensor]:
@@ -206,8 +207,8 @@ def test_one_training_that_fails_leaves_the_others_alone(two_groups: Data) -> No
     forgotten = start_training(networks("gcn", 3, "cuda"), objective, data, [0] * 3, epochs=EPOCHS)
     del forgotten
     with pytest.raises(TrainingError, match="lower the learning rate"):
-        bad()
-    outcomes = good()
+        bad.result()
+    outcomes = good.result()
     logits = [module.run(d.graph).detach().cpu() for module, d in zip(modules, data, strict=True)]
     check_same((outcomes, logits), trained("gcn", objective, data_sets(two_groups, 3, "cpu", False), "cpu"))
 
@@ -255,7 +256,7 @@ def test_recorded_steps_of_one_network_are_what_the_cpu_does(
     two_groups: Data, kind: str, recordings: list[bool]
 ) -> None:
     objective = objectives()["nodesafe"]
-    on_gpu = trained(kind, objective, data_sets(two_groups, 1, "cuda", False), "cuda", side_by_side=False)
+    on_gpu = trained(kind, objective, data_sets(two_groups, 1, "cuda", False), "cuda", stacked=False)
     assert recordings == [True, True]  # before the second term starts, and after
     check_same(on_gpu, trained(kind, objective, data_sets(two_groups, 1, "cpu", False), "cpu"))
 

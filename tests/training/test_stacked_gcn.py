@@ -22,7 +22,8 @@ from oddnode.objectives import (
     Pass,
     SyntheticExposure,
 )
-from oddnode.training import Trained, TrainingError, train_together, why_not_side_by_side
+from oddnode.training import TrainingError, TrainingResult, why_not_side_by_side
+from tests.training_helpers import train_together
 
 OBJECTIVES: dict[str, Objective] = {
     "gnnsafe": CrossEntropy(),
@@ -62,9 +63,9 @@ def networks(count: int, layers: int = 2, dropout: float = 0.5) -> list[GCN]:
 
 def trained(
     modules: list[Any], objective: Objective, data: list[TrainingSet], together: bool, **settings: Any
-) -> tuple[list[Trained], list[Tensor]]:
+) -> tuple[list[TrainingResult], list[Tensor]]:
     outcomes = train_together(
-        modules, objective, data, list(range(10, 10 + len(modules))), epochs=12, side_by_side=together, **settings
+        modules, objective, data, list(range(10, 10 + len(modules))), epochs=12, stacked=together, **settings
     )
     return outcomes, [module.run(data[0].graph).detach() for module in modules]
 

@@ -17,6 +17,7 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from oddnode._utils.devices import resolve_device
 from oddnode._utils.random import new_dropout_seed, seeded
 from oddnode._utils.suggestions import unknown
 from oddnode.detector import model_folder as saving
@@ -27,7 +28,7 @@ from oddnode.graph import Graph, GraphError, TrainingSet, check_labels, check_ma
 from oddnode.nn import BACKBONES, Backbone, Ensemble, member_seeds, run_backbone
 from oddnode.objectives import CrossEntropy, Objective
 from oddnode.scoring import Energy, MemberMean, Outputs, Propagated, Scorer, advised_scorer
-from oddnode.training import BatchNormStatistics, Pending, Trained, start_training
+from oddnode.training import BatchNormStatistics, FullBatch, Trainer, TrainingConfig, TrainingHandle, TrainingResult
 
 __all__ = ["Detector", "fit_together", "start_fitting"]
 
@@ -66,6 +67,8 @@ class Detector(Decisions, BaseEstimator):
         Same seed, same machine: the same scores, on a CPU (with as many threads) bit for bit.
     device : str
         ``"auto"``, ``"cpu"``, ``"cuda"``, ...
+    trainer : Trainer, optional
+        What trains the networks; `oddnode.training.FullBatch` if left out.
 
     Attributes
     ----------
@@ -111,6 +114,7 @@ class Detector(Decisions, BaseEstimator):
         ensemble: int = 1,
         seed: int = 0,
         device: str = "auto",
+        trainer: Trainer | None = None,
     ):
         self.backbone = backbone
         self.objective = objective
@@ -128,6 +132,7 @@ class Detector(Decisions, BaseEstimator):
         self.ensemble = ensemble
         self.seed = seed
         self.device = device
+        self.trainer = trainer
 
     @classmethod
     def from_recipe(
@@ -192,7 +197,7 @@ class Detector(Decisions, BaseEstimator):
                 seeds.append(new_dropout_seed())
         return dataset, modules, seeds
 
-    def _take_trained(self, dataset: TrainingSet, modules: list[nn.Module], outcomes: list[Trained]) -> None:
+    def _take_trained(self, dataset: TrainingSet, modules: list[nn.Module], outcomes: list[TrainingResult]) -> None:
         """Become the fitted detector of networks that were trained on the data."""
         self.module_ = self._joined(modules)
         self.num_features_in_ = dataset.graph.x.shape[1]
@@ -395,10 +400,11 @@ class Detector(Decisions, BaseEstimator):
                 "or choose a method that learns from it"
             )
 
+    def _trainer(self) -> Trainer:
+        return FullBatch() if self.trainer is None else self.trainer
+
     def _device(self) -> torch.device:
-        if self.device != "auto":
-            return torch.device(self.device)
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return resolve_device(self.device)
 
     def _dtype(self) -> torch.dtype:
         return _dtype_of(self.module_)
@@ -455,7 +461,7 @@ def fit_together(
     On a GPU their networks train side by side where that is possible. Each becomes what `Detector.fit` makes of it, up
     to the order of floating-point sums.
     """
-    start_fitting(detectors, data, exposures, on_epoch=on_epoch)()
+    start_fitting(detectors, data, exposures, on_epoch=on_epoch).result()
 
 
 def start_fitting(
@@ -464,7 +470,7 @@ def start_fitting(
     exposures: Sequence[Data | None],
     *,
     on_epoch: Callable[[int], None] | None = None,
-) -> Pending[None]:
+) -> TrainingHandle[None]:
     """`fit_together` in two parts: the detectors are fitted when what comes back has been called.
 
     A GPU may train several that are started before the first is waited for at the same time.
@@ -473,25 +479,22 @@ def start_fitting(
     if len({_training_settings(detector) for detector in detectors}) > 1:
         raise ValueError("detectors that are fitted together must have the same settings but for seed and scorer")
     parts = [detector._training_parts(d, e) for detector, d, e in zip(detectors, data, exposures, strict=True)]
-    wait = start_training(
+    handle = first._trainer().start(
         [module for _, modules, _ in parts for module in modules],
         first.objective or CrossEntropy(),
         [dataset for dataset, modules, _ in parts for _ in modules],
         [seed for _, _, seeds in parts for seed in seeds],
-        epochs=first.epochs,
-        lr=first.lr,
-        weight_decay=first.weight_decay,
-        batch_norm=first.batch_norm,
-        on_epoch=on_epoch,
+        TrainingConfig(first.epochs, first.lr, first.weight_decay, first.batch_norm),
+        on_epoch,
     )
 
     def finish() -> None:
-        outcomes = wait()
+        outcomes = handle.result()
         for place, (detector, (dataset, modules, _)) in enumerate(zip(detectors, parts, strict=True)):
             own = outcomes[place * first.ensemble : (place + 1) * first.ensemble]
             detector._take_trained(dataset, modules, own)
 
-    return Pending(finish)
+    return TrainingHandle(finish)
 
 
 def _training_settings(detector: Detector) -> str:

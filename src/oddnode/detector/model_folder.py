@@ -56,8 +56,8 @@ _FORMAT = "oddnode detector"
 _CONFIG, _TENSORS = "config.json", "model.safetensors"
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
-# Arguments of `Detector` that are saved elsewhere (the three parts) or chosen anew (the device).
-_NOT_SETTINGS = {"backbone", "objective", "scorer", "device"}
+# Arguments of `Detector` that are saved elsewhere (the three parts) or chosen anew (the device and the trainer).
+_NOT_SETTINGS = {"backbone", "objective", "scorer", "device", "trainer"}
 
 # Far above any real model's, low enough that a hostile one cannot keep the machine busy.
 _LARGEST_CONFIG = 64 * 2**20

@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor
 
 from oddnode.detector import Detector
-from oddnode.functional import aupr, auroc, fpr_at_tpr
-from oddnode.protocols import published
+from oddnode.functional import aupr, auroc
+from oddnode.protocols import EvaluationProtocol, get_protocol
 from oddnode.scoring import Outputs
-from oddnode.tasks import Protocol, Task
+from oddnode.tasks import Task
 
 __all__ = ["METRICS", "TaskOutputs", "evaluate"]
 
@@ -49,29 +49,28 @@ def evaluate(detector: Detector, task: Task, outputs: TaskOutputs | None = None)
     ['aupr', 'auroc', 'fpr95', 'id_acc', 'tests']
     """
     outputs = outputs or TaskOutputs(detector, task)
+    protocol = get_protocol(task.protocol)
     id_scores = detector.score_samples(outputs.id_test).cpu()[task.id_test.mask.cpu()]
     tests = {}
     for name, data in task.tests.items():
         ood_scores = detector.score_samples(outputs.tests[name]).cpu()[data.ood_mask.cpu()]
-        tests[name] = _detection(id_scores, ood_scores, task.protocol)
+        tests[name] = _detection(id_scores, ood_scores, protocol)
     result: dict[str, Any] = {m: sum(t[m] for t in tests.values()) / len(tests) for m in METRICS[:3]}
-    result["id_acc"] = _accuracy(detector, task, outputs.id_test)
+    result["id_acc"] = _accuracy(detector, task, outputs.id_test, protocol)
     result["tests"] = tests
     return result
 
 
-def _detection(id_scores: Tensor, ood_scores: Tensor, protocol: Protocol) -> dict[str, float]:
-    fpr = published.fpr_at_nearest_tpr if protocol == "published" else fpr_at_tpr
+def _detection(id_scores: Tensor, ood_scores: Tensor, protocol: EvaluationProtocol) -> dict[str, float]:
     return {
         "auroc": 100 * auroc(id_scores, ood_scores),
         "aupr": 100 * aupr(id_scores, ood_scores),
-        "fpr95": 100 * fpr(id_scores, ood_scores),
+        "fpr95": 100 * protocol.fpr_at_tpr(id_scores, ood_scores),
     }
 
 
-def _accuracy(detector: Detector, task: Task, outputs: Outputs) -> float:
+def _accuracy(detector: Detector, task: Task, outputs: Outputs, protocol: EvaluationProtocol) -> float:
     nodes = task.id_test.mask.cpu()
     y = task.id_test.data.y.cpu()[nodes]
-    if task.protocol == "published":
-        return 100 * published.id_accuracy(detector.predict_proba(outputs).cpu()[nodes], y, task.name)
-    return 100 * (detector.predict(outputs).cpu()[nodes] == y).double().mean().item()
+    predicted, probabilities = detector.predict(outputs).cpu()[nodes], detector.predict_proba(outputs).cpu()[nodes]
+    return 100 * protocol.id_accuracy(predicted, probabilities, y, task.name)

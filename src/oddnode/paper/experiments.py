@@ -134,10 +134,10 @@ SCOPES = {
 
 def methods_of(protocol: str) -> list[str]:
     """The methods that have settings in a protocol: the paper's in its order, later ones, the trivial scores."""
-    from oddnode.detector import FLOOR, RECIPES
-    from oddnode.protocols import published
+    from oddnode.detector import FLOOR
+    from oddnode.protocols import get_protocol
 
-    known = [name for name in RECIPES if protocol == "clean" or name in published.METHODS]
+    known = get_protocol(protocol).methods()
     return [name for name in known if name not in FLOOR] + [name for name in known if name in FLOOR]
 
 

@@ -115,15 +115,9 @@ def _plain(run: Run) -> Run:
 
 @cache
 def _own_settings(method: str, task: str, protocol: str) -> dict[str, Any]:
-    from oddnode.detector import get_recipe
+    from oddnode.protocols import get_protocol
 
-    if protocol == "clean":
-        return get_recipe(method).hyper_parameters
-    from oddnode.protocols import published
-
-    weight = published._LAMBDA2.get(task, (1.0, 1.0))[method.endswith("++")]
-    own: dict[str, Any] = {"lambda1": published._LAMBDA1, "lambda2": weight}
-    return own if method.endswith("++") else own | {"start": 20}
+    return get_protocol(protocol).hyper_parameters(method, task)
 
 
 @cache

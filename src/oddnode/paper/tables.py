@@ -11,6 +11,7 @@ from oddnode.paper.experiments import ABLATIONS, CORE, Run, methods_of, networks
 from oddnode.paper.grid import Block, Entry, Row, Table
 from oddnode.paper.results import Results, paper_facts
 from oddnode.paper.statistics import compare, holm
+from oddnode.protocols import get_protocol
 
 __all__ = ["BUILDERS", "build_table"]
 
@@ -134,8 +135,8 @@ def _others_table(results: Results, name: str) -> Built:
         for task in tasks
     ]
     notes = ["Twitch has other features here than in the paper."] if "twitch" in tasks else []
-    if "published" in results.plan.protocols and "twitch" in tasks:
-        notes.append("Under the published protocol the ID accuracy of Twitch is a ROC-AUC.")
+    for protocol in results.plan.protocols:
+        notes += get_protocol(protocol).notes(tasks)
     return blocks, notes
 
 

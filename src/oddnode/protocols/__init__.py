@@ -3,28 +3,8 @@
 May import: detector and below, tasks.
 """
 
-from oddnode.protocols.published import (
-    METHODS,
-    Bound,
-    ExposedUniform,
-    ForwardedExposure,
-    JointBound,
-    SignedUniform,
-    TruncatedHinge,
-    detector,
-    fpr_at_nearest_tpr,
-    id_accuracy,
-)
+from oddnode.protocols.base import PROTOCOLS, EvaluationProtocol, get_protocol
+from oddnode.protocols.clean import CleanProtocol
+from oddnode.protocols.published import PublishedProtocol
 
-__all__ = [
-    "METHODS",
-    "Bound",
-    "ExposedUniform",
-    "ForwardedExposure",
-    "JointBound",
-    "SignedUniform",
-    "TruncatedHinge",
-    "detector",
-    "fpr_at_nearest_tpr",
-    "id_accuracy",
-]
+__all__ = ["PROTOCOLS", "CleanProtocol", "EvaluationProtocol", "PublishedProtocol", "get_protocol"]

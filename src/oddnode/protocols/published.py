@@ -30,6 +30,7 @@ every node, and on Arxiv the papers of all years are in every graph, those of th
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +40,7 @@ import torch.nn.functional as F
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
-from oddnode.detector import Detector, get_recipe
+from oddnode.detector import RECIPES, Detector, get_recipe
 from oddnode.functional import losses, negative_energy, propagate
 from oddnode.graph import TrainingSet
 from oddnode.objectives import (
@@ -52,9 +53,11 @@ from oddnode.objectives import (
     Objective,
     OutlierExposure,
     Pass,
+    Sum,
     Teacher,
     Term,
 )
+from oddnode.protocols.base import PROTOCOLS, EvaluationProtocol
 from oddnode.scoring import (
     ODIN,
     Degree,
@@ -69,7 +72,7 @@ from oddnode.scoring import (
 )
 from oddnode.tasks import Task
 
-__all__ = ["METHODS", "detector", "fpr_at_nearest_tpr", "id_accuracy"]
+__all__ = ["METHODS", "PublishedProtocol", "detector", "fpr_at_nearest_tpr", "id_accuracy"]
 
 _HOPS, _ETA = 2, 0.5
 _LAMBDA1 = 0.001
@@ -129,6 +132,49 @@ def detector(
     settings |= _SETTINGS.get(method, {}) | overrides
     settings |= {"seed": seed, "device": device, "propagation": "as-given"}
     return Detector(recipe.backbone or backbone, objective, scorer, **settings)
+
+
+class PublishedProtocol(EvaluationProtocol):
+    """The quirks above, as one protocol."""
+
+    name = "published"
+    summary = "as the code behind the paper does it, leaks included"
+
+    def methods(self) -> list[str]:
+        return [name for name in RECIPES if name in METHODS]
+
+    def detector(
+        self,
+        method: str,
+        task: Task,
+        backbone: str | nn.Module = "gcn",
+        seed: int = 0,
+        device: str = "auto",
+        **overrides: Any,
+    ) -> Detector:
+        own = {name: overrides.pop(name) for name in ("lambda1", "lambda2", "start") if name in overrides}
+        made = detector(method, task, backbone, seed, device, **overrides)
+        if own:
+            assert made.objective is not None
+            made.objective = _reweighted(made.objective, **own)
+        return made
+
+    def hyper_parameters(self, method: str, task: str) -> dict[str, Any]:
+        weight = _LAMBDA2.get(task, (1.0, 1.0))[method.endswith("++")]
+        own: dict[str, Any] = {"lambda1": _LAMBDA1, "lambda2": weight}
+        return own if method.endswith("++") else own | {"start": 20}
+
+    def fpr_at_tpr(self, id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> float:
+        return fpr_at_nearest_tpr(id_scores, ood_scores, tpr)
+
+    def id_accuracy(self, predicted: Tensor, probabilities: Tensor, y: Tensor, task: str) -> float:
+        return id_accuracy(probabilities, y, task)
+
+    def notes(self, tasks: Sequence[str]) -> list[str]:
+        return ["Under the published protocol the ID accuracy of Twitch is a ROC-AUC."] if "twitch" in tasks else []
+
+
+PROTOCOLS.register(PublishedProtocol.name, PublishedProtocol())
 
 
 def _margins(task: str, energy_ft: bool = False) -> tuple[float, float, float]:
@@ -360,6 +406,30 @@ class Negated(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         return -self.scorer.score(outputs)
+
+
+_UNIFORM = (SignedUniform, ExposedUniform)
+_BOUND = (Bound, JointBound)
+
+
+def _reweighted(
+    objective: Objective, lambda1: float | None = None, lambda2: float | None = None, start: int | None = None
+) -> Objective:
+    """A published objective with other weights, or another first epoch, of its bound and uniform terms."""
+    assert isinstance(objective, Sum)
+    old_uniform = sum(w for w, term in objective.parts if isinstance(term, _UNIFORM))
+    old_sum = old_uniform + sum(w for w, term in objective.parts if isinstance(term, _BOUND))
+    lambda2 = old_sum if lambda2 is None else lambda2
+    lambda1 = old_uniform / old_sum if lambda1 is None else lambda1
+    parts = []
+    for weight, term in objective.parts:
+        if isinstance(term, (*_UNIFORM, *_BOUND)):
+            weight = lambda2 * (lambda1 if isinstance(term, _UNIFORM) else 1 - lambda1)
+            # The published terms count from the epoch after the one that is named.
+            term = term if start is None else type(term)(start=start + 1 if start else 0)
+        if weight:
+            parts.append((weight, term))
+    return Sum(tuple(parts))
 
 
 def fpr_at_nearest_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> float:

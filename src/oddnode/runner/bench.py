@@ -17,14 +17,15 @@ from typing import Any, get_args
 
 import torch
 
+from oddnode._utils.devices import is_gpu
 from oddnode._utils.suggestions import unknown
-from oddnode.detector import FLOOR, RECIPES, Detector, get_recipe, start_fitting
+from oddnode.detector import FLOOR, Detector, get_recipe, start_fitting
 from oddnode.evaluation import Result, TaskOutputs, evaluate
 from oddnode.graph import shared_graphs
 from oddnode.nn import BACKBONES
-from oddnode.protocols import published
+from oddnode.protocols import get_protocol
 from oddnode.tasks import Protocol, Task, expand_tasks, load_tasks
-from oddnode.training import Pending
+from oddnode.training import TrainingHandle
 
 __all__ = ["DEFAULT_METHODS", "benchmark", "expand_methods"]
 
@@ -34,7 +35,7 @@ DEFAULT_METHODS = ("msp", "energy", "gnnsafe", "nodesafe", "energy-ft", "gnnsafe
 
 def expand_methods(names: Iterable[str], protocol: Protocol = "clean") -> list[str]:
     """Method names with ``all`` (every method that has settings for the protocol) written out, each once, in order."""
-    everything = [name for name in RECIPES if protocol == "clean" or name in published.METHODS]
+    everything = get_protocol(protocol).methods()
     expanded: dict[str, None] = {}
     for name in names:
         if name != "all":
@@ -137,18 +138,14 @@ def _check(seeds: int, protocol: str, backbone: str, jobs: int) -> None:
 
 def _cores_for(device: str) -> int:
     """How many processes a benchmark takes by itself."""
-    return 1 if _on_gpu(device) or not _can_fork() else num_cores()
+    return 1 if is_gpu(device) or not _can_fork() else num_cores()
 
 
 def _seeds_of_tasks(cells: list[Cell]) -> list[list[Cell]]:
     """The seeds of a task in one go on a GPU, one by one on a CPU, where the first result is seen sooner."""
-    if not _on_gpu(cells[0].device):
+    if not is_gpu(cells[0].device):
         return [[cell] for cell in cells]
     return [list(group) for _, group in groupby(cells, key=lambda cell: cell.task)]
-
-
-def _on_gpu(device: str) -> bool:
-    return torch.cuda.is_available() if device == "auto" else torch.device(device).type != "cpu"
 
 
 def num_cores() -> int:
@@ -213,17 +210,17 @@ def run_seeds(cells: Sequence[Cell]) -> list[dict[str, dict[str, Any]]]:
             detectors = [_detector(method, task, cell) for task, cell in zip(tasks, cells, strict=True)]
             trainings.setdefault(_training_key(detectors[0]), {})[method] = detectors
         ready = _started([next(iter(methods.values())) for methods in trainings.values()], tasks, first.device)
-        for place, (finish, methods) in enumerate(zip(ready, trainings.values(), strict=True)):
-            finish()
+        for place, (handle, methods) in enumerate(zip(ready, trainings.values(), strict=True)):
+            handle.result()
             floor = first.floor and place == 0  # trivial scores look past the network, so any will do
             for seed, (task, own) in enumerate(zip(tasks, numbers, strict=True)):
                 own.update(_scored({method: detectors[seed] for method, detectors in methods.items()}, task, floor))
     return numbers
 
 
-def _started(trainings: Iterable[list[Detector]], tasks: list[Task], device: str) -> list[Pending[None]]:
+def _started(trainings: Iterable[list[Detector]], tasks: list[Task], device: str) -> list[TrainingHandle[None]]:
     """Start every training; what comes back waits for them. A GPU does them at the same time, as far as they fit."""
-    started: list[Pending[None]] = []
+    started: list[TrainingHandle[None]] = []
     memory = _Memory(device)
     for detectors in trainings:
         exposures = [task.exposure if _needs_exposure(detectors[0]) else None for task in tasks]
@@ -242,9 +239,9 @@ def _started(trainings: Iterable[list[Detector]], tasks: list[Task], device: str
     return started
 
 
-def _finish_all(started: list[Pending[None]]) -> None:
-    for finish in started:
-        finish()
+def _finish_all(started: list[TrainingHandle[None]]) -> None:
+    for handle in started:
+        handle.result()
     torch.cuda.empty_cache()
 
 
@@ -284,10 +281,7 @@ def _scored(methods: dict[str, Detector], task: Task, floor: bool) -> dict[str, 
 
 
 def _detector(method: str, task: Task, cell: Cell) -> Detector:
-    if cell.protocol == "published":
-        return published.detector(method, task, cell.backbone, cell.seed, cell.device)
-    backbone = get_recipe(method).backbone or cell.backbone
-    return Detector.from_recipe(method, backbone, cell.seed, cell.device, propagation="as-given")
+    return get_protocol(cell.protocol).detector(method, task, cell.backbone, cell.seed, cell.device)
 
 
 def _needs_exposure(detector: Detector) -> bool:

@@ -3,20 +3,29 @@
 May import: objectives and below.
 """
 
-from oddnode.training.engine import Loop, Pending, Trained, TrainingError, start_training, train, train_together
-from oddnode.training.single import BatchNormStatistics, Network
+from oddnode.training.base import (
+    BatchNormStatistics,
+    Trainer,
+    TrainingConfig,
+    TrainingError,
+    TrainingHandle,
+    TrainingResult,
+)
+from oddnode.training.engine import FullBatch, Loop, train
+from oddnode.training.single import Network
 from oddnode.training.stacked_gcn import Networks, why_not_side_by_side
 
 __all__ = [
     "BatchNormStatistics",
+    "FullBatch",
     "Loop",
     "Network",
     "Networks",
-    "Pending",
-    "Trained",
+    "Trainer",
+    "TrainingConfig",
     "TrainingError",
-    "start_training",
+    "TrainingHandle",
+    "TrainingResult",
     "train",
-    "train_together",
     "why_not_side_by_side",
 ]

@@ -6,8 +6,7 @@ import gc
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,10 +16,11 @@ from oddnode.graph import TrainingSet
 from oddnode.nn import Backbone
 from oddnode.objectives import Objective, Term
 from oddnode.ops import Adam
-from oddnode.training.single import BatchNormStatistics, Network
+from oddnode.training.base import TrainingConfig, TrainingError, TrainingHandle, TrainingResult
+from oddnode.training.single import Network
 from oddnode.training.stacked_gcn import Networks, why_not_side_by_side
 
-__all__ = ["Pending", "Trained", "TrainingError", "start_training", "train", "train_together"]
+__all__ = ["FullBatch", "Loop", "train"]
 
 _log = logging.getLogger("oddnode")
 
@@ -28,33 +28,54 @@ _log = logging.getLogger("oddnode")
 _EAGER_STEPS = 1
 
 
-class TrainingError(RuntimeError):
-    """Training went wrong in a way that more epochs cannot mend."""
+class FullBatch:
+    """Trains on whole graphs at once, each step over all labelled nodes.
 
+    On a GPU several GCNs on one graph train stacked, and steps are captured as CUDA graphs where that is possible.
 
-T = TypeVar("T")
+    Parameters
+    ----------
+    stacked : bool, optional
+        Whether to stack networks that can be stacked; if left out, on a GPU only: a CPU gains nothing from it.
+    """
 
+    def __init__(self, stacked: bool | None = None):
+        self.stacked = stacked
 
-class Pending(Generic[T]):
-    """Work that has been started: a call waits for its end and gives the outcome, every time the same."""
+    def start(
+        self,
+        modules: Sequence[nn.Module],
+        objective: Objective,
+        data: Sequence[TrainingSet],
+        seeds: Sequence[int],
+        config: TrainingConfig,
+        on_epoch: Callable[[int], None] | None = None,
+    ) -> TrainingHandle[list[TrainingResult]]:
+        """Start a training, as `Trainer.start` says.
 
-    def __init__(self, finish: Callable[[], T]):
-        self._finish: Callable[[], T] | None = finish
-
-    def __call__(self) -> T:
-        if self._finish is not None:
-            self._outcome = self._finish()
-            self._finish = None  # with all that it holds
-        return self._outcome
-
-
-@dataclass
-class Trained:
-    """The outcome of a training: which epoch won, and the losses on the way."""
-
-    best_epoch: int
-    best_val_loss: float
-    history: list[dict[str, float]] = field(default_factory=list)
+        Stacked networks on a GPU train in the background, so that several trainings can share the GPU; all others are
+        trained when this returns. Each network becomes what it would have become alone, up to the order of
+        floating-point sums. The caller's random numbers are neither used nor moved.
+        """
+        if isinstance(objective, Term):
+            objective = 1.0 * objective  # a sum minds when its terms start
+        device = data[0].graph.device
+        hindrance = why_not_side_by_side(modules, objective, data, config.batch_norm)
+        if hindrance and len(modules) > 1 and device.type == "cuda":
+            _log.info("training %d networks one after another: %s", len(modules), hindrance)
+        settings = config.epochs, config.lr, config.weight_decay
+        if hindrance is None and (device.type == "cuda" if self.stacked is None else self.stacked):
+            return Loop(Networks(modules, objective, data, seeds, config.epochs), *settings).start(on_epoch)
+        outcomes = []
+        for place, (module, own, seed) in enumerate(zip(modules, data, seeds, strict=True)):
+            with seeded(seed, device):  # for whatever is random beside dropout
+                prepared = objective.prepare(own, train)
+                if isinstance(module, Backbone):
+                    module.prepare(own)
+                network = Network(module, prepared, own, config.batch_norm, seed, config.epochs)
+                handle = Loop(network, *settings).start(_counted_on(on_epoch, place * config.epochs))
+                outcomes += handle.result()
+        return TrainingHandle(lambda: outcomes)
 
 
 def train(
@@ -62,84 +83,32 @@ def train(
     objective: Objective,
     data: TrainingSet,
     *,
-    epochs: int = 200,
-    lr: float = 0.01,
-    weight_decay: float = 0.01,
-    batch_norm: BatchNormStatistics = "id-graph",
     on_epoch: Callable[[int], None] | None = None,
-) -> Trained:
-    """Train ``module`` in place and leave it with the weights of its best epoch, in evaluation mode.
-
-    After every step the weights are judged by `oddnode.objectives.base.validation_loss`. On a GPU the steps are
-    recorded and replayed where that is possible.
-    """
-    [outcome] = train_together(
-        [module],
-        objective,
-        [data],
-        [new_dropout_seed()],
-        epochs=epochs,
-        lr=lr,
-        weight_decay=weight_decay,
-        batch_norm=batch_norm,
-        on_epoch=on_epoch,
-    )
-    return outcome
-
-
-def train_together(
-    modules: Sequence[nn.Module],
-    objective: Objective,
-    data: Sequence[TrainingSet],
-    dropout_seeds: Sequence[int],
     **settings: Any,
-) -> list[Trained]:
-    """`start_training`, with the same settings, and wait for it."""
-    return start_training(modules, objective, data, dropout_seeds, **settings)()
+) -> TrainingResult:
+    """Train one module in place, full batch; it keeps the weights of its best epoch and is in evaluation mode then.
 
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The network, with its initial weights.
+    objective : Objective
+        What to minimise.
+    data : TrainingSet
+        What to train on.
+    on_epoch : callable, optional
+        Called with the number of epochs done.
+    **settings
+        As for `TrainingConfig`.
 
-def start_training(
-    modules: Sequence[nn.Module],
-    objective: Objective,
-    data: Sequence[TrainingSet],
-    dropout_seeds: Sequence[int],
-    *,
-    epochs: int = 200,
-    lr: float = 0.01,
-    weight_decay: float = 0.01,
-    batch_norm: BatchNormStatistics = "id-graph",
-    on_epoch: Callable[[int], None] | None = None,
-    side_by_side: bool | None = None,
-) -> Pending[list[Trained]]:
-    """`train` several networks, each on its own data: side by side where that is possible and pays, else in turn.
-
-    What comes back waits for the training and tells how it went. Networks side by side on a GPU train in the background
-    meanwhile; several trainings that are started before the first is waited for share the GPU. All others are trained
-    when this returns.
-
-    Everything random follows from ``dropout_seeds``, one for each; the caller's random numbers are neither used nor
-    moved. Each network becomes what it would have become alone, up to the order of floating-point sums. ``on_epoch`` is
-    called with the number of epochs done, over all networks. ``side_by_side`` is for tests; if left out, networks on a
-    GPU train side by side, and those on a CPU, where that gains nothing, in turn.
+    Returns
+    -------
+    TrainingResult
+        Which epoch was kept, and all losses.
     """
-    if isinstance(objective, Term):
-        objective = 1.0 * objective  # a sum minds when its terms start
-    device = data[0].graph.device
-    hindrance = why_not_side_by_side(modules, objective, data, batch_norm)
-    if hindrance and len(modules) > 1 and device.type == "cuda":
-        _log.info("training %d networks one after another: %s", len(modules), hindrance)
-    settings = epochs, lr, weight_decay
-    if hindrance is None and (device.type == "cuda" if side_by_side is None else side_by_side):
-        return Loop(Networks(modules, objective, data, dropout_seeds, epochs), *settings).start(on_epoch)
-    outcomes = []
-    for place, (module, own, seed) in enumerate(zip(modules, data, dropout_seeds, strict=True)):
-        with seeded(seed, device):  # for whatever is random beside dropout
-            prepared = objective.prepare(own, train)
-            if isinstance(module, Backbone):
-                module.prepare(own)
-            network = Network(module, prepared, own, batch_norm, seed, epochs)
-            outcomes += Loop(network, *settings).start(_counted_on(on_epoch, place * epochs))()
-    return Pending(lambda: outcomes)
+    handle = FullBatch().start([module], objective, [data], [new_dropout_seed()], TrainingConfig(**settings), on_epoch)
+    [outcome] = handle.result()
+    return outcome
 
 
 def _counted_on(on_epoch: Callable[[int], None] | None, before: int) -> Callable[[int], None] | None:
@@ -177,7 +146,7 @@ class Loop:
             _log.info("steps are not recorded as a CUDA graph: %s", network.hindrance)
             self.records = False
 
-    def start(self, on_epoch: Callable[[int], None] | None = None) -> Pending[list[Trained]]:
+    def start(self, on_epoch: Callable[[int], None] | None = None) -> TrainingHandle[list[TrainingResult]]:
         """Take all steps, which a GPU may still be busy with then; what comes back waits for it and tells the outcome.
 
         On a GPU the steps are on a stream of their own. Whatever they prepare and others may use too (matrices of the
@@ -189,7 +158,7 @@ class Loop:
             if self.stream is not None:
                 self.stream.synchronize()  # before the memory that it works on is given back
             raise
-        return Pending(self._finish)
+        return TrainingHandle(self._finish)
 
     def _take_steps(self, on_epoch: Callable[[int], None] | None) -> None:
         step = self._recorded_step() if self.records else self.step
@@ -302,7 +271,7 @@ class Loop:
         self.best_epoch.copy_(torch.where(better, count, self.best_epoch))
         self.network.keep(better, self.best_state)
 
-    def _finish(self) -> list[Trained]:
+    def _finish(self) -> list[TrainingResult]:
         """Judge the last weights, restore the best ones and tell how it went."""
         try:
             if self.replayed is not None:
@@ -321,7 +290,7 @@ class Loop:
         for place, (epoch, best) in enumerate(zip(self.best_epoch.tolist(), self.best_loss.tolist(), strict=True)):
             rows = zip(losses[:, place].tolist(), val_losses[:, place].tolist(), strict=True)
             history = [{"epoch": n, "loss": loss, "val_loss": val} for n, (loss, val) in enumerate(rows, 1)]
-            outcomes.append(Trained(epoch, best, history))
+            outcomes.append(TrainingResult(epoch, best, history))
         return outcomes
 
     def _check_finite(self, epochs: int) -> None:

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -15,12 +13,9 @@ from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import Backbone, run_backbone
 from oddnode.objectives import Objective, Pass, validation_loss
 from oddnode.ops import Beginning, DropoutStream
+from oddnode.training.base import BatchNormStatistics
 
-__all__ = ["BatchNormStatistics", "Network"]
-
-#: Where batch norm takes the statistics for everything but a training pass over the ID graph from: that graph in
-#: one pass, or a running average over all passes, which lags behind and mixes in whatever went through the network.
-BatchNormStatistics = Literal["id-graph", "running"]
+__all__ = ["Network"]
 
 
 class Network:
