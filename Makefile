@@ -1,4 +1,4 @@
-# Two commands do everything on a machine that has Python (>= 3.10) and make: `make demo` and `make test`.
+# Two commands do everything on a machine that has Python (>= 3.11) and make: `make demo` and `make test`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,6 +16,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(READY)
 	$(BIN)/ruff check --fix .

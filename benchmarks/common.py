@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +48,7 @@ def store(name: str, device: str, rows: list[dict[str, Any]], out: Path | None =
     content = {
         "benchmark": name,
         "device": device,
-        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "machine": machine(),
         "rows": rows,
     }

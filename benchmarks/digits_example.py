@@ -14,8 +14,8 @@ import numpy as np
 import torch
 
 from oddnode import Detector
-from oddnode.tables.graph import split_labelled
-from oddnode.tasks.digits import digits_graph
+from oddnode.tables import split_labelled
+from oddnode.tasks import digits_graph
 
 UNKNOWN = (6, 7, 8, 9)
 BLUE, RED, GREY = "#2a6f97", "#c1440e", "#8d99ae"

@@ -21,8 +21,8 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from oddnode.metrics import auroc
-from oddnode.tasks.digits import digits_graph
+from oddnode.functional import auroc
+from oddnode.tasks import digits_graph
 
 RATES = (0.01, 0.05, 0.1)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from oddnode import Detector, load_task
-from oddnode.calibration import CalibrationError
+from oddnode.functional import CalibrationError
 
 TASKS = ("digits/label", "cora/label", "twitch")
 RATES = (0.01, 0.05, 0.1)

@@ -23,9 +23,8 @@ import torch
 from common import seconds, store, wait
 from torch import Tensor
 
-from oddnode import _kernels
-from oddnode.neighbour_mean import BlockedNeighbourMean, NeighbourMean
-from oddnode.sparse import SparseMatrix
+from oddnode.ops import BlockedNeighbourMean, NeighbourMean, SparseMatrix
+from oddnode.ops import triton_kernels as _kernels
 
 
 def random_walk(

@@ -33,13 +33,10 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
 from oddnode import Detector, evaluate
+from oddnode.detector import get_recipe
 from oddnode.evaluation import TaskOutputs
-from oddnode.recipes import get_recipe
-from oddnode.scorers import Energy, MaxSoftmax, Propagated, Scorer
-from oddnode.tasks import Task, feature_task, label_task, load_task, structure_task
-from oddnode.tasks.base import ScoredNodes
-from oddnode.tasks.digits import digits_graph
-from oddnode.tasks.shifts import induced
+from oddnode.scoring import Energy, MaxSoftmax, Propagated, Scorer
+from oddnode.tasks import ScoredNodes, Task, digits_graph, feature_task, induced, label_task, load_task, structure_task
 
 DIGIT_SPLITS = [
     ([0, 1, 2, 3, 4], [5], [6, 7, 8, 9]),

@@ -22,13 +22,11 @@ import torch
 from common import random_graph, store, wait
 from reference import Run
 
-from oddnode.backbones import GCN
+from oddnode.graph import training_set
+from oddnode.nn import GCN
 from oddnode.objectives import BoundUniform, CrossEntropy
-from oddnode.one_network import Network
-from oddnode.side_by_side import Networks
 from oddnode.tasks import ScoredNodes, Task, load_task
-from oddnode.training import Loop
-from oddnode.training_set import training_set
+from oddnode.training import Loop, Network, Networks
 
 OBJECTIVE = CrossEntropy() + 1.0 * BoundUniform(0.001)
 TASKS = {"cora": "cora/structure", "citeseer": "citeseer/structure", "pubmed": "pubmed/structure", "twitch": "twitch"}

@@ -25,7 +25,7 @@ from common import machine, store, wait
 from reference import METHODS, Run
 
 from oddnode import benchmark
-from oddnode.bench import Result
+from oddnode.evaluation import Result
 from oddnode.tasks import Task, load_task
 
 EPOCHS = 200

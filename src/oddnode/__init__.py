@@ -16,66 +16,73 @@ from oddnode._version import __version__
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
-    from oddnode.backbones import GAT, GCN, MLP, Backbone, JKNet, MixHop
-    from oddnode.bench import benchmark
-    from oddnode.calibration import CalibrationError
-    from oddnode.detector import Detector
+    from oddnode.detector import RECIPES, Detector, ModelFileError
     from oddnode.evaluation import evaluate
-    from oddnode.features import KNN, Mahalanobis
-    from oddnode.gkde import EvidentialGCN
-    from oddnode.gpn import GPN
-    from oddnode.grasp import GRASP
+    from oddnode.functional import CalibrationError
+    from oddnode.nn import GAT, GCN, GPN, MLP, Backbone, EvidentialGCN, JKNet, MixHop
     from oddnode.objectives import (
         BoundUniform,
         CrossEntropy,
         EnergyHinge,
         LogitNorm,
         OutlierExposure,
+        SyntheticExposure,
         Term,
     )
-    from oddnode.recipes import RECIPES
-    from oddnode.saving import ModelFileError
-    from oddnode.scorers import ODIN, Energy, MaxLogit, MaxSoftmax, Outputs, Propagated, Scorer
-    from oddnode.synthetic import SyntheticExposure
+    from oddnode.runner.bench import benchmark
+    from oddnode.scoring import (
+        GRASP,
+        KNN,
+        ODIN,
+        Degree,
+        Energy,
+        Mahalanobis,
+        MaxLogit,
+        MaxSoftmax,
+        NeighbourCosine,
+        NonZeros,
+        Outputs,
+        Propagated,
+        Scorer,
+    )
     from oddnode.tasks import Task, load_task
-    from oddnode.trivial import Degree, NeighbourCosine, NonZeros
 
 # Importing torch and PyG takes seconds, so a name brings its module in when it is first used.
 _HOME = {
-    "Backbone": "backbones",
+    "Backbone": "nn",
     "BoundUniform": "objectives",
-    "CalibrationError": "calibration",
+    "CalibrationError": "functional",
     "CrossEntropy": "objectives",
-    "Degree": "trivial",
+    "Degree": "scoring",
     "Detector": "detector",
-    "Energy": "scorers",
+    "Energy": "scoring",
     "EnergyHinge": "objectives",
-    "EvidentialGCN": "gkde",
-    "GAT": "backbones",
-    "GCN": "backbones",
-    "GPN": "gpn",
-    "GRASP": "grasp",
-    "JKNet": "backbones",
-    "KNN": "features",
+    "EvidentialGCN": "nn",
+    "GAT": "nn",
+    "GCN": "nn",
+    "GPN": "nn",
+    "GRASP": "scoring",
+    "JKNet": "nn",
+    "KNN": "scoring",
     "LogitNorm": "objectives",
-    "MLP": "backbones",
-    "Mahalanobis": "features",
-    "MaxLogit": "scorers",
-    "MaxSoftmax": "scorers",
-    "MixHop": "backbones",
-    "ModelFileError": "saving",
-    "NeighbourCosine": "trivial",
-    "NonZeros": "trivial",
-    "ODIN": "scorers",
+    "MLP": "nn",
+    "Mahalanobis": "scoring",
+    "MaxLogit": "scoring",
+    "MaxSoftmax": "scoring",
+    "MixHop": "nn",
+    "ModelFileError": "detector",
+    "NeighbourCosine": "scoring",
+    "NonZeros": "scoring",
+    "ODIN": "scoring",
     "OutlierExposure": "objectives",
-    "Outputs": "scorers",
-    "Propagated": "scorers",
-    "RECIPES": "recipes",
-    "Scorer": "scorers",
-    "SyntheticExposure": "synthetic",
+    "Outputs": "scoring",
+    "Propagated": "scoring",
+    "RECIPES": "detector",
+    "Scorer": "scoring",
+    "SyntheticExposure": "objectives",
     "Task": "tasks",
     "Term": "objectives",
-    "benchmark": "bench",
+    "benchmark": "runner.bench",
     "evaluate": "evaluation",
     "load_task": "tasks",
 }

@@ -1,4 +1,4 @@
-from oddnode.cli import main
+from oddnode.cli.app import main
 
 if __name__ == "__main__":
     main()

@@ -1,6 +1,4 @@
-"""Benchmarks: methods on tasks over seeds, on equal terms; plan -> run -> tables."""
+"""A benchmark of chosen methods on chosen tasks, as tables and a report.
 
-from oddnode.bench.results import Result
-from oddnode.bench.run import DEFAULT_METHODS, benchmark, expand_methods
-
-__all__ = ["DEFAULT_METHODS", "Result", "benchmark", "expand_methods"]
+May import: runner and below.
+"""

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from platform import machine, python_version, system
 from typing import Any
 
 import torch
 
+from oddnode._utils.atomic_files import new_file
 from oddnode._version import __version__
-from oddnode.bench.results import Result
 from oddnode.bench.tables import compare_table, markdown_table, to_csv
-from oddnode.files import new_file
+from oddnode.evaluation import Result
 
 __all__ = ["check_writable", "write_report"]
 
@@ -51,7 +51,7 @@ def write_report(results: Sequence[Result], folder: Path, floor: Sequence[Result
 
 
 def _made_on() -> str:
-    when = datetime.now(timezone.utc).strftime("%Y-%m-%d")
+    when = datetime.now(UTC).strftime("%Y-%m-%d")
     versions = f"oddnode {__version__}, torch {torch.__version__}, Python {python_version()}"
     return f"{versions}, {system()} {machine()}, {when}"
 

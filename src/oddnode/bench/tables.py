@@ -9,8 +9,8 @@ from functools import cache
 from importlib import resources
 from statistics import fmean
 
-from oddnode.bench.results import Result
-from oddnode.recipes import FLOOR
+from oddnode.detector import FLOOR
+from oddnode.evaluation import Result
 
 __all__ = ["caption", "compare_table", "floor_last", "is_floor", "markdown_table", "paper_number", "to_csv"]
 

@@ -16,20 +16,18 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from oddnode import published
+from oddnode._utils.random import seeded
 from oddnode._version import __version__
-from oddnode.backbones import GAT, Backbone
 from oddnode.detector import Detector
 from oddnode.evaluation import TaskOutputs, evaluate
 from oddnode.graph import Graph
-from oddnode.objectives import Objective, Sum
+from oddnode.nn import GAT, Backbone
 from oddnode.paper.experiments import PLANAR
-from oddnode.paper.store import Training
-from oddnode.recipes import get_recipe
-from oddnode.scorers import Outputs, Scorer
-from oddnode.tasks import Protocol, Task, load_task
-from oddnode.tasks.base import ScoredNodes
-from oddnode.training import TrainingError, seeded
+from oddnode.paper.record import Training
+from oddnode.protocols import get_protocol
+from oddnode.scoring import Outputs, Scorer
+from oddnode.tasks import Protocol, ScoredNodes, Task, load_task
+from oddnode.training import TrainingError
 
 __all__ = ["Outcome", "PlanarGAT", "build", "execute", "outline", "parameters_of"]
 
@@ -221,45 +219,8 @@ def build(training: Training, method: str, task: Task, device: str = "auto") -> 
     if backbone == PLANAR:
         backbone = _planar(task, training.seed)
     general: dict[str, Any] = {} if training.epochs is None else {"epochs": training.epochs}
-    if training.protocol == "published":
-        detector = published.detector(method, task, backbone, training.seed, device, **general)
-        if training.settings:
-            assert detector.objective is not None
-            detector.objective = _reweighted(detector.objective, **dict(training.settings))
-        return detector
-    return Detector.from_recipe(
-        method,
-        get_recipe(method).backbone or backbone,
-        training.seed,
-        device,
-        propagation="as-given",
-        **dict(training.settings),
-        **general,
-    )
-
-
-_UNIFORM = (published.SignedUniform, published.ExposedUniform)
-_BOUND = (published.Bound, published.JointBound)
-
-
-def _reweighted(
-    objective: Objective, lambda1: float | None = None, lambda2: float | None = None, start: int | None = None
-) -> Objective:
-    """A published objective with other weights, or another first epoch, of its bound and uniform terms."""
-    assert isinstance(objective, Sum)
-    old_uniform = sum(w for w, term in objective.parts if isinstance(term, _UNIFORM))
-    old_sum = old_uniform + sum(w for w, term in objective.parts if isinstance(term, _BOUND))
-    lambda2 = old_sum if lambda2 is None else lambda2
-    lambda1 = old_uniform / old_sum if lambda1 is None else lambda1
-    parts = []
-    for weight, term in objective.parts:
-        if isinstance(term, (*_UNIFORM, *_BOUND)):
-            weight = lambda2 * (lambda1 if isinstance(term, _UNIFORM) else 1 - lambda1)
-            # The published terms count from the epoch after the one that is named.
-            term = term if start is None else type(term)(start=start + 1 if start else 0)
-        if weight:
-            parts.append((weight, term))
-    return Sum(tuple(parts))
+    protocol = get_protocol(training.protocol)
+    return protocol.detector(method, task, backbone, training.seed, device, **dict(training.settings), **general)
 
 
 def parameters_of(detector: Detector) -> str:

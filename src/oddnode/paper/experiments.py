@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from oddnode.suggest import unknown
+from oddnode._utils.suggestions import unknown
 
 __all__ = ["ITEMS", "PLANAR", "SCOPES", "Item", "Run", "Scope", "choose_items", "methods_of", "networks_tasks"]
 
@@ -134,10 +134,10 @@ SCOPES = {
 
 def methods_of(protocol: str) -> list[str]:
     """The methods that have settings in a protocol: the paper's in its order, later ones, the trivial scores."""
-    from oddnode import published
-    from oddnode.recipes import FLOOR, RECIPES
+    from oddnode.detector import FLOOR
+    from oddnode.protocols import get_protocol
 
-    known = [name for name in RECIPES if protocol == "clean" or name in published.METHODS]
+    known = get_protocol(protocol).methods()
     return [name for name in known if name not in FLOOR] + [name for name in known if name in FLOOR]
 
 

@@ -17,8 +17,8 @@ import numpy as np
 
 from oddnode.paper.experiments import DISTRIBUTIONS, ITEMS, PLANAR, Run
 from oddnode.paper.layout import spring_layout
+from oddnode.paper.record import Record
 from oddnode.paper.results import Results
-from oddnode.paper.store import Record
 
 __all__ = ["DRAWERS", "draw_figure"]
 

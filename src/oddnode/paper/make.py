@@ -6,10 +6,11 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-from oddnode.files import new_file
+from oddnode._utils.atomic_files import new_file
 from oddnode.paper.plan import Plan
+from oddnode.paper.record import StoreError
 from oddnode.paper.results import Results
-from oddnode.paper.store import Store, StoreError
+from oddnode.paper.store import Store
 
 __all__ = ["make_all"]
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from oddnode.bench import Result
 from oddnode.bench.tables import caption, compare_table, paper_number
+from oddnode.detector import FLOOR, RECIPES, get_recipe
+from oddnode.evaluation import Result
 from oddnode.paper.experiments import ITEMS, Run, methods_of
 from oddnode.paper.grid import to_markdown
 from oddnode.paper.plan import absent_data
 from oddnode.paper.results import Results
 from oddnode.paper.tables import build_table
-from oddnode.recipes import FLOOR, RECIPES, get_recipe
 from oddnode.tasks import TASKS
 
 __all__ = ["accuracy_table", "backbone_table", "grids", "main_results", "results_page", "summary_rows", "summary_table"]

@@ -9,7 +9,8 @@ from functools import cache
 from typing import Any
 
 from oddnode.paper.experiments import PLANAR, Item, Run, Scope, methods_of
-from oddnode.paper.store import Record, Store, Training
+from oddnode.paper.record import Record, Training
+from oddnode.paper.store import Store
 
 __all__ = ["Plan", "absent_data", "estimate_seconds", "make_plan"]
 
@@ -114,21 +115,15 @@ def _plain(run: Run) -> Run:
 
 @cache
 def _own_settings(method: str, task: str, protocol: str) -> dict[str, Any]:
-    from oddnode.recipes import get_recipe
+    from oddnode.protocols import get_protocol
 
-    if protocol == "clean":
-        return get_recipe(method).hyper_parameters
-    from oddnode import published
-
-    weight = published._LAMBDA2.get(task, (1.0, 1.0))[method.endswith("++")]
-    own: dict[str, Any] = {"lambda1": published._LAMBDA1, "lambda2": weight}
-    return own if method.endswith("++") else own | {"start": 20}
+    return get_protocol(protocol).hyper_parameters(method, task)
 
 
 @cache
 def _training(run: Run, epochs: int | None) -> Training:
     """The training of a run for seed 0, with every method that shares it."""
-    from oddnode.recipes import get_recipe
+    from oddnode.detector import get_recipe
 
     alone = Training(run.task, run.protocol, run.backbone, 0, (run.method,), run.settings, epochs)
     mine = _parameters(alone, run.method)

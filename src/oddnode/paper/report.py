@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,8 +12,9 @@ import numpy as np
 from oddnode.paper import grid, tables
 from oddnode.paper.experiments import Run
 from oddnode.paper.plan import Plan, absent_data
+from oddnode.paper.record import Graphs, Record, StoreError
 from oddnode.paper.results import Results
-from oddnode.paper.store import Graphs, Record, Store, StoreError
+from oddnode.paper.store import Store
 from oddnode.paper.webpage import (
     KNOWN,
     OTHER,
@@ -81,7 +82,7 @@ def _terms(results: Results) -> dict[str, Any]:
     plan = results.plan
     return {
         "Made on": "; ".join(results.made_on()),
-        "Page written": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "Page written": datetime.now(UTC).strftime("%Y-%m-%d"),
         "Epochs": plan.epochs,
         "Data left out": ", ".join(absent_data(plan)),
         "Failed trainings": "; ".join(results.failures()),

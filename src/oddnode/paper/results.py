@@ -8,10 +8,11 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from oddnode.bench.results import Result
+from oddnode.evaluation import Result
 from oddnode.paper.experiments import Run
 from oddnode.paper.plan import Plan
-from oddnode.paper.store import DamagedRecord, Record, Store
+from oddnode.paper.record import DamagedRecord, Record
+from oddnode.paper.store import Store
 
 __all__ = ["Results", "paper_facts"]
 

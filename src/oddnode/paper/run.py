@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from oddnode.paper.plan import Plan, _cost, unfinished
-from oddnode.paper.store import Store, Training
+from oddnode.paper.record import Training
+from oddnode.paper.store import Store
 
 __all__ = ["Progress", "Summary", "run_plan", "work"]
 
@@ -199,10 +200,9 @@ def _context(device: str) -> Any:
 
     A child forked from a process that may have touched a GPU could not use it.
     """
-    import torch
+    from oddnode._utils.devices import is_gpu
 
-    on_gpu = device not in ("auto", "cpu") or (device == "auto" and torch.cuda.is_available())
-    if on_gpu or "forkserver" not in get_all_start_methods():
+    if is_gpu(device) or "forkserver" not in get_all_start_methods():
         return get_context("spawn")
     context = get_context("forkserver")
     context.set_forkserver_preload(["oddnode.paper.execute"])

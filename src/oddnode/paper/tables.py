@@ -11,6 +11,7 @@ from oddnode.paper.experiments import ABLATIONS, CORE, Run, methods_of, networks
 from oddnode.paper.grid import Block, Entry, Row, Table
 from oddnode.paper.results import Results, paper_facts
 from oddnode.paper.statistics import compare, holm
+from oddnode.protocols import get_protocol
 
 __all__ = ["BUILDERS", "build_table"]
 
@@ -54,7 +55,7 @@ def _caption(results: Results, protocol: str, what: str = "percent") -> str:
 
 
 def _method_row(method: str, entries: Sequence[Entry]) -> Row:
-    from oddnode.recipes import FLOOR, get_recipe
+    from oddnode.detector import FLOOR, get_recipe
 
     if method in FLOOR:
         return Row(method, tuple(entries), trivial=True)
@@ -62,7 +63,7 @@ def _method_row(method: str, entries: Sequence[Entry]) -> Row:
 
 
 def _entry(results: Results, run: Run, metric: str, test: str | None = None) -> Entry:
-    from oddnode.recipes import FLOOR
+    from oddnode.detector import FLOOR
 
     if metric == "id_acc" and run.method in FLOOR:
         return Entry(text="-")
@@ -134,8 +135,8 @@ def _others_table(results: Results, name: str) -> Built:
         for task in tasks
     ]
     notes = ["Twitch has other features here than in the paper."] if "twitch" in tasks else []
-    if "published" in results.plan.protocols and "twitch" in tasks:
-        notes.append("Under the published protocol the ID accuracy of Twitch is a ROC-AUC.")
+    for protocol in results.plan.protocols:
+        notes += get_protocol(protocol).notes(tasks)
     return blocks, notes
 
 

@@ -1,6 +1,50 @@
-"""Graphs that come as two tables, of nodes and of edges, in CSV or Parquet."""
+"""Two tables of nodes and edges in, one table of scores out.
 
+May import: detector and below.
+"""
+
+from oddnode.tables.columns import Category, FeatureRecipe, Number, learn_features
 from oddnode.tables.model import CalibrationReport, FitReport, ScoreReport, TableModel
-from oddnode.tables.reader import TableError
+from oddnode.tables.reader import Table, TableError, format_of, missing_to_null, pyarrow, trimmed
+from oddnode.tables.rows_to_graph import (
+    Nodes,
+    Split,
+    edge_columns,
+    encode_labels,
+    read_edges,
+    read_marks,
+    read_nodes,
+    read_split,
+    split_labelled,
+)
+from oddnode.tables.schema import TableSchema
+from oddnode.tables.writer import check_target, write_table
 
-__all__ = ["CalibrationReport", "FitReport", "ScoreReport", "TableError", "TableModel"]
+__all__ = [
+    "CalibrationReport",
+    "Category",
+    "FeatureRecipe",
+    "FitReport",
+    "Nodes",
+    "Number",
+    "ScoreReport",
+    "Split",
+    "Table",
+    "TableError",
+    "TableModel",
+    "TableSchema",
+    "check_target",
+    "edge_columns",
+    "encode_labels",
+    "format_of",
+    "learn_features",
+    "missing_to_null",
+    "pyarrow",
+    "read_edges",
+    "read_marks",
+    "read_nodes",
+    "read_split",
+    "split_labelled",
+    "trimmed",
+    "write_table",
+]

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from oddnode.files import new_file
+from oddnode._utils.atomic_files import new_file
 from oddnode.tables.reader import TableError, format_of, pyarrow
 
 __all__ = ["check_target", "write_table"]

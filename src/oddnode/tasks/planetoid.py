@@ -15,7 +15,7 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
-from oddnode.files import new_folder
+from oddnode._utils.atomic_files import new_folder
 from oddnode.tasks.files import MissingDataError, cache_dir, data_dir_of, find_files
 
 __all__ = ["FOLDERS", "planetoid_folders", "planetoid_graph", "planetoid_paths"]

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from oddnode.bench.results import Result
 from oddnode.bench.tables import paper_number
-from oddnode.evaluation import METRICS
+from oddnode.detector import FLOOR, RECIPES
+from oddnode.evaluation import METRICS, Result
 from oddnode.paper.webpage.model import Cell, Nodes, Number, Page, Scores, Table
 from oddnode.paper.webpage.picture import Picture
-from oddnode.recipes import FLOOR, RECIPES
 
 __all__ = ["Pool", "encode"]
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from oddnode.bench.results import Result
 from oddnode.bench.tables import paper_number
+from oddnode.evaluation import Result
 
 __all__ = ["Headline", "headlines"]
 

@@ -11,7 +11,7 @@ from html import escape
 from importlib import resources
 from pathlib import Path
 
-from oddnode.files import new_file
+from oddnode._utils.atomic_files import new_file
 from oddnode.paper.webpage.encode import encode
 from oddnode.paper.webpage.headline import Headline, headlines
 from oddnode.paper.webpage.model import Page

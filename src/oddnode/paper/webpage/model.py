@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from oddnode.bench.results import Result
+from oddnode.evaluation import Result
 from oddnode.paper.webpage.picture import Picture
 
 __all__ = ["Cell", "Grid", "Nodes", "Number", "Page", "Scores", "Table"]

@@ -1,0 +1,297 @@
+"""The command that makes the whole paper: ``oddnode paper``."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from oddnode.cli.shared import DataDir, Device, check_device, err, print_rows, split_names
+from oddnode.paper.experiments import ITEMS
+
+if TYPE_CHECKING:
+    from oddnode.paper.plan import Plan
+    from oddnode.paper.results import Results
+    from oddnode.paper.run import Progress, Summary
+
+__all__ = ["register"]
+
+_ITEMS_HELP = "\n\n".join(f"  {item.name:<9}  {item.title} ({item.where})" for item in ITEMS.values())
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the command line."""
+    app.command(
+        epilog=f"Tables and figures:\n\n{_ITEMS_HELP}\n\n"
+        "Examples:\n\n"
+        "  oddnode paper --smoke\n\n"
+        "  oddnode paper --out runs/paper --seeds 5 --jobs 16\n\n"
+        "  oddnode paper --out runs/paper --only table1,figure3 --protocol clean\n\n"
+        "  oddnode paper --out runs/paper --dry-run"
+    )(paper)
+
+
+def paper(
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the store of runs, tables, figures and report.", show_default="paper, or smoke"),
+    ] = None,
+    only: Annotated[
+        str | None, typer.Option(help="Names of tables and figures, separated by commas.", show_default="all")
+    ] = None,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="How many seeds (0, 1, ...).", show_default="5; with --smoke 2")
+    ] = None,
+    protocol: Annotated[str, typer.Option(help="clean, published or both.")] = "both",
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes to spread the trainings over.", show_default="one per core")
+    ] = None,
+    threads: Annotated[
+        int, typer.Option(min=1, help="Threads of each process; another number gives slightly other numbers.")
+    ] = 1,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    smoke: Annotated[
+        bool, typer.Option("--smoke", help="Everything on the embedded digits, in a minute or two.")
+    ] = False,
+    any_version: Annotated[
+        bool, typer.Option("--any-version", help="Take records that other versions of the source made, too.")
+    ] = False,
+    keep_scores: Annotated[
+        int | None,
+        typer.Option(min=1, help="Keep the scores of single nodes for this many seeds only.", show_default="all"),
+    ] = None,
+    take_from: Annotated[
+        Path | None, typer.Option(help="Another run's folder, from another machine say; its records are copied first.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
+    no_train: Annotated[
+        bool, typer.Option("--no-train", help="Write what the store has so far; train nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON and nothing else.")] = False,
+) -> None:
+    """Make every table and figure of the paper, beside the paper's own numbers.
+
+    Finished trainings are kept in OUT/runs.sqlite. Stop it whenever you like: the same command goes on.
+    """
+    from oddnode.paper.experiments import SCOPES, choose_items
+
+    items = choose_items(None if only is None else split_names(only))
+    protocols = _protocols(protocol)
+    check_device(device)
+    from oddnode.bench.report import check_writable
+    from oddnode.paper.plan import make_plan
+    from oddnode.paper.run import Summary, run_plan
+    from oddnode.paper.store import Store
+    from oddnode.runner.bench import num_cores
+    from oddnode.runner.source_key import source_key
+
+    folder = out or Path("smoke" if smoke else "paper")
+    say: Callable[[str], None] = (lambda text: None) if as_json else _say
+    if not dry_run:
+        check_writable(folder)
+    rescued = _rescue(folder, say)
+    if take_from is not None and not dry_run:
+        with Store(folder) as store:
+            say(f"{store.take_from(take_from)} records taken from {escape(str(take_from))}")
+    scope, done = SCOPES["smoke" if smoke else "paper"], _tasks_in(folder) if no_train else ()
+    plan = make_plan(scope, items, protocols, seeds, data_dir, device, done)
+    _tell_absent(plan, say)
+    jobs, code = jobs or num_cores(), source_key()
+    facts = {"out": str(folder), "rescued": rescued} | _look(plan, folder, None if any_version else code, jobs, say)
+    if not dry_run:
+        summary = Summary(len(plan.trainings), facts["done_before"])
+        if not no_train:
+            with _bar(hidden=as_json) as show, _kept_on_interrupt():
+                summary = run_plan(plan, folder, code, jobs, threads, any_version, keep_scores, show)
+        command = "oddnode paper" + (" --smoke" if smoke else "") + f" --seeds {plan.seeds} --protocol {protocol}"
+        facts |= _make(plan, folder, None if any_version else code, command, summary, say, show_table=not as_json)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1))
+    if facts.get("lost"):
+        raise RuntimeError(
+            f"{len(facts['lost'])} trainings could not be done (out of memory?) and are tried again next time: "
+            + "; ".join(facts["lost"][:5])
+        )
+
+
+def _rescue(folder: Path, say: Callable[[str], None]) -> int | None:
+    """Mend a damaged store; how many records it still had."""
+    from oddnode.paper.store import recover
+
+    rescued = recover(folder)
+    if rescued is not None:
+        say(f"[bold yellow]note:[/] the store's file was damaged; {rescued} records were saved out of it")
+    return rescued
+
+
+def _tasks_in(folder: Path) -> set[str]:
+    """Tasks that a store has records of: their data is not needed to write what it has."""
+    from oddnode.paper.store import Store
+
+    if not (folder / "runs.sqlite").exists():
+        return set()
+    with Store(folder) as store:
+        return {record.training.task for record in store.records()}
+
+
+def _tell_absent(plan: Plan, say: Callable[[str], None]) -> None:
+    """Say which data is not here; where there is no other, a table without numbers helps nobody."""
+    from oddnode.paper.plan import absent_data
+
+    absent = absent_data(plan)
+    if absent and not plan.trainings:
+        reasons = "; ".join(dict.fromkeys(absent.values()))
+        raise ValueError(f"nothing to make: none of the data is here ({', '.join(absent)}). {reasons}")
+    for data, reason in absent.items():
+        say(f"[bold yellow]note:[/] {escape(data)} is left out: {escape(reason)}")
+
+
+def _look(plan: Plan, folder: Path, code: str | None, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """How much of the plan is done, and how long the rest will take."""
+    from oddnode.paper.plan import estimate_seconds, unfinished
+    from oddnode.paper.store import Store
+    from oddnode.runner.source_key import source_key
+
+    missing, records = plan.trainings, []
+    if (folder / "runs.sqlite").exists():
+        with Store(folder, code) as store:
+            missing, records = unfinished(plan, store), store.records()
+    total, left = len(plan.trainings), estimate_seconds(missing, records, jobs)
+    processes = f"{jobs} process{'es' if jobs > 1 else ''}"
+    to_go = f"{total - len(missing)} of them done; {_duration(left)} to go in {processes}" if missing else "all done"
+    say(f"{total} trainings for {len(plan.items)} tables and figures, {to_go}")
+    return {
+        "trainings": total,
+        "done_before": total - len(missing),
+        "estimated_seconds": round(left),
+        "absent": plan.absent,
+        "code": source_key(),
+    }
+
+
+def _make(
+    plan: Plan,
+    folder: Path,
+    code: str | None,
+    command: str,
+    summary: Summary,
+    say: Callable[[str], None],
+    show_table: bool,
+) -> dict[str, Any]:
+    """Write everything, and say where it is."""
+    from oddnode.paper.make import make_all
+    from oddnode.paper.results import Results
+    from oddnode.paper.store import Store
+
+    for label in summary.repaired:
+        say(f"[bold yellow]note:[/] a damaged record was made again: {escape(label)}")
+    with Store(folder, code) as store:
+        written, notes = make_all(plan, store, folder, command)
+        size = store.size()
+        if show_table:
+            _print_summary(Results(plan, store))
+    for note in notes:
+        say(f"[bold yellow]note:[/] {escape(note)}")
+    say(_where(folder, written, size))
+    return {
+        "seconds": round(summary.seconds, 1),
+        "repaired": summary.repaired,
+        "lost": summary.lost,
+        "store_bytes": size,
+        "notes": notes,
+        "written": [str(path) for path in written],
+    }
+
+
+def _print_summary(results: Results) -> None:
+    """The comparison of all methods, for the first of the protocols."""
+    from oddnode.detector import FLOOR
+    from oddnode.paper.page import main_results, summary_rows
+
+    protocol = results.plan.protocols[0]
+    found = main_results(results, protocol)
+    if not found:
+        return
+    head, *body = summary_rows(found)
+    trivial = [number for number, row in enumerate(body) if row[0] in FLOOR]
+    print_rows(None, head, body, numbers_from=2, cuts=trivial[:1])
+    typer.echo(f"AUROC up / FPR95 down, percent; protocol {protocol}, {results.plan.seeds} seeds; trivial scores last")
+
+
+@contextmanager
+def _kept_on_interrupt() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        _say("stopped; what is finished is kept, and the same command goes on from there")
+        raise typer.Exit(130) from None
+
+
+def _protocols(name: str) -> tuple[str, ...]:
+    from oddnode._utils.suggestions import unknown
+
+    known = {"clean": ("clean",), "published": ("published",), "both": ("clean", "published")}
+    if name not in known:
+        raise unknown("protocol", name, known)
+    return known[name]
+
+
+def _say(text: str) -> None:
+    err.print(text, highlight=False, soft_wrap=True)
+
+
+def _where(folder: Path, written: list[Path], store_bytes: int) -> str:
+    pages = [path for path in written if path.suffix == ".html"]
+    first = pages[0] if pages else folder / "results.md"
+    return (
+        f"written: {len(written)} files under {folder}; the store has {store_bytes / 1e6:.1f} MB\n"
+        f"[bold]look at {escape(str(first))}[/]"
+    )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"about {max(1, round(seconds))} s"
+    minutes = seconds / 60
+    return f"about {minutes:.0f} min" if minutes < 90 else f"about {minutes / 60:.1f} h"
+
+
+@contextmanager
+def _bar(hidden: bool) -> Iterator[Callable[[Progress], None]]:
+    """A progress bar on a terminal; elsewhere a line now and then, for logs."""
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    began = last = time.monotonic()
+    first_share: float | None = None
+    columns = [
+        TextColumn("{task.fields[count]}"),
+        BarColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    ]
+    with Bar(*columns, console=err, transient=True, disable=hidden or not err.is_terminal) as bar:
+        line = bar.add_task("", total=1.0, count="")
+
+        def show(progress: Progress) -> None:
+            nonlocal last, first_share
+            first_share = progress.share if first_share is None else first_share
+            count = f"{progress.done} of {progress.total} trainings"
+            bar.update(line, completed=progress.share, description=escape(progress.last), count=count)
+            now = time.monotonic()
+            gained = progress.share - first_share
+            if not hidden and not err.is_terminal and now - last > 30 and gained > 0:
+                last = now
+                left = (now - began) / gained * (1 - progress.share)
+                _say(f"{count}, {_duration(left)} left; last: {escape(progress.last)}")
+
+        yield show

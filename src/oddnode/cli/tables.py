@@ -1,0 +1,206 @@
+"""The commands for people with their own tables: ``fit``, ``score``, ``calibrate`` and ``info``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from oddnode.cli.shared import Device, Json, check_device, err, progress_bar, split_names
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    app.command(
+        epilog="Examples:\n\n"
+        "  oddnode fit --nodes nodes.csv --edges edges.csv --id-column id --label-column topic --out model\n\n"
+        "  oddnode fit --nodes n.parquet --edges e.parquet --id-column id --label-column y "
+        "--feature-columns age,country --false-alarm-rate 0.01 --out model\n\n"
+        "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --exposure-column spam --out model"
+    )(fit)
+    app.command(
+        epilog="Examples:\n\n"
+        "  oddnode score model --nodes nodes.csv --edges edges.csv --out scores.csv\n\n"
+        "  oddnode score model --nodes new.parquet --edges new_edges.parquet --out scores.parquet --explain"
+    )(score)
+    app.command(
+        epilog="Examples:\n\n"
+        "  oddnode calibrate model --nodes may.csv --edges may_edges.csv --known-column checked --out model-may\n\n"
+        "  oddnode calibrate model --nodes n.csv --edges e.csv --known-column ok --false-alarm-rate 0.01 --out strict"
+    )(calibrate)
+    app.command(epilog="Examples:\n\n  oddnode info model\n\n  oddnode info model --json")(info)
+
+
+def fit(
+    nodes: Annotated[Path, typer.Option(help="Table of nodes, .csv or .parquet: an id, a label, features.")],
+    edges: Annotated[Path, typer.Option(help="Table of edges, .csv or .parquet: two columns with ids.")],
+    id_column: Annotated[str, typer.Option(help="Column with the ids of the nodes, text or whole numbers.")],
+    label_column: Annotated[str, typer.Option(help="Column with the labels; empty = not labelled.")],
+    out: Annotated[Path, typer.Option(help="Folder for the model.")],
+    feature_columns: Annotated[
+        str | None,
+        typer.Option(help="Columns with features, separated by commas.", show_default="all other columns"),
+    ] = None,
+    source_column: Annotated[
+        str | None,
+        typer.Option(help="Where an edge starts.", show_default="source, or the first column"),
+    ] = None,
+    target_column: Annotated[
+        str | None, typer.Option(help="Where an edge ends.", show_default="target, or the second column")
+    ] = None,
+    directed: Annotated[bool, typer.Option("--directed", help="Use edges in their direction only.")] = False,
+    split_column: Annotated[
+        str | None,
+        typer.Option(
+            help="Column that says train, validation or calibration.",
+            show_default="40, 20 and 40 % of every label at random",
+        ),
+    ] = None,
+    exposure_nodes: Annotated[Path | None, typer.Option(help="Table of nodes that are known not to belong.")] = None,
+    exposure_edges: Annotated[Path | None, typer.Option(help="Edges between those.", show_default="none")] = None,
+    exposure_column: Annotated[
+        str | None, typer.Option(help="Column of true and false that marks nodes known not to belong.")
+    ] = None,
+    method: Annotated[
+        str | None, typer.Option(help="See `oddnode methods`.", show_default="nodesafe; with exposure nodesafe++")
+    ] = None,
+    false_alarm_rate: Annotated[float, typer.Option(help="Share of known nodes that may be flagged.")] = 0.05,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the split and of training.")] = 0,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Learn from two tables which nodes are known; writes a model.
+
+    Numbers are scaled, text columns become categories; a category not seen here counts as none later.
+    """
+    from oddnode.detector import check_target, get_recipe
+    from oddnode.tables import TableModel
+
+    check_device(device)
+    check_target(out)
+    if method is not None:
+        get_recipe(method)
+    with progress_bar(terminal_only=True) as show:
+        model, report = TableModel.fit(
+            nodes,
+            edges,
+            id_column=id_column,
+            label_column=label_column,
+            feature_columns=None if feature_columns is None else split_names(feature_columns),
+            source_column=source_column,
+            target_column=target_column,
+            directed=directed,
+            split_column=split_column,
+            exposure_nodes=exposure_nodes,
+            exposure_edges=exposure_edges,
+            exposure_column=exposure_column,
+            method=method,
+            false_alarm_rate=false_alarm_rate,
+            seed=seed,
+            device=device,
+            on_epoch=lambda epoch: show(epoch, None, "training"),
+        )
+    model.save(out)
+    _tell(asdict(report) | {"model": str(out)}, as_json, report.notes)
+
+
+def score(
+    model: Annotated[Path, typer.Argument(help="Folder that `oddnode fit` wrote.")],
+    nodes: Annotated[Path, typer.Option(help="Table of nodes with the columns the model was fitted on.")],
+    edges: Annotated[Path, typer.Option(help="Table of edges.")],
+    out: Annotated[Path, typer.Option(help="File to write, .csv or .parquet.")],
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain", help="Add why: the node's own score, its neighbours' share, the nearest training class."
+        ),
+    ] = False,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Score every node of two tables; writes one row per node.
+
+    Columns: the id, predicted, confidence, score (higher = better known), p_value, is_ood.
+    """
+    from oddnode.tables import TableModel
+
+    check_device(device)
+    report = TableModel.load(model, device).score(nodes, edges, out, explain)
+    _tell(asdict(report) | {"written": str(out)}, as_json, report.notes)
+
+
+def calibrate(
+    model: Annotated[Path, typer.Argument(help="Folder that `oddnode fit` wrote.")],
+    nodes: Annotated[Path, typer.Option(help="Table of nodes with the columns the model was fitted on.")],
+    edges: Annotated[Path, typer.Option(help="Table of edges.")],
+    known_column: Annotated[
+        str, typer.Option(help="Column of true and false: true for nodes that are surely known, none trained on.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the model with the new threshold.")],
+    false_alarm_rate: Annotated[
+        float | None,
+        typer.Option(help="Share of known nodes that may be flagged.", show_default="the model's"),
+    ] = None,
+    device: Device = "auto",
+    as_json: Json = False,
+) -> None:
+    """Set a model's threshold anew, on known nodes of another graph or for another false-alarm rate.
+
+    Nothing is trained. The old model stays as it is, unless --out names its folder.
+    """
+    from oddnode.detector import check_target
+    from oddnode.tables import TableModel
+
+    check_device(device)
+    check_target(out)
+    loaded = TableModel.load(model, device)
+    report = loaded.calibrate(nodes, edges, known_column, false_alarm_rate)
+    loaded.save(out)
+    _tell(asdict(report) | {"model": str(out)}, as_json, report.notes)
+
+
+def info(
+    model: Annotated[Path, typer.Argument(help="Folder with a saved model.")],
+    as_json: Json = False,
+) -> None:
+    """Show what a saved model is and what it was fitted on."""
+    from oddnode.detector import Detector, load, read_config
+    from oddnode.tables import TableSchema
+
+    config = read_config(model)
+    shown = {key: value for key, value in config.items() if key not in ("tensors_sha256", "table", "format")}
+    own = any(isinstance(config.get(k), dict) and "own" in config[k] for k in ("backbone", "objective", "scorer"))
+    if not own:  # a model with parts of the user's own cannot be rebuilt here; its config can be shown
+        detector, _ = load(Detector, model, device="cpu")
+        shown["num_weights"] = sum(p.numel() for p in detector.module_.parameters())
+        if "table" in config:
+            schema = TableSchema.from_json(config["table"], detector.num_features_in_, detector.num_classes_)
+            shown["labels"] = list(schema.classes)
+            shown["id_column"] = schema.id_column
+            shown["feature_columns"] = schema.features.names
+    _tell(shown, as_json, [])
+
+
+def _tell(facts: dict[str, Any], as_json: bool, notes: list[str]) -> None:
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1, ensure_ascii=False))
+        return
+    for name, value in facts.items():
+        if name != "notes":
+            typer.echo(f"{name.replace('_', ' ') + ':':<18} {_shown(value)}")
+    for note in notes:
+        err.print(f"[bold yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, list):
+        return ", ".join(map(str, value[:12])) + (f", ... ({len(value)})" if len(value) > 12 else "")
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)

@@ -1,0 +1,153 @@
+"""From scores to decisions with a stated error rate: conformal p-values, thresholds and false discoveries.
+
+Pure functions on scores, higher = more in-distribution. The calibration scores are those of in-distribution nodes
+that were used neither for training nor for choosing the epoch.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = [
+    "CalibrationError",
+    "benjamini_hochberg",
+    "check_rate",
+    "conformal_p_values",
+    "conformal_p_values_per_class",
+    "nodes_needed",
+    "threshold_at",
+]
+
+
+class CalibrationError(ValueError):
+    """A decision that the calibration nodes cannot carry; the message says what is missing."""
+
+
+def conformal_p_values(scores: Any, calibration: Any) -> np.ndarray:
+    r"""How unusual each score is among the calibration scores: :math:`p = (1 + \#\{c_i \le s\}) / (n + 1)`.
+
+    For a node exchangeable with the calibration nodes, :math:`P(p \le \alpha) \le \alpha` for every
+    :math:`\alpha` (Vovk et al., 2005). A small value says: few known nodes scored this low.
+
+    Examples
+    --------
+    >>> conformal_p_values([0.5, 2.5, 9.0], calibration=[1.0, 2.0, 3.0])
+    array([0.25, 0.75, 1.  ])
+    """
+    values, known = _finite(scores, "scores"), np.sort(_finite(calibration, "calibration scores"))
+    return (1.0 + np.searchsorted(known, values, side="right")) / (known.size + 1.0)
+
+
+def conformal_p_values_per_class(scores: Any, classes: Any, calibration: Any, calibration_classes: Any) -> np.ndarray:
+    """P-values among the calibration nodes that were predicted to be of the node's own predicted class.
+
+    The rate then holds within each predicted class, not only over all of them. A class that no calibration node was
+    predicted to be has nothing to compare with: its nodes get p = 1 and are never flagged.
+
+    Examples
+    --------
+    >>> conformal_p_values_per_class([1.5, 1.5], [0, 1], [1.0, 2.0, 3.0], [0, 0, 1])
+    array([0.66666667, 0.5       ])
+    """
+    values, known = _finite(scores, "scores"), _finite(calibration, "calibration scores")
+    own, theirs = _array(classes), _array(calibration_classes)
+    if own.shape != values.shape or theirs.shape != known.shape:
+        raise ValueError(
+            f"{values.size} scores have {own.size} classes and {known.size} calibration scores {theirs.size}; "
+            "expected one class per score"
+        )
+    result = np.ones(values.size)
+    for label in np.unique(own):
+        here = own == label
+        result[here] = conformal_p_values(values[here], known[theirs == label])
+    return result
+
+
+def threshold_at(calibration: Any, false_alarm_rate: float) -> float:
+    """The score below which a node is flagged, so that a known node is with at most that probability.
+
+    It is the k-th lowest calibration score, k = floor(rate (n + 1)): ``score < threshold`` says the same as
+    ``p_value <= rate``.
+
+    Examples
+    --------
+    >>> threshold_at(list(range(100, 119)), 0.05)  # 19 nodes: the lowest is the threshold
+    100.0
+    >>> threshold_at([1.0, 2.0, 3.0], 0.05)
+    Traceback (most recent call last):
+        ...
+    oddnode.functional.conformal.CalibrationError: a false-alarm rate of 5 % needs at least 19 calibration nodes, ...
+    """
+    known = np.sort(_finite(calibration, "calibration scores"))
+    needed = nodes_needed(false_alarm_rate)
+    if known.size < needed:
+        raise CalibrationError(
+            f"a false-alarm rate of {100 * false_alarm_rate:g} % needs at least {needed} calibration nodes, "
+            f"but there are {known.size}; hold out more known nodes, or ask for a rate of "
+            f"{100 / (known.size + 1):.3g} % or more"
+        )
+    return float(known[_floor(false_alarm_rate * (known.size + 1)) - 1])
+
+
+def nodes_needed(false_alarm_rate: float) -> int:
+    """How many calibration nodes a rate needs: with n nodes no p-value is below 1 / (n + 1).
+
+    Examples
+    --------
+    >>> nodes_needed(0.05), nodes_needed(0.01)
+    (19, 99)
+    """
+    return math.ceil(round(1.0 / check_rate(false_alarm_rate), 9)) - 1
+
+
+def benjamini_hochberg(p_values: Any, fdr: float = 0.1) -> np.ndarray:
+    """Which nodes to flag so that the expected share of false ones among those flagged is at most ``fdr``.
+
+    Benjamini and Hochberg, 1995; valid for conformal p-values of independent scores (Bates et al., 2023).
+
+    Examples
+    --------
+    >>> benjamini_hochberg([0.01, 0.04, 0.5, 0.03], fdr=0.1)
+    array([ True,  True, False,  True])
+    """
+    check_rate(fdr, "fdr")
+    values = _finite(p_values, "p-values")
+    if values.size == 0:
+        return np.zeros(0, dtype=bool)
+    if values.min() < 0 or values.max() > 1:
+        raise ValueError(f"p-values lie between {values.min():g} and {values.max():g}, expected 0..1")
+    ordered = np.sort(values)
+    # Rounding: 0.1 * 3 / 10 is 0.030000000000000002, and a p-value of 0.03 meets it either way.
+    limits = np.round(fdr * np.arange(1, values.size + 1) / values.size, 15)
+    passing = np.flatnonzero(np.round(ordered, 15) <= limits)
+    return values <= ordered[passing[-1]] if passing.size else np.zeros(values.size, dtype=bool)
+
+
+def check_rate(rate: float, name: str = "false_alarm_rate") -> float:
+    """A share strictly between 0 and 1, or an error that says so."""
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0.0 < rate < 1.0:
+        raise ValueError(f"{name} is {rate!r}, expected a share between 0 and 1, for example 0.05")
+    return float(rate)
+
+
+def _floor(value: float) -> int:
+    # 0.29 * 100 is 28.999999999999996 in floating point, and 29 is meant.
+    return math.floor(round(value, 9))
+
+
+def _array(values: Any) -> np.ndarray:
+    return values.detach().cpu().numpy() if isinstance(values, torch.Tensor) else np.asarray(values)
+
+
+def _finite(values: Any, name: str) -> np.ndarray:
+    array = _array(values).astype(np.float64, copy=False)
+    if array.ndim != 1:
+        raise ValueError(f"{name} have shape {array.shape}, expected one number per node")
+    if np.isnan(array).any():
+        # A NaN is below no threshold, so a node that broke the network would pass as known.
+        raise ValueError(f"{int(np.isnan(array).sum())} of {array.size} {name} are NaN; no decision can rest on them")
+    return array

@@ -1,0 +1,22 @@
+"""What a detector can be fitted on: checked graphs with the matrices that are built once, and their training data.
+
+May import: functional and below.
+"""
+
+from oddnode.graph.graph import Graph, shared_graphs
+from oddnode.graph.profile import GraphProfile, profile_graph
+from oddnode.graph.training_data import TrainingSet, split_validation, training_set
+from oddnode.graph.validation import GraphError, check_labels, check_mask
+
+__all__ = [
+    "Graph",
+    "GraphError",
+    "GraphProfile",
+    "TrainingSet",
+    "check_labels",
+    "check_mask",
+    "profile_graph",
+    "shared_graphs",
+    "split_validation",
+    "training_set",
+]

@@ -1,0 +1,122 @@
+"""What training sees: a user's graph, checked and split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from sklearn.model_selection import train_test_split
+from torch import Tensor
+from torch_geometric.data import Data
+
+from oddnode.graph.graph import Graph
+from oddnode.graph.validation import GraphError, check_labels, check_mask
+
+__all__ = ["TrainingSet", "training_set"]
+
+
+@dataclass
+class TrainingSet:
+    """All that training sees: the ID graph with labelled and validation nodes and, where given, known OOD nodes."""
+
+    graph: Graph
+    train: Tensor
+    y_train: Tensor
+    val: Tensor
+    y_val: Tensor
+    num_classes: int
+    exposure: Graph | None = None
+    exposed: Tensor | None = None
+    num_spare_logits: int = 0
+
+    @property
+    def num_logits(self) -> int:
+        """How many logits the network has: ID classes first, then spare ones."""
+        return self.num_classes + self.num_spare_logits
+
+    def to_dtype(self, dtype: torch.dtype) -> None:
+        """Bring the features into the precision of a network that is given."""
+        self.graph = self.graph.with_features(self.graph.x.to(dtype))
+        if self.exposure is not None:
+            self.exposure = self.exposure.with_features(self.exposure.x.to(dtype))
+
+
+def training_set(
+    data: Data,
+    exposure: Data | None,
+    device: torch.device,
+    num_spare_logits: int = 0,
+    val_share: float = 0.2,
+    seed: int = 0,
+) -> TrainingSet:
+    """Check the graphs, split validation nodes off where none are given, and move everything to the device."""
+    graph = Graph.from_data(data, device)
+    train_nodes = check_mask(data, "train_mask")
+    val_nodes = check_mask(data, "val_mask", required=False)
+    assert train_nodes is not None
+    if val_nodes is None:
+        train_nodes, val_nodes = split_validation(data, train_nodes, val_share, seed)
+    y_train = check_labels(data, train_nodes, "training")
+    y_val = check_labels(data, val_nodes, "validation")
+    num_classes = int(y_train.max()) + 1
+    _check_classes(y_train, y_val, num_classes, num_spare_logits)
+    dataset = TrainingSet(
+        graph=graph,
+        train=train_nodes.to(device),
+        y_train=y_train.to(device),
+        val=val_nodes.to(device),
+        y_val=y_val.to(device),
+        num_classes=num_classes,
+        num_spare_logits=num_spare_logits,
+    )
+    if exposure is not None:
+        _add_exposure(dataset, exposure, device)
+    return dataset
+
+
+def _add_exposure(dataset: TrainingSet, exposure: Data, device: torch.device) -> None:
+    graph = Graph.from_data(exposure, device)
+    if graph.x.dtype != dataset.graph.x.dtype:
+        graph = graph.with_features(graph.x.to(dataset.graph.x.dtype))
+    if graph.x.shape[1] != dataset.graph.x.shape[1]:
+        raise GraphError(f"exposure has {graph.x.shape[1]} features, but the training graph {dataset.graph.x.shape[1]}")
+    exposed = check_mask(exposure, "ood_mask", required=False)
+    graph.share_features(dataset.graph)
+    dataset.exposure = graph
+    dataset.exposed = (torch.arange(graph.num_nodes) if exposed is None else exposed).to(device)
+
+
+def _check_classes(y_train: Tensor, y_val: Tensor, num_classes: int, num_spare_logits: int) -> None:
+    missing = sorted(set(range(num_classes)) - set(y_train.tolist()))
+    if missing:
+        raise GraphError(
+            f"the training nodes have labels up to {num_classes - 1}, but none of class {missing[0]}; "
+            "number the classes 0, 1, 2, ... without gaps"
+        )
+    if int(y_val.max()) >= num_classes:
+        raise GraphError(
+            f"the validation nodes have class {int(y_val.max())}, which no training node has "
+            f"(classes 0..{num_classes - 1})"
+        )
+    if num_classes == 1 and num_spare_logits == 0:
+        raise GraphError(
+            "all training nodes have one class, and a softmax over one logit cannot learn; "
+            "give a second class, or num_spare_logits=1 for one-class detection"
+        )
+
+
+def split_validation(data: Data, nodes: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Training nodes that stay, and validation nodes split off them: by class, at least one each."""
+    labels = check_labels(data, nodes, "training")
+    counts = torch.bincount(labels)
+    if int(counts[counts > 0].min()) < 2:
+        lonely = int((counts == 1).nonzero()[0])
+        raise GraphError(
+            f"class {lonely} has one training node, so no validation node can be split off; "
+            "give data.val_mask, or label more nodes"
+        )
+    num_val = max(round(share * len(nodes)), int((counts > 0).sum()))
+    kept, held_out = train_test_split(
+        nodes.cpu().numpy(), test_size=num_val, stratify=labels.cpu().numpy(), random_state=seed
+    )
+    return torch.from_numpy(kept).sort().values, torch.from_numpy(held_out).sort().values

@@ -1,0 +1,117 @@
+"""Checks of a user's graph: every tensor, at the one door where it comes in."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+__all__ = ["GraphError", "check_labels", "check_mask"]
+
+
+class GraphError(ValueError):
+    """A graph that cannot be used; the message says what was found, what was expected and what to do."""
+
+
+def _checked_features(data: Data) -> Tensor:
+    x = data.x
+    if not isinstance(x, Tensor):
+        raise GraphError(f"data.x is {type(x).__name__}, expected a tensor of node features [nodes, features]")
+    if x.is_sparse or x.layout != torch.strided:
+        x = x.to_dense()
+    if x.dim() != 2 or x.shape[1] == 0:
+        raise GraphError(f"data.x has shape {list(x.shape)}, expected [nodes, features] with at least one feature")
+    if x.shape[0] == 0:
+        raise GraphError("the graph has no nodes")
+    if x.is_complex():
+        raise GraphError(f"data.x is {x.dtype}, expected real numbers")
+    x = x.to(x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32)
+    if not bool(x.sum().isfinite()):  # a sum is quick, and finite only if everything is
+        _refuse_infinite(x)
+    return x
+
+
+def _refuse_infinite(x: Tensor) -> None:
+    """Say where values are not finite; large ones whose sum overflows are fine."""
+    finite = torch.isfinite(x)
+    if not bool(finite.all()):
+        node, feature = (~finite).nonzero()[0].tolist()
+        raise GraphError(
+            f"data.x has {int((~finite).sum())} NaN or infinite values, the first at node {node}, "
+            f"feature {feature}; fill or remove them before fitting or scoring"
+        )
+
+
+def _checked_edges(data: Data) -> Tensor:
+    for name in ("edge_weight", "adj_t"):
+        if data.get(name) is not None:
+            raise GraphError(
+                f"data.{name} is set, but edges are used unweighted, as [2, edges] in data.edge_index; "
+                f"remove it (`del data.{name}`) if that is what you want"
+            )
+    weights = data.get("edge_attr")
+    if isinstance(weights, Tensor) and (weights.dim() == 1 or weights.shape[1:].numel() == 1):
+        raise GraphError(
+            "data.edge_attr has one number per edge, but edges are used unweighted; "
+            "remove it (`del data.edge_attr`) if that is what you want"
+        )
+    edges = data.edge_index
+    if not isinstance(edges, Tensor):
+        raise GraphError(
+            f"data.edge_index is {type(edges).__name__}, expected an integer tensor [2, edges]; "
+            "for a graph without edges use torch.empty(2, 0, dtype=torch.long)"
+        )
+    edges = edges.as_subclass(Tensor)
+    if edges.dim() != 2 or edges.shape[0] != 2:
+        hint = "; did you mean edge_index.t()?" if edges.dim() == 2 and edges.shape[1] == 2 else ""
+        raise GraphError(f"data.edge_index has shape {list(edges.shape)}, expected [2, edges]{hint}")
+    if edges.is_floating_point() or edges.is_complex() or edges.dtype == torch.bool:
+        raise GraphError(f"data.edge_index is {edges.dtype}, expected whole numbers (torch.long)")
+    num_nodes = data.x.shape[0]
+    if edges.numel():
+        lowest, highest = int(edges.min()), int(edges.max())
+        if lowest < 0 or highest >= num_nodes:
+            wrong = highest if highest >= num_nodes else lowest
+            raise GraphError(f"edge_index has node {wrong}, but x has only {num_nodes} rows (0..{num_nodes - 1})")
+    return edges.long()
+
+
+def check_mask(data: Data, name: str, required: bool = True) -> Tensor | None:
+    """The positions that a mask of ``data`` selects, checked; ``None`` where an optional mask is absent."""
+    mask = data.get(name)
+    if mask is None:
+        if required:
+            raise GraphError(f"data.{name} is missing, expected one boolean per node")
+        return None
+    if not isinstance(mask, Tensor):
+        raise GraphError(f"data.{name} is {type(mask).__name__}, expected a boolean tensor")
+    if mask.dtype != torch.bool or mask.dim() != 1 or mask.shape[0] != data.x.shape[0]:
+        raise GraphError(
+            f"data.{name} is {mask.dtype} of shape {list(mask.shape)}, "
+            f"expected one boolean for each of the {data.x.shape[0]} nodes"
+        )
+    if not bool(mask.any()):
+        raise GraphError(f"data.{name} selects no node")
+    return mask.nonzero().squeeze(1)
+
+
+def check_labels(data: Data, nodes: Tensor, what: str) -> Tensor:
+    """The labels of ``nodes``, checked to be classes 0, 1, 2, ..."""
+    y = data.y
+    if not isinstance(y, Tensor):
+        raise GraphError(f"data.y is {type(y).__name__}, expected one class (0, 1, 2, ...) per node")
+    if y.dim() == 2 and y.shape[1] == 1:
+        y = y.squeeze(1)
+    if y.dim() != 1 or y.shape[0] != data.x.shape[0] or y.is_floating_point():
+        raise GraphError(
+            f"data.y is {y.dtype} of shape {list(y.shape)}, "
+            f"expected one whole number for each of the {data.x.shape[0]} nodes"
+        )
+    labels = y[nodes.to(y.device)].long()
+    if int(labels.min()) < 0:
+        node = int(nodes[(labels < 0).nonzero()[0]])
+        raise GraphError(
+            f"the {what} nodes include node {node} with label {int(y[node])}; "
+            "labelled nodes need a class of 0 or more (leave unlabelled nodes out of the masks)"
+        )
+    return labels

@@ -1,0 +1,77 @@
+"""Graph convolutions with PyG's weights and names that multiply by a graph's prepared matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import GATConv, Linear, MixHopConv
+from torch_geometric.utils import softmax
+
+from oddnode.graph import Graph
+
+__all__ = ["PreparedGATConv", "PreparedGCNConv", "PreparedMixHopConv"]
+
+
+class PreparedGCNConv(nn.Module):
+    """PyG's `GCNConv` by weights and their names, with a product by the graph's prepared matrix as its only step."""
+
+    def __init__(self, in_channels: int, out_channels: int):
+        super().__init__()
+        self.lin = Linear(in_channels, out_channels, bias=False, weight_initializer="glorot")
+        self.bias = nn.Parameter(torch.empty(out_channels))
+        self.reset_parameters()  # a second time, as PyG's layer does: a seed gives the weights that it gives there
+        # The weight is used transposed: laid out in memory that way, neither it nor its gradient is ever copied.
+        self.lin.weight.data = self.lin.weight.data.t().contiguous().t()
+
+    def reset_parameters(self) -> None:
+        """New weights."""
+        self.lin.reset_parameters()
+        nn.init.zeros_(self.bias)
+
+    def forward(self, hidden: Tensor | None, graph: Graph) -> Tensor:
+        """The convolution of ``hidden``, or of the graph's own features where that is ``None``."""
+        if hidden is None:
+            return graph.convolve_features(self.lin.weight.t()) + self.bias
+        return graph.gcn_matrix @ self.lin(hidden) + self.bias
+
+
+class PreparedMixHopConv(MixHopConv):
+    """PyG's MixHop convolution, with products by the graph's prepared matrix in place of message passing."""
+
+    def forward(self, hidden: Tensor | None, graph: Graph) -> Tensor:
+        """The convolution of ``hidden``, or of the graph's own features where that is ``None``."""
+        hops = [
+            self._hop(power, lin.weight.t(), hidden, graph) for power, lin in zip(self.powers, self.lins, strict=True)
+        ]
+        return torch.cat(hops, dim=-1) + self.bias
+
+    @staticmethod
+    def _hop(power: int, weight: Tensor, hidden: Tensor | None, graph: Graph) -> Tensor:
+        """``A^p (H W)``: the narrow factor travels over the edges, not the wide one."""
+        if hidden is not None:
+            out, done = hidden @ weight, 0
+        elif power == 0:
+            out, done = graph.times_features(weight), 0
+        else:
+            out, done = graph.convolve_features(weight), 1
+        for _ in range(power - done):
+            out = graph.gcn_matrix @ out
+        return out
+
+
+class PreparedGATConv(GATConv):
+    """PyG's graph attention, with products by the graph's prepared pattern in place of message passing."""
+
+    def forward(self, transformed: Tensor, graph: Graph, drop: Callable[[Tensor], Tensor]) -> Tensor:
+        """The layer from ``H W`` on; ``drop`` is the dropout of attention weights."""
+        edges = graph.attention
+        values = transformed.view(-1, self.heads, self.out_channels)
+        to_source, to_target = ((values * att).sum(dim=-1) for att in (self.att_src, self.att_dst))
+        attention = F.leaky_relu(to_source[edges.col] + to_target[edges.row], self.negative_slope)
+        attention = drop(softmax(attention, ptr=edges.offsets))
+        heads = [edges.times(attention[:, head], values[:, head]) for head in range(self.heads)]
+        out = torch.cat(heads, dim=1) if self.concat else torch.stack(heads).mean(dim=0)
+        return out + self.bias

@@ -1,0 +1,72 @@
+"""The graph attention network."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from oddnode.graph import Graph
+from oddnode.nn.base import LayeredBackbone
+from oddnode.nn.convs import PreparedGATConv
+
+__all__ = ["GAT"]
+
+
+class GAT(LayeredBackbone):
+    r"""Graph attention network (Velickovic et al., ICLR 2018) with batch norm: two heads, and one in the last layer.
+
+    Per head :math:`h'_v = \sum_{u \in N(v) \cup v} \alpha_{vu} W h_u`; between layers batch norm, ELU and dropout.
+    In training, features that come in and attention weights are dropped too.
+
+    Parameters as for `GCN`; ``hidden_channels`` is the width of every head.
+    """
+
+    _HEADS = 2
+
+    def __init__(
+        self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
+    ):
+        wide = self._HEADS * hidden_channels
+        super().__init__(wide, num_layers, num_layers - 1, dropout)
+        widths = [in_channels] + [wide] * (num_layers - 2)
+        self.convs = nn.ModuleList(PreparedGATConv(w, hidden_channels, self._HEADS) for w in widths)
+        self.convs.append(PreparedGATConv(wide, out_channels, heads=1, concat=False))
+
+    def embed(self, graph: Graph) -> Tensor:
+        hidden = None
+        for layer, norm in enumerate(self.norms):
+            hidden = self._drop(F.elu(norm(self._layer(layer, hidden, graph))), layer + 1)
+        assert hidden is not None
+        return hidden
+
+    def head(self, hidden: Tensor, graph: Graph) -> Tensor:
+        return self._layer(len(self.norms), hidden, graph)
+
+    def _layer(self, layer: int, hidden: Tensor | None, graph: Graph) -> Tensor:
+        conv, drop_attention = self.convs[layer], partial(self._drop, place=len(self.convs) + layer)
+        assert isinstance(conv, PreparedGATConv)
+        weight = conv.lin.weight.t()
+        transformed = self._times_features(weight, graph) if hidden is None else hidden @ weight
+        return conv(transformed, graph, drop_attention)
+
+    def _times_features(self, weight: Tensor, graph: Graph) -> Tensor:
+        """``drop(X) W``; of sparse features only those that are there are dropped."""
+        if not self._drops:
+            return graph.times_features(weight)
+        if not graph.is_sparse:
+            return self._drop(graph.x, 0) @ weight
+        return graph.feature_pattern.times(self._drop(graph.feature_entries, 0), weight)
+
+    @property
+    def _drops(self) -> bool:
+        return self.training and self.dropout > 0.0
+
+    def _drop(self, values: Tensor, place: int) -> Tensor:
+        """Dropout at one of the places of the network where there is some."""
+        if not self._drops:
+            return values
+        if self.stream is None:
+            return F.dropout(values, self.dropout)
+        return values * self.stream.scales_like(values, self.dropout, place)

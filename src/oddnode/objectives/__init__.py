@@ -1,0 +1,32 @@
+"""What training minimises: terms that add up, each with a weight.
+
+May import: nn and below.
+"""
+
+from oddnode.objectives.base import Objective, Pass, Sum, Term, Train, validation_loss
+from oddnode.objectives.evidential import ExpectedCrossEntropy, ExpectedSquaredError, NegativeEntropy
+from oddnode.objectives.gkde import KernelPrior, Teacher, hop_counts, kernel_prior
+from oddnode.objectives.synthetic import SyntheticExposure
+from oddnode.objectives.terms import BoundUniform, CrossEntropy, EnergyHinge, LogitNorm, OutlierExposure
+
+__all__ = [
+    "BoundUniform",
+    "CrossEntropy",
+    "EnergyHinge",
+    "ExpectedCrossEntropy",
+    "ExpectedSquaredError",
+    "KernelPrior",
+    "LogitNorm",
+    "NegativeEntropy",
+    "Objective",
+    "OutlierExposure",
+    "Pass",
+    "Sum",
+    "SyntheticExposure",
+    "Teacher",
+    "Term",
+    "Train",
+    "hop_counts",
+    "kernel_prior",
+    "validation_loss",
+]

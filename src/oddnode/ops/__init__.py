@@ -1,0 +1,35 @@
+"""Fast building blocks: sparse products, neighbour means, dropout, batch norm with ReLU, Adam, Triton kernels.
+
+May import: _utils.
+"""
+
+from oddnode.ops.dropout import DropoutStream, dropout_factor, dropout_keys, dropout_scales, stacked_keys
+from oddnode.ops.neighbour_mean import BlockedNeighbourMean, NeighbourMean, neighbour_mean, neighbour_mean_matrix
+from oddnode.ops.norm_relu_dropout import Beginning
+from oddnode.ops.optim import Adam
+from oddnode.ops.sparse import BlockMatrix, SparseMatrix
+from oddnode.ops.sparse_pattern import SparsePattern
+from oddnode.ops.triton_kernels import TILE, add_block, can_run, mix, relu_dropout, sum_neighbours
+
+__all__ = [
+    "TILE",
+    "Adam",
+    "Beginning",
+    "BlockMatrix",
+    "BlockedNeighbourMean",
+    "DropoutStream",
+    "NeighbourMean",
+    "SparseMatrix",
+    "SparsePattern",
+    "add_block",
+    "can_run",
+    "dropout_factor",
+    "dropout_keys",
+    "dropout_scales",
+    "mix",
+    "neighbour_mean",
+    "neighbour_mean_matrix",
+    "relu_dropout",
+    "stacked_keys",
+    "sum_neighbours",
+]

@@ -1,0 +1,234 @@
+"""The mean over neighbours without a matrix of values: what propagation over very large graphs is made of.
+
+A random-walk matrix repeats one number, 1 / degree, along every row. Storing it takes as much memory as the edges do;
+here it is divided by once. On a GPU a small Triton kernel sums neighbours; elsewhere torch does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oddnode.ops import triton_kernels as _kernels
+from oddnode.ops.sparse import SparseMatrix
+
+__all__ = ["BlockedNeighbourMean", "NeighbourMean", "neighbour_mean", "neighbour_mean_matrix"]
+
+
+class NeighbourMean:
+    """``D^-1 A`` of a graph, by its incoming edges in CSR form: offsets ``[N + 1]`` and sources ``[E]``.
+
+    Examples
+    --------
+    >>> import torch
+    >>> walk = NeighbourMean.from_edges(torch.tensor([[0, 1, 1], [1, 0, 2]]), 3)
+    >>> walk.mixed(torch.tensor([4.0, 0.0, 0.0]), keep=0.5, times=1)
+    tensor([2., 2., 0.])
+    """
+
+    def __init__(self, offsets: Tensor, sources: Tensor, full_rows: bool = False):
+        self.offsets = offsets
+        self.sources = sources
+        self.full_rows = full_rows
+        self._inverse_degrees: dict[torch.dtype, Tensor] = {}
+
+    @classmethod
+    def from_edges(cls, edge_index: Tensor, num_nodes: int) -> NeighbourMean:
+        """The incoming edges of every node, sorted; sources are kept in 32 bits."""
+        source, target = edge_index
+        order = target.argsort(stable=True)
+        counts = torch.bincount(target, minlength=num_nodes)
+        offsets = torch.zeros(num_nodes + 1, dtype=torch.long, device=target.device)
+        torch.cumsum(counts, 0, out=offsets[1:])
+        return cls(offsets.int() if target.numel() < 2**31 else offsets, source[order].int())
+
+    @property
+    def device(self) -> torch.device:
+        """Where it lies."""
+        return self.sources.device
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes there are."""
+        return len(self.offsets) - 1
+
+    def row_counts(self) -> Tensor:
+        """How many neighbours each node has."""
+        return self.offsets.diff()
+
+    def inverse_degree(self, dtype: torch.dtype) -> Tensor:
+        """1 / degree, 0 for a node without neighbours."""
+        if dtype not in self._inverse_degrees:
+            counts = self.row_counts()
+            self._inverse_degrees[dtype] = counts.to(dtype).reciprocal_().masked_fill_(counts == 0, 0.0)
+        return self._inverse_degrees[dtype]
+
+    @cached_property
+    def with_full_rows(self) -> NeighbourMean:
+        """The same with every node that has no neighbour as its own; no edge is copied for that."""
+        return NeighbourMean(self.offsets, self.sources, full_rows=True)
+
+    def own_share(self, keep: float, like: Tensor) -> float | Tensor:
+        """What a node keeps of its own value in every step."""
+        if not self.full_rows:
+            return keep
+        return torch.full_like(like, keep).masked_fill_(self.row_counts() == 0, 1.0)
+
+    @cached_property
+    def transposed(self) -> NeighbourMean:
+        """The outgoing edges, for the backward pass."""
+        target = torch.repeat_interleave(torch.arange(self.num_nodes, device=self.device), self.row_counts())
+        return NeighbourMean.from_edges(torch.stack([target, self.sources.long()]), self.num_nodes)
+
+    def sums(self, values: Tensor) -> Tensor:
+        """The sum over every node's neighbours of ``values`` (``[N]``)."""
+        if _kernels.can_run(values.device):
+            return _kernels.sum_neighbours(self.offsets, self.sources, values)
+        gathered = values.index_select(0, self.sources)
+        return torch.segment_reduce(gathered, "sum", offsets=self.offsets, axis=0, initial=0.0)
+
+    def mixed(self, values: Tensor, keep: float, times: int) -> Tensor:
+        """``v <- keep v + (1 - keep) M v``, repeated, for values ``[N]``; differentiable."""
+        if values.dim() != 1:
+            raise ValueError(f"values have shape {list(values.shape)}, expected one per node")
+        return _Mix.apply(values, self, False, keep, times)
+
+    def __repr__(self) -> str:
+        return f"NeighbourMean({self.num_nodes} nodes, {len(self.sources)} edges, {self.device})"
+
+
+class BlockedNeighbourMean(NeighbourMean):
+    """The same with the edges in blocks by their sources, so that a GPU finds the values of a block in its cache.
+
+    Worth it where values of all nodes do not fit there: reading them in random order is what a hop costs.
+
+    Parameters
+    ----------
+    counts : list of Tensor
+        For each block, how many edges of it every node has, ``[N]`` whole numbers of any size.
+    sources : list of Tensor
+        For each block, the sources of its edges, sorted by target.
+    """
+
+    def __init__(self, counts: Sequence[Tensor], sources: Sequence[Tensor], full_rows: bool = False):
+        self.counts, self.block_sources = list(counts), list(sources)
+        self.full_rows = full_rows
+        self._inverse_degrees = {}
+        self._bases = [_tile_bases(each) for each in counts]
+
+    @classmethod
+    def from_edges(cls, edge_index: Tensor, num_nodes: int, num_blocks: int = 8) -> BlockedNeighbourMean:
+        """Sort edges into blocks of equally many nodes."""
+        source, target = edge_index
+        block = torch.div(source * num_blocks, max(num_nodes, 1), rounding_mode="floor")
+        counts, sources = [], []
+        for number in range(num_blocks):
+            chosen = (block == number).nonzero().squeeze(1)
+            chosen = chosen[target[chosen].argsort(stable=True)]
+            counts.append(_smallest(torch.bincount(target[chosen], minlength=num_nodes)))
+            sources.append(source[chosen].int())
+        return cls(counts, sources)
+
+    @property
+    def device(self) -> torch.device:
+        return self.counts[0].device
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.counts[0])
+
+    def row_counts(self) -> Tensor:
+        total = self.counts[0].int()
+        for each in self.counts[1:]:
+            total += each
+        return total
+
+    @cached_property
+    def with_full_rows(self) -> BlockedNeighbourMean:
+        """The same with every node that has no neighbour as its own."""
+        return BlockedNeighbourMean(self.counts, self.block_sources, full_rows=True)
+
+    @cached_property
+    def transposed(self) -> NeighbourMean:
+        nodes = torch.arange(self.num_nodes, device=self.device)
+        targets = torch.cat([nodes.repeat_interleave(each.int()) for each in self.counts])
+        outgoing = torch.stack([targets, torch.cat(self.block_sources).long()])
+        return BlockedNeighbourMean.from_edges(outgoing, self.num_nodes, len(self.counts))
+
+    def sums(self, values: Tensor) -> Tensor:
+        total, values = torch.zeros_like(values), values.contiguous()
+        for counts, bases, sources in zip(self.counts, self._bases, self.block_sources, strict=True):
+            if _kernels.can_run(values.device):
+                _kernels.add_block(counts, bases, sources, values, total)
+            else:
+                gathered = values.index_select(0, sources)
+                total += torch.segment_reduce(gathered, "sum", lengths=counts.int(), axis=0, initial=0.0)
+        return total
+
+    def __repr__(self) -> str:
+        edges = sum(len(sources) for sources in self.block_sources)
+        return f"BlockedNeighbourMean({self.num_nodes} nodes, {edges} edges, {len(self.counts)} blocks, {self.device})"
+
+
+def neighbour_mean(edge_index: Tensor, num_nodes: int) -> NeighbourMean:
+    """The mean over neighbours in the form that suits the size of the graph and the device."""
+    if not _kernels.can_run(edge_index.device):
+        return NeighbourMean.from_edges(edge_index, num_nodes)
+    cache = torch.cuda.get_device_properties(edge_index.device).L2_cache_size
+    # Two blocks in cache at a time: the one being read and what is left of the last.
+    num_blocks = -(-2 * 4 * num_nodes // cache)
+    if num_blocks <= 2:
+        return NeighbourMean.from_edges(edge_index, num_nodes)
+    return BlockedNeighbourMean.from_edges(edge_index, num_nodes, num_blocks)
+
+
+def _smallest(counts: Tensor) -> Tensor:
+    """In as few bytes as the largest needs."""
+    largest = int(counts.max()) if counts.numel() else 0
+    return counts.to(torch.uint8 if largest < 2**8 else torch.int16 if largest < 2**15 else torch.int32)
+
+
+def _tile_bases(counts: Tensor) -> Tensor:
+    """Where the edges of every tile of rows begin."""
+    tiles = -(-len(counts) // _kernels.TILE)
+    padded = torch.nn.functional.pad(counts, (0, tiles * _kernels.TILE - len(counts)))
+    per_tile = padded.view(tiles, -1).sum(dim=1, dtype=torch.long)
+    return per_tile.cumsum(0) - per_tile
+
+
+class _Mix(torch.autograd.Function):
+    """`NeighbourMean.mixed`; in its gradient the division comes before the sum, over outgoing edges."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, walk: NeighbourMean, transpose: bool, keep: float, times: int) -> Tensor:
+        ctx.settings = walk, not transpose, keep, times
+        mixed, share = values.detach(), walk.inverse_degree(values.dtype)
+        own = walk.own_share(keep, mixed)
+        for _ in range(times):
+            # In place where it can be: on the largest graphs memory is what is short.
+            if transpose:
+                drawn = walk.transposed.sums((mixed * share).mul_(1.0 - keep))
+            else:
+                drawn = walk.sums(mixed).mul_(share).mul_(1.0 - keep)
+            mixed = drawn.addcmul_(mixed, own) if isinstance(own, Tensor) else drawn.add_(mixed, alpha=own)
+        return mixed
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
+        return _Mix.apply(grads[0], *ctx.settings), None, None, None, None
+
+
+def neighbour_mean_matrix(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> SparseMatrix:
+    """The random-walk matrix ``D^-1 A`` whose product with the scores averages each node's in-neighbours."""
+    source, target = edge_index
+    if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
+        raise ValueError(
+            f"edge_index has nodes {int(edge_index.min())}..{int(edge_index.max())}, "
+            f"but there are only {num_nodes} scores (0..{num_nodes - 1})"
+        )
+    degree = torch.bincount(target, minlength=num_nodes)
+    return SparseMatrix(target, source, 1.0 / degree[target].to(dtype), (num_nodes, num_nodes))

@@ -1,0 +1,230 @@
+"""Triton kernels, and where they can be used. Triton comes with torch for CUDA; elsewhere all has another way.
+
+A kernel is started on the GPU that is current, which need not be the one that the tensors lie on; hence the blocks.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+__all__ = ["TILE", "add_block", "can_run", "mix", "relu_dropout", "sum_neighbours"]
+
+#: How many rows of a block of edges a program takes.
+TILE = 256
+
+try:
+    import triton
+    import triton.language as tl
+except ImportError:
+    triton = None
+
+
+def can_run(device: torch.device) -> bool:
+    """Whether there are kernels for a device."""
+    return triton is not None and device.type == "cuda"
+
+
+if triton is not None:
+
+    @triton.jit
+    def _sum_neighbours(offsets, sources, values, out, num_nodes, ROWS: tl.constexpr, LANES: tl.constexpr):
+        # A program takes some rows, and some edges of each at a time.
+        row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        inside = row < num_nodes
+        start = tl.load(offsets + row, mask=inside, other=0).to(tl.int64)
+        end = tl.load(offsets + row + 1, mask=inside, other=0).to(tl.int64)
+        lane = tl.arange(0, LANES)
+        total = tl.zeros((ROWS, LANES), dtype=values.dtype.element_ty)
+        for step in range(0, tl.max(end - start), LANES):
+            place = start[:, None] + step + lane[None, :]
+            within = place < end[:, None]
+            source = tl.load(sources + place, mask=within, other=0)
+            total += tl.load(values + source, mask=within, other=0.0)
+        tl.store(out + row, tl.sum(total, axis=1), mask=inside)
+
+    @triton.jit
+    def _add_block(counts, bases, sources, values, total, num_nodes, ROWS: tl.constexpr):
+        # A program takes some rows of a block, in which each has few edges, and one edge of each at a time.
+        tile = tl.program_id(0)
+        row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        inside = row < num_nodes
+        count = tl.load(counts + row, mask=inside, other=0).to(tl.int32)
+        start = tl.load(bases + tile) + tl.cumsum(count, 0) - count
+        found = tl.load(total + row, mask=inside, other=0.0)
+        for step in range(0, tl.max(count)):
+            within = step < count
+            source = tl.load(sources + start + step, mask=within, other=0)
+            found += tl.load(values + source, mask=within, other=0.0)
+        tl.store(total + row, found, mask=inside)
+
+    @triton.jit
+    def _mix(
+        crow,
+        col,
+        weight,
+        values,
+        out,
+        num_rows,
+        width,
+        keep,
+        ROWS: tl.constexpr,
+        LANES: tl.constexpr,
+        COLUMNS: tl.constexpr,
+    ):
+        # A program takes some rows of a CSR matrix, some entries of each at a time, and some columns.
+        row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        inside = row < num_rows
+        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+        start = tl.load(crow + row, mask=inside, other=0).to(tl.int64)
+        end = tl.load(crow + row + 1, mask=inside, other=0).to(tl.int64)
+        lane = tl.arange(0, LANES)
+        total = tl.zeros((ROWS, LANES, COLUMNS), dtype=values.dtype.element_ty)
+        for step in range(0, tl.max(end - start), LANES):
+            place = start[:, None] + step + lane[None, :]
+            within = place < end[:, None]
+            source = tl.load(col + place, mask=within, other=0).to(tl.int64)
+            share = tl.load(weight + place, mask=within, other=0.0)
+            at = values + source[:, :, None] * width + column[None, None, :]
+            there = within[:, :, None] & (column < width)[None, None, :]
+            total += share[:, :, None] * tl.load(at, mask=there, other=0.0)
+        at = row[:, None] * width + column[None, :]
+        there = inside[:, None] & (column < width)[None, :]
+        own = tl.load(values + at, mask=there, other=0.0)
+        tl.store(out + at, keep * own + (1.0 - keep) * tl.sum(total, axis=1), mask=there)
+
+    @triton.jit
+    def _finalise(x):
+        x = x ^ (x >> 16)
+        x = x * 0x7FEB352D
+        x = x ^ (x >> 15)
+        x = x * 0x846CA68B
+        return x ^ (x >> 16)
+
+    @triton.jit
+    def _relu_dropout(
+        values,
+        rows,
+        table,
+        count,
+        grad,
+        out,
+        total,
+        networks,
+        width,
+        words_per_node,
+        keys_per_epoch,
+        place,
+        threshold,
+        scale,
+        ONE_BIT: tl.constexpr,
+        HAS_ROWS: tl.constexpr,
+        BACKWARD: tl.constexpr,
+        BLOCK: tl.constexpr,
+    ):
+        # The masks of `oddnode.ops.dropout.dropout_scales`, bit for bit.
+        i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        inside = i < total
+        channel = i % width
+        network = (i // width) % networks
+        row = i // (width * networks)
+        node = tl.load(rows + row, mask=inside, other=0) if HAS_ROWS else row
+        epoch = tl.load(count)
+        key = table + epoch * keys_per_epoch + (place * networks + network) * 2
+        low = tl.load(key, mask=inside, other=0).to(tl.uint32, bitcast=True)
+        high = tl.load(key + 1, mask=inside, other=0).to(tl.uint32, bitcast=True)
+        per_word = 32 if ONE_BIT else 2
+        word = (node * words_per_node + channel // per_word).to(tl.uint32)
+        word = _finalise(_finalise(word ^ low) ^ high)
+        if ONE_BIT:
+            kept = ((word >> (channel % 32).to(tl.uint32)) & 1) == 1
+        else:
+            kept = ((word >> (16 * (channel % 2)).to(tl.uint32)) & 0xFFFF) >= threshold
+        at = (node * networks + network) * width + channel
+        value = tl.load(values + at, mask=inside, other=0.0)
+        if BACKWARD:
+            slope = tl.load(grad + i, mask=inside, other=0.0)
+            tl.store(out + at, tl.where(kept & (value > 0), slope * scale, 0.0), mask=inside)
+        else:
+            tl.store(out + i, tl.where(kept & (value > 0), value * scale, 0.0), mask=inside)
+
+
+def sum_neighbours(offsets: Tensor, sources: Tensor, values: Tensor, rows: int = 16, lanes: int = 32) -> Tensor:
+    """The sum of ``values`` over the sources of every row of a CSR structure."""
+    out = torch.empty(len(offsets) - 1, dtype=values.dtype, device=values.device)
+    grid = (-(-len(out) // rows),)
+    with torch.cuda.device(values.device):
+        _sum_neighbours[grid](offsets, sources, values.contiguous(), out, len(out), ROWS=rows, LANES=lanes)
+    return out
+
+
+def add_block(counts: Tensor, bases: Tensor, sources: Tensor, values: Tensor, total: Tensor) -> None:
+    """Add to ``total`` the sums of ``values`` over a block of edges.
+
+    ``counts`` says how many each row has, and ``bases`` where those of every `TILE` rows begin.
+    """
+    with torch.cuda.device(values.device):
+        _add_block[(-(-len(counts) // TILE),)](counts, bases, sources, values, total, len(counts), ROWS=TILE)
+
+
+def mix(csr: Tensor, values: Tensor, keep: float, longest: int) -> Tensor:
+    """``keep v + (1 - keep) M v``; ``longest`` is the most entries that a row has."""
+    if keep != 0.0 and values.dtype == torch.float64:  # a kernel's numbers come in single precision
+        return torch.add(mix(csr, values, 0.0, longest) * (1.0 - keep), values, alpha=keep)
+    values = values.contiguous()
+    width = values.shape[1] if values.dim() == 2 else 1
+    columns = min(512, 1 << max(width - 1, 0).bit_length())
+    # One row that is long holds its program up, so that more of its entries are taken at once.
+    lanes = 16 if longest <= 256 else 32 if longest <= 4096 else 128 if longest <= 65536 else 256
+    rows = max(256 // (lanes * columns), 1)
+    if columns > 16:  # there is enough to do at once in the columns
+        lanes = 4 if longest <= 256 else 16
+    out = torch.empty_like(values)
+    grid = (-(-len(values) // rows), -(-width // columns))
+    crow, col, weight = csr.crow_indices(), csr.col_indices(), csr.values()
+    with torch.cuda.device(values.device):
+        _mix[grid](crow, col, weight, values, out, len(values), width, keep, ROWS=rows, LANES=lanes, COLUMNS=columns)
+    return out
+
+
+def relu_dropout(
+    values: Tensor, rows: Tensor | None, table: Tensor, count: Tensor, place: int, p: float, grad: Tensor | None = None
+) -> Tensor:
+    """``relu(values) * scales`` of some rows of ``[N, S, H]``, or the gradient of that.
+
+    ``table`` holds keys ``[epochs, places, S, 2]``, and ``count`` says which epoch it is.
+    """
+    networks, width = values.shape[1:]
+    chosen = len(values) if rows is None else len(rows)
+    one_bit = p == 0.5
+    threshold = round(p * 65536)
+    scale = 65536 / max(65536 - threshold, 1)
+    if grad is None:
+        out = torch.empty(chosen, networks, width, dtype=values.dtype, device=values.device)
+    else:
+        grad = grad.contiguous()
+        out = torch.zeros_like(values) if rows is not None else torch.empty_like(values)
+    total, block = chosen * networks * width, 1024
+    with torch.cuda.device(values.device):
+        _relu_dropout[(-(-total // block),)](
+            values,
+            values if rows is None else rows,
+            table,
+            count,
+            values if grad is None else grad,
+            out,
+            total,
+            networks,
+            width,
+            -(-width // (32 if one_bit else 2)),
+            table[0].numel(),
+            place,
+            threshold,
+            scale,
+            ONE_BIT=one_bit,
+            HAS_ROWS=rows is not None,
+            BACKWARD=grad is not None,
+            BLOCK=block,
+        )
+    return out

@@ -1,0 +1,10 @@
+"""The rules a task is run under: clean, and published (what the paper's code does, quirk by quirk).
+
+May import: detector and below, tasks.
+"""
+
+from oddnode.protocols.base import PROTOCOLS, EvaluationProtocol, get_protocol
+from oddnode.protocols.clean import CleanProtocol
+from oddnode.protocols.published import PublishedProtocol
+
+__all__ = ["PROTOCOLS", "CleanProtocol", "EvaluationProtocol", "PublishedProtocol", "get_protocol"]

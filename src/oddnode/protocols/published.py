@@ -1,0 +1,449 @@
+"""The published protocol: what the code behind the paper's numbers does, quirk by quirk.
+
+`detector` puts the quirks together from ordinary parts, each marked below where it is built. What concerns the data is
+in `oddnode.tasks`, where a task asks for its protocol. The quirks:
+
+ 1. The exposure graph goes through the network in training mode in every method of the energy family, also in those
+    "without exposure", so that batch norm's running statistics mix it in.
+ 2. Batch norm is evaluated with running statistics, which lag behind the weights.
+ 3. The uniform term divides by a mean that keeps its sign.
+ 4. With exposure, one bound spans training nodes and all nodes of the exposure graph together, and the uniform term's
+    second part runs over all nodes of that graph: in label leave-out this includes the OOD test nodes.
+ 5. The bound and uniform terms start late: both after 20 epochs; with exposure the uniform term after 120.
+ 6. The energy hinge cuts the longer list of energies to the length of the shorter one.
+ 7. In label leave-out the head keeps a logit for every left-out class, and energies run over those too.
+ 8. A node without neighbours loses half of its score in every hop.
+ 9. lambda2, margins and hinge weight are set per data set and shift.
+10. Dropout is 0.5 for NODESAFE, and for MSP and ODIN, whose printed numbers need it; 0 for the others.
+11. FPR95 is read at the threshold whose ID recall is nearest to 95 %, from above or below.
+12. The "ID accuracy" of Twitch is a ROC-AUC.
+13. GKDE's prior takes positions in the list of training nodes for nodes. In label leave-out it then starts from nodes
+    that are not the training nodes, most of them of left-out classes, and takes their labels.
+14. GKDE and GPN have an epistemic score (the evidence) and an aleatoric one (the highest probability), and a table
+    shows one of them per cell: the printed numbers fit the aleatoric one, but GKDE's on cora/label the epistemic one.
+15. ODIN and Mahalanobis return their scores negated: the paper's rows say the opposite of what these methods do.
+    This one is put right on purpose; ``detector(..., as_coded=True)`` gives the scores as the code has them.
+
+In label leave-out training also sees the left-out nodes (see `oddnode.tasks.label_task`), Twitch has a self-loop at
+every node, and on Arxiv the papers of all years are in every graph, those of the future without citations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import roc_auc_score
+from torch import Tensor, nn
+
+from oddnode.detector import RECIPES, Detector, get_recipe
+from oddnode.functional import losses, negative_energy, propagate
+from oddnode.graph import TrainingSet
+from oddnode.objectives import (
+    CrossEntropy,
+    ExpectedCrossEntropy,
+    ExpectedSquaredError,
+    KernelPrior,
+    LogitNorm,
+    NegativeEntropy,
+    Objective,
+    OutlierExposure,
+    Pass,
+    Sum,
+    Teacher,
+    Term,
+)
+from oddnode.protocols.base import PROTOCOLS, EvaluationProtocol
+from oddnode.scoring import (
+    ODIN,
+    Degree,
+    Mahalanobis,
+    MaxLogit,
+    MaxSoftmax,
+    NeighbourCosine,
+    NonZeros,
+    Outputs,
+    Propagated,
+    Scorer,
+)
+from oddnode.tasks import Task
+
+__all__ = ["METHODS", "PublishedProtocol", "detector", "fpr_at_nearest_tpr", "id_accuracy"]
+
+_HOPS, _ETA = 2, 0.5
+_LAMBDA1 = 0.001
+_PRIOR_WEIGHT = 0.001
+# Not stated anywhere; LogitNorm's own paper uses this.
+_TAU = 0.04
+
+# Quirk 9. lambda2 of NODESAFE and of NODESAFE++; 1 where nothing was published.
+_LAMBDA2 = {
+    "cora/structure": (12.0, 12.0),
+    "cora/feature": (12.0, 10.0),
+    "citeseer/structure": (5.0, 5.0),
+    "citeseer/feature": (5.0, 1.0),
+    "pubmed/structure": (0.8, 2.0),
+    "pubmed/feature": (1.0, 1.0),
+}
+
+# Adam's settings where a method has its own.
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "mahalanobis": {"lr": 0.001, "weight_decay": 0.0},
+    "gkde": {"hidden_channels": 16, "weight_decay": 5e-4},
+    "gpn": {"dropout": 0.5},
+}
+
+_NEGATED = ("odin", "mahalanobis")
+
+
+def detector(
+    method: str,
+    task: Task,
+    backbone: str | nn.Module = "gcn",
+    seed: int = 0,
+    device: str = "auto",
+    *,
+    as_coded: bool = False,
+    **overrides: Any,
+) -> Detector:
+    """The detector of a method with the published settings for a task.
+
+    ``as_coded`` keeps the sign that the published code gives the scores of ODIN and Mahalanobis (quirk 15).
+    """
+    recipe = get_recipe(method)
+    if method not in METHODS:
+        raise ValueError(
+            f"{method!r} has no published settings. Known: {', '.join(METHODS)}. Use the clean protocol for it."
+        )
+    objective, scorer = METHODS[method](task.name)
+    if method == "gkde":  # its prior alone depends on the task's data, not on its name
+        objective = objective + _PRIOR_WEIGHT * MisplacedPrior.of(task)  # quirk 13
+    if as_coded and method in _NEGATED:
+        scorer = Negated(scorer)
+    settings: dict[str, Any] = {
+        "dropout": 0.5 if method.startswith(("nodesafe", "msp", "odin")) else 0.0,  # quirk 10
+        "num_spare_logits": task.num_left_out,  # quirk 7
+        "batch_norm": "running",  # quirk 2
+    }
+    settings |= _SETTINGS.get(method, {}) | overrides
+    settings |= {"seed": seed, "device": device, "propagation": "as-given"}
+    return Detector(recipe.backbone or backbone, objective, scorer, **settings)
+
+
+class PublishedProtocol(EvaluationProtocol):
+    """The quirks above, as one protocol."""
+
+    name = "published"
+    summary = "as the code behind the paper does it, leaks included"
+
+    def methods(self) -> list[str]:
+        return [name for name in RECIPES if name in METHODS]
+
+    def detector(
+        self,
+        method: str,
+        task: Task,
+        backbone: str | nn.Module = "gcn",
+        seed: int = 0,
+        device: str = "auto",
+        **overrides: Any,
+    ) -> Detector:
+        own = {name: overrides.pop(name) for name in ("lambda1", "lambda2", "start") if name in overrides}
+        made = detector(method, task, backbone, seed, device, **overrides)
+        if own:
+            assert made.objective is not None
+            made.objective = _reweighted(made.objective, **own)
+        return made
+
+    def hyper_parameters(self, method: str, task: str) -> dict[str, Any]:
+        weight = _LAMBDA2.get(task, (1.0, 1.0))[method.endswith("++")]
+        own: dict[str, Any] = {"lambda1": _LAMBDA1, "lambda2": weight}
+        return own if method.endswith("++") else own | {"start": 20}
+
+    def fpr_at_tpr(self, id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> float:
+        return fpr_at_nearest_tpr(id_scores, ood_scores, tpr)
+
+    def id_accuracy(self, predicted: Tensor, probabilities: Tensor, y: Tensor, task: str) -> float:
+        return id_accuracy(probabilities, y, task)
+
+    def notes(self, tasks: Sequence[str]) -> list[str]:
+        return ["Under the published protocol the ID accuracy of Twitch is a ROC-AUC."] if "twitch" in tasks else []
+
+
+PROTOCOLS.register(PublishedProtocol.name, PublishedProtocol())
+
+
+def _margins(task: str, energy_ft: bool = False) -> tuple[float, float, float]:
+    """``m_in``, ``m_out`` and the hinge's weight (quirk 9)."""
+    if task == "twitch":
+        return (-7.0, -2.0, 0.1) if energy_ft else (-5.0, -1.0, 0.1)
+    if task == "arxiv":
+        return (-9.0, -4.0, 0.01) if energy_ft else (-9.0, -2.0, 0.01)
+    return (-5.0, -4.0, 1.0) if task.endswith("/label") else (-5.0, -1.0, 0.01)
+
+
+def _hinge(task: str, num_hops: int) -> Objective:
+    m_in, m_out, weight = _margins(task, energy_ft=num_hops == 0)
+    return weight * TruncatedHinge(m_in, m_out, num_hops)
+
+
+def _propagated() -> Scorer:
+    return Propagated(AllLogitsEnergy(), _HOPS, _ETA, isolated="shrink")  # quirk 8
+
+
+def _msp(task: str) -> tuple[Objective, Scorer]:
+    return CrossEntropy(), MaxSoftmax()
+
+
+def _odin(task: str) -> tuple[Objective, Scorer]:
+    # The defaults of its command line. The outcome of the search over T and epsilon was not published.
+    return CrossEntropy(), ODIN(temperature=1.0, epsilon=0.0)
+
+
+def _mahalanobis(task: str) -> tuple[Objective, Scorer]:
+    return CrossEntropy(), Mahalanobis(shrinkage=0.0)
+
+
+def _energy(task: str) -> tuple[Objective, Scorer]:
+    return CrossEntropy() + ForwardedExposure(), AllLogitsEnergy()
+
+
+def _gnnsafe(task: str) -> tuple[Objective, Scorer]:
+    return CrossEntropy() + ForwardedExposure(), _propagated()
+
+
+def _gnnsafe_logit_norm(task: str) -> tuple[Objective, Scorer]:
+    return LogitNorm(_TAU) + ForwardedExposure(), _propagated()
+
+
+def _nodesafe(task: str) -> tuple[Objective, Scorer]:
+    weight, _ = _LAMBDA2.get(task, (1.0, 1.0))
+    terms = _LAMBDA1 * SignedUniform(start=21) + (1 - _LAMBDA1) * Bound(start=21)  # quirk 5
+    return CrossEntropy() + ForwardedExposure() + weight * terms, _propagated()
+
+
+def _oe(task: str) -> tuple[Objective, Scorer]:
+    return CrossEntropy() + 0.5 * OutlierExposure(), MaxLogit()
+
+
+def _energy_ft(task: str) -> tuple[Objective, Scorer]:
+    return CrossEntropy() + _hinge(task, num_hops=0), AllLogitsEnergy()
+
+
+def _gnnsafe_pp(task: str) -> tuple[Objective, Scorer]:
+    return CrossEntropy() + _hinge(task, _HOPS), _propagated()
+
+
+def _gnnsafe_pp_logit_norm(task: str) -> tuple[Objective, Scorer]:
+    return LogitNorm(_TAU) + _hinge(task, _HOPS), _propagated()
+
+
+def _nodesafe_pp(task: str) -> tuple[Objective, Scorer]:
+    _, weight = _LAMBDA2.get(task, (1.0, 1.0))
+    terms = _LAMBDA1 * ExposedUniform(start=121) + (1 - _LAMBDA1) * JointBound()  # quirk 5
+    return CrossEntropy() + _hinge(task, _HOPS) + weight * terms, _propagated()
+
+
+def _gkde(task: str) -> tuple[Objective, Scorer]:
+    scorer = AllLogitsEnergy() if task == "cora/label" else MaxSoftmax()  # quirk 14
+    return ExpectedSquaredError() + Teacher(dropout=0.0, weight_decay=0.01), scorer
+
+
+def _gpn(task: str) -> tuple[Objective, Scorer]:
+    return ExpectedCrossEntropy() + 1e-4 * NegativeEntropy(), MaxSoftmax()  # quirk 14
+
+
+def _non_zeros(task: str) -> tuple[Objective, Scorer]:
+    return CrossEntropy(), NonZeros()
+
+
+def _degree(task: str) -> tuple[Objective, Scorer]:
+    return CrossEntropy(), Degree()
+
+
+def _neighbour_cosine(task: str) -> tuple[Objective, Scorer]:
+    return CrossEntropy(), NeighbourCosine()
+
+
+#: The methods with published settings: task name -> objective and scorer.
+METHODS = {
+    "msp": _msp,
+    "odin": _odin,
+    "mahalanobis": _mahalanobis,
+    "gkde": _gkde,
+    "gpn": _gpn,
+    "energy": _energy,
+    "gnnsafe": _gnnsafe,
+    "gnnsafe+logitnorm": _gnnsafe_logit_norm,
+    "nodesafe": _nodesafe,
+    "oe": _oe,
+    "energy-ft": _energy_ft,
+    "gnnsafe++": _gnnsafe_pp,
+    "gnnsafe+++logitnorm": _gnnsafe_pp_logit_norm,
+    "nodesafe++": _nodesafe_pp,
+    "nonzeros": _non_zeros,
+    "degree": _degree,
+    "neighbour-cosine": _neighbour_cosine,
+}
+
+
+@dataclass(frozen=True, repr=False)
+class ForwardedExposure(Term):
+    """Quirk 1: no loss, but the exposure graph passes through the network's batch norm."""
+
+    needs_exposure = True
+    needs_all_logits = False
+    is_pure = True
+
+    def __call__(self, step: Pass) -> Tensor:
+        return step.logits.new_zeros(())
+
+
+@dataclass(frozen=True, repr=False)
+class Bound(Term):
+    """The bound over the training nodes."""
+
+    needs_all_logits = False
+    is_pure = True
+
+    def __call__(self, step: Pass) -> Tensor:
+        return losses.bound_loss(step.train_logits)
+
+
+@dataclass(frozen=True, repr=False)
+class SignedUniform(Term):
+    """Quirk 3: variance of the logit sums over their mean, sign and all."""
+
+    needs_all_logits = False
+    is_pure = True
+
+    def __call__(self, step: Pass) -> Tensor:
+        sums = step.train_logits.sum(dim=-1)
+        return sums.var() / sums.detach().mean()
+
+
+@dataclass(frozen=True, repr=False)
+class JointBound(Term):
+    """Quirk 4: one bound over training nodes and all nodes of the exposure graph."""
+
+    needs_exposure = True
+    is_pure = True
+
+    def __call__(self, step: Pass) -> Tensor:
+        assert step.exposure_logits is not None
+        return losses.bound_loss(torch.cat([step.train_logits, step.exposure_logits]))
+
+
+@dataclass(frozen=True, repr=False)
+class ExposedUniform(SignedUniform):
+    """Quirks 3 and 4: the signed term, plus the same with the absolute mean over all nodes of the exposure graph."""
+
+    needs_exposure = True
+    is_pure = True
+
+    def __call__(self, step: Pass) -> Tensor:
+        assert step.exposure_logits is not None
+        return super().__call__(step) + losses.uniform_loss(step.exposure_logits)
+
+
+@dataclass(frozen=True, repr=False)
+class TruncatedHinge(Term):
+    """Quirk 6: margins on energies over all logits (quirk 7), the longer list cut to the shorter one's length."""
+
+    needs_exposure = True
+    is_pure = True
+    m_in: float = -5.0
+    m_out: float = -1.0
+    num_hops: int = 0
+
+    def __call__(self, step: Pass) -> Tensor:
+        assert step.exposure_graph is not None
+        assert step.exposure_logits is not None
+        inside, outside = negative_energy(step.logits), negative_energy(step.exposure_logits)
+        inside = propagate(inside, step.graph.random_walk, self.num_hops, _ETA, "shrink")
+        outside = propagate(outside, step.exposure_graph.random_walk, self.num_hops, _ETA, "shrink")
+        energy_in, energy_out = -inside[step.train], -outside[step.exposed]
+        n = min(len(energy_in), len(energy_out))
+        return (F.relu(energy_in[:n] - self.m_in).square() + F.relu(self.m_out - energy_out[:n]).square()).mean()
+
+
+@dataclass(frozen=True, repr=False)
+class MisplacedPrior(KernelPrior):
+    """Quirk 13: the kernel prior of the first nodes of the graph, as many as there are training nodes."""
+
+    labels: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, task: Task) -> MisplacedPrior:
+        """The prior of a task, with the labels that those nodes have, left-out classes included."""
+        return cls(tuple(task.train.y[: int(task.train.train_mask.sum())].tolist()))
+
+    def labelled(self, data: TrainingSet) -> tuple[Tensor, Tensor]:
+        labels = torch.tensor(self.labels, device=data.graph.device)
+        return torch.arange(len(labels), device=labels.device), labels
+
+
+@dataclass
+class AllLogitsEnergy(Scorer):
+    """Quirk 7: the negative energy over all logits, those of left-out classes included."""
+
+    def score(self, outputs: Outputs) -> Tensor:
+        return negative_energy(outputs.all_logits)
+
+
+@dataclass
+class Negated(Scorer):
+    """Quirk 15: another scorer's scores with the wrong sign, lower = more in-distribution."""
+
+    scorer: Scorer
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Negated:
+        return Negated(self.scorer.fit(outputs, train, y))
+
+    def score(self, outputs: Outputs) -> Tensor:
+        return -self.scorer.score(outputs)
+
+
+_UNIFORM = (SignedUniform, ExposedUniform)
+_BOUND = (Bound, JointBound)
+
+
+def _reweighted(
+    objective: Objective, lambda1: float | None = None, lambda2: float | None = None, start: int | None = None
+) -> Objective:
+    """A published objective with other weights, or another first epoch, of its bound and uniform terms."""
+    assert isinstance(objective, Sum)
+    old_uniform = sum(w for w, term in objective.parts if isinstance(term, _UNIFORM))
+    old_sum = old_uniform + sum(w for w, term in objective.parts if isinstance(term, _BOUND))
+    lambda2 = old_sum if lambda2 is None else lambda2
+    lambda1 = old_uniform / old_sum if lambda1 is None else lambda1
+    parts = []
+    for weight, term in objective.parts:
+        if isinstance(term, (*_UNIFORM, *_BOUND)):
+            weight = lambda2 * (lambda1 if isinstance(term, _UNIFORM) else 1 - lambda1)
+            # The published terms count from the epoch after the one that is named.
+            term = term if start is None else type(term)(start=start + 1 if start else 0)
+        if weight:
+            parts.append((weight, term))
+    return Sum(tuple(parts))
+
+
+def fpr_at_nearest_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> float:
+    """Quirk 11: the share of OOD nodes accepted at the threshold whose ID recall is nearest to ``tpr``."""
+    inside, outside = np.sort(id_scores.numpy()), ood_scores.numpy()
+    thresholds = np.unique(np.concatenate([inside, outside]))
+    recall = 1.0 - np.searchsorted(inside, thresholds) / inside.size
+    gap = np.abs(recall - tpr)
+    nearest = thresholds[np.flatnonzero(gap <= gap.min() + 1e-9)[0]]  # of equally near ones, the lowest
+    return float(np.mean(outside >= nearest))
+
+
+def id_accuracy(probabilities: Tensor, y: Tensor, task: str) -> float:
+    """Quirk 12: accuracy, but the ROC-AUC of the second class on Twitch."""
+    if task == "twitch":
+        return float(roc_auc_score(y.numpy(), probabilities[:, 1].numpy()))
+    return (probabilities.argmax(dim=-1) == y).double().mean().item()

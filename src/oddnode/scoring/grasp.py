@@ -1,0 +1,87 @@
+"""GRASP: score propagation over a graph with extra edges among trusted nodes."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from oddnode.graph import Graph
+from oddnode.scoring.base import Scorer
+from oddnode.scoring.logits import MaxSoftmax
+from oddnode.scoring.outputs import Outputs
+
+__all__ = ["GRASP"]
+
+# What the published method adds for every edge between two trusted nodes: a little more than an edge of the graph.
+_EXTRA_EDGE = 1.001
+
+
+@dataclass
+class GRASP(Scorer):
+    r"""Scores propagated with extra edges among trusted labelled nodes (Ma et al., NeurIPS 2024).
+
+    Let :math:`S_{id}` and :math:`S_{ood}` be the ``share`` of unlabelled nodes with the highest and lowest base
+    scores. A labelled node is trusted by :math:`h(i) = |N(i) \cap S_{id}| / (|N(i) \cap S_{ood}| + 1)`; the upper
+    half of them by h is G, and every two nodes of G are joined. Then, K times,
+    :math:`s \leftarrow (A s + 1.001 \cdot 1_G \sum_{u \in G} s_u) / d'` with degrees :math:`d' = d + |G|` on G, while
+    labelled nodes are held at 1 or more.
+
+    The labelled nodes are those of the *scored* graph's ``train_mask`` and ``val_mask``: a graph without these has
+    no anchors, and what remains is a plain average over neighbours. A node without any edge keeps its score.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        Gives the base scores. Anchors are held at 1, so it should be one whose scores end there, like `MaxSoftmax`.
+    num_hops : int
+        How often to average (K).
+    share : float
+        Share of the unlabelled nodes in each of the two sets, above 0 and at most 0.5.
+    """
+
+    scorer: Scorer = field(default_factory=MaxSoftmax)
+    num_hops: int = 8
+    share: float = 0.05
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> GRASP:
+        if not 0.0 < self.share <= 0.5:
+            raise ValueError(f"share is {self.share}, expected a share above 0 and at most 0.5")
+        fitted = copy.copy(self)
+        fitted.scorer = self.scorer.fit(outputs, train, y)
+        return fitted
+
+    def score(self, outputs: Outputs) -> Tensor:
+        graph, scores = outputs.graph, self.scorer.score(outputs)
+        labelled = torch.zeros(graph.num_nodes, dtype=torch.bool, device=scores.device)
+        if outputs.labelled is not None:
+            labelled[outputs.labelled] = True
+        trusted = self._trusted(scores, labelled, graph)
+        degree = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes).to(scores.dtype)
+        new_degree = degree + trusted.sum() * trusted
+        for _ in range(self.num_hops):
+            scores = torch.where(labelled, scores.clamp_min(1.0), scores)
+            summed = degree * (graph.random_walk @ scores) + _EXTRA_EDGE * trusted * scores[trusted].sum()
+            scores = torch.where(new_degree > 0, summed / new_degree.clamp_min(1.0), scores)
+        return torch.where(labelled, scores.clamp_min(1.0), scores)
+
+    def _trusted(self, scores: Tensor, labelled: Tensor, graph: Graph) -> Tensor:
+        """The half of the labelled nodes whose neighbours look most in-distribution, as a mask."""
+        unlabelled = (~labelled).nonzero().squeeze(1)
+        anchors = labelled.nonzero().squeeze(1)
+        ranked = unlabelled[scores[unlabelled].argsort()]
+        size = max(1, round(self.share * len(ranked)))
+        high, low = _neighbours_in(ranked[-size:], graph, scores), _neighbours_in(ranked[:size], graph, scores)
+        trust = high[anchors] / (low[anchors] + 1)
+        trusted = torch.zeros_like(labelled)
+        trusted[anchors[trust.argsort(descending=True, stable=True)[: len(anchors) // 2]]] = True
+        return trusted
+
+
+def _neighbours_in(nodes: Tensor, graph: Graph, like: Tensor) -> Tensor:
+    """How many of each node's neighbours are among ``nodes``."""
+    chosen = torch.zeros_like(like)
+    chosen[nodes] = 1.0
+    return torch.zeros_like(like).index_add_(0, graph.edge_index[1], chosen[graph.edge_index[0]])

@@ -1,0 +1,115 @@
+"""Scorers that compare a node's hidden features with those of the labelled training nodes."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oddnode.scoring.base import Scorer
+from oddnode.scoring.outputs import Outputs
+
+__all__ = ["KNN", "Mahalanobis"]
+
+# Nodes compared with the training nodes at once; bounds the memory of the distances.
+_CHUNK = 4096
+
+
+class _ClassGaussians(Scorer):
+    """What Mahalanobis learns: not settings, hence not in the dataclass."""
+
+    means_: Tensor
+    precision_: Tensor
+
+
+class _Bank(Scorer):
+    """What KNN learns."""
+
+    bank_: Tensor
+
+
+@dataclass
+class Mahalanobis(_ClassGaussians):
+    r"""Minus the squared distance to the nearest class mean (Lee et al., NeurIPS 2018).
+
+    :math:`-\min_c (h_v - \mu_c)^\top \Sigma^{-1} (h_v - \mu_c)`, with class means :math:`\mu_c` and one covariance
+    :math:`\Sigma` of the training nodes' deviations from their class's mean.
+
+    Parameters
+    ----------
+    shrinkage : float
+        Share of the covariance replaced by a multiple of the identity with the same trace, from 0 to 1. There are
+        often fewer training nodes than channels; the covariance is then singular, and its pseudo-inverse (used at 0)
+        overlooks every direction in which the training nodes do not vary.
+
+    Attributes
+    ----------
+    means_ : Tensor
+        Class means ``[C, H]``, in double precision, as all that follows.
+    precision_ : Tensor
+        The inverse of the covariance ``[H, H]``.
+    """
+
+    shrinkage: float = 0.01
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Mahalanobis:
+        if not 0.0 <= self.shrinkage <= 1.0:
+            raise ValueError(f"shrinkage is {self.shrinkage}, expected a share from 0 to 1")
+        fitted = copy.copy(self)
+        hidden = outputs.hidden[train].double()
+        fitted.means_ = torch.stack([hidden[y == c].mean(dim=0) for c in range(outputs.num_classes)])
+        deviations = hidden - fitted.means_[y]
+        covariance = deviations.T @ deviations / len(hidden)
+        scale = covariance.diagonal().mean()
+        identity = torch.eye(len(covariance), dtype=covariance.dtype, device=covariance.device)
+        covariance = (1 - self.shrinkage) * covariance + self.shrinkage * scale * identity
+        fitted.precision_ = torch.linalg.pinv(covariance, hermitian=True)
+        return fitted
+
+    def score(self, outputs: Outputs) -> Tensor:
+        chunks = [self._score(hidden) for hidden in outputs.hidden.split(_CHUNK)]
+        return torch.cat(chunks).to(outputs.hidden.dtype)
+
+    def _score(self, hidden: Tensor) -> Tensor:
+        deviations = hidden.double().unsqueeze(1) - self.means_
+        distances = ((deviations @ self.precision_) * deviations).sum(dim=-1)
+        return -distances.amin(dim=1)
+
+
+@dataclass
+class KNN(_Bank):
+    r"""Minus the distance to the k-th nearest training node (Sun et al., ICML 2022).
+
+    :math:`-\lVert \hat h_v - \hat h_{(k)} \rVert_2` between hidden features of unit length,
+    :math:`\hat h = h / \lVert h \rVert_2`.
+
+    Parameters
+    ----------
+    k : int
+        Which neighbour; at most the number of training nodes.
+
+    Attributes
+    ----------
+    bank_ : Tensor
+        Features of the training nodes, of unit length ``[n, H]``.
+    """
+
+    k: int = 1
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> KNN:
+        if not 1 <= self.k <= len(train):
+            raise ValueError(f"k is {self.k}, expected 1..{len(train)} (the number of training nodes)")
+        fitted = copy.copy(self)
+        fitted.bank_ = F.normalize(outputs.hidden[train], dim=1)
+        return fitted
+
+    def score(self, outputs: Outputs) -> Tensor:
+        return torch.cat([self._score(hidden) for hidden in outputs.hidden.split(_CHUNK)])
+
+    def _score(self, hidden: Tensor) -> Tensor:
+        # The exact form, because the fast one loses the small distances that matter most to rounding.
+        distances = torch.cdist(F.normalize(hidden, dim=1), self.bank_, compute_mode="donot_use_mm_for_euclid_dist")
+        return -distances.kthvalue(self.k, dim=1).values

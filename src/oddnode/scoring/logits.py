@@ -1,0 +1,99 @@
+"""Scorers turn what a trained network says of a graph into one number per node, higher = more in-distribution."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from oddnode.functional import negative_energy
+from oddnode.nn import run_backbone
+from oddnode.scoring.base import Scorer
+from oddnode.scoring.outputs import Outputs
+
+__all__ = ["ODIN", "Energy", "MaxLogit", "MaxSoftmax"]
+
+
+@dataclass
+class MaxSoftmax(Scorer):
+    """The highest class probability (MSP; Hendrycks and Gimpel, ICLR 2017).
+
+    Spare logits take part in the softmax, but are never the class meant. Without them a single ID class would
+    have probability one everywhere.
+    """
+
+    def score(self, outputs: Outputs) -> Tensor:
+        return _confidence(outputs.all_logits, outputs.num_classes).exp()
+
+
+@dataclass
+class MaxLogit(Scorer):
+    """The highest logit of an ID class (Hendrycks et al., ICML 2022)."""
+
+    def score(self, outputs: Outputs) -> Tensor:
+        return outputs.logits.amax(dim=-1)
+
+
+@dataclass
+class ODIN(Scorer):
+    r"""Temperature and a small step on the input (Liang et al., ICLR 2018).
+
+    :math:`\max_c \mathrm{softmax}_c(z(\tilde x) / T)` with
+    :math:`\tilde x = x - \varepsilon\, \mathrm{sign}(-\nabla_x \sum_v \log \max_c \mathrm{softmax}_c(z_v(x) / T))`:
+    every feature takes a step that makes the predictions surer, which moves ID nodes more than OOD nodes.
+
+    In a graph the features of a node bear on its neighbours' predictions too, so one step is taken for all nodes
+    together. Spare logits take part as in `MaxSoftmax`.
+
+    Parameters
+    ----------
+    temperature : float
+        T, above 0. High temperatures weigh all logits, not only the two highest.
+    epsilon : float
+        Length of the step on every feature; 0 for none.
+    """
+
+    temperature: float = 5.0
+    epsilon: float = 0.0001
+
+    def score(self, outputs: Outputs) -> Tensor:
+        if self.temperature <= 0:
+            raise ValueError(f"temperature is {self.temperature}, expected a number above 0")
+        if self.epsilon == 0:
+            return _confidence(outputs.all_logits / self.temperature, outputs.num_classes).exp()
+        graph = outputs.graph
+        moved = graph.with_features(graph.x + self.epsilon * self._gradient(outputs).sign())
+        with torch.no_grad():
+            logits = run_backbone(outputs.module, moved)
+        return _confidence(logits / self.temperature, outputs.num_classes).exp()
+
+    def _gradient(self, outputs: Outputs) -> Tensor:
+        """How the summed log confidence of all nodes changes with every feature."""
+        x = outputs.graph.x.detach().clone().requires_grad_()
+        with torch.enable_grad():
+            logits = run_backbone(outputs.module, outputs.graph.with_features(x))
+            confidence = _confidence(logits / self.temperature, outputs.num_classes)
+            [gradient] = torch.autograd.grad(confidence.sum(), x)
+        return gradient
+
+
+def _confidence(logits: Tensor, num_classes: int) -> Tensor:
+    """The log of the highest probability of an ID class; spare logits take part in the softmax."""
+    return logits.log_softmax(dim=-1)[:, :num_classes].amax(dim=-1)
+
+
+@dataclass
+class Energy(Scorer):
+    r"""The negative energy over the ID classes (Liu et al., NeurIPS 2020).
+
+    With ``centred`` a node's mean logit is taken out first, :math:`\log \sum_{c \in ID} e^{z_c - \bar z}`. A shift of
+    all logits, to which no classification loss reacts, then cannot move the score: what NODESAFE's uniform term asks
+    of the training nodes holds for every node that is scored.
+    """
+
+    centred: bool = False
+
+    def score(self, outputs: Outputs) -> Tensor:
+        score = negative_energy(outputs.logits)
+        return score - outputs.all_logits.mean(dim=-1) if self.centred else score

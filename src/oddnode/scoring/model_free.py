@@ -1,0 +1,48 @@
+"""Scores that use no model: the floor under every table. A method that loses to them has learnt nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oddnode.scoring.base import Scorer
+from oddnode.scoring.outputs import Outputs
+
+__all__ = ["Degree", "NeighbourCosine", "NonZeros"]
+
+
+@dataclass
+class NonZeros(Scorer):
+    """Minus the number of a node's non-zero features: a mixture of two bags of words has more words than either."""
+
+    def score(self, outputs: Outputs) -> Tensor:
+        x = outputs.graph.x
+        return -torch.count_nonzero(x, dim=1).to(x.dtype)
+
+
+@dataclass
+class Degree(Scorer):
+    """The number of edges that lead to a node."""
+
+    def score(self, outputs: Outputs) -> Tensor:
+        graph = outputs.graph
+        return torch.bincount(graph.edge_index[1], minlength=graph.num_nodes).to(graph.x.dtype)
+
+
+@dataclass
+class NeighbourCosine(Scorer):
+    r"""The cosine of a node's features to its neighbours' mean, :math:`\cos(x_v, \mathrm{mean}_{u \in N(v)}\, x_u)`.
+
+    A node without neighbours cannot be judged: it gets the mean of the others in its graph (0 where no node has any).
+    A zero vector has cosine 0 to everything.
+    """
+
+    def score(self, outputs: Outputs) -> Tensor:
+        graph = outputs.graph
+        cosine = F.cosine_similarity(graph.x, graph.random_walk @ graph.x, dim=1)
+        alone = graph.random_walk.row_counts() == 0
+        company = cosine[~alone].mean() if bool((~alone).any()) else cosine.new_zeros(())
+        return torch.where(alone, company, cosine)

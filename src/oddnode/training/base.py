@@ -1,0 +1,133 @@
+"""The contract of a trainer: what it is given, what it returns, and how a training that is under way is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Literal, Protocol, TypeVar
+
+from torch import nn
+
+from oddnode.graph import TrainingSet
+from oddnode.objectives import Objective
+
+__all__ = [
+    "BatchNormStatistics",
+    "Trainer",
+    "TrainingConfig",
+    "TrainingError",
+    "TrainingHandle",
+    "TrainingResult",
+]
+
+#: Where batch norm takes the statistics for everything but a training pass over the ID graph from: that graph in
+#: one pass, or a running average over all passes, which lags behind and mixes in whatever went through the network.
+BatchNormStatistics = Literal["id-graph", "running"]
+
+T = TypeVar("T")
+
+
+class TrainingError(RuntimeError):
+    """Training failed in a way that more epochs cannot mend."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Settings of a training that every trainer understands.
+
+    Parameters
+    ----------
+    epochs : int
+        How many epochs to train; the one with the lowest validation loss is kept.
+    lr, weight_decay : float
+        Adam's learning rate and weight decay.
+    batch_norm : {"id-graph", "running"}
+        Where batch norm takes its evaluation statistics from.
+    """
+
+    epochs: int = 200
+    lr: float = 0.01
+    weight_decay: float = 0.01
+    batch_norm: BatchNormStatistics = "id-graph"
+
+
+@dataclass
+class TrainingResult:
+    """The outcome of one training: which epoch was kept, and the losses of all epochs."""
+
+    best_epoch: int
+    best_val_loss: float
+    history: list[dict[str, float]] = field(default_factory=list)
+
+
+class TrainingHandle(Generic[T]):
+    """A training that has been started; `result` blocks until it has finished.
+
+    Parameters
+    ----------
+    finish : callable
+        Waits for the end and returns the outcome; it is called once.
+    """
+
+    def __init__(self, finish: Callable[[], T]):
+        self._finish: Callable[[], T] | None = finish
+        self._error: BaseException | None = None
+
+    def result(self) -> T:
+        """Wait for the end.
+
+        Returns
+        -------
+        object
+            The outcome; every call returns the same object, or raises the same error.
+        """
+        if self._finish is not None:
+            finish, self._finish = self._finish, None  # with all that it refers to
+            try:
+                self._outcome = finish()
+            except BaseException as error:
+                self._error = error
+                raise
+        if self._error is not None:
+            raise self._error
+        return self._outcome
+
+
+class Trainer(Protocol):
+    """Turns networks, an objective and data into trained networks."""
+
+    def start(
+        self,
+        modules: Sequence[nn.Module],
+        objective: Objective,
+        data: Sequence[TrainingSet],
+        seeds: Sequence[int],
+        config: TrainingConfig,
+        on_epoch: Callable[[int], None] | None = None,
+    ) -> TrainingHandle[list[TrainingResult]]:
+        """Start to train several networks in place, each on its own data.
+
+        A trainer may do all the work here, or leave some of it to a device that works in the background. When
+        ``result()`` of the handle returns, every module has the weights of its best epoch and is in evaluation mode.
+
+        Parameters
+        ----------
+        modules : sequence of torch.nn.Module
+            The networks, with their initial weights.
+        objective : Objective
+            What each of them minimises.
+        data : sequence of TrainingSet
+            One for each network.
+        seeds : sequence of int
+            One for each network; everything random in its training follows from it.
+        config : TrainingConfig
+            The settings.
+        on_epoch : callable, optional
+            Called with the number of epochs done, counted over all networks.
+
+        Returns
+        -------
+        TrainingHandle
+            Its ``result()`` has one `TrainingResult` for each network.
+        """
+        ...

@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+from statistics import stdev
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from oddnode import Detector, benchmark, evaluate, load_task
+from oddnode.bench.report import write_report
+from oddnode.bench.tables import caption, compare_table, markdown_table, paper_number, to_csv
+from oddnode.detector import RECIPES, start_fitting
+from oddnode.evaluation import Result
+from oddnode.runner import bench as run
+from oddnode.runner.bench import expand_methods
+from oddnode.training import TrainingHandle
+
+
+@pytest.fixture(scope="module")
+def results() -> list[Result]:
+    return benchmark("digits/label", ["gnnsafe", "msp"], seeds=2, jobs=1)
+
+
+def test_results_come_in_the_order_asked_for_with_every_seed(results: list[Result]) -> None:
+    assert [(r.task, r.method, r.seeds) for r in results] == [
+        ("digits/label", "gnnsafe", 2),
+        ("digits/label", "msp", 2),
+    ]
+
+
+def test_a_shared_training_gives_what_a_training_of_its_own_gives(results: list[Result]) -> None:
+    task = load_task("digits/label", seed=1)
+    alone = evaluate(Detector.from_recipe("msp", seed=1).fit(task.train), task)
+    assert alone == results[1].runs[1]
+
+
+def test_methods_that_share_a_training_share_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    fits = []
+
+    def counted(detectors: list[Detector], *args: Any) -> TrainingHandle[None]:
+        fits.append(repr(detectors[0].objective))
+        return start_fitting(detectors, *args)
+
+    monkeypatch.setattr(run, "start_fitting", counted)
+    benchmark("digits/label", ["msp", "energy", "gnnsafe", "nodesafe"], seeds=1)
+    assert len(fits) == 2
+
+
+def noted_trainings(monkeypatch: pytest.MonkeyPatch, fail_at: int | None = None) -> list[str]:
+    """Begins and ends of trainings as they come; one of them can run out of memory."""
+    done = list[str]()
+
+    def noted(detectors: list[Detector], *args: Any) -> TrainingHandle[None]:
+        if len(done) == fail_at:
+            done.append("out of memory")
+            raise torch.OutOfMemoryError("no room")
+        wait = start_fitting(detectors, *args)
+        done.append("start")
+
+        def finish() -> None:
+            wait.result()
+            done.append("finish")
+
+        return TrainingHandle(finish)
+
+    monkeypatch.setattr(run, "start_fitting", noted)
+    return done
+
+
+@pytest.mark.parametrize(
+    ("room", "expected"), [(True, "start start finish finish"), (False, "start finish start finish")]
+)
+def test_all_trainings_are_started_at_once_where_they_fit(
+    monkeypatch: pytest.MonkeyPatch, room: bool, expected: str
+) -> None:
+    done = noted_trainings(monkeypatch)
+    monkeypatch.setattr(run._Memory, "has_room", lambda self: room)
+    cell = run.Cell("digits/label", 0, ("gnnsafe", "nodesafe"), "clean", "gcn", "cpu", None)
+    assert list(run.run_cell(cell)) == ["gnnsafe", "nodesafe"]
+    assert " ".join(done) == expected
+
+
+def test_a_training_that_finds_no_memory_is_started_again_when_the_others_are_done(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = noted_trainings(monkeypatch, fail_at=1)
+    cell = run.Cell("digits/label", 0, ("gnnsafe", "nodesafe"), "clean", "gcn", "cpu", None)
+    assert list(run.run_cell(cell)) == ["gnnsafe", "nodesafe"]
+    assert done == ["start", "out of memory", "finish", "start", "finish"]
+
+
+def test_a_first_training_that_finds_no_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted_trainings(monkeypatch, fail_at=0)
+    with pytest.raises(torch.OutOfMemoryError, match="no room"):
+        run.run_cell(run.Cell("digits/label", 0, ("gnnsafe",), "clean", "gcn", "cpu", None))
+
+
+def test_room_is_what_the_largest_training_took_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = iter([10, 30, 35, 59, 61])  # at the start, after two trainings, and when asked
+    monkeypatch.setattr(run._Memory, "_now", lambda self: next(taken))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=100))
+    memory = run._Memory("cuda")
+    assert memory.has_room()  # nothing is known yet
+    memory.note()
+    memory.note()
+    assert memory.has_room()
+    assert not memory.has_room()
+
+
+@pytest.mark.parametrize("device", ["cpu", "cpu:0", "auto"])
+def test_devices_by_other_names(device: str) -> None:
+    cell = run.Cell("digits/label", 0, ("gnnsafe", "nodesafe"), "clean", "gcn", device, None)
+    assert list(run.run_seeds([cell])[0]) == ["gnnsafe", "nodesafe"]
+
+
+def test_processes_give_the_same_numbers_as_one() -> None:
+    one = benchmark("digits/label", "msp", seeds=2, jobs=1, device="cpu")
+    two = benchmark("digits/label", "msp", seeds=2, jobs=2, device="cpu")
+    for a, b in zip(one[0].runs, two[0].runs, strict=True):
+        assert a["auroc"] == pytest.approx(b["auroc"], abs=0.2)
+
+
+def test_a_benchmark_takes_one_process_per_core_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "num_cores", lambda: 2)
+    torch.ones(300, 300) @ torch.ones(300, 300)  # a parent whose threads have worked can still be forked
+    alone = benchmark("digits/label", "msp", seeds=2, jobs=2, device="cpu")
+    by_itself = benchmark("digits/label", "msp", seeds=2, device="cpu")
+    assert [r.runs for r in by_itself] == [r.runs for r in alone]
+
+
+@pytest.mark.parametrize(("device", "forks", "jobs"), [("cpu", True, 5), ("cpu", False, 1), ("cuda", True, 1)])
+def test_processes_by_default(monkeypatch: pytest.MonkeyPatch, device: str, forks: bool, jobs: int) -> None:
+    monkeypatch.setattr(run, "num_cores", lambda: 5)
+    monkeypatch.setattr(run, "_can_fork", lambda: forks)
+    assert run._cores_for(device) == jobs
+
+
+def test_seeds_in_one_go_give_what_they_give_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one = benchmark("digits/label", ["msp", "nodesafe"], seeds=2, jobs=1)
+    monkeypatch.setattr(run, "is_gpu", lambda device: True)
+    assert [r.runs for r in benchmark("digits/label", ["msp", "nodesafe"], seeds=2)] == [r.runs for r in one_by_one]
+
+
+def test_summary_has_means_and_unbiased_deviations(results: list[Result]) -> None:
+    row = results[0].summary()
+    first, second = (run["fpr95"] for run in results[0].runs)
+    assert row["fpr95"] == pytest.approx((first + second) / 2, abs=1e-4)
+    assert row["fpr95_std"] == pytest.approx(stdev([first, second]), abs=1e-4)
+    keys = ["task", "method", "protocol", "backbone", "seeds"]
+    metrics = [m + end for m in ("auroc", "aupr", "fpr95", "id_acc") for end in ("", "_std")]
+    assert list(row) == keys + metrics
+
+
+def test_published_protocol_runs_on_the_embedded_data() -> None:
+    [result] = benchmark("digits/label", "nodesafe++", seeds=1, protocol="published")
+    assert result.protocol == "published"
+    assert result.mean("auroc") > 60
+
+
+def test_groups_of_methods() -> None:
+    assert expand_methods(["all"]) == list(RECIPES)
+    assert expand_methods(["nodesafe", "all"])[0] == "nodesafe"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"tasks": "digit/label"}, "Did you mean 'digits/label'"),
+        ({"methods": "gnsafe"}, "Did you mean 'gnnsafe'"),
+        ({"seeds": 0}, "seeds is 0, expected 1 or more"),
+        ({"jobs": 0}, "jobs is 0"),
+        ({"protocol": "paper"}, "unknown protocol 'paper'"),
+        ({"backbone": "gcnn"}, "Did you mean 'gcn'"),
+    ],
+)
+def test_mistakes_are_found_before_the_work(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        benchmark(**arguments)
+
+
+def fake(task: str, method: str, *aurocs: float) -> Result:
+    runs = [{"auroc": a, "aupr": 50.0, "fpr95": 100 - a, "id_acc": 80.0, "tests": {}} for a in aurocs]
+    return Result(task, method, "clean", "gcn", runs)
+
+
+def test_tables_say_protocol_seeds_spread_and_the_papers_number() -> None:
+    table = markdown_table([fake("cora/structure", "nodesafe", 90.0, 92.0)])
+    assert "| cora/structure | nodesafe | 91.0 ± 1.4 (94.1) |" in table
+    assert (
+        "protocol clean, backbone gcn, 2 seeds, mean ± standard deviation, percent; paper's number in brackets" in table
+    )
+    assert "one seed, no spread" in caption([fake("digits/label", "msp", 90.0)])
+
+
+def test_comparison_averages_over_the_tasks() -> None:
+    table = compare_table([fake("cora/structure", "msp", 80.0), fake("cora/label", "msp", 90.0)])
+    assert "| msp | 80.0 / 20.0 | 90.0 / 10.0 | **85.0 / 15.0** |" in table
+    assert "| *paper* | 70.9 / 87.3 | 91.4 / 35.0 | 81.1 / 61.1 |" in table
+
+
+def test_papers_numbers() -> None:
+    assert paper_number("twitch", "nodesafe++", "fpr95") == 3.43
+    assert paper_number("twitch/es", "nodesafe", "auroc") == 94.44
+    assert paper_number("digits/label", "nodesafe", "auroc") is None
+
+
+def test_report_files_hold_the_results(results: list[Result], tmp_path: Path) -> None:
+    paths = write_report(results, tmp_path / "new" / "folder")
+    assert {p.name for p in paths} == {"report.md", "results.csv", "results.json", "runs.json"}
+    assert json.loads((tmp_path / "new/folder/results.json").read_text()) == [r.summary() for r in results]
+    rows = list(csv.DictReader(io.StringIO(to_csv(results))))
+    assert float(rows[1]["auroc"]) == results[1].summary()["auroc"]
+    assert "digits/label" in (tmp_path / "new/folder/report.md").read_text()
+    assert not list((tmp_path / "new/folder").glob(".*"))

@@ -1,0 +1,112 @@
+"""The command line as a stranger uses it: in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from oddnode import __version__
+from oddnode.detector import RECIPES
+
+
+def oddnode(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "oddnode", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=300,
+        check=False,
+    )
+
+
+def test_version() -> None:
+    assert oddnode("--version").stdout.strip() == f"oddnode {__version__}"
+
+
+@pytest.mark.parametrize("command", ["", "bench", "methods", "datasets", "paper"])
+def test_help_answers_without_loading_torch(command: str) -> None:
+    code = f"import sys; sys.argv = ['oddnode', *{command.split()!r}, '--help']\n"
+    code += "from oddnode.cli.app import main\ntry: main()\nexcept SystemExit: pass\n"
+    code += "assert 'torch' not in sys.modules and 'sklearn' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Usage" in done.stdout
+    if command:
+        assert "Examples" in done.stdout
+
+
+def test_bench_prints_one_json_array_and_nothing_else(tmp_path: Path) -> None:
+    done = oddnode(
+        *("bench", "--methods", "nodesafe,msp", "--seeds", "1", "--json", "--out", str(tmp_path / "out")),
+        HOME=str(tmp_path / "home"),
+    )
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)
+    assert [row["method"] for row in rows] == ["nodesafe", "msp"]
+    assert rows[0]["seeds"] == 1
+    assert rows[0]["auroc"] > 95
+    assert (tmp_path / "out" / "report.md").exists()
+
+
+def test_bench_prints_a_table_that_states_its_terms() -> None:
+    done = oddnode("bench", "--methods", "msp", "--seeds", "1")
+    assert done.returncode == 0, done.stderr
+    assert "digits/label" in done.stdout
+    assert "protocol clean, backbone gcn, 1 seed" in done.stdout
+
+
+def test_methods_lists_every_recipe() -> None:
+    rows = json.loads(oddnode("methods", "--json").stdout)
+    assert [row["name"] for row in rows] == list(RECIPES)
+    assert {"name", "objective", "scorer", "exposure", "reference"} <= set(rows[0])
+    assert "nodesafe++" in oddnode("methods").stdout
+
+
+def test_datasets_tells_what_is_missing(tmp_path: Path) -> None:
+    rows = json.loads(oddnode("datasets", "--data-dir", str(tmp_path), "--json", ODDNODE_CACHE=str(tmp_path)).stdout)
+    assert {row["name"]: row["state"] for row in rows} == {
+        "digits": "embedded",
+        "cora": "missing",
+        "citeseer": "missing",
+        "pubmed": "missing",
+        "twitch": "missing",
+        "arxiv": "missing",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bench", "--task", "digit/label"], "Did you mean 'digits/label'"),
+        (["bench", "--methods", "nodesave"], "Did you mean 'nodesafe'"),
+        (["bench", "--backbone", "gcnn"], "Did you mean 'gcn'"),
+        (["bench", "--protocol", "clear"], "Did you mean 'clean'"),
+        (["bench", "--device", "gpu7"], "unknown device 'gpu7'"),
+        (["bench", "--task", ","], "expected names separated by commas"),
+        (["bench", "--task", "twitch", "--data-dir", "/nowhere"], "/nowhere does not exist"),
+    ],
+)
+def test_a_users_mistake_is_one_line_on_stderr(arguments: list[str], message: str) -> None:
+    done = oddnode(*arguments)
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_an_unwritable_folder_is_found_before_the_work(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    start = time.monotonic()
+    done = oddnode("bench", "--seeds", "50", "--out", str(blocked / "sub"))
+    assert done.returncode == 1
+    assert "file" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert time.monotonic() - start < 60

@@ -1,0 +1,78 @@
+"""``oddnode paper`` as a stranger uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from oddnode.paper.experiments import SCOPES, choose_items
+from oddnode.paper.plan import make_plan
+from oddnode.paper.store import Store
+from oddnode.runner.source_key import source_key
+
+
+def paper(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "oddnode", "paper", *arguments], capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_part_of_the_smoke_run_says_what_it_did_and_goes_on(tmp_path: Path) -> None:
+    arguments = ["--smoke", "--out", str(tmp_path), "--protocol", "clean", "--seeds", "1", "--jobs", "1"]
+    done = paper(*arguments, "--only", "table10")
+    assert done.returncode == 0, done.stderr
+    assert "4 trainings for 1 tables and figures, 0 of them done" in done.stderr
+    assert (tmp_path / "tables" / "table10.tex").exists()
+    again = paper(*arguments, "--only", "table10,claims", "--dry-run", "--json")
+    facts = json.loads(again.stdout)
+    assert (facts["trainings"], facts["done_before"]) == (12, 4)
+    written = paper(*arguments, "--only", "table10,claims", "--no-train", "--json")
+    facts = json.loads(written.stdout)
+    assert (tmp_path / "tables" / "claims.md").exists()
+    assert facts["store_bytes"] == sum(f.stat().st_size for f in tmp_path.glob("runs.sqlite*"))
+
+
+def test_mistakes_are_one_line(tmp_path: Path) -> None:
+    out = ["--smoke", "--out", str(tmp_path)]
+    for wrong, message in (
+        (["--only", "tabel1"], "Did you mean 'table1'"),
+        (["--protocol", "cleen"], "Did you mean 'clean'"),
+        (["--device", "gpuu"], "unknown device"),
+        (["--only", "table4", "--data-dir", str(tmp_path / "none")], "none of the data is here (twitch)"),
+    ):
+        done = paper(*(out if "--data-dir" not in wrong else out[1:]), *wrong)
+        assert done.returncode == 1
+        assert message in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_store_that_is_none_is_said_to_be_damaged(tmp_path: Path) -> None:
+    (tmp_path / "runs.sqlite").write_bytes(os.urandom(5000))
+    arguments = ["--smoke", "--out", str(tmp_path), "--protocol", "clean", "--seeds", "1", "--only", "table10"]
+    done = paper(*arguments, "--no-train")
+    assert done.returncode == 0, done.stderr
+    assert "was damaged; 0 records were saved out of it" in done.stderr
+
+
+def test_a_store_can_be_written_out_where_its_data_is_not(tmp_path: Path) -> None:
+    """A run that was copied to another machine: its tables need nothing but the store."""
+    plan = make_plan(SCOPES["paper"], choose_items(["table4"]), ("clean",), seeds=1, done={"twitch"})
+    training = next(t for t in plan.trainings if "nodesafe" in t.methods)
+    numbers = {"auroc": 91.25, "aupr": 80.0, "fpr95": 12.5, "id_acc": 70.0}
+    facts = {
+        "graphs": {"id": "id", "es": "es"},
+        "seconds": {"fit": 1.0, "forward": 1.0},
+        "methods": {m: numbers | {"tests": {"es": numbers}} for m in training.methods},
+        "made_on": dict.fromkeys(("oddnode", "torch", "python", "system", "device", "cores", "date"), "x"),
+    }
+    with Store(tmp_path) as store:
+        store.save(training, source_key(), facts, {})
+    where = ["--out", str(tmp_path), "--only", "table4", "--protocol", "clean", "--seeds", "1"]
+    without_data = [*where, "--data-dir", str(tmp_path / "none"), "--device", "cpu"]
+    assert "none of the data is here (twitch)" in paper(*without_data).stderr
+    done = paper(*without_data, "--no-train")
+    assert done.returncode == 0, done.stderr
+    assert "91.2" in (tmp_path / "tables" / "table4.md").read_text()

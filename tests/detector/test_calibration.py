@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from oddnode import CalibrationError, Detector, Energy, MaxSoftmax, Propagated, load_task
+from oddnode.functional import negative_energy, propagate
+
+
+@pytest.fixture(scope="module")
+def graph() -> Data:
+    data = load_task("digits/label").train
+    known = data.test_mask.nonzero().squeeze(1)
+    data.calibration_mask = torch.zeros_like(data.test_mask)
+    data.calibration_mask[known[:200]] = True
+    return data
+
+
+@pytest.fixture(scope="module")
+def fitted(graph: Data) -> Detector:
+    return Detector.from_recipe("nodesafe", epochs=30).fit(graph).calibrate(graph, 0.1)
+
+
+def test_detect_is_p_value_at_most_the_rate(fitted: Detector, graph: Data) -> None:
+    assert torch.equal(fitted.detect(graph), fitted.p_values(graph) <= 0.1)
+
+
+def test_the_share_flagged_of_the_calibration_nodes_is_at_most_the_rate(fitted: Detector, graph: Data) -> None:
+    assert 0.08 <= fitted.detect(graph)[graph.calibration_mask].double().mean() <= 0.1
+
+
+def test_ood_nodes_are_flagged_more_often_than_known_ones(fitted: Detector) -> None:
+    """Calibrated on known nodes of the very graph that is judged, as the guarantee asks."""
+    task = load_task("digits/label")
+    data = task.tests["label"]
+    known = task.id_test.mask.nonzero().squeeze(1)
+    calibration = torch.zeros_like(task.id_test.mask)
+    calibration[known[::2]] = True
+    detector = copy.copy(fitted).calibrate(data, 0.1, mask=calibration)
+    flags = detector.detect(data)
+    assert flags[data.ood_mask].double().mean() > 0.5
+    assert flags[known[1::2]].double().mean() < 0.2
+
+
+def test_per_class_p_values_differ_and_lie_between_zero_and_one(fitted: Detector, graph: Data) -> None:
+    p_values = fitted.p_values(graph, per_class=True)
+    assert not torch.equal(p_values, fitted.p_values(graph))
+    assert float(p_values.min()) > 0
+    assert float(p_values.max()) <= 1
+
+
+def test_flag_is_monotone_in_the_rate(fitted: Detector, graph: Data) -> None:
+    few, many = fitted.flag(graph, fdr=0.05), fitted.flag(graph, fdr=0.3)
+    assert few.dtype == torch.bool
+    assert not bool((few & ~many).any())
+
+
+def test_without_calibration_there_is_no_decision(graph: Data, fitted: Detector) -> None:
+    other = fitted.with_scorer(Energy())
+    for decide in (other.detect, other.p_values, other.flag):
+        with pytest.raises(CalibrationError, match=r"call calibrate\(data"):
+            decide(graph)
+    with pytest.raises(NotFittedError):
+        Detector().calibrate(graph)
+
+
+def test_another_scorer_forgets_the_threshold_and_the_first_keeps_it(fitted: Detector) -> None:
+    fitted.with_scorer(MaxSoftmax())
+    assert hasattr(fitted, "threshold_")
+
+
+def test_training_nodes_cannot_calibrate(fitted: Detector, graph: Data) -> None:
+    with pytest.raises(CalibrationError, match=r"100 of the 100 calibration nodes are in data.train_mask too"):
+        fitted.calibrate(graph, mask=graph.train_mask)
+    with pytest.raises(CalibrationError, match=r"data.val_mask"):
+        fitted.calibrate(graph, mask=graph.val_mask)
+
+
+def test_unknown_classes_cannot_calibrate(fitted: Detector, graph: Data) -> None:
+    data = copy.copy(graph)
+    data.y = data.y.clone()
+    data.y[data.calibration_mask.nonzero()[3]] = 7
+    with pytest.raises(CalibrationError, match=r"class 7, which the detector does not know \(classes 0\.\.4\)"):
+        fitted.calibrate(data)
+
+
+def test_calibration_needs_nodes_and_enough_of_them(fitted: Detector, graph: Data) -> None:
+    data = Data(x=graph.x, edge_index=graph.edge_index)
+    with pytest.raises(CalibrationError, match=r"pass mask=... or set data.calibration_mask"):
+        fitted.calibrate(data)
+    with pytest.raises(CalibrationError, match="needs at least 999 calibration nodes, but there are 200"):
+        fitted.calibrate(graph, 0.001)
+    assert fitted.false_alarm_rate_ == 0.1
+
+
+def test_own_score_and_neighbours_add_up(fitted: Detector, graph: Data) -> None:
+    why = fitted.explain(graph)
+    logits = fitted.outputs(graph).all_logits.cpu()
+    assert torch.allclose(why.own_score, negative_energy(logits[:, :5]) - logits.mean(dim=1), atol=1e-5)
+    assert torch.allclose(why.own_score + why.neighbour_share, fitted.score_samples(graph), atol=1e-6)
+
+
+def test_the_nearest_class_of_a_training_node_is_mostly_its_own(fitted: Detector, graph: Data) -> None:
+    nearest = fitted.explain(graph).nearest_class[graph.train_mask]
+    assert (nearest == graph.y[graph.train_mask]).double().mean() > 0.9
+
+
+# --- an own, trained model -------------------------------------------------------------------------------------------
+
+
+class Net(nn.Module):
+    def __init__(self, features: int, classes: int):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(features, 8), nn.BatchNorm1d(8), nn.Linear(8, classes)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.last(torch.dropout(self.norm(self.first(x)).relu(), 0.5, self.training))
+
+
+def test_wrapping_scores_the_module_and_leaves_it_as_it_was(graph: Data) -> None:
+    net = Net(64, 5).train()
+    before = copy.deepcopy(net.state_dict())
+    detector = Detector.wrap(net, scorer=Propagated(Energy(), num_hops=3), data=graph)
+    scores = detector.calibrate(graph, 0.1).score_samples(graph)
+    assert net.training
+    assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+    with torch.no_grad():
+        logits = copy.deepcopy(net).eval()(graph.x, graph.edge_index)
+    assert torch.allclose(scores, propagate(negative_energy(logits), graph.edge_index, num_hops=3), atol=1e-6)
+
+
+def test_wrapping_takes_the_classes_from_labels_else_from_logits(graph: Data) -> None:
+    net = Net(64, 7)
+    bare = Data(x=graph.x, edge_index=graph.edge_index)
+    assert Detector.wrap(net, data=graph).num_classes_ == 5
+    assert Detector.wrap(net, data=bare).num_classes_ == 7
+    assert Detector.wrap(net, data=bare, num_classes=6).num_classes_ == 6
+
+
+def test_wrapping_refuses_what_does_not_fit(graph: Data) -> None:
+    with pytest.raises(ValueError, match="Net gives 3 logits, but the data has 5 classes"):
+        Detector.wrap(Net(64, 3), data=graph)
+    with pytest.raises(TypeError, match="data is NoneType"):
+        Detector.wrap(Net(64, 5))
+
+
+def test_without_training_nodes_a_wrapped_model_cannot_name_the_nearest_class(graph: Data) -> None:
+    detector = Detector.wrap(Net(64, 5), data=Data(x=graph.x, edge_index=graph.edge_index))
+    with pytest.raises(ValueError, match="wrapped without labelled training nodes"):
+        detector.explain(graph)
+
+
+def test_a_class_without_training_nodes_is_no_obstacle_to_saving(graph: Data, tmp_path: Path) -> None:
+    net = Net(64, 6)
+    detector = Detector.wrap(net, data=graph, num_classes=6)
+    detector.save(tmp_path / "m")
+    loaded = Detector.load(tmp_path / "m", backbone=Net(64, 6))
+    assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
+
+
+def test_an_own_module_without_weights_can_be_wrapped(graph: Data) -> None:
+    class Fixed(nn.Module):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return x[:, :5]
+
+    scores = Detector.wrap(Fixed(), Energy(), graph).score_samples(graph)
+    assert torch.allclose(scores, graph.x[:, :5].logsumexp(dim=1))

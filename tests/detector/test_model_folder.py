@@ -1,0 +1,508 @@
+from __future__ import annotations
+
+import copy
+import errno
+import hashlib
+import json
+import os
+import random
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from oddnode import CrossEntropy, Detector, Energy, MaxSoftmax, ModelFileError, Propagated, load_task
+from oddnode.detector import RECIPES
+from oddnode.objectives import Pass, Term
+from oddnode.scoring import Outputs, Scorer
+
+
+@pytest.fixture(scope="module")
+def graph() -> Data:
+    return load_task("digits/label").train
+
+
+@pytest.fixture(scope="module")
+def fitted(graph: Data) -> Detector:
+    detector = Detector.from_recipe("nodesafe", epochs=5, hidden_channels=4).fit(graph)
+    return detector.calibrate(graph, 0.05, graph.test_mask)
+
+
+@pytest.fixture
+def folder(fitted: Detector, tmp_path: Path) -> Path:
+    fitted.save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_a_loaded_detector_scores_and_decides_as_before(fitted: Detector, folder: Path, graph: Data) -> None:
+    loaded = Detector.load(folder)
+    assert torch.equal(loaded.score_samples(graph), fitted.score_samples(graph))
+    assert torch.equal(loaded.detect(graph), fitted.detect(graph))
+    assert torch.equal(loaded.p_values(graph, per_class=True), fitted.p_values(graph, per_class=True))
+    assert torch.equal(loaded.explain(graph).nearest_class, fitted.explain(graph).nearest_class)
+    assert repr(loaded.objective) == repr(fitted.objective)
+    assert loaded.graph_profile_ == fitted.graph_profile_
+    assert loaded.get_params()["epochs"] == 5
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if not recipe.needs_exposure])
+def test_every_method_survives(name: str, graph: Data, tmp_path: Path) -> None:
+    detector = Detector.from_recipe(name, epochs=2, hidden_channels=4).fit(graph)
+    detector.save(tmp_path / "m")
+    assert torch.equal(Detector.load(tmp_path / "m").score_samples(graph), detector.score_samples(graph))
+
+
+def test_own_parts_inside_the_librarys_are_given_again(graph: Data, tmp_path: Path) -> None:
+    objective, scorer = CrossEntropy() + 0.1 * Nothing(), Propagated(FirstLogit(), 2)
+    detector = Detector(objective=objective, scorer=scorer, epochs=2).fit(graph)
+    detector.save(tmp_path / "m")
+    with pytest.raises(ModelFileError, match="your own objective"):
+        Detector.load(tmp_path / "m")
+    loaded = Detector.load(tmp_path / "m", objective=objective, scorer=scorer)
+    assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
+
+
+def test_methods_with_exposure_survive(tmp_path: Path) -> None:
+    task = load_task("digits/label")
+    detector = Detector.from_recipe("nodesafe++", epochs=2, hidden_channels=4).fit(task.train, task.exposure)
+    detector.save(tmp_path / "m")
+    loaded = Detector.load(tmp_path / "m")
+    assert torch.equal(loaded.score_samples(task.train), detector.score_samples(task.train))
+    assert repr(loaded.objective) == repr(detector.objective)
+
+
+def test_double_precision_survives(graph: Data, tmp_path: Path) -> None:
+    data = copy.copy(graph)
+    data.x = data.x.double()
+    detector = Detector(epochs=2).fit(data)
+    detector.save(tmp_path / "m")
+    scores = Detector.load(tmp_path / "m").score_samples(data)
+    assert scores.dtype == torch.float64
+    assert torch.equal(scores, detector.score_samples(data))
+
+
+def test_loading_moves_no_random_stream(folder: Path) -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    Detector.load(folder)
+    assert torch.equal(torch.rand(4), expected)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
+def test_a_model_moves_between_cpu_and_gpu(folder: Path, graph: Data, tmp_path: Path) -> None:
+    on_cpu, on_gpu = Detector.load(folder, device="cpu"), Detector.load(folder, device="cuda")
+    assert next(on_gpu.module_.parameters()).is_cuda
+    assert torch.allclose(on_gpu.score_samples(graph).cpu(), on_cpu.score_samples(graph), atol=1e-4)
+    on_gpu.save(tmp_path / "back")
+    back = Detector.load(tmp_path / "back", device="cpu")
+    assert torch.equal(back.score_samples(graph), on_cpu.score_samples(graph))
+
+
+def test_the_config_can_be_read_by_a_human(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    assert config["scorer"] == {
+        "class": "Propagated",
+        "scorer": {"class": "Energy", "centred": True},
+        "num_hops": 32,
+        "eta": 0.1,
+        "isolated": "keep",
+        "prior_nodes": 10.0,
+    }
+    assert sorted(p.name for p in folder.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_an_unfitted_detector_is_not_saved(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not fitted yet"):
+        Detector().save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+# --- parts of the user's own -----------------------------------------------------------------------------------------
+
+
+class Net(nn.Module):
+    def __init__(self, width: int = 8):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(64, width), nn.BatchNorm1d(width), nn.Linear(width, 5)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.last(self.norm(self.first(x)).relu())
+
+
+def test_an_own_module_gets_its_weights_back(graph: Data, tmp_path: Path) -> None:
+    detector = Detector(Net(), epochs=2).fit(graph)
+    detector.save(tmp_path / "m")
+    with pytest.raises(ModelFileError, match=r"your own module 'Net'.*Detector.load\(..., backbone=module\)"):
+        Detector.load(tmp_path / "m")
+    fresh = Net()
+    before = copy.deepcopy(fresh.state_dict())
+    loaded = Detector.load(tmp_path / "m", backbone=fresh)
+    assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
+    assert all(torch.equal(value, before[name]) for name, value in fresh.state_dict().items())
+    with pytest.raises(ModelFileError, match=r"the weights '.*' are torch.float32 of shape"):
+        Detector.load(tmp_path / "m", backbone=Net(width=9))
+
+
+def test_a_module_for_a_model_of_the_librarys_own_is_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="has the backbone 'gcn' of this library"):
+        Detector.load(folder, backbone=Net())
+
+
+@dataclass
+class FirstLogit(Scorer):
+    def score(self, outputs: Outputs) -> Tensor:
+        return outputs.logits[:, 0]
+
+
+@dataclass(frozen=True, repr=False)
+class Nothing(Term):
+    def __call__(self, step: Pass) -> Tensor:
+        return 0.0 * step.logits.sum()
+
+
+def test_an_own_scorer_and_objective_are_given_again(graph: Data, tmp_path: Path) -> None:
+    detector = Detector(objective=Nothing(), scorer=FirstLogit(), epochs=2).fit(graph)
+    detector.save(tmp_path / "m")
+    with pytest.raises(ModelFileError, match="your own objective 'Nothing"):
+        Detector.load(tmp_path / "m")
+    with pytest.raises(ModelFileError, match=r"your own scorer .*FirstLogit"):
+        Detector.load(tmp_path / "m", objective=Nothing())
+    loaded = Detector.load(tmp_path / "m", objective=Nothing(), scorer=FirstLogit())
+    assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
+
+
+def test_a_loaded_detector_takes_scorers_that_learn_nothing_and_says_why_not_others(folder: Path, graph: Data) -> None:
+    class Learns(Scorer):
+        def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Scorer:
+            self.mean_ = outputs.logits[train].mean()
+            return self
+
+    loaded = Detector.load(folder)
+    assert loaded.with_scorer(Propagated(MaxSoftmax())).score_samples(graph).shape == (graph.num_nodes,)
+    with pytest.raises(ValueError, match="was loaded from files, which do not hold that graph; fit a new detector"):
+        loaded.with_scorer(Learns())
+
+
+def test_what_a_scorer_learns_is_saved(graph: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    @dataclass
+    class Distance(Scorer):
+        power: float = 2.0
+
+        def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Scorer:
+            fitted = copy.copy(self)
+            fitted.mean_ = outputs.logits[train].mean(dim=0)  # type: ignore[attr-defined]
+            fitted.count_ = len(train)  # type: ignore[attr-defined]
+            return fitted
+
+        def score(self, outputs: Outputs) -> Tensor:
+            gap = (outputs.logits - self.mean_).norm(dim=1)  # type: ignore[attr-defined]
+            return -gap.pow(self.power) / self.count_  # type: ignore[attr-defined]
+
+    Distance.__module__ = "oddnode.scoring.logits"  # as if it were the library's own
+    detector = Detector(scorer=Propagated(Distance(1.5)), epochs=2).fit(graph)
+    detector.save(tmp_path / "m")
+    assert "scorer.scorer.mean_" in load_file(tmp_path / "m" / "model.safetensors")
+    loaded = Detector.load(tmp_path / "m")
+    assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
+    Distance.__module__ = __name__
+
+
+# --- replacing -------------------------------------------------------------------------------------------------------
+
+
+def test_saving_again_replaces_the_model(fitted: Detector, folder: Path, graph: Data) -> None:
+    other = fitted.with_scorer(Energy())
+    other.save(folder)
+    assert torch.equal(Detector.load(folder).score_samples(graph), other.score_samples(graph))
+    assert [p.name for p in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_folder_with_other_files_is_not_replaced(fitted: Detector, folder: Path, tmp_path: Path) -> None:
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"holds other files \(notes.txt\)"):
+        fitted.save(folder)
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "config.json").write_text("{}")
+    with pytest.raises(FileExistsError, match="not a saved model"):
+        fitted.save(foreign)
+    assert (foreign / "config.json").read_text() == "{}"
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(FileExistsError, match="is a file"):
+        fitted.save(tmp_path / "file")
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
+def test_a_failed_save_keeps_the_old_model(
+    fitted: Detector, folder: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException
+) -> None:
+    before = {p.name: p.read_bytes() for p in folder.iterdir()}
+
+    def fail(*_: Any, **__: Any) -> int:
+        raise failure
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    with pytest.raises(type(failure)):
+        fitted.with_scorer(Energy()).save(folder)
+    assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
+    assert [p.name for p in folder.parent.iterdir()] == ["model"]
+
+
+def test_no_permission_is_one_clear_line(fitted: Detector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> str:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tempfile.mkdtemp", refuse)
+        with pytest.raises(PermissionError, match="no permission to write into"):
+            fitted.save(tmp_path / "m")
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    with pytest.raises(PermissionError, match="no permission to write into"):
+        fitted.save(tmp_path / "new" / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_in_the_way_is_named(fitted: Detector, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(NotADirectoryError, match="file is not a folder"):
+        fitted.save(tmp_path / "file" / "m")
+
+
+# --- damaged and hostile folders -------------------------------------------------------------------------------------
+
+
+def rewrite(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    changed = change(config)
+    path.write_text(json.dumps(config if changed is None else changed))
+
+
+def rewrite_tensors(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
+    """Change the numbers as somebody would who means harm: with a checksum that fits."""
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+    rewrite(folder, lambda c: c.update(tensors_sha256=hashlib.sha256(path.read_bytes()).hexdigest()))
+
+
+CONFIG_ATTACKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
+    "a list": (lambda c: [], "not the config of a saved oddnode detector"),
+    "another format": (lambda c: c.update(format="pickle"), "not the config"),
+    "a later version": (lambda c: c.update(format_version=2), "format version 2 .* reads version 1"),
+    "a version that is true": (lambda c: c.update(format_version=True), "format version True"),
+    "a foreign class": (lambda c: c.update(scorer={"class": "os.system"}), "class 'os.system', expected one of"),
+    "an objective as scorer": (lambda c: c.update(scorer={"class": "CrossEntropy"}), "expected one of"),
+    "a base class": (lambda c: c.update(scorer={"class": "Scorer"}), "expected one of"),
+    "a class that is a list": (lambda c: c.update(scorer={"class": []}), "expected one of"),
+    "an unknown field": (lambda c: c["scorer"].update(x=1), "field 'x', which Propagated does not"),
+    "hops of text": (lambda c: c["scorer"].update(num_hops="many"), "num_hops is 'many', expected a value of type int"),
+    "a thousand million hops": (lambda c: c["scorer"].update(num_hops=10**9), "expected .*10000"),
+    "negative hops": (lambda c: c["scorer"].update(num_hops=-1), "do not fit together"),
+    "eta beyond one": (lambda c: c["scorer"].update(eta=7.0), "do not fit together"),
+    "a fitted method": (lambda c: c["scorer"].update(fitted={"score": 1}), "which no scorer learns"),
+    "another isolated": (lambda c: c["scorer"].update(isolated="x"), "expected one of keep, shrink"),
+    "an unknown backbone": (lambda c: c.update(backbone="../../gcn"), "unknown backbone '../../gcn'"),
+    "a backbone of lists": (lambda c: c.update(backbone=[1]), "backbone is"),
+    "huge layers": (lambda c: c["settings"].update(hidden_channels=2**30), "weights '.*' are"),
+    "huge numbers": (lambda c: c["settings"].update(hidden_channels=10**40), "hidden_channels is 1000"),
+    "many layers": (lambda c: c["settings"].update(num_layers=10**9), "num_layers is 1000000000"),
+    "no layers": (lambda c: c["settings"].update(num_layers=0), "cannot be made from these settings|num_layers"),
+    "an unknown setting": (lambda c: c["settings"].update(hook="x"), "'hook', which this version"),
+    "a device": (lambda c: c["settings"].update(device="cuda:7"), "'device', which this version"),
+    "no settings": (lambda c: c.pop("settings") and None, "no 'settings'"),
+    "many classes": (lambda c: c.update(num_classes=2**31), "weights"),
+    "no class": (lambda c: c.update(num_classes=0), "num_classes is 0"),
+    "fewer classes": (lambda c: c.update(num_classes=4), "weights"),
+    "many features": (lambda c: c.update(num_features=2**31), "weights"),
+    "an odd dtype": (lambda c: c.update(dtype="object"), "dtype is 'object'"),
+    "a rate of 2": (lambda c: c["calibration"].update(false_alarm_rate=2), "calibration: .*between 0 and 1"),
+    "a tiny rate": (lambda c: c["calibration"].update(false_alarm_rate=1e-9), "needs at least"),
+    "no calibration": (lambda c: c.update(calibration=None), "belongs to no part"),
+    "another checksum": (lambda c: c.update(tensors_sha256="0"), "checksum differs"),
+    "a checksum of numbers": (lambda c: c.update(tensors_sha256=0), "tensors_sha256 is 0"),
+    "a graph of text": (lambda c: c["graph"].update(num_nodes="x"), "graph.num_nodes"),
+    "advice of numbers": (lambda c: c.update(advice=[1]), "advice is 1"),
+}
+
+
+@pytest.mark.parametrize("attack", CONFIG_ATTACKS)
+def test_hostile_configs_are_refused(folder: Path, attack: str) -> None:
+    change, message = CONFIG_ATTACKS[attack]
+    rewrite(folder, change)
+    with pytest.raises(ModelFileError, match=message):
+        Detector.load(folder)
+
+
+def test_nested_scorers_have_an_end(folder: Path) -> None:
+    def nest(config: dict[str, Any]) -> None:
+        for _ in range(50):
+            config["scorer"] = {"class": "Propagated", "scorer": config["scorer"]}
+
+    rewrite(folder, nest)
+    with pytest.raises(ModelFileError, match="nested too deeply"):
+        Detector.load(folder)
+
+
+TENSOR_ATTACKS: dict[str, tuple[Callable[[dict[str, Tensor]], Any], str]] = {
+    "nan": (lambda t: t["module.convs.0.bias"].fill_(float("nan")), "NaN or infinite"),
+    "missing": (lambda t: t.pop("module.convs.0.bias"), "'convs.0.bias' of GCN are missing"),
+    "one more": (lambda t: t.update({"module.x": torch.ones(1)}), "'x', which GCN does not have"),
+    "shape": (lambda t: t.update({"module.convs.0.bias": torch.ones(5)}), r"shape \[5\]"),
+    "dtype": (lambda t: t.update({"module.convs.0.bias": torch.ones(4).double()}), "torch.float64"),
+    "a stray": (lambda t: t.update({"x": torch.ones(1)}), "'x' belongs to no part"),
+    "a method": (lambda t: t.update({"scorer.score": torch.ones(1)}), "not what a scorer learns"),
+    "a dunder": (lambda t: t.update({"scorer.__class__": torch.ones(1)}), "not what a scorer learns"),
+    "a path": (lambda t: t.update({"scorer.isolated.x_": torch.ones(1)}), "belongs to no scorer"),
+    "negative variance": (lambda t: t["module.norms.0.running_var"].fill_(-1.0), "no finite score"),
+    "whole calibration scores": (lambda t: t.update({"calibration.scores": torch.ones(651).long()}), "int64"),
+    "short calibration": (lambda t: t.update({"calibration.scores": torch.ones(3)}), "do not fit together"),
+    "class means": (lambda t: t.update({"class_means": torch.ones(2, 2)}), "class_means is"),
+}
+
+
+@pytest.mark.parametrize("attack", TENSOR_ATTACKS)
+def test_hostile_tensors_are_refused(folder: Path, attack: str) -> None:
+    change, message = TENSOR_ATTACKS[attack]
+    rewrite_tensors(folder, change)
+    with pytest.raises(ModelFileError, match=message):
+        Detector.load(folder)
+
+
+RAW_ATTACKS: dict[str, tuple[str, bytes, str]] = {
+    "deep json": ("config.json", b"[" * 100_000, "damaged"),
+    "not json": ("config.json", b"\x80\x04cos\nsystem\n", "damaged"),
+    "nan": ("config.json", b'{"format": NaN}', "NaN, which is no number"),
+    "twice": ("config.json", b'{"a": 1, "a": 2}', "occurs twice"),
+    "a long number": ("config.json", b'{"a": ' + b"9" * 10_000 + b"}", "damaged"),
+    "empty": ("config.json", b"", "damaged"),
+    "utf-16": ("config.json", "{}".encode("utf-16"), "damaged"),
+    "empty tensors": ("model.safetensors", b"", "damaged or not a safetensors"),
+    "a pickle": ("model.safetensors", b"\x80\x04\x95cos\nsystem\n(S'true'\ntR.", "damaged or not a safetensors"),
+    "a huge header": ("model.safetensors", (2**62).to_bytes(8, "little") + b"{}", "damaged or not a safetensors"),
+    "a huge shape": (
+        "model.safetensors",
+        (71).to_bytes(8, "little")
+        + b'{"x":{"dtype":"F32","shape":[1000000000000],"data_offsets":[0,4]}}    '
+        + b"0000",
+        "damaged or not a safetensors",
+    ),
+}
+
+
+@pytest.mark.parametrize("attack", RAW_ATTACKS)
+def test_hostile_bytes_are_refused(folder: Path, attack: str) -> None:
+    name, content, message = RAW_ATTACKS[attack]
+    (folder / name).write_bytes(content)
+    with pytest.raises(ModelFileError, match=message):
+        Detector.load(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_missing_files_folders_and_pipes_are_refused(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    with pytest.raises(ModelFileError, match="missing or not a regular file"):
+        Detector.load(folder)
+    os.mkfifo(folder / name)
+    with pytest.raises(ModelFileError, match="missing or not a regular file"):
+        Detector.load(folder)
+    with pytest.raises(ModelFileError, match="is not a folder"):
+        Detector.load(folder / "nowhere")
+
+
+ODD_VALUES: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    3,
+    10**12,
+    1e308,
+    "",
+    "x",
+    "../x",
+    [],
+    [1],
+    {},
+    {"class": "Energy"},
+    [[[[]]]],
+]
+
+
+def damage(folder: Path, rng: random.Random) -> None:
+    """One random damage: an odd value somewhere in the config, or bytes of a file lost, changed or added."""
+    kind = rng.randrange(4)
+    if kind == 0:
+        name = rng.choice(["config.json", "model.safetensors"])
+        raw = bytearray((folder / name).read_bytes())
+        match rng.randrange(3):
+            case 0:
+                raw = raw[: rng.randrange(len(raw))]
+            case 1:
+                for _ in range(rng.randrange(1, 20)):
+                    raw[rng.randrange(len(raw))] = rng.randrange(256)
+            case _:
+                raw += rng.randbytes(9)
+        (folder / name).write_bytes(raw)
+    elif kind == 1:
+        rewrite_tensors(folder, lambda t: _damage_tensor(t, rng))
+    else:
+        rewrite(folder, lambda c: _damage_value(c, rng))
+
+
+def _damage_tensor(tensors: dict[str, Tensor], rng: random.Random) -> None:
+    name = rng.choice(sorted(tensors))
+    odd = [torch.zeros(0), torch.ones(1), torch.ones(2, 3).long(), tensors[name] * float("inf")]
+    odd += [tensors[name].reshape(-1)[:1].repeat(2)]
+    tensors[name] = rng.choice([o for o in odd if tensors[name].dim() or o is not odd[-1]]).clone()
+
+
+def _damage_value(config: dict[str, Any], rng: random.Random) -> None:
+    place: Any = config
+    while True:
+        key = rng.choice(sorted(place)) if isinstance(place, dict) else rng.randrange(len(place))
+        if not isinstance(place[key], (dict, list)) or not place[key] or rng.random() < 0.3:
+            break
+        place = place[key]
+    if isinstance(place, dict) and rng.random() < 0.2:
+        del place[key]
+    else:
+        place[key] = rng.choice(ODD_VALUES)
+
+
+def test_a_hundred_and_fifty_damaged_folders_break_nothing(folder: Path, tmp_path: Path, graph: Data) -> None:
+    rng = random.Random(0)
+    refused = 0
+    for number in range(150):
+        copied = tmp_path / f"damaged-{number}"
+        shutil.copytree(folder, copied)
+        damage(copied, rng)
+        before = {p.name: p.read_bytes() for p in copied.iterdir()}
+        message = None
+        try:
+            loaded = Detector.load(copied, device="cpu")
+        except ModelFileError as error:
+            message = str(error)
+        if message is not None:
+            assert str(copied) in message
+            assert len(message) < 1000
+            refused += 1
+        else:
+            # Some damages change what may be changed (a seed, a learning rate); such a model must work.
+            assert bool(torch.isfinite(loaded.score_samples(graph)).all())
+        assert {p.name: p.read_bytes() for p in copied.iterdir()} == before
+    assert refused > 100
+
+
+def test_plain_values_for_plain_objectives(graph: Data, tmp_path: Path) -> None:
+    Detector(objective=CrossEntropy(start=0), epochs=2).fit(graph).save(tmp_path / "m")
+    assert Detector.load(tmp_path / "m").objective == CrossEntropy()

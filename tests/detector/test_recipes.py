@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from oddnode.bench.tables import compare_table, markdown_table
+from oddnode.cli.app import app
+from oddnode.detector import FLOOR, RECIPES, Detector, Recipe
+from oddnode.evaluation import Result
+from oddnode.functional import auroc
+from oddnode.protocols import published
+from oddnode.runner.bench import _training_key, benchmark, expand_methods
+from oddnode.scoring import Propagated
+from oddnode.tasks import load_task
+
+ON_CROSS_ENTROPY = [
+    "msp",
+    "odin",
+    "mahalanobis",
+    "energy",
+    "gnnsafe",
+    "msp-prop",
+    "knn",
+    "grasp",
+    "nonzeros",
+    "degree",
+    "neighbour-cosine",
+]
+
+
+@pytest.fixture
+def three_epochs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Trainings of three epochs; gives the objectives of those that were run."""
+    run: list[str] = []
+    prepare = Detector._training_parts
+
+    def short(self: Detector, *args: Any) -> Any:
+        self.epochs = 3
+        run.append(repr(self.objective))
+        return prepare(self, *args)
+
+    monkeypatch.setattr(Detector, "_training_parts", short)
+    return run
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=lambda recipe: recipe.name)
+def test_a_recipe_states_what_its_parts_say(recipe: Recipe) -> None:
+    objective, scorer = recipe.build()
+    assert objective.needs_exposure == recipe.needs_exposure
+    assert recipe.reference
+    assert recipe.cost
+    if isinstance(scorer, Propagated):
+        assert recipe.transductive
+
+
+def test_methods_on_plain_cross_entropy_share_one_training() -> None:
+    keys = {name: _training_key(Detector.from_recipe(name)) for name in RECIPES}
+    shared = {name for name, key in keys.items() if key == keys["msp"]}
+    assert shared == set(ON_CROSS_ENTROPY)
+    assert {name for name, recipe in RECIPES.items() if "shared with msp" in recipe.cost} | {"msp", *FLOOR} == shared
+
+
+def test_the_floor_is_the_methods_without_a_model() -> None:
+    assert FLOOR == ("nonzeros", "degree", "neighbour-cosine")
+    assert all(RECIPES[name].cost == "no model" for name in FLOOR)
+
+
+def test_the_command_lists_every_method_with_all_its_facts() -> None:
+    listed = json.loads(CliRunner().invoke(app, ["methods", "--json"]).stdout)
+    assert [row["name"] for row in listed] == list(RECIPES)
+    keys = {"name", "objective", "scorer", "exposure", "reference", "transductive", "cost"}
+    assert all(set(row) == keys for row in listed)
+    table = CliRunner().invoke(app, ["methods"]).stdout
+    assert "neighbour-cosine" in table
+    assert "no model" in table
+
+
+def test_benchmark_with_floor_trains_no_more(three_epochs: list[str]) -> None:
+    results = benchmark("digits/label", "nodesafe", seeds=1, device="cpu", floor=True)
+    assert [r.method for r in results] == ["nodesafe", *FLOOR]
+    assert len(three_epochs) == 1
+    assert [r.method for r in benchmark("digits/label", "degree", seeds=1, device="cpu", floor=True)] == [
+        "degree",
+        "nonzeros",
+        "neighbour-cosine",
+    ]
+
+
+def test_the_floor_is_that_of_the_raw_features() -> None:
+    task = load_task("digits/label")
+    data = task.id_test.data
+    words = -(data.x != 0).sum(dim=1).double()
+    expected = 100 * auroc(words[task.id_test.mask], words[data.ood_mask])
+    detector = Detector.from_recipe("nonzeros", epochs=1, device="cpu").fit(task.train)
+    scores = detector.score_samples(data)
+    assert 100 * auroc(scores[task.id_test.mask], scores[data.ood_mask]) == pytest.approx(expected)
+
+
+def test_json_holds_exactly_the_methods_asked_for_and_tables_the_floor_too(
+    three_epochs: list[str], tmp_path: Path
+) -> None:
+    command = ["bench", "--methods", "degree,msp", "--seeds", "1", "--device", "cpu"]
+    listed = json.loads(CliRunner().invoke(app, [*command, "--json", "--out", str(tmp_path)]).stdout)
+    assert [row["method"] for row in listed] == ["degree", "msp"]
+    report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    rows = [line.split("|") for line in report.splitlines() if line.startswith(("| digits", "| *digits"))]
+    assert [row[2].strip() for row in rows] == ["msp", "*degree*", "*nonzeros*", "*neighbour-cosine*"]
+    stored = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert stored == listed
+    printed = CliRunner().invoke(app, command).stdout
+    assert printed.index("msp") < printed.index("degree") < printed.index("neighbour-cosine")
+    assert "trivial scores last" in printed
+
+
+def test_tables_of_several_tasks_end_with_the_floor() -> None:
+    results = []
+    for task in ("one", "two"):
+        for method in (*FLOOR, "msp"):
+            run = {"auroc": 50.0, "aupr": 50.0, "fpr95": 95.0, "id_acc": 80.0}
+            results.append(Result(task, method, "clean", "gcn", [run]))
+    rows = [line.split("|")[1].strip() for line in compare_table(results).splitlines() if line.startswith("|")]
+    assert rows[2:] == ["msp", *(f"*{name}*" for name in FLOOR)]
+    cells = [line.split("|") for line in markdown_table(results).splitlines() if line.startswith("|")][2:]
+    assert [c[2].strip() for c in cells] == ["msp", *(f"*{name}*" for name in FLOOR)] * 2
+    assert [c[6].strip() for c in cells[:2]] == ["80.0", "*-*"]  # a trivial score classifies nothing
+
+
+@pytest.mark.parametrize("name", published.METHODS)
+def test_every_published_method_runs_on_the_embedded_data(name: str, three_epochs: list[str]) -> None:
+    [result] = benchmark("digits/label", name, seeds=1, protocol="published", device="cpu")
+    assert 0 <= result.mean("auroc") <= 100
+
+
+def test_all_methods_are_those_that_the_protocol_has_settings_for() -> None:
+    assert expand_methods(["all"]) == list(RECIPES)
+    assert expand_methods(["all"], "published") == [name for name in RECIPES if name in published.METHODS]
+
+
+def test_published_settings_of_single_methods() -> None:
+    task = load_task("digits/label", protocol="published")
+    mahalanobis = published.detector("mahalanobis", task)
+    assert (mahalanobis.lr, mahalanobis.weight_decay) == (0.001, 0.0)
+    assert repr(published.detector("oe", task).objective) == "CrossEntropy() + 0.5 * OutlierExposure()"
+    assert repr(published.detector("oe", task).scorer) == "MaxLogit()"
+    assert published.detector("msp", task).lr == 0.01
+
+
+@pytest.mark.parametrize("name", ["odin", "mahalanobis"])
+def test_scores_as_coded_are_the_negated_ones(name: str, three_epochs: list[str]) -> None:
+    task = load_task("digits/label", protocol="published")
+    right, coded = (published.detector(name, task, device="cpu", as_coded=a).fit(task.train) for a in (False, True))
+    torch.testing.assert_close(coded.score_samples(task.train), -right.score_samples(task.train))
+
+
+@pytest.mark.parametrize("name", ["knn", "grasp", "gold", "msp-prop"])
+def test_later_methods_have_no_published_settings(name: str) -> None:
+    with pytest.raises(ValueError, match=f"'{name}' has no published settings"):
+        published.detector(name, load_task("digits/label", protocol="published"))

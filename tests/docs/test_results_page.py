@@ -1,0 +1,52 @@
+"""The page of results, from results that are known."""
+
+from __future__ import annotations
+
+from oddnode.bench.tables import compare_table
+from oddnode.evaluation import Result
+from oddnode.paper.page import accuracy_table, backbone_table, grids, summary_table
+
+
+def fake(task: str, method: str, auroc: float, backbone: str = "gcn") -> Result:
+    run = {"auroc": auroc, "aupr": 50.0, "fpr95": 100 - auroc, "id_acc": 80.0, "tests": {}}
+    return Result(task, method, "clean", backbone, [run, run])
+
+
+def test_methods_and_tasks_make_one_grid_with_the_trivial_scores_last() -> None:
+    results = [
+        fake("cora/label", "degree", 50.0),
+        fake("cora/label", "msp", 80.0),
+        fake("twitch", "msp", 90.0),
+        fake("twitch", "degree", 40.0),
+    ]
+    [grid] = grids(results)
+    table = compare_table(grid)
+    assert "| msp | 80.0±0.0 / 20.0±0.0 | 90.0±0.0 / 10.0±0.0 | **85.0 / 15.0** |" in table
+    assert table.index("| msp |") < table.index("| *degree* |")
+    assert "2 seeds" in table
+
+
+def test_a_method_that_misses_a_task_gets_a_grid_of_its_own() -> None:
+    results = [fake("cora/label", "msp", 80.0), fake("twitch", "msp", 90.0), fake("cora/label", "knn", 70.0)]
+    everywhere, rest = grids(results)
+    assert "| msp | 80.0±0.0 / 20.0±0.0 | 90.0±0.0 / 10.0±0.0 | **85.0 / 15.0** |" in compare_table(everywhere)
+    assert "| knn | 70.0±0.0 / 30.0±0.0 | **70.0 / 30.0** |" in compare_table(rest)
+
+
+def test_the_summary_averages_by_kind_of_shift() -> None:
+    results = [fake("cora/label", "msp", 80.0), fake("citeseer/label", "msp", 70.0), fake("twitch", "msp", 90.0)]
+    table = summary_table(results)
+    assert "| method | exposure | label | twitch | mean of 3 cells | the paper prints |" in table
+    assert "| msp | no | 75.0 / 25.0 | 90.0 / 10.0 | **80.0 / 20.0** | 71.1 / 61.5 |" in table
+
+
+def test_accuracy_leaves_out_scores_that_classify_nothing() -> None:
+    table = accuracy_table([fake("twitch", "msp", 90.0), fake("twitch", "degree", 40.0)])
+    assert "| msp | 80.0±0.0 | **80.0** |" in table
+    assert "degree" not in table
+
+
+def test_backbones_stand_side_by_side() -> None:
+    table = backbone_table([fake("cora/label", "nodesafe", 80.0), fake("cora/label", "nodesafe", 60.0, "mlp")])
+    assert "| gcn | 80.0±0.0 / 20.0±0.0 |" in table
+    assert "| mlp | 60.0±0.0 / 40.0±0.0 | **60.0 / 40.0** |" in table

@@ -1,0 +1,295 @@
+"""Backbones against PyG's own layers and dense formulas, and hidden features of any module."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MixHopConv
+
+from oddnode.graph import Graph
+from oddnode.nn import GAT, GCN, MLP, JKNet, MixHop, embed_with
+from oddnode.ops import DropoutStream, SparseMatrix
+
+BACKBONES = {"gcn": GCN, "mlp": MLP, "gat": GAT, "jknet": JKNet, "mixhop": MixHop}
+_NODES, _FEATURES, _HIDDEN, _CLASSES = 12, 40, 5, 3
+
+
+def _graph(sparse: bool = False) -> Graph:
+    """Twelve nodes, one of them alone; with few non-zero features where ``sparse`` says so."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(_NODES, _FEATURES, generator=generator, dtype=torch.float64)
+    if sparse:
+        x = x * (torch.rand(x.shape, generator=generator) < 0.08)
+    source, target = torch.randint(_NODES - 1, (2, 20), generator=generator)
+    edges = torch.stack([torch.cat([source, target]), torch.cat([target, source])])
+    return Graph(x, edges[:, edges[0] != edges[1]])
+
+
+def _dense_normalised(graph: Graph) -> Tensor:
+    """``D^-1/2 (A + I) D^-1/2`` with loops over the edges."""
+    adjacency = torch.eye(graph.num_nodes, dtype=torch.float64)
+    for source, target in graph.edge_index.t().tolist():
+        adjacency[target, source] += 1
+    scale = adjacency.sum(dim=1).rsqrt()
+    return scale[:, None] * adjacency * scale[None, :]
+
+
+def _built(name: str, num_layers: int = 2) -> Any:
+    torch.manual_seed(1)
+    backbone: Any = BACKBONES[name](_FEATURES, _HIDDEN, _CLASSES, num_layers=num_layers, dropout=0.5).double()
+    for norm in backbone.norms:  # statistics other than 0 and 1, so that forgetting the norm shows
+        norm.running_mean.uniform_(-1, 1)
+        norm.running_var.uniform_(0.5, 2)
+    return backbone.eval()
+
+
+def _normed(norm: nn.Module, hidden: Tensor) -> Tensor:
+    assert isinstance(norm, nn.BatchNorm1d)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    return (hidden - norm.running_mean) / (norm.running_var + norm.eps).sqrt() * norm.weight + norm.bias
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("name", BACKBONES)
+def test_logits_are_head_of_embed_and_forward_agrees_with_run(name: str, sparse: bool) -> None:
+    graph, backbone = _graph(sparse), _built(name)
+    assert (graph.sparse_x is not None) == sparse
+    logits = backbone.run(graph)
+    assert logits.shape == (_NODES, _CLASSES)
+    torch.testing.assert_close(backbone.head(backbone.embed(graph), graph), logits)
+    torch.testing.assert_close(backbone(graph.x, graph.edge_index), logits)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_three_layers_run_and_one_hidden_layer_is_the_least(name: str) -> None:
+    assert _built(name, num_layers=3).run(_graph()).shape == (_NODES, _CLASSES)
+    with pytest.raises(ValueError, match="num_layers"):
+        BACKBONES[name](_FEATURES, _HIDDEN, _CLASSES, num_layers=0)
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_every_parameter_gets_a_gradient(name: str) -> None:
+    backbone = _built(name).train()
+    backbone.run(_graph(sparse=True)).square().sum().backward()
+    assert all(p.grad is not None and bool(p.grad.isfinite().all()) for p in backbone.parameters())
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_mlp_is_two_matrix_products(sparse: bool) -> None:
+    graph, mlp = _graph(sparse), _built("mlp")
+    first, [last] = mlp.first, mlp.lins
+    hidden = _normed(mlp.norms[0], graph.x @ first.weight.T + first.bias).clamp_min(0)
+    torch.testing.assert_close(mlp.run(graph), hidden @ last.weight.T + last.bias)
+
+
+def test_mlp_sees_no_edge() -> None:
+    graph, mlp = _graph(), _built("mlp")
+    alone = Graph(graph.x, torch.empty(2, 0, dtype=torch.long))
+    torch.testing.assert_close(mlp.run(graph), mlp.run(alone))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_gcn_is_the_dense_formula(sparse: bool) -> None:
+    graph, gcn = _graph(sparse), _built("gcn")
+    a, (first, last) = _dense_normalised(graph), gcn.convs
+    hidden = _normed(gcn.norms[0], a @ graph.x @ first.lin.weight.T + first.bias).clamp_min(0)
+    torch.testing.assert_close(gcn.run(graph), a @ hidden @ last.lin.weight.T + last.bias)
+
+
+def test_a_seed_gives_a_convolution_the_weights_that_it_gives_pygs() -> None:
+    torch.manual_seed(3)
+    pygs = [GCNConv(_FEATURES, _HIDDEN), GCNConv(_HIDDEN, _CLASSES)]
+    torch.manual_seed(3)
+    for layer, expected in zip(GCN(_FEATURES, _HIDDEN, _CLASSES).convs, pygs, strict=True):
+        assert set(layer.state_dict()) == set(expected.state_dict())
+        for name, tensor in expected.state_dict().items():
+            assert torch.equal(layer.state_dict()[name], tensor)
+
+
+def test_a_convolution_can_be_reset() -> None:
+    torch.manual_seed(4)
+    layer: Any = GCN(_FEATURES, _HIDDEN, _CLASSES).convs[0]
+    before = layer.lin.weight.clone()
+    nn.init.ones_(layer.bias)
+    layer.reset_parameters()
+    assert not torch.equal(layer.lin.weight, before)
+    assert torch.equal(layer.bias, torch.zeros(_HIDDEN))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_gat_is_pygs_layers_with_its_weights(sparse: bool) -> None:
+    graph, gat = _graph(sparse), _built("gat")
+    # An edge that is there twice counts twice, a self-loop as the one that every node has.
+    more = torch.cat([graph.edge_index, graph.edge_index[:, :3], torch.tensor([[4, 4], [4, 4]])], dim=1)
+    graph = Graph(graph.x, more)
+    first = GATConv(_FEATURES, _HIDDEN, heads=2).double()
+    last = GATConv(2 * _HIDDEN, _CLASSES, heads=1, concat=False).double()
+    first.load_state_dict(gat.convs[0].state_dict())
+    last.load_state_dict(gat.convs[1].state_dict())
+    hidden = F.elu(_normed(gat.norms[0], first(graph.x, graph.edge_index)))
+    torch.testing.assert_close(gat.embed(graph), hidden)
+    torch.testing.assert_close(gat.run(graph), last(hidden, graph.edge_index))
+
+
+@pytest.mark.parametrize("with_stream", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_gat_drops_features_hidden_features_and_attention_in_training(sparse: bool, with_stream: bool) -> None:
+    torch.manual_seed(0)
+    gat = GAT(_FEATURES, _HIDDEN, _CLASSES, dropout=0.5).double().train()
+    gat.stream = DropoutStream(3) if with_stream else None
+    graph, kept = _graph(sparse), []
+    whole = gat._drop
+
+    def noted(values: Tensor, place: int) -> Tensor:
+        dropped = whole(values, place)
+        torch.testing.assert_close(dropped[dropped != 0], 2 * values[dropped != 0])
+        kept.append((place, len(values), (dropped[values != 0] != 0).double().mean().item()))
+        return dropped
+
+    gat._drop = noted  # type: ignore[method-assign]
+    gat.run(graph)
+    entries = len(graph.feature_entries) if sparse else _NODES
+    edges = graph.edge_index.shape[1] + _NODES
+    assert [k[:2] for k in kept] == [(0, entries), (2, edges), (1, _NODES), (3, edges)]
+    assert all(0.2 < share < 0.8 for _, _, share in kept)
+
+
+def test_gats_dropout_follows_from_its_stream() -> None:
+    gat, graph = _built("gat").train(), _graph(sparse=True)
+    outputs = []
+    for seed in (1, 2):  # of torch's random numbers
+        torch.manual_seed(seed)
+        gat.stream = DropoutStream(5)
+        gat.stream.at(epoch=7, graph=0)
+        outputs.append(gat.run(graph))
+    assert torch.equal(*outputs)
+    gat.stream.at(epoch=8, graph=0)
+    assert not torch.equal(gat.run(graph), outputs[0])
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_jknet_takes_the_maximum_over_pygs_convolutions(sparse: bool) -> None:
+    graph, net = _graph(sparse), _built("jknet")
+    first, second = GCNConv(_FEATURES, _HIDDEN).double(), GCNConv(_HIDDEN, _HIDDEN).double()
+    first.load_state_dict(net.convs[0].state_dict())
+    second.load_state_dict(net.convs[1].state_dict())
+    one = _normed(net.norms[0], first(graph.x, graph.edge_index)).clamp_min(0)
+    two = _normed(net.norms[1], second(one, graph.edge_index)).clamp_min(0)
+    expected = torch.stack([one, two]).amax(dim=0)
+    torch.testing.assert_close(net.embed(graph), expected)
+    torch.testing.assert_close(net.run(graph), expected @ net.lin.weight.T + net.lin.bias)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_mixhop_is_pygs_layers_with_its_weights(sparse: bool) -> None:
+    graph, net = _graph(sparse), _built("mixhop")
+    hidden = graph.x
+    for conv, norm in zip(net.convs, net.norms, strict=True):
+        layer = MixHopConv(hidden.shape[1], _HIDDEN, powers=[0, 1, 2]).double()
+        layer.load_state_dict(conv.state_dict())
+        hidden = _normed(norm, layer(hidden, graph.edge_index)).clamp_min(0)
+    torch.testing.assert_close(net.embed(graph), hidden)
+    torch.testing.assert_close(net.run(graph), hidden @ net.lin.weight.T + net.lin.bias)
+
+
+def test_first_layers_multiply_the_sparse_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = _graph(sparse=True)
+    seen: list[SparseMatrix] = []
+    multiply = SparseMatrix.__matmul__
+
+    def noted(matrix: SparseMatrix, dense: Tensor) -> Tensor:
+        seen.append(matrix)
+        return multiply(matrix, dense)
+
+    monkeypatch.setattr(SparseMatrix, "__matmul__", noted)
+    for name in ("mlp", "gcn", "jknet", "mixhop"):
+        seen.clear()
+        _built(name).run(graph)
+        assert any(matrix is graph.sparse_x for matrix in seen), name
+
+
+class _Plain(nn.Module):
+    """A user's network that calls its layers in another order than it names them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(4, _CLASSES)
+        self.body = nn.Sequential(nn.Linear(_FEATURES, 4), nn.BatchNorm1d(4), nn.ReLU())
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.out(self.body(x)).relu()
+
+
+class _OnPyG(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = GCNConv(_FEATURES, 4), GCNConv(4, _CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.last(x=self.first(x, edge_index).tanh(), edge_index=edge_index)
+
+
+class _Propagating(nn.Module):
+    """Ends with a convolution that has no parameters; a layer with layers inside comes before it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gin = GINConv(nn.Sequential(nn.Linear(_FEATURES, 4), nn.Linear(4, _CLASSES)))
+        self.spread = APPNP(K=2, alpha=0.1)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.spread(self.gin(x, edge_index), edge_index)
+
+
+class _FunctionalOnly(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(_CLASSES, _FEATURES))
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return F.linear(x, self.weight)
+
+
+def test_hidden_features_of_a_plain_module_go_into_the_layer_called_last() -> None:
+    graph, module = _graph(), _Plain().double().eval()
+    torch.testing.assert_close(embed_with(module, graph), module.body(graph.x))
+
+
+def test_hidden_features_of_a_pyg_module_go_into_the_last_convolution() -> None:
+    graph, module = _graph(), _OnPyG().double().eval()
+    torch.testing.assert_close(embed_with(module, graph), module.first(graph.x, graph.edge_index).tanh())
+
+
+def test_a_pyg_convolution_is_taken_as_a_whole() -> None:
+    graph = _graph()
+    torch.testing.assert_close(embed_with(_Propagating().double().eval(), graph), graph.x)
+
+
+def test_reading_hidden_features_leaves_no_hook_behind() -> None:
+    module = _Plain().double().eval()
+    embed_with(module, _graph())
+    assert all(not layer._forward_pre_hooks for layer in module.modules())
+
+
+def test_a_module_without_layers_is_told_what_to_do() -> None:
+    with pytest.raises(TypeError, match=r"_FunctionalOnly calls no layer.*subclass oddnode.nn.base.Backbone"):
+        embed_with(_FunctionalOnly().double(), _graph())
+
+
+class _Transposing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(_NODES, _NODES)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.lin(x.t()).t()
+
+
+def test_a_last_layer_that_does_not_take_nodes_is_an_error() -> None:
+    with pytest.raises(TypeError, match=r"last layer of _Transposing takes \[40, 12\], expected .* 12 rows"):
+        embed_with(_Transposing().double(), _graph())

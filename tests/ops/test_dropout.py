@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+import torch
+
+from oddnode.ops import DropoutStream, dropout, dropout_keys, dropout_scales, stacked_keys
+
+
+def scales(p: float, seed: int = 0, epoch: int = 0, graph: int = 0, layer: int = 0, width: int = 64) -> torch.Tensor:
+    stream = DropoutStream(seed)
+    stream.at(epoch, graph)
+    return stream.scales(torch.arange(2000), width, p, layer, torch.float64)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.75])
+def test_the_share_dropped_is_p_in_every_channel_and_the_mean_is_kept(p: float) -> None:
+    kept = scales(p)
+    assert kept.unique().tolist() == [0.0, pytest.approx(1 / (1 - p), rel=1e-4)]
+    dropped = (kept == 0).double()
+    # Five standard deviations of a mean of 2000 coins, and of 128000.
+    assert (dropped.mean(dim=0) - p).abs().max() < 5 * (p * (1 - p) / 2000) ** 0.5
+    assert abs(float(dropped.mean()) - p) < 5 * (p * (1 - p) / 128000) ** 0.5
+
+
+@pytest.mark.parametrize("other", [{"seed": 1}, {"epoch": 1}, {"graph": 1}, {"layer": 1}])
+def test_masks_at_different_places_are_independent(other: dict[str, int]) -> None:
+    a, b = scales(0.5), scales(0.5, **other)
+    both = torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1]
+    assert both.abs() < 5 / 128000**0.5
+
+
+def test_neighbouring_channels_and_nodes_are_independent() -> None:
+    mask = scales(0.5)
+    for a, b in ((mask[:, 1:], mask[:, :-1]), (mask[1:], mask[:-1]), (mask[:, 32:], mask[:, :32])):
+        assert torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1].abs() < 5 / a.numel() ** 0.5
+
+
+@pytest.mark.parametrize("p", [0.3, 0.5])
+@pytest.mark.parametrize("width", [7, 64])
+def test_some_nodes_have_the_masks_they_have_among_all(p: float, width: int) -> None:
+    stream = DropoutStream(3)
+    nodes = torch.tensor([4, 40, 7])
+    some, every = (stream.scales(n, width, p, 0, torch.float32) for n in (nodes, torch.arange(50)))
+    assert torch.equal(some, every[nodes])
+
+
+def test_stacked_keys_are_those_of_every_place() -> None:
+    seeds = [0, 5, 2**62 - 1, -3]
+    stacked = stacked_keys(seeds, epochs=3, graphs=2, layers=2)
+    for epoch, graph, layer in product(range(3), range(2), range(2)):
+        expected = [list(dropout_keys(seed, epoch, graph, layer)) for seed in seeds]
+        assert stacked[epoch, graph, layer].tolist() == expected
+
+
+@pytest.mark.parametrize("p", [0.3, 0.5])
+def test_networks_side_by_side_have_the_masks_they_have_alone(p: float) -> None:
+    keys, nodes = stacked_keys([5, 6, 7], epochs=2, graphs=2, layers=1), torch.arange(9)
+    together = dropout_scales(keys[1, 0, 0], nodes, 40, p, torch.float32)
+    assert together.shape == (9, 3, 40)
+    for place, seed in enumerate([5, 6, 7]):
+        key = torch.tensor(dropout_keys(seed, 1, 0, 0), dtype=torch.int32)
+        assert torch.equal(together[:, place], dropout_scales(key, nodes, 40, p, torch.float32))
+
+
+def test_the_same_place_gives_the_same_mask() -> None:
+    assert torch.equal(scales(0.5, 1, 2, 1, 3), scales(0.5, 1, 2, 1, 3))
+
+
+def test_the_hash_of_torch_is_that_of_numpy() -> None:
+    counter = torch.arange(-500, 500, dtype=torch.int32).view(100, 10)
+    low, high = torch.tensor([-7], dtype=torch.int32), torch.tensor([2**31 - 5], dtype=torch.int32)
+    by_torch = dropout._finalise(dropout._finalise(counter ^ low) ^ high)
+    assert torch.equal(by_torch, dropout._random_words(counter, low, high))

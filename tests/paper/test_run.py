@@ -1,0 +1,244 @@
+"""Runs that are killed, run twice at once, or find damage: the tables come out the same, bit for bit."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from functools import partial
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oddnode.paper.plan import Plan
+from oddnode.paper.run import Progress, _context, _Job, run_plan, work
+from oddnode.paper.store import Store
+from tests.paper_helpers import CODE, detection_tables, job, tiny_plan
+
+ITEMS = ("table1", "claims", "table3")
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return tiny_plan(*ITEMS, seeds=2)
+
+
+@pytest.fixture(scope="module")
+def start() -> Any:
+    """Starts processes that have torch already: the time a test kills them in is working time."""
+
+    def begin(target: Any, *arguments: Any) -> BaseProcess:
+        process = _context("cpu").Process(target=target, args=arguments)
+        process.start()
+        return process
+
+    begin(os.getpid).join()  # the server imports torch before the first clock runs
+    return begin
+
+
+@pytest.fixture(scope="module")
+def undisturbed(plan: Plan, start: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], float]:
+    """Tables and seconds of a run that nobody stops; in a process of its own, like all that is compared with it."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    began = time.monotonic()
+    process = start(work, job(plan, folder))
+    process.join()
+    assert process.exitcode == 0
+    return detection_tables(plan, folder), time.monotonic() - began
+
+
+def finished(folder: Path) -> set[str]:
+    with Store(folder, CODE) as store:
+        return store.finished()
+
+
+def test_twenty_kills_at_random_moments_change_nothing(
+    plan: Plan, undisturbed: tuple[dict[str, str], float], start: Any, tmp_path: Path
+) -> None:
+    expected, seconds = undisturbed
+    rng = random.Random(0)
+    kills, window = 0, 2.5 * seconds / len(plan.trainings)
+    while kills < 20 or not finished(tmp_path):
+        process = start(work, job(plan, tmp_path))
+        process.join(rng.uniform(0, window))
+        if process.is_alive():
+            process.kill()
+            process.join()
+            kills += 1
+        else:  # faster than thought: some of it is to be done again
+            assert process.exitcode == 0
+            with Store(tmp_path, CODE) as store:
+                for training in rng.sample(plan.trainings, len(plan.trainings) // 2):
+                    store.drop(training)
+        if kills % 5 == 0 and not finished(tmp_path):
+            window *= 1.5  # a busy machine: the kills are to fall into working time
+    with Store(tmp_path, CODE) as store:
+        assert store.damaged(plan.trainings) == []
+    assert len(finished(tmp_path)) < len(plan.trainings), "the kills did not fall into working time"
+    process = start(work, job(plan, tmp_path))
+    process.join()
+    assert detection_tables(plan, tmp_path) == expected
+
+
+def _note(path: Path, what: str, text: str) -> None:
+    if what == "start":
+        with path.open("a") as file:
+            file.write(text + "\n")
+
+
+def test_two_processes_on_one_store_share_the_work(
+    plan: Plan, undisturbed: tuple[dict[str, str], float], start: Any, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    crew = [start(work, job(plan, tmp_path), partial(_note, log)) for _ in range(2)]
+    for process in crew:
+        process.join()
+    assert [process.exitcode for process in crew] == [0, 0]
+    started = Counter(log.read_text().split())
+    assert started == Counter(training.identity for training in plan.trainings)
+    assert detection_tables(plan, tmp_path) == undisturbed[0]
+
+
+def test_several_jobs_give_the_same_numbers_and_tell_how_far_they_are(
+    plan: Plan, undisturbed: tuple[dict[str, str], float], tmp_path: Path
+) -> None:
+    seen: list[Progress] = []
+    run_plan(plan, tmp_path, CODE, jobs=2, on_progress=seen.append)
+    assert detection_tables(plan, tmp_path) == undisturbed[0]
+    assert (seen[0].done, seen[-1].done, seen[-1].total) == (0, len(plan.trainings), len(plan.trainings))
+    assert seen[-1].share == pytest.approx(1.0)
+
+
+def test_damage_is_reported_and_made_good(
+    plan: Plan, undisturbed: tuple[dict[str, str], float], start: Any, tmp_path: Path
+) -> None:
+    process = start(work, job(plan, tmp_path))
+    process.join()
+    hurt = plan.trainings[3]
+    db = sqlite3.connect(tmp_path / "runs.sqlite")
+    [blob] = db.execute("SELECT arrays FROM trainings WHERE identity = ?", (hurt.identity,)).fetchone()
+    flipped = blob[:100] + bytes([blob[100] ^ 1]) + blob[101:]
+    db.execute("UPDATE trainings SET arrays = ? WHERE identity = ?", (flipped, hurt.identity))
+    db.commit()
+    db.close()
+    said = tmp_path / "said"
+    process = start(_repair, plan, tmp_path, said)
+    process.join()
+    assert said.read_text() == f"{[hurt.label]} {len(plan.trainings) - 1}"
+    assert detection_tables(plan, tmp_path) == undisturbed[0]
+
+
+def _repair(plan: Plan, folder: Path, said: Path) -> None:
+    summary = run_plan(plan, folder, CODE)
+    said.write_text(f"{summary.repaired} {summary.found}")
+
+
+def test_a_run_that_is_done_does_nothing(plan: Plan, start: Any, tmp_path: Path) -> None:
+    process = start(work, job(plan, tmp_path))
+    process.join()
+    before = (tmp_path / "runs.sqlite").read_bytes()
+    assert run_plan(plan, tmp_path, CODE, jobs=2).found == len(plan.trainings)
+    assert (tmp_path / "runs.sqlite").read_bytes() == before
+
+
+def test_scores_of_single_nodes_are_kept_as_long_as_asked_for(tmp_path: Path) -> None:
+    plan = tiny_plan("claims", seeds=2)
+    run_plan(plan, tmp_path, CODE, keep_scores=1)
+    with Store(tmp_path, CODE) as store:
+        kept = {record.training.seed: bool(record.arrays) for record in store.records()}
+        assert kept == {0: True, 1: False}
+        assert len({record.metrics(record.training.methods[0])["auroc"] for record in store.records()}) > 1
+
+
+def test_another_version_of_the_source_starts_anew_unless_told_otherwise(tmp_path: Path) -> None:
+    plan = tiny_plan("claims")
+    run_plan(plan, tmp_path, "old")
+    assert run_plan(plan, tmp_path, "new", any_version=True).found == len(plan.trainings)
+    assert run_plan(plan, tmp_path, "new").found == 0
+
+
+def test_a_process_that_dies_costs_one_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plan = tiny_plan("claims")
+    victim = plan.trainings[1]
+    monkeypatch.setattr("oddnode.paper.run._be_worker", partial(_dying_worker, victim.identity))
+    summary = run_plan(plan, tmp_path, CODE, jobs=2)
+    assert summary.lost == [victim.label]
+    with Store(tmp_path, CODE) as store:
+        assert len(store.finished()) == len(plan.trainings) - 1
+
+
+def test_a_training_that_fails_is_reported_and_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plan = tiny_plan("claims")
+    with monkeypatch.context() as broken:
+        broken.setattr("oddnode.paper.execute.TaskOutputs", _no_memory)
+        summary = run_plan(plan, tmp_path, CODE)
+    assert sorted(summary.lost) == sorted(training.label for training in plan.trainings)
+    with Store(tmp_path, CODE) as store:
+        assert {record.error for record in store.records()} == {"MemoryError: all gone"}
+    again = run_plan(plan, tmp_path, CODE)
+    assert (again.found, again.lost) == (0, [])
+
+
+def _no_memory(*_: object) -> None:
+    raise MemoryError("all gone")
+
+
+def _dying_worker(victim: str, job: _Job, pipe: Any) -> None:
+    """Dies at one training, as a process does that runs out of memory."""
+
+    def tell(what: str, text: str) -> None:
+        pipe.send((what, text))
+        if text == victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    work(job, tell)
+
+
+def test_workers_die_with_their_parent_and_the_command_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "oddnode", "paper", "--smoke", "--out", str(tmp_path), "--jobs", "2"]
+    command += ["--only", "table10", "--protocol", "clean", "--seeds", "1", "--device", "cpu"]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while _count(tmp_path) < 1 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    workers = _children(process.pid)
+    process.kill()
+    process.wait()
+    assert workers
+    while any(map(_alive, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(_alive, workers))
+    reached = _count(tmp_path)
+    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    assert f'"done_before": {reached}' in done.stdout
+    assert (tmp_path / "tables" / "table10.md").exists()
+
+
+def _count(folder: Path) -> int:
+    if not (folder / "runs.sqlite").exists():
+        return 0
+    with Store(folder) as store:
+        return len(store.finished())
+
+
+def _children(parent: int) -> list[int]:
+    listed = Path(f"/proc/{parent}/task/{parent}/children")
+    if not listed.exists():
+        pytest.skip("no /proc to find the workers in")
+    children = [int(child) for child in listed.read_text().split()]
+    return children + [grandchild for child in children for grandchild in _children(child)]
+
+
+def _alive(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"

@@ -1,0 +1,225 @@
+"""The store of runs: whole records, checksums, claims that die with their process."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from oddnode.paper.record import DamagedRecord, StoreError, Training
+from oddnode.paper.store import Store, recover
+
+TRAINING = Training("digits/label", "clean", "gcn", 0, ("msp", "energy"), (("lambda2", 10.0),), 5, "[...]")
+SCORES = np.linspace(-3, 3, 7, dtype=np.float32) / 3
+FACTS = {"methods": {"msp": {"auroc": 91.25, "tests": {}}}, "graphs": {"id": "label", "label": "label"}}
+
+
+def save(store: Store, training: Training = TRAINING, code: str = "a") -> None:
+    store.save(training, code, FACTS, {"scores/msp/label": SCORES, "predicted/label": np.arange(7, dtype=np.int16)})
+    graph = {"y/label": np.arange(7), "degree/label": np.ones(7), "id_mask": SCORES > 0, "ood_mask/label": SCORES < 0}
+    store.save_graphs(training, FACTS, graph)
+
+
+def other(number: int) -> Training:
+    return Training("digits/label", "clean", "gcn", number, ("msp",))
+
+
+def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        save(store)
+    with Store(tmp_path) as store:
+        record = store.get(TRAINING)
+        assert record is not None
+        assert record.training == TRAINING
+        assert record.metrics("msp")["auroc"] == 91.25
+        assert record.scores("msp")["id"].dtype == np.float32
+        np.testing.assert_array_equal(record.scores("msp")["label"], SCORES)
+        graphs = store.graphs(TRAINING)
+        assert graphs.tests == ["label"]
+        np.testing.assert_array_equal(graphs.ood_mask["label"], SCORES < 0)
+        np.testing.assert_array_equal(graphs.y["id"], np.arange(7))
+
+
+def test_records_are_found_by_what_they_are_of(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        save(store)
+        save(store, other(1))
+        assert len(store.records()) == 2
+        assert [r.training.seed for r in store.records(seed=1)] == [1]
+        assert [r.training.seed for r in store.records(method="energy")] == [0]
+        assert [r.training.seed for r in store.records(settings=())] == [1]
+        assert store.records(task="cora/label") == []
+
+
+def test_only_records_of_the_asked_for_version_count(tmp_path: Path) -> None:
+    with Store(tmp_path, code="a") as store:
+        save(store, code="a")
+        save(store, other(1), code="b")
+        assert store.finished() == {TRAINING.identity}
+        assert store.get(other(1)) is None
+    with Store(tmp_path) as store:
+        assert store.finished() == {TRAINING.identity, other(1).identity}
+
+
+def test_scorers_do_not_determine_a_training_but_settings_do() -> None:
+    assert Training("t", "clean", "gcn", 0, ("msp",)).identity == Training("t", "clean", "gcn", 0, ("odin",)).identity
+    assert Training("t", "clean", "gcn", 0, ("msp",)).identity != Training("t", "clean", "gcn", 1, ("msp",)).identity
+    changed = Training("t", "clean", "gcn", 0, ("msp",), (("lambda1", 0.5),))
+    assert Training("t", "clean", "gcn", 0, ("msp",)).identity != changed.identity
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("facts", "{"), ("facts", '{"methods": {}}'), ("arrays", b"no zip"), ("checksum", ""), ("training", "[]")],
+)
+def test_a_damaged_record_is_found(tmp_path: Path, column: str, value: object) -> None:
+    with Store(tmp_path) as store:
+        save(store)
+        save(store, other(1))
+    db = sqlite3.connect(tmp_path / "runs.sqlite")
+    db.execute(f"UPDATE trainings SET {column} = ? WHERE seed = 0", (value,))
+    db.commit()
+    db.close()
+    with Store(tmp_path) as store:
+        with pytest.raises(DamagedRecord, match="damaged"):
+            store.get(TRAINING)
+        assert store.damaged([TRAINING, other(1), other(2)]) == [TRAINING]
+        assert {r.training.seed for r in store.records()} >= {1}
+
+
+def test_damaged_graphs_are_found(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        save(store)
+        store._db.execute("UPDATE graphs SET arrays = x'00'")
+        assert store.damaged([TRAINING]) == [TRAINING]
+
+
+def test_sound_records_are_saved_out_of_a_damaged_file(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        for number in range(60):
+            save(store, other(number))
+        store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        [page] = store._db.execute("PRAGMA page_size").fetchone()
+    assert recover(tmp_path) is None
+    file = tmp_path / "runs.sqlite"
+    content = bytearray(file.read_bytes())
+    middle = len(content) // page // 2 * page
+    content[middle : middle + page] = b"\xff" * page
+    file.write_bytes(content)
+    saved = recover(tmp_path)
+    assert saved is not None
+    assert (tmp_path / "damaged-1.sqlite").exists()
+    with Store(tmp_path) as store:
+        assert 0 < len(store.records()) == saved < 60
+        assert store.damaged(r.training for r in store.records()) == []
+    assert recover(tmp_path) is None
+
+
+def test_records_of_another_store_can_be_taken_over(tmp_path: Path) -> None:
+    with Store(tmp_path / "here") as here, Store(tmp_path / "there") as there:
+        save(here)
+        save(there, other(1))
+        there.save(other(2), "a", FACTS, {})
+        there._db.execute("UPDATE trainings SET checksum = '' WHERE seed = 2")
+        assert here.take_from(tmp_path / "there") == 1
+        assert {r.training for r in here.records()} == {TRAINING, other(1)}
+        np.testing.assert_array_equal(here.graphs(other(1)).id_mask, SCORES > 0)
+        with pytest.raises(StoreError, match="does not exist"):
+            here.take_from(tmp_path / "nowhere")
+
+
+def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "runs.sqlite").write_text("no database at all, but long enough to be looked at " * 40)
+    with pytest.raises(StoreError, match="move it away"):
+        Store(tmp_path)
+
+
+def test_a_store_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store._db.execute("PRAGMA user_version=99")
+    with pytest.raises(StoreError, match="newer oddnode"):
+        Store(tmp_path)
+
+
+def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        save(store)
+        pages = store._db.execute("PRAGMA page_count").fetchone()[0]
+        store._db.execute(f"PRAGMA max_page_count={pages}")
+        with pytest.raises(StoreError, match="full"):
+            store.save(other(1), "a", FACTS, {"scores/msp/label": np.random.default_rng(0).normal(size=10_000)})
+        assert [r.training for r in store.records()] == [TRAINING]
+
+
+def test_a_claim_excludes_others_until_it_ends(tmp_path: Path) -> None:
+    with Store(tmp_path) as first, Store(tmp_path) as second:
+        with first.claim(TRAINING) as mine, second.claim(TRAINING) as theirs, second.claim(other(1)) as another:
+            assert (mine, theirs, another) == (True, False, True)
+        with second.claim(TRAINING) as theirs:
+            assert theirs
+            save(second)
+        with first.claim(TRAINING) as mine:
+            assert not mine  # it is done
+    assert [path.name for path in (tmp_path / "locks").iterdir()] == ["open"]
+
+
+def _claim_and_wait(folder: Path, ready: object) -> None:
+    with Store(folder) as store, store.claim(TRAINING) as mine:
+        ready.send(mine)  # type: ignore[attr-defined]
+        ready.recv()  # type: ignore[attr-defined]
+
+
+def test_the_claim_of_a_killed_process_is_gone(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_claim_and_wait, args=(tmp_path, there))
+    process.start()
+    assert here.recv() is True
+    with Store(tmp_path) as store:
+        with store.claim(TRAINING) as mine:
+            assert not mine
+        process.kill()
+        process.join()
+        with store.claim(TRAINING) as mine:
+            assert mine
+
+
+def _die_while_writing(folder: Path) -> None:
+    with Store(folder) as store, store._transaction():
+        store._db.execute("INSERT INTO trainings SELECT 'x', code, task, protocol, backbone, seed, training, facts, "
+                          "arrays, checksum FROM trainings")  # fmt: skip
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_killed_while_it_writes_leaves_nothing_behind(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        save(store)
+    process = multiprocessing.get_context("spawn").Process(target=_die_while_writing, args=(tmp_path,))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    with Store(tmp_path) as store:
+        assert store.finished() == {TRAINING.identity}
+        save(store, other(1))
+        assert store.damaged([TRAINING, other(1)]) == []
+
+
+def test_scores_that_were_not_kept_are_an_error_that_says_so(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        store.save(TRAINING, "a", FACTS, {})
+        [record] = store.records()
+        with pytest.raises(StoreError, match="was not kept"):
+            record.scores("msp")
+
+
+def test_the_file_speaks_sql(tmp_path: Path) -> None:
+    with Store(tmp_path) as store:
+        save(store)
+    db = sqlite3.connect(tmp_path / "runs.sqlite")
+    assert db.execute("SELECT task, method, seed, auroc FROM results").fetchall() == [("digits/label", "msp", 0, 91.25)]
+    db.close()

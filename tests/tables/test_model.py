@@ -1,0 +1,657 @@
+from __future__ import annotations
+
+import csv
+import errno
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+from oddnode import Detector
+from oddnode.cli import app as cli
+from oddnode.detector import ModelFileError
+from oddnode.tables import (
+    FeatureRecipe,
+    Table,
+    TableError,
+    TableModel,
+    learn_features,
+    read_edges,
+    read_nodes,
+    split_labelled,
+)
+
+Rows = list[dict[str, Any]]
+
+
+def write_csv(path: Path, rows: Rows) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def write_parquet(path: Path, rows: Rows) -> Path:
+    parquet.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def example(num_nodes: int = 120, seed: int = 0) -> tuple[Rows, Rows]:
+    """Two kinds of nodes that differ in a number and a category, joined to their own kind; every third unlabelled."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(2, size=num_nodes)
+    nodes = [
+        {
+            "name": f"n{i:03d}",
+            "kind": "" if i % 3 == 0 else "ab"[kind[i]],
+            "size": round(float(rng.normal(3 * kind[i])), 6),
+            "colour": ["red", "blue"][kind[i]] if rng.random() < 0.9 else "green",
+        }
+        for i in range(num_nodes)
+    ]
+    pairs = rng.integers(num_nodes, size=(4 * num_nodes, 2))
+    edges = [{"source": f"n{a:03d}", "target": f"n{b:03d}"} for a, b in pairs if kind[a] == kind[b] and a != b]
+    return nodes, edges
+
+
+FIT: dict[str, Any] = {"id_column": "name", "label_column": "kind", "epochs": 5, "device": "cpu"}
+
+
+@pytest.fixture
+def tables(tmp_path: Path) -> tuple[Path, Path]:
+    nodes, edges = example()
+    return write_csv(tmp_path / "nodes.csv", nodes), write_csv(tmp_path / "edges.csv", edges)
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fitted")
+    nodes, edges = example()
+    paths = write_csv(folder / "nodes.csv", nodes), write_csv(folder / "edges.csv", edges)
+    TableModel.fit(*paths, **FIT)[0].save(folder / "model")
+    return folder / "model"
+
+
+def read_csv(path: Path) -> Rows:
+    with path.open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+# --- fit and score ---------------------------------------------------------------------------------------------------
+
+
+def test_every_node_gets_a_row_in_the_order_of_the_table(tables: tuple[Path, Path], tmp_path: Path) -> None:
+    model, report = TableModel.fit(*tables, **FIT)
+    result = model.score(*tables, tmp_path / "scores.csv")
+    rows = read_csv(tmp_path / "scores.csv")
+    assert list(rows[0]) == ["name", "predicted", "confidence", "score", "p_value", "is_ood"]
+    assert [row["name"] for row in rows] == [row["name"] for row in read_csv(tables[0])]
+    assert {row["predicted"] for row in rows} <= {"a", "b"}
+    assert all(0 < float(row["p_value"]) <= 1 and 0 < float(row["confidence"]) <= 1 for row in rows)
+    assert all((row["is_ood"] == "true") == (float(row["p_value"]) <= 0.05) for row in rows)
+    assert result.num_flagged == sum(row["is_ood"] == "true" for row in rows)
+    assert (report.num_nodes, report.num_features, report.labels) == (120, 4, ["a", "b"])
+
+
+def test_a_saved_model_scores_as_before_bit_for_bit(tables: tuple[Path, Path], tmp_path: Path) -> None:
+    model, _ = TableModel.fit(*tables, **FIT)
+    model.score(*tables, tmp_path / "first.csv", explain=True)
+    model.save(tmp_path / "model")
+    TableModel.load(tmp_path / "model", device="cpu").score(*tables, tmp_path / "second.csv", explain=True)
+    assert (tmp_path / "first.csv").read_bytes() == (tmp_path / "second.csv").read_bytes()
+
+
+def test_csv_and_parquet_give_the_same_scores(tmp_path: Path) -> None:
+    nodes, edges = example()
+    for row in nodes:
+        row["kind"] = row["kind"] or None
+    as_csv = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
+    as_parquet = write_parquet(tmp_path / "n.parquet", nodes), write_parquet(tmp_path / "e.parquet", edges)
+    TableModel.fit(*as_csv, **FIT)[0].score(*as_csv, tmp_path / "a.parquet")
+    TableModel.fit(*as_parquet, **FIT)[0].score(*as_parquet, tmp_path / "b.parquet")
+    assert parquet.read_table(tmp_path / "a.parquet").equals(parquet.read_table(tmp_path / "b.parquet"))
+
+
+def test_whole_number_ids_and_labels_keep_their_type(tmp_path: Path) -> None:
+    nodes, edges = example()
+    for row in nodes:
+        row["name"] = int(row["name"][1:]) - 7
+        row["kind"] = {"a": 10, "b": 20, "": None}[row["kind"]]
+    for row in edges:
+        row["source"], row["target"] = int(row["source"][1:]) - 7, int(row["target"][1:]) - 7
+    paths = write_parquet(tmp_path / "n.parquet", nodes), write_csv(tmp_path / "e.csv", edges)
+    model, report = TableModel.fit(*paths, **FIT)
+    model.score(*paths, tmp_path / "s.parquet")
+    written = parquet.read_table(tmp_path / "s.parquet")
+    assert report.labels == [10, 20]
+    assert written.schema.field("name").type == pa.int64()
+    assert written.schema.field("predicted").type == pa.int64()
+    assert written["name"].to_pylist()[0] == -7
+
+
+def test_ids_with_leading_zeros_stay_apart(tmp_path: Path) -> None:
+    write_csv(tmp_path / "n.csv", [{"id": "1", "x": 1}, {"id": "01", "x": 2}, {"id": "001", "x": 3}])
+    table = Table(tmp_path / "n.csv")
+    nodes = read_nodes(table, "id", learn_features(table, ["x"])[0])
+    assert nodes.ids.to_pylist() == ["1", "01", "001"]
+
+
+def test_new_nodes_new_edges_and_unseen_categories_are_fine(model_folder: Path, tmp_path: Path) -> None:
+    nodes, edges = example(num_nodes=90, seed=5)
+    nodes.append({"name": "new", "kind": "c", "size": 0.5, "colour": "violet"})
+    edges.append({"source": "new", "target": "n001"})
+    paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
+    report = TableModel.load(model_folder).score(*paths, tmp_path / "s.csv")
+    assert report.num_nodes == 91
+    assert report.notes == ["1 categories were not seen when the model was fitted; they count as none"]
+
+
+def test_explaining_adds_three_columns_that_add_up(
+    model_folder: Path, tables: tuple[Path, Path], tmp_path: Path
+) -> None:
+    TableModel.load(model_folder).score(*tables, tmp_path / "s.csv", explain=True)
+    rows = read_csv(tmp_path / "s.csv")
+    assert list(rows[0])[6:] == ["own_score", "neighbour_share", "nearest_class"]
+    for row in rows:
+        assert float(row["own_score"]) + float(row["neighbour_share"]) == pytest.approx(float(row["score"]), abs=1e-4)
+
+
+def test_a_split_column_is_followed(tmp_path: Path) -> None:
+    nodes, edges = example()
+    words = ["train", "Validation", "calibration", "test", ""]
+    for i, row in enumerate(nodes):
+        row["part"] = "" if row["kind"] == "" else words[i % 5]
+    paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
+    _, report = TableModel.fit(*paths, **FIT, split_column="part", false_alarm_rate=0.1)
+    count = {w: sum(row["part"] == w for row in nodes) for w in words}
+    assert (report.num_train, report.num_validation, report.num_calibration) == tuple(count[w] for w in words[:3])
+
+
+@pytest.mark.parametrize("way", ["column", "table"])
+def test_exposure_comes_as_a_column_or_as_a_table(tmp_path: Path, way: str) -> None:
+    nodes, edges = example()
+    options: dict[str, Any] = {}
+    if way == "column":
+        for i, row in enumerate(nodes):
+            row["bad"] = "true" if i % 10 == 0 else ""
+        options["exposure_column"] = "bad"
+    else:
+        strange = [{"name": i, "size": -9.0 - i, "colour": "green"} for i in range(8)]
+        options["exposure_nodes"] = write_csv(tmp_path / "x.csv", strange)
+    paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
+    model, _ = TableModel.fit(*paths, **(FIT | options))
+    assert "EnergyHinge" in repr(model.detector.objective)
+
+
+def test_calibrating_anew_sets_the_threshold_on_the_marked_nodes(model_folder: Path, tmp_path: Path) -> None:
+    nodes, edges = example(150, seed=5)  # another graph
+    for i, row in enumerate(nodes):
+        row["checked"] = "true" if i % 2 else ""
+    paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
+    model = TableModel.load(model_folder)
+    weights = {name: value.clone() for name, value in model.detector.module_.state_dict().items()}
+    report = model.calibrate(*paths, known_column="checked", false_alarm_rate=0.1)
+    assert (report.num_nodes, report.num_calibration, report.false_alarm_rate) == (150, 75, 0.1)
+    assert report.old_threshold != report.threshold == model.detector.threshold_
+    assert all(torch.equal(value, weights[name]) for name, value in model.detector.module_.state_dict().items())
+    plain = [{key: value for key, value in row.items() if key != "checked"} for row in nodes]
+    model.score(write_csv(tmp_path / "plain.csv", plain), paths[1], tmp_path / "s.csv")
+    rows = read_csv(tmp_path / "s.csv")
+    known = [float(row["score"]) for i, row in enumerate(rows) if i % 2]
+    for row in rows:
+        expected = (1 + sum(score <= float(row["score"]) for score in known)) / 76
+        assert float(row["p_value"]) == pytest.approx(expected)
+        assert (row["is_ood"] == "true") == (expected <= 0.1)
+
+
+def test_calibrating_on_too_little_is_an_error_that_changes_nothing(model_folder: Path, tmp_path: Path) -> None:
+    nodes, edges = example()
+    edge_table, model = write_csv(tmp_path / "e.csv", edges), TableModel.load(model_folder)
+    before = model.detector.threshold_
+    for marks, message in (([], "marks no node"), ([3], "needs at least"), (["x"], "expected true or false")):
+        table = [row | {"ok": "maybe" if "x" in marks else str(i in marks)} for i, row in enumerate(nodes)]
+        with pytest.raises(ValueError, match=message):
+            model.calibrate(write_csv(tmp_path / "n.csv", table), edge_table, "ok")
+    with pytest.raises(TableError, match="good"):
+        model.calibrate(write_csv(tmp_path / "n.csv", nodes), edge_table, "good")
+    assert model.detector.threshold_ == before
+
+
+def test_directed_edges_keep_their_direction(tmp_path: Path) -> None:
+    write_csv(tmp_path / "e.csv", [{"a": "x", "b": "y"}, {"a": "x", "b": "y"}, {"a": "y", "b": "y"}])
+    ids, table = pa.array(["x", "y"]), Table(tmp_path / "e.csv")
+    assert read_edges(table, "a", "b", ids, directed=True).tolist() == [[0], [1]]
+    assert read_edges(table, "a", "b", ids, directed=False).tolist() == [[0, 1], [1, 0]]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=30), st.booleans())
+def test_edges_are_the_set_of_pairs(tmp_path: Path, pairs: list[tuple[int, int]], directed: bool) -> None:
+    path = tmp_path / "e.csv"
+    path.write_text("source,target\n" + "".join(f"k{a},k{b}\n" for a, b in pairs))
+    found = read_edges(Table(path), "source", "target", pa.array([f"k{i}" for i in range(7)]), directed)
+    expected = {(a, b) for a, b in pairs if a != b}
+    if not directed:
+        expected |= {(b, a) for a, b in expected}
+    assert set(map(tuple, found.T.tolist())) == expected
+    assert found.shape[1] == len(expected)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.floats(-1e6, 1e6), st.sampled_from(["p", "q", "r", "s t", "ü", "NA", ""])), min_size=2, max_size=40
+    )
+)
+def test_features_are_standard_scores_and_one_hot(tmp_path: Path, rows: list[tuple[float, str]]) -> None:
+    path = tmp_path / "n.csv"
+    write_csv(path, [{"id": f"i{i}", "x": x, "c": c} for i, (x, c) in enumerate(rows)])
+    table = Table(path)
+    values, texts = np.array([x for x, _ in rows]), [c for _, c in rows]
+    known = sorted({c for c in texts if c not in ("NA", "")})
+    if values.std() <= 1e-12 * abs(values.mean()) and len(known) < 2:
+        with pytest.raises(TableError, match="constant"):
+            learn_features(table, ["x", "c"])
+        return
+    recipe = FeatureRecipe.from_json(json.loads(json.dumps(learn_features(table, ["x", "c"])[0].to_json())))
+    x = read_nodes(table, "id", recipe).x
+    column = 0
+    if "x" in recipe.names:
+        expected = np.clip((values - values.mean()) / values.std(), -5, 5)
+        assert np.allclose(x[:, 0], expected, atol=1e-3)
+        column = 1
+    if len(known) > 1:
+        assert x[:, column:].tolist() == [[float(c == k) for k in known] for c in texts]
+
+
+def test_a_far_value_is_cut(tmp_path: Path) -> None:
+    write_csv(tmp_path / "n.csv", [{"id": i, "x": i % 2} for i in range(10)])
+    recipe, _ = learn_features(Table(tmp_path / "n.csv"), ["x"])
+    write_csv(tmp_path / "m.csv", [{"id": 0, "x": 1e200}])
+    assert read_nodes(Table(tmp_path / "m.csv"), "id", recipe).x.tolist() == [[5.0]]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(3, 40), min_size=1, max_size=5), st.integers(0, 100))
+def test_the_split_is_stratified_and_leaves_nothing_out(counts: list[int], seed: int) -> None:
+    y = np.concatenate([np.full(n, c) for c, n in enumerate(counts)] + [np.full(4, -1)])
+    split = split_labelled(y, list(range(len(counts))), seed)
+    parts = [split.train, split.validation, split.calibration]
+    assert sorted(np.concatenate(parts)) == np.flatnonzero(y >= 0).tolist()
+    for c, n in enumerate(counts):
+        shares = [int((y[part] == c).sum()) for part in parts]
+        assert min(shares) >= 1
+        assert abs(shares[0] - 0.4 * n) <= 1
+
+
+# --- every bad input -------------------------------------------------------------------------------------------------
+
+Change = Callable[[Rows, Rows], Any]
+
+
+def _set(column: str, value: Any, row: int = 4) -> Change:
+    return lambda nodes, edges: nodes[row].__setitem__(column, value)
+
+
+def _only_label_once(nodes: Rows, edges: Rows) -> None:
+    nodes[1]["kind"] = "rare"
+
+
+def _no_labels(nodes: Rows, edges: Rows) -> None:
+    for row in nodes:
+        row["kind"] = ""
+
+
+def _constant(nodes: Rows, edges: Rows) -> None:
+    for row in nodes:
+        row["size"], row["colour"] = 1, "red"
+
+
+def _one_node(nodes: Rows, edges: Rows) -> None:
+    del nodes[1:]
+    edges.clear()
+
+
+def _names_as_feature(nodes: Rows, edges: Rows) -> None:
+    for i in range(300):
+        nodes.append({"name": f"m{i}", "kind": "", "size": 1, "colour": f"c{i}"})
+
+
+BAD_TABLES: dict[str, tuple[Change, str]] = {
+    "nan": (_set("size", "nan"), r"column 'size' is missing or NaN in row 5"),
+    "missing number": (_set("size", ""), r"column 'size' is missing or NaN in row 5"),
+    "infinite": (_set("size", "-inf"), r"column 'size' is infinite in row 5"),
+    "duplicate id": (_set("name", "n000"), r"the id 'n000' more than once"),
+    "no id": (_set("name", " "), r"column 'name' has no id in row 5"),
+    "unknown edge": (lambda n, e: e[2].update(target="ghost"), r"row 3 names the node 'ghost' in column 'target'"),
+    "edge without end": (lambda n, e: e[2].update(source=""), r"column 'source' has no id in row 3"),
+    "label once": (_only_label_once, r"the label 'rare' occurs once, but every label needs at least 3"),
+    "no labels": (_no_labels, r"column 'kind' has no label in any row"),
+    "constant": (_constant, r"all feature columns \(size, colour\) are constant"),
+    "free text": (_names_as_feature, r"column 'colour' is text .* more than 256 different values"),
+    "too large": (_set("size", "1e308"), r"column 'size' are too large"),
+    "one node": (_one_node, "has one node"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_TABLES)
+def test_bad_tables_are_named_and_nothing_is_written(
+    case: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    change, message = BAD_TABLES[case]
+    nodes, edges = example()
+    header = edges[0].copy()
+    change(nodes, edges)
+    paths = write_csv(tmp_path / "nodes.csv", nodes), write_csv(tmp_path / "edges.csv", edges or [header])
+    with pytest.raises(TableError, match=message):
+        TableModel.fit(*paths, **FIT)
+    before = sorted(p.name for p in tmp_path.iterdir())
+    command = [
+        "fit",
+        "--nodes",
+        str(paths[0]),
+        "--edges",
+        str(paths[1]),
+        "--id-column",
+        "name",
+        "--label-column",
+        "kind",
+    ]
+    status, out, err = run([*command, "--out", str(tmp_path / "m")], monkeypatch, capsys)
+    assert status == 1
+    assert err.startswith("error: ")
+    assert "Traceback" not in out + err
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def run(
+    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, str, str]:
+    """Exit status, stdout and stderr of the command line, by the door that the shell uses."""
+    monkeypatch.setattr("sys.argv", ["oddnode", *arguments])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    out, err = capsys.readouterr()
+    code = stopped.value.code
+    return (code if isinstance(code, int) else 0), out, err
+
+
+BAD_FILES: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "is empty"),
+    "header only": (b"name,kind,size,colour\n", "has a header, but no rows"),
+    "semicolons": (b"name;kind;size\nn1;a;3\n", "no id column 'name'.*separated by semicolons; save it with commas"),
+    "tabs": (b"name\tkind\nn1\ta\n", "separated by tabs"),
+    "latin-1": ("name,kind,size\nJosé,a,3\n".encode("latin-1"), "not UTF-8 text"),
+    "latin-1 header": ("naïve,kind,size\nx,a,3\n".encode("latin-1"), "not UTF-8 text"),
+    "utf-16": ("name,kind,size\nn1,a,3\n".encode("utf-16"), "is UTF-16 text; save it as UTF-8"),
+    "binary": (b"\x7fELF\x00\x01\x02", "binary data"),
+    "short row": (b"name,kind,size\nn1,a,3\nn2,b\n", "Expected 3 columns, got 2"),
+    "same name twice": (b"name,kind,size,size\nn1,a,3,3\n", "two columns named 'size'"),
+    "no header": (b"\n\n", "no header"),
+    "no features": (b"name,kind\nn1,a\n", "no column left for features"),
+    "misspelt": (b"nam,kind,size\nn1,a,3\n", "did you mean 'nam'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_FILES)
+def test_bad_files_are_named(case: str, tmp_path: Path, tables: tuple[Path, Path]) -> None:
+    content, message = BAD_FILES[case]
+    path = tmp_path / "bad.csv"
+    path.write_bytes(content)
+    with pytest.raises(TableError, match=message):
+        TableModel.fit(path, tables[1], **FIT)
+
+
+def test_other_bad_paths_are_named(tmp_path: Path, tables: tuple[Path, Path]) -> None:
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 not at all PAR1")
+    for path, message in (
+        (tmp_path / "bad.parquet", "cannot be read as parquet"),
+        (tmp_path / "nowhere.csv", "does not exist"),
+        (tmp_path / "nodes.xlsx", "neither .csv nor .parquet"),
+    ):
+        with pytest.raises(TableError, match=message):
+            TableModel.fit(path, tables[1], **FIT)
+    (tmp_path / "folder.csv").mkdir()
+    with pytest.raises(TableError, match="not a regular file"):
+        TableModel.fit(tmp_path / "folder.csv", tables[1], **FIT)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"id_column": "nmae"}, "no id column 'nmae'; did you mean 'name'"),
+        ({"label_column": "sort"}, "no label, split or exposure column 'sort'"),
+        ({"feature_columns": ["sze"]}, "did you mean 'size'"),
+        ({"feature_columns": ["size", "kind"]}, "'kind' cannot be a feature"),
+        ({"feature_columns": ["size", "size"]}, "named twice"),
+        ({"source_column": "source"}, "both the source and the target"),
+        ({"source_column": "source", "target_column": "source"}, "both 'source'"),
+        ({"split_column": "colour"}, "has '(red|blue|green)', expected train"),
+        ({"exposure_column": "colour"}, "expected true or false"),
+        ({"exposure_edges": "edges.csv"}, "but not the nodes"),
+        ({"false_alarm_rate": 0.001}, "needs at least 999 calibration nodes, but there are"),
+        ({"false_alarm_rate": 5}, "expected a share between 0 and 1"),
+        ({"method": "nodesafe++"}, "needs exposure, nodes that are known not to belong"),
+        ({"method": "nodesaef"}, "Did you mean 'nodesafe'"),
+    ],
+)
+def test_bad_options_are_named(tables: tuple[Path, Path], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TableModel.fit(*tables, **(FIT | options))
+
+
+BAD_SCORE: dict[str, tuple[Change, str]] = {
+    "text for numbers": (_set("size", "big"), r"column 'size' has the text 'big' in row 5, but held numbers"),
+    "nan": (_set("size", "NaN"), r"column 'size' is missing or NaN in row 5"),
+    "fewer columns": (lambda n, e: [r.pop("size") for r in n], r"lacks 1 \(size\) of the 2 feature columns"),
+    "more columns": (lambda n, e: [r.update(age=1) for r in n], r"has 1 more \(age\)"),
+    "unknown edge": (lambda n, e: e[0].update(source="ghost"), "names the node 'ghost'"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_SCORE)
+def test_a_table_that_does_not_fit_the_model_is_an_error(case: str, model_folder: Path, tmp_path: Path) -> None:
+    change, message = BAD_SCORE[case]
+    nodes, edges = example()
+    change(nodes, edges)
+    paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
+    with pytest.raises(TableError, match=message):
+        TableModel.load(model_folder).score(*paths, tmp_path / "s.csv")
+    assert not (tmp_path / "s.csv").exists()
+
+
+def test_bad_targets_are_found_before_the_work(model_folder: Path, tables: tuple[Path, Path], tmp_path: Path) -> None:
+    model = TableModel.load(model_folder)
+    for out, message in (
+        (tables[0], "one of the tables to read"),
+        (tmp_path / "s.txt", "neither .csv nor .parquet"),
+        (tmp_path / "no" / "s.csv", "does not exist"),
+    ):
+        with pytest.raises(TableError, match=message):
+            model.score(*tables, out)
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_failed_write_keeps_the_old_file(
+    model_folder: Path,
+    tables: tuple[Path, Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: BaseException,
+    kind: str,
+) -> None:
+    target = tmp_path / f"s.{kind}"
+    target.write_bytes(b"old")
+    before = sorted(p.name for p in tmp_path.iterdir())
+
+    def fail(table: Any, file: Any) -> None:
+        file.write(b"half")
+        raise failure
+
+    monkeypatch.setattr(f"oddnode.tables.writer._write_{kind}", fail)
+    with pytest.raises(type(failure)):
+        TableModel.load(model_folder).score(*tables, target)
+    assert target.read_bytes() == b"old"
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_without_pyarrow_the_message_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
+    with pytest.raises(TableError, match=r"pip install 'oddnode\[tables\]'"):
+        Table(tmp_path / "n.csv")
+
+
+# --- hostile models and tables ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda t: t.update(classes=[]),
+        lambda t: t.update(classes=["a"]),
+        lambda t: t.update(classes=["a", 1]),
+        lambda t: t.update(classes=[10**30, 2]),
+        lambda t: t.update(features=[]),
+        lambda t: t.update(features=[{"name": "size", "mean": 0, "scale": 0}]),
+        lambda t: t["features"][0].update(scale=-1),
+        lambda t: t["features"][1].update(categories=[["x"]]),
+        lambda t: t.update(directed="no"),
+        lambda t: t.update(id_column=None),
+        lambda t: t.update(other_columns=[1]),
+        lambda t: t.pop("classes"),
+        lambda t: t.update(x=1),
+    ],
+)
+def test_hostile_schemas_are_refused(
+    model_folder: Path, tmp_path: Path, change: Callable[[dict[str, Any]], Any]
+) -> None:
+    import shutil
+
+    shutil.copytree(model_folder, tmp_path / "m")
+    config = json.loads((tmp_path / "m" / "config.json").read_text())
+    change(config["table"])
+    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(ModelFileError):
+        TableModel.load(tmp_path / "m")
+
+
+def test_a_model_without_tables_says_so(tmp_path: Path) -> None:
+    from oddnode import load_task
+
+    Detector(epochs=1).fit(load_task("digits/label").train).save(tmp_path / "m")
+    with pytest.raises(ModelFileError, match="not fitted on tables"):
+        TableModel.load(tmp_path / "m")
+
+
+def test_a_hundred_damaged_tables_break_nothing(model_folder: Path, tmp_path: Path) -> None:
+    rng = random.Random(1)
+    nodes, edges = example(40)
+    model = TableModel.load(model_folder)
+    sound = {
+        kind: (write(tmp_path / f"n.{kind}", nodes).read_bytes(), write(tmp_path / f"e.{kind}", edges).read_bytes())
+        for kind, write in (("csv", write_csv), ("parquet", write_parquet))
+    }
+    refused = 0
+    for number in range(100):
+        kind = rng.choice(["csv", "csv", "parquet"])
+        contents = [bytearray(content) for content in sound[kind]]
+        which = rng.randrange(2)
+        contents[which] = _damaged(contents[which], rng)
+        paths = tmp_path / f"n-{number}.{kind}", tmp_path / f"e-{number}.{kind}"
+        for path, content in zip(paths, contents, strict=True):
+            path.write_bytes(content)
+        out = tmp_path / f"s-{number}.csv"
+        try:
+            model.score(*paths, out)
+        except (TableError, OSError):
+            assert not out.exists()
+            refused += 1
+        else:
+            assert out.exists()
+    assert refused > 50
+    assert not list(tmp_path.glob(".*"))
+
+
+def _damaged(content: bytearray, rng: random.Random) -> bytearray:
+    kind = rng.randrange(4)
+    if kind == 0:
+        return content[: rng.randrange(len(content))]
+    if kind == 1:
+        for _ in range(rng.randrange(1, 30)):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+    elif kind == 2:
+        place = rng.randrange(len(content))
+        content[place:place] = rng.choice([b",,", b'"', b"\n", b"\r\n\r\n", b"\xff", b"1e999", b"\x00", b"a" * 5000])
+    else:
+        place = rng.randrange(len(content))
+        del content[place : place + rng.randrange(1, 50)]
+    return content
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+
+def test_the_commands_from_tables_to_scores(tables: tuple[Path, Path], tmp_path: Path) -> None:
+    runner, both = CliRunner(), ["--nodes", str(tables[0]), "--edges", str(tables[1])]
+    model, out = str(tmp_path / "model"), str(tmp_path / "s.parquet")
+    fitted = runner.invoke(
+        cli.app, ["fit", *both, "--id-column", "name", "--label-column", "kind", "--out", model, "--json"]
+    )
+    assert fitted.exit_code == 0, fitted.output
+    assert json.loads(fitted.stdout)["num_nodes"] == 120
+    scored = runner.invoke(cli.app, ["score", model, *both, "--out", out, "--explain", "--json"])
+    assert scored.exit_code == 0, scored.output
+    assert parquet.read_table(out).num_rows == json.loads(scored.stdout)["num_nodes"] == 120
+    marked = [row | {"ok": "1"} for row in read_csv(tables[0])]
+    new, known = str(tmp_path / "new"), ["--known-column", "ok", "--false-alarm-rate", "0.01"]
+    both[1] = str(write_csv(tmp_path / "marked.csv", marked))
+    calibrated = runner.invoke(cli.app, ["calibrate", model, *both, *known, "--out", new, "--json"])
+    assert calibrated.exit_code == 0, calibrated.output
+    assert json.loads(calibrated.stdout)["num_calibration"] == 120
+    assert TableModel.load(new).detector.false_alarm_rate_ == 0.01
+    shown = runner.invoke(cli.app, ["info", model, "--json"])
+    assert json.loads(shown.stdout)["labels"] == ["a", "b"]
+    words = runner.invoke(cli.app, ["info", model])
+    assert "calibration:" in words.stdout
+
+
+@pytest.mark.parametrize("command", ["fit", "score", "calibrate", "info"])
+def test_help_shows_examples(command: str) -> None:
+    assert f"oddnode {command}" in CliRunner().invoke(cli.app, [command, "--help"]).stdout
+
+
+def test_ctrl_c_leaves_nothing_behind(
+    tables: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Detector, "fit", interrupt)
+    before = sorted(p.name for p in tmp_path.iterdir())
+    command = ["fit", "--nodes", str(tables[0]), "--edges", str(tables[1]), "--id-column", "name"]
+    status, _, err = run([*command, "--label-column", "kind", "--out", str(tmp_path / "m")], monkeypatch, capsys)
+    assert status == 130
+    assert err.strip() == "interrupted"
+    assert sorted(p.name for p in tmp_path.iterdir()) == before
+
+
+def test_a_broken_model_is_one_line_on_stderr(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "config.json").write_text("{")
+    status, out, err = run(["info", str(tmp_path)], monkeypatch, capsys)
+    assert (status, out) == (1, "")
+    assert err.startswith("error: ")
+    assert "is damaged" in err

@@ -1,0 +1,282 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from oddnode._utils.random import seeded
+from oddnode.graph import Graph, TrainingSet
+from oddnode.nn import GCN, MLP, EvidentialGCN, JKNet, MixHop
+from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, Objective, Pass, Term, Train
+from oddnode.ops import Adam
+from oddnode.training import TrainingError, train
+
+
+def training_set(data: Data, exposure: Data | None = None) -> TrainingSet:
+    train_nodes, val = data.train_mask.nonzero().squeeze(1), data.val_mask.nonzero().squeeze(1)
+    graph = Graph.from_data(data)
+    dataset = TrainingSet(graph, train_nodes, data.y[train_nodes], val, data.y[val], 3)
+    if exposure is not None:
+        dataset.exposure = Graph.from_data(exposure)
+        dataset.exposed = torch.arange(exposure.num_nodes)
+    return dataset
+
+
+def double_training_set(data: Data, exposure: Data | None = None) -> TrainingSet:
+    dataset = training_set(data, exposure)
+    dataset.to_dtype(torch.float64)
+    return dataset
+
+
+def new_gcn(dropout: float = 0.0) -> GCN:
+    torch.manual_seed(0)
+    return GCN(6, 8, 4, dropout=dropout)
+
+
+def plain_loop(module: GCN, data: TrainingSet, epochs: int) -> tuple[dict[str, Tensor], int]:
+    """Training written out: step, then judge the weights by a pass with batch statistics, keep the best."""
+    optimiser = torch.optim.Adam(module.parameters(), lr=0.01, weight_decay=0.01)
+    best, best_epoch, weights = float("inf"), 0, {}
+    for epoch in range(1, epochs + 1):
+        module.train()
+        optimiser.zero_grad()
+        F.cross_entropy(module(data.graph.x, data.graph.edge_index)[data.train], data.y_train).backward()
+        optimiser.step()
+        with torch.no_grad():
+            logits = module(data.graph.x, data.graph.edge_index)
+        loss = F.cross_entropy(logits[data.val], data.y_val).item()
+        if loss < best:
+            best, best_epoch = loss, epoch
+            weights = {k: v.clone() for k, v in module.named_parameters()}
+    return weights, best_epoch
+
+
+def test_training_without_dropout_equals_the_plain_loop(two_groups: Data) -> None:
+    data = double_training_set(two_groups)
+    expected, best_epoch = plain_loop(new_gcn().double(), data, 30)
+    module = new_gcn().double()
+    outcome = train(module, CrossEntropy(), data, epochs=30)
+    assert outcome.best_epoch == best_epoch
+    assert len(outcome.history) == 30
+    for name, weight in module.named_parameters():
+        # A bias before batch norm has no effect and no gradient but rounding errors, which Adam makes large.
+        if name != "convs.0.bias":
+            torch.testing.assert_close(weight, expected[name])
+
+
+def test_the_best_epoch_has_the_lowest_validation_loss(two_groups: Data) -> None:
+    module = new_gcn(dropout=0.5)
+    outcome = train(module, CrossEntropy(), training_set(two_groups), epochs=25)
+    losses = [row["val_loss"] for row in outcome.history]
+    assert outcome.best_epoch == losses.index(min(losses)) + 1
+    assert not module.training
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.5])
+def test_batch_norm_is_left_with_statistics_of_the_id_graph(two_groups: Data, dropout: float) -> None:
+    module = new_gcn(dropout)
+    data = training_set(two_groups)
+    train(module, CrossEntropy(), data, epochs=5)
+    with torch.no_grad():
+        first: Any = module.convs[0]
+        before_norm = first(None, data.graph)
+    torch.testing.assert_close(module.norms[0].running_mean, before_norm.mean(dim=0))
+    torch.testing.assert_close(module.norms[0].running_var, before_norm.var(dim=0))
+
+
+def test_exposure_leaves_no_trace_where_its_loss_is_zero(two_groups: Data) -> None:
+    """The exposure graph goes through the network, but neither statistics nor weights see it."""
+    far = two_groups.clone()
+    far.x = 100 * far.x
+    plain, exposed = new_gcn(), new_gcn()
+    train(plain, CrossEntropy(), training_set(two_groups), epochs=5)
+    train(exposed, CrossEntropy() + 0 * EnergyHinge(), training_set(two_groups, far), epochs=5)
+    for a, b in zip(plain.state_dict().values(), exposed.state_dict().values(), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_running_statistics_mix_the_exposure_graph_in(two_groups: Data) -> None:
+    """The published behaviour, there for comparison."""
+    far = two_groups.clone()
+    far.x = 100 * far.x
+    plain, exposed = new_gcn(), new_gcn()
+    train(plain, CrossEntropy(), training_set(two_groups), epochs=5, batch_norm="running")
+    train(exposed, CrossEntropy() + 0 * EnergyHinge(), training_set(two_groups, far), epochs=5, batch_norm="running")
+    variances = [module.state_dict()["norms.0.running_var"].sum() for module in (plain, exposed)]
+    assert variances[1] > 10 * variances[0]
+
+
+def test_exposed_nodes_are_normalised_like_later_ood_nodes(two_groups: Data) -> None:
+    """In a training pass their logits are those that scoring with the ID graph's statistics would give."""
+    seen: list[Pass] = []
+
+    class Spy(Term):
+        needs_exposure = True
+
+        def __call__(self, step: Pass) -> Tensor:
+            seen.append(step)
+            return step.logits.new_zeros(())
+
+    other = two_groups.clone()
+    other.x = two_groups.x.roll(1, dims=1) + 1
+    module, data = new_gcn(), training_set(two_groups, other)
+    start = {k: v.clone() for k, v in module.state_dict().items()}
+    train(module, CrossEntropy() + Spy(), data, epochs=1)
+    module.load_state_dict(start)
+    module.train()
+    module.run(data.graph)  # momentum is 1, so this leaves the ID graph's statistics
+    module.eval()
+    assert data.exposure is not None
+    torch.testing.assert_close(seen[0].exposure_logits, module.run(data.exposure))
+
+
+@dataclass(frozen=True, repr=False)
+class Everywhere(BoundUniform):
+    """The same loss, but it asks for the logits of all nodes."""
+
+    def __call__(self, step: Pass) -> Tensor:
+        assert step.logits.shape[0] == step.graph.num_nodes
+        return super().__call__(step)
+
+
+@pytest.mark.parametrize("kind", [GCN, MLP, JKNet, MixHop, EvidentialGCN])
+@pytest.mark.parametrize("layers", [2, 3])
+def test_logits_of_some_nodes_train_as_logits_of_all(two_groups: Data, kind: Any, layers: int) -> None:
+    logits = []
+    data = double_training_set(two_groups, two_groups)
+    for term in (BoundUniform(), Everywhere()):
+        torch.manual_seed(0)
+        module = kind(6, 8, 4, num_layers=layers, dropout=0.5).double()
+        exposed = CrossEntropy() + 0.1 * EnergyHinge() + term
+        assert exposed.needs_all_logits == isinstance(term, Everywhere)
+        train(module, exposed, data, epochs=12)
+        logits.append(module.run(data.graph))
+    torch.testing.assert_close(logits[0], logits[1])
+
+
+def test_a_backbone_with_an_embedding_of_its_own_is_not_bypassed(two_groups: Data) -> None:
+    calls = []
+
+    class Mine(GCN):
+        def embed(self, graph: Graph) -> Tensor:
+            calls.append(self.training)
+            return super().embed(graph)
+
+    train(Mine(6, 8, 4, dropout=0.5), CrossEntropy(), training_set(two_groups), epochs=2)
+    assert calls.count(True) == 2
+
+
+def test_drawing_random_numbers_on_the_way_changes_nothing(two_groups: Data) -> None:
+    """Dropout belongs to the seed, the epoch and the node, not to how often somebody drew before."""
+
+    def draw(epoch: int) -> None:
+        torch.rand(epoch)
+
+    outcomes = []
+    for disturb in (None, draw):
+        module = new_gcn(dropout=0.5)
+        torch.manual_seed(1)
+        outcomes.append(train(module, CrossEntropy(), training_set(two_groups), epochs=5, on_epoch=disturb))
+    assert outcomes[0].history == outcomes[1].history
+
+
+def test_on_epoch_is_called_for_every_epoch(two_groups: Data) -> None:
+    seen: list[int] = []
+    train(new_gcn(), CrossEntropy(), training_set(two_groups), epochs=4, on_epoch=seen.append)
+    assert seen == [1, 2, 3, 4]
+
+
+def test_a_loss_that_is_not_a_number_is_reported(two_groups: Data) -> None:
+    class Broken(Objective):
+        def __call__(self, step: Pass) -> Tensor:
+            return step.logits.sum() * float("nan")
+
+    with pytest.raises(TrainingError, match="became nan in epoch 1 of 5; lower the learning rate"):
+        train(new_gcn(), Broken(), training_set(two_groups), epochs=5)
+
+
+def test_a_single_term_waits_for_its_epoch_too(two_groups: Data) -> None:
+    outcome = train(new_gcn(), CrossEntropy(start=2), training_set(two_groups), epochs=4)
+    assert [row["loss"] == 0 for row in outcome.history] == [True, True, False, False]
+
+
+def test_prepare_is_called_once_before_training(two_groups: Data) -> None:
+    calls = []
+
+    class Prepared(CrossEntropy):
+        def prepare(self, data: TrainingSet, train: Train) -> CrossEntropy:
+            calls.append(data.num_classes)
+            return CrossEntropy()
+
+    train(new_gcn(), 1 * Prepared(), training_set(two_groups), epochs=3)
+    assert calls == [3]
+
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+
+
+@pytest.fixture(params=[torch.float32, torch.float64])
+def default_dtype(request: pytest.FixtureRequest) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(request.param)
+    yield
+    torch.set_default_dtype(before)
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
+@pytest.mark.usefixtures("default_dtype")
+def test_adam_is_torchs_bit_for_bit(device: str) -> None:
+    torch.manual_seed(0)
+    ours, theirs = ([nn.Parameter(torch.ones(shape, device=device)) for shape in ((3, 4), (5,), ())] for _ in range(2))
+    torchs = torch.optim.Adam(theirs, lr=0.1, weight_decay=0.01, fused=True)
+    mine = Adam(ours, lr=0.1, weight_decay=0.01)
+    for step in range(6):
+        for a, b in zip(ours, theirs, strict=True):
+            a.grad = torch.randn_like(a)
+            b.grad = a.grad.clone()
+        if step == 3:
+            ours[1].grad = theirs[1].grad = None
+        mine.step()
+        torchs.step()
+        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
+
+
+def test_sparse_gradients_are_explained() -> None:
+    table = nn.Embedding(4, 2, sparse=True)
+    table(torch.tensor([1])).sum().backward()
+    with pytest.raises(ValueError, match="sparse=False"):
+        Adam(list(table.parameters()), 0.1, 0.0).step()
+
+
+def test_seeded_block_neither_uses_nor_moves_the_callers_stream() -> None:
+    torch.manual_seed(5)
+    expected = torch.rand(2)
+    torch.manual_seed(5)
+    with seeded(1, torch.device("cpu")):
+        first = torch.rand(3)
+    torch.testing.assert_close(torch.rand(2), expected)
+    with seeded(1, torch.device("cpu")):
+        torch.testing.assert_close(torch.rand(3), first)
+
+
+def test_modules_with_functional_dropout_are_judged_without_it(two_groups: Data) -> None:
+    class Mine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(6, 3)
+
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return F.dropout(self.layer(x), 0.9, self.training)
+
+    torch.manual_seed(0)
+    module = Mine()
+    data = training_set(two_groups)
+    outcome = train(module, CrossEntropy(), data, epochs=3)
+    logits = module(data.graph.x, data.graph.edge_index)[data.val]
+    assert F.cross_entropy(logits, data.y_val).item() == pytest.approx(outcome.best_val_loss)
