@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from oddnode._utils.random import seeded
 from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import GCN, MLP, EvidentialGCN, JKNet, MixHop
-from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, Objective, Pass, Term, Train
+from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, Objective, Term, Train, TrainingPass
 from oddnode.ops import Adam
 from oddnode.training import TrainingError, train
 
@@ -114,12 +114,12 @@ def test_running_statistics_mix_the_exposure_graph_in(two_groups: Data) -> None:
 
 def test_exposed_nodes_are_normalised_like_later_ood_nodes(two_groups: Data) -> None:
     """In a training pass their logits are those that scoring with the ID graph's statistics would give."""
-    seen: list[Pass] = []
+    seen: list[TrainingPass] = []
 
     class Spy(Term):
         needs_exposure = True
 
-        def __call__(self, step: Pass) -> Tensor:
+        def __call__(self, step: TrainingPass) -> Tensor:
             seen.append(step)
             return step.logits.new_zeros(())
 
@@ -140,7 +140,7 @@ def test_exposed_nodes_are_normalised_like_later_ood_nodes(two_groups: Data) -> 
 class Everywhere(BoundUniform):
     """The same loss, but it asks for the logits of all nodes."""
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         assert step.logits.shape[0] == step.graph.num_nodes
         return super().__call__(step)
 
@@ -194,7 +194,7 @@ def test_on_epoch_is_called_for_every_epoch(two_groups: Data) -> None:
 
 def test_a_loss_that_is_not_a_number_is_reported(two_groups: Data) -> None:
     class Broken(Objective):
-        def __call__(self, step: Pass) -> Tensor:
+        def __call__(self, step: TrainingPass) -> Tensor:
             return step.logits.sum() * float("nan")
 
     with pytest.raises(TrainingError, match="became nan in epoch 1 of 5; lower the learning rate"):

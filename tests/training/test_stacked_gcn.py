@@ -19,8 +19,8 @@ from oddnode.objectives import (
     LogitNorm,
     Objective,
     OutlierExposure,
-    Pass,
     SyntheticExposure,
+    TrainingPass,
 )
 from oddnode.training import TrainingError, TrainingResult, why_not_side_by_side
 from tests.training_helpers import train_together
@@ -118,7 +118,7 @@ def test_batch_norm_is_left_with_statistics_of_the_id_graph(two_groups: Data) ->
 class MyLoss(CrossEntropy):
     """Changes with the epoch, and does not say otherwise."""
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         return step.epoch * super().__call__(step)
 
 
