@@ -305,10 +305,10 @@ class SingleTrainee:
     def _set_mode(self, training: bool, norms: bool) -> None:
         """Set the mode of the network, and that of its batch norm."""
         if type(self.module).train is nn.Module.train:
-            # What nn.Module.train does, without asking every layer for its children several times an epoch.
+            # What nn.Module.train does, several times an epoch: without asking every layer for its children, and
+            # without nn.Module.__setattr__, which looks for parameters and modules to register.
             for layer in self._layers:
-                if layer.training is not training:
-                    layer.training = training
+                object.__setattr__(layer, "training", training)
         else:
             self.module.train(training)
         if norms != training:

@@ -73,18 +73,15 @@ def _objective_blocker(modules: Sequence[nn.Module], objective: Objective, data:
 
 def _try_out(stack: StackedGCNs) -> None:
     """Compute the losses of made-up logits of the right shapes, and their gradients, with all terms."""
-    logits, exposure_logits = (_made_up(shape, stack.data) for shape in stack.logits_shapes())
-    epoch = max(stack.starts, default=0)
-    losses = stack.objective_losses(logits, exposure_logits, epoch)
-    assert logits is not None
+    shape, exposure_shape = stack.logits_shapes()
+    exposure_logits = None if exposure_shape is None else _made_up(exposure_shape, stack.data)
+    losses = stack.objective_losses(_made_up(shape, stack.data), exposure_logits, max(stack.starts, default=0))
     if losses.shape != (stack.size,):
         raise ValueError(f"it returns shape {list(losses.shape[1:])} for a network, expected a scalar")
     losses.sum().backward()
 
 
-def _made_up(shape: tuple[int, ...] | None, data: TrainingSet) -> Tensor | None:
-    if shape is None:
-        return None
+def _made_up(shape: tuple[int, ...], data: TrainingSet) -> Tensor:
     x = data.graph.x
     numbers = torch.linspace(-1.0, 1.0, torch.Size(shape).numel(), dtype=x.dtype, device=x.device)
     return numbers.view(shape).requires_grad_()
