@@ -64,14 +64,14 @@ def measure(nodes: int, edges: int, device: str, options: argparse.Namespace) ->
         row["index copy ms"] = 1e3 * read_seconds(4 * len(walk.sources), device)
         matrix = with_values(walk)
         row["cuSPARSE ms"] = 1e3 * seconds(partial(matrix.__matmul__, scores), device)
-        row["with values ms"] = 1e3 * seconds(partial(matrix.mixed, scores, 0.5, 1), device)
-        row["8 columns with values ms"] = 1e3 * seconds(partial(matrix.mixed, scores.repeat(8, 1).t(), 0.5, 1), device)
+        row["with values ms"] = 1e3 * seconds(partial(matrix.diffuse, scores, 0.5, 1), device)
+        row["8 columns with values ms"] = 1e3 * seconds(partial(matrix.diffuse, scores.repeat(8, 1).t(), 0.5, 1), device)
         del matrix
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        row["without values ms"] = 1e3 * seconds(lambda: walk.mixed(scores, 0.5, 1), device)
+        row["without values ms"] = 1e3 * seconds(lambda: walk.diffuse(scores, 0.5, 1), device)
         row["without values peak GB"] = torch.cuda.max_memory_allocated() / 1e9
-        expected = walk.mixed(scores, 0.0, 1)
+        expected = walk.diffuse(scores, 0.0, 1)
         if options.tune and _kernels.can_run(scores.device):
             row["kernel shapes ms"] = _shapes(walk, scores)
         row["largest difference"] = _try(lambda: float((with_values(walk) @ scores - expected).abs().max()))
@@ -81,8 +81,8 @@ def measure(nodes: int, edges: int, device: str, options: argparse.Namespace) ->
     else:
         row["read with values ms"] = 1e3 * read_seconds(8 * len(walk.sources), device)
         row["read without values ms"] = 1e3 * read_seconds(4 * len(walk.sources), device)
-        row["with values ms"] = 1e3 * seconds(partial(with_values(walk).mixed, scores, 0.5, 1), device)
-        row["without values ms"] = 1e3 * seconds(lambda: walk.mixed(scores, 0.5, 1), device)
+        row["with values ms"] = 1e3 * seconds(partial(with_values(walk).diffuse, scores, 0.5, 1), device)
+        row["without values ms"] = 1e3 * seconds(lambda: walk.diffuse(scores, 0.5, 1), device)
         row["factor over a read"] = row["with values ms"] / row["read with values ms"]
     row["edges per second"] = row["edges"] / min(row["with values ms"], row["without values ms"]) * 1e3
     return {key: float(f"{value:.4g}") if isinstance(value, float) else value for key, value in row.items()}
@@ -131,7 +131,7 @@ def _blocks(nodes: int, edges: int, scores: Tensor) -> dict[str, dict[str, float
     for count in (2, 4, 6, 8, 12, 16):
         walk = blocked_walk(nodes, edges, count)
         torch.cuda.reset_peak_memory_stats()
-        milliseconds = 1e3 * seconds(partial(walk.mixed, scores, 0.5, 1), "cuda", 3)
+        milliseconds = 1e3 * seconds(partial(walk.diffuse, scores, 0.5, 1), "cuda", 3)
         found[str(count)] = {"ms": round(milliseconds, 3), "peak GB": round(torch.cuda.max_memory_allocated() / 1e9, 2)}
         del walk
         wait("cuda")

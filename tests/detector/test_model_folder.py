@@ -20,7 +20,7 @@ from torch_geometric.data import Data
 
 from oddnode import CrossEntropy, Detector, Energy, MaxSoftmax, ModelFileError, Propagated, load_task
 from oddnode.detector import RECIPES
-from oddnode.objectives import Pass, Term
+from oddnode.objectives import Term, TrainingPass
 from oddnode.scoring import Outputs, Scorer
 
 
@@ -164,7 +164,7 @@ class FirstLogit(Scorer):
 
 @dataclass(frozen=True, repr=False)
 class Nothing(Term):
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         return 0.0 * step.logits.sum()
 
 

@@ -5,7 +5,8 @@ import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_dense_adj
 
-from oddnode.graph import Graph, GraphError, check_labels, check_mask, shared_graphs
+from oddnode.graph import Graph, GraphError, check_labels, check_mask, graph_cache
+from oddnode.ops import FeatureProducts
 
 
 def small(**changes: object) -> Data:
@@ -40,7 +41,7 @@ def test_large_features_whose_sum_overflows_are_fine() -> None:
 def test_within_a_block_the_same_data_is_one_graph_and_the_same_features_one_tensor() -> None:
     x = torch.rand(4, 2).int() + torch.eye(4, 2).int()  # converted, so that sharing it is not trivial
     one, other = (Data(x=x, edge_index=torch.tensor([[a], [2]])) for a in (0, 1))
-    with shared_graphs():
+    with graph_cache():
         first = Graph.from_data(one)
         assert Graph.from_data(one) is first
         second = Graph.from_data(other)
@@ -56,9 +57,56 @@ def test_products_with_features_are_the_same_sparse_or_dense(share: float) -> No
     x = x * (torch.rand(30, 40, generator=generator) < share)
     graph = Graph(x, torch.randint(30, (2, 60), generator=generator))
     assert (graph.sparse_x is not None) == (share < 0.15)
-    weight = torch.randn(40, 5, dtype=torch.float64)
-    torch.testing.assert_close(graph.times_features(weight), x @ weight)
-    torch.testing.assert_close(graph.convolve_features(weight), graph.gcn_matrix.to_dense() @ x @ weight)
+    weight = torch.randn(5, 40, dtype=torch.float64)
+    torch.testing.assert_close(graph.times_features(weight), x @ weight.T)
+    expected = graph.gcn_matrix.to_dense() @ x @ weight.T
+    torch.testing.assert_close(graph.convolve_features(weight), expected)
+    torch.testing.assert_close(graph.sharing_products(FeatureProducts()).convolve_features(weight), expected)
+
+
+def test_graphs_of_one_step_share_products_with_the_same_features_and_later_ones_do_not() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(30, 40, generator=generator, dtype=torch.float64) * (torch.rand(30, 40, generator=generator) < 0.05)
+    graph, other = (Graph(x, torch.randint(30, (2, 60), generator=generator)) for _ in range(2))
+    other.share_features(graph)
+    assert other.sparse_x is graph.sparse_x
+    weight = torch.randn(5, 40, dtype=torch.float64)
+    for _ in range(2):
+        products = FeatureProducts()
+        for each in (graph, other):
+            found = each.sharing_products(products).convolve_features(weight)
+            torch.testing.assert_close(found, each.gcn_matrix.to_dense() @ x @ weight.T)
+        weight.data.mul_(2.0)  # in place, as an optimiser does
+
+
+def test_a_view_for_a_step_is_the_graph_with_all_that_is_computed_of_it() -> None:
+    graph = Graph.from_data(small())
+    view = graph.sharing_products(FeatureProducts())
+    assert view.x is graph.x
+    assert view.gcn_matrix is graph.gcn_matrix  # computed through the view, kept by the graph
+    assert view.smoothed_x is graph.smoothed_x
+
+
+def test_a_value_is_computed_once() -> None:
+    graph, calls = Graph.from_data(small()), list[int]()
+
+    def make() -> int:
+        calls.append(1)
+        return 7
+
+    assert [graph.cached("seven", make), graph.cached("seven", make)] == [7, 7]
+    assert calls == [1]
+    assert graph.with_features(torch.zeros(4, 3)).cached("seven", lambda: 8) == 8
+
+
+def test_a_subgraph_of_one_hop_gives_those_rows_of_a_convolution() -> None:
+    graph, nodes = Graph.from_data(small()), torch.tensor([3, 0])
+    rows, part = graph.one_hop_subgraph(nodes)
+    assert rows.tolist() == [0, 1, 2, 3]
+    torch.testing.assert_close(part.gcn_matrix.to_dense(), graph.gcn_matrix.to_dense()[nodes])
+    alone, part = graph.one_hop_subgraph(torch.tensor([3]))
+    assert alone.tolist() == [3]
+    assert part.gcn_matrix.to_dense().tolist() == [[1.0]]
 
 
 def test_other_features_share_the_matrices_of_the_edges() -> None:
@@ -66,7 +114,14 @@ def test_other_features_share_the_matrices_of_the_edges() -> None:
     matrix = graph.gcn_matrix
     other = graph.with_features(torch.zeros(4, 3))
     assert other.gcn_matrix is matrix
+    assert other.random_walk is graph.random_walk  # also what is built later
     assert other.smoothed_x.shape == (4, 3)
+
+
+def test_features_of_another_precision_get_matrices_of_their_own() -> None:
+    graph = Graph.from_data(small())
+    assert graph.gcn_matrix.dtype == torch.float32
+    assert graph.with_features(graph.x.double()).smoothed_x.dtype == torch.float64
 
 
 @pytest.mark.parametrize(

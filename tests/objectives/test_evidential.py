@@ -23,8 +23,8 @@ from oddnode.objectives import (
     ExpectedSquaredError,
     KernelPrior,
     NegativeEntropy,
-    Pass,
     Teacher,
+    TrainingPass,
     gkde,
     hop_counts,
     kernel_prior,
@@ -62,8 +62,8 @@ def distances(graph: Graph) -> Tensor:
     return torch.from_numpy(shortest_path(matrix.tocsr(), unweighted=True))
 
 
-def a_pass(data: TrainingSet, logits: Tensor, epoch: int = 0) -> Pass:
-    return Pass(epoch, data.num_classes, data.graph, logits, data.train, data.y_train)
+def a_pass(data: TrainingSet, logits: Tensor, epoch: int = 0) -> TrainingPass:
+    return TrainingPass(epoch, data.num_classes, data.graph, logits, data.train, data.y_train)
 
 
 def test_expected_squared_error_is_the_mean_over_samples(logits: Tensor) -> None:

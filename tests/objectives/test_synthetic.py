@@ -9,12 +9,12 @@ from torch_geometric.data import Data
 
 from oddnode import Backbone, CrossEntropy, Detector, SyntheticExposure
 from oddnode.graph import Graph
-from oddnode.objectives import Pass
+from oddnode.objectives import TrainingPass
 
 
-def _step(hidden: Tensor, y: Tensor, num_classes: int) -> Pass:
+def _step(hidden: Tensor, y: Tensor, num_classes: int) -> TrainingPass:
     graph = Graph(hidden, torch.empty(2, 0, dtype=torch.long))
-    return Pass(0, num_classes, graph, 2 * hidden, torch.arange(len(y)), y, hidden=hidden, head=lambda h: 2 * h)
+    return TrainingPass(0, num_classes, graph, 2 * hidden, torch.arange(len(y)), y, hidden=hidden, head=lambda h: 2 * h)
 
 
 def test_every_channel_of_an_outlier_comes_from_one_of_two_nodes() -> None:

@@ -8,13 +8,13 @@ import torch.nn.functional as F
 
 from oddnode.functional import losses
 from oddnode.graph import Graph
-from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, LogitNorm, OutlierExposure, Pass
+from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, LogitNorm, OutlierExposure, TrainingPass
 
 
-def one_pass(exposure: bool = False, epoch: int = 0) -> Pass:
+def one_pass(exposure: bool = False, epoch: int = 0) -> TrainingPass:
     generator = torch.Generator().manual_seed(0)
     graph = Graph(torch.ones(6, 1), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]))
-    step = Pass(
+    step = TrainingPass(
         epoch=epoch,
         num_classes=3,
         graph=graph,

@@ -30,8 +30,8 @@ def test_it_is_the_product_with_the_random_walk_matrix(
     edges = random_edges(nodes, 5 * nodes, device)
     values = torch.randn(nodes, dtype=dtype, device=device)
     walk, matrix = kind.from_edges(edges, nodes), neighbour_mean_matrix(edges, nodes, dtype)
-    torch.testing.assert_close(walk.mixed(values, 0.0, 1), matrix @ values)
-    torch.testing.assert_close(walk.mixed(values, 0.3, 3), matrix.mixed(values, 0.3, 3))
+    torch.testing.assert_close(walk.diffuse(values, 0.0, 1), matrix @ values)
+    torch.testing.assert_close(walk.diffuse(values, 0.3, 3), matrix.diffuse(values, 0.3, 3))
     assert torch.equal(walk.row_counts(), torch.bincount(edges[1], minlength=nodes))
     torch.testing.assert_close(propagate(values, walk, 2), propagate(values, edges, 2))
 
@@ -43,17 +43,17 @@ def test_its_gradient_is_the_matrixs_gradient(device: str, kind: type[NeighbourM
     values = torch.randn(40, dtype=torch.float64, device=device, requires_grad=True)
     direction = torch.randn(40, dtype=torch.float64, device=device)
     walk, matrix = kind.from_edges(edges, 40), neighbour_mean_matrix(edges, 40, torch.float64)
-    for pair in [(walk, matrix), (walk.with_full_rows, matrix.with_full_rows)]:
-        ours, theirs = (torch.autograd.grad((m.mixed(values, 0.3, 3) * direction).sum(), values)[0] for m in pair)
+    for pair in [(walk, matrix), (walk.with_self_loops_where_empty, matrix.with_self_loops_where_empty)]:
+        ours, theirs = (torch.autograd.grad((m.diffuse(values, 0.3, 3) * direction).sum(), values)[0] for m in pair)
         torch.testing.assert_close(ours, theirs)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_edges_nothing_comes_from_neighbours(kind: type[NeighbourMean]) -> None:
     walk = kind.from_edges(torch.empty(2, 0, dtype=torch.long), 3)
-    assert walk.mixed(torch.ones(3), 0.5, 2).tolist() == [0.25] * 3
+    assert walk.diffuse(torch.ones(3), 0.5, 2).tolist() == [0.25] * 3
 
 
 def test_several_scores_are_refused() -> None:
     with pytest.raises(ValueError, match=r"shape \[3, 2\], expected one per node"):
-        NeighbourMean.from_edges(torch.tensor([[0], [1]]), 3).mixed(torch.ones(3, 2), 0.5, 1)
+        NeighbourMean.from_edges(torch.tensor([[0], [1]]), 3).diffuse(torch.ones(3, 2), 0.5, 1)

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from oddnode.ops import Beginning
+from oddnode.ops import PreNormActivations
 
 
 def values() -> torch.Tensor:
@@ -28,7 +28,7 @@ def test_values_and_all_gradients_are_those_of_torch(training: bool, some: bool,
     layer.train(training)
     rows = torch.tensor([3, 30, 7, 8]) if some else torch.arange(40)
     scales = 2.0 * torch.randint(2, (len(rows), 5)).double() if dropped else torch.ones(len(rows), 5).double()
-    ours = Beginning(z).activated(layer, rows if some else None, *((scales, 2.0) if dropped else ()))
+    ours = PreNormActivations(z).activated(layer, rows if some else None, *((scales, 2.0) if dropped else ()))
     whole = layer(z).relu()[rows] * scales
     torch.testing.assert_close(ours, whole)
     direction = torch.randn(len(rows), 5, dtype=torch.float64)
@@ -45,7 +45,7 @@ def test_values_and_all_gradients_are_those_of_torch(training: bool, some: bool,
 def test_running_statistics_are_those_of_torch(momentum: float) -> None:
     torch.manual_seed(0)
     z, ours, theirs = values(), norm(momentum), norm(momentum)
-    Beginning(z).activated(ours, torch.tensor([1, 2]))
+    PreNormActivations(z).activated(ours, torch.tensor([1, 2]))
     theirs(z)
     for name in ("running_mean", "running_var", "num_batches_tracked"):
         torch.testing.assert_close(getattr(ours, name), getattr(theirs, name))
@@ -53,7 +53,7 @@ def test_running_statistics_are_those_of_torch(momentum: float) -> None:
 
 def test_evaluation_uses_the_moments_that_training_computed() -> None:
     z, layer, rows = values(), norm(), torch.tensor([0, 5])
-    shared = Beginning(z)
+    shared = PreNormActivations(z)
     first = shared.activated(layer, rows)
     again = shared.detached().activated(layer, rows)
     torch.testing.assert_close(first.detach(), again)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oddnode.ops import BlockMatrix, SparseMatrix, sparse
+from oddnode.ops import BlockMatrix, SparseMatrix, csr, sparse
 
 
 def random_matrix(rows: int, cols: int, nnz: int, seed: int, dtype: torch.dtype = torch.float64) -> SparseMatrix:
@@ -31,11 +31,12 @@ def test_first_and_second_derivatives_agree_with_finite_differences() -> None:
 
 
 def test_without_the_fast_kernel_the_product_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix = random_matrix(6, 5, 12, seed=2)
     other = torch.randn(5, 3, dtype=torch.float64)
-    fast = matrix @ other
-    monkeypatch.setattr(sparse, "_cpu_has_csr_kernel", lambda: False)
-    torch.testing.assert_close(matrix @ other, fast)
+    fast = random_matrix(6, 5, 12, seed=2) @ other
+    monkeypatch.setattr(csr, "cpu_has_csr_kernel", lambda: False)
+    without = random_matrix(6, 5, 12, seed=2)
+    assert not without.is_plain
+    torch.testing.assert_close(without @ other, fast)
 
 
 def test_from_dense_keeps_the_non_zeros() -> None:
@@ -59,8 +60,8 @@ def test_moved_matrix_keeps_its_numbers() -> None:
 
 def test_empty_rows_are_filled_with_a_one_on_the_diagonal() -> None:
     matrix = SparseMatrix(torch.tensor([0, 2]), torch.tensor([1, 0]), torch.tensor([2.0, 3.0]), (3, 3))
-    assert matrix.with_full_rows.to_dense().tolist() == [[0, 2, 0], [0, 1, 0], [3, 0, 0]]
-    assert matrix.with_full_rows.with_full_rows is matrix.with_full_rows
+    assert matrix.with_self_loops_where_empty.to_dense().tolist() == [[0, 2, 0], [0, 1, 0], [3, 0, 0]]
+    assert matrix.with_self_loops_where_empty.with_self_loops_where_empty is matrix.with_self_loops_where_empty
 
 
 def test_some_rows_give_those_rows_of_the_product() -> None:
@@ -79,24 +80,24 @@ def test_rows_without_entries_give_zeros() -> None:
 
 
 @pytest.mark.parametrize("shape", [(6,), (6, 2)])
-def test_mixing_repeatedly_is_the_loop_and_has_its_derivatives(shape: tuple[int, ...]) -> None:
+def test_diffusion_is_the_loop_and_has_its_derivatives(shape: tuple[int, ...]) -> None:
     matrix = random_matrix(6, 6, 14, seed=5)
     values = torch.randn(shape, dtype=torch.float64, requires_grad=True)
     expected = values
     for _ in range(3):
         expected = 0.2 * expected + 0.8 * (matrix.to_dense() @ expected)
-    torch.testing.assert_close(matrix.mixed(values, 0.2, 3), expected)
-    torch.testing.assert_close(matrix.mixed(values.detach(), 0.2, 3), expected.detach())
-    assert torch.autograd.gradcheck(lambda v: matrix.mixed(v, 0.2, 3), (values,))
-    assert torch.autograd.gradgradcheck(lambda v: matrix.mixed(v, 0.2, 3) ** 2, (values,))
+    torch.testing.assert_close(matrix.diffuse(values, 0.2, 3), expected)
+    torch.testing.assert_close(matrix.diffuse(values.detach(), 0.2, 3), expected.detach())
+    assert torch.autograd.gradcheck(lambda v: matrix.diffuse(v, 0.2, 3), (values,))
+    assert torch.autograd.gradgradcheck(lambda v: matrix.diffuse(v, 0.2, 3) ** 2, (values,))
 
 
 @pytest.mark.parametrize("nnz", [0, 12])
-def test_mixing_without_the_fast_kernel_is_the_same(monkeypatch: pytest.MonkeyPatch, nnz: int) -> None:
+def test_diffusion_without_the_fast_kernel_is_the_same(monkeypatch: pytest.MonkeyPatch, nnz: int) -> None:
     matrix, values = random_matrix(6, 6, nnz, seed=6), torch.randn(6, dtype=torch.float64)
-    fast = matrix.mixed(values, 0.3, 2)
-    monkeypatch.setattr(sparse, "_cpu_has_csr_kernel", lambda: False)
-    torch.testing.assert_close(matrix.mixed(values, 0.3, 2), fast)
+    fast = matrix.diffuse(values, 0.3, 2)
+    monkeypatch.setattr(csr, "cpu_has_csr_kernel", lambda: False)
+    torch.testing.assert_close(matrix.diffuse(values, 0.3, 2), fast)
 
 
 def test_what_lies_in_fresh_memory_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,31 +109,33 @@ def test_what_lies_in_fresh_memory_does_not_matter(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.fixture(params=["hop by hop", "as one dense matrix"])
-def way_to_mix(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def way_to_diffuse(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both ways that a GPU has, whatever the device and the size."""
     for kind in (SparseMatrix, BlockMatrix):
-        monkeypatch.setattr(kind, "has_powers", request.param == "as one dense matrix")
+        monkeypatch.setattr(kind, "prefers_dense", request.param == "as one dense matrix")
 
 
-@pytest.mark.usefixtures("way_to_mix")
-def test_mixing_is_the_dense_formula_forward_and_backward() -> None:
+@pytest.mark.usefixtures("way_to_diffuse")
+def test_diffusion_is_the_dense_formula_forward_and_backward() -> None:
     matrix = random_matrix(6, 6, 14, seed=8)
     one = 0.3 * torch.eye(6, dtype=torch.float64) + 0.7 * matrix.to_dense()
     for shape in ((6,), (6, 2)):
         values = torch.randn(shape, dtype=torch.float64, requires_grad=True)
-        mixed, expected = matrix.mixed(values, 0.3, 3), one @ one @ one @ values
-        torch.testing.assert_close(mixed, expected)
-        slope = torch.randn_like(mixed)
-        torch.testing.assert_close(*(torch.autograd.grad((out * slope).sum(), values)[0] for out in (mixed, expected)))
+        diffused, expected = matrix.diffuse(values, 0.3, 3), one @ one @ one @ values
+        torch.testing.assert_close(diffused, expected)
+        slope = torch.randn_like(diffused)
+        torch.testing.assert_close(
+            *(torch.autograd.grad((out * slope).sum(), values)[0] for out in (diffused, expected))
+        )
 
 
-@pytest.mark.usefixtures("way_to_mix")
+@pytest.mark.usefixtures("way_to_diffuse")
 @pytest.mark.parametrize("shape", [(6,), (6, 2)])
-def test_vectors_side_by_side_are_multiplied_as_one_after_another(shape: tuple[int, ...]) -> None:
+def test_stacked_vectors_are_multiplied_as_one_after_another(shape: tuple[int, ...]) -> None:
     matrix = random_matrix(6, 6, 14, seed=8)
     values = torch.randn(3, *shape, dtype=torch.float64, requires_grad=True)
-    together = torch.vmap(lambda v: matrix.mixed(matrix @ v, 0.2, 2))(values)
-    alone = torch.stack([matrix.mixed(matrix @ v, 0.2, 2) for v in values])
+    together = torch.vmap(lambda v: matrix.diffuse(matrix @ v, 0.2, 2))(values)
+    alone = torch.stack([matrix.diffuse(matrix @ v, 0.2, 2) for v in values])
     torch.testing.assert_close(together, alone)
     direction = torch.randn_like(alone)
     torch.testing.assert_close(
@@ -140,88 +143,68 @@ def test_vectors_side_by_side_are_multiplied_as_one_after_another(shape: tuple[i
     )
 
 
-@pytest.mark.usefixtures("way_to_mix")
+@pytest.mark.usefixtures("way_to_diffuse")
 def test_a_matrix_for_each_vector() -> None:
     matrices = [random_matrix(6, 6, 9 + s, seed=s) for s in range(3)]
     values = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
     blocks = BlockMatrix(matrices)
-    together = torch.vmap(lambda v: blocks.mixed(v, 0.2, 2))(values)
-    alone = torch.stack([m.mixed(v, 0.2, 2) for m, v in zip(matrices, values, strict=True)])
+    together = torch.vmap(lambda v: blocks.diffuse(v, 0.2, 2))(values)
+    alone = torch.stack([m.diffuse(v, 0.2, 2) for m, v in zip(matrices, values, strict=True)])
     torch.testing.assert_close(together, alone)
     direction = torch.randn_like(alone)
     torch.testing.assert_close(
         *(torch.autograd.grad((out * direction).sum(), values, retain_graph=True)[0] for out in (together, alone))
     )
-    full = torch.vmap(lambda v: blocks.with_full_rows.mixed(v, 0.0, 1))(values)
-    torch.testing.assert_close(full, torch.stack([m.with_full_rows @ v for m, v in zip(matrices, values, strict=True)]))
-
-
-@pytest.mark.usefixtures("way_to_mix")
-def test_a_matrix_for_each_of_several_columns() -> None:
-    matrices = [random_matrix(6, 6, 9 + s, seed=s) for s in range(3)]
-    values = torch.randn(3, 6, 2, dtype=torch.float64)
-    together = torch.vmap(lambda v: BlockMatrix(matrices).mixed(v, 0.2, 2))(values)
+    full = torch.vmap(lambda v: blocks.with_self_loops_where_empty.diffuse(v, 0.0, 1))(values)
     torch.testing.assert_close(
-        together, torch.stack([m.mixed(v, 0.2, 2) for m, v in zip(matrices, values, strict=True)])
+        full, torch.stack([m.with_self_loops_where_empty @ v for m, v in zip(matrices, values, strict=True)])
     )
 
 
-def test_dense_powers_are_for_small_matrices_on_a_gpu_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("way_to_diffuse")
+def test_a_matrix_for_each_of_several_columns() -> None:
+    matrices = [random_matrix(6, 6, 9 + s, seed=s) for s in range(3)]
+    values = torch.randn(3, 6, 2, dtype=torch.float64)
+    together = torch.vmap(lambda v: BlockMatrix(matrices).diffuse(v, 0.2, 2))(values)
+    torch.testing.assert_close(
+        together, torch.stack([m.diffuse(v, 0.2, 2) for m, v in zip(matrices, values, strict=True)])
+    )
+
+
+def test_dense_diffusions_are_for_small_matrices_on_a_gpu_and_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = random_matrix(6, 6, 14, seed=8)
-    assert not matrix.has_powers
+    assert not matrix.prefers_dense
     monkeypatch.setattr(sparse._kernels, "can_run", lambda device: True)
-    assert matrix.has_powers
-    assert BlockMatrix([matrix] * 16).has_powers
-    assert not BlockMatrix([matrix] * 17).has_powers
+    assert matrix.prefers_dense
+    assert BlockMatrix([matrix] * 16).prefers_dense
+    assert not BlockMatrix([matrix] * 17).prefers_dense
     monkeypatch.setattr(sparse, "_SMALL", 5)
-    assert not matrix.has_powers
+    assert not matrix.prefers_dense
     monkeypatch.undo()
-    first = matrix.power(0.1, 2)
-    assert matrix.power(0.1, 2) is first
+    first = matrix.dense_diffusion(0.1, 2)
+    assert matrix.dense_diffusion(0.1, 2) is first
     blocks = BlockMatrix([matrix, random_matrix(6, 6, 9, seed=9)])
-    torch.testing.assert_close(blocks.power(0.1, 2)[0], first)
-    assert matrix.power(0.1, 2) is first  # recorded steps may refer to it
-    with pytest.raises(AssertionError, match="vmap alone"):
-        blocks.mixed(torch.ones(6, dtype=torch.float64), 0.1, 2)
-
-
-def test_a_product_that_is_computed_once_follows_its_weight() -> None:
-    matrix = random_matrix(5, 4, 9, seed=9)
-    weight = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
-    first = matrix.product_once(weight)
-    assert matrix.product_once(weight) is first
-    first.sum().backward()
-    again = matrix.product_once(weight)
-    assert again is not first
-    again.sum().backward()  # through a graph of its own
-    with torch.no_grad():
-        assert not matrix.product_once(weight).requires_grad
-        weight.add_(1.0)
-    torch.testing.assert_close(matrix.product_once(weight), matrix @ weight)
-
-
-def test_two_users_of_one_product_both_count_in_the_gradient() -> None:
-    matrix = random_matrix(5, 4, 9, seed=10)
-    weight = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
-    loss = (matrix.product_once(weight) ** 2).sum() + matrix.product_once(weight).sum()
-    [gradient] = torch.autograd.grad(loss, weight)
-    product = matrix.to_dense() @ weight
-    torch.testing.assert_close(gradient, matrix.to_dense().T @ (2 * product + 1))
+    torch.testing.assert_close(blocks.dense_diffusion(0.1, 2)[0], first)
+    assert matrix.dense_diffusion(0.1, 2) is first  # captured steps may refer to it
+    with pytest.raises(AssertionError, match=r"torch\.vmap alone"):
+        blocks.diffuse(torch.ones(6, dtype=torch.float64), 0.1, 2)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-@pytest.mark.usefixtures("way_to_mix")
+@pytest.mark.usefixtures("way_to_diffuse")
 @pytest.mark.parametrize("shape", [(400,), (400, 1), (400, 10), (400, 37), (400, 700)])
-def test_the_kernel_on_a_gpu_mixes_as_the_cpu_does_the_same_every_time(shape: tuple[int, ...]) -> None:
+def test_the_kernel_on_a_gpu_diffuses_as_the_cpu_does_the_same_every_time(shape: tuple[int, ...]) -> None:
     matrix = random_matrix(400, 400, 3000, seed=11, dtype=torch.float32)
     hub = SparseMatrix(torch.zeros(600, dtype=torch.long), torch.arange(600) % 400, torch.rand(600), (400, 400))
     values = torch.randn(shape)
     for each in (matrix, hub):
         there, moved = each.to("cuda"), values.cuda()
-        torch.testing.assert_close(there.mixed(moved, 0.3, 1).cpu(), each.mixed(values, 0.3, 1), rtol=1e-4, atol=1e-4)
-        assert torch.equal(there.mixed(moved, 0.3, 2), there.mixed(moved, 0.3, 2))
-        double = there.to(torch.float64).mixed(moved.double(), 0.3, 2).cpu()
-        torch.testing.assert_close(double, each.to(torch.float64).mixed(values.double(), 0.3, 2))
+        torch.testing.assert_close(
+            there.diffuse(moved, 0.3, 1).cpu(), each.diffuse(values, 0.3, 1), rtol=1e-4, atol=1e-4
+        )
+        assert torch.equal(there.diffuse(moved, 0.3, 2), there.diffuse(moved, 0.3, 2))
+        double = there.to(torch.float64).diffuse(moved.double(), 0.3, 2).cpu()
+        torch.testing.assert_close(double, each.to(torch.float64).diffuse(values.double(), 0.3, 2))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
@@ -233,6 +216,6 @@ def test_the_kernel_on_a_gpu_takes_rows_of_any_length(size: int, width: int) -> 
     col = torch.cat([torch.arange(size), torch.randint(size, (3 * size,), generator=generator)])
     matrix = SparseMatrix(row, col, torch.rand(len(row), generator=generator) / 4, (size, size))
     values = torch.randn(size, width, generator=generator)
-    expected = matrix.to(torch.float64).mixed(values.double(), 0.3, 2)
-    there = matrix.to("cuda").mixed(values.cuda(), 0.3, 2)
+    expected = matrix.to(torch.float64).diffuse(values.double(), 0.3, 2)
+    there = matrix.to("cuda").diffuse(values.cuda(), 0.3, 2)
     torch.testing.assert_close(there.cpu().double(), expected, rtol=1e-4, atol=1e-3)

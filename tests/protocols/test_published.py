@@ -14,8 +14,8 @@ from torch_geometric.data import Data
 from oddnode import evaluate, load_task
 from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import GCN, JKNet, MixHop
-from oddnode.objectives import CrossEntropy, Pass
-from oddnode.ops import SparseMatrix
+from oddnode.objectives import CrossEntropy, TrainingPass
+from oddnode.ops import FeatureProducts
 from oddnode.protocols import published
 from oddnode.protocols.published import (
     ExposedUniform,
@@ -29,10 +29,10 @@ from oddnode.tasks import label_task
 from oddnode.training import train
 
 
-def one_pass(shift: float = 0.0) -> Pass:
+def one_pass(shift: float = 0.0) -> TrainingPass:
     generator = torch.Generator().manual_seed(0)
     graph = Graph(torch.ones(6, 1, dtype=torch.float64), torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]]))
-    return Pass(
+    return TrainingPass(
         epoch=0,
         num_classes=2,
         graph=graph,
@@ -171,5 +171,5 @@ def test_an_exposure_graph_that_nothing_is_learnt_from_passes_with_the_present_w
         return [module.norms[0].running_mean.clone(), module.norms[0].running_var.clone()]
 
     found = statistics()
-    monkeypatch.setattr(SparseMatrix, "product_once", lambda self, weight: self @ weight)
+    monkeypatch.setattr(FeatureProducts, "linear", lambda self, features, weight: features @ weight.t())
     torch.testing.assert_close(found, statistics(), rtol=0, atol=0)

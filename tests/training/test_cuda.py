@@ -1,11 +1,11 @@
-"""What a GPU does differently comes out the same: recorded steps, networks side by side, the benchmark."""
+"""A GPU computes what the CPU computes: captured steps, stacked networks, the benchmark."""
 
 from __future__ import annotations
 
 import logging
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -18,9 +18,9 @@ from torch_geometric.data import Data
 from oddnode import Detector, benchmark, load_task
 from oddnode._utils.random import seeded
 from oddnode.graph import Graph, TrainingSet
-from oddnode.nn import BACKBONES
-from oddnode.objectives import CrossEntropy, Objective
-from oddnode.training import Loop, Network, Networks, TrainingError, TrainingResult
+from oddnode.nn import BACKBONES, GCN
+from oddnode.objectives import CrossEntropy, Objective, Term, TrainingPass
+from oddnode.training import CapturedSteps, SingleTrainee, StackedGCNs, TrainingError, TrainingResult
 from tests.training_helpers import start_training, train_together
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
@@ -67,17 +67,17 @@ def data_sets(graph: Data, count: int, device: str, exposure: bool) -> list[Trai
 
 
 @pytest.fixture
-def recordings(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Whether each attempt to record a step has come off."""
+def captures(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether each attempt to capture a step has succeeded."""
     made = list[bool]()
-    record = Loop._record
+    capture = CapturedSteps._capture
 
-    def noted(self: Loop, epoch: int, stream: torch.cuda.Stream) -> torch.cuda.CUDAGraph | None:
-        graph = record(self, epoch, stream)
+    def noted(self: CapturedSteps, epoch: int) -> torch.cuda.CUDAGraph | None:
+        graph = capture(self, epoch)
         made.append(graph is not None)
         return graph
 
-    monkeypatch.setattr(Loop, "_record", noted)
+    monkeypatch.setattr(CapturedSteps, "_capture", noted)
     return made
 
 
@@ -85,13 +85,13 @@ def recordings(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def in_background(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many steps each training replayed in the background."""
     counts = list[int]()
-    replay = Loop._replay_in_background
+    replay = CapturedSteps._replay_in_background
 
-    def noted(self: Loop, times: int) -> None:
+    def noted(self: CapturedSteps, times: int) -> None:
         counts.append(times)
         replay(self, times)
 
-    monkeypatch.setattr(Loop, "_replay_in_background", noted)
+    monkeypatch.setattr(CapturedSteps, "_replay_in_background", noted)
     return counts
 
 
@@ -120,17 +120,17 @@ def check_same(a: tuple[list[TrainingResult], list[Tensor]], b: tuple[list[Train
 
 
 @pytest.mark.parametrize("name", objectives())
-def test_recorded_and_side_by_side_is_what_the_cpu_does(two_groups: Data, name: str, recordings: list[bool]) -> None:
+def test_captured_and_stacked_is_what_the_cpu_does(two_groups: Data, name: str, captures: list[bool]) -> None:
     objective = objectives()[name]
     needs = objective.needs_exposure
     on_gpu = trained("gcn", objective, data_sets(two_groups, 3, "cuda", needs), "cuda")
-    assert recordings == [True] * len((1.0 * objective).starts)
+    assert captures == [True] * len((1.0 * objective).starts)
     on_cpu = trained("gcn", objective, data_sets(two_groups, 3, "cpu", needs), "cpu")
     check_same(on_gpu, on_cpu)
 
 
 def test_trainings_at_the_same_time_are_what_the_cpu_does(
-    two_groups: Data, recordings: list[bool], in_background: list[int]
+    two_groups: Data, captures: list[bool], in_background: list[int]
 ) -> None:
     started = []
     for objective in objectives().values():
@@ -139,7 +139,7 @@ def test_trainings_at_the_same_time_are_what_the_cpu_does(
         finish = start_training(modules, objective, data, list(range(3)), epochs=EPOCHS)
         started.append((objective, modules, data, finish))
     assert len(in_background) == len(started)
-    assert all(recordings)
+    assert all(captures)
     for objective, modules, data, finish in started:
         on_gpu = finish.result(), [module.run(d.graph).detach().cpu() for module, d in zip(modules, data, strict=True)]
         check_same(on_gpu, trained("gcn", objective, data_sets(two_groups, 3, "cpu", objective.needs_exposure), "cpu"))
@@ -219,27 +219,27 @@ def test_epochs_are_reported_one_by_one(two_groups: Data) -> None:
     assert seen == list(range(1, EPOCHS + 1))
 
 
-def test_networks_that_cannot_be_recorded_fall_back(
+def test_stacked_networks_that_cannot_be_captured_fall_back(
     two_groups: Data, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loss = Networks.loss
+    loss = StackedGCNs.loss
 
-    def waiting(self: Networks, epoch: int) -> Tensor:
-        value = loss(self, epoch)
-        value.sum().item()  # waits for the device, which a recording cannot do
+    def waiting(self: StackedGCNs, shared: Any, epoch: int) -> Tensor:
+        value = loss(self, shared, epoch)
+        value.sum().item()  # waits for the device, which a capture cannot do
         return value
 
     alone, sets = wide_networks("cpu"), sparse_sets("cpu", False)
     expected = train_together(alone, CrossEntropy(), sets, list(range(4)), epochs=EPOCHS), _logits(alone, sets[0].graph)
-    monkeypatch.setattr(Networks, "loss", waiting)
+    monkeypatch.setattr(StackedGCNs, "loss", waiting)
     modules, sets = wide_networks("cuda"), sparse_sets("cuda", False)
     with caplog.at_level(logging.INFO, logger="oddnode"):
         outcomes = train_together(modules, CrossEntropy(), sets, list(range(4)), epochs=EPOCHS)
-    assert len([r for r in caplog.records if "not recorded" in r.message]) == 1
+    assert len([r for r in caplog.records if "not captured" in r.message]) == 1
     check_same((outcomes, _logits(modules, sets[0].graph)), expected)
 
 
-def test_attention_over_sparse_features_is_recorded_and_what_the_cpu_does(recordings: list[bool]) -> None:
+def test_attention_over_sparse_features_is_captured_and_what_the_cpu_does(captures: list[bool]) -> None:
     both = []
     for device in ("cuda", "cpu"):
         with seeded(0, torch.device("cpu")):
@@ -247,17 +247,15 @@ def test_attention_over_sparse_features_is_recorded_and_what_the_cpu_does(record
         [own, *_] = sparse_sets(device, False)
         assert own.graph.is_sparse
         both.append((train_together([gat], CrossEntropy(), [own], [3], epochs=EPOCHS), _logits([gat], own.graph)))
-    assert recordings == [True]
+    assert captures == [True]
     check_same(*both)
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gat", "mlp", "jknet", "mixhop", "evidential-gcn"])
-def test_recorded_steps_of_one_network_are_what_the_cpu_does(
-    two_groups: Data, kind: str, recordings: list[bool]
-) -> None:
+def test_captured_steps_of_one_network_are_what_the_cpu_does(two_groups: Data, kind: str, captures: list[bool]) -> None:
     objective = objectives()["nodesafe"]
     on_gpu = trained(kind, objective, data_sets(two_groups, 1, "cuda", False), "cuda", stacked=False)
-    assert recordings == [True, True]  # before the second term starts, and after
+    assert captures == [True, True]  # before the second term starts, and after
     check_same(on_gpu, trained(kind, objective, data_sets(two_groups, 1, "cpu", False), "cpu"))
 
 
@@ -271,7 +269,7 @@ def test_every_backbone_trains_and_finds_its_best_epoch(two_groups: Data, kind: 
 
 @pytest.mark.parametrize("kind", ["gcn", "mlp", "gat"])
 def test_replayed_dropout_differs_from_step_to_step(two_groups: Data, kind: str) -> None:
-    """A replayed step must not repeat the masks it was recorded with."""
+    """A replayed step must not repeat the masks it was captured with."""
     data = data_sets(two_groups, 1, "cuda", False)
     settings: dict[str, Any] = {"lr": 0.0, "weight_decay": 0.0}
     [outcome], _ = trained(kind, CrossEntropy(), data, "cuda", **settings)
@@ -279,7 +277,7 @@ def test_replayed_dropout_differs_from_step_to_step(two_groups: Data, kind: str)
     assert len({round(row["val_loss"], 9) for row in outcome.history}) == 1
 
 
-def test_a_users_module_is_not_recorded_and_that_is_logged_once(
+def test_a_users_module_is_not_captured_and_that_is_logged_once(
     two_groups: Data, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Mine(nn.Module):
@@ -293,25 +291,70 @@ def test_a_users_module_is_not_recorded_and_that_is_logged_once(
     with caplog.at_level(logging.INFO, logger="oddnode"):
         Detector(Mine(), epochs=5, device="cuda").fit(two_groups)
     assert [r.message for r in caplog.records if "CUDA graph" in r.message] == [
-        "steps are not recorded as a CUDA graph: Mine may do what cannot be recorded"
+        "steps are not captured as a CUDA graph: Mine does not declare supports_capture = True"
     ]
 
 
-def test_what_cannot_be_recorded_falls_back(
+class DeclaredBackbone(GCN):
+    """A user's backbone that promises to be capturable."""
+
+    supports_capture = True
+
+    def head(self, hidden: Tensor, graph: Graph) -> Tensor:
+        return 0.5 * super().head(hidden, graph)
+
+
+def test_a_users_backbone_that_declares_it_is_captured(two_groups: Data, captures: list[bool]) -> None:
+    histories = []
+    for device in ("cuda", "cpu"):
+        with seeded(0, torch.device("cpu")):
+            module = DeclaredBackbone(6, 8, 4, dropout=0.5).double().to(device)
+        [outcome] = train_together(
+            [module], CrossEntropy(), data_sets(two_groups, 1, device, False), [0], epochs=EPOCHS
+        )
+        histories.append([row["loss"] for row in outcome.history])
+    assert captures == [True]
+    assert histories[0] == pytest.approx(histories[1], rel=1e-7)
+
+
+@dataclass(frozen=True, repr=False)
+class Margin(Term):
+    """A user's term that promises more than it keeps: a boolean mask gives tensors of a size that changes."""
+
+    supports_capture = True
+
+    def __call__(self, step: TrainingPass) -> Tensor:
+        top = step.train_logits.amax(dim=-1)
+        return top[top > 0].sum()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_term_that_can_neither_be_stacked_nor_captured_trains_as_on_the_cpu(
+    two_groups: Data, caplog: pytest.LogCaptureFixture, count: int
+) -> None:
+    objective = CrossEntropy() + 0.1 * Margin()
+    with caplog.at_level(logging.INFO, logger="oddnode"):
+        on_gpu = trained("gcn", objective, data_sets(two_groups, count, "cuda", False), "cuda")
+    assert len([r for r in caplog.records if "not captured" in r.message]) == 1
+    assert len([r for r in caplog.records if "one after another" in r.message]) == (count > 1)
+    check_same(on_gpu, trained("gcn", objective, data_sets(two_groups, count, "cpu", False), "cpu"))
+
+
+def test_a_capture_that_fails_falls_back(
     two_groups: Data, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    loss = Network.loss
+    loss = SingleTrainee.loss
 
-    def waiting(self: Network, epoch: int) -> Tensor:
-        value = loss(self, epoch)
-        value.item()  # waits for the device, which a recording cannot do
+    def waiting(self: SingleTrainee, shared: Any, epoch: int) -> Tensor:
+        value = loss(self, shared, epoch)
+        value.item()  # waits for the device, which a capture cannot do
         return value
 
-    monkeypatch.setattr(Network, "loss", waiting)
+    monkeypatch.setattr(SingleTrainee, "loss", waiting)
     data = data_sets(two_groups, 1, "cuda", False)
     with caplog.at_level(logging.INFO, logger="oddnode"):
         [outcome], _ = trained("mlp", CrossEntropy(), data, "cuda")
-    assert len([r for r in caplog.records if "not recorded" in r.message]) == 1
+    assert len([r for r in caplog.records if "not captured" in r.message]) == 1
     monkeypatch.undo()
     [expected], _ = trained("mlp", CrossEntropy(), data_sets(two_groups, 1, "cpu", False), "cpu")
     assert outcome.best_epoch == expected.best_epoch

@@ -1,8 +1,7 @@
-"""Networks that train side by side become what they become alone."""
+"""Networks that train stacked become what they become alone."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -19,10 +18,8 @@ from oddnode.objectives import (
     LogitNorm,
     Objective,
     OutlierExposure,
-    Pass,
-    SyntheticExposure,
 )
-from oddnode.training import TrainingError, TrainingResult, why_not_side_by_side
+from oddnode.training import TrainingError, TrainingResult
 from tests.training_helpers import train_together
 
 OBJECTIVES: dict[str, Objective] = {
@@ -73,9 +70,7 @@ def trained(
 @pytest.mark.parametrize("same_nodes", [True, False])
 @pytest.mark.parametrize("exposure", ["shared", "each"])
 @pytest.mark.parametrize("name", OBJECTIVES)
-def test_side_by_side_is_what_one_after_another_is(
-    two_groups: Data, name: str, exposure: str, same_nodes: bool
-) -> None:
+def test_stacked_is_what_one_after_another_is(two_groups: Data, name: str, exposure: str, same_nodes: bool) -> None:
     objective = OBJECTIVES[name]
     sets = data_sets(two_groups, 3, exposure if objective.needs_exposure else "none", same_nodes)
     together, logits = trained(networks(3), objective, sets, together=True)
@@ -96,7 +91,7 @@ def test_depth_and_dropout(two_groups: Data, layers: int, dropout: float) -> Non
     torch.testing.assert_close(logits, expected)
 
 
-def test_a_network_does_not_depend_on_who_trains_beside_it(two_groups: Data) -> None:
+def test_a_network_does_not_depend_on_the_others_in_its_stack(two_groups: Data) -> None:
     sets = data_sets(two_groups, 3, "none", same_nodes=False)
     _, many = trained(networks(3), CrossEntropy(), sets, together=True)
     _, two = trained(networks(2), CrossEntropy(), sets[:2], together=True)
@@ -113,34 +108,6 @@ def test_batch_norm_is_left_with_statistics_of_the_id_graph(two_groups: Data) ->
             before_norm = first(None, sets[0].graph)
         torch.testing.assert_close(module.norms[0].running_mean, before_norm.mean(dim=0))
         torch.testing.assert_close(module.norms[0].running_var, before_norm.var(dim=0))
-
-
-class MyLoss(CrossEntropy):
-    """Changes with the epoch, and does not say otherwise."""
-
-    def __call__(self, step: Pass) -> Tensor:
-        return step.epoch * super().__call__(step)
-
-
-def test_what_cannot_train_side_by_side_says_why(two_groups: Data) -> None:
-    sets = data_sets(two_groups, 2, "each", same_nodes=False)
-    plain = 1 * CrossEntropy()
-
-    def why(modules: Any = None, objective: Any = plain, data: Any = sets, norm: str = "id-graph") -> str:
-        return str(why_not_side_by_side(modules or networks(2), objective, data, norm))
-
-    assert why() == "None"
-    assert "MLP is not a GCN" in why([MLP(6, 8, 4)] * 2)
-    assert "not a GCN with batch norm" in why([GCN(6, 8, 4, batch_norm=False)] * 2)
-    assert "running statistics" in why(norm="running")
-    assert "changes with the epoch" in why(objective=1 * MyLoss())
-    assert "changes with the epoch" in why(objective=CrossEntropy() + SyntheticExposure())
-    other = replace(sets[1], graph=Graph(two_groups.x.double() + 1, two_groups.edge_index))
-    assert "training graphs differ" in why(data=[sets[0], other])
-    fewer = replace(sets[1], train=sets[1].train[1:], y_train=sets[1].y_train[1:])
-    assert "numbers of training nodes" in why(data=[sets[0], fewer])
-    assert sets[1].exposed is not None
-    assert "numbers of exposed nodes" in why(data=[sets[0], replace(sets[1], exposed=sets[1].exposed[1:])])
 
 
 def test_others_train_one_after_another(two_groups: Data) -> None:

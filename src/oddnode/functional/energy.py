@@ -102,8 +102,8 @@ def propagate(
     if num_hops == 0:
         return scores
     if isolated == "keep":
-        matrix = matrix.with_full_rows
-    return matrix.mixed(scores, eta, num_hops)
+        matrix = matrix.with_self_loops_where_empty
+    return matrix.diffuse(scores, eta, num_hops)
 
 
 def propagate_to(
@@ -113,14 +113,14 @@ def propagate_to(
 
     For few nodes their rows of the whole propagation are computed once; then it is one product with these.
     """
-    matrix = matrix.with_full_rows if isolated == "keep" else matrix
+    matrix = matrix.with_self_loops_where_empty if isolated == "keep" else matrix
     if nodes is None:
-        return matrix.mixed(scores, eta, num_hops)
+        return matrix.diffuse(scores, eta, num_hops)
     # Computing the rows costs a hop's time per node and hop, so they must be few to pay within a training.
     is_few = len(nodes) <= _FEW_NODES and len(nodes) * matrix.shape[0] < 2 * num_hops * (matrix.nnz + matrix.shape[0])
     if matrix.device.type != "cpu" or not is_few or torch._C._are_functorch_transforms_active():
-        return matrix.mixed(scores, eta, num_hops)[nodes]
-    return matrix.mixed_rows(nodes, eta, num_hops) @ scores
+        return matrix.diffuse(scores, eta, num_hops)[nodes]
+    return matrix.diffusion_rows(nodes, eta, num_hops) @ scores
 
 
 def support(matrix: SparseMatrix, num_hops: int, eta: float) -> Tensor:

@@ -3,7 +3,7 @@
 May import: functional and below.
 """
 
-from oddnode.graph.graph import Graph, shared_graphs
+from oddnode.graph.graph import Graph, graph_cache
 from oddnode.graph.profile import GraphProfile, profile_graph
 from oddnode.graph.training_data import TrainingSet, split_validation, training_set
 from oddnode.graph.validation import GraphError, check_labels, check_mask
@@ -15,8 +15,8 @@ __all__ = [
     "TrainingSet",
     "check_labels",
     "check_mask",
+    "graph_cache",
     "profile_graph",
-    "shared_graphs",
     "split_validation",
     "training_set",
 ]

@@ -6,11 +6,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cached_property
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -20,39 +19,41 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.functional import support
 from oddnode.graph.validation import _checked_edges, _checked_features
-from oddnode.ops import SparseMatrix, SparsePattern, neighbour_mean_matrix
+from oddnode.ops import FeatureProducts, SparseMatrix, SparsePattern, neighbour_mean_matrix
 
-__all__ = ["Graph", "shared_graphs"]
+__all__ = ["Graph", "graph_cache"]
 
 # Below this share of non-zeros features count as sparse (bags of words); a CPU multiplies them faster so.
 _SPARSE_BELOW = 0.15
 
+T = TypeVar("T")
 
-class _Known:
+
+class _GraphCache:
     """Checked features on their devices, and graphs of them, by the tensors that they come from."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
     def get(self, make: Callable[[], Any], device: torch.device, *sources: Any) -> Any:
-        """What ``make`` gives, made once for the same sources."""
+        """What ``make`` returns, called once for the same sources."""
         key = (device, *(id(source) for source in sources))
         if key not in self._found:
-            self._found[key] = make(), sources  # kept, so that their ids stay theirs
+            self._found[key] = make(), sources  # hold references, so that Python cannot reuse the ids in the key
         return self._found[key][0]
 
 
-_known: ContextVar[_Known | None] = ContextVar("known", default=None)
+_active_cache: ContextVar[_GraphCache | None] = ContextVar("graph_cache", default=None)
 
 
 @contextmanager
-def shared_graphs() -> Iterator[None]:
-    """Within the block, data that is used again is not checked and prepared again; it must not change meanwhile."""
-    token = _known.set(_Known())
+def graph_cache() -> Iterator[None]:
+    """Check and prepare data that is used repeatedly within the block only once; it must not change meanwhile."""
+    token = _active_cache.set(_GraphCache())
     try:
         yield
     finally:
-        _known.reset(token)
+        _active_cache.reset(token)
 
 
 class Graph:
@@ -71,20 +72,33 @@ class Graph:
     def __init__(self, x: Tensor, edge_index: Tensor):
         self.x = x
         self.edge_index = edge_index
-        self._supports: dict[tuple[int, float], Tensor] = {}
-        self._around: list[tuple[Tensor, tuple[Tensor, Graph]]] = []
+        self._caches: dict[str, dict[Hashable, Any]] = {"graph": {}, "edges": {}, "features": {}}
+        self._products: FeatureProducts | None = None
 
     @classmethod
     def from_data(cls, data: Data, device: torch.device | str = "cpu") -> Graph:
-        """Check a PyG ``Data`` and take its features and edges over."""
+        """Check a PyG ``Data`` and take its features and edges over.
+
+        Parameters
+        ----------
+        data : torch_geometric.data.Data
+            With ``x`` and ``edge_index``.
+        device : torch.device or str
+            Where the graph will lie.
+
+        Returns
+        -------
+        Graph
+            The checked graph; within `graph_cache` the same one for the same tensors.
+        """
         device = torch.device(device)
-        known = _known.get() or _Known()
+        cache = _active_cache.get() or _GraphCache()
 
         def make() -> Graph:
-            x = known.get(lambda: _checked_features(data).to(device), device, data.x)
+            x = cache.get(lambda: _checked_features(data).to(device), device, data.x)
             return cls(x, _checked_edges(data).to(device))
 
-        return known.get(make, device, data.x, data.edge_index)
+        return cache.get(make, device, data.x, data.edge_index)
 
     @property
     def num_nodes(self) -> int:
@@ -93,117 +107,219 @@ class Graph:
 
     @property
     def device(self) -> torch.device:
-        """Where the graph lies."""
+        """The device that holds the graph."""
         return self.x.device
 
+    def cached(
+        self, key: Hashable, make: Callable[[], T], derived_from: Literal["graph", "edges", "features"] = "graph"
+    ) -> T:
+        """Compute a value once and keep it as long as the graph.
+
+        Parameters
+        ----------
+        key : hashable
+            What tells the value from others.
+        make : callable
+            Computes the value; called without arguments, when the key is new.
+        derived_from : {"graph", "edges", "features"}
+            What the value follows from. Graphs with the same edges (`with_features`) share what follows from them and
+            from the precision of the features, and graphs with the same features (`share_features`) likewise.
+
+        Returns
+        -------
+        object
+            The value.
+        """
+        cache = self._caches[derived_from]
+        if key not in cache:
+            cache[key] = make()
+        return cache[key]
+
     def with_features(self, x: Tensor) -> Graph:
-        """The same edges under other features; matrices of the edges are shared."""
+        """Put other features on the same edges.
+
+        Parameters
+        ----------
+        x : Tensor
+            Features ``[N, F']``, floating point.
+
+        Returns
+        -------
+        Graph
+            A graph that shares the matrices of the edges with this one, also those that either builds later.
+        """
         other = Graph(x, self.edge_index)
-        for name in ("gcn_matrix", "random_walk", "attention"):
-            if name in self.__dict__:
-                other.__dict__[name] = self.__dict__[name]
         if x.dtype == self.x.dtype:
-            other._supports = self._supports
+            other._caches["edges"] = self._caches["edges"]
         return other
 
-    @cached_property
+    def share_features(self, other: Graph) -> None:
+        """Share with another graph of the same features what either of them derives from these.
+
+        Parameters
+        ----------
+        other : Graph
+            A graph whose ``x`` may be the same tensor; nothing happens where it is not.
+        """
+        if self.x is other.x:
+            self._caches["features"] = other._caches["features"]
+
+    def sharing_products(self, products: FeatureProducts) -> Graph:
+        """View this graph for one training step, in which graphs share products with the same features.
+
+        Parameters
+        ----------
+        products : FeatureProducts
+            The products of the step; the view must not outlive it.
+
+        Returns
+        -------
+        Graph
+            The same graph, with all that has been and will be computed of it.
+        """
+        view = Graph(self.x, self.edge_index)
+        view._caches, view._products = self._caches, products
+        return view
+
+    @property
     def gcn_matrix(self) -> SparseMatrix:
         """``D^-1/2 (A + I) D^-1/2``, with self-loops added where they are missing."""
+        return self.cached("gcn_matrix", self._make_gcn_matrix, "edges")
+
+    def _make_gcn_matrix(self) -> SparseMatrix:
         (source, target), weight = gcn_norm(self.edge_index, None, self.num_nodes, dtype=self.x.dtype)
         return SparseMatrix(target, source, weight, (self.num_nodes, self.num_nodes))
 
-    @cached_property
+    @property
     def attention(self) -> SparsePattern:
         """Which nodes a node attends to: its neighbours, as often as there are edges, and once itself."""
+        return self.cached("attention", self._make_attention, "edges")
+
+    def _make_attention(self) -> SparsePattern:
         edges, _ = remove_self_loops(self.edge_index)
         (source, target), _ = add_self_loops(edges, num_nodes=self.num_nodes)
         return SparsePattern.of_unsorted(target, source, (self.num_nodes, self.num_nodes))
 
-    @cached_property
+    @property
     def random_walk(self) -> SparseMatrix:
         """``D^-1 A`` of the edges as they are: the mean over a node's neighbours."""
-        return neighbour_mean_matrix(self.edge_index, self.num_nodes, self.x.dtype)
+        return self.cached(
+            "random_walk", lambda: neighbour_mean_matrix(self.edge_index, self.num_nodes, self.x.dtype), "edges"
+        )
 
     def support(self, num_hops: int, eta: float) -> Tensor:
-        """How many nodes each propagated score is an average of (see `oddnode.functional.energy.support`)."""
-        if (num_hops, eta) not in self._supports:
-            self._supports[num_hops, eta] = support(self.random_walk, num_hops, eta)
-        return self._supports[num_hops, eta]
+        """How many nodes each propagated score is an average of (see `oddnode.functional.energy.support`).
 
-    @cached_property
+        Parameters
+        ----------
+        num_hops : int
+            Hops of the propagation.
+        eta : float
+            Share of its own score that a node keeps in every hop.
+
+        Returns
+        -------
+        Tensor
+            One number per node, ``[N]``.
+        """
+        key = ("support", num_hops, eta)
+        return self.cached(key, lambda: support(self.random_walk, num_hops, eta), "edges")
+
+    @property
     def sparse_x(self) -> SparseMatrix | None:
         """The features without their zeros, where that is the faster way to multiply by them."""
-        return self.without_zeros if self.device.type == "cpu" and self.is_sparse else None
+        return self.sparse_features if self.device.type == "cpu" and self.is_sparse else None
 
     @property
     def is_sparse(self) -> bool:
         """Whether few features differ from zero, and none of them is learnt."""
         return not self.x.requires_grad and self.density < _SPARSE_BELOW
 
-    @cached_property
-    def without_zeros(self) -> SparseMatrix:
+    @property
+    def sparse_features(self) -> SparseMatrix:
         """The features as a sparse matrix."""
-        return SparseMatrix.from_dense(self.x)
+        return self.cached("sparse_features", lambda: SparseMatrix.from_dense(self.x), "features")
 
-    @cached_property
+    @property
     def feature_pattern(self) -> SparsePattern:
         """Where the features are not zero."""
+        return self.cached("feature_pattern", self._make_feature_pattern, "features")
+
+    def _make_feature_pattern(self) -> SparsePattern:
         row, col = self.x.nonzero(as_tuple=True)
         return SparsePattern(row, col, (self.x.shape[0], self.x.shape[1]))
 
-    @cached_property
+    @property
     def feature_entries(self) -> Tensor:
         """The features that are not zero, in the order of `feature_pattern`."""
-        return self.x[self.feature_pattern.row, self.feature_pattern.col]
+        pattern = self.feature_pattern
+        return self.cached("feature_entries", lambda: self.x[pattern.row, pattern.col], "features")
 
-    @cached_property
+    @property
     def density(self) -> float:
         """The share of the features that are not zero."""
-        return torch.count_nonzero(self.x).item() / max(self.x.numel(), 1)
+        return self.cached("density", lambda: torch.count_nonzero(self.x).item() / max(self.x.numel(), 1), "features")
 
-    @cached_property
+    @property
     def smoothed_x(self) -> Tensor:
         """``D^-1/2 (A + I) D^-1/2 X``: the part of a first graph convolution that training never changes."""
-        return self.gcn_matrix @ self.x
+        return self.cached("smoothed_x", lambda: self.gcn_matrix @ self.x)
 
     def times_features(self, weight: Tensor) -> Tensor:
-        """``X W``."""
-        return self.x @ weight if self.sparse_x is None else self.sparse_x @ weight
+        """Compute ``X W^T``.
+
+        Parameters
+        ----------
+        weight : Tensor
+            Laid out as in `torch.nn.Linear`, ``[C, F]``.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N, C]``.
+        """
+        return self.x @ weight.t() if self.sparse_x is None else self.sparse_x @ weight.t()
 
     def convolve_features(self, weight: Tensor) -> Tensor:
-        """``D^-1/2 (A + I) D^-1/2 X W``, in the cheaper order."""
-        if self.sparse_x is not None:
-            return self.gcn_matrix @ self.sparse_x.product_once(weight)
-        return self.smoothed_x @ weight
+        """Compute ``D^-1/2 (A + I) D^-1/2 X W^T``, in the cheaper order.
 
-    def forget_product(self) -> None:
-        """Let go of a product with the features that was kept for a second use."""
-        sparse = self.__dict__.get("sparse_x")
-        if sparse is not None:
-            sparse.forget_product()
+        Parameters
+        ----------
+        weight : Tensor
+            Laid out as in `torch.nn.Linear`, ``[C, F]``. Within a training step, graphs that have the same features
+            share the product with them where this is the same tensor object, such as a parameter.
 
-    def share_features(self, other: Graph) -> None:
-        """Take over what another graph has prepared of the same features."""
-        if self.x is other.x and self is not other:
-            self.__dict__["sparse_x"] = other.sparse_x
-            for name in ("density", "without_zeros"):
-                if name in other.__dict__:
-                    self.__dict__[name] = other.__dict__[name]
-
-    def around(self, nodes: Tensor) -> tuple[Tensor, Graph]:
-        """What a graph convolution at ``nodes`` sees: itself and its neighbours, and the graph between both.
-
-        The second is a graph only to multiply by: its ``gcn_matrix`` leads from those neighbours to ``nodes``. Kept for
-        the nodes asked for last, training and validation nodes.
+        Returns
+        -------
+        Tensor
+            Shape ``[N, C]``.
         """
-        for known, found in self._around:
-            if known is nodes:
-                return found
-        matrix, columns = self.gcn_matrix.rows(nodes)
+        features = self.sparse_x
+        if features is None:
+            return self.smoothed_x @ weight.t()
+        if self._products is None:
+            return self.gcn_matrix @ (features @ weight.t())
+        return self.gcn_matrix @ self._products.linear(features, weight)
+
+    def one_hop_subgraph(self, nodes: Tensor) -> tuple[Tensor, Graph]:
+        """Cut out what a graph convolution at some nodes needs.
+
+        Parameters
+        ----------
+        nodes : Tensor
+            Positions ``[n]`` of the nodes.
+
+        Returns
+        -------
+        rows : Tensor
+            Positions ``[m]`` of the nodes and their neighbours.
+        graph : Graph
+            A graph to multiply by: its ``gcn_matrix``, ``[n, m]``, leads from ``rows`` to ``nodes``.
+        """
+        matrix, rows = self.gcn_matrix.rows(nodes)
         part = Graph(self.x, self.edge_index)
-        part.__dict__["gcn_matrix"] = matrix
-        self._around = [*self._around, (nodes, (columns, part))][-4:]
-        return columns, part
+        part.cached("gcn_matrix", lambda: matrix, "edges")
+        return rows, part
 
     def __repr__(self) -> str:
         return (

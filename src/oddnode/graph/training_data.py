@@ -1,4 +1,4 @@
-"""What training sees: a user's graph, checked and split."""
+"""The data of a training: a user's graph, checked and split."""
 
 from __future__ import annotations
 
@@ -17,7 +17,25 @@ __all__ = ["TrainingSet", "training_set"]
 
 @dataclass
 class TrainingSet:
-    """All that training sees: the ID graph with labelled and validation nodes and, where given, known OOD nodes."""
+    """All that training sees: the ID graph with labelled and validation nodes and, where given, known OOD nodes.
+
+    Parameters
+    ----------
+    graph : Graph
+        The ID graph.
+    train, val : Tensor
+        Positions of the labelled nodes ``[n]`` and of the validation nodes ``[m]``.
+    y_train, y_val : Tensor
+        Their classes, ``[n]`` and ``[m]``.
+    num_classes : int
+        How many ID classes there are.
+    exposure : Graph, optional
+        A graph with known OOD nodes.
+    exposed : Tensor, optional
+        Positions of the known OOD nodes in it.
+    num_spare_logits : int
+        Logits of the network beside those of the ID classes.
+    """
 
     graph: Graph
     train: Tensor
@@ -35,7 +53,13 @@ class TrainingSet:
         return self.num_classes + self.num_spare_logits
 
     def to_dtype(self, dtype: torch.dtype) -> None:
-        """Bring the features into the precision of a network that is given."""
+        """Convert the features to the precision of a network.
+
+        Parameters
+        ----------
+        dtype : torch.dtype
+            The precision.
+        """
         self.graph = self.graph.with_features(self.graph.x.to(dtype))
         if self.exposure is not None:
             self.exposure = self.exposure.with_features(self.exposure.x.to(dtype))
@@ -49,7 +73,28 @@ def training_set(
     val_share: float = 0.2,
     seed: int = 0,
 ) -> TrainingSet:
-    """Check the graphs, split validation nodes off where none are given, and move everything to the device."""
+    """Check the graphs, split validation nodes off where none are given, and move everything to the device.
+
+    Parameters
+    ----------
+    data : torch_geometric.data.Data
+        The ID graph, with ``y``, ``train_mask`` and, if the validation nodes are given, ``val_mask``.
+    exposure : torch_geometric.data.Data, optional
+        A graph with known OOD nodes: those in its ``ood_mask``, or all.
+    device : torch.device
+        Where to train.
+    num_spare_logits : int
+        Logits of the network beside those of the ID classes.
+    val_share : float
+        Share of the training nodes to split off, where there is no ``val_mask``.
+    seed : int
+        Decides which nodes are split off.
+
+    Returns
+    -------
+    TrainingSet
+        The data of one training.
+    """
     graph = Graph.from_data(data, device)
     train_nodes = check_mask(data, "train_mask")
     val_nodes = check_mask(data, "val_mask", required=False)
@@ -106,7 +151,24 @@ def _check_classes(y_train: Tensor, y_val: Tensor, num_classes: int, num_spare_l
 
 
 def split_validation(data: Data, nodes: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Training nodes that stay, and validation nodes split off them: by class, at least one each."""
+    """Split validation nodes off the training nodes: by class, at least one each.
+
+    Parameters
+    ----------
+    data : torch_geometric.data.Data
+        With the classes in ``y``.
+    nodes : Tensor
+        Positions of the training nodes, ``[n]``.
+    share : float
+        How many of them to split off.
+    seed : int
+        Decides which.
+
+    Returns
+    -------
+    train, val : Tensor
+        Positions, sorted.
+    """
     labels = check_labels(data, nodes, "training")
     counts = torch.bincount(labels)
     if int(counts[counts > 0].min()) < 2:

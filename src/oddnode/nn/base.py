@@ -1,8 +1,8 @@
 """Backbones turn the nodes of a graph into logits.
 
-A backbone is an ordinary PyG-style module, ``forward(x, edge_index) -> logits``. Ours also take a prepared
-`Graph`, which spares them the work that is the same in every step. Any other `torch.nn.Module` with that
-``forward`` works in their place.
+A backbone is an ordinary PyG-style module, ``forward(x, edge_index) -> logits``. Ours also take a prepared `Graph`,
+which spares them the work that is the same in every step. Any other `torch.nn.Module` with that ``forward`` works in
+their place.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing
 
 from oddnode.graph import Graph
-from oddnode.ops import Beginning, DropoutStream, dropout_factor
+from oddnode.ops import DropoutStream, PreNormActivations, dropout_factor
 
 if TYPE_CHECKING:
     from oddnode.graph import TrainingSet
@@ -31,39 +31,152 @@ class Backbone(nn.Module):
     dropout: float
     #: Where dropout masks come from in training; torch's own random numbers where there is none.
     stream: DropoutStream | None = None
+    #: Whether a training pass may be captured as a CUDA graph and replayed: the same kernels on tensors of the same
+    #: shapes in every epoch, without waiting for the device, and nothing random but what follows from `stream`. A
+    #: subclass does not inherit the promise; it makes its own by stating ``supports_capture = True``.
+    supports_capture: bool = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "supports_capture" not in cls.__dict__:
+            cls.supports_capture = False
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Logits of every node."""
+        """Compute the logits of every node.
+
+        Parameters
+        ----------
+        x : Tensor
+            Features ``[N, F]``.
+        edge_index : Tensor
+            Edges ``[2, E]``, from source to target.
+
+        Returns
+        -------
+        Tensor
+            Logits ``[N, C]``.
+        """
         return self.run(Graph(x, edge_index))
 
     def run(self, graph: Graph) -> Tensor:
-        """Logits of every node of a prepared graph."""
+        """Compute the logits of every node of a prepared graph.
+
+        Parameters
+        ----------
+        graph : Graph
+            The graph, with its features.
+
+        Returns
+        -------
+        Tensor
+            Logits ``[N, C]``.
+        """
         return self.head(self.embed(graph), graph)
 
     @abstractmethod
     def embed(self, graph: Graph) -> Tensor:
-        """The features before the last layer (after activation and dropout)."""
+        """Compute the features before the last layer, after activation and dropout.
+
+        Parameters
+        ----------
+        graph : Graph
+            The graph, with its features.
+
+        Returns
+        -------
+        Tensor
+            Hidden features ``[N, H]``.
+        """
 
     @abstractmethod
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
-        """The last layer."""
+        """Apply the last layer.
 
-    def begin(self, graph: Graph) -> Beginning | None:
-        """What a training pass and an evaluation of the same weights have in common: all before the first dropout.
+        Parameters
+        ----------
+        hidden : Tensor
+            Hidden features ``[N, H]``.
+        graph : Graph
+            The graph whose edges it uses.
 
-        ``None`` where there is no such part, or none that is worth keeping.
+        Returns
+        -------
+        Tensor
+            Logits ``[N, C]``.
+        """
+
+    def forward_shared(self, graph: Graph) -> PreNormActivations | None:
+        """Compute what a training pass and an evaluation of the same weights share: all before the first dropout.
+
+        Parameters
+        ----------
+        graph : Graph
+            The graph, with its features.
+
+        Returns
+        -------
+        PreNormActivations or None
+            The first layer before batch norm; ``None`` where the backbone has no such part.
         """
         return None
 
-    def finish(self, beginning: Beginning, graph: Graph, nodes: Tensor | None = None) -> Tensor:
-        """Logits, from what `begin` gave: of every node, or of those named."""
-        raise NotImplementedError(f"{type(self).__name__} has no beginning to finish")
+    def forward_rest(
+        self, shared: PreNormActivations, graph: Graph, subset: tuple[Tensor, Graph] | None = None
+    ) -> Tensor:
+        """Compute logits from what `forward_shared` returned.
+
+        Parameters
+        ----------
+        shared : PreNormActivations
+            The first layer before batch norm.
+        graph : Graph
+            The same graph.
+        subset : tuple of Tensor and Graph, optional
+            From `receptive_field`, to compute the logits of some nodes alone.
+
+        Returns
+        -------
+        Tensor
+            Logits ``[N, C]`` of every node, or ``[n, C]`` of those nodes.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has a forward_shared, but no forward_rest")
+
+    def receptive_field(self, nodes: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
+        """Find out what the last layer needs for some nodes; for `forward_rest`.
+
+        Parameters
+        ----------
+        nodes : Tensor
+            Positions ``[n]`` of the nodes.
+        graph : Graph
+            The graph that they belong to.
+
+        Returns
+        -------
+        rows : Tensor
+            Positions of the nodes whose hidden features it needs.
+        part : Graph
+            The graph to apply it on.
+        """
+        return nodes, graph
 
     def prepare(self, data: TrainingSet) -> None:
-        """Called once before training; for backbones that take more than features from the data."""
+        """Take more than features from the data, once before training.
+
+        Parameters
+        ----------
+        data : TrainingSet
+            The data of the training.
+        """
 
     def begin_epoch(self, epoch: int) -> None:
-        """Called before every training pass; for backbones that learn in stages."""
+        """Change with the epoch, before every training pass; for backbones that learn in stages.
+
+        Parameters
+        ----------
+        epoch : int
+            The number of steps taken.
+        """
 
     @property
     def is_deterministic(self) -> bool:
@@ -72,7 +185,7 @@ class Backbone(nn.Module):
 
 
 class LayeredBackbone(Backbone):
-    """What the backbones below share: between layers stand batch norm, an activation and dropout.
+    """The base of most backbones: between layers stand batch norm, an activation and dropout.
 
     Subclasses say in ``_layer`` what a hidden layer is before batch norm, and in ``head`` what the last layer is.
 
@@ -98,32 +211,31 @@ class LayeredBackbone(Backbone):
         """A hidden layer before batch norm; the first one (``hidden`` is ``None``) takes the graph's features."""
 
     def embed(self, graph: Graph) -> Tensor:
-        return self._embed(Beginning(self._layer(0, None, graph)), graph)
+        return self._embed(PreNormActivations(self._layer(0, None, graph)), graph)
 
-    def begin(self, graph: Graph) -> Beginning | None:
+    def forward_shared(self, graph: Graph) -> PreNormActivations | None:
         # A subclass with an embed or a run of its own may do anything.
         is_layered = type(self).embed is LayeredBackbone.embed and type(self).run is Backbone.run
-        return Beginning(self._layer(0, None, graph)) if is_layered else None
+        return PreNormActivations(self._layer(0, None, graph)) if is_layered else None
 
-    def finish(self, beginning: Beginning, graph: Graph, nodes: Tensor | None = None) -> Tensor:
-        if nodes is None:
-            return self.head(self._embed(beginning, graph), graph)
-        rows, part = self._around(nodes, graph)
-        return self.head(self._embed(beginning, graph, rows), part)
+    def forward_rest(
+        self, shared: PreNormActivations, graph: Graph, subset: tuple[Tensor, Graph] | None = None
+    ) -> Tensor:
+        if subset is None:
+            return self.head(self._embed(shared, graph), graph)
+        rows, part = subset
+        return self.head(self._embed(shared, graph, rows), part)
 
-    def _around(self, nodes: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
-        """The nodes whose hidden features the head needs for ``nodes``, and the graph to apply it on."""
-        return nodes, graph
-
-    def _embed(self, beginning: Beginning, graph: Graph, rows: Tensor | None = None) -> Tensor:
-        """Hidden features, of all nodes or of those named: only the last layer's can be had for some nodes alone."""
+    def _embed(self, first: PreNormActivations, graph: Graph, rows: Tensor | None = None) -> Tensor:
+        """Hidden features of all nodes or of some; only the last layer can be computed for some nodes alone."""
         last = len(self.norms) - 1
+        before = first
         for layer in range(last):
-            hidden = self._activate(beginning, layer)
-            beginning = Beginning(self._layer(layer + 1, hidden, graph))
-        return self._activate(beginning, last, rows)
+            hidden = self._activate(before, layer)
+            before = PreNormActivations(self._layer(layer + 1, hidden, graph))
+        return self._activate(before, last, rows)
 
-    def _activate(self, before: Beginning, layer: int, rows: Tensor | None = None) -> Tensor:
+    def _activate(self, before: PreNormActivations, layer: int, rows: Tensor | None = None) -> Tensor:
         if not self.training or self.dropout == 0.0:
             return before.activated(self.norms[layer], rows)
         if self.stream is None:
@@ -134,7 +246,20 @@ class LayeredBackbone(Backbone):
 
 
 def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
-    """Logits of every node, from one of our backbones or from anybody's module."""
+    """Compute the logits of every node with a backbone or with any other module.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        A `Backbone`, or a module with ``forward(x, edge_index)``.
+    graph : Graph
+        The graph, with its features.
+
+    Returns
+    -------
+    Tensor
+        Logits ``[N, C]``.
+    """
     if isinstance(module, Backbone):
         return module.run(graph)
     logits = module(graph.x, graph.edge_index)
@@ -148,10 +273,22 @@ def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
 
 
 def embed_with(module: nn.Module, graph: Graph) -> Tensor:
-    """The features before the last layer.
+    """Compute the features before the last layer.
 
-    For a user's module these are what goes into the layer that is called last among those with parameters of their
-    own and no layers inside (a `torch.nn.Linear`, a PyG convolution taken as a whole, ...).
+    For a user's module these are the input of the layer that is called last among those with parameters of their own
+    and no layers inside (a `torch.nn.Linear`, a PyG convolution taken as a whole, ...).
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        A `Backbone`, or a module with ``forward(x, edge_index)``.
+    graph : Graph
+        The graph, with its features.
+
+    Returns
+    -------
+    Tensor
+        Hidden features ``[N, H]``.
     """
     if isinstance(module, Backbone):
         return module.embed(graph)

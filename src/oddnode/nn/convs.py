@@ -16,7 +16,13 @@ __all__ = ["PreparedGATConv", "PreparedGCNConv", "PreparedMixHopConv"]
 
 
 class PreparedGCNConv(nn.Module):
-    """PyG's `GCNConv` by weights and their names, with a product by the graph's prepared matrix as its only step."""
+    """PyG's `GCNConv` by weights and their names, with a product by the graph's prepared matrix as its only step.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+        Width of the features and of the result.
+    """
 
     def __init__(self, in_channels: int, out_channels: int):
         super().__init__()
@@ -32,9 +38,22 @@ class PreparedGCNConv(nn.Module):
         nn.init.zeros_(self.bias)
 
     def forward(self, hidden: Tensor | None, graph: Graph) -> Tensor:
-        """The convolution of ``hidden``, or of the graph's own features where that is ``None``."""
+        """Convolve hidden features, or the graph's own.
+
+        Parameters
+        ----------
+        hidden : Tensor or None
+            Hidden features ``[N, H]``; ``None`` stands for the graph's features.
+        graph : Graph
+            The graph whose edges carry them.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N, C]``.
+        """
         if hidden is None:
-            return graph.convolve_features(self.lin.weight.t()) + self.bias
+            return graph.convolve_features(self.lin.weight) + self.bias
         return graph.gcn_matrix @ self.lin(hidden) + self.bias
 
 
@@ -42,17 +61,28 @@ class PreparedMixHopConv(MixHopConv):
     """PyG's MixHop convolution, with products by the graph's prepared matrix in place of message passing."""
 
     def forward(self, hidden: Tensor | None, graph: Graph) -> Tensor:
-        """The convolution of ``hidden``, or of the graph's own features where that is ``None``."""
-        hops = [
-            self._hop(power, lin.weight.t(), hidden, graph) for power, lin in zip(self.powers, self.lins, strict=True)
-        ]
+        """Convolve hidden features, or the graph's own.
+
+        Parameters
+        ----------
+        hidden : Tensor or None
+            Hidden features ``[N, H]``; ``None`` stands for the graph's features.
+        graph : Graph
+            The graph whose edges carry them.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N, C]``.
+        """
+        hops = [self._hop(power, lin.weight, hidden, graph) for power, lin in zip(self.powers, self.lins, strict=True)]
         return torch.cat(hops, dim=-1) + self.bias
 
     @staticmethod
     def _hop(power: int, weight: Tensor, hidden: Tensor | None, graph: Graph) -> Tensor:
-        """``A^p (H W)``: the narrow factor travels over the edges, not the wide one."""
+        """``A^p (H W^T)``: the narrow factor travels over the edges, not the wide one."""
         if hidden is not None:
-            out, done = hidden @ weight, 0
+            out, done = hidden @ weight.t(), 0
         elif power == 0:
             out, done = graph.times_features(weight), 0
         else:
@@ -66,7 +96,22 @@ class PreparedGATConv(GATConv):
     """PyG's graph attention, with products by the graph's prepared pattern in place of message passing."""
 
     def forward(self, transformed: Tensor, graph: Graph, drop: Callable[[Tensor], Tensor]) -> Tensor:
-        """The layer from ``H W`` on; ``drop`` is the dropout of attention weights."""
+        """Attend to neighbours.
+
+        Parameters
+        ----------
+        transformed : Tensor
+            Features that the layer's weight has been applied to, ``[N, heads * C]``.
+        graph : Graph
+            The graph whose edges are attended to.
+        drop : callable
+            The dropout of attention weights.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N, heads * C]``, or ``[N, C]`` where heads are averaged.
+        """
         edges = graph.attention
         values = transformed.view(-1, self.heads, self.out_channels)
         to_source, to_target = ((values * att).sum(dim=-1) for att in (self.att_src, self.att_dst))

@@ -13,25 +13,67 @@ __all__ = ["Ensemble", "mean_log_probabilities", "member_seeds"]
 
 
 class Ensemble(nn.Module):
-    """Networks side by side. Their probabilities are averaged; the logits are the logarithms of the averages."""
+    """Networks whose probabilities are averaged; its logits are the logarithms of the averages.
+
+    Parameters
+    ----------
+    members : iterable of torch.nn.Module
+        The networks.
+    """
 
     def __init__(self, members: Iterable[nn.Module]):
         super().__init__()
         self.members = nn.ModuleList(members)
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        """Log probabilities of every node."""
+        """Compute the logarithms of the members' mean probabilities.
+
+        Parameters
+        ----------
+        x : Tensor
+            Features ``[N, F]``.
+        edge_index : Tensor
+            Edges ``[2, E]``, from source to target.
+
+        Returns
+        -------
+        Tensor
+            Log probabilities ``[N, C]``.
+        """
         return mean_log_probabilities([member(x, edge_index) for member in self.members])
 
 
 def mean_log_probabilities(logits: list[Tensor]) -> Tensor:
-    """The logarithm of the mean of several networks' probabilities."""
+    """Compute the logarithm of the mean of several networks' probabilities.
+
+    Parameters
+    ----------
+    logits : list of Tensor
+        Logits ``[N, C]`` of every network.
+
+    Returns
+    -------
+    Tensor
+        Log probabilities ``[N, C]``.
+    """
     logs = torch.stack([z.log_softmax(dim=-1) for z in logits])
     return logs.double().exp().mean(dim=0).log().clamp_min(-1e4).to(logs.dtype)
 
 
 def member_seeds(seed: int, count: int) -> list[int]:
-    """A seed for every member; the first is the ensemble's own, so that an ensemble of one is nothing new.
+    """Derive a seed for every member; the first is the ensemble's own, so that an ensemble of one is nothing new.
+
+    Parameters
+    ----------
+    seed : int
+        The seed of the ensemble.
+    count : int
+        How many members there are.
+
+    Returns
+    -------
+    list of int
+        One seed for each.
 
     Examples
     --------

@@ -15,8 +15,10 @@ class EvidentialGCN(GCN):
     r"""A graph convolutional network whose logits are :math:`\log \alpha`, with :math:`\alpha = 1 + e^{f}`.
 
     Since :math:`\log(1 + e^f)` is the softplus function, no evidence ever overflows on its way to the logits. As in the
-    paper there is no batch norm.
+    paper there is no batch norm. Parameters as for `GCN`.
     """
+
+    supports_capture = True
 
     def __init__(
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.5

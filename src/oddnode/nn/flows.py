@@ -15,7 +15,7 @@ _TINY = 1e-12
 
 
 class RadialFlows(nn.Module):
-    r"""Several radial flows side by side (Rezende and Mohamed, ICML 2015, equation 14), all in one computation.
+    r"""Several radial flows (Rezende and Mohamed, ICML 2015, equation 14), all in one computation.
 
     A layer moves points along the rays from its centre :math:`z_0`. With :math:`r = \lVert z - z_0 \rVert`, and with
     :math:`a > 0` and :math:`b = a + \beta > 0`, which keeps it invertible, the paper's
@@ -52,16 +52,37 @@ class RadialFlows(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, z: Tensor) -> Tensor:
-        """Log-densities of points ``[N, d]`` under every flow, ``[N, flows]``."""
+        """Compute log-densities; see `log_prob`.
+
+        Parameters
+        ----------
+        z : Tensor
+            Points ``[N, d]``.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N, flows]``.
+        """
         return self.log_prob(z)
 
     def log_prob(self, z: Tensor) -> Tensor:
-        r"""Log-densities of points ``[N, d]`` under every flow, ``[N, flows]``.
+        r"""Compute log-densities of points under every flow.
 
         Where a point goes in the end does not matter, only its distances do. A layer keeps it on the line through the
         centre, :math:`z' = (1-s) z_0 + s z`, so by Stewart's theorem its squared distance to any place :math:`p`
         becomes :math:`(1-s) |z_0 - p|^2 + s |z - p|^2 - s (1-s) |z - z_0|^2`. Following those to the later centres and
         to the origin costs a few numbers per point instead of ``d``.
+
+        Parameters
+        ----------
+        z : Tensor
+            Points ``[N, d]``.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N, flows]``.
         """
         places = torch.cat([self.centre, self.centre.new_zeros(1, *self.centre.shape[1:])])
         apart = (places.unsqueeze(1) - places.unsqueeze(0)).square().sum(dim=-1, keepdim=True)

@@ -23,6 +23,7 @@ class GAT(LayeredBackbone):
     Parameters as for `GCN`; ``hidden_channels`` is the width of every head.
     """
 
+    supports_capture = True
     _HEADS = 2
 
     def __init__(
@@ -47,17 +48,17 @@ class GAT(LayeredBackbone):
     def _layer(self, layer: int, hidden: Tensor | None, graph: Graph) -> Tensor:
         conv, drop_attention = self.convs[layer], partial(self._drop, place=len(self.convs) + layer)
         assert isinstance(conv, PreparedGATConv)
-        weight = conv.lin.weight.t()
-        transformed = self._times_features(weight, graph) if hidden is None else hidden @ weight
+        weight = conv.lin.weight
+        transformed = self._times_features(weight, graph) if hidden is None else hidden @ weight.t()
         return conv(transformed, graph, drop_attention)
 
     def _times_features(self, weight: Tensor, graph: Graph) -> Tensor:
-        """``drop(X) W``; of sparse features only those that are there are dropped."""
+        """``drop(X) W^T``; of sparse features only those that are not zero can be dropped."""
         if not self._drops:
             return graph.times_features(weight)
         if not graph.is_sparse:
-            return self._drop(graph.x, 0) @ weight
-        return graph.feature_pattern.times(self._drop(graph.feature_entries, 0), weight)
+            return self._drop(graph.x, 0) @ weight.t()
+        return graph.feature_pattern.times(self._drop(graph.feature_entries, 0), weight.t())
 
     @property
     def _drops(self) -> bool:

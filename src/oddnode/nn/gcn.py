@@ -30,6 +30,8 @@ class GCN(LayeredBackbone):
         Whether there is batch norm between the layers.
     """
 
+    supports_capture = True
+
     def __init__(
         self,
         in_channels: int,
@@ -48,8 +50,8 @@ class GCN(LayeredBackbone):
     def _layer(self, layer: int, hidden: Tensor | None, graph: Graph) -> Tensor:
         return self.convs[layer](hidden, graph)
 
-    def _around(self, nodes: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
-        return graph.around(nodes)
+    def receptive_field(self, nodes: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
+        return graph.one_hop_subgraph(nodes)
 
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         return self.convs[-1](hidden, graph)

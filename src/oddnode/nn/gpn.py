@@ -26,7 +26,23 @@ def personalised_page_rank(
 ) -> Tensor:
     r"""Spread values over the graph (APPNP; Gasteiger et al., ICLR 2019, equation 5).
 
-    :math:`h \leftarrow (1 - t) \hat A h + t h^{(0)}`, ``num_hops`` times from :math:`h^{(0)}`, the values ``[N, C]``.
+    :math:`h \leftarrow (1 - t) \hat A h + t h^{(0)}`, ``num_hops`` times from :math:`h^{(0)}`, the values.
+
+    Parameters
+    ----------
+    values : Tensor
+        Shape ``[N, C]``.
+    matrix : SparseMatrix
+        The normalised adjacency :math:`\hat A`, ``[N, N]``.
+    num_hops : int
+        How many hops.
+    teleport : float
+        The share of the first values in every hop.
+
+    Returns
+    -------
+    Tensor
+        Shape ``[N, C]``.
     """
     spread = values
     for _ in range(num_hops):
@@ -95,7 +111,7 @@ class GPN(Backbone):
         self._is_warming_up = epoch < self.warm_up
 
     def embed(self, graph: Graph) -> Tensor:
-        hidden = graph.times_features(self.first.weight.t()) + self.first.bias
+        hidden = graph.times_features(self.first.weight) + self.first.bias
         for layer in self.layers:
             hidden = layer(F.dropout(F.relu(hidden), self.dropout, self.training))
         return hidden.detach() if self.training and self._is_warming_up else hidden
@@ -104,7 +120,18 @@ class GPN(Backbone):
         return personalised_page_rank(self.evidence(hidden), graph.gcn_matrix).log1p()
 
     def evidence(self, hidden: Tensor) -> Tensor:
-        """Evidence of every class at latent positions ``[N, H]``, before it is spread."""
+        """Compute the evidence of every class, before it is spread.
+
+        Parameters
+        ----------
+        hidden : Tensor
+            Latent positions ``[N, H]``.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N, C]``, positive.
+        """
         scale = 0.5 * hidden.shape[1] * math.log(4 * math.pi)
         # A spare logit has no training node: its prior is zero and its evidence the least there is.
         log_evidence = self.flows.log_prob(hidden) + self.prior.log() + scale

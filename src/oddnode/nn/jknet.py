@@ -10,7 +10,7 @@ from torch_geometric.nn import JumpingKnowledge
 from oddnode.graph import Graph
 from oddnode.nn.base import LayeredBackbone
 from oddnode.nn.convs import PreparedGCNConv
-from oddnode.ops import Beginning
+from oddnode.ops import PreNormActivations
 
 __all__ = ["JKNet"]
 
@@ -21,6 +21,8 @@ class JKNet(LayeredBackbone):
     The hidden features are the channel-wise maximum over all layers, :math:`\max(H^{(1)}, ..., H^{(L)})`; a linear
     layer gives the logits. Parameters as for `GCN`.
     """
+
+    supports_capture = True
 
     def __init__(
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
@@ -34,10 +36,10 @@ class JKNet(LayeredBackbone):
     def _layer(self, layer: int, hidden: Tensor | None, graph: Graph) -> Tensor:
         return self.convs[layer](hidden, graph)
 
-    def _embed(self, beginning: Beginning, graph: Graph, rows: Tensor | None = None) -> Tensor:
-        layers = [self._activate(beginning, 0)]
+    def _embed(self, first: PreNormActivations, graph: Graph, rows: Tensor | None = None) -> Tensor:
+        layers = [self._activate(first, 0)]
         for layer in range(1, len(self.convs)):
-            layers.append(self._activate(Beginning(self._layer(layer, layers[-1], graph)), layer))
+            layers.append(self._activate(PreNormActivations(self._layer(layer, layers[-1], graph)), layer))
         hidden = self.jump(layers)
         return hidden if rows is None else hidden[rows]
 

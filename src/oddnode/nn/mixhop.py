@@ -20,6 +20,7 @@ class MixHop(LayeredBackbone):
     Parameters as for `GCN`; ``hidden_channels`` is the width of every hop.
     """
 
+    supports_capture = True
     _HOPS = (0, 1, 2)
 
     def __init__(

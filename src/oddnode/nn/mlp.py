@@ -18,6 +18,8 @@ class MLP(LayeredBackbone):
     Between layers batch norm, ReLU and dropout. Parameters as for `GCN`.
     """
 
+    supports_capture = True
+
     def __init__(
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
     ):
@@ -28,7 +30,7 @@ class MLP(LayeredBackbone):
 
     def _layer(self, layer: int, hidden: Tensor | None, graph: Graph) -> Tensor:
         if hidden is None:
-            return graph.times_features(self.first.weight.t()) + self.first.bias
+            return graph.times_features(self.first.weight) + self.first.bias
         return self.lins[layer - 1](hidden)
 
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:

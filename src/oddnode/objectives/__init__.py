@@ -3,7 +3,7 @@
 May import: nn and below.
 """
 
-from oddnode.objectives.base import Objective, Pass, Sum, Term, Train, validation_loss
+from oddnode.objectives.base import Objective, Sum, Term, Train, TrainingPass, validation_loss
 from oddnode.objectives.evidential import ExpectedCrossEntropy, ExpectedSquaredError, NegativeEntropy
 from oddnode.objectives.gkde import KernelPrior, Teacher, hop_counts, kernel_prior
 from oddnode.objectives.synthetic import SyntheticExposure
@@ -20,12 +20,12 @@ __all__ = [
     "NegativeEntropy",
     "Objective",
     "OutlierExposure",
-    "Pass",
     "Sum",
     "SyntheticExposure",
     "Teacher",
     "Term",
     "Train",
+    "TrainingPass",
     "hop_counts",
     "kernel_prior",
     "validation_loss",

@@ -11,7 +11,7 @@ from torch import Tensor
 from oddnode.functional import Isolated, losses, negative_energy, propagate_to
 from oddnode.graph import Graph, TrainingSet
 
-__all__ = ["Objective", "Pass", "Sum", "Term", "Train", "validation_loss"]
+__all__ = ["Objective", "Sum", "Term", "Train", "TrainingPass", "validation_loss"]
 
 
 #: Trains a module on data: ``train(module, objective, data, epochs=..., lr=..., weight_decay=...)``.
@@ -19,15 +19,38 @@ Train = Callable[..., object]
 
 
 @dataclass
-class Pass:
-    """One forward pass in training: logits of all nodes of the ID graph and, with exposure, of the exposure graph.
-
-    ``train`` and ``exposed`` are the positions of the labelled ID nodes and of the known OOD nodes. The first
-    ``num_classes`` logits are the ID classes; any after them are spare. Objectives that need hidden features find those
-    of the ID graph in ``hidden``, and in ``head`` the map from hidden features of lone nodes to logits.
+class TrainingPass:
+    """One forward pass in training: logits of the ID graph and, with exposure, of the exposure graph.
 
     Where no term asks for all logits (`Objective.needs_all_logits`), ``logits`` holds those of the labelled nodes and
     ``exposure_logits`` those of the exposed nodes alone; ``train`` and ``exposed`` are then positions among these.
+
+    Parameters
+    ----------
+    epoch : int
+        The number of steps taken.
+    num_classes : int
+        How many of the logits are ID classes, which come first; any after them are spare.
+    graph : Graph
+        The ID graph.
+    logits : Tensor
+        Its logits, ``[N, C]``.
+    train : Tensor
+        Positions ``[n]`` of the labelled nodes among the logits.
+    y : Tensor
+        Their classes, ``[n]``.
+    exposure_graph : Graph, optional
+        The exposure graph.
+    exposure_logits : Tensor, optional
+        Its logits, ``[M, C]``.
+    exposed : Tensor, optional
+        Positions ``[m]`` of the known OOD nodes among them.
+    hidden : Tensor, optional
+        Hidden features ``[N, H]`` of the ID graph, for objectives that need them.
+    head : callable, optional
+        The map from hidden features of isolated nodes to their logits, likewise.
+    has_all_logits : bool
+        Whether the logits are those of all nodes.
     """
 
     epoch: int
@@ -60,7 +83,22 @@ class Pass:
         return self.exposure_logits is not None
 
     def energies(self, hops: int, eta: float, isolated: Isolated) -> tuple[Tensor, Tensor]:
-        """Energies of the labelled and of the exposed nodes, propagated over their own graphs."""
+        """Compute energies of the labelled and of the exposed nodes, propagated over their own graphs.
+
+        Parameters
+        ----------
+        hops : int
+            How often to propagate; with 0, not at all.
+        eta : float
+            Share of its own energy that a node keeps in every hop.
+        isolated : {"keep", "shrink"}
+            What becomes of a node without incoming edges; see `oddnode.functional.energy.propagate`.
+
+        Returns
+        -------
+        inside, outside : Tensor
+            Shapes ``[n]`` and ``[m]``.
+        """
         assert self.exposure_graph is not None
         assert self.exposure_logits is not None
         if not hops:
@@ -74,13 +112,24 @@ class Pass:
         return -inside, -outside
 
 
-def validation_loss(view: Pass) -> Tensor:
-    """What an epoch is judged by, lower = better; ``view`` is a pass whose labelled nodes are the validation nodes."""
+def validation_loss(view: TrainingPass) -> Tensor:
+    """Compute the loss by which the best epoch is chosen: the cross-entropy of the validation nodes.
+
+    Parameters
+    ----------
+    view : TrainingPass
+        A pass whose labelled nodes are the validation nodes.
+
+    Returns
+    -------
+    Tensor
+        A scalar; lower is better.
+    """
     return losses.cross_entropy(view.train_logits, view.y)
 
 
 class Objective:
-    """Anything that turns a `Pass` into a loss; objectives add up and take weights."""
+    """A map from a `TrainingPass` to a loss; objectives add up and take weights."""
 
     @property
     def needs_exposure(self) -> bool:
@@ -94,28 +143,55 @@ class Objective:
 
     @property
     def needs_all_logits(self) -> bool:
-        """Whether the loss looks at other nodes than the labelled and the exposed ones; computing those costs time."""
+        """Whether the loss reads logits of nodes other than the labelled and the exposed ones, which costs time."""
         return True
 
     @property
-    def is_pure(self) -> bool:
-        """Whether the loss is the same function of the logits in every epoch (but for ``start``), nothing random.
+    def supports_capture(self) -> bool:
+        """Whether the loss may be captured in a CUDA graph, and run under `torch.vmap` for stacked networks.
 
-        Only such losses can be recorded once and replayed on a GPU, and computed for several networks at once.
+        It may where it is the same tensor program in every epoch (but for ``start``): it draws no random numbers, reads
+        neither ``step.epoch`` nor ``step.hidden``, and makes no shape and no decision of Python depend on the values of
+        a tensor (``item()``, boolean masks). A loss that promises this and does not keep it falls back to being
+        computed eagerly, one network at a time, where the fault shows as an error.
         """
         return False
 
     @property
     def starts(self) -> frozenset[int]:
-        """Epochs with which the loss changes, because a term begins to count."""
+        """Epochs in which the loss changes, because a term begins to count."""
         return frozenset()
 
-    def __call__(self, step: Pass) -> Tensor:
-        """The loss of one forward pass."""
+    def __call__(self, step: TrainingPass) -> Tensor:
+        """Compute the loss of one forward pass.
+
+        Parameters
+        ----------
+        step : TrainingPass
+            The logits, and what they belong to.
+
+        Returns
+        -------
+        Tensor
+            A scalar.
+        """
         raise TypeError(f"{type(self).__name__} does not define a loss")
 
     def prepare(self, data: TrainingSet, train: Train) -> Objective:
-        """The objective with whatever it computes once per training; called before the first step."""
+        """Compute what stays the same throughout a training; called before the first step.
+
+        Parameters
+        ----------
+        data : TrainingSet
+            The data of the training.
+        train : callable
+            Trains another module, such as a teacher; see `oddnode.training.train`.
+
+        Returns
+        -------
+        Objective
+            The objective to train with: this one, or a copy that holds what it has computed.
+        """
         return self
 
     def __add__(self, other: Objective) -> Sum:
@@ -129,7 +205,13 @@ class Objective:
 
 @dataclass(frozen=True, repr=False)
 class Sum(Objective):
-    """A weighted sum of terms."""
+    """A weighted sum of terms.
+
+    Parameters
+    ----------
+    parts : tuple of tuple of float and Term
+        The terms with their weights.
+    """
 
     parts: tuple[tuple[float, Term], ...]
 
@@ -145,23 +227,23 @@ class Sum(Objective):
 
     @property
     def needs_all_logits(self) -> bool:
-        """Whether any term looks at other nodes than the labelled and the exposed ones."""
+        """Whether any term reads logits of nodes other than the labelled and the exposed ones."""
         return any(term.needs_all_logits for _, term in self.parts)
 
     @property
-    def is_pure(self) -> bool:
-        """Whether all terms are."""
-        return all(term.is_pure for _, term in self.parts)
+    def supports_capture(self) -> bool:
+        """Whether all terms do."""
+        return all(term.supports_capture for _, term in self.parts)
 
     @property
     def starts(self) -> frozenset[int]:
-        """When its terms begin to count."""
+        """Epochs in which its terms begin to count."""
         return frozenset(term.start for _, term in self.parts)
 
     def prepare(self, data: TrainingSet, train: Train) -> Sum:
         return Sum(tuple((weight, term.prepare(data, train)) for weight, term in self.parts))
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         losses = [
             weight * term(step) if weight != 1 else term(step) for weight, term in self.parts if term.active(step)
         ]
@@ -182,22 +264,39 @@ def _parts(objective: Objective) -> tuple[tuple[float, Term], ...]:
 
 @dataclass(frozen=True, repr=False)
 class Term(Objective):
-    """One loss. ``start`` is the number of epochs that pass before it counts."""
+    """One loss.
+
+    Parameters
+    ----------
+    start : int
+        How many epochs pass before it counts.
+    """
 
     start: int = field(default=0, kw_only=True)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         # A loss of its own may do anything, whatever the term it derives from does.
-        for name, careful in (("needs_all_logits", True), ("is_pure", False)):
+        for name, careful in (("needs_all_logits", True), ("supports_capture", False)):
             if "__call__" in cls.__dict__ and name not in cls.__dict__:
                 setattr(cls, name, careful)
 
     def prepare(self, data: TrainingSet, train: Train) -> Term:
         return self
 
-    def active(self, step: Pass) -> bool:
-        """Whether the term counts in this epoch."""
+    def active(self, step: TrainingPass) -> bool:
+        """Say whether the term counts in an epoch.
+
+        Parameters
+        ----------
+        step : TrainingPass
+            A pass of the epoch.
+
+        Returns
+        -------
+        bool
+            Whether it does.
+        """
         return step.epoch >= self.start
 
     def __repr__(self) -> str:

@@ -16,30 +16,48 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from oddnode.functional import dirichlet_entropy, expected_cross_entropy, expected_squared_error
-from oddnode.objectives.base import Pass, Term
+from oddnode.objectives.base import Term, TrainingPass
 
 __all__ = ["ExpectedCrossEntropy", "ExpectedSquaredError", "NegativeEntropy"]
 
 
 @dataclass(frozen=True, repr=False)
 class ExpectedSquaredError(Term):
-    """Classification of the labelled nodes by the expected squared error, summed."""
+    """Classification of the labelled nodes by the expected squared error, summed.
 
-    def __call__(self, step: Pass) -> Tensor:
+    Parameters
+    ----------
+    start : int
+        How many epochs pass before it counts.
+    """
+
+    def __call__(self, step: TrainingPass) -> Tensor:
         return expected_squared_error(step.train_logits, step.y).sum()
 
 
 @dataclass(frozen=True, repr=False)
 class ExpectedCrossEntropy(Term):
-    """Classification of the labelled nodes by the expected cross-entropy, summed."""
+    """Classification of the labelled nodes by the expected cross-entropy, summed.
 
-    def __call__(self, step: Pass) -> Tensor:
+    Parameters
+    ----------
+    start : int
+        How many epochs pass before it counts.
+    """
+
+    def __call__(self, step: TrainingPass) -> Tensor:
         return expected_cross_entropy(step.train_logits, step.y).sum()
 
 
 @dataclass(frozen=True, repr=False)
 class NegativeEntropy(Term):
-    """Keeps the Dirichlet distributions of the labelled nodes wide: minus their entropy, summed."""
+    """Minus the entropy of the labelled nodes' Dirichlet distributions, summed; keeps them wide.
 
-    def __call__(self, step: Pass) -> Tensor:
+    Parameters
+    ----------
+    start : int
+        How many epochs pass before it counts.
+    """
+
+    def __call__(self, step: TrainingPass) -> Tensor:
         return -dirichlet_entropy(step.train_logits).sum()

@@ -16,14 +16,14 @@ from torch import Tensor
 from oddnode.functional import dirichlet_kl
 from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import GCN
-from oddnode.objectives.base import Pass, Term, Train
+from oddnode.objectives.base import Term, Train, TrainingPass
 from oddnode.objectives.terms import CrossEntropy
 
 __all__ = ["KernelPrior", "Teacher", "hop_counts", "kernel_prior"]
 
 # The kernel of ten hops is 8e-23: farther nodes change no floating-point number that the prior is added to.
 _MAX_HOPS = 10
-# Breadth-first searches that run side by side; bounds the memory to a few numbers per node and search.
+# Breadth-first searches that run at once; bounds the memory to a few numbers per node and search.
 _SEARCHES = 512
 
 
@@ -76,6 +76,15 @@ def kernel_prior(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int
 
     with :math:`d` the hops from ``u`` to ``v``; nodes more than ten hops away add nothing.
 
+    Parameters
+    ----------
+    graph : Graph
+        Edges are followed from source to target.
+    sources, labels : Tensor
+        Positions and classes ``[n]`` of the labelled nodes.
+    num_classes : int
+        How many classes there are.
+
     Returns
     -------
     Tensor
@@ -88,7 +97,15 @@ def kernel_prior(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int
 
 @dataclass(frozen=True, repr=False)
 class KernelPrior(Term):
-    """Divergence of every node's Dirichlet distribution from its `kernel_prior`, summed over all nodes."""
+    """Divergence of every node's Dirichlet distribution from its `kernel_prior`, summed over all nodes.
+
+    Parameters
+    ----------
+    prior : Tensor, optional
+        The prior ``[N, C]``; `prepare` computes it.
+    start : int
+        How many epochs pass before it counts.
+    """
 
     prior: Tensor | None = field(default=None, kw_only=True, compare=False)
 
@@ -97,10 +114,21 @@ class KernelPrior(Term):
         return replace(self, prior=kernel_prior(data.graph, sources, labels, data.num_logits))
 
     def labelled(self, data: TrainingSet) -> tuple[Tensor, Tensor]:
-        """The nodes that the prior starts from, and their classes."""
+        """Choose the nodes that the prior starts from.
+
+        Parameters
+        ----------
+        data : TrainingSet
+            The data of the training.
+
+        Returns
+        -------
+        sources, labels : Tensor
+            Their positions and classes, ``[n]``.
+        """
         return data.train, data.y_train
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         return dirichlet_kl(step.logits, _prepared(self.prior, self)).sum()
 
 
@@ -110,6 +138,23 @@ class Teacher(Term):
 
     :math:`\min(1, t / T) \sum_v KL(\bar p_v \,\Vert\, q_v)` in epoch ``t``, where ``q`` are the teacher's probabilities
     and ``T`` is ``ramp``.
+
+    Parameters
+    ----------
+    ramp : int
+        After how many epochs the term has its full weight.
+    hidden_channels : int
+        Width of the teacher's hidden layer.
+    dropout : float
+        Share of the teacher's hidden features dropped in training.
+    epochs : int
+        How long the teacher trains.
+    lr, weight_decay : float
+        Adam's settings for the teacher.
+    log_probabilities : Tensor, optional
+        The teacher's, ``[N, C]``; `prepare` computes them.
+    start : int
+        How many epochs pass before it counts.
     """
 
     ramp: int = 200
@@ -128,7 +173,7 @@ class Teacher(Term):
         with torch.no_grad():
             return replace(self, log_probabilities=teacher.run(graph).log_softmax(dim=-1))
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         taught = _prepared(self.log_probabilities, self)
         divergence = F.kl_div(taught, step.logits.log_softmax(dim=-1), reduction="sum", log_target=True)
         return min(1.0, step.epoch / self.ramp) * divergence

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from oddnode.functional import losses, negative_energy
-from oddnode.objectives.base import Pass, Term
+from oddnode.objectives.base import Term, TrainingPass
 
 __all__ = ["SyntheticExposure"]
 
@@ -25,13 +25,20 @@ class SyntheticExposure(Term):
     ``None`` set themselves as in `EnergyHinge`.
 
     Needs a `Backbone`, whose last layer can be called on its own, but no OOD data.
+
+    Parameters
+    ----------
+    m_in, m_out : float, optional
+        The margins; see `EnergyHinge`.
+    start : int
+        How many epochs pass before it counts.
     """
 
     needs_hidden = True
     m_in: float | None = None
     m_out: float | None = None
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         assert step.head is not None
         energy_in = -negative_energy(step.train_logits[:, : step.num_classes])
         energy_out = -negative_energy(step.head(self._outliers(step))[:, : step.num_classes])
@@ -39,7 +46,7 @@ class SyntheticExposure(Term):
         m_out = -math.log(step.num_classes) if self.m_out is None else self.m_out
         return losses.energy_hinge_loss(energy_in, energy_out, m_in, m_out)
 
-    def _outliers(self, step: Pass) -> Tensor:
+    def _outliers(self, step: TrainingPass) -> Tensor:
         """One made-up outlier per labelled node: the node itself, crossed with another."""
         assert step.hidden is not None
         hidden = step.hidden[step.train].detach()

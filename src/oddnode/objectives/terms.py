@@ -1,7 +1,7 @@
-"""What training minimises: terms that add up, each with a weight.
+"""The terms of objectives, which add up, each with a weight.
 
-``CrossEntropy() + 5 * BoundUniform(0.001)`` is an objective. A term sees a `Pass` (the logits of one forward
-pass, with the graphs they belong to) and gives a scalar.
+``CrossEntropy() + 5 * BoundUniform(0.001)`` is an objective. A term turns a `TrainingPass` (the logits of one forward
+pass, with the graphs they belong to) into a scalar.
 """
 
 from __future__ import annotations
@@ -12,43 +12,63 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from oddnode.functional import Isolated, losses
-from oddnode.objectives.base import Pass, Term
+from oddnode.objectives.base import Term, TrainingPass
 
 __all__ = ["BoundUniform", "CrossEntropy", "EnergyHinge", "LogitNorm", "OutlierExposure"]
 
 
 @dataclass(frozen=True, repr=False)
 class CrossEntropy(Term):
-    """Classification of the labelled nodes."""
+    """Classification of the labelled nodes.
+
+    Parameters
+    ----------
+    start : int
+        How many epochs pass before it counts.
+    """
 
     needs_all_logits = False
-    is_pure = True
+    supports_capture = True
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         return losses.cross_entropy(step.train_logits, step.y)
 
 
 @dataclass(frozen=True, repr=False)
 class LogitNorm(Term):
-    """Classification on logits of constant norm."""
+    """Classification on logits of constant norm.
+
+    Parameters
+    ----------
+    tau : float
+        The temperature; a smaller one makes the norm larger.
+    start : int
+        How many epochs pass before it counts.
+    """
 
     needs_all_logits = False
-    is_pure = True
+    supports_capture = True
     tau: float = 0.04
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         return losses.logit_norm_loss(step.train_logits, step.y, self.tau)
 
 
 @dataclass(frozen=True, repr=False)
 class OutlierExposure(Term):
-    """Uniform predictions on the exposed nodes."""
+    """Uniform predictions on the exposed nodes.
+
+    Parameters
+    ----------
+    start : int
+        How many epochs pass before it counts.
+    """
 
     needs_exposure = True
     needs_all_logits = False
-    is_pure = True
+    supports_capture = True
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         return losses.outlier_exposure_loss(step.exposed_logits)
 
 
@@ -59,10 +79,23 @@ class EnergyHinge(Term):
     A margin of ``None`` sets itself: ``m_in`` to the mean energy that the labelled nodes have at this moment, so that
     only nodes above it are pulled down, and ``m_out`` to ``-log C``, the energy of a node whose logits are all zero:
     one about which the classifier knows nothing.
+
+    Parameters
+    ----------
+    m_in, m_out : float, optional
+        The margins: energies of labelled nodes above ``m_in`` and of exposed nodes below ``m_out`` cost.
+    num_hops : int
+        Over how many hops energies are propagated first.
+    eta : float
+        Share of its own energy that a node keeps in every hop.
+    isolated : {"keep", "shrink"}
+        What becomes of a node without incoming edges; see `oddnode.functional.energy.propagate`.
+    start : int
+        How many epochs pass before it counts.
     """
 
     needs_exposure = True
-    is_pure = True
+    supports_capture = True
     m_in: float | None = None
     m_out: float | None = None
     num_hops: int = 0
@@ -74,7 +107,7 @@ class EnergyHinge(Term):
         """Propagation brings in the logits of other nodes."""
         return self.num_hops > 0
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         energy_in, energy_out = step.energies(self.num_hops, self.eta, self.isolated)
         m_in = energy_in.detach().mean() if self.m_in is None else self.m_in
         m_out = -math.log(step.num_classes) if self.m_out is None else self.m_out
@@ -88,13 +121,20 @@ class BoundUniform(Term):
     With exposure both parts are taken over the labelled and over the exposed nodes *separately* and added. One
     joint bound, as the published code has it, asks for equal norms in both groups while the energy hinge asks
     for different energies; the two pull the classifier apart.
+
+    Parameters
+    ----------
+    lambda1 : float
+        The share of the uniform part.
+    start : int
+        How many epochs pass before it counts.
     """
 
     needs_all_logits = False
-    is_pure = True
+    supports_capture = True
     lambda1: float = 0.001
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         loss = self._dispersions(step.train_logits)
         return loss + self._dispersions(step.exposed_logits) if step.has_exposure else loss
 

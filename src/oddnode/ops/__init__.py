@@ -3,22 +3,26 @@
 May import: _utils.
 """
 
+from oddnode.ops.block_matrix import BlockMatrix
 from oddnode.ops.dropout import DropoutStream, dropout_factor, dropout_keys, dropout_scales, stacked_keys
+from oddnode.ops.feature_products import FeatureProducts
 from oddnode.ops.neighbour_mean import BlockedNeighbourMean, NeighbourMean, neighbour_mean, neighbour_mean_matrix
-from oddnode.ops.norm_relu_dropout import Beginning
+from oddnode.ops.norm_relu_dropout import PreNormActivations, ReluDropout
 from oddnode.ops.optim import Adam
-from oddnode.ops.sparse import BlockMatrix, SparseMatrix
+from oddnode.ops.sparse import SparseMatrix
 from oddnode.ops.sparse_pattern import SparsePattern
 from oddnode.ops.triton_kernels import TILE, add_block, can_run, mix, relu_dropout, sum_neighbours
 
 __all__ = [
     "TILE",
     "Adam",
-    "Beginning",
     "BlockMatrix",
     "BlockedNeighbourMean",
     "DropoutStream",
+    "FeatureProducts",
     "NeighbourMean",
+    "PreNormActivations",
+    "ReluDropout",
     "SparseMatrix",
     "SparsePattern",
     "add_block",

@@ -1,7 +1,7 @@
 """Dropout whose masks are a pure function of a seed, the epoch, the place in the network and the node.
 
-The masks do not depend on what else is computed, in which order, for which nodes or on which device: a network that
-trains beside others drops what it would drop alone, and the rows of some nodes can be had without the rest. On a CPU
+The masks do not depend on what else is computed, in which order, for which nodes or on which device: a stacked network
+drops what it would drop alone, and the rows of some nodes can be computed without the rest. On a CPU
 this is also many times faster than ``torch.nn.functional.dropout``.
 """
 
@@ -22,7 +22,7 @@ _BITS = 32
 
 
 class DropoutStream:
-    """The dropout of one network in training. `at` says where training stands; masks follow from that.
+    """The dropout of one network in training; its masks follow from the place that `at` has set.
 
     Parameters
     ----------
@@ -34,41 +34,110 @@ class DropoutStream:
         self.seed = seed
         self._where = (0, 0)
         self._table: Tensor | None = None
-        self._count: Tensor | None = None
+        self._epoch_counter: Tensor | None = None
 
-    def follow(self, count: Tensor, epochs: int, layers: int) -> None:
-        """Take the epoch from a counter on a device from now on, where steps are replayed that nobody calls."""
-        self._count = count
-        self._table = stacked_keys([self.seed], epochs + 1, 2, layers).to(count.device)
+    def follow(self, epoch_counter: Tensor, epochs: int, layers: int) -> None:
+        """Read the epoch from a device-side counter from now on: no Python runs while a CUDA graph is replayed.
+
+        Parameters
+        ----------
+        epoch_counter : Tensor
+            The number of steps taken, ``[1]``.
+        epochs : int
+            How many steps there will be at most.
+        layers : int
+            How many places of the network have dropout.
+        """
+        self._epoch_counter = epoch_counter
+        self._table = stacked_keys([self.seed], epochs + 1, 2, layers).to(epoch_counter.device)
 
     def at(self, epoch: int, graph: int) -> None:
-        """Go to an epoch and to one of the graphs that pass through the network in it."""
+        """Go to an epoch, and to one of the graphs that pass through the network in it.
+
+        Parameters
+        ----------
+        epoch : int
+            The number of steps taken.
+        graph : int
+            0 for the ID graph, 1 for the exposure graph.
+        """
         self._where = epoch, graph
 
     def scales(self, nodes: Tensor, width: int, p: float, layer: int, dtype: torch.dtype) -> Tensor:
-        """What the hidden features ``[n, width]`` of these nodes are multiplied by; see `dropout_scales`."""
+        """Compute what the hidden features of some nodes are multiplied by.
+
+        Parameters
+        ----------
+        nodes : Tensor
+            Positions ``[n]`` of the nodes in their graph.
+        width : int
+            Channels.
+        p : float
+            The probability of a feature to be dropped.
+        layer : int
+            The place in the network.
+        dtype : torch.dtype
+            The precision.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[n, width]``; see `dropout_scales`.
+        """
         return dropout_scales(self._key(layer), nodes, width, p, dtype)
 
     def scales_like(self, values: Tensor, p: float, layer: int) -> Tensor:
-        """What values of any shape are multiplied by, each by its position."""
+        """Compute what values of any shape are multiplied by, each by its position.
+
+        Parameters
+        ----------
+        values : Tensor
+            The values, of any shape.
+        p : float
+            The probability of a value to be dropped.
+        layer : int
+            The place in the network.
+
+        Returns
+        -------
+        Tensor
+            Of the same shape.
+        """
         rows = torch.arange(-(-values.numel() // _BITS), device=values.device)
         return self.scales(rows, _BITS, p, layer, values.dtype).flatten()[: values.numel()].view(values.shape)
 
     def _key(self, layer: int) -> Tensor:
         epoch, graph = self._where
-        if self._table is not None and self._count is not None:
-            return self._table.index_select(0, self._count)[0, graph, layer, 0]
+        if self._table is not None and self._epoch_counter is not None:
+            return self._table.index_select(0, self._epoch_counter)[0, graph, layer, 0]
         return torch.tensor(dropout_keys(self.seed, epoch, graph, layer), dtype=torch.int32)
 
 
 def dropout_keys(seed: int, epoch: int, graph: int, layer: int) -> tuple[int, int]:
-    """Two 32-bit numbers (signed) that stand for a place in training."""
+    """Hash a place in training to two 32-bit numbers (signed).
+
+    Parameters
+    ----------
+    seed : int
+        The seed of the network's dropout.
+    epoch : int
+        The number of steps taken.
+    graph : int
+        0 for the ID graph, 1 for the exposure graph.
+    layer : int
+        The place in the network.
+
+    Returns
+    -------
+    tuple of int
+        The key of `dropout_scales`.
+    """
     bits = mixed_bits(seed, epoch, graph, layer)
     return _signed(bits & 0xFFFFFFFF), _signed(bits >> 32)
 
 
 def dropout_scales(key: Tensor, nodes: Tensor, width: int, p: float, dtype: torch.dtype) -> Tensor:
-    """What the features of ``nodes`` are multiplied by: 0 with probability ``p``, else ``1 / (1 - p)``.
+    """Compute what the features of nodes are multiplied by: 0 with probability ``p``, else ``1 / (1 - p)``.
 
     Parameters
     ----------
@@ -78,11 +147,15 @@ def dropout_scales(key: Tensor, nodes: Tensor, width: int, p: float, dtype: torc
         Positions ``[n]`` of the nodes in their graph.
     width : int
         Channels.
+    p : float
+        The probability of a feature to be dropped.
+    dtype : torch.dtype
+        The precision.
 
     Returns
     -------
     Tensor
-        Shape ``[n, ..., width]``: the networks side by side.
+        Shape ``[n, ..., width]``: the networks stacked in the middle.
     """
     if p == 0.5:  # one random bit a channel
         per_word, table = _BITS, _halves(dtype, key.device)
@@ -103,7 +176,18 @@ def dropout_scales(key: Tensor, nodes: Tensor, width: int, p: float, dtype: torc
 
 
 def dropout_factor(p: float) -> float:
-    """What features that are not dropped are multiplied by: 1 / (1 - p), for p in units of 1 / 65536."""
+    """Compute what features that are not dropped are multiplied by: 1 / (1 - p), for p in units of 1 / 65536.
+
+    Parameters
+    ----------
+    p : float
+        The probability of a feature to be dropped.
+
+    Returns
+    -------
+    float
+        1 or more.
+    """
     return 65536 / max(65536 - round(p * 65536), 1)
 
 
@@ -151,7 +235,24 @@ def _signed(word: int) -> int:
 
 
 def stacked_keys(seeds: Sequence[int], epochs: int, graphs: int, layers: int) -> Tensor:
-    """Keys ``[epochs, graphs, layers, S, 2]`` of networks that train side by side: all `dropout_keys` at once."""
+    """Compute all `dropout_keys` of stacked networks at once.
+
+    Parameters
+    ----------
+    seeds : sequence of int
+        One for each of the S networks.
+    epochs : int
+        How many epochs.
+    graphs : int
+        How many graphs pass through a network in an epoch.
+    layers : int
+        How many places of a network have dropout.
+
+    Returns
+    -------
+    Tensor
+        Shape ``[epochs, graphs, layers, S, 2]``.
+    """
     places = np.ix_(np.arange(epochs), np.arange(graphs), np.arange(layers))
     state = _mix64_all(np.array([seed & _MASK64 for seed in seeds], dtype=np.uint64))
     for place in places:

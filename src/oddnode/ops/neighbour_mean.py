@@ -20,25 +20,47 @@ __all__ = ["BlockedNeighbourMean", "NeighbourMean", "neighbour_mean", "neighbour
 
 
 class NeighbourMean:
-    """``D^-1 A`` of a graph, by its incoming edges in CSR form: offsets ``[N + 1]`` and sources ``[E]``.
+    """``D^-1 A`` of a graph, by its incoming edges in CSR form.
+
+    Parameters
+    ----------
+    offsets : Tensor
+        Where the incoming edges of every node start, ``[N + 1]``.
+    sources : Tensor
+        The sources of the edges, ``[E]``, sorted by target.
+    self_loops_where_empty : bool
+        Whether a node without neighbours counts as its own.
 
     Examples
     --------
     >>> import torch
     >>> walk = NeighbourMean.from_edges(torch.tensor([[0, 1, 1], [1, 0, 2]]), 3)
-    >>> walk.mixed(torch.tensor([4.0, 0.0, 0.0]), keep=0.5, times=1)
+    >>> walk.diffuse(torch.tensor([4.0, 0.0, 0.0]), eta=0.5, num_hops=1)
     tensor([2., 2., 0.])
     """
 
-    def __init__(self, offsets: Tensor, sources: Tensor, full_rows: bool = False):
+    def __init__(self, offsets: Tensor, sources: Tensor, self_loops_where_empty: bool = False):
         self.offsets = offsets
         self.sources = sources
-        self.full_rows = full_rows
+        self.self_loops_where_empty = self_loops_where_empty
         self._inverse_degrees: dict[torch.dtype, Tensor] = {}
 
     @classmethod
     def from_edges(cls, edge_index: Tensor, num_nodes: int) -> NeighbourMean:
-        """The incoming edges of every node, sorted; sources are kept in 32 bits."""
+        """Sort the incoming edges of every node; sources are kept in 32 bits.
+
+        Parameters
+        ----------
+        edge_index : Tensor
+            Edges ``[2, E]``, from source to target.
+        num_nodes : int
+            How many nodes there are.
+
+        Returns
+        -------
+        NeighbourMean
+            The mean over every node's neighbours.
+        """
         source, target = edge_index
         order = target.argsort(stable=True)
         counts = torch.bincount(target, minlength=num_nodes)
@@ -48,7 +70,7 @@ class NeighbourMean:
 
     @property
     def device(self) -> torch.device:
-        """Where it lies."""
+        """The device that holds the edges."""
         return self.sources.device
 
     @property
@@ -57,26 +79,50 @@ class NeighbourMean:
         return len(self.offsets) - 1
 
     def row_counts(self) -> Tensor:
-        """How many neighbours each node has."""
+        """How many neighbours each node has, ``[N]``."""
         return self.offsets.diff()
 
     def inverse_degree(self, dtype: torch.dtype) -> Tensor:
-        """1 / degree, 0 for a node without neighbours."""
+        """Compute 1 / degree once, 0 for a node without neighbours.
+
+        Parameters
+        ----------
+        dtype : torch.dtype
+            The precision.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N]``.
+        """
         if dtype not in self._inverse_degrees:
             counts = self.row_counts()
             self._inverse_degrees[dtype] = counts.to(dtype).reciprocal_().masked_fill_(counts == 0, 0.0)
         return self._inverse_degrees[dtype]
 
     @cached_property
-    def with_full_rows(self) -> NeighbourMean:
-        """The same with every node that has no neighbour as its own; no edge is copied for that."""
-        return NeighbourMean(self.offsets, self.sources, full_rows=True)
+    def with_self_loops_where_empty(self) -> NeighbourMean:
+        """The same with every node that has no neighbour as its own; the edges are not copied for that."""
+        return NeighbourMean(self.offsets, self.sources, self_loops_where_empty=True)
 
-    def own_share(self, keep: float, like: Tensor) -> float | Tensor:
-        """What a node keeps of its own value in every step."""
-        if not self.full_rows:
-            return keep
-        return torch.full_like(like, keep).masked_fill_(self.row_counts() == 0, 1.0)
+    def own_share(self, eta: float, like: Tensor) -> float | Tensor:
+        """The share of its own value that a node keeps in every hop.
+
+        Parameters
+        ----------
+        eta : float
+            The share of a node that has neighbours.
+        like : Tensor
+            Values ``[N]``, for the type and the device.
+
+        Returns
+        -------
+        float or Tensor
+            One share for all nodes, or one each, ``[N]``.
+        """
+        if not self.self_loops_where_empty:
+            return eta
+        return torch.full_like(like, eta).masked_fill_(self.row_counts() == 0, 1.0)
 
     @cached_property
     def transposed(self) -> NeighbourMean:
@@ -85,17 +131,38 @@ class NeighbourMean:
         return NeighbourMean.from_edges(torch.stack([target, self.sources.long()]), self.num_nodes)
 
     def sums(self, values: Tensor) -> Tensor:
-        """The sum over every node's neighbours of ``values`` (``[N]``)."""
+        """Sum values over every node's neighbours.
+
+        Parameters
+        ----------
+        values : Tensor
+            Shape ``[N]``, as the result.
+        """
         if _kernels.can_run(values.device):
             return _kernels.sum_neighbours(self.offsets, self.sources, values)
         gathered = values.index_select(0, self.sources)
         return torch.segment_reduce(gathered, "sum", offsets=self.offsets, axis=0, initial=0.0)
 
-    def mixed(self, values: Tensor, keep: float, times: int) -> Tensor:
-        """``v <- keep v + (1 - keep) M v``, repeated, for values ``[N]``; differentiable."""
+    def diffuse(self, values: Tensor, eta: float, num_hops: int) -> Tensor:
+        """Repeat ``v <- eta v + (1 - eta) M v`` as one differentiable operation.
+
+        Parameters
+        ----------
+        values : Tensor
+            Shape ``[N]``.
+        eta : float
+            Share of its own value that a node keeps in every hop.
+        num_hops : int
+            How often.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N]``.
+        """
         if values.dim() != 1:
             raise ValueError(f"values have shape {list(values.shape)}, expected one per node")
-        return _Mix.apply(values, self, False, keep, times)
+        return _Diffusion.apply(values, self, False, eta, num_hops)
 
     def __repr__(self) -> str:
         return f"NeighbourMean({self.num_nodes} nodes, {len(self.sources)} edges, {self.device})"
@@ -112,17 +179,34 @@ class BlockedNeighbourMean(NeighbourMean):
         For each block, how many edges of it every node has, ``[N]`` whole numbers of any size.
     sources : list of Tensor
         For each block, the sources of its edges, sorted by target.
+    self_loops_where_empty : bool
+        Whether a node without neighbours counts as its own.
     """
 
-    def __init__(self, counts: Sequence[Tensor], sources: Sequence[Tensor], full_rows: bool = False):
+    def __init__(self, counts: Sequence[Tensor], sources: Sequence[Tensor], self_loops_where_empty: bool = False):
         self.counts, self.block_sources = list(counts), list(sources)
-        self.full_rows = full_rows
+        self.self_loops_where_empty = self_loops_where_empty
         self._inverse_degrees = {}
         self._bases = [_tile_bases(each) for each in counts]
 
     @classmethod
     def from_edges(cls, edge_index: Tensor, num_nodes: int, num_blocks: int = 8) -> BlockedNeighbourMean:
-        """Sort edges into blocks of equally many nodes."""
+        """Sort edges into blocks of equally many nodes.
+
+        Parameters
+        ----------
+        edge_index : Tensor
+            Edges ``[2, E]``, from source to target.
+        num_nodes : int
+            How many nodes there are.
+        num_blocks : int
+            How many blocks to make.
+
+        Returns
+        -------
+        BlockedNeighbourMean
+            The mean over every node's neighbours.
+        """
         source, target = edge_index
         block = torch.div(source * num_blocks, max(num_nodes, 1), rounding_mode="floor")
         counts, sources = [], []
@@ -148,9 +232,9 @@ class BlockedNeighbourMean(NeighbourMean):
         return total
 
     @cached_property
-    def with_full_rows(self) -> BlockedNeighbourMean:
+    def with_self_loops_where_empty(self) -> BlockedNeighbourMean:
         """The same with every node that has no neighbour as its own."""
-        return BlockedNeighbourMean(self.counts, self.block_sources, full_rows=True)
+        return BlockedNeighbourMean(self.counts, self.block_sources, self_loops_where_empty=True)
 
     @cached_property
     def transposed(self) -> NeighbourMean:
@@ -175,7 +259,20 @@ class BlockedNeighbourMean(NeighbourMean):
 
 
 def neighbour_mean(edge_index: Tensor, num_nodes: int) -> NeighbourMean:
-    """The mean over neighbours in the form that suits the size of the graph and the device."""
+    """Choose the form of the mean over neighbours that suits the size of the graph and the device.
+
+    Parameters
+    ----------
+    edge_index : Tensor
+        Edges ``[2, E]``, from source to target.
+    num_nodes : int
+        How many nodes there are.
+
+    Returns
+    -------
+    NeighbourMean
+        In blocks where the values of all nodes do not fit into the cache of a GPU.
+    """
     if not _kernels.can_run(edge_index.device):
         return NeighbourMean.from_edges(edge_index, num_nodes)
     cache = torch.cuda.get_device_properties(edge_index.device).L2_cache_size
@@ -200,30 +297,45 @@ def _tile_bases(counts: Tensor) -> Tensor:
     return per_tile.cumsum(0) - per_tile
 
 
-class _Mix(torch.autograd.Function):
-    """`NeighbourMean.mixed`; in its gradient the division comes before the sum, over outgoing edges."""
+class _Diffusion(torch.autograd.Function):
+    """`NeighbourMean.diffuse`; in its gradient the division comes before the sum, over outgoing edges."""
 
     @staticmethod
-    def forward(ctx: Any, values: Tensor, walk: NeighbourMean, transpose: bool, keep: float, times: int) -> Tensor:
-        ctx.settings = walk, not transpose, keep, times
-        mixed, share = values.detach(), walk.inverse_degree(values.dtype)
-        own = walk.own_share(keep, mixed)
-        for _ in range(times):
-            # In place where it can be: on the largest graphs memory is what is short.
+    def forward(ctx: Any, values: Tensor, walk: NeighbourMean, transpose: bool, eta: float, num_hops: int) -> Tensor:
+        ctx.settings = walk, not transpose, eta, num_hops
+        values, share = values.detach(), walk.inverse_degree(values.dtype)
+        own = walk.own_share(eta, values)
+        for _ in range(num_hops):
+            # In place where possible: on the largest graphs memory is what is short.
             if transpose:
-                drawn = walk.transposed.sums((mixed * share).mul_(1.0 - keep))
+                drawn = walk.transposed.sums((values * share).mul_(1.0 - eta))
             else:
-                drawn = walk.sums(mixed).mul_(share).mul_(1.0 - keep)
-            mixed = drawn.addcmul_(mixed, own) if isinstance(own, Tensor) else drawn.add_(mixed, alpha=own)
-        return mixed
+                drawn = walk.sums(values).mul_(share).mul_(1.0 - eta)
+            values = drawn.addcmul_(values, own) if isinstance(own, Tensor) else drawn.add_(values, alpha=own)
+        return values
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return _Mix.apply(grads[0], *ctx.settings), None, None, None, None
+        return _Diffusion.apply(grads[0], *ctx.settings), None, None, None, None
 
 
 def neighbour_mean_matrix(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> SparseMatrix:
-    """The random-walk matrix ``D^-1 A`` whose product with the scores averages each node's in-neighbours."""
+    """Build the random-walk matrix ``D^-1 A``, whose product with scores averages each node's in-neighbours.
+
+    Parameters
+    ----------
+    edge_index : Tensor
+        Edges ``[2, E]``, from source to target.
+    num_nodes : int
+        How many nodes there are.
+    dtype : torch.dtype
+        The precision of its numbers.
+
+    Returns
+    -------
+    SparseMatrix
+        Shape ``[N, N]``; the row of a node without incoming edges is empty.
+    """
     source, target = edge_index
     if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
         raise ValueError(

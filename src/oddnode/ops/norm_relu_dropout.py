@@ -12,26 +12,50 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["Beginning"]
+from oddnode.ops import triton_kernels as _kernels
+
+__all__ = ["PreNormActivations", "ReluDropout"]
 
 
-class Beginning:
-    """A layer's values ``[N, C]`` before one batch norm, and their moments once they are known."""
+class PreNormActivations:
+    """A layer's values before batch norm, and their moments once they have been computed.
+
+    Parameters
+    ----------
+    values : Tensor
+        Shape ``[N, C]``.
+    moments : list of tuple of Tensor, optional
+        Empty, or the mean and the variance ``[C]`` of the values. Instances that share the list share the moments.
+    """
 
     def __init__(self, values: Tensor, moments: list[tuple[Tensor, Tensor]] | None = None):
         self.values = values
         self._moments = [] if moments is None else moments
 
-    def detached(self) -> Beginning:
-        """The same without a way back for gradients; moments that one of both computes are known to the other."""
-        return Beginning(self.values.detach(), self._moments)
+    def detached(self) -> PreNormActivations:
+        """A detached view that shares its moments with this one."""
+        return PreNormActivations(self.values.detach(), self._moments)
 
     def activated(
         self, norm: nn.Module, rows: Tensor | None = None, scales: Tensor | None = None, factor: float = 1.0
     ) -> Tensor:
-        """``relu(norm(values)) * scales``, of all rows or of those named.
+        """Compute ``relu(norm(values)) * scales``, of all rows or of some.
 
-        ``scales`` is 0 where a feature is dropped, and ``factor`` elsewhere.
+        Parameters
+        ----------
+        norm : torch.nn.Module
+            Batch norm, or a module in its place.
+        rows : Tensor, optional
+            Positions ``[n]`` of the rows to compute; the statistics are those of all rows in any case.
+        scales : Tensor, optional
+            Shape ``[n, C]``: 0 where a feature is dropped, and ``factor`` elsewhere.
+        factor : float
+            What features that are not dropped are multiplied by.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[n, C]``.
         """
         # Scoring goes step by step: only training is worth an operation that cannot be differentiated twice.
         in_training = scales is not None or norm.training
@@ -124,3 +148,23 @@ class _NormReluDrop(torch.autograd.Function):
         elif rows is not None:
             grad_values = torch.zeros_like(values).index_add_(0, rows, grad_values)
         return grad_values, grad_weight, grad_bias, None, None, None, None, None, None
+
+
+class ReluDropout(torch.autograd.Function):
+    """ReLU and dropout of all rows or of some, as one Triton kernel; its masks are those of `dropout_scales`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: Tensor, rows: Tensor | None, keys: Tensor, epoch_counter: Tensor, place: int, p: float
+    ) -> Tensor:
+        values = values.contiguous()
+        ctx.save_for_backward(values, rows, keys, epoch_counter)
+        ctx.settings = place, p
+        return _kernels.relu_dropout(values, rows, keys, epoch_counter, place, p)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        values, rows, keys, epoch_counter = ctx.saved_tensors
+        place, p = ctx.settings
+        return _kernels.relu_dropout(values, rows, keys, epoch_counter, place, p, grad), None, None, None, None, None

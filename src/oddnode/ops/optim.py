@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -12,20 +13,32 @@ __all__ = ["Adam"]
 
 
 class Adam:
-    """`torch.optim.Adam` with its defaults, without what that does around a step.
+    """`torch.optim.Adam` with its defaults, reduced to the update itself.
 
-    Its ``step`` also asks whether a CUDA graph is being recorded. In a process forked after
+    Torch's ``step`` also asks whether a CUDA graph is being captured. In a process forked after
     ``torch.cuda.is_available()`` that question fails, even for training on a CPU.
+
+    Parameters
+    ----------
+    parameters : sequence of torch.nn.Parameter
+        The parameters to move, all on one device.
+    lr : float
+        The learning rate.
+    weight_decay : float
+        The weight of the L2 penalty.
     """
 
-    def __init__(self, parameters: list[nn.Parameter], lr: float, weight_decay: float):
-        self.parameters = parameters
-        self._means = [torch.zeros_like(parameter) for parameter in parameters]
-        self._squares = [torch.zeros_like(parameter) for parameter in parameters]
-        device = parameters[0].device.type
-        fused = device in ("cpu", "cuda")
-        where = parameters[0].device if fused else "cpu"
-        self._steps = [torch.zeros((), dtype=torch.float32, device=where) for _ in parameters]
+    def __init__(self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float):
+        self.parameters = list(parameters)
+        self._transposed = [_lies_transposed(parameter) for parameter in self.parameters]
+        pairs = zip(self.parameters, self._transposed, strict=True)
+        self._contiguous = [p.detach().t() if transposed else p for p, transposed in pairs]
+        self._means = [torch.zeros_like(values) for values in self._contiguous]
+        self._squares = [torch.zeros_like(values) for values in self._contiguous]
+        device = self.parameters[0].device
+        fused = device.type in ("cpu", "cuda")
+        where = device if fused else "cpu"
+        self._steps = [torch.zeros((), dtype=torch.float32, device=where) for _ in self.parameters]
         self._settings: dict[str, Any] = {
             "lr": lr,
             "weight_decay": weight_decay,
@@ -35,16 +48,32 @@ class Adam:
             "amsgrad": False,
             "maximize": False,
             "fused": fused,
-            "capturable": device == "cuda",
+            "capturable": device.type == "cuda",
         }
+
+    def zero_grad(self) -> None:
+        """Drop all gradients."""
+        for parameter in self.parameters:
+            parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
         """Move every parameter that has a gradient."""
-        state = zip(self.parameters, self._means, self._squares, self._steps, strict=True)
-        moved = [(p, p.grad, mean, square, step) for p, mean, square, step in state if p.grad is not None]
-        if any(grad.is_sparse for _, grad, *_ in moved):
+        grads = [
+            p.grad.t() if transposed and p.grad is not None else p.grad
+            for p, transposed in zip(self.parameters, self._transposed, strict=True)
+        ]
+        if any(grad is not None and grad.is_sparse for grad in grads):
             raise ValueError("a gradient is sparse, which Adam does not take; use sparse=False in embeddings")
+        state = zip(self._contiguous, grads, self._means, self._squares, self._steps, strict=True)
+        moved = [row for row in state if row[1] is not None]
         if moved:
-            parameters, grads, means, squares, steps = (list(column) for column in zip(*moved, strict=True))
-            adam(parameters, grads, means, squares, [], steps, **self._settings)
+            values, found, means, squares, steps = (list(column) for column in zip(*moved, strict=True))
+            adam(values, found, means, squares, [], steps, **self._settings)
+
+
+def _lies_transposed(parameter: nn.Parameter) -> bool:
+    """Whether to update the transpose: torch's CPU kernel is faster with contiguous tensors."""
+    if parameter.device.type != "cpu" or parameter.dim() != 2 or parameter.is_contiguous():
+        return False
+    return parameter.t().is_contiguous()

@@ -1,30 +1,23 @@
-"""Multiplication by a fixed sparse matrix: the one kernel that graph learning on a CPU lives from.
+"""Multiplication by a fixed sparse matrix, the kernel that graph learning on a CPU spends most of its time in.
 
-A matrix is built once and multiplied hundreds of times, so its transpose, which the backward pass needs, is
-kept beside it. (Differentiating ``torch.sparse.mm`` directly transposes at every step, ten times slower.) Indices have
-32 bits wherever they fit: half the memory traffic, and kernels that want them so need not convert at every product.
+A matrix is built once and multiplied hundreds of times, so its transpose, which the backward pass needs, is kept.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Sequence
-from functools import cache, cached_property
-from typing import Any
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
+from oddnode.ops import csr
 from oddnode.ops import triton_kernels as _kernels
+from oddnode.ops.sparse_products import Diffusion, Product, apply, diffuse_by_hops
 
-__all__ = ["BlockMatrix", "SparseMatrix"]
+__all__ = ["SparseMatrix"]
 
-_LARGEST_INT32 = 2**31 - 1
-
-# Up to so many rows a GPU has a repeated product as one dense matrix: 64 MiB, read faster than many kernels start.
+# On a GPU, matrices of at most this many rows use their dense k-hop power (64 MiB): one product instead of k launches.
 _SMALL = 4096
-# Of networks side by side with a matrix each, up to so many have theirs this way.
-_FEW_NETWORKS = 16
 
 
 class SparseMatrix:
@@ -33,9 +26,9 @@ class SparseMatrix:
     Parameters
     ----------
     row, col : Tensor
-        Coordinates of the entries; equal coordinates add up.
+        Coordinates of the entries, ``[nnz]``; equal coordinates add up.
     value : Tensor
-        One number per entry.
+        One number per entry, ``[nnz]``.
     shape : tuple of int
         Rows and columns.
 
@@ -48,30 +41,62 @@ class SparseMatrix:
             [1.]])
     """
 
-    def __init__(self, row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]):
-        self._set(_to_csr(row, col, value, shape))
+    #: Of a `oddnode.ops.BlockMatrix`, all its blocks along the diagonal of one matrix.
+    diagonal: SparseMatrix | None = None
 
-    def _set(self, csr: Tensor) -> None:
-        self.shape: tuple[int, int] = (csr.shape[0], csr.shape[1])
-        self._csr = csr
+    def __init__(self, row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]):
+        self._set(csr.from_coordinates(row, col, value, shape))
+
+    def _set(self, tensor: Tensor) -> None:
+        self.shape: tuple[int, int] = (tensor.shape[0], tensor.shape[1])
+        self._csr = tensor
         self._csr_transposed: Tensor | None = None
-        self._once: tuple[Any, Tensor, Tensor] | None = None
         self._longest: dict[bool, int] = {}
         self._rows_of: tuple[Tensor, tuple[float, int], Tensor] | None = None
-        self._powers: dict[tuple[float, int], Tensor] = {}
+        self._dense_diffusions: dict[tuple[float, int], Tensor] = {}
 
     @classmethod
-    def from_csr(cls, crow: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> SparseMatrix:
-        """A matrix that is in CSR form already, with offsets of rows and sorted columns; nothing is checked."""
-        matrix = object.__new__(cls)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            matrix._set(torch.sparse_csr_tensor(crow, col, value, shape, check_invariants=False))
+    def _of(cls, tensor: Tensor) -> SparseMatrix:
+        matrix = object.__new__(SparseMatrix)
+        matrix._set(tensor)
         return matrix
 
     @classmethod
+    def from_csr(cls, crow: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> SparseMatrix:
+        """Make a matrix of the parts of its CSR form, which are not checked.
+
+        Parameters
+        ----------
+        crow : Tensor
+            Where every row starts, ``[rows + 1]``.
+        col : Tensor
+            Columns of the entries, ``[nnz]``, sorted within every row.
+        value : Tensor
+            One number per entry, ``[nnz]``.
+        shape : tuple of int
+            Rows and columns.
+
+        Returns
+        -------
+        SparseMatrix
+            The matrix; the tensors are not copied.
+        """
+        return cls._of(csr.from_offsets(crow, col, value, shape))
+
+    @classmethod
     def from_dense(cls, dense: Tensor) -> SparseMatrix:
-        """The non-zero entries of a dense matrix."""
+        """Take the non-zero entries of a dense matrix.
+
+        Parameters
+        ----------
+        dense : Tensor
+            Shape ``[rows, columns]``.
+
+        Returns
+        -------
+        SparseMatrix
+            The same matrix without its zeros.
+        """
         row, col = dense.nonzero(as_tuple=True)
         return cls(row, col, dense[row, col], (dense.shape[0], dense.shape[1]))
 
@@ -82,7 +107,7 @@ class SparseMatrix:
 
     @property
     def device(self) -> torch.device:
-        """Where the matrix lies."""
+        """The device that holds the matrix."""
         return self._csr.device
 
     @property
@@ -91,36 +116,62 @@ class SparseMatrix:
         return self._csr.dtype
 
     def row_counts(self) -> Tensor:
-        """How many entries each row has."""
+        """How many entries each row has, ``[rows]``."""
         return self._csr.crow_indices().diff()
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether torch multiplies by it without further ado."""
-        return self.nnz > 0 and self.device.type == "cpu" and _cpu_has_csr_kernel()
+        """Whether torch's CPU CSR kernel can be called directly."""
+        return self.nnz > 0 and self.device.type == "cpu" and csr.cpu_has_csr_kernel()
 
     @cached_property
-    def with_full_rows(self) -> SparseMatrix:
+    def with_self_loops_where_empty(self) -> SparseMatrix:
         """The same square matrix with a one on the diagonal of every row that has no entry."""
         empty = (self.row_counts() == 0).nonzero().squeeze(1)
         if len(empty) == 0:
             return self
-        row, col, value = _coordinates(self._csr)
+        row, col, value = csr.coordinates(self._csr)
         ones = torch.ones(len(empty), dtype=self.dtype, device=self.device)
         return SparseMatrix(torch.cat([row, empty]), torch.cat([col, empty]), torch.cat([value, ones]), self.shape)
+
+    def coordinates(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows, columns and numbers of the entries, ``[nnz]`` each."""
+        return csr.coordinates(self._csr)
 
     def to_dense(self) -> Tensor:
         """The same matrix with its zeros written out."""
         return self._csr.to_dense()
 
     def to(self, target: torch.device | torch.dtype | str) -> SparseMatrix:
-        """The same matrix on another device or in another precision."""
-        moved = object.__new__(SparseMatrix)
-        moved._set(self._csr.to(target))
-        return moved
+        """Copy the matrix to another device or into another precision.
+
+        Parameters
+        ----------
+        target : torch.device, torch.dtype or str
+            Where to, or which precision.
+
+        Returns
+        -------
+        SparseMatrix
+            The copy.
+        """
+        return self._of(self._csr.to(target))
 
     def rows(self, nodes: Tensor) -> tuple[SparseMatrix, Tensor]:
-        """These rows alone, over the columns that they touch; and which columns these are."""
+        """Cut some rows out, over the columns that they touch.
+
+        Parameters
+        ----------
+        nodes : Tensor
+            Positions of the rows, ``[n]``.
+
+        Returns
+        -------
+        part : SparseMatrix
+            Shape ``[n, m]``.
+        columns : Tensor
+            Which columns of this matrix those of the part are, ``[m]``.
+        """
         counts = self.row_counts().long()
         start = self._csr.crow_indices().long()[nodes]
         row = torch.repeat_interleave(torch.arange(len(nodes), device=self.device), counts[nodes])
@@ -129,247 +180,122 @@ class SparseMatrix:
         columns, col = self._csr.col_indices()[entry].long().unique(return_inverse=True)
         return SparseMatrix(row, col, self._csr.values()[entry], (len(nodes), len(columns))), columns
 
-    def product_once(self, dense: Tensor) -> Tensor:
-        """The product with a weight that two graphs with the same features multiply by: computed once for both.
+    def diffuse(self, values: Tensor, eta: float, num_hops: int) -> Tensor:
+        """Repeat ``v <- eta v + (1 - eta) M v`` as one differentiable operation.
 
-        Forward and backward. A weight does not always show that an optimiser has changed it, so whoever trains calls
-        `forget_product` after every step.
+        Parameters
+        ----------
+        values : Tensor
+            Shape ``[N]`` or ``[N, C]``, for a square matrix ``[N, N]``.
+        eta : float
+            Share of its own value that a row keeps in every hop.
+        num_hops : int
+            How often.
+
+        Returns
+        -------
+        Tensor
+            Of the same shape as the values.
         """
-        with_gradient = dense.requires_grad and torch.is_grad_enabled()
-        key = (dense.data_ptr(), dense._version, dense.shape, dense.stride(), with_gradient)
-        if self._once is None or self._once[0] != key:
-            self._once = key, self @ dense, dense  # kept, so that its address stays its own
-        return self._once[1]
-
-    def forget_product(self) -> None:
-        """Let go of what `product_once` has computed."""
-        self._once = None
-
-    def mixed(self, values: Tensor, keep: float, times: int) -> Tensor:
-        """``v <- keep v + (1 - keep) M v``, repeated: as one differentiable operation, for a square matrix."""
         if values.dtype != self.dtype:
             raise TypeError(f"matrix is {self.dtype}, but the values are {values.dtype}")
-        return _apply(_Mix, values, self, False, keep, times)
+        return apply(Diffusion, values, self, False, eta, num_hops)
 
-    def mixed_rows(self, nodes: Tensor, keep: float, times: int) -> Tensor:
-        """Rows of the matrix that `mixed` multiplies by, dense ``[nodes, N]``; kept for the nodes asked for last."""
-        key = (keep, times)
+    def diffusion_rows(self, nodes: Tensor, eta: float, num_hops: int) -> Tensor:
+        """Some rows of the matrix that `diffuse` multiplies by; those of the last nodes are kept.
+
+        Parameters
+        ----------
+        nodes : Tensor
+            Positions of the rows, ``[n]``; the tensor must not change afterwards.
+        eta : float
+            As for `diffuse`.
+        num_hops : int
+            As for `diffuse`.
+
+        Returns
+        -------
+        Tensor
+            Dense, ``[n, N]``.
+        """
+        key = (eta, num_hops)
         if self._rows_of is None or self._rows_of[0] is not nodes or self._rows_of[1] != key:
             chosen = torch.zeros(self.shape[0], len(nodes), dtype=self.dtype, device=self.device)
             chosen[nodes, torch.arange(len(nodes), device=self.device)] = 1.0
             with torch.no_grad():
-                rows = _apply(_Mix, chosen, self, True, keep, times).t().contiguous()
+                rows = apply(Diffusion, chosen, self, True, eta, num_hops).t().contiguous()
             self._rows_of = nodes, key, rows
         return self._rows_of[2]
 
     @property
-    def has_powers(self) -> bool:
-        """Whether what `mixed` multiplies by is worth having as a dense matrix."""
+    def prefers_dense(self) -> bool:
+        """Whether `diffuse` multiplies by `dense_diffusion`: on a GPU, for a small matrix."""
         return _kernels.can_run(self.device) and 0 < self.shape[0] <= _SMALL
 
-    def power(self, keep: float, times: int) -> Tensor:
-        """What `mixed` multiplies by, dense; kept as long as the matrix is, since recorded steps may refer to it."""
-        if (keep, times) not in self._powers:
-            identity = torch.eye(self.shape[0], dtype=self.dtype, device=self.device)
-            self._powers[keep, times] = _mixed(identity, self, False, keep, times)
-        return self._powers[keep, times]
+    def dense_diffusion(self, eta: float, num_hops: int) -> Tensor:
+        """The dense matrix that `diffuse` multiplies by.
 
-    def _longest_row(self, transpose: bool) -> int:
-        """The most entries that a row has."""
+        It is kept as long as this matrix is, because captured CUDA graphs may refer to it.
+
+        Parameters
+        ----------
+        eta : float
+            As for `diffuse`.
+        num_hops : int
+            As for `diffuse`.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N, N]``.
+        """
+        if (eta, num_hops) not in self._dense_diffusions:
+            identity = torch.eye(self.shape[0], dtype=self.dtype, device=self.device)
+            self._dense_diffusions[eta, num_hops] = diffuse_by_hops(identity, self, False, eta, num_hops)
+        return self._dense_diffusions[eta, num_hops]
+
+    def longest_row(self, transpose: bool) -> int:
+        """The largest number of entries in a row.
+
+        Parameters
+        ----------
+        transpose : bool
+            Whether of the transpose.
+
+        Returns
+        -------
+        int
+            The number; computed once.
+        """
         if transpose not in self._longest:
-            self._longest[transpose] = int(self._oriented(transpose).crow_indices().diff().max())
+            self._longest[transpose] = int(self.oriented(transpose).crow_indices().diff().max())
         return self._longest[transpose]
 
-    def _oriented(self, transpose: bool) -> Tensor:
+    def oriented(self, transpose: bool) -> Tensor:
+        """The matrix or its transpose as a CSR tensor of torch.
+
+        Parameters
+        ----------
+        transpose : bool
+            Whether the transpose.
+
+        Returns
+        -------
+        Tensor
+            Sparse CSR, built once.
+        """
         return self._transposed() if transpose else self._csr
 
     def _transposed(self) -> Tensor:
         if self._csr_transposed is None:
-            row, col, value = _coordinates(self._csr)
-            self._csr_transposed = _to_csr(col, row, value, (self.shape[1], self.shape[0]))
+            row, col, value = csr.coordinates(self._csr)
+            self._csr_transposed = csr.from_coordinates(col, row, value, (self.shape[1], self.shape[0]))
         return self._csr_transposed
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         if dense.dtype != self.dtype:
             raise TypeError(f"matrix is {self.dtype}, but the other factor is {dense.dtype}")
-        return _apply(_Product, dense, self, False)
+        return apply(Product, dense, self, False)
 
     def __repr__(self) -> str:
         return f"SparseMatrix({self.shape[0]}x{self.shape[1]}, nnz={self.nnz}, {self.dtype}, {self.device})"
-
-
-class BlockMatrix(SparseMatrix):
-    """Square matrices of one size, each for one of as many vectors that `torch.vmap` runs over; of no use elsewhere."""
-
-    def __init__(self, blocks: Sequence[SparseMatrix]):
-        self._set(blocks[0]._csr)  # for the shape, the type and the device
-        self.size = len(blocks)
-        self.blocks = blocks
-        parts = [_coordinates(block._csr) for block in blocks]
-        size = self.shape[0]
-        row = torch.cat([row + place * size for place, (row, _, _) in enumerate(parts)])
-        col = torch.cat([col + place * size for place, (_, col, _) in enumerate(parts)])
-        self.diagonal = SparseMatrix(row, col, torch.cat([value for *_, value in parts]), (self.size * size,) * 2)
-
-    @property
-    def has_powers(self) -> bool:
-        return super().has_powers and self.size <= _FEW_NETWORKS
-
-    def power(self, keep: float, times: int) -> Tensor:
-        """Those of all blocks, ``[S, N, N]``."""
-        if (keep, times) not in self._powers:
-            self._powers[keep, times] = torch.stack([block.power(keep, times) for block in self.blocks])
-        return self._powers[keep, times]
-
-    @cached_property
-    def with_full_rows(self) -> BlockMatrix:
-        """The same for every one of the matrices."""
-        return BlockMatrix([block.with_full_rows for block in self.blocks])
-
-
-class _Product(torch.autograd.Function):
-    """``y = A x``; the gradient is ``A^T g``, and so on for second derivatives."""
-
-    @staticmethod
-    def forward(dense: Tensor, matrix: SparseMatrix, transpose: bool) -> Tensor:
-        assert not isinstance(matrix, BlockMatrix), "for torch.vmap alone"
-        csr = matrix._oriented(transpose)
-        if matrix.is_plain and dense.dim() == 2:  # the usual case, past all questions
-            out = dense.new_empty(csr.shape[0], dense.shape[1])
-            return torch.addmm(out, csr, dense, beta=0, out=out)
-        return _multiply(csr, dense)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, ctx.matrix, ctx.transpose = inputs
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        ctx.matrix._once = None  # what was computed for this pass has served
-        return _apply(_Product, grads[0], ctx.matrix, not ctx.transpose), None, None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], dense: Tensor, *settings: Any) -> tuple[Tensor, int]:
-        return _side_by_side(_Product, in_dims[0], dense, *settings)
-
-
-class _Mix(torch.autograd.Function):
-    """`SparseMatrix.mixed`; its gradient is the same with the transpose."""
-
-    @staticmethod
-    def forward(values: Tensor, matrix: SparseMatrix, transpose: bool, keep: float, times: int) -> Tensor:
-        assert not isinstance(matrix, BlockMatrix), "for torch.vmap alone"
-        if matrix.has_powers:
-            power = matrix.power(keep, times)
-            return (power.t() if transpose else power) @ values.detach()
-        return _mixed(values.detach(), matrix, transpose, keep, times)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, matrix, transpose, keep, times = inputs
-        ctx.settings = matrix, not transpose, keep, times
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
-        return _apply(_Mix, grads[0], *ctx.settings), None, None, None, None
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[Any, ...], values: Tensor, matrix: SparseMatrix, *settings: Any
-    ) -> tuple[Tensor, int]:
-        if isinstance(matrix, BlockMatrix) and matrix.has_powers:
-            transpose, keep, times = settings
-            power = matrix.power(keep, times)
-            stacked = values.movedim(in_dims[0], 0)
-            product = torch.bmm(power.mT if transpose else power, stacked.reshape(*stacked.shape[:2], -1))
-            return product.view(stacked.shape), 0
-        return _side_by_side(_Mix, in_dims[0], values, matrix, *settings)
-
-
-def _mixed(mixed: Tensor, matrix: SparseMatrix, transpose: bool, keep: float, times: int) -> Tensor:
-    """`SparseMatrix.mixed` hop by hop."""
-    csr = matrix._oriented(transpose)
-    if _kernels.can_run(mixed.device) and matrix.nnz:
-        longest = matrix._longest_row(transpose)
-        for _ in range(times):
-            mixed = _kernels.mix(csr, mixed, keep, longest)
-        return mixed
-    if mixed.device.type == "cpu" and mixed.dim() == 1 and matrix.nnz and _cpu_has_csr_kernel():
-        buffers = torch.empty_like(mixed), torch.empty_like(mixed)
-        for step in range(times):
-            out = buffers[step % 2]
-            mixed = torch.addmv(mixed, csr, mixed, beta=keep, alpha=1.0 - keep, out=out)
-        return mixed
-    for _ in range(times):
-        mixed = _multiply(csr, mixed, mixed, keep)
-    return mixed
-
-
-def _apply(function: Any, *inputs: Any) -> Tensor:
-    """``function.apply``; outside `torch.vmap` past a check of the signature that takes longer than a small product."""
-    if torch._C._are_functorch_transforms_active():
-        return function.apply(*inputs)
-    return super(torch.autograd.Function, function).apply(*inputs)
-
-
-def _side_by_side(
-    function: Any, batch_dim: int, values: Tensor, matrix: SparseMatrix, *settings: Any
-) -> tuple[Tensor, int]:
-    """Many products by one matrix as one wide product; by one matrix each, as one product by their diagonal."""
-    if isinstance(matrix, BlockMatrix):
-        stacked = values.movedim(batch_dim, 0)
-        out = _apply(function, stacked.flatten(0, 1), matrix.diagonal, *settings)
-        return out.unflatten(0, (stacked.shape[0], -1)), 0
-    beside = values.movedim(batch_dim, 1)
-    out = _apply(function, beside.flatten(1), matrix, *settings)
-    return out.unflatten(1, beside.shape[1:]), 1
-
-
-def _to_csr(row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
-    with warnings.catch_warnings():
-        # CSR is "beta" in torch's words, once per process; nothing a user can act on.
-        warnings.simplefilter("ignore", UserWarning)
-        coo = torch.sparse_coo_tensor(torch.stack([row, col]), value, shape, check_invariants=False)
-        csr = coo.coalesce().to_sparse_csr()
-        if max(csr.values().numel(), *shape) > _LARGEST_INT32:
-            return csr
-        crow, col = csr.crow_indices().int(), csr.col_indices().int()
-        return torch.sparse_csr_tensor(crow, col, csr.values(), shape, check_invariants=False)
-
-
-def _coordinates(csr: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    counts = csr.crow_indices().diff()
-    row = torch.repeat_interleave(torch.arange(csr.shape[0], device=csr.device), counts)
-    return row, csr.col_indices().long(), csr.values()
-
-
-def _multiply(csr: Tensor, dense: Tensor, other: Tensor | None = None, share: float = 0.0) -> Tensor:
-    """``share * other + (1 - share) * M dense``, without ``other`` the product."""
-    dense = dense.detach()
-    if csr.values().numel() == 0:
-        product = dense.new_zeros(csr.shape[0], *dense.shape[1:])
-        return product if other is None else share * other
-    if csr.device.type != "cpu" or _cpu_has_csr_kernel():
-        # Writing into memory that is there spares torch filling and copying it; a weight of 0 means it is not read.
-        if csr.device.type == "cuda" and dense.dim() == 1:
-            # The product with a vector sums in any order there, differently in every call; that with a column does not.
-            column = None if other is None else other.unsqueeze(1)
-            return _multiply(csr, dense.unsqueeze(1), column, share).squeeze(1)
-        out = dense.new_empty(csr.shape[0], *dense.shape[1:])
-        add = torch.addmv if dense.dim() == 1 else torch.addmm
-        return add(out if other is None else other, csr, dense, beta=share, alpha=1.0 - share, out=out)
-    row, col, value = _coordinates(csr)
-    out = dense.new_zeros(csr.shape[0], *dense.shape[1:])
-    out.index_add_(0, row, (value if dense.dim() == 1 else value.unsqueeze(1)) * dense[col])
-    return out if other is None else share * other + (1.0 - share) * out
-
-
-@cache
-def _cpu_has_csr_kernel() -> bool:
-    """Some builds of torch (ARM, macOS) come without the library that multiplies CSR matrices."""
-    try:
-        index = torch.zeros(1, dtype=torch.long)
-        _ = _to_csr(index, index, torch.ones(1), (1, 1)) @ torch.ones(1, 1)
-    except RuntimeError:
-        return False
-    return True

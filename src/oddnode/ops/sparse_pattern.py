@@ -40,7 +40,20 @@ class SparsePattern:
 
     @classmethod
     def of_unsorted(cls, row: Tensor, col: Tensor, shape: tuple[int, int]) -> SparsePattern:
-        """The pattern of entries in any order."""
+        """Sort entries in any order by row.
+
+        Parameters
+        ----------
+        row, col : Tensor
+            Coordinates of the entries, ``[nnz]``.
+        shape : tuple of int
+            Rows and columns.
+
+        Returns
+        -------
+        SparsePattern
+            The pattern of the sorted entries.
+        """
         order = row.argsort(stable=True)
         return cls(row[order], col[order], shape)
 
@@ -51,18 +64,44 @@ class SparsePattern:
         return order, SparsePattern(self.col[order], self.row[order], (self.shape[1], self.shape[0]))
 
     def times(self, values: Tensor, dense: Tensor) -> Tensor:
-        """The product of the matrix with these values and a dense one; differentiable in both."""
+        """Multiply a dense matrix by the one with these values; differentiable in both.
+
+        Parameters
+        ----------
+        values : Tensor
+            One number per entry, ``[nnz]``.
+        dense : Tensor
+            Shape ``[columns, C]``.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[rows, C]``.
+        """
         return _Times.apply(values, dense, self)
 
     def dots(self, left: Tensor, right: Tensor) -> Tensor:
-        """For every entry the inner product of its row of ``left`` with its column's row of ``right``."""
+        """Compute for every entry the inner product of a row of ``left`` and a row of ``right``.
+
+        Parameters
+        ----------
+        left : Tensor
+            One row for every row of the pattern, ``[rows, C]``.
+        right : Tensor
+            One row for every column of the pattern, ``[columns, C]``.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[nnz]``.
+        """
         return _Dots.apply(left, right, self)
 
     def _times_transposed(self, values: Tensor, dense: Tensor) -> Tensor:
         order, transposed = self._by_column
         return transposed.times(values[order], dense)
 
-    def _csr(self, values: Tensor) -> SparseMatrix:
+    def _matrix(self, values: Tensor) -> SparseMatrix:
         return SparseMatrix.from_csr(self._offsets32, self._col32, values, self.shape)
 
 
@@ -71,7 +110,7 @@ class _Times(torch.autograd.Function):
     def forward(ctx: Any, values: Tensor, dense: Tensor, pattern: SparsePattern) -> Tensor:
         ctx.save_for_backward(values, dense)
         ctx.pattern = pattern
-        return pattern._csr(values.detach().contiguous()) @ dense.detach().contiguous()
+        return pattern._matrix(values.detach().contiguous()) @ dense.detach().contiguous()
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
@@ -89,10 +128,12 @@ class _Dots(torch.autograd.Function):
     def forward(ctx: Any, left: Tensor, right: Tensor, pattern: SparsePattern) -> Tensor:
         ctx.save_for_backward(left, right)
         ctx.pattern = pattern
-        ones = pattern._csr(left.new_ones(len(pattern.row)))
+        ones = pattern._matrix(left.new_ones(len(pattern.row)))
         # Torch's kernel refuses more entries than places, which repeated ones can be.
         if ones.is_plain and ones.nnz <= pattern.shape[0] * pattern.shape[1]:
-            return torch.sparse.sampled_addmm(ones._csr, left.contiguous(), right.t(), beta=0.0).values()
+            return torch.sparse.sampled_addmm(
+                ones.oriented(transpose=False), left.contiguous(), right.t(), beta=0.0
+            ).values()
         return (left[pattern.row] * right[pattern.col]).sum(dim=1)
 
     @staticmethod

@@ -52,10 +52,10 @@ from oddnode.objectives import (
     NegativeEntropy,
     Objective,
     OutlierExposure,
-    Pass,
     Sum,
     Teacher,
     Term,
+    TrainingPass,
 )
 from oddnode.protocols.base import PROTOCOLS, EvaluationProtocol
 from oddnode.scoring import (
@@ -297,9 +297,9 @@ class ForwardedExposure(Term):
 
     needs_exposure = True
     needs_all_logits = False
-    is_pure = True
+    supports_capture = True
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         return step.logits.new_zeros(())
 
 
@@ -308,9 +308,9 @@ class Bound(Term):
     """The bound over the training nodes."""
 
     needs_all_logits = False
-    is_pure = True
+    supports_capture = True
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         return losses.bound_loss(step.train_logits)
 
 
@@ -319,9 +319,9 @@ class SignedUniform(Term):
     """Quirk 3: variance of the logit sums over their mean, sign and all."""
 
     needs_all_logits = False
-    is_pure = True
+    supports_capture = True
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         sums = step.train_logits.sum(dim=-1)
         return sums.var() / sums.detach().mean()
 
@@ -331,9 +331,9 @@ class JointBound(Term):
     """Quirk 4: one bound over training nodes and all nodes of the exposure graph."""
 
     needs_exposure = True
-    is_pure = True
+    supports_capture = True
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         assert step.exposure_logits is not None
         return losses.bound_loss(torch.cat([step.train_logits, step.exposure_logits]))
 
@@ -343,9 +343,9 @@ class ExposedUniform(SignedUniform):
     """Quirks 3 and 4: the signed term, plus the same with the absolute mean over all nodes of the exposure graph."""
 
     needs_exposure = True
-    is_pure = True
+    supports_capture = True
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         assert step.exposure_logits is not None
         return super().__call__(step) + losses.uniform_loss(step.exposure_logits)
 
@@ -355,12 +355,12 @@ class TruncatedHinge(Term):
     """Quirk 6: margins on energies over all logits (quirk 7), the longer list cut to the shorter one's length."""
 
     needs_exposure = True
-    is_pure = True
+    supports_capture = True
     m_in: float = -5.0
     m_out: float = -1.0
     num_hops: int = 0
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         assert step.exposure_graph is not None
         assert step.exposure_logits is not None
         inside, outside = negative_energy(step.logits), negative_energy(step.exposure_logits)

@@ -21,7 +21,7 @@ from oddnode._utils.devices import is_gpu
 from oddnode._utils.suggestions import unknown
 from oddnode.detector import FLOOR, Detector, get_recipe, start_fitting
 from oddnode.evaluation import Result, TaskOutputs, evaluate
-from oddnode.graph import shared_graphs
+from oddnode.graph import graph_cache
 from oddnode.nn import BACKBONES
 from oddnode.protocols import get_protocol
 from oddnode.tasks import Protocol, Task, expand_tasks, load_tasks
@@ -203,7 +203,7 @@ def run_seeds(cells: Sequence[Cell]) -> list[dict[str, dict[str, Any]]]:
     """`run_cell` for one task under several seeds, whose networks train side by side where that is possible."""
     first = cells[0]
     numbers: list[dict[str, dict[str, Any]]] = [{} for _ in cells]
-    with shared_graphs():
+    with graph_cache():
         tasks = load_tasks(first.task, first.data_dir, [cell.seed for cell in cells], first.protocol)
         trainings: dict[str, dict[str, list[Detector]]] = {}
         for method in first.methods:

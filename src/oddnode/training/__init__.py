@@ -1,5 +1,8 @@
 """Trainers, which turn networks, an objective and data into trained networks.
 
+`FullBatch` is the trainer of this library; the contract is in `base`. It drives a `Trainee` (one network, or several
+stacked ones) with a `TrainingLoop`, on a GPU through `CapturedSteps`.
+
 May import: objectives and below.
 """
 
@@ -11,21 +14,28 @@ from oddnode.training.base import (
     TrainingHandle,
     TrainingResult,
 )
-from oddnode.training.engine import FullBatch, Loop, train
-from oddnode.training.single import Network
-from oddnode.training.stacked_gcn import Networks, why_not_side_by_side
+from oddnode.training.cuda_graphs import CapturedSteps
+from oddnode.training.full_batch import FullBatch, train
+from oddnode.training.loop import TrainingLoop
+from oddnode.training.single import SingleTrainee, last_pass_statistics
+from oddnode.training.stacked_gcn import StackedGCNs
+from oddnode.training.stacking import stacking_blocker
+from oddnode.training.trainee import Trainee
 
 __all__ = [
     "BatchNormStatistics",
+    "CapturedSteps",
     "FullBatch",
-    "Loop",
-    "Network",
-    "Networks",
+    "SingleTrainee",
+    "StackedGCNs",
+    "Trainee",
     "Trainer",
     "TrainingConfig",
     "TrainingError",
     "TrainingHandle",
+    "TrainingLoop",
     "TrainingResult",
+    "last_pass_statistics",
+    "stacking_blocker",
     "train",
-    "why_not_side_by_side",
 ]

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +12,8 @@ from torch_geometric.data import Data
 from oddnode._utils.random import seeded
 from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import GCN, MLP, EvidentialGCN, JKNet, MixHop
-from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, Objective, Pass, Term, Train
-from oddnode.ops import Adam
-from oddnode.training import TrainingError, train
+from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, Objective, Term, Train, TrainingPass
+from oddnode.training import TrainingError, last_pass_statistics, train
 
 
 def training_set(data: Data, exposure: Data | None = None) -> TrainingSet:
@@ -40,7 +38,7 @@ def new_gcn(dropout: float = 0.0) -> GCN:
 
 
 def plain_loop(module: GCN, data: TrainingSet, epochs: int) -> tuple[dict[str, Tensor], int]:
-    """Training written out: step, then judge the weights by a pass with batch statistics, keep the best."""
+    """Training written out: step, then validate the weights by a pass with batch statistics, keep the best."""
     optimiser = torch.optim.Adam(module.parameters(), lr=0.01, weight_decay=0.01)
     best, best_epoch, weights = float("inf"), 0, {}
     for epoch in range(1, epochs + 1):
@@ -114,12 +112,12 @@ def test_running_statistics_mix_the_exposure_graph_in(two_groups: Data) -> None:
 
 def test_exposed_nodes_are_normalised_like_later_ood_nodes(two_groups: Data) -> None:
     """In a training pass their logits are those that scoring with the ID graph's statistics would give."""
-    seen: list[Pass] = []
+    seen: list[TrainingPass] = []
 
     class Spy(Term):
         needs_exposure = True
 
-        def __call__(self, step: Pass) -> Tensor:
+        def __call__(self, step: TrainingPass) -> Tensor:
             seen.append(step)
             return step.logits.new_zeros(())
 
@@ -130,7 +128,8 @@ def test_exposed_nodes_are_normalised_like_later_ood_nodes(two_groups: Data) -> 
     train(module, CrossEntropy() + Spy(), data, epochs=1)
     module.load_state_dict(start)
     module.train()
-    module.run(data.graph)  # momentum is 1, so this leaves the ID graph's statistics
+    with last_pass_statistics(module):
+        module.run(data.graph)
     module.eval()
     assert data.exposure is not None
     torch.testing.assert_close(seen[0].exposure_logits, module.run(data.exposure))
@@ -140,7 +139,7 @@ def test_exposed_nodes_are_normalised_like_later_ood_nodes(two_groups: Data) -> 
 class Everywhere(BoundUniform):
     """The same loss, but it asks for the logits of all nodes."""
 
-    def __call__(self, step: Pass) -> Tensor:
+    def __call__(self, step: TrainingPass) -> Tensor:
         assert step.logits.shape[0] == step.graph.num_nodes
         return super().__call__(step)
 
@@ -194,7 +193,7 @@ def test_on_epoch_is_called_for_every_epoch(two_groups: Data) -> None:
 
 def test_a_loss_that_is_not_a_number_is_reported(two_groups: Data) -> None:
     class Broken(Objective):
-        def __call__(self, step: Pass) -> Tensor:
+        def __call__(self, step: TrainingPass) -> Tensor:
             return step.logits.sum() * float("nan")
 
     with pytest.raises(TrainingError, match="became nan in epoch 1 of 5; lower the learning rate"):
@@ -218,42 +217,6 @@ def test_prepare_is_called_once_before_training(two_groups: Data) -> None:
     assert calls == [3]
 
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
-
-
-@pytest.fixture(params=[torch.float32, torch.float64])
-def default_dtype(request: pytest.FixtureRequest) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(request.param)
-    yield
-    torch.set_default_dtype(before)
-
-
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])
-@pytest.mark.usefixtures("default_dtype")
-def test_adam_is_torchs_bit_for_bit(device: str) -> None:
-    torch.manual_seed(0)
-    ours, theirs = ([nn.Parameter(torch.ones(shape, device=device)) for shape in ((3, 4), (5,), ())] for _ in range(2))
-    torchs = torch.optim.Adam(theirs, lr=0.1, weight_decay=0.01, fused=True)
-    mine = Adam(ours, lr=0.1, weight_decay=0.01)
-    for step in range(6):
-        for a, b in zip(ours, theirs, strict=True):
-            a.grad = torch.randn_like(a)
-            b.grad = a.grad.clone()
-        if step == 3:
-            ours[1].grad = theirs[1].grad = None
-        mine.step()
-        torchs.step()
-        assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-
-
-def test_sparse_gradients_are_explained() -> None:
-    table = nn.Embedding(4, 2, sparse=True)
-    table(torch.tensor([1])).sum().backward()
-    with pytest.raises(ValueError, match="sparse=False"):
-        Adam(list(table.parameters()), 0.1, 0.0).step()
-
-
 def test_seeded_block_neither_uses_nor_moves_the_callers_stream() -> None:
     torch.manual_seed(5)
     expected = torch.rand(2)
@@ -265,7 +228,7 @@ def test_seeded_block_neither_uses_nor_moves_the_callers_stream() -> None:
         torch.testing.assert_close(torch.rand(3), first)
 
 
-def test_modules_with_functional_dropout_are_judged_without_it(two_groups: Data) -> None:
+def test_modules_with_functional_dropout_are_validated_without_it(two_groups: Data) -> None:
     class Mine(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -1,0 +1,136 @@
+"""Torch's CSR tensors: building them, taking them apart, and multiplying by them on any device.
+
+Indices have 32 bits wherever they fit: half the memory traffic, and kernels that want them so need not convert at every
+product.
+"""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+
+import torch
+from torch import Tensor
+
+__all__ = ["coordinates", "cpu_has_csr_kernel", "from_coordinates", "from_offsets", "multiply"]
+
+_LARGEST_INT32 = 2**31 - 1
+
+
+def from_coordinates(row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Build a CSR tensor from coordinates; equal coordinates add up.
+
+    Parameters
+    ----------
+    row, col : Tensor
+        Coordinates of the entries, ``[nnz]``.
+    value : Tensor
+        One number per entry, ``[nnz]``.
+    shape : tuple of int
+        Rows and columns.
+
+    Returns
+    -------
+    Tensor
+        Sparse CSR, with 32-bit indices where they suffice.
+    """
+    with warnings.catch_warnings():
+        # Torch warns once per process that CSR is in beta; nothing a user can act on.
+        warnings.simplefilter("ignore", UserWarning)
+        coo = torch.sparse_coo_tensor(torch.stack([row, col]), value, shape, check_invariants=False)
+        csr = coo.coalesce().to_sparse_csr()
+        if max(csr.values().numel(), *shape) > _LARGEST_INT32:
+            return csr
+        crow, col = csr.crow_indices().int(), csr.col_indices().int()
+        return torch.sparse_csr_tensor(crow, col, csr.values(), shape, check_invariants=False)
+
+
+def from_offsets(crow: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
+    """Build a CSR tensor from its parts, which are not checked.
+
+    Parameters
+    ----------
+    crow : Tensor
+        Where every row starts, ``[rows + 1]``.
+    col : Tensor
+        Columns of the entries, ``[nnz]``, sorted within every row.
+    value : Tensor
+        One number per entry, ``[nnz]``.
+    shape : tuple of int
+        Rows and columns.
+
+    Returns
+    -------
+    Tensor
+        Sparse CSR.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.sparse_csr_tensor(crow, col, value, shape, check_invariants=False)
+
+
+def coordinates(csr: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Take a CSR tensor apart.
+
+    Parameters
+    ----------
+    csr : Tensor
+        Sparse CSR.
+
+    Returns
+    -------
+    row, col, value : Tensor
+        Coordinates and numbers of the entries, ``[nnz]`` each.
+    """
+    counts = csr.crow_indices().diff()
+    row = torch.repeat_interleave(torch.arange(csr.shape[0], device=csr.device), counts)
+    return row, csr.col_indices().long(), csr.values()
+
+
+def multiply(csr: Tensor, dense: Tensor, other: Tensor | None = None, share: float = 0.0) -> Tensor:
+    """Compute ``share * other + (1 - share) * M dense``; without ``other``, the product alone.
+
+    Parameters
+    ----------
+    csr : Tensor
+        The matrix ``M``, sparse CSR.
+    dense : Tensor
+        A vector ``[columns]`` or a matrix ``[columns, C]``.
+    other : Tensor, optional
+        Of the product's shape.
+    share : float
+        The weight of ``other``.
+
+    Returns
+    -------
+    Tensor
+        Shape ``[rows]`` or ``[rows, C]``, without a gradient.
+    """
+    dense = dense.detach()
+    if csr.values().numel() == 0:
+        product = dense.new_zeros(csr.shape[0], *dense.shape[1:])
+        return product if other is None else share * other
+    if csr.device.type != "cpu" or cpu_has_csr_kernel():
+        # Writing into memory that is there spares torch filling and copying it; a weight of 0 means it is not read.
+        if csr.device.type == "cuda" and dense.dim() == 1:
+            # The product with a vector sums in any order there, differently in every call; that with a column does not.
+            column = None if other is None else other.unsqueeze(1)
+            return multiply(csr, dense.unsqueeze(1), column, share).squeeze(1)
+        out = dense.new_empty(csr.shape[0], *dense.shape[1:])
+        add = torch.addmv if dense.dim() == 1 else torch.addmm
+        return add(out if other is None else other, csr, dense, beta=share, alpha=1.0 - share, out=out)
+    row, col, value = coordinates(csr)
+    out = dense.new_zeros(csr.shape[0], *dense.shape[1:])
+    out.index_add_(0, row, (value if dense.dim() == 1 else value.unsqueeze(1)) * dense[col])
+    return out if other is None else share * other + (1.0 - share) * out
+
+
+@cache
+def cpu_has_csr_kernel() -> bool:
+    """Whether torch can multiply CSR tensors on this CPU: some builds (ARM, macOS) lack the library for it."""
+    try:
+        index = torch.zeros(1, dtype=torch.long)
+        _ = from_coordinates(index, index, torch.ones(1), (1, 1)) @ torch.ones(1, 1)
+    except RuntimeError:
+        return False
+    return True

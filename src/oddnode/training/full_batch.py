@@ -1,0 +1,153 @@
+"""The trainer that takes whole graphs at once, one network after another or stacked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from typing import Any
+
+from torch import nn
+
+from oddnode._utils.random import new_dropout_seed, seeded
+from oddnode.graph import TrainingSet
+from oddnode.nn import Backbone
+from oddnode.objectives import Objective, Term
+from oddnode.training.base import TrainingConfig, TrainingHandle, TrainingResult
+from oddnode.training.cuda_graphs import CapturedSteps
+from oddnode.training.loop import TrainingLoop
+from oddnode.training.single import SingleTrainee, last_pass_statistics
+from oddnode.training.stacked_gcn import StackedGCNs
+from oddnode.training.stacking import stacking_blocker
+
+__all__ = ["FullBatch", "train"]
+
+_log = logging.getLogger("oddnode")
+
+
+class FullBatch:
+    """Trains on whole graphs at once, each step over all labelled nodes.
+
+    On a GPU several GCNs on one graph train stacked, and steps are captured as CUDA graphs where that is possible.
+
+    Parameters
+    ----------
+    stacked : bool, optional
+        Whether to stack networks that can be stacked; if left out, on a GPU only: a CPU gains nothing from it.
+    """
+
+    def __init__(self, stacked: bool | None = None):
+        self.stacked = stacked
+
+    def start(
+        self,
+        modules: Sequence[nn.Module],
+        objective: Objective,
+        data: Sequence[TrainingSet],
+        seeds: Sequence[int],
+        config: TrainingConfig,
+        on_epoch: Callable[[int], None] | None = None,
+    ) -> TrainingHandle[list[TrainingResult]]:
+        """Start a training, as `Trainer.start` says.
+
+        Stacked networks on a GPU train in the background, so that several trainings can share the GPU; all others are
+        trained when this returns. Each network becomes what it would have become alone, up to the order of
+        floating-point sums. The caller's random numbers are neither used nor moved.
+
+        Parameters
+        ----------
+        modules : sequence of torch.nn.Module
+            The networks, with their initial weights.
+        objective : Objective
+            What each of them minimises.
+        data : sequence of TrainingSet
+            One for each network.
+        seeds : sequence of int
+            One for each network.
+        config : TrainingConfig
+            The settings.
+        on_epoch : callable, optional
+            Called with the number of epochs done; of networks that train one after another, counted over all of them.
+
+        Returns
+        -------
+        TrainingHandle
+            Its ``result()`` has one `TrainingResult` for each network.
+        """
+        if isinstance(objective, Term):
+            objective = 1.0 * objective  # only a sum honours the start of its terms
+        device = data[0].graph.device
+        if device.type == "cuda" if self.stacked is None else self.stacked:
+            blocker = stacking_blocker(modules, objective, data, config.batch_norm)
+            if blocker is None:
+                loop = TrainingLoop(StackedGCNs(modules, objective, data, seeds, config.epochs), config)
+                return (CapturedSteps(loop) if device.type == "cuda" else loop).start(on_epoch)
+            if len(modules) > 1:
+                _log.info("training %d networks one after another: %s", len(modules), blocker)
+        results = _train_one_after_another(modules, objective, data, seeds, config, on_epoch)
+        return TrainingHandle(lambda: results)
+
+
+def _train_one_after_another(
+    modules: Sequence[nn.Module],
+    objective: Objective,
+    data: Sequence[TrainingSet],
+    seeds: Sequence[int],
+    config: TrainingConfig,
+    on_epoch: Callable[[int], None] | None,
+) -> list[TrainingResult]:
+    results: list[TrainingResult] = []
+    device = data[0].graph.device
+    captures = device.type == "cuda"
+    for place, (module, own, seed) in enumerate(zip(modules, data, seeds, strict=True)):
+        statistics = last_pass_statistics(module) if config.batch_norm == "id-graph" else nullcontext()
+        with seeded(seed, device), statistics:  # seeded for whatever is random beside dropout
+            prepared = objective.prepare(own, train)
+            if isinstance(module, Backbone):
+                module.prepare(own)
+            trainee = SingleTrainee(module, prepared, own, config.batch_norm, seed, config.epochs)
+            if captures and trainee.capture_blocker:
+                _log.info("steps are not captured as a CUDA graph: %s", trainee.capture_blocker)
+                captures = False
+            loop = TrainingLoop(trainee, config)
+            steps = CapturedSteps(loop) if captures else loop
+            results += steps.start(_counted_on(on_epoch, place * config.epochs)).result()
+            captures = isinstance(steps, CapturedSteps) and steps.can_capture
+    return results
+
+
+def train(
+    module: nn.Module,
+    objective: Objective,
+    data: TrainingSet,
+    *,
+    on_epoch: Callable[[int], None] | None = None,
+    **settings: Any,
+) -> TrainingResult:
+    """Train one module in place, full batch; it keeps the weights of its best epoch and is in evaluation mode then.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The network, with its initial weights.
+    objective : Objective
+        What to minimise.
+    data : TrainingSet
+        What to train on.
+    on_epoch : callable, optional
+        Called with the number of epochs done.
+    **settings
+        As for `TrainingConfig`.
+
+    Returns
+    -------
+    TrainingResult
+        Which epoch was kept, and all losses.
+    """
+    handle = FullBatch().start([module], objective, [data], [new_dropout_seed()], TrainingConfig(**settings), on_epoch)
+    [outcome] = handle.result()
+    return outcome
+
+
+def _counted_on(on_epoch: Callable[[int], None] | None, before: int) -> Callable[[int], None] | None:
+    return None if on_epoch is None else lambda epochs: on_epoch(before + epochs)
