@@ -103,7 +103,7 @@ def test_own_score_and_neighbours_add_up(fitted: Detector, graph: Data) -> None:
     why = fitted.explain(graph)
     logits = fitted.outputs(graph).all_logits.cpu()
     assert torch.allclose(why.own_score, negative_energy(logits[:, :5]) - logits.mean(dim=1), atol=1e-5)
-    assert torch.allclose(why.own_score + why.neighbour_share, fitted.score_samples(graph), atol=1e-6)
+    assert torch.allclose(why.own_score + why.neighbour_contribution, fitted.score_samples(graph), atol=1e-6)
 
 
 def test_the_nearest_class_of_a_training_node_is_mostly_its_own(fitted: Detector, graph: Data) -> None:

@@ -162,9 +162,9 @@ def test_explaining_adds_three_columns_that_add_up(
 ) -> None:
     TableModel.load(model_folder).score(*tables, tmp_path / "s.csv", explain=True)
     rows = read_csv(tmp_path / "s.csv")
-    assert list(rows[0])[6:] == ["own_score", "neighbour_share", "nearest_class"]
+    assert list(rows[0])[6:] == ["own_score", "neighbour_contribution", "nearest_class"]
     for row in rows:
-        assert float(row["own_score"]) + float(row["neighbour_share"]) == pytest.approx(float(row["score"]), abs=1e-4)
+        assert float(row["own_score"]) + float(row["neighbour_contribution"]) == pytest.approx(float(row["score"]), abs=1e-4)
 
 
 def test_a_split_column_is_followed(tmp_path: Path) -> None:

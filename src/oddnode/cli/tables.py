@@ -180,7 +180,7 @@ def info(
         detector, _ = load(Detector, model, device="cpu")
         shown["num_weights"] = sum(p.numel() for p in detector.module_.parameters())
         if "table" in config:
-            schema = TableSchema.from_json(config["table"], detector.num_features_in_, detector.num_classes_)
+            schema = TableSchema.from_json(config["table"], detector.n_features_in_, detector.num_classes_)
             shown["labels"] = list(schema.classes)
             shown["id_column"] = schema.id_column
             shown["feature_columns"] = schema.features.names

@@ -5,16 +5,21 @@ May import: functional and below.
 
 from oddnode.graph.graph import Graph, shared_graphs
 from oddnode.graph.profile import GraphProfile, profile_graph
+from oddnode.graph.source import GraphSource, check_source, optional_attribute
 from oddnode.graph.training_data import TrainingSet, split_validation, training_set
-from oddnode.graph.validation import GraphError, check_labels, check_mask
+from oddnode.graph.validation import GraphError, check_labels, check_mask, checked_nodes
 
 __all__ = [
     "Graph",
     "GraphError",
     "GraphProfile",
+    "GraphSource",
     "TrainingSet",
     "check_labels",
     "check_mask",
+    "check_source",
+    "checked_nodes",
+    "optional_attribute",
     "profile_graph",
     "shared_graphs",
     "split_validation",

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.functional import support
+from oddnode.graph.source import GraphSource
 from oddnode.graph.validation import _checked_edges, _checked_features
 from oddnode.ops import SparseMatrix, SparsePattern, neighbour_mean_matrix
 
@@ -75,7 +75,7 @@ class Graph:
         self._around: list[tuple[Tensor, tuple[Tensor, Graph]]] = []
 
     @classmethod
-    def from_data(cls, data: Data, device: torch.device | str = "cpu") -> Graph:
+    def from_data(cls, data: GraphSource, device: torch.device | str = "cpu") -> Graph:
         """Check a PyG ``Data`` and take its features and edges over."""
         device = torch.device(device)
         known = _known.get() or _Known()

@@ -13,7 +13,7 @@ import torch
 from torch_geometric.data import Data
 
 from oddnode.detector import Detector, ModelFileError
-from oddnode.detector import model_folder as saving
+from oddnode.detector import load, save
 from oddnode.functional import conformal_p_values, threshold_at
 from oddnode.scoring import GRASP
 from oddnode.tables.columns import FeatureRecipe, learn_features
@@ -35,7 +35,7 @@ from oddnode.tables.writer import check_target, write_table
 __all__ = ["CalibrationReport", "FitReport", "ScoreReport", "TableModel"]
 
 _OUTPUT = ("predicted", "confidence", "score", "p_value", "is_ood")
-_EXPLAINED = ("own_score", "neighbour_share", "nearest_class")
+_EXPLAINED = ("own_score", "neighbour_contribution", "nearest_class")
 
 
 @dataclass(frozen=True)
@@ -257,7 +257,7 @@ class TableModel:
         confidence, predicted = self.detector.predict_proba(outputs).max(dim=1)
         scores = self.detector.score_samples(outputs).cpu()
         # The same as p_values() and detect(), without propagating over a large graph once for each.
-        p_values = conformal_p_values(scores, self.detector.calibration_scores_)
+        p_values = conformal_p_values(scores, self.detector.calibration_.scores)
         flags = (scores.double() < self.detector.threshold_).numpy()
         columns = {
             "predicted": self._label(predicted),
@@ -270,7 +270,7 @@ class TableModel:
             why = self.detector.explain(outputs)
             columns |= {
                 "own_score": why.own_score.cpu().numpy(),
-                "neighbour_share": why.neighbour_share.cpu().numpy(),
+                "neighbour_contribution": why.neighbour_contribution.cpu().numpy(),
                 "nearest_class": self._label(why.nearest_class),
             }
         return columns, int(flags.sum())
@@ -281,12 +281,12 @@ class TableModel:
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the model to a folder; `Detector.load` reads its detector alone."""
-        saving.save(self.detector, path, {"table": self.schema.to_json()})
+        save(self.detector, path, {"table": self.schema.to_json()})
 
     @classmethod
     def load(cls, path: str | os.PathLike, device: str = "auto") -> TableModel:
         """Read a model that `save` wrote."""
-        detector, config = saving.load(Detector, path, device=device)
+        detector, config = load(Detector, path, device=device)
         if "table" not in config:
             raise ModelFileError(
                 f"{path} holds a detector that was not fitted on tables; use it from Python with Detector.load"
@@ -294,7 +294,7 @@ class TableModel:
         if not hasattr(detector, "threshold_") or detector.class_means_ is None:
             raise ModelFileError(f"{path} holds a model without calibration")
         try:
-            schema = TableSchema.from_json(config["table"], detector.num_features_in_, detector.num_classes_)
+            schema = TableSchema.from_json(config["table"], detector.n_features_in_, detector.num_classes_)
         except ModelFileError as error:
             raise ModelFileError(f"{path}: {error}") from None
         return cls(detector, schema)
