@@ -231,7 +231,7 @@ def test_a_scorer_that_learns_what_cannot_be_saved_is_named(graph: Data, tmp_pat
             fitted.seen_ = train.tolist()  # type: ignore[attr-defined]
             return fitted
 
-    with pytest.raises(TypeError, match="scorer.seen_ is a list, which cannot be saved"):
+    with pytest.raises(TypeError, match=r"scorer\.seen_ is a list, which cannot be saved"):
         Detector(scorer=LearnsAList(), epochs=2).fit(graph).save(tmp_path / "m")
     assert not list(tmp_path.iterdir())
 
@@ -361,16 +361,25 @@ CONFIG_ATTACKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a later version": (lambda c: c.update(format_version=3), "format version 3 .* reads version 2; load it with"),
     "an earlier version": (lambda c: c.update(format_version=1), "format version 1 .* fit the model again"),
     "a version that is true": (lambda c: c.update(format_version=True), "format version True"),
-    "a foreign class": (lambda c: c.update(scorer={"class": "os.system"}), "scorer.class is 'os.system', expected one of"),
+    "a foreign class": (
+        lambda c: c.update(scorer={"class": "os.system"}),
+        "scorer.class is 'os.system', expected one of",
+    ),
     "an objective as scorer": (lambda c: c.update(scorer={"class": "CrossEntropy"}), "expected one of"),
     "a base class": (lambda c: c.update(scorer={"class": "Scorer"}), "expected one of"),
     "a class that is a list": (lambda c: c.update(scorer={"class": []}), "expected one of"),
     "an unknown field": (lambda c: c["scorer"].update(x=1), "unknown field `x`"),
     "hops of text": (lambda c: c["scorer"].update(num_hops="many"), "scorer.num_hops is 'many': expected `int"),
-    "a thousand million hops": (lambda c: c["scorer"].update(num_hops=10**9), "scorer.num_hops is 1000000000: expected `int` <= 10000"),
+    "a thousand million hops": (
+        lambda c: c["scorer"].update(num_hops=10**9),
+        "num_hops is 1000000000: expected .* <= 10000",
+    ),
     "negative hops": (lambda c: c["scorer"].update(num_hops=-1), "do not fit together"),
     "eta beyond one": (lambda c: c["scorer"].update(eta=7.0), "do not fit together"),
-    "a learnt method": (lambda c: c["learnt"].update({"scorer.score": 1}), "'scorer.score' is not what a scorer learns"),
+    "a learnt method": (
+        lambda c: c["learnt"].update({"scorer.score": 1}),
+        "'scorer.score' is not what a",
+    ),
     "a learnt dunder": (lambda c: c["learnt"].update({"scorer.__class__": 1}), "not what a scorer learns"),
     "something learnt elsewhere": (lambda c: c["learnt"].update({"module": 1}), "'module' belongs to no scorer"),
     "a learnt list": (lambda c: c["learnt"].update({"scorer.x_": [1]}), r"learnt\[...\] is .*: expected `bool"),
@@ -390,8 +399,14 @@ CONFIG_ATTACKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda c: c.update(backbone={"name": "odd", "plugin": "odd_plugin"}),
         "backbone is 'odd' of the plugin 'odd_plugin'",
     ),
-    "another isolated": (lambda c: c["scorer"].update(isolated="x"), "scorer.isolated is 'x': invalid enum value"),
-    "an unknown backbone": (lambda c: c.update(backbone="../../gcn"), "backbone is '../../gcn', expected one of gcn, mlp"),
+    "another isolated": (
+        lambda c: c["scorer"].update(isolated="x"),
+        "isolated is 'x': expected one of 'keep'",
+    ),
+    "an unknown backbone": (
+        lambda c: c.update(backbone="../../gcn"),
+        "backbone is '../../gcn', expected one of gcn",
+    ),
     "a backbone of lists": (lambda c: c.update(backbone=[1]), "backbone is"),
     "huge layers": (lambda c: c["settings"].update(hidden_channels=2**30), "weights '.*' are"),
     "huge numbers": (lambda c: c["settings"].update(hidden_channels=10**40), "hidden_channels is 1000"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
@@ -74,8 +74,18 @@ def checked(value: Any, kind: type[T], where: str, decode: Callable[[type, Any],
         field = f"{where}{path}".lstrip(".")
         if isinstance(error.__cause__, ModelFileError):  # from a value inside, whose message names its own field
             raise ModelFileError(f"{field}{'.' if field else ''}{error.__cause__}") from None
+        if problem.startswith("Invalid enum value"):
+            problem = f"expected one of {', '.join(map(repr, _choices(kind, path)))}"
         found = "" if problem.startswith("Object ") else f"{field or 'it'} is {show(_at(value, path))}: "
         raise ModelFileError(f"{found or (field and field + ': ')}{problem[0].lower()}{problem[1:]}") from None
+
+
+def _choices(kind: Any, path: str) -> tuple[Any, ...]:
+    """The values that the ``Literal`` at a path of field names allows."""
+    for name in re.findall(r"\.(\w+)", path):
+        kind = get_type_hints(kind)[name]
+    literals = (hint for hint in (kind, *get_args(kind)) if get_origin(hint) is Literal)
+    return tuple(choice for literal in literals for choice in get_args(literal))
 
 
 def _at(value: Any, path: str) -> Any:

@@ -110,7 +110,7 @@ def _decoded(config: Any, base: type, depth: int) -> Any:
         raise ModelFileError(f"class is missing: expected an object with a class, got {show(config)}")
     values = dict(config)
     kind = _named_class(values.pop("class", None), values.pop("plugin", None), base)
-    struct = checked(values, _struct_of(kind), "", lambda inner, value: _decoded(value, inner, depth + 1))
+    struct = checked(values, _struct_of(kind), "", lambda inner, value: _decoded(value, inner.base, depth + 1))
     given = {f.name: getattr(struct, f.name) for f in _settings(kind)}
     try:
         return kind(**{name: value for name, value in given.items() if value is not msgspec.UNSET})
@@ -136,7 +136,24 @@ def _limited(hint: Any) -> Any:
     if origin is tuple:
         items = tuple(item if item is Ellipsis else _limited(item) for item in inside)
         return Annotated[tuple[items], Meta(max_length=_MOST_ITEMS)] if Ellipsis in items else tuple[items]
+    if isinstance(hint, type) and issubclass(hint, (Objective, Scorer)):
+        return _stand_in(hint)
     return {float: Number, int: _Int}.get(hint, hint)
+
+
+class _AnyOf(type):
+    """The type of stand-ins: an instance of ``base`` is an instance of the stand-in."""
+
+    base: type
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.base)
+
+
+@cache
+def _stand_in(base: type) -> type:
+    """A type that msgspec asks `_decoded` about; a dataclass it would fill by itself, never with a subclass."""
+    return _AnyOf(base.__name__, (), {"base": base})
 
 
 def _settings(kind: type) -> list[Field]:
