@@ -257,14 +257,14 @@ def test_a_plugins_part_is_saved_under_the_plugins_name(
 def test_two_classes_of_one_name_in_a_plugin_are_refused(
     graph: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    twin = dataclass(type("Distance", (Distance,), {}))
+    twin: Any = dataclass(type("Distance", (Distance,), {}))
     monkeypatch.setattr("oddnode._utils.plugins.plugin_of", lambda kind: "far" if kind in (Distance, twin) else None)
     with pytest.raises(ModelFileError, match="'far' defines more than once"):
         Detector(scorer=Distance(), epochs=2).fit(graph).save(tmp_path / "m")
 
 
 def test_an_own_class_with_a_librarys_name_does_not_pass_for_it(graph: Data, tmp_path: Path) -> None:
-    own = dataclass(type("Energy", (FirstLogit,), {}))
+    own: Any = dataclass(type("Energy", (FirstLogit,), {}))
     Detector(scorer=own(), epochs=2).fit(graph).save(tmp_path / "m")
     with pytest.raises(ModelFileError, match="your own scorer"):
         Detector.load(tmp_path / "m")

@@ -169,7 +169,7 @@ def test_tables_in_memory_score_as_files_do(kind: str, model_folder: Path, tmp_p
         frames = [frame.to_pydict() for frame in frames]
     elif kind == "pandas":
         frames = [pytest.importorskip("pandas").DataFrame(frame.to_pydict()) for frame in frames]
-    scored = model.score_frame(*frames, explain=True)
+    scored = model.score_frame(frames[0], frames[1], explain=True)
     assert scored.equals(parquet.read_table(tmp_path / "s.parquet"))
 
 

@@ -60,7 +60,8 @@ def encode(part: Objective | Scorer, where: str) -> dict[str, Any]:
     if any(not _is_loadable(type(each)) for each in _parts(part)):
         return {"own": repr(part)[:200]}
     config = _encoded(part, where)
-    decode(config, type(part), where)  # a setting that could not be read back is found while the part is still there
+    base: Any = type(part)
+    decode(config, base, where)  # a setting that could not be read back is found while the part is still there
     return config
 
 
@@ -110,7 +111,7 @@ def _decoded(config: Any, base: type, depth: int) -> Any:
         raise ModelFileError(f"class is missing: expected an object with a class, got {show(config)}")
     values = dict(config)
     kind = _named_class(values.pop("class", None), values.pop("plugin", None), base)
-    struct = checked(values, _struct_of(kind), "", lambda inner, value: _decoded(value, inner.base, depth + 1))
+    struct = checked(values, _struct_of(kind), "", lambda inner, value: _decoded(value, _base_of(inner), depth + 1))
     given = {f.name: getattr(struct, f.name) for f in _settings(kind)}
     try:
         return kind(**{name: value for name, value in given.items() if value is not msgspec.UNSET})
@@ -134,15 +135,16 @@ def _limited(hint: Any) -> Any:
     if origin in (Union, UnionType):
         return Union[tuple(_limited(choice) for choice in inside)]  # noqa: UP007, made from a list
     if origin is tuple:
-        items = tuple(item if item is Ellipsis else _limited(item) for item in inside)
-        return Annotated[tuple[items], Meta(max_length=_MOST_ITEMS)] if Ellipsis in items else tuple[items]
+        items = tuple.__class_getitem__(tuple(item if item is Ellipsis else _limited(item) for item in inside))
+        return Annotated[items, Meta(max_length=_MOST_ITEMS)] if Ellipsis in inside else items
     if isinstance(hint, type) and issubclass(hint, (Objective, Scorer)):
-        return _stand_in(hint)
+        base: Any = hint
+        return _stand_in(base)
     return {float: Number, int: _Int}.get(hint, hint)
 
 
-class _AnyOf(type):
-    """The type of stand-ins: an instance of ``base`` is an instance of the stand-in."""
+class _StandIn(type):
+    """The type of `_stand_in`: an instance of ``base`` passes for an instance of it."""
 
     base: type
 
@@ -151,13 +153,18 @@ class _AnyOf(type):
 
 
 @cache
-def _stand_in(base: type) -> type:
+def _stand_in(base: Any) -> _StandIn:
     """A type that msgspec asks `_decoded` about; a dataclass it would fill by itself, never with a subclass."""
-    return _AnyOf(base.__name__, (), {"base": base})
+    return _StandIn(base.__name__, (), {"base": base})
+
+
+def _base_of(stand_in: type) -> type:
+    assert isinstance(stand_in, _StandIn)
+    return stand_in.base
 
 
 def _settings(kind: type) -> list[Field]:
-    return [f for f in fields(kind) if f.init]  # type: ignore[arg-type]
+    return [f for f in fields(kind) if f.init]
 
 
 # --- classes ---------------------------------------------------------------------------------------------------------
@@ -223,7 +230,8 @@ def _plugin_class(name: Any, plugin: Any, base: type) -> type:
 
 
 def _subclasses(kind: type) -> Iterator[type]:
-    for child in kind.__subclasses__():
+    children: list[type] = kind.__subclasses__()
+    for child in children:
         yield child
         yield from _subclasses(child)
 

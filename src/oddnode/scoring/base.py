@@ -25,7 +25,7 @@ class Scorer:
     ``mean_: Tensor = field(init=False, repr=False, compare=False)``.
     """
 
-    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Scorer:
         """Learn from the training graph.
 
         Parameters
@@ -79,7 +79,7 @@ class Scorer:
         """How many hops scores travel over the edges; 0 for a scorer that does not propagate."""
         return 0
 
-    def limited_to(self, num_hops: int) -> Self:
+    def limited_to(self, num_hops: int) -> Scorer:
         """Limit the propagation.
 
         Parameters
