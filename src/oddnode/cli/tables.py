@@ -117,9 +117,7 @@ def score(
     out: Annotated[Path, typer.Option(help="File to write, .csv or .parquet.")],
     explain: Annotated[
         bool,
-        typer.Option(
-            "--explain", help="Add why: the node's own score, its neighbours' share, the nearest training class."
-        ),
+        typer.Option("--explain", help="Add why: own_score, neighbour_contribution and nearest_class."),
     ] = False,
     device: Device = "auto",
     as_json: Json = False,

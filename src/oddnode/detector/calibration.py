@@ -23,7 +23,15 @@ __all__ = ["Calibration", "CalibrationConfig", "calibration_nodes"]
 
 
 class CalibrationConfig(Struct, frozen=True):
-    """What a saved model's ``config.json`` holds of a calibration."""
+    """What a saved model's ``config.json`` holds of a calibration.
+
+    Parameters
+    ----------
+    false_alarm_rate, threshold : float
+        As for `Calibration`; the threshold is for readers, it is computed again.
+    num_nodes : int
+        How many calibration nodes there are.
+    """
 
     false_alarm_rate: Number
     threshold: Number

@@ -14,12 +14,19 @@ __all__ = ["Explanation", "explain"]
 
 
 class Explanation(NamedTuple):
-    """Why nodes score as they do; one entry per node in each ``[N]``.
+    """Why the N nodes of a graph score as they do: ``score = own_score + neighbour_contribution``.
 
-    ``own_score + neighbour_contribution`` is the score. ``own_score`` is that of the node before its neighbours' scores
-    take part (`oddnode.Scorer.own_score`). Where the scorer counts a prior (`oddnode.Propagated`), its pull towards the
-    mean known score is in ``neighbour_contribution``. ``nearest_class`` is the training class whose mean logits are
-    nearest to the node's.
+    Parameters
+    ----------
+    score : Tensor
+        Scores ``[N]``.
+    own_score : Tensor
+        Scores before the neighbours' scores take part ``[N]`` (`oddnode.Scorer.own_score`).
+    neighbour_contribution : Tensor
+        What the neighbours' scores add ``[N]``. Where the scorer counts a prior (`oddnode.Propagated`), its pull
+        towards the mean known score is in here.
+    nearest_class : Tensor
+        The training class whose mean logits are nearest to the node's ``[N]``.
     """
 
     score: Tensor

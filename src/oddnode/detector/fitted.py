@@ -51,7 +51,13 @@ _Size = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class ProfileConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a saved model's ``config.json`` holds of the training graph: the fields of a `GraphProfile`."""
+    """What a saved model's ``config.json`` holds of the training graph.
+
+    Parameters
+    ----------
+    num_nodes, num_edges, mean_degree, isolated_share, labelled_edges, homophily, chance
+        As for `oddnode.graph.GraphProfile`.
+    """
 
     num_nodes: _Size
     num_edges: _Size
@@ -63,7 +69,19 @@ class ProfileConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StateConfig(Struct, frozen=True):
-    """What a saved model's ``config.json`` holds of a fitted state."""
+    """What a saved model's ``config.json`` holds of a fitted state.
+
+    Parameters
+    ----------
+    num_features, num_classes, best_epoch, advice
+        As for `FittedState`.
+    dtype : {"float32", "float64"}
+        The precision of the network.
+    graph : ProfileConfig
+        Size, degrees and homophily of the training graph.
+    learnt : dict
+        What the scorer learnt beside tensors, by path.
+    """
 
     num_features: Count
     num_classes: Count

@@ -41,7 +41,17 @@ _log = logging.getLogger("oddnode")
 
 
 class Networks(NamedTuple):
-    """What a trainer needs for one detector: checked data, new networks, and a seed for each network's training."""
+    """What a trainer needs for one detector.
+
+    Parameters
+    ----------
+    data : TrainingSet
+        Checked.
+    modules : list of torch.nn.Module
+        New networks.
+    seeds : list of int
+        A seed for the training of each.
+    """
 
     data: TrainingSet
     modules: list[nn.Module]

@@ -15,7 +15,15 @@ __all__ = ["ModelConfig", "Settings"]
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The arguments of `Detector` that are saved; the parts are saved elsewhere, the device and trainer not at all."""
+    """The arguments of `Detector` that are saved; the parts are saved elsewhere, the device and trainer not at all.
+
+    Parameters
+    ----------
+    hidden_channels, num_layers, dropout, num_spare_logits, epochs, lr, weight_decay, val_share
+        As for `oddnode.Detector`.
+    batch_norm, propagation, ensemble, seed
+        As for `oddnode.Detector`.
+    """
 
     hidden_channels: Count
     num_layers: LayerCount
@@ -32,7 +40,23 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelConfig(StateConfig, frozen=True):
-    """``config.json``; a caller's further sections, such as how to read tables, are left to that caller."""
+    """``config.json``; a caller's further sections, such as how to read tables, are left to that caller.
+
+    Parameters
+    ----------
+    num_features, num_classes, best_epoch, dtype, graph, advice, learnt
+        As for `StateConfig`.
+    backbone : str or dict
+        A name, ``{"name": ..., "plugin": ...}``, or ``{"own": ...}`` for a module of the user's own.
+    objective, scorer : dict or None
+        As `oddnode.detector.part_config.encode` gives them.
+    settings : Settings
+        The other arguments of the detector.
+    calibration : CalibrationConfig or None
+        Where it was calibrated.
+    tensors_sha256 : str
+        The checksum of ``model.safetensors``.
+    """
 
     backbone: str | dict[str, str]
     objective: dict[str, Any] | None

@@ -156,7 +156,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def load(
-    cls: type[Detector],
+    detector_class: type[Detector],
     path: str | os.PathLike,
     *,
     backbone: nn.Module | None = None,
@@ -168,7 +168,7 @@ def load(
 
     Parameters
     ----------
-    cls : type
+    detector_class : type
         `Detector`, or a subclass with the same arguments.
     path : path
         The model's folder.
@@ -189,7 +189,7 @@ def load(
     try:
         config = checked(raw, ModelConfig, "")
         tensors = _read_tensors(folder, config.tensors_sha256)
-        detector = cls(
+        detector = detector_class(
             backbone=named_or_given(config.backbone, backbone),
             objective=None if config.objective is None else made_or_given(config.objective, objective, Objective),
             scorer=made_or_given(config.scorer, scorer, Scorer),

@@ -19,16 +19,14 @@ from oddnode.tables.reader import (
 from oddnode.tables.reports import CalibrationReport, FitReport, ScoreReport
 from oddnode.tables.rows_to_graph import (
     Nodes,
-    Split,
     edge_columns,
     encode_labels,
     read_edges,
     read_marks,
     read_nodes,
-    read_split,
-    split_labelled,
 )
 from oddnode.tables.schema import TableSchema
+from oddnode.tables.splits import Split, read_split, split_labelled
 from oddnode.tables.training_tables import TrainingTables
 from oddnode.tables.writer import check_target, write_table
 

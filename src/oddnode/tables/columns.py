@@ -22,7 +22,15 @@ _FARTHEST = 5.0
 
 
 class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="number"):
-    """A numeric column, shifted by its mean, divided by its standard deviation and cut at five of them."""
+    """A numeric column, shifted by its mean, divided by its standard deviation and cut at five of them.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    mean, scale : float
+        Mean and standard deviation at fit.
+    """
 
     name: str
     mean: Annotated[float, Meta(ge=-1e300, le=1e300)]
@@ -67,7 +75,15 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
 
 
 class Category(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="category"):
-    """A text column, one-hot. A missing value and one not seen at fit are all zeros."""
+    """A text column, one-hot. A missing value and one not seen at fit are all zeros.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    categories : tuple of str
+        The values seen at fit.
+    """
 
     name: str
     categories: Annotated[tuple[str, ...], Meta(min_length=1)]
@@ -108,7 +124,13 @@ class Category(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"
 
 
 class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the columns of a table become features. Saved with the model."""
+    """How the columns of a table become features. Saved with the model.
+
+    Parameters
+    ----------
+    columns : tuple of Number or Category
+        The columns in the order of their features.
+    """
 
     columns: Annotated[tuple[Number | Category, ...], Meta(min_length=1)]
 

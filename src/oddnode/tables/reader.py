@@ -24,6 +24,7 @@ __all__ = [
     "missing_to_null",
     "open_table",
     "pyarrow",
+    "quoted",
     "trimmed",
 ]
 
@@ -314,3 +315,20 @@ def missing_to_null(array: Any) -> Any:
     if pa.types.is_floating(array.type):
         return pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
     return array
+
+
+def quoted(value: Any) -> str:
+    """Quote a value of a table in a message.
+
+    Parameters
+    ----------
+    value : object
+        Anything.
+
+    Returns
+    -------
+    str
+        Its repr, cut to 60 characters.
+    """
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -12,7 +12,25 @@ __all__ = ["CalibrationReport", "FitReport", "ScoreReport"]
 
 @dataclass(frozen=True)
 class FitReport:
-    """What was read and learnt."""
+    """What was read and learnt.
+
+    Parameters
+    ----------
+    num_nodes, num_edges, num_features : int
+        Size of the tables.
+    labels : list
+        The label of each class.
+    num_train, num_validation, num_calibration : int
+        How the labelled nodes were used.
+    best_epoch : int
+        The epoch whose weights were kept.
+    false_alarm_rate, threshold : float
+        Of the calibration.
+    mean_degree, homophily : float or None
+        Of the graph.
+    notes : list of str
+        What to tell the user.
+    """
 
     num_nodes: int
     num_edges: int
@@ -59,7 +77,19 @@ class FitReport:
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """What was scored."""
+    """What was scored.
+
+    Parameters
+    ----------
+    num_nodes, num_edges : int
+        Size of the tables.
+    num_flagged : int
+        How many nodes were flagged as OOD.
+    false_alarm_rate : float
+        The share of known nodes that may be flagged.
+    notes : list of str
+        What to tell the user.
+    """
 
     num_nodes: int
     num_edges: int
@@ -70,7 +100,19 @@ class ScoreReport:
 
 @dataclass(frozen=True)
 class CalibrationReport:
-    """What a threshold was set on."""
+    """What a threshold was set on.
+
+    Parameters
+    ----------
+    num_nodes, num_edges : int
+        Size of the tables.
+    num_calibration : int
+        How many known nodes it was set on.
+    false_alarm_rate, threshold, old_threshold : float
+        Of the calibration, and the threshold before.
+    notes : list of str
+        What to tell the user.
+    """
 
     num_nodes: int
     num_edges: int

@@ -1,4 +1,4 @@
-"""From rows to a graph: ids to positions, labels to classes, pairs of ids to edges, labelled nodes to splits."""
+"""From rows to a graph: ids to positions, labels to classes, pairs of ids to edges."""
 
 from __future__ import annotations
 
@@ -9,54 +9,40 @@ from typing import Any
 import numpy as np
 
 from oddnode.tables.columns import FeatureRecipe
-from oddnode.tables.reader import TableError, TableSource, missing_to_null, pyarrow, trimmed
+from oddnode.tables.reader import TableError, TableSource, missing_to_null, pyarrow, quoted, trimmed
 
 __all__ = [
     "Nodes",
-    "Split",
     "edge_columns",
     "encode_labels",
     "read_edges",
     "read_marks",
     "read_nodes",
-    "read_split",
-    "split_labelled",
 ]
 
-# Shares of the labelled nodes. Calibration gets as many as training: with n nodes the achieved false-alarm rate
-# strays by about sqrt(rate / n) around the one asked for.
-_TRAIN, _VALIDATION = 0.4, 0.2
-_SPLIT_WORDS = {
-    "train": 0,
-    "training": 0,
-    "val": 1,
-    "valid": 1,
-    "validation": 1,
-    "cal": 2,
-    "calibration": 2,
-    "test": -1,
-    "none": -1,
-}
 _YES, _NO = ("1", "true", "yes"), ("0", "false", "no", "")
 
 
 @dataclass
 class Nodes:
-    """The table of nodes: ids, features, and further columns as they are, by name."""
+    """A table of N nodes that was read.
+
+    Parameters
+    ----------
+    ids : pyarrow.Array
+        Their ids.
+    x : numpy.ndarray
+        Features ``[N, F]``.
+    columns : dict
+        Further columns as they are, by name.
+    unseen_categories : int
+        How many categories were not seen at fit.
+    """
 
     ids: Any
     x: np.ndarray
     columns: dict[str, Any]
     unseen_categories: int
-
-
-@dataclass
-class Split:
-    """Positions of the labelled nodes by what they are used for."""
-
-    train: np.ndarray
-    validation: np.ndarray
-    calibration: np.ndarray
 
 
 def read_nodes(table: TableSource, id_column: str, recipe: FeatureRecipe, extra: Sequence[str] = ()) -> Nodes:
@@ -116,7 +102,7 @@ def _check_unique(ids: Any, table: TableSource, column: str) -> None:
     counts = ids.value_counts()
     repeated = counts.field(0).to_pylist()[int(np.argmax(counts.field(1).to_numpy() > 1))]
     raise TableError(
-        f"{table.name}: column {column!r} has the id {_short(repeated)} more than once; ids must be unique"
+        f"{table.name}: column {column!r} has the id {quoted(repeated)} more than once; ids must be unique"
     )
 
 
@@ -196,7 +182,7 @@ def _positions(array: Any, ids: Any, table: TableSource, column: str, first_row:
     if index.null_count:
         row = int(np.argmax(index.is_null().to_numpy(zero_copy_only=False)))
         raise TableError(
-            f"{table.name}: row {first_row + row} names the node {_short(array[row].as_py())} in column {column!r}, "
+            f"{table.name}: row {first_row + row} names the node {quoted(array[row].as_py())} in column {column!r}, "
             "but the table of nodes has no such id"
         )
     return index.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -245,78 +231,6 @@ def encode_labels(array: Any, table: TableSource, column: str) -> tuple[np.ndarr
     return index.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), classes
 
 
-def split_labelled(y: np.ndarray, classes: Sequence[Any], seed: int) -> Split:
-    """Split labelled nodes by class at random: training (40 %), validation (20 %) and calibration (40 %).
-
-    Parameters
-    ----------
-    y : numpy.ndarray
-        Classes ``[n]``; -1 = unlabelled.
-    classes : sequence
-        The label that each class stands for, for messages.
-    seed : int
-        Of the random split.
-    """
-    rng = np.random.default_rng(seed)
-    parts: list[list[np.ndarray]] = [[], [], []]
-    for label in range(len(classes)):
-        nodes = rng.permutation(np.flatnonzero(y == label))
-        if len(nodes) < 3:
-            often = "once" if len(nodes) == 1 else "twice"
-            raise TableError(
-                f"the label {_short(classes[label])} occurs {often}, but every label needs at least 3 nodes "
-                "(to train, to validate, to calibrate); label more nodes, or remove it"
-            )
-        validation = max(round(_VALIDATION * len(nodes)), 1)
-        train = min(max(round(_TRAIN * len(nodes)), 1), len(nodes) - validation - 1)
-        for part, chosen in zip(parts, np.split(nodes, [train, train + validation]), strict=True):
-            part.append(chosen)
-    return Split(*(np.sort(np.concatenate(part)) for part in parts))
-
-
-def read_split(array: Any, y: np.ndarray, classes: Sequence[Any], table: TableSource, column: str) -> Split:
-    """Split nodes by the words train, validation and calibration; other labelled nodes must say test or nothing.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        The words of n nodes.
-    y : numpy.ndarray
-        Classes ``[n]``; -1 = unlabelled.
-    classes : sequence
-        The label that each class stands for, for messages.
-    table : TableSource
-        The table they come from, for messages.
-    column : str
-        Their column, for messages.
-    """
-    pa = pyarrow()
-    words = [None if w is None else str(w).lower() for w in missing_to_null(array.cast(pa.string())).to_pylist()]
-    wrong = next((w for w in words if w is not None and w not in _SPLIT_WORDS), None)
-    if wrong is not None:
-        raise TableError(
-            f"{table.name}: column {column!r} has {_short(wrong)}, "
-            "expected train, validation, calibration, test or nothing"
-        )
-    part = np.array([-1 if w is None else _SPLIT_WORDS[w] for w in words])
-    unlabelled = np.flatnonzero((part >= 0) & (y < 0))
-    if unlabelled.size:
-        raise TableError(
-            f"{table.name}: row {int(unlabelled[0]) + 1} is for {words[unlabelled[0]]} in column {column!r}, "
-            "but has no label"
-        )
-    split = Split(*(np.flatnonzero(part == number) for number in range(3)))
-    for name in ("train", "validation", "calibration"):
-        if not len(getattr(split, name)):
-            raise TableError(f"{table.name}: column {column!r} marks no node for {name}")
-    missing = sorted(set(np.unique(y[part >= 0])) - set(np.unique(y[split.train])))
-    if missing:
-        raise TableError(
-            f"{table.name}: column {column!r} gives no training node of label {_short(classes[missing[0]])}"
-        )
-    return split
-
-
 def read_marks(array: Any, table: TableSource, column: str) -> np.ndarray:
     """Read a column of yes and no (true/false, 1/0, yes/no; nothing = no).
 
@@ -338,10 +252,5 @@ def read_marks(array: Any, table: TableSource, column: str) -> np.ndarray:
     texts = [str(t or "").strip().lower() for t in array.cast(pa.string()).to_pylist()]
     wrong = next((t for t in texts if t not in _YES + _NO), None)
     if wrong is not None:
-        raise TableError(f"{table.name}: column {column!r} has {_short(wrong)}, expected true or false")
+        raise TableError(f"{table.name}: column {column!r} has {quoted(wrong)}, expected true or false")
     return np.array([t in _YES for t in texts])
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

@@ -14,16 +14,14 @@ from oddnode.tables.columns import FeatureRecipe, learn_features
 from oddnode.tables.reader import TableError, TableSource, open_table, pyarrow
 from oddnode.tables.rows_to_graph import (
     Nodes,
-    Split,
     edge_columns,
     encode_labels,
     read_edges,
     read_marks,
     read_nodes,
-    read_split,
-    split_labelled,
 )
 from oddnode.tables.schema import TableSchema
+from oddnode.tables.splits import Split, read_split, split_labelled
 
 __all__ = ["TrainingGraph", "TrainingTables"]
 
@@ -156,7 +154,21 @@ class TrainingTables:
 
 @dataclass(frozen=True)
 class TrainingGraph:
-    """What was read: a graph with its masks, known OOD nodes, and how to read further tables."""
+    """What `TrainingTables.read` gives.
+
+    Parameters
+    ----------
+    data : torch_geometric.data.Data
+        The graph, with classes and masks.
+    exposure : torch_geometric.data.Data or None
+        Known OOD nodes.
+    split : Split
+        What the labelled nodes are used for.
+    schema : TableSchema
+        How to read further tables.
+    notes : list of str
+        What to tell the user.
+    """
 
     data: Data
     exposure: Data | None
