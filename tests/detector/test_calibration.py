@@ -3,13 +3,16 @@ from __future__ import annotations
 import copy
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from scipy.stats import false_discovery_control, percentileofscore
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from oddnode import CalibrationError, Detector, Energy, MaxSoftmax, Propagated, load_task
+from oddnode.detector import Calibration
 from oddnode.functional import negative_energy, propagate
 
 
@@ -70,8 +73,8 @@ def test_without_calibration_there_is_no_decision(graph: Data, fitted: Detector)
         Detector().calibrate(graph)
 
 
-def test_another_scorer_forgets_the_threshold_and_the_first_keeps_it(fitted: Detector) -> None:
-    fitted.with_scorer(MaxSoftmax())
+def test_another_scorer_has_no_threshold_and_the_first_keeps_it(fitted: Detector) -> None:
+    assert not hasattr(fitted.with_scorer(MaxSoftmax()), "threshold_")
     assert hasattr(fitted, "threshold_")
 
 
@@ -103,7 +106,7 @@ def test_own_score_and_neighbours_add_up(fitted: Detector, graph: Data) -> None:
     why = fitted.explain(graph)
     logits = fitted.outputs(graph).all_logits.cpu()
     assert torch.allclose(why.own_score, negative_energy(logits[:, :5]) - logits.mean(dim=1), atol=1e-5)
-    assert torch.allclose(why.own_score + why.neighbour_share, fitted.score_samples(graph), atol=1e-6)
+    assert torch.allclose(why.own_score + why.neighbour_contribution, fitted.score_samples(graph), atol=1e-6)
 
 
 def test_the_nearest_class_of_a_training_node_is_mostly_its_own(fitted: Detector, graph: Data) -> None:
@@ -171,3 +174,61 @@ def test_an_own_module_without_weights_can_be_wrapped(graph: Data) -> None:
 
     scores = Detector.wrap(Fixed(), Energy(), graph).score_samples(graph)
     assert torch.allclose(scores, graph.x[:, :5].logsumexp(dim=1))
+
+
+# --- calibration of plain scores -------------------------------------------------------------------------------------
+
+
+def _scores(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Calibration scores and their classes, and scores to decide on with theirs; with ties."""
+    rng = np.random.default_rng(seed)
+    known, new = np.round(rng.normal(size=199), 1), np.round(rng.normal(-1, 2, size=300), 1)
+    return known, rng.integers(3, size=199), new, rng.integers(3, size=300)
+
+
+@pytest.mark.parametrize("kind", ["tensor", "array"])
+def test_plain_scores_get_the_p_values_that_scipy_counts(kind: str) -> None:
+    known, classes, new, predicted = _scores()
+    make = torch.from_numpy if kind == "tensor" else np.asarray
+    calibration = Calibration.from_scores(make(known), make(classes), 0.1)
+    # percentileofscore(kind="weak") is the percentage of values at or below the score.
+    shares = np.array([percentileofscore(known, score, kind="weak") / 100 for score in new])
+    np.testing.assert_allclose(calibration.p_values(make(new)), (1 + 199 * shares) / 200)
+    expected = [
+        (1 + (known[classes == own] <= score).sum()) / (1 + (classes == own).sum())
+        for score, own in zip(new, predicted, strict=True)
+    ]
+    np.testing.assert_allclose(calibration.p_values(make(new), make(predicted)), expected)
+
+
+@pytest.mark.parametrize("rate", [0.005, 0.05, 0.29])
+def test_plain_scores_are_detected_where_the_p_value_is_at_most_the_rate(rate: float) -> None:
+    known, _, new, _ = _scores(1)
+    calibration = Calibration.from_scores(known, false_alarm_rate=rate)
+    assert torch.equal(calibration.detect(new), calibration.p_values(new) <= rate + 1e-12)
+    assert calibration.threshold == np.sort(known)[round(rate * 200) - 1]
+
+
+def test_plain_scores_are_flagged_as_scipy_controls_false_discoveries() -> None:
+    known, _, new, _ = _scores(2)
+    calibration = Calibration.from_scores(known, false_alarm_rate=0.1)
+    expected = false_discovery_control(calibration.p_values(new).numpy(), method="bh") <= 0.2
+    assert calibration.flag(new, fdr=0.2).tolist() == expected.tolist()
+    assert 0 < expected.sum() < len(new)
+
+
+def test_a_calibration_without_classes_says_what_it_cannot_do() -> None:
+    calibration = Calibration.from_scores(np.arange(50.0))
+    with pytest.raises(CalibrationError, match="calibrate with classes"):
+        calibration.p_values([1.0], [0])
+    with pytest.raises(ValueError, match="expected one per score"):
+        Calibration.from_scores(np.arange(50.0), np.arange(49))
+    with pytest.raises(ValueError, match="1 scores are NaN"):
+        calibration.detect([1.0, float("nan")])
+
+
+def test_a_detector_decides_by_its_calibration(fitted: Detector, graph: Data) -> None:
+    calibration, scores = fitted.calibration_, fitted.score_samples(graph)
+    assert calibration is not None
+    assert torch.equal(fitted.detect(graph), calibration.detect(scores))
+    assert torch.equal(fitted.flag(graph, 0.2, per_class=True), calibration.flag(scores, 0.2, fitted.predict(graph)))

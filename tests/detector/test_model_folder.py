@@ -8,7 +8,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from torch_geometric.data import Data
 
 from oddnode import CrossEntropy, Detector, Energy, MaxSoftmax, ModelFileError, Propagated, load_task
 from oddnode.detector import RECIPES
+from oddnode.detector.model_config import Settings
 from oddnode.objectives import Term, TrainingPass
 from oddnode.scoring import Outputs, Scorer
 
@@ -187,32 +188,91 @@ def test_a_loaded_detector_takes_scorers_that_learn_nothing_and_says_why_not_oth
 
     loaded = Detector.load(folder)
     assert loaded.with_scorer(Propagated(MaxSoftmax())).score_samples(graph).shape == (graph.num_nodes,)
-    with pytest.raises(ValueError, match="was loaded from files, which do not hold that graph; fit a new detector"):
+    with pytest.raises(ValueError, match=r"Learns learns from the training graph, .* loaded from files.* fit a new"):
         loaded.with_scorer(Learns())
 
 
-def test_what_a_scorer_learns_is_saved(graph: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    @dataclass
-    class Distance(Scorer):
-        power: float = 2.0
+@dataclass
+class Distance(Scorer):
+    """A scorer from outside: minus the distance to the mean logits of the training nodes."""
 
-        def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Scorer:
+    power: float = 2.0
+    mean_: Tensor = field(init=False, repr=False, compare=False)
+    count_: int = field(init=False, repr=False, compare=False)
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Distance:
+        fitted = copy.copy(self)
+        fitted.mean_ = outputs.logits[train].mean(dim=0)
+        fitted.count_ = len(train)
+        return fitted
+
+    def score(self, outputs: Outputs) -> Tensor:
+        return -(outputs.logits - self.mean_).norm(dim=1).pow(self.power) / self.count_
+
+
+@pytest.mark.parametrize("ensemble", [1, 2])
+def test_what_an_own_scorer_learns_is_saved(graph: Data, tmp_path: Path, ensemble: int) -> None:
+    scorer = Propagated(Distance(1.5), num_hops=2)
+    detector = Detector(scorer=scorer, epochs=2, ensemble=ensemble).fit(graph)
+    detector.save(tmp_path / "m")
+    member = "scorers.0." if ensemble > 1 else ""
+    assert f"scorer.{member}scorer.mean_" in load_file(tmp_path / "m" / "model.safetensors")
+    learnt = json.loads((tmp_path / "m" / "config.json").read_text())["learnt"]
+    assert learnt[f"scorer.{member}scorer.count_"] == int(graph.train_mask.sum())
+    loaded = Detector.load(tmp_path / "m", scorer=scorer)
+    assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
+    assert not hasattr(scorer.scorer, "mean_")
+
+
+def test_a_scorer_that_learns_what_cannot_be_saved_is_named(graph: Data, tmp_path: Path) -> None:
+    class LearnsAList(FirstLogit):
+        def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> LearnsAList:
             fitted = copy.copy(self)
-            fitted.mean_ = outputs.logits[train].mean(dim=0)  # type: ignore[attr-defined]
-            fitted.count_ = len(train)  # type: ignore[attr-defined]
+            fitted.seen_ = train.tolist()  # type: ignore[attr-defined]
             return fitted
 
-        def score(self, outputs: Outputs) -> Tensor:
-            gap = (outputs.logits - self.mean_).norm(dim=1)  # type: ignore[attr-defined]
-            return -gap.pow(self.power) / self.count_  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match=r"scorer\.seen_ is a list, which cannot be saved"):
+        Detector(scorer=LearnsAList(), epochs=2).fit(graph).save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
 
-    Distance.__module__ = "oddnode.scoring.logits"  # as if it were the library's own
-    detector = Detector(scorer=Propagated(Distance(1.5)), epochs=2).fit(graph)
+
+# --- parts of plugins ------------------------------------------------------------------------------------------------
+
+
+def test_a_plugins_part_is_saved_under_the_plugins_name(
+    graph: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("oddnode._utils.plugins.plugin_of", lambda kind: "far" if kind is Distance else None)
+    detector = Detector(scorer=Propagated(Distance(1.5), num_hops=2), epochs=2).fit(graph)
     detector.save(tmp_path / "m")
-    assert "scorer.scorer.mean_" in load_file(tmp_path / "m" / "model.safetensors")
+    inner = json.loads((tmp_path / "m" / "config.json").read_text())["scorer"]["scorer"]
+    assert inner == {"class": "Distance", "plugin": "far", "power": 1.5}
     loaded = Detector.load(tmp_path / "m")
     assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
-    Distance.__module__ = __name__
+    monkeypatch.setattr("oddnode._utils.plugins.plugin_of", lambda kind: None)
+    with pytest.raises(ModelFileError, match=r"'Distance' of the plugin 'far', which is not loaded .* install or load"):
+        Detector.load(tmp_path / "m")
+
+
+def test_two_classes_of_one_name_in_a_plugin_are_refused(
+    graph: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    twin: Any = dataclass(type("Distance", (Distance,), {}))
+    monkeypatch.setattr("oddnode._utils.plugins.plugin_of", lambda kind: "far" if kind in (Distance, twin) else None)
+    with pytest.raises(ModelFileError, match="'far' defines more than once"):
+        Detector(scorer=Distance(), epochs=2).fit(graph).save(tmp_path / "m")
+
+
+def test_an_own_class_with_a_librarys_name_does_not_pass_for_it(graph: Data, tmp_path: Path) -> None:
+    own: Any = dataclass(type("Energy", (FirstLogit,), {}))
+    Detector(scorer=own(), epochs=2).fit(graph).save(tmp_path / "m")
+    with pytest.raises(ModelFileError, match="your own scorer"):
+        Detector.load(tmp_path / "m")
+
+
+def test_every_setting_of_a_detector_is_saved_but_for_its_parts_device_and_trainer() -> None:
+    apart = {"backbone", "objective", "scorer", "device", "trainer"}
+    assert set(Settings.__struct_fields__) == set(Detector().get_params()) - apart
 
 
 # --- replacing -------------------------------------------------------------------------------------------------------
@@ -298,28 +358,63 @@ def rewrite_tensors(folder: Path, change: Callable[[dict[str, Tensor]], Any]) ->
 CONFIG_ATTACKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a list": (lambda c: [], "not the config of a saved oddnode detector"),
     "another format": (lambda c: c.update(format="pickle"), "not the config"),
-    "a later version": (lambda c: c.update(format_version=2), "format version 2 .* reads version 1"),
+    "a later version": (lambda c: c.update(format_version=3), "format version 3 .* reads version 2; load it with"),
+    "an earlier version": (lambda c: c.update(format_version=1), "format version 1 .* fit the model again"),
     "a version that is true": (lambda c: c.update(format_version=True), "format version True"),
-    "a foreign class": (lambda c: c.update(scorer={"class": "os.system"}), "class 'os.system', expected one of"),
+    "a foreign class": (
+        lambda c: c.update(scorer={"class": "os.system"}),
+        "scorer.class is 'os.system', expected one of",
+    ),
     "an objective as scorer": (lambda c: c.update(scorer={"class": "CrossEntropy"}), "expected one of"),
     "a base class": (lambda c: c.update(scorer={"class": "Scorer"}), "expected one of"),
     "a class that is a list": (lambda c: c.update(scorer={"class": []}), "expected one of"),
-    "an unknown field": (lambda c: c["scorer"].update(x=1), "field 'x', which Propagated does not"),
-    "hops of text": (lambda c: c["scorer"].update(num_hops="many"), "num_hops is 'many', expected a value of type int"),
-    "a thousand million hops": (lambda c: c["scorer"].update(num_hops=10**9), "expected .*10000"),
+    "an unknown field": (lambda c: c["scorer"].update(x=1), "unknown field `x`"),
+    "hops of text": (lambda c: c["scorer"].update(num_hops="many"), "scorer.num_hops is 'many': expected `int"),
+    "a thousand million hops": (
+        lambda c: c["scorer"].update(num_hops=10**9),
+        "num_hops is 1000000000: expected .* <= 10000",
+    ),
     "negative hops": (lambda c: c["scorer"].update(num_hops=-1), "do not fit together"),
     "eta beyond one": (lambda c: c["scorer"].update(eta=7.0), "do not fit together"),
-    "a fitted method": (lambda c: c["scorer"].update(fitted={"score": 1}), "which no scorer learns"),
-    "another isolated": (lambda c: c["scorer"].update(isolated="x"), "expected one of keep, shrink"),
-    "an unknown backbone": (lambda c: c.update(backbone="../../gcn"), "unknown backbone '../../gcn'"),
+    "a learnt method": (
+        lambda c: c["learnt"].update({"scorer.score": 1}),
+        "'scorer.score' is not what a",
+    ),
+    "a learnt dunder": (lambda c: c["learnt"].update({"scorer.__class__": 1}), "not what a scorer learns"),
+    "something learnt elsewhere": (lambda c: c["learnt"].update({"module": 1}), "'module' belongs to no scorer"),
+    "a learnt list": (lambda c: c["learnt"].update({"scorer.x_": [1]}), r"learnt\[...\] is .*: expected `bool"),
+    "an inner field of text": (
+        lambda c: c["scorer"]["scorer"].update(centred="x"),
+        "scorer.scorer.centred is 'x': expected `bool",
+    ),
+    "an inner foreign class": (
+        lambda c: c["objective"]["parts"][0].__setitem__(1, {"class": "eval"}),
+        r"objective.parts\[0\]\[1\].class is 'eval', expected one of",
+    ),
+    "a plugin that is not here": (
+        lambda c: c.update(scorer={"class": "Odd", "plugin": "odd_plugin"}),
+        "scorer.class is 'Odd' of the plugin 'odd_plugin', which is not loaded",
+    ),
+    "a backbone of a plugin": (
+        lambda c: c.update(backbone={"name": "odd", "plugin": "odd_plugin"}),
+        "backbone is 'odd' of the plugin 'odd_plugin'",
+    ),
+    "another isolated": (
+        lambda c: c["scorer"].update(isolated="x"),
+        "isolated is 'x': expected one of 'keep'",
+    ),
+    "an unknown backbone": (
+        lambda c: c.update(backbone="../../gcn"),
+        "backbone is '../../gcn', expected one of gcn",
+    ),
     "a backbone of lists": (lambda c: c.update(backbone=[1]), "backbone is"),
     "huge layers": (lambda c: c["settings"].update(hidden_channels=2**30), "weights '.*' are"),
     "huge numbers": (lambda c: c["settings"].update(hidden_channels=10**40), "hidden_channels is 1000"),
     "many layers": (lambda c: c["settings"].update(num_layers=10**9), "num_layers is 1000000000"),
     "no layers": (lambda c: c["settings"].update(num_layers=0), "cannot be made from these settings|num_layers"),
-    "an unknown setting": (lambda c: c["settings"].update(hook="x"), "'hook', which this version"),
-    "a device": (lambda c: c["settings"].update(device="cuda:7"), "'device', which this version"),
-    "no settings": (lambda c: c.pop("settings") and None, "no 'settings'"),
+    "an unknown setting": (lambda c: c["settings"].update(hook="x"), "settings: object contains unknown field `hook`"),
+    "a device": (lambda c: c["settings"].update(device="cuda:7"), "settings: object contains unknown field `device`"),
+    "no settings": (lambda c: c.pop("settings") and None, "missing required field `settings`"),
     "many classes": (lambda c: c.update(num_classes=2**31), "weights"),
     "no class": (lambda c: c.update(num_classes=0), "num_classes is 0"),
     "fewer classes": (lambda c: c.update(num_classes=4), "weights"),
@@ -331,7 +426,7 @@ CONFIG_ATTACKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "another checksum": (lambda c: c.update(tensors_sha256="0"), "checksum differs"),
     "a checksum of numbers": (lambda c: c.update(tensors_sha256=0), "tensors_sha256 is 0"),
     "a graph of text": (lambda c: c["graph"].update(num_nodes="x"), "graph.num_nodes"),
-    "advice of numbers": (lambda c: c.update(advice=[1]), "advice is 1"),
+    "advice of numbers": (lambda c: c.update(advice=[1]), r"advice\[0\] is 1: expected `str`"),
 }
 
 

@@ -10,12 +10,11 @@ from typer.testing import CliRunner
 
 from oddnode.bench.tables import compare_table, markdown_table
 from oddnode.cli.app import app
-from oddnode.detector import FLOOR, RECIPES, Detector, Recipe
+from oddnode.detector import FLOOR, RECIPES, Detector, Recipe, fitting
 from oddnode.evaluation import Result
 from oddnode.functional import auroc
 from oddnode.protocols import published
-from oddnode.runner.bench import _training_key, benchmark, expand_methods
-from oddnode.scoring import Propagated
+from oddnode.runner.bench import benchmark, expand_methods
 from oddnode.tasks import load_task
 
 ON_CROSS_ENTROPY = [
@@ -37,14 +36,14 @@ ON_CROSS_ENTROPY = [
 def three_epochs(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Trainings of three epochs; gives the objectives of those that were run."""
     run: list[str] = []
-    prepare = Detector._training_parts
+    prepare = fitting.new_networks
 
-    def short(self: Detector, *args: Any) -> Any:
-        self.epochs = 3
-        run.append(repr(self.objective))
-        return prepare(self, *args)
+    def short(detector: Detector, *args: Any) -> Any:
+        detector.epochs = 3
+        run.append(repr(detector.objective))
+        return prepare(detector, *args)
 
-    monkeypatch.setattr(Detector, "_training_parts", short)
+    monkeypatch.setattr(fitting, "new_networks", short)
     return run
 
 
@@ -54,12 +53,12 @@ def test_a_recipe_states_what_its_parts_say(recipe: Recipe) -> None:
     assert objective.needs_exposure == recipe.needs_exposure
     assert recipe.reference
     assert recipe.cost
-    if isinstance(scorer, Propagated):
+    if scorer.num_hops_used:
         assert recipe.transductive
 
 
 def test_methods_on_plain_cross_entropy_share_one_training() -> None:
-    keys = {name: _training_key(Detector.from_recipe(name)) for name in RECIPES}
+    keys = {name: Detector.from_recipe(name).training_key() for name in RECIPES}
     shared = {name for name, key in keys.items() if key == keys["msp"]}
     assert shared == set(ON_CROSS_ENTROPY)
     assert {name for name, recipe in RECIPES.items() if "shared with msp" in recipe.cost} | {"msp", *FLOOR} == shared

@@ -76,7 +76,7 @@ def test_saved_and_loaded_it_scores_and_decides_as_before(
     for method in ("score_samples", "predict_proba", "detect", "p_values"):
         assert torch.equal(getattr(loaded, method)(two_groups), getattr(detector, method)(two_groups))
     explained = loaded.explain(two_groups)
-    torch.testing.assert_close(explained.own_score + explained.neighbour_share, explained.score)
+    torch.testing.assert_close(explained.own_score + explained.neighbour_contribution, explained.score)
     assert torch.equal(loaded.fit(two_groups).score_samples(two_groups), detector.score_samples(two_groups))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -157,14 +158,52 @@ def test_new_nodes_new_edges_and_unseen_categories_are_fine(model_folder: Path, 
     assert report.notes == ["1 categories were not seen when the model was fitted; they count as none"]
 
 
+@pytest.mark.parametrize("kind", ["arrow", "mapping", "pandas"])
+def test_tables_in_memory_score_as_files_do(kind: str, model_folder: Path, tmp_path: Path) -> None:
+    nodes, edges = example(num_nodes=90, seed=5)
+    paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
+    model = TableModel.load(model_folder, device="cpu")
+    model.score(*paths, tmp_path / "s.parquet", explain=True)
+    frames: list[Any] = [pa.Table.from_pylist(rows) for rows in (nodes, edges)]
+    if kind == "mapping":
+        frames = [frame.to_pydict() for frame in frames]
+    elif kind == "pandas":
+        frames = [pytest.importorskip("pandas").DataFrame(frame.to_pydict()) for frame in frames]
+    scored = model.score_frame(frames[0], frames[1], explain=True)
+    assert scored.equals(parquet.read_table(tmp_path / "s.parquet"))
+
+
+def test_bad_tables_in_memory_are_named(model_folder: Path) -> None:
+    nodes, edges = (pa.Table.from_pylist(rows) for rows in example())
+    model = TableModel.load(model_folder, device="cpu")
+    with pytest.raises(TableError, match=r"the table of nodes lacks 1 \(size\)"):
+        model.score_frame(nodes.drop_columns("size"), edges)
+    with pytest.raises(TableError, match="the table of edges is a int that pyarrow cannot read"):
+        model.score_frame(nodes, 7)
+
+
+def test_errors_name_columns_and_no_options_of_the_command_line(tables: tuple[Path, Path], tmp_path: Path) -> None:
+    rows = read_csv(tables[0])
+    rows[4]["size"] = ""
+    with pytest.raises(TableError, match="column 'size' is missing or NaN in row 5") as caught:
+        TableModel.fit(write_csv(tmp_path / "n.csv", rows), tables[1], **FIT)
+    assert "--" not in str(caught.value)
+
+
+def test_a_method_that_anchors_on_labelled_nodes_is_refused(tables: tuple[Path, Path]) -> None:
+    with pytest.raises(TableError, match="grasp anchors on labelled nodes of the graph it scores"):
+        TableModel.fit(*tables, **FIT, method="grasp")
+
+
 def test_explaining_adds_three_columns_that_add_up(
     model_folder: Path, tables: tuple[Path, Path], tmp_path: Path
 ) -> None:
     TableModel.load(model_folder).score(*tables, tmp_path / "s.csv", explain=True)
     rows = read_csv(tmp_path / "s.csv")
-    assert list(rows[0])[6:] == ["own_score", "neighbour_share", "nearest_class"]
+    assert list(rows[0])[6:] == ["own_score", "neighbour_contribution", "nearest_class"]
     for row in rows:
-        assert float(row["own_score"]) + float(row["neighbour_share"]) == pytest.approx(float(row["score"]), abs=1e-4)
+        own, neighbours = float(row["own_score"]), float(row["neighbour_contribution"])
+        assert own + neighbours == pytest.approx(float(row["score"]), abs=1e-4)
 
 
 def test_a_split_column_is_followed(tmp_path: Path) -> None:
@@ -264,7 +303,8 @@ def test_features_are_standard_scores_and_one_hot(tmp_path: Path, rows: list[tup
         with pytest.raises(TableError, match="constant"):
             learn_features(table, ["x", "c"])
         return
-    recipe = FeatureRecipe.from_json(json.loads(json.dumps(learn_features(table, ["x", "c"])[0].to_json())))
+    written = msgspec.json.encode(learn_features(table, ["x", "c"])[0])
+    recipe = msgspec.json.decode(written, type=FeatureRecipe)
     x = read_nodes(table, "id", recipe).x
     column = 0
     if "x" in recipe.names:
@@ -524,9 +564,13 @@ def test_without_pyarrow_the_message_says_how_to_get_it(tmp_path: Path, monkeypa
         lambda t: t.update(classes=["a", 1]),
         lambda t: t.update(classes=[10**30, 2]),
         lambda t: t.update(features=[]),
-        lambda t: t.update(features=[{"name": "size", "mean": 0, "scale": 0}]),
-        lambda t: t["features"][0].update(scale=-1),
-        lambda t: t["features"][1].update(categories=[["x"]]),
+        lambda t: t["features"].update(columns=[]),
+        lambda t: t["features"].update(columns=[{"kind": "number", "name": "size", "mean": 0, "scale": 0}]),
+        lambda t: t["features"]["columns"][0].update(scale=-1),
+        lambda t: t["features"]["columns"][0].update(mean=float("1e301")),
+        lambda t: t["features"]["columns"][0].update(kind="os.system"),
+        lambda t: t["features"]["columns"][1].update(categories=[["x"]]),
+        lambda t: t["features"]["columns"][1].update(categories=["red", "red", "blue"]),
         lambda t: t.update(directed="no"),
         lambda t: t.update(id_column=None),
         lambda t: t.update(other_columns=[1]),

@@ -417,7 +417,7 @@ def test_explanations_lie_beside_the_data(two_groups: Data) -> None:
     detector = Detector.from_recipe("nodesafe", epochs=10, device="cuda").fit(two_groups)
     why = detector.explain(two_groups)
     assert {why.score.device.type, why.own_score.device.type, why.nearest_class.device.type} == {"cpu"}
-    assert detector.explain(two_groups.clone().cuda()).neighbour_share.is_cuda
+    assert detector.explain(two_groups.clone().cuda()).neighbour_contribution.is_cuda
 
 
 def test_published_protocol_runs() -> None:

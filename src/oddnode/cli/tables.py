@@ -117,9 +117,7 @@ def score(
     out: Annotated[Path, typer.Option(help="File to write, .csv or .parquet.")],
     explain: Annotated[
         bool,
-        typer.Option(
-            "--explain", help="Add why: the node's own score, its neighbours' share, the nearest training class."
-        ),
+        typer.Option("--explain", help="Add why: own_score, neighbour_contribution and nearest_class."),
     ] = False,
     device: Device = "auto",
     as_json: Json = False,
@@ -180,7 +178,7 @@ def info(
         detector, _ = load(Detector, model, device="cpu")
         shown["num_weights"] = sum(p.numel() for p in detector.module_.parameters())
         if "table" in config:
-            schema = TableSchema.from_json(config["table"], detector.num_features_in_, detector.num_classes_)
+            schema = TableSchema.from_json(config["table"], detector.n_features_in_, detector.num_classes_)
             shown["labels"] = list(schema.classes)
             shown["id_column"] = schema.id_column
             shown["feature_columns"] = schema.features.names

@@ -3,29 +3,29 @@
 May import: training, scoring and below.
 """
 
-from oddnode.detector.decisions import Decisions, Explanation
-from oddnode.detector.detector import Detector, fit_together, start_fitting
-from oddnode.detector.model_folder import (
-    FORMAT_VERSION,
-    NoTrainingGraph,
-    check_target,
-    load,
-    read_config,
-    save,
-)
-from oddnode.detector.part_config import ModelFileError, checked, decode, encode
+from oddnode.detector.calibration import Calibration
+from oddnode.detector.checked_json import ModelFileError, checked
+from oddnode.detector.detector import Detector
+from oddnode.detector.explanation import Explanation
+from oddnode.detector.fitted import FittedState, TrainingOutputs
+from oddnode.detector.fitting import fit_together, start_fitting
+from oddnode.detector.model_folder import FORMAT_VERSION, check_target, load, read_config, save
+from oddnode.detector.part_config import decode, encode
 from oddnode.detector.recipes import FLOOR, RECIPES, Recipe, Uncertainty, evidential_scorer, get_recipe
+from oddnode.detector.training_key import TrainingKey
 
 __all__ = [
     "FLOOR",
     "FORMAT_VERSION",
     "RECIPES",
-    "Decisions",
+    "Calibration",
     "Detector",
     "Explanation",
+    "FittedState",
     "ModelFileError",
-    "NoTrainingGraph",
     "Recipe",
+    "TrainingKey",
+    "TrainingOutputs",
     "Uncertainty",
     "check_target",
     "checked",

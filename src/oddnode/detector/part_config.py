@@ -1,34 +1,71 @@
-"""Objectives and scorers as JSON, and back, with every value checked: what a model's ``config.json`` is made of."""
+"""Objectives and scorers as JSON, and back, with every value checked: what a model's ``config.json`` is made of.
+
+A config names a part's class. Only exported classes of this library and classes of loaded plugins can be named; a class
+of the user's own is given again when a model is loaded.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator
+from dataclasses import Field, fields, is_dataclass
+from functools import cache
 from importlib import import_module
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import msgspec
+from msgspec import Meta
 from torch import Tensor
 
+from oddnode.detector.checked_json import LARGEST_INT, ModelFileError, Number, checked, first_line, show
 from oddnode.objectives import Objective
 from oddnode.scoring import Scorer
 
-__all__ = ["ModelFileError", "checked", "decode", "encode"]
+__all__ = ["LearntValue", "decode", "encode", "learnt_of", "plugin_name", "set_learnt"]
 
-# The module whose import brings in every part that a method uses. By name: what it defines builds on detectors.
-_LAST_HOME = "oddnode.protocols.published"
+# The modules whose objectives and scorers a config may name. The last is given by name because it imports this package.
+_HOMES = ("oddnode.objectives", "oddnode.scoring", "oddnode.protocols.published")
 
-# Far above any real model's, low enough that a hostile one cannot keep the machine busy.
-LARGEST_INT = 2**31
-_MOST_HOPS = 10_000
+# Far above any real part's, low enough that a hostile one cannot keep the machine busy.
+_Int = Annotated[int, Meta(ge=-LARGEST_INT, le=10_000)]
+_MOST_ITEMS = 2**20
+_DEEPEST = 20
+
+#: What a scorer may learn beside tensors.
+LearntValue = bool | int | float | str | None
+
+Part = TypeVar("Part", Objective, Scorer)
 
 
-class ModelFileError(ValueError):
-    """A model folder that cannot be used; the message says what is wrong with it."""
+# --- settings --------------------------------------------------------------------------------------------------------
 
 
-def encode(value: Any, where: str) -> Any:
-    """A part or one of its fields as JSON; a class that is not this library's is only named."""
+def encode(part: Objective | Scorer, where: str) -> dict[str, Any]:
+    """Describe a part by its class and its settings.
+
+    Parameters
+    ----------
+    part : Objective or Scorer
+        The part, with all that is inside it.
+    where : str
+        What it is, for messages: ``"objective"`` or ``"scorer"``.
+
+    Returns
+    -------
+    dict
+        ``{"class": ..., setting: value, ...}``, with ``"plugin"`` where a plugin defines the class. A part that is
+        the user's own, or has such a part inside, is only named: ``{"own": ...}``.
+    """
+    if any(not _is_loadable(type(each)) for each in _parts(part)):
+        return {"own": repr(part)[:200]}
+    config = _encoded(part, where)
+    base: Any = type(part)
+    decode(config, base, where)  # a setting that could not be read back is found while the part is still there
+    return config
+
+
+def _encoded(value: Any, where: str) -> Any:
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -36,160 +73,244 @@ def encode(value: Any, where: str) -> Any:
             raise ValueError(f"{where} is {value}, which cannot be saved")
         return value
     if isinstance(value, (list, tuple)):
-        return [encode(item, where) for item in value]
+        return [_encoded(item, where) for item in value]
     if not isinstance(value, (Scorer, Objective)):
         raise TypeError(f"{where} holds a {type(value).__name__}, which cannot be saved")
-    kind = type(value)
-    if kind not in _known_classes().values():
-        return {"own": kind.__name__}
-    config: dict[str, Any] = {"class": kind.__name__}
-    config |= {f.name: encode(getattr(value, f.name), f"{where}.{f.name}") for f in fields(value)}  # type: ignore[arg-type]
-    learnt = {k: v for k, v in vars(value).items() if is_fitted(k) and not isinstance(v, Tensor)}
-    if learnt:
-        config["fitted"] = {k: encode(v, f"{where}.{k}") for k, v in learnt.items()}
-    return config
+    plugin = plugin_name(type(value))
+    config: dict[str, Any] = {"class": type(value).__name__} | ({} if plugin is None else {"plugin": plugin})
+    return config | {f.name: _encoded(getattr(value, f.name), f"{where}.{f.name}") for f in _settings(type(value))}
 
 
-def _known_classes() -> dict[str, type]:
-    """The objectives and scorers of this library: all that a config may name."""
-    import_module(_LAST_HOME)
+def decode(config: Any, base: type[Part], where: str) -> Part:
+    """Build an objective or a scorer from its config.
 
-    known: dict[str, type] = {}
-    waiting: list[type] = [Objective, Scorer]
-    while waiting:
-        kind = waiting.pop()
-        waiting += kind.__subclasses__()
-        if is_dataclass(kind) and kind.__module__.startswith("oddnode."):
-            known[kind.__name__] = kind
-    return known
+    Parameters
+    ----------
+    config : object
+        Parsed JSON, as `encode` gives it. Every value is checked against the annotation of its field.
+    base : type
+        `Objective` or `Scorer`, or a subclass that the part must be of.
+    where : str
+        Its name in the file, for messages.
 
-
-def decode(config: Any, base: type, where: str, depth: int = 0) -> Any:
-    """An objective or a scorer of this library from its config, every field checked against its annotation."""
-    if depth > 20:
-        raise ModelFileError(f"{where} is nested too deeply")
-    of_type(config, dict, where)
-    known = _known_classes()
-    name = config.get("class")
-    kind = known.get(name) if isinstance(name, str) else None
-    if kind is None or not issubclass(kind, base):
-        names = sorted(n for n, k in known.items() if issubclass(k, base))
-        raise ModelFileError(f"{where} has class {show(name)}, expected one of {', '.join(names)}")
-    hints = get_type_hints(kind)
-    declared = {f.name: hints[f.name] for f in fields(kind)}  # type: ignore[arg-type]
-    for key in config:
-        if key not in declared and key not in ("class", "fitted"):
-            raise ModelFileError(f"{where} has a field {show(key)}, which {name} does not")
-    values = {
-        key: checked(config[key], hint, f"{where}.{key}", depth + 1) for key, hint in declared.items() if key in config
-    }
+    Returns
+    -------
+    Objective or Scorer
+        The part, not fitted.
+    """
     try:
-        return kind(**values)
+        return _decoded(config, base, 0)
+    except ModelFileError as error:
+        raise ModelFileError(f"{where}.{error}") from None
+
+
+def _decoded(config: Any, base: type, depth: int) -> Any:
+    if depth > _DEEPEST:
+        raise ModelFileError(f"class is nested too deeply, expected at most {_DEEPEST} parts inside each other")
+    if not isinstance(config, dict):
+        raise ModelFileError(f"class is missing: expected an object with a class, got {show(config)}")
+    values = dict(config)
+    kind = _named_class(values.pop("class", None), values.pop("plugin", None), base)
+    struct = checked(values, _struct_of(kind), "", lambda inner, value: _decoded(value, _base_of(inner), depth + 1))
+    given = {f.name: getattr(struct, f.name) for f in _settings(kind)}
+    try:
+        return kind(**{name: value for name, value in given.items() if value is not msgspec.UNSET})
     except (ValueError, TypeError) as error:
-        raise ModelFileError(f"{where} cannot be made: {first_line(error)}") from None
+        raise ModelFileError(f"class {kind.__name__} cannot be made: {first_line(error)}") from None
 
 
-def checked(value: Any, hint: Any, where: str, depth: int) -> Any:
-    """``value``, if it is what the annotation ``hint`` says."""
-    origin = get_origin(hint)
+@cache
+def _struct_of(kind: type) -> type[msgspec.Struct]:
+    """A struct with the settings of a part, their types limited; a setting that is absent has its default."""
+    hints = get_type_hints(kind)
+    columns: list[tuple[str, Any, Any]] = [
+        (f.name, _limited(hints[f.name]) | msgspec.UnsetType, msgspec.UNSET) for f in _settings(kind)
+    ]
+    return msgspec.defstruct(kind.__name__, columns, forbid_unknown_fields=True)
+
+
+def _limited(hint: Any) -> Any:
+    """A type with limits on its numbers and on the length of its lists."""
+    origin, inside = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return _checked_union(value, get_args(hint), where, depth)
-    if origin is Literal:
-        if not any(value == choice and type(value) is type(choice) for choice in get_args(hint)):
-            raise ModelFileError(f"{where} is {show(value)}, expected one of {', '.join(map(str, get_args(hint)))}")
-        return value
+        return Union[tuple(_limited(choice) for choice in inside)]  # noqa: UP007, made from a list
     if origin is tuple:
-        return _checked_tuple(value, get_args(hint), where, depth)
-    if hint is None or hint is type(None):
-        if value is not None:
-            raise ModelFileError(f"{where} is {show(value)}, expected null")
-        return None
-    if hint is float:
-        number = of_type(value, (int, float), where)
-        if not math.isfinite(number) or abs(number) > 1e30:
-            raise ModelFileError(f"{where} is {number}, expected a finite number")
-        return float(number)
-    if hint is int and depth:
-        return in_range(of_type(value, int, where), -LARGEST_INT, _MOST_HOPS, where)
-    if isinstance(hint, type) and issubclass(hint, (Scorer, Objective)):
-        return decode(value, hint, where, depth)
-    if hint in (int, bool, str):
-        return of_type(value, hint, where)
-    raise ModelFileError(f"{where} is of a kind ({hint}) that cannot be read from files")
+        items = tuple.__class_getitem__(tuple(item if item is Ellipsis else _limited(item) for item in inside))
+        return Annotated[items, Meta(max_length=_MOST_ITEMS)] if Ellipsis in inside else items
+    if isinstance(hint, type) and issubclass(hint, (Objective, Scorer)):
+        base: Any = hint
+        return _stand_in(base)
+    return {float: Number, int: _Int}.get(hint, hint)
 
 
-def _checked_union(value: Any, choices: tuple[Any, ...], where: str, depth: int) -> Any:
-    problems = []
-    for choice in choices:
-        try:
-            return checked(value, choice, where, depth)
-        except ModelFileError as error:
-            problems.append(str(error))
-    raise ModelFileError(problems[-1])
+class _StandIn(type):
+    """The type of `_stand_in`: an instance of ``base`` passes for an instance of it."""
+
+    base: type
+
+    def __instancecheck__(cls, instance: Any) -> bool:
+        return isinstance(instance, cls.base)
 
 
-def _checked_tuple(value: Any, kinds: tuple[Any, ...], where: str, depth: int) -> tuple[Any, ...]:
-    items = of_type(value, list, where)
-    if len(items) > 1000:
-        raise ModelFileError(f"{where} has {len(items)} entries, expected at most 1000")
-    if len(kinds) == 2 and kinds[1] is Ellipsis:
-        kinds = (kinds[0],) * len(items)
-    if len(kinds) != len(items):
-        raise ModelFileError(f"{where} has {len(items)} entries, expected {len(kinds)}")
-    return tuple(checked(item, kind, where, depth + 1) for item, kind in zip(items, kinds, strict=True))
+@cache
+def _stand_in(base: Any) -> _StandIn:
+    """A type that msgspec asks `_decoded` about; a dataclass it would fill by itself, never with a subclass."""
+    return _StandIn(base.__name__, (), {"base": base})
 
 
-def is_fitted(key: str) -> bool:
-    return key.endswith("_") and not key.endswith("__")
+def _base_of(stand_in: type) -> type:
+    assert isinstance(stand_in, _StandIn)
+    return stand_in.base
 
 
-def value_at(config: dict[str, Any], key: str) -> Any:
-    if key not in config:
-        raise ModelFileError(f"config.json has no {key!r}")
-    return config[key]
+def _settings(kind: type) -> list[Field]:
+    return [f for f in fields(kind) if f.init]
 
 
-def value_of(config: dict[str, Any], key: str, kind: type) -> Any:
-    return of_type(value_at(config, key), kind, key)
+# --- classes ---------------------------------------------------------------------------------------------------------
 
 
-def of_type(value: Any, kind: Any, where: str) -> Any:
-    """``value``, if it is of that type; a JSON true is no number."""
-    if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-        names = kind.__name__ if isinstance(kind, type) else "number"
-        raise ModelFileError(f"{where} is {show(value)}, expected a value of type {names}")
-    return value
+def plugin_name(kind: type) -> str | None:
+    """The plugin that defines a class.
+
+    Parameters
+    ----------
+    kind : type
+        The class of a part or of a backbone.
+
+    Returns
+    -------
+    str or None
+        The plugin's name; ``None`` for a class of this library or of the user's own.
+    """
+    from oddnode._utils.plugins import plugin_of
+
+    return plugin_of(kind)
 
 
-def in_range(value: int, least: int, most: int, where: str) -> int:
-    if not least <= value <= most:
-        raise ModelFileError(f"{where} is {show(value)}, expected {least}..{most}")
-    return value
+def _is_loadable(kind: type) -> bool:
+    return is_dataclass(kind) and (plugin_name(kind) is not None or _library().get(kind.__name__) is kind)
 
 
-def count_of(config: dict[str, Any], key: str, least: int) -> int:
-    return in_range(value_of(config, key, int), least, LARGEST_INT, key)
+@cache
+def _library() -> dict[str, type]:
+    """The objectives and scorers of this library by name."""
+    found: dict[str, type] = {}
+    for kind in (value for home in _HOMES for value in vars(import_module(home)).values() if _is_part(value)):
+        if found.setdefault(kind.__name__, kind) is not kind:
+            raise TypeError(f"{kind.__module__} and {found[kind.__name__].__module__} both export {kind.__name__}")
+    return found
 
 
-def show(value: Any) -> str:
-    """A value as a message may quote it: short, whatever it is."""
-    try:
-        text = repr(value)
-    except (RecursionError, ValueError):
-        text = f"a {type(value).__name__}"
-    return text if len(text) <= 60 else text[:57] + "..."
+def _is_part(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, (Objective, Scorer)) and is_dataclass(value)
 
 
-def first_line(error: BaseException) -> str:
-    text = str(error).splitlines()
-    return (text[0] if text else type(error).__name__)[:200]
+def _named_class(name: Any, plugin: Any, base: type) -> type:
+    if plugin is not None:
+        return _plugin_class(name, plugin, base)
+    kind = _library().get(name) if isinstance(name, str) else None
+    if kind is None or not issubclass(kind, base):
+        known = sorted(n for n, k in _library().items() if issubclass(k, base))
+        raise ModelFileError(f"class is {show(name)}, expected one of {', '.join(known)}")
+    return kind
 
 
-def refuse_constant(name: str) -> Any:
-    raise ValueError(f"it holds {name}, which is no number")
+def _plugin_class(name: Any, plugin: Any, base: type) -> type:
+    found = [k for k in {*_subclasses(base), base} if k.__name__ == name and plugin_name(k) == plugin]
+    if not found:
+        raise ModelFileError(
+            f"class is {show(name)} of the plugin {show(plugin)}, which is not loaded or does not define it; "
+            "install or load that plugin, then load the model again"
+        )
+    if len(found) > 1:
+        homes = ", ".join(sorted(kind.__module__ for kind in found))
+        raise ModelFileError(f"class is {show(name)}, which the plugin {show(plugin)} defines more than once ({homes})")
+    return found[0]
 
 
-def unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({key for key, _ in pairs}) < len(pairs):
-        raise ValueError("a name occurs twice in one object")
-    return dict(pairs)
+def _subclasses(kind: type) -> Iterator[type]:
+    children: list[type] = kind.__subclasses__()
+    for child in children:
+        yield child
+        yield from _subclasses(child)
+
+
+def _parts(value: Any) -> Iterator[Objective | Scorer]:
+    """A part and all parts inside it."""
+    if isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _parts(item)
+    elif isinstance(value, (Scorer, Objective)):
+        yield value
+        if is_dataclass(value):
+            for f in _settings(type(value)):
+                yield from _parts(getattr(value, f.name))
+
+
+# --- what scorers learn ----------------------------------------------------------------------------------------------
+
+
+def learnt_of(scorer: Any, where: str) -> Iterator[tuple[str, Tensor | LearntValue]]:
+    """What a scorer and the scorers inside it have learnt, by path.
+
+    Parameters
+    ----------
+    scorer : Scorer, or tuple or list of them
+        Fitted.
+    where : str
+        The start of every path, ``"scorer"``.
+
+    Yields
+    ------
+    str
+        A path such as ``"scorer.scorers.0.mean_"``.
+    Tensor, bool, int, float, str or None
+        The value there.
+    """
+    for key, value in _inside(scorer).items():
+        path = f"{where}.{key}"
+        if isinstance(value, Scorer):
+            yield from learnt_of(value, path)
+        elif not _is_learnt(key):
+            if isinstance(value, (tuple, list)):
+                yield from learnt_of(value, path)
+        else:
+            if not isinstance(value, (Tensor, bool, int, float, str, type(None))):
+                raise TypeError(f"{path} is a {type(value).__name__}, which cannot be saved; learn tensors or numbers")
+            yield path, value
+
+
+def set_learnt(scorer: Scorer, path: str, value: Tensor | LearntValue) -> None:
+    """Put a learnt value back to where `learnt_of` found it.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        Changed in place.
+    path : str
+        Its path, which starts with ``"scorer"``.
+    value : Tensor, bool, int, float, str or None
+        The value.
+    """
+    owner: Any = scorer
+    start, *steps = path.split(".")
+    if start != "scorer" or not steps:
+        raise ModelFileError(f"{path!r} belongs to no scorer of the model")
+    *steps, name = steps
+    for step in steps:
+        owner = _inside(owner).get(step)
+        if not isinstance(owner, (Scorer, tuple, list)):
+            raise ModelFileError(f"{path!r} belongs to no scorer of the model")
+    if not _is_learnt(name) or not isinstance(owner, Scorer):
+        raise ModelFileError(f"{path!r} is not what a scorer learns")
+    setattr(owner, name, value)
+
+
+def _inside(value: Any) -> dict[str, Any]:
+    """A scorer's attributes by name; the items of a tuple by number."""
+    return {str(n): item for n, item in enumerate(value)} if isinstance(value, (tuple, list)) else vars(value)
+
+
+def _is_learnt(name: str) -> bool:
+    return name.endswith("_") and not name.startswith("_") and not name.endswith("__")

@@ -5,17 +5,22 @@ May import: functional and below.
 
 from oddnode.graph.graph import Graph, graph_cache
 from oddnode.graph.profile import GraphProfile, profile_graph
+from oddnode.graph.source import GraphSource, check_source, optional_attribute
 from oddnode.graph.training_data import TrainingSet, split_validation, training_set
-from oddnode.graph.validation import GraphError, check_labels, check_mask
+from oddnode.graph.validation import GraphError, check_labels, check_mask, checked_nodes
 
 __all__ = [
     "Graph",
     "GraphError",
     "GraphProfile",
+    "GraphSource",
     "TrainingSet",
     "check_labels",
     "check_mask",
+    "check_source",
+    "checked_nodes",
     "graph_cache",
+    "optional_attribute",
     "profile_graph",
     "split_validation",
     "training_set",

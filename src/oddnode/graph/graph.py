@@ -13,11 +13,11 @@ from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.functional import support
+from oddnode.graph.source import GraphSource
 from oddnode.graph.validation import _checked_edges, _checked_features
 from oddnode.ops import FeatureProducts, SparseMatrix, SparsePattern, neighbour_mean_matrix
 
@@ -76,12 +76,12 @@ class Graph:
         self._products: FeatureProducts | None = None
 
     @classmethod
-    def from_data(cls, data: Data, device: torch.device | str = "cpu") -> Graph:
+    def from_data(cls, data: GraphSource, device: torch.device | str = "cpu") -> Graph:
         """Check a PyG ``Data`` and take its features and edges over.
 
         Parameters
         ----------
-        data : torch_geometric.data.Data
+        data : GraphSource
             With ``x`` and ``edge_index``.
         device : torch.device or str
             Where the graph will lie.

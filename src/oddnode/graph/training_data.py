@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from sklearn.model_selection import train_test_split
 from torch import Tensor
-from torch_geometric.data import Data
 
 from oddnode.graph.graph import Graph
+from oddnode.graph.source import GraphSource
 from oddnode.graph.validation import GraphError, check_labels, check_mask
 
 __all__ = ["TrainingSet", "training_set"]
@@ -66,8 +66,8 @@ class TrainingSet:
 
 
 def training_set(
-    data: Data,
-    exposure: Data | None,
+    data: GraphSource,
+    exposure: GraphSource | None,
     device: torch.device,
     num_spare_logits: int = 0,
     val_share: float = 0.2,
@@ -119,7 +119,7 @@ def training_set(
     return dataset
 
 
-def _add_exposure(dataset: TrainingSet, exposure: Data, device: torch.device) -> None:
+def _add_exposure(dataset: TrainingSet, exposure: GraphSource, device: torch.device) -> None:
     graph = Graph.from_data(exposure, device)
     if graph.x.dtype != dataset.graph.x.dtype:
         graph = graph.with_features(graph.x.to(dataset.graph.x.dtype))
@@ -150,12 +150,12 @@ def _check_classes(y_train: Tensor, y_val: Tensor, num_classes: int, num_spare_l
         )
 
 
-def split_validation(data: Data, nodes: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
+def split_validation(data: GraphSource, nodes: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
     """Split validation nodes off the training nodes: by class, at least one each.
 
     Parameters
     ----------
-    data : torch_geometric.data.Data
+    data : GraphSource
         With the classes in ``y``.
     nodes : Tensor
         Positions of the training nodes, ``[n]``.

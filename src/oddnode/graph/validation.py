@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+
+from oddnode.graph.source import GraphSource, optional_attribute
 
 __all__ = ["GraphError", "check_labels", "check_mask"]
 
@@ -13,7 +14,7 @@ class GraphError(ValueError):
     """A graph that cannot be used; the message says what was found, what was expected and what to do."""
 
 
-def _checked_features(data: Data) -> Tensor:
+def _checked_features(data: GraphSource) -> Tensor:
     x = data.x
     if not isinstance(x, Tensor):
         raise GraphError(f"data.x is {type(x).__name__}, expected a tensor of node features [nodes, features]")
@@ -42,14 +43,14 @@ def _refuse_infinite(x: Tensor) -> None:
         )
 
 
-def _checked_edges(data: Data) -> Tensor:
+def _checked_edges(data: GraphSource) -> Tensor:
     for name in ("edge_weight", "adj_t"):
-        if data.get(name) is not None:
+        if optional_attribute(data, name) is not None:
             raise GraphError(
                 f"data.{name} is set, but edges are used unweighted, as [2, edges] in data.edge_index; "
                 f"remove it (`del data.{name}`) if that is what you want"
             )
-    weights = data.get("edge_attr")
+    weights = optional_attribute(data, "edge_attr")
     if isinstance(weights, Tensor) and (weights.dim() == 1 or weights.shape[1:].numel() == 1):
         raise GraphError(
             "data.edge_attr has one number per edge, but edges are used unweighted; "
@@ -76,28 +77,78 @@ def _checked_edges(data: Data) -> Tensor:
     return edges.long()
 
 
-def check_mask(data: Data, name: str, required: bool = True) -> Tensor | None:
-    """The positions that a mask of ``data`` selects, checked; ``None`` where an optional mask is absent."""
-    mask = data.get(name)
+def check_mask(data: GraphSource, name: str, required: bool = True) -> Tensor | None:
+    """Check a mask of a graph.
+
+    Parameters
+    ----------
+    data : GraphSource
+        A graph of N nodes.
+    name : str
+        The mask, for example ``"train_mask"``.
+    required : bool
+        Whether its absence is an error.
+
+    Returns
+    -------
+    Tensor or None
+        The positions that the mask selects ``[n]``; ``None`` where an optional mask is absent.
+    """
+    mask = optional_attribute(data, name)
     if mask is None:
         if required:
             raise GraphError(f"data.{name} is missing, expected one boolean per node")
         return None
+    return checked_nodes(mask, data.x.shape[0], f"data.{name}")
+
+
+def checked_nodes(mask: object, num_nodes: int, name: str) -> Tensor:
+    """Check a mask that selects at least one node.
+
+    Parameters
+    ----------
+    mask : object
+        Expected to be one boolean per node ``[num_nodes]``.
+    num_nodes : int
+        How many nodes the graph has.
+    name : str
+        What the user calls the mask, for messages.
+
+    Returns
+    -------
+    Tensor
+        The positions that the mask selects ``[n]``.
+    """
     if not isinstance(mask, Tensor):
-        raise GraphError(f"data.{name} is {type(mask).__name__}, expected a boolean tensor")
-    if mask.dtype != torch.bool or mask.dim() != 1 or mask.shape[0] != data.x.shape[0]:
+        raise GraphError(f"{name} is {type(mask).__name__}, expected a boolean tensor")
+    if mask.dtype != torch.bool or mask.dim() != 1 or mask.shape[0] != num_nodes:
         raise GraphError(
-            f"data.{name} is {mask.dtype} of shape {list(mask.shape)}, "
-            f"expected one boolean for each of the {data.x.shape[0]} nodes"
+            f"{name} is {mask.dtype} of shape {list(mask.shape)}, "
+            f"expected one boolean for each of the {num_nodes} nodes"
         )
     if not bool(mask.any()):
-        raise GraphError(f"data.{name} selects no node")
+        raise GraphError(f"{name} selects no node")
     return mask.nonzero().squeeze(1)
 
 
-def check_labels(data: Data, nodes: Tensor, what: str) -> Tensor:
-    """The labels of ``nodes``, checked to be classes 0, 1, 2, ..."""
-    y = data.y
+def check_labels(data: GraphSource, nodes: Tensor, what: str) -> Tensor:
+    """Check that nodes are labelled.
+
+    Parameters
+    ----------
+    data : GraphSource
+        A graph with ``y``.
+    nodes : Tensor
+        Positions of the nodes to check ``[n]``.
+    what : str
+        What they are, for messages: ``"training"``, ``"validation"``.
+
+    Returns
+    -------
+    Tensor
+        Their classes 0, 1, 2, ... ``[n]``.
+    """
+    y = optional_attribute(data, "y")
     if not isinstance(y, Tensor):
         raise GraphError(f"data.y is {type(y).__name__}, expected one class (0, 1, 2, ...) per node")
     if y.dim() == 2 and y.shape[1] == 1:

@@ -69,6 +69,7 @@ from oddnode.scoring import (
     Outputs,
     Propagated,
     Scorer,
+    ScorerWrapper,
 )
 from oddnode.tasks import Task
 
@@ -391,21 +392,24 @@ class MisplacedPrior(KernelPrior):
 class AllLogitsEnergy(Scorer):
     """Quirk 7: the negative energy over all logits, those of left-out classes included."""
 
+    @property
+    def needs_raw_logits(self) -> bool:
+        """True, as for every energy."""
+        return True
+
     def score(self, outputs: Outputs) -> Tensor:
         return negative_energy(outputs.all_logits)
 
 
 @dataclass
-class Negated(Scorer):
+class Negated(ScorerWrapper):
     """Quirk 15: another scorer's scores with the wrong sign, lower = more in-distribution."""
-
-    scorer: Scorer
-
-    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Negated:
-        return Negated(self.scorer.fit(outputs, train, y))
 
     def score(self, outputs: Outputs) -> Tensor:
         return -self.scorer.score(outputs)
+
+    def own_score(self, outputs: Outputs) -> Tensor:
+        return -self.scorer.own_score(outputs)
 
 
 _UNIFORM = (SignedUniform, ExposedUniform)

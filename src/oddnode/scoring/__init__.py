@@ -4,8 +4,8 @@ May import: nn and below.
 """
 
 from oddnode.scoring.advice import advised_hops, advised_scorer
-from oddnode.scoring.base import Scorer
-from oddnode.scoring.ensemble import MemberMean
+from oddnode.scoring.base import PropagatingScorer, Scorer, ScorerWrapper
+from oddnode.scoring.ensemble import EnsembleMean
 from oddnode.scoring.grasp import GRASP
 from oddnode.scoring.hidden_space import KNN, Mahalanobis
 from oddnode.scoring.logits import ODIN, Energy, MaxLogit, MaxSoftmax
@@ -19,15 +19,17 @@ __all__ = [
     "ODIN",
     "Degree",
     "Energy",
+    "EnsembleMean",
     "Mahalanobis",
     "MaxLogit",
     "MaxSoftmax",
-    "MemberMean",
     "NeighbourCosine",
     "NonZeros",
     "Outputs",
     "Propagated",
+    "PropagatingScorer",
     "Scorer",
+    "ScorerWrapper",
     "advised_hops",
     "advised_scorer",
 ]

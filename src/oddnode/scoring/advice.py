@@ -1,16 +1,13 @@
-"""What a graph looks like, and whether scores should be propagated over it.
+"""Whether scores should be propagated over a graph.
 
-Propagation rests on neighbours being alike. Whether they are is measured on the labelled training and validation
-nodes alone: no OOD node and no calibration node takes part.
+Propagation relies on neighbours being alike. Homophily is measured on the labelled training and validation nodes
+alone: no OOD node and no calibration node takes part.
 """
 
 from __future__ import annotations
 
-import copy
-
 from oddnode.graph import GraphProfile
 from oddnode.scoring.base import Scorer
-from oddnode.scoring.propagated import Propagated
 
 __all__ = ["advised_hops", "advised_scorer"]
 
@@ -25,6 +22,13 @@ def advised_hops(num_hops: int, graph: GraphProfile) -> int:
 
     All hops where at least half of the labelled edges join nodes of one class, and where there are too few such edges
     to tell. Otherwise in proportion to the adjusted homophily, and none where that is zero or less.
+
+    Parameters
+    ----------
+    num_hops : int
+        The hops that a scorer asks for.
+    graph : GraphProfile
+        The homophily of the training graph.
 
     Examples
     --------
@@ -42,24 +46,35 @@ def advised_hops(num_hops: int, graph: GraphProfile) -> int:
 
 
 def advised_scorer(scorer: Scorer, graph: GraphProfile, apply: bool = True) -> tuple[Scorer, str | None]:
-    """The scorer with as much propagation as the graph bears, and what to tell the user where that is less.
+    """Limit a scorer's propagation to what the homophily of a graph supports.
 
-    Without ``apply`` the scorer stays as it is, and the message says what the advice would be.
+    Parameters
+    ----------
+    scorer : Scorer
+        Any scorer; one that does not propagate is returned as it is.
+    graph : GraphProfile
+        The homophily of the training graph.
+    apply : bool
+        Whether to limit it. Otherwise the scorer is returned as it is, and the message says what the advice would be.
+
+    Returns
+    -------
+    Scorer
+        The scorer, or a copy with fewer hops.
+    str or None
+        A message for the user where fewer hops are advised.
     """
-    if not isinstance(scorer, Propagated):
-        return scorer, None
-    hops = advised_hops(scorer.num_hops, graph)
-    if hops == scorer.num_hops:
+    asked = scorer.num_hops_used
+    hops = advised_hops(asked, graph)
+    if hops == asked:
         return scorer, None
     assert graph.homophily is not None
     assert graph.chance is not None
-    change = "switched off" if hops == 0 else f"reduced from {scorer.num_hops} to {hops} hops"
+    change = "switched off" if hops == 0 else f"reduced from {asked} to {hops} hops"
     why = (
         f"only {100 * graph.homophily:.0f} % of the {graph.labelled_edges} edges between labelled nodes join nodes of "
         f"one class ({100 * graph.chance:.0f} % would by chance)"
     )
     if not apply:
         return scorer, f"propagation of scores should be {change}: {why}; propagation='auto' does it"
-    other = copy.copy(scorer)
-    other.num_hops = hops
-    return other, f"propagation of scores was {change}: {why}; propagation='as-given' keeps it"
+    return scorer.limited_to(hops), f"propagation of scores was {change}: {why}; propagation='as-given' keeps it"

@@ -1,23 +1,181 @@
-"""The contract of a scorer."""
+"""The contract of a scorer, and the bases of scorers that change or propagate another scorer's scores."""
 
 from __future__ import annotations
 
 import copy
+from dataclasses import dataclass
+from typing import Self
 
 from torch import Tensor
 
 from oddnode.scoring.outputs import Outputs
 
-__all__ = ["Scorer"]
+__all__ = ["PropagatingScorer", "Scorer", "ScorerWrapper"]
 
 
 class Scorer:
-    """Base of all scorers. One that learns from the training graph overrides ``fit``; what it learns ends in ``_``."""
+    """Base of all scorers: a dataclass whose fields are its settings, with a method ``score``.
+
+    A scorer says what it is, so that nothing else has to know its class: whether neighbours take part (`own_score`,
+    `num_hops_used`, `limited_to`), and what it needs (`needs_raw_logits`, `needs_labelled_nodes`,
+    `learns_from_training_graph`). The defaults suit a scorer that sees each node on its own and learns nothing.
+
+    One that learns overrides `fit`. What it learns are tensors, numbers or texts in attributes whose names end in
+    ``_``; they are saved with a detector. To declare them, exclude them from the settings:
+    ``mean_: Tensor = field(init=False, repr=False, compare=False)``.
+    """
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Scorer:
-        """A fitted copy, from the outputs on the training graph and its labelled nodes."""
+        """Learn from the training graph.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on the training graph of N nodes.
+        train : Tensor
+            Positions of the labelled training nodes ``[n]``.
+        y : Tensor
+            Their classes ``[n]``.
+
+        Returns
+        -------
+        Scorer
+            A fitted copy; the scorer itself stays as it is.
+        """
         return copy.copy(self)
 
     def score(self, outputs: Outputs) -> Tensor:
-        """One score per node, higher = more in-distribution."""
+        """Score every node of a graph.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on a graph of N nodes.
+
+        Returns
+        -------
+        Tensor
+            Scores ``[N]``, higher = more in-distribution.
+        """
         raise TypeError(f"{type(self).__name__} does not define a score")
+
+    def own_score(self, outputs: Outputs) -> Tensor:
+        """Score every node before its neighbours' scores take part.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on a graph of N nodes.
+
+        Returns
+        -------
+        Tensor
+            Scores ``[N]``; the same as `score` unless the scorer propagates.
+        """
+        return self.score(outputs)
+
+    @property
+    def num_hops_used(self) -> int:
+        """How many hops scores travel over the edges; 0 for a scorer that does not propagate."""
+        return 0
+
+    def limited_to(self, num_hops: int) -> Scorer:
+        """Limit the propagation.
+
+        Parameters
+        ----------
+        num_hops : int
+            The most hops that scores may travel, 0 or more.
+
+        Returns
+        -------
+        Scorer
+            A copy whose `num_hops_used` is at most ``num_hops``.
+        """
+        return copy.copy(self)
+
+    @property
+    def needs_raw_logits(self) -> bool:
+        """Whether log-probabilities in place of logits would make every node score the same, as energies do."""
+        return False
+
+    @property
+    def needs_labelled_nodes(self) -> bool:
+        """Whether the graph that is scored should have labelled nodes (``train_mask``, ``val_mask``) to anchor on."""
+        return False
+
+    @property
+    def learns_from_training_graph(self) -> bool:
+        """Whether `fit` reads the training graph; by default, whether the class has a `fit` of its own."""
+        return type(self).fit is not Scorer.fit
+
+
+@dataclass
+class ScorerWrapper(Scorer):
+    """Base of scorers that change the scores of another one; all that it says of itself is what the other says.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        Gives the scores to change.
+    """
+
+    scorer: Scorer
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
+        fitted = copy.copy(self)
+        fitted.scorer = self.scorer.fit(outputs, train, y)
+        return fitted
+
+    def own_score(self, outputs: Outputs) -> Tensor:
+        return self.scorer.own_score(outputs)
+
+    @property
+    def num_hops_used(self) -> int:
+        """The hops of the scorer inside."""
+        return self.scorer.num_hops_used
+
+    def limited_to(self, num_hops: int) -> Self:
+        limited = copy.copy(self)
+        limited.scorer = self.scorer.limited_to(num_hops)
+        return limited
+
+    @property
+    def needs_raw_logits(self) -> bool:
+        """Whether the scorer inside does."""
+        return self.scorer.needs_raw_logits
+
+    @property
+    def needs_labelled_nodes(self) -> bool:
+        """Whether the scorer inside does."""
+        return self.scorer.needs_labelled_nodes
+
+    @property
+    def learns_from_training_graph(self) -> bool:
+        """Whether the scorer inside does, or the class has a `fit` of its own."""
+        return type(self).fit is not ScorerWrapper.fit or self.scorer.learns_from_training_graph
+
+
+@dataclass
+class PropagatingScorer(ScorerWrapper):
+    """Base of scorers that send another scorer's scores over the edges, ``num_hops`` times.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        Gives the scores to propagate.
+    num_hops : int
+        How often to propagate them.
+    """
+
+    num_hops: int
+
+    @property
+    def num_hops_used(self) -> int:
+        """Its own hops and those of the scorer inside."""
+        return self.num_hops + self.scorer.num_hops_used
+
+    def limited_to(self, num_hops: int) -> Self:
+        limited = super().limited_to(num_hops)
+        limited.num_hops = min(self.num_hops, num_hops - limited.scorer.num_hops_used)
+        return limited

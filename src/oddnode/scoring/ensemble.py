@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -10,20 +12,65 @@ from torch import Tensor
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.outputs import Outputs
 
-__all__ = ["MemberMean"]
+__all__ = ["EnsembleMean"]
 
 
 @dataclass
-class MemberMean(Scorer):
-    """The mean of the scores that scorers fitted to each network of an ensemble give."""
+class EnsembleMean(Scorer):
+    """The mean of the scores of an ensemble's networks, each by a scorer of its own.
+
+    Parameters
+    ----------
+    scorers : tuple of Scorer
+        One for each network, with the same settings.
+    """
 
     scorers: tuple[Scorer, ...]
 
     @classmethod
-    def of(cls, scorer: Scorer, outputs: list[Outputs], train: Tensor, y: Tensor) -> MemberMean:
-        """One scorer, fitted to every network."""
-        return cls(tuple(scorer.fit(member, train, y) for member in outputs))
+    def of(cls, scorer: Scorer, num_members: int) -> EnsembleMean:
+        """Take the same scorer for every network.
+
+        Parameters
+        ----------
+        scorer : Scorer
+            Not fitted yet; every network gets a copy.
+        num_members : int
+            How many networks there are.
+        """
+        return cls(tuple(copy.deepcopy(scorer) for _ in range(num_members)))
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
+        pairs = zip(self.scorers, outputs.members, strict=True)
+        return type(self)(tuple(scorer.fit(member, train, y) for scorer, member in pairs))
 
     def score(self, outputs: Outputs) -> Tensor:
         pairs = zip(self.scorers, outputs.members, strict=True)
         return torch.stack([scorer.score(member) for scorer, member in pairs]).mean(dim=0)
+
+    def own_score(self, outputs: Outputs) -> Tensor:
+        pairs = zip(self.scorers, outputs.members, strict=True)
+        return torch.stack([scorer.own_score(member) for scorer, member in pairs]).mean(dim=0)
+
+    @property
+    def num_hops_used(self) -> int:
+        """The most hops of any of the scorers."""
+        return max(scorer.num_hops_used for scorer in self.scorers)
+
+    def limited_to(self, num_hops: int) -> Self:
+        return type(self)(tuple(scorer.limited_to(num_hops) for scorer in self.scorers))
+
+    @property
+    def needs_raw_logits(self) -> bool:
+        """Whether any of the scorers does."""
+        return any(scorer.needs_raw_logits for scorer in self.scorers)
+
+    @property
+    def needs_labelled_nodes(self) -> bool:
+        """Whether any of the scorers does."""
+        return any(scorer.needs_labelled_nodes for scorer in self.scorers)
+
+    @property
+    def learns_from_training_graph(self) -> bool:
+        """Whether any of the scorers does."""
+        return any(scorer.learns_from_training_graph for scorer in self.scorers)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from oddnode.graph import Graph
-from oddnode.scoring.base import Scorer
+from oddnode.scoring.base import PropagatingScorer, Scorer
 from oddnode.scoring.logits import MaxSoftmax
 from oddnode.scoring.outputs import Outputs
 
@@ -20,7 +20,7 @@ _EXTRA_EDGE = 1.001
 
 
 @dataclass
-class GRASP(Scorer):
+class GRASP(PropagatingScorer):
     r"""Scores propagated with extra edges among trusted labelled nodes (Ma et al., NeurIPS 2024).
 
     Let :math:`S_{id}` and :math:`S_{ood}` be the ``share`` of unlabelled nodes with the highest and lowest base
@@ -46,14 +46,22 @@ class GRASP(Scorer):
     num_hops: int = 8
     share: float = 0.05
 
-    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> GRASP:
-        if not 0.0 < self.share <= 0.5:
-            raise ValueError(f"share is {self.share}, expected a share above 0 and at most 0.5")
-        fitted = copy.copy(self)
-        fitted.scorer = self.scorer.fit(outputs, train, y)
-        return fitted
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
+        self._check_share()
+        return super().fit(outputs, train, y)
+
+    @property
+    def needs_labelled_nodes(self) -> bool:
+        """True: they are the anchors."""
+        return True
+
+    @property
+    def learns_from_training_graph(self) -> bool:
+        """Whether the scorer inside does; `fit` itself checks the settings only."""
+        return self.scorer.learns_from_training_graph
 
     def score(self, outputs: Outputs) -> Tensor:
+        self._check_share()
         graph, scores = outputs.graph, self.scorer.score(outputs)
         labelled = torch.zeros(graph.num_nodes, dtype=torch.bool, device=scores.device)
         if outputs.labelled is not None:
@@ -66,6 +74,10 @@ class GRASP(Scorer):
             summed = degree * (graph.random_walk @ scores) + _EXTRA_EDGE * trusted * scores[trusted].sum()
             scores = torch.where(new_degree > 0, summed / new_degree.clamp_min(1.0), scores)
         return torch.where(labelled, scores.clamp_min(1.0), scores)
+
+    def _check_share(self) -> None:
+        if not 0.0 < self.share <= 0.5:
+            raise ValueError(f"share is {self.share}, expected a share above 0 and at most 0.5")
 
     def _trusted(self, scores: Tensor, labelled: Tensor, graph: Graph) -> Tensor:
         """The half of the labelled nodes whose neighbours look most in-distribution, as a mask."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -18,21 +19,8 @@ __all__ = ["KNN", "Mahalanobis"]
 _CHUNK = 4096
 
 
-class _ClassGaussians(Scorer):
-    """What Mahalanobis learns: not settings, hence not in the dataclass."""
-
-    means_: Tensor
-    precision_: Tensor
-
-
-class _Bank(Scorer):
-    """What KNN learns."""
-
-    bank_: Tensor
-
-
 @dataclass
-class Mahalanobis(_ClassGaussians):
+class Mahalanobis(Scorer):
     r"""Minus the squared distance to the nearest class mean (Lee et al., NeurIPS 2018).
 
     :math:`-\min_c (h_v - \mu_c)^\top \Sigma^{-1} (h_v - \mu_c)`, with class means :math:`\mu_c` and one covariance
@@ -54,8 +42,10 @@ class Mahalanobis(_ClassGaussians):
     """
 
     shrinkage: float = 0.01
+    means_: Tensor = field(init=False, repr=False, compare=False)
+    precision_: Tensor = field(init=False, repr=False, compare=False)
 
-    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Mahalanobis:
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         if not 0.0 <= self.shrinkage <= 1.0:
             raise ValueError(f"shrinkage is {self.shrinkage}, expected a share from 0 to 1")
         fitted = copy.copy(self)
@@ -80,7 +70,7 @@ class Mahalanobis(_ClassGaussians):
 
 
 @dataclass
-class KNN(_Bank):
+class KNN(Scorer):
     r"""Minus the distance to the k-th nearest training node (Sun et al., ICML 2022).
 
     :math:`-\lVert \hat h_v - \hat h_{(k)} \rVert_2` between hidden features of unit length,
@@ -98,8 +88,9 @@ class KNN(_Bank):
     """
 
     k: int = 1
+    bank_: Tensor = field(init=False, repr=False, compare=False)
 
-    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> KNN:
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         if not 1 <= self.k <= len(train):
             raise ValueError(f"k is {self.k}, expected 1..{len(train)} (the number of training nodes)")
         fitted = copy.copy(self)

@@ -1,4 +1,4 @@
-"""Scorers turn what a trained network says of a graph into one number per node, higher = more in-distribution."""
+"""Scorers that read the logits: the highest probability or logit, ODIN, and the energy."""
 
 from __future__ import annotations
 
@@ -90,9 +90,19 @@ class Energy(Scorer):
     With ``centred`` a node's mean logit is taken out first, :math:`\log \sum_{c \in ID} e^{z_c - \bar z}`. A shift of
     all logits, to which no classification loss reacts, then cannot move the score: what NODESAFE's uniform term asks
     of the training nodes holds for every node that is scored.
+
+    Parameters
+    ----------
+    centred : bool
+        Whether to take the mean logit out.
     """
 
     centred: bool = False
+
+    @property
+    def needs_raw_logits(self) -> bool:
+        """True unless centred: the energy of log-probabilities is 0 at every node."""
+        return not self.centred
 
     def score(self, outputs: Outputs) -> Tensor:
         score = negative_energy(outputs.logits)

@@ -1,9 +1,11 @@
-"""What a trained network says of a graph, computed once for all scorers."""
+"""A trained network's outputs on a graph, computed once for all scorers."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +17,19 @@ __all__ = ["Outputs"]
 
 
 class Outputs:
-    """What a trained network says of one graph, computed when first asked for and shared by all scorers.
+    """A trained network's outputs on one graph, computed on first use and shared by all scorers.
 
-    The first ``num_classes`` logits belong to the ID classes; any after them are spare. ``labelled`` are the positions
-    of the nodes of this graph whose ID label is known (training and validation nodes); ``None`` where there are none.
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The trained network, or an `oddnode.nn.Ensemble`.
+    graph : Graph
+        N nodes to score.
+    num_classes : int
+        How many of the logits are ID classes: the first ones. Any after them are spare.
+    labelled : Tensor, optional
+        Positions of the nodes whose ID label is known (training and validation nodes) ``[n]``; ``None`` where the
+        graph has none.
     """
 
     def __init__(self, module: nn.Module, graph: Graph, num_classes: int, labelled: Tensor | None = None):
@@ -27,15 +38,19 @@ class Outputs:
         self.num_classes = num_classes
         self.labelled = labelled
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Outputs:
+        # The graph is never changed, large, and has sparse matrices, which torch cannot copy.
+        return Outputs(copy.deepcopy(self.module, memo), self.graph, self.num_classes, self.labelled)
+
     @cached_property
     def members(self) -> list[Outputs]:
-        """What each network of an ensemble says; nothing for a single network."""
+        """The outputs of each network of an ensemble; empty for a single network."""
         networks: Iterable[nn.Module] = self.module.members if isinstance(self.module, Ensemble) else ()
         return [Outputs(network, self.graph, self.num_classes, self.labelled) for network in networks]
 
     @cached_property
     def all_logits(self) -> Tensor:
-        """Logits of every node, spare ones included."""
+        """Logits of every node, spare ones included, ``[N, C + spare]``."""
         if self.members:
             return mean_log_probabilities([member.all_logits for member in self.members])
         with torch.no_grad():
@@ -43,7 +58,7 @@ class Outputs:
 
     @property
     def logits(self) -> Tensor:
-        """Logits of the ID classes. Of an ensemble, the logarithms of its members' mean probabilities among these."""
+        """Logits of the ID classes ``[N, C]``; of an ensemble, the logarithms of its members' mean probabilities."""
         if self.members:
             return mean_log_probabilities([member.logits for member in self.members])
         return self.all_logits[:, : self.num_classes]

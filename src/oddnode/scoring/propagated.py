@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor
 
 from oddnode.functional import Isolated, propagate
-from oddnode.scoring.base import Scorer
+from oddnode.scoring.base import PropagatingScorer, Scorer
 from oddnode.scoring.logits import Energy
 from oddnode.scoring.outputs import Outputs
 
 __all__ = ["Propagated"]
 
 
-class _MeanKnownScore(Scorer):
-    """What propagation with a prior learns: not a setting, hence not in the dataclass."""
-
-    prior_: Tensor
-
-
 @dataclass
-class Propagated(_MeanKnownScore):
+class Propagated(PropagatingScorer):
     r"""Another scorer's scores, averaged over the graph (GNNSafe; Wu et al., ICLR 2023).
 
     An average over three nodes strays further than one over three hundred, so the lowest scores of a graph are those
@@ -42,6 +36,11 @@ class Propagated(_MeanKnownScore):
         As for `oddnode.functional.energy.propagate`.
     prior_nodes : float
         How many nodes of the mean known score count beside the neighbours; 0 for none.
+
+    Attributes
+    ----------
+    prior_ : Tensor
+        The mean known score, a scalar; learnt where ``prior_nodes`` is above 0.
     """
 
     scorer: Scorer = field(default_factory=Energy)
@@ -49,15 +48,20 @@ class Propagated(_MeanKnownScore):
     eta: float = 0.5
     isolated: Isolated = "keep"
     prior_nodes: float = 0.0
+    prior_: Tensor = field(init=False, repr=False, compare=False)
 
-    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Propagated:
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         if self.prior_nodes < 0:
             raise ValueError(f"prior_nodes is {self.prior_nodes}, expected 0 or more")
-        fitted = copy.copy(self)
-        fitted.scorer = self.scorer.fit(outputs, train, y)
+        fitted = super().fit(outputs, train, y)
         if self.prior_nodes:
             fitted.prior_ = fitted._averages(outputs)[_held_out(outputs, train)].mean().detach()
         return fitted
+
+    @property
+    def learns_from_training_graph(self) -> bool:
+        """True with a prior, which is a mean over known nodes; else whether the scorer inside does."""
+        return self.prior_nodes != 0 or self.scorer.learns_from_training_graph
 
     def score(self, outputs: Outputs) -> Tensor:
         averages = self._averages(outputs)

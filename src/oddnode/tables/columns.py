@@ -1,16 +1,17 @@
-"""Columns of a table as features: numbers scaled, categories one-hot. What was learnt at fit is used at score."""
+"""Columns of a table as features: numbers scaled, categories one-hot. What is learnt at fit is used at score."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta, Struct
 
 from oddnode.detector import ModelFileError
-from oddnode.tables.reader import Table, TableError, missing_to_null, pyarrow
+from oddnode.tables.reader import TableError, TableSource, missing_to_null, pyarrow
 
 __all__ = ["Category", "FeatureRecipe", "Number", "learn_features"]
 
@@ -20,18 +21,45 @@ _MOST_CATEGORIES = 256
 _FARTHEST = 5.0
 
 
-@dataclass(frozen=True)
-class Number:
-    """A numeric column, shifted by its mean, divided by its standard deviation and cut at five of them."""
+class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="number"):
+    """A numeric column, shifted by its mean, divided by its standard deviation and cut at five of them.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    mean, scale : float
+        Mean and standard deviation at fit.
+    """
 
     name: str
-    mean: float
-    scale: float
+    mean: Annotated[float, Meta(ge=-1e300, le=1e300)]
+    scale: Annotated[float, Meta(gt=0, le=1e300)]
 
-    width = 1
+    @property
+    def width(self) -> int:
+        """One feature."""
+        return 1
 
     def encode(self, array: Any, where: str, first_row: int) -> tuple[np.ndarray, int]:
-        """One column of numbers, checked to be finite."""
+        """Turn the values of a batch into features.
+
+        Parameters
+        ----------
+        array : pyarrow.Array
+            The column's values in n rows.
+        where : str
+            The name of the table, for messages.
+        first_row : int
+            The number of the first of these rows, for messages.
+
+        Returns
+        -------
+        numpy.ndarray
+            Features ``[n, width]``.
+        int
+            How many categories were not seen at fit.
+        """
         values = _numbers(array)
         if values is None:
             row, text = _first_text(array)
@@ -46,12 +74,19 @@ class Number:
         return scaled.astype(np.float32)[:, None], 0
 
 
-@dataclass(frozen=True)
-class Category:
-    """A text column, one-hot. A missing value and one not seen at fit are all zeros."""
+class Category(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="category"):
+    """A text column, one-hot. A missing value and one not seen at fit are all zeros.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    categories : tuple of str
+        The values seen at fit.
+    """
 
     name: str
-    categories: tuple[str, ...]
+    categories: Annotated[tuple[str, ...], Meta(min_length=1)]
 
     @property
     def width(self) -> int:
@@ -59,7 +94,24 @@ class Category:
         return len(self.categories)
 
     def encode(self, array: Any, where: str, first_row: int) -> tuple[np.ndarray, int]:
-        """One-hot columns, and how many values were not seen at fit."""
+        """Turn the values of a batch into features.
+
+        Parameters
+        ----------
+        array : pyarrow.Array
+            The column's values in n rows.
+        where : str
+            The name of the table, for messages.
+        first_row : int
+            The number of the first of these rows, for messages.
+
+        Returns
+        -------
+        numpy.ndarray
+            Features ``[n, width]``.
+        int
+            How many categories were not seen at fit.
+        """
         pa = pyarrow()
         import pyarrow.compute as pc
 
@@ -71,11 +123,16 @@ class Category:
         return out, int((~known & texts.is_valid().to_numpy(zero_copy_only=False)).sum())
 
 
-@dataclass(frozen=True)
-class FeatureRecipe:
-    """How the columns of a table become features."""
+class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
+    """How the columns of a table become features. Saved with the model.
 
-    columns: tuple[Number | Category, ...]
+    Parameters
+    ----------
+    columns : tuple of Number or Category
+        The columns in the order of their features.
+    """
+
+    columns: Annotated[tuple[Number | Category, ...], Meta(min_length=1)]
 
     @property
     def names(self) -> list[str]:
@@ -87,8 +144,31 @@ class FeatureRecipe:
         """How many features it makes."""
         return sum(column.width for column in self.columns)
 
+    def check(self) -> None:
+        """Raise an error for a saved recipe in which a category occurs twice."""
+        for column in self.columns:
+            if isinstance(column, Category) and len(set(column.categories)) < len(column.categories):
+                raise ModelFileError(f"table.features: the column {column.name[:60]!r} has a category twice")
+
     def encode(self, arrays: Sequence[Any], where: str, first_row: int) -> tuple[np.ndarray, int]:
-        """Features of a batch of rows, and how many categories were not seen at fit."""
+        """Turn a batch of rows into features.
+
+        Parameters
+        ----------
+        arrays : sequence of pyarrow.Array
+            The columns named by `names`, with n rows.
+        where : str
+            The name of the table, for messages.
+        first_row : int
+            The number of the first of these rows, for messages.
+
+        Returns
+        -------
+        numpy.ndarray
+            Features ``[n, width]``.
+        int
+            How many categories were not seen at fit.
+        """
         out = np.empty((len(arrays[0]), self.width), dtype=np.float32)
         unseen, start = 0, 0
         for column, array in zip(self.columns, arrays, strict=True):
@@ -98,67 +178,42 @@ class FeatureRecipe:
             unseen += unknown
         return out, unseen
 
-    def to_json(self) -> list[dict[str, Any]]:
-        """For the model's config."""
-        return [
-            {"name": c.name, "mean": c.mean, "scale": c.scale}
-            if isinstance(c, Number)
-            else {"name": c.name, "categories": list(c.categories)}
-            for c in self.columns
-        ]
 
-    @classmethod
-    def from_json(cls, config: Any) -> FeatureRecipe:
-        """From a model's config, everything checked."""
-        if not isinstance(config, list) or not config:
-            raise ModelFileError("table.features is not a list of columns")
-        return cls(tuple(_column(entry) for entry in config))
-
-
-def _column(entry: Any) -> Number | Category:
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        raise ModelFileError("table.features has an entry without a name")
-    name = entry["name"]
-    if entry.keys() == {"name", "categories"}:
-        texts = entry["categories"]
-        if (
-            isinstance(texts, list)
-            and texts
-            and all(isinstance(t, str) for t in texts)
-            and len(set(texts)) == len(texts)
-        ):
-            return Category(name, tuple(texts))
-    elif entry.keys() == {"name", "mean", "scale"}:
-        numbers = [entry["mean"], entry["scale"]]
-        if (
-            all(isinstance(v, (int, float)) and not isinstance(v, bool) and abs(v) < 1e300 for v in numbers)
-            and numbers[1] > 0
-        ):
-            return Number(name, float(numbers[0]), float(numbers[1]))
-    raise ModelFileError(f"table.features: the entry of column {name[:60]!r} is damaged")
-
-
-def learn_features(table: Table, names: Sequence[str]) -> tuple[FeatureRecipe, list[str]]:
-    """The recipe for the named columns, in one pass, and what to tell the user.
+def learn_features(table: TableSource, names: Sequence[str]) -> tuple[FeatureRecipe, list[str]]:
+    """Learn in one pass how columns become features.
 
     A column is numeric where every value of it is a number, and else categorical. A constant column is left out.
+
+    Parameters
+    ----------
+    table : TableSource
+        The table of nodes to fit on.
+    names : sequence of str
+        Its feature columns.
+
+    Returns
+    -------
+    FeatureRecipe
+        For the columns that are not constant.
+    list of str
+        What to tell the user.
     """
     learners = [_Learner(name) for name in names]
     rows = 0
     for arrays in table.batches(names):
         for learner, array in zip(learners, arrays, strict=True):
-            learner.see(array, rows + 1, str(table.path))
+            learner.see(array, rows + 1, table.name)
         rows += len(arrays[0]) if arrays else 0
     if rows == 0:
-        raise TableError(f"{table.path} has a header, but no rows")
+        raise TableError(f"{table.name} has a header, but no rows")
     if rows == 1:
-        raise TableError(f"{table.path} has one node; a graph to learn from needs more")
-    columns = [(learner.name, learner.column(str(table.path))) for learner in learners]
+        raise TableError(f"{table.name} has one node; a graph to learn from needs more")
+    columns = [(learner.name, learner.column(table.name)) for learner in learners]
     constant = [name for name, column in columns if column is None]
     kept = tuple(column for _, column in columns if column is not None)
     if not kept:
         raise TableError(
-            f"{table.path}: all feature columns ({', '.join(constant[:10])}) are constant; "
+            f"{table.name}: all feature columns ({', '.join(constant[:10])}) are constant; "
             "nothing can be learnt from them"
         )
     notes = [f"constant columns carry nothing and are left out: {', '.join(constant)}"] if constant else []
@@ -231,7 +286,7 @@ class _Learner:
             raise TableError(
                 f"{where}: column {self.name!r} is text (first in row {row}: {text!r}) with more than "
                 f"{_MOST_CATEGORIES} different values, too many for categories; correct it if it should hold numbers, "
-                "or leave it out by naming the others in --feature-columns"
+                "or leave it out by naming the other feature columns"
             )
         return Category(self.name, tuple(sorted(self.texts))) if len(self.texts) > 1 else None
 
@@ -285,5 +340,5 @@ def _not_finite(where: str, name: str, row: int, value: float) -> TableError:
     what = "is missing or NaN" if math.isnan(value) else "is infinite"
     return TableError(
         f"{where}: column {name!r} {what} in row {row}; fill or remove such rows, or leave the column out "
-        "by naming the others in --feature-columns"
+        "by naming the other feature columns"
     )

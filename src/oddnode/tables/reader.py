@@ -1,4 +1,4 @@
-"""Reading tables batch by batch. The only module, with the writer, that touches pyarrow's files.
+"""Tables to read, batch by batch: files and frames in memory. With the writer, the only module that touches files.
 
 CSV values come as text and are turned into numbers by their reader: what "001" or "NA" means depends on the column.
 """
@@ -7,13 +7,26 @@ from __future__ import annotations
 
 import csv
 import io
+import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Table", "TableError", "format_of", "missing_to_null", "pyarrow", "trimmed"]
+__all__ = [
+    "MemoryTable",
+    "Table",
+    "TableError",
+    "TableSource",
+    "format_of",
+    "missing_to_null",
+    "open_table",
+    "pyarrow",
+    "quoted",
+    "trimmed",
+]
 
 #: Texts that stand for a missing value, in labels and features.
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
@@ -42,39 +55,141 @@ def pyarrow() -> Any:
 
 
 def format_of(path: Path) -> str:
-    """``"csv"`` or ``"parquet"``, by the file's name."""
+    """The format of a file, by its name.
+
+    Parameters
+    ----------
+    path : Path
+        Its suffix is ``.csv``, ``.parquet`` or ``.pq``.
+
+    Returns
+    -------
+    str
+        ``"csv"`` or ``"parquet"``.
+    """
     kind = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}.get(path.suffix.lower())
     if kind is None:
         raise TableError(f"{path} is neither .csv nor .parquet; name it by what it is")
     return kind
 
 
-class Table:
-    """A file with named columns, read in batches so that it never has to fit into memory whole."""
+class TableSource(ABC):
+    """Named columns that are read in batches of rows.
 
-    def __init__(self, path: str | Path):
-        self.path = Path(path)
-        self._kind = format_of(self.path)
-        pyarrow()
-        _check_file(self.path)
-        with self._errors():
-            self.columns = self._csv_header() if self._kind == "csv" else self._parquet_header()
-        doubled = next((name for name in self.columns if name and self.columns.count(name) > 1), None)
-        if doubled is not None:
-            raise TableError(f"{self.path} has two columns named {doubled!r}")
+    Attributes
+    ----------
+    name : str
+        What messages call the table: the path of a file.
+    columns : list of str
+        The names of its columns.
+    """
+
+    name: str
+    columns: list[str]
+
+    @abstractmethod
+    def batches(self, names: Sequence[str]) -> Iterator[list[Any]]:
+        """Read some columns.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The columns.
+
+        Yields
+        ------
+        list of pyarrow.Array
+            The columns of a batch of rows.
+        """
 
     def require(self, names: Sequence[str], what: str) -> None:
-        """Check that the columns are there."""
+        """Check that columns are there.
+
+        Parameters
+        ----------
+        names : sequence of str
+            The columns.
+        what : str
+            What they hold, for the message.
+        """
         for name in names:
             if name in self.columns:
                 continue
             near = get_close_matches(name, self.columns, n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
             listed = ", ".join(map(repr, self.columns[:20])) + (", ..." if len(self.columns) > 20 else "")
-            raise TableError(f"{self.path} has no {what} column {name!r}{hint} It has {listed}{self._separator_hint()}")
+            raise TableError(f"{self.name} has no {what} column {name!r}{hint} It has {listed}{self._separator_hint()}")
+
+    def _separator_hint(self) -> str:
+        return ""
+
+    def _check_names(self) -> None:
+        doubled = next((name for name in self.columns if name and self.columns.count(name) > 1), None)
+        if doubled is not None:
+            raise TableError(f"{self.name} has two columns named {doubled!r}")
+
+
+def open_table(source: Any, what: str) -> TableSource:
+    """Open a table to read.
+
+    Parameters
+    ----------
+    source : path, or table in memory
+        The name of a CSV or Parquet file; or a `pyarrow.Table`, a pandas or polars frame, or a mapping from names to
+        columns.
+    what : str
+        What it holds, for messages about a table in memory: ``"nodes"``, ``"edges"``.
+    """
+    return Table(source) if isinstance(source, (str, os.PathLike)) else MemoryTable(source, f"the table of {what}")
+
+
+class MemoryTable(TableSource):
+    """A table in memory.
+
+    Parameters
+    ----------
+    frame : pyarrow.Table, frame or mapping
+        Anything that `pyarrow.table` accepts.
+    name : str
+        What messages call it.
+    """
+
+    def __init__(self, frame: Any, name: str):
+        pa = pyarrow()
+        self.name = name
+        try:
+            self._table = frame if isinstance(frame, pa.Table) else pa.table(frame)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise TableError(f"{name} is a {type(frame).__name__} that pyarrow cannot read: {error}") from None
+        self.columns = list(self._table.column_names)
+        self._check_names()
 
     def batches(self, names: Sequence[str]) -> Iterator[list[Any]]:
-        """The named columns, as a list of arrow arrays per batch of rows."""
+        table = self._table.select(list(dict.fromkeys(names)))
+        for batch in table.to_batches(max_chunksize=_ROWS):
+            yield [_plain(batch.column(batch.schema.get_field_index(name))) for name in names]
+
+
+class Table(TableSource):
+    """A CSV or Parquet file, read in batches so that it never has to fit into memory whole.
+
+    Parameters
+    ----------
+    path : path
+        Its name says its format.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path)
+        self.name = str(path)
+        self._kind = format_of(self.path)
+        pyarrow()
+        _check_file(self.path)
+        with self._errors():
+            self.columns = self._csv_header() if self._kind == "csv" else self._parquet_header()
+        self._check_names()
+
+    def batches(self, names: Sequence[str]) -> Iterator[list[Any]]:
         with self._errors():
             read = self._csv_batches if self._kind == "csv" else self._parquet_batches
             for batch in read(list(dict.fromkeys(names))):
@@ -130,7 +245,7 @@ class Table:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """What a damaged file makes the library say, under the file's name."""
+        """Re-raise pyarrow's errors under the file's name."""
         pa = pyarrow()
         try:
             yield
@@ -169,7 +284,13 @@ def _plain(array: Any) -> Any:
 
 
 def trimmed(array: Any) -> Any:
-    """Text without spaces around it; anything else as it is."""
+    """Trim spaces around texts.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Of any type; anything but text is returned as it is.
+    """
     pa = pyarrow()
     import pyarrow.compute as pc
 
@@ -177,7 +298,13 @@ def trimmed(array: Any) -> Any:
 
 
 def missing_to_null(array: Any) -> Any:
-    """Trimmed text with the texts for a missing value made null, and NaN made null in numbers."""
+    """Trim texts, and make texts that stand for a missing value, and NaN, null.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Of any type.
+    """
     pa = pyarrow()
     import pyarrow.compute as pc
 
@@ -188,3 +315,20 @@ def missing_to_null(array: Any) -> Any:
     if pa.types.is_floating(array.type):
         return pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
     return array
+
+
+def quoted(value: Any) -> str:
+    """Quote a value of a table in a message.
+
+    Parameters
+    ----------
+    value : object
+        Anything.
+
+    Returns
+    -------
+    str
+        Its repr, cut to 60 characters.
+    """
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

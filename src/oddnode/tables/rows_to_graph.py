@@ -1,4 +1,4 @@
-"""From rows to a graph: ids to positions, labels to classes, pairs of ids to edges, labelled nodes to splits."""
+"""From rows to a graph: ids to positions, labels to classes, pairs of ids to edges."""
 
 from __future__ import annotations
 
@@ -9,40 +9,35 @@ from typing import Any
 import numpy as np
 
 from oddnode.tables.columns import FeatureRecipe
-from oddnode.tables.reader import Table, TableError, missing_to_null, pyarrow, trimmed
+from oddnode.tables.reader import TableError, TableSource, missing_to_null, pyarrow, quoted, trimmed
 
 __all__ = [
     "Nodes",
-    "Split",
     "edge_columns",
     "encode_labels",
     "read_edges",
     "read_marks",
     "read_nodes",
-    "read_split",
-    "split_labelled",
 ]
 
-# Shares of the labelled nodes. Calibration gets as many as training: with n nodes the achieved false-alarm rate
-# strays by about sqrt(rate / n) around the one asked for.
-_TRAIN, _VALIDATION = 0.4, 0.2
-_SPLIT_WORDS = {
-    "train": 0,
-    "training": 0,
-    "val": 1,
-    "valid": 1,
-    "validation": 1,
-    "cal": 2,
-    "calibration": 2,
-    "test": -1,
-    "none": -1,
-}
 _YES, _NO = ("1", "true", "yes"), ("0", "false", "no", "")
 
 
 @dataclass
 class Nodes:
-    """The table of nodes: ids, features, and further columns as they are, by name."""
+    """A table of N nodes that was read.
+
+    Parameters
+    ----------
+    ids : pyarrow.Array
+        Their ids.
+    x : numpy.ndarray
+        Features ``[N, F]``.
+    columns : dict
+        Further columns as they are, by name.
+    unseen_categories : int
+        How many categories were not seen at fit.
+    """
 
     ids: Any
     x: np.ndarray
@@ -50,37 +45,40 @@ class Nodes:
     unseen_categories: int
 
 
-@dataclass
-class Split:
-    """Positions of the labelled nodes by what they are used for."""
+def read_nodes(table: TableSource, id_column: str, recipe: FeatureRecipe, extra: Sequence[str] = ()) -> Nodes:
+    """Read all rows of a table of nodes, features encoded batch by batch.
 
-    train: np.ndarray
-    validation: np.ndarray
-    calibration: np.ndarray
-
-
-def read_nodes(table: Table, id_column: str, recipe: FeatureRecipe, extra: Sequence[str] = ()) -> Nodes:
-    """All rows of a table of nodes, features encoded batch by batch."""
+    Parameters
+    ----------
+    table : TableSource
+        The table of nodes.
+    id_column : str
+        Its column with ids.
+    recipe : FeatureRecipe
+        How its columns become features.
+    extra : sequence of str
+        Further columns to keep as they are.
+    """
     pa = pyarrow()
     ids, blocks, kept = [], [], {name: [] for name in extra}  # type: ignore[var-annotated]
     rows = unseen = 0
     for id_array, *arrays in table.batches([id_column, *recipe.names, *extra]):
         ids.append(_ids(id_array, table, id_column, rows + 1))
-        features, unknown = recipe.encode(arrays[: len(recipe.names)], str(table.path), rows + 1)
+        features, unknown = recipe.encode(arrays[: len(recipe.names)], table.name, rows + 1)
         blocks.append(features)
         for name, array in zip(extra, arrays[len(recipe.names) :], strict=True):
             kept[name].append(array)
         rows += len(id_array)
         unseen += unknown
     if not rows:
-        raise TableError(f"{table.path} has a header, but no rows")
+        raise TableError(f"{table.name} has a header, but no rows")
     joined = pa.concat_arrays(ids)
     _check_unique(joined, table, id_column)
     columns = {name: pa.concat_arrays(arrays) for name, arrays in kept.items()}
     return Nodes(joined, np.concatenate(blocks), columns, unseen)
 
 
-def _ids(array: Any, table: Table, column: str, first_row: int) -> Any:
+def _ids(array: Any, table: TableSource, column: str, first_row: int) -> Any:
     """Ids as whole numbers or trimmed text, none of them missing."""
     pa = pyarrow()
     import pyarrow.compute as pc
@@ -91,25 +89,33 @@ def _ids(array: Any, table: Table, column: str, first_row: int) -> Any:
         array = trimmed(array)
         array = pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array)
     else:
-        raise TableError(f"{table.path}: column {column!r} holds {array.type}, expected ids as text or whole numbers")
+        raise TableError(f"{table.name}: column {column!r} holds {array.type}, expected ids as text or whole numbers")
     if array.null_count:
         row = first_row + int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
-        raise TableError(f"{table.path}: column {column!r} has no id in row {row}")
+        raise TableError(f"{table.name}: column {column!r} has no id in row {row}")
     return array
 
 
-def _check_unique(ids: Any, table: Table, column: str) -> None:
+def _check_unique(ids: Any, table: TableSource, column: str) -> None:
     if len(ids.unique()) == len(ids):
         return
     counts = ids.value_counts()
     repeated = counts.field(0).to_pylist()[int(np.argmax(counts.field(1).to_numpy() > 1))]
     raise TableError(
-        f"{table.path}: column {column!r} has the id {_short(repeated)} more than once; ids must be unique"
+        f"{table.name}: column {column!r} has the id {quoted(repeated)} more than once; ids must be unique"
     )
 
 
-def edge_columns(table: Table, source: str | None, target: str | None) -> tuple[str, str]:
-    """The columns with the ends of the edges: as named, else ``source`` and ``target``, else the first two."""
+def edge_columns(table: TableSource, source: str | None, target: str | None) -> tuple[str, str]:
+    """The columns with the ends of the edges: as named, else ``source`` and ``target``, else the first two.
+
+    Parameters
+    ----------
+    table : TableSource
+        The table of edges.
+    source, target : str or None
+        What the user named.
+    """
     if (source is None) != (target is None):
         raise TableError("give both the source and the target column of the edges, or neither")
     if source is not None and target is not None:
@@ -124,8 +130,25 @@ def edge_columns(table: Table, source: str | None, target: str | None) -> tuple[
     return table.columns[0], table.columns[1]
 
 
-def read_edges(table: Table, source: str, target: str, ids: Any, directed: bool) -> np.ndarray:
-    """Edges ``[2, E]`` as positions in ``ids``, each once, without self-loops; both directions unless ``directed``."""
+def read_edges(table: TableSource, source: str, target: str, ids: Any, directed: bool) -> np.ndarray:
+    """Read a table of edges.
+
+    Parameters
+    ----------
+    table : TableSource
+        The table of edges.
+    source, target : str
+        Its columns with the ids where edges start and end.
+    ids : pyarrow.Array
+        The ids of the nodes.
+    directed : bool
+        Whether to keep edges in their direction only.
+
+    Returns
+    -------
+    numpy.ndarray
+        Edges ``[2, E]`` as positions in ``ids``, each once, without self-loops.
+    """
     table.require([source, target], "edge")
     num_nodes, rows = len(ids), 0
     as_text: Any = None
@@ -152,21 +175,38 @@ def read_edges(table: Table, source: str, target: str, ids: Any, directed: bool)
     return np.stack([np.concatenate([low, high]), np.concatenate([high, low])])
 
 
-def _positions(array: Any, ids: Any, table: Table, column: str, first_row: int) -> np.ndarray:
+def _positions(array: Any, ids: Any, table: TableSource, column: str, first_row: int) -> np.ndarray:
     import pyarrow.compute as pc
 
     index = pc.index_in(array, value_set=ids)
     if index.null_count:
         row = int(np.argmax(index.is_null().to_numpy(zero_copy_only=False)))
         raise TableError(
-            f"{table.path}: row {first_row + row} names the node {_short(array[row].as_py())} in column {column!r}, "
+            f"{table.name}: row {first_row + row} names the node {quoted(array[row].as_py())} in column {column!r}, "
             "but the table of nodes has no such id"
         )
     return index.to_numpy(zero_copy_only=False).astype(np.int64)
 
 
-def encode_labels(array: Any, table: Table, column: str) -> tuple[np.ndarray, list[str | int | bool]]:
-    """Classes 0, 1, 2, ... (-1 = unlabelled) and the label that each stands for."""
+def encode_labels(array: Any, table: TableSource, column: str) -> tuple[np.ndarray, list[str | int | bool]]:
+    """Number the labels.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        The labels of n nodes; missing ones are allowed.
+    table : TableSource
+        The table they come from, for messages.
+    column : str
+        Their column, for messages.
+
+    Returns
+    -------
+    numpy.ndarray
+        Classes 0, 1, 2, ... ``[n]``; -1 = unlabelled.
+    list of str, int or bool
+        The label that each class stands for.
+    """
     pa = pyarrow()
     import pyarrow.compute as pc
 
@@ -177,78 +217,40 @@ def encode_labels(array: Any, table: Table, column: str) -> tuple[np.ndarray, li
             labels = labels.cast(pa.int64())
         except pa.ArrowInvalid:
             raise TableError(
-                f"{table.path}: column {column!r} has fractions, expected labels (text or whole numbers)"
+                f"{table.name}: column {column!r} has fractions, expected labels (text or whole numbers)"
             ) from None
     types = pa.types
     if not any(test(labels.type) for test in (types.is_string, types.is_integer, types.is_boolean, types.is_null)):
         raise TableError(
-            f"{table.path}: column {column!r} holds {labels.type}, expected labels (text or whole numbers)"
+            f"{table.name}: column {column!r} holds {labels.type}, expected labels (text or whole numbers)"
         )
     if labels.null_count == len(labels):
-        raise TableError(f"{table.path}: column {column!r} has no label in any row; some nodes must be labelled")
+        raise TableError(f"{table.name}: column {column!r} has no label in any row; some nodes must be labelled")
     classes = sorted(labels.drop_null().unique().to_pylist())
     index = pc.index_in(labels, value_set=pa.array(classes, labels.type), skip_nulls=True)
     return index.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64), classes
 
 
-def split_labelled(y: np.ndarray, classes: Sequence[Any], seed: int) -> Split:
-    """Labelled nodes by class at random into training (40 %), validation (20 %) and calibration (40 %)."""
-    rng = np.random.default_rng(seed)
-    parts: list[list[np.ndarray]] = [[], [], []]
-    for label in range(len(classes)):
-        nodes = rng.permutation(np.flatnonzero(y == label))
-        if len(nodes) < 3:
-            often = "once" if len(nodes) == 1 else "twice"
-            raise TableError(
-                f"the label {_short(classes[label])} occurs {often}, but every label needs at least 3 nodes "
-                "(to train, to validate, to calibrate); label more nodes, or remove it"
-            )
-        validation = max(round(_VALIDATION * len(nodes)), 1)
-        train = min(max(round(_TRAIN * len(nodes)), 1), len(nodes) - validation - 1)
-        for part, chosen in zip(parts, np.split(nodes, [train, train + validation]), strict=True):
-            part.append(chosen)
-    return Split(*(np.sort(np.concatenate(part)) for part in parts))
+def read_marks(array: Any, table: TableSource, column: str) -> np.ndarray:
+    """Read a column of yes and no (true/false, 1/0, yes/no; nothing = no).
 
+    Parameters
+    ----------
+    array : pyarrow.Array
+        The marks of n nodes.
+    table : TableSource
+        The table they come from, for messages.
+    column : str
+        Their column, for messages.
 
-def read_split(array: Any, y: np.ndarray, classes: Sequence[Any], table: Table, column: str) -> Split:
-    """A split by the words train, validation and calibration; other labelled nodes must say test or nothing."""
-    pa = pyarrow()
-    words = [None if w is None else str(w).lower() for w in missing_to_null(array.cast(pa.string())).to_pylist()]
-    wrong = next((w for w in words if w is not None and w not in _SPLIT_WORDS), None)
-    if wrong is not None:
-        raise TableError(
-            f"{table.path}: column {column!r} has {_short(wrong)}, "
-            "expected train, validation, calibration, test or nothing"
-        )
-    part = np.array([-1 if w is None else _SPLIT_WORDS[w] for w in words])
-    unlabelled = np.flatnonzero((part >= 0) & (y < 0))
-    if unlabelled.size:
-        raise TableError(
-            f"{table.path}: row {int(unlabelled[0]) + 1} is for {words[unlabelled[0]]} in column {column!r}, "
-            "but has no label"
-        )
-    split = Split(*(np.flatnonzero(part == number) for number in range(3)))
-    for name in ("train", "validation", "calibration"):
-        if not len(getattr(split, name)):
-            raise TableError(f"{table.path}: column {column!r} marks no node for {name}")
-    missing = sorted(set(np.unique(y[part >= 0])) - set(np.unique(y[split.train])))
-    if missing:
-        raise TableError(
-            f"{table.path}: column {column!r} gives no training node of label {_short(classes[missing[0]])}"
-        )
-    return split
-
-
-def read_marks(array: Any, table: Table, column: str) -> np.ndarray:
-    """A column of yes and no (true/false, 1/0, yes/no; nothing = no)."""
+    Returns
+    -------
+    numpy.ndarray
+        One boolean per node ``[n]``.
+    """
     pa = pyarrow()
     texts = [str(t or "").strip().lower() for t in array.cast(pa.string()).to_pylist()]
     wrong = next((t for t in texts if t not in _YES + _NO), None)
     if wrong is not None:
-        raise TableError(f"{table.path}: column {column!r} has {_short(wrong)}, expected true or false")
+        raise TableError(f"{table.name}: column {column!r} has {quoted(wrong)}, expected true or false")
     return np.array([t in _YES for t in texts])
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

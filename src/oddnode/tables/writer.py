@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from oddnode._utils.atomic_files import new_file
-from oddnode.tables.reader import TableError, format_of, pyarrow
+from oddnode.tables.reader import TableError, format_of
 
 __all__ = ["check_target", "write_table"]
 
@@ -15,7 +15,15 @@ _ROWS = 2**17
 
 
 def check_target(path: Path, inputs: list[Path]) -> None:
-    """Say before the work why a table could not be written after it."""
+    """Raise an error where a table could not be written, before the work that makes the table.
+
+    Parameters
+    ----------
+    path : Path
+        The file to write.
+    inputs : list of Path
+        The files that are read, which must not be overwritten.
+    """
     format_of(path)
     if path.is_dir():
         raise TableError(f"{path} is a folder; give the name of a file")
@@ -28,10 +36,16 @@ def check_target(path: Path, inputs: list[Path]) -> None:
             raise TableError(f"{path} is one of the tables to read; write to another file")
 
 
-def write_table(columns: dict[str, Any], path: Path) -> None:
-    """Write arrays of equal length as a CSV or Parquet file; a file that was there is replaced at the end."""
-    pa = pyarrow()
-    table = pa.table(columns)
+def write_table(table: Any, path: Path) -> None:
+    """Write a table as a CSV or Parquet file; a file that was there is replaced at the end.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        The table.
+    path : Path
+        Its suffix says the format.
+    """
     with new_file(path) as part, part.open("wb") as file:
         _write_parquet(table, file) if format_of(path) == "parquet" else _write_csv(table, file)
 

@@ -1,0 +1,144 @@
+"""JSON that somebody else may have written: parsed strictly, and checked against types with limits by msgspec."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+__all__ = ["Count", "LayerCount", "ModelFileError", "Number", "checked", "first_line", "parse_json", "show"]
+
+T = TypeVar("T")
+
+# Far above any real model's, low enough that a hostile one cannot keep the machine busy.
+LARGEST_INT = 2**31
+LARGEST_NUMBER = 1e30
+
+Count = Annotated[int, Meta(ge=1, le=LARGEST_INT)]
+LayerCount = Annotated[int, Meta(ge=1, le=1000)]
+#: A finite number: JSON has no infinity, but ``1e999`` is read as one.
+Number = Annotated[float, Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
+
+
+class ModelFileError(ValueError):
+    """A model folder that cannot be used; the message says which file or field, what was found and expected."""
+
+
+def parse_json(raw: bytes) -> Any:
+    """Parse JSON without the liberties of Python's parser.
+
+    Parameters
+    ----------
+    raw : bytes
+        UTF-8 text. ``NaN``, ``Infinity`` and a name that occurs twice in one object are refused.
+
+    Returns
+    -------
+    object
+        Dictionaries, lists, texts, numbers, booleans and ``None``.
+    """
+    try:
+        return json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique_names)
+    except (ValueError, RecursionError) as error:
+        raise ModelFileError(f"is damaged: {first_line(error)}") from None
+
+
+def checked(value: Any, kind: type[T], where: str, decode: Callable[[type, Any], Any] | None = None) -> T:
+    """Convert parsed JSON to a type, or say which field is wrong.
+
+    Parameters
+    ----------
+    value : object
+        What `parse_json` returned, or a part of it.
+    kind : type
+        A type that msgspec knows: a `msgspec.Struct`, a dataclass, ``Annotated[int, Meta(...)]``, ...
+    where : str
+        The field's name for messages; ``""`` for the whole file.
+    decode : callable, optional
+        Makes values of types that msgspec does not know, from the type and the JSON.
+
+    Returns
+    -------
+    object
+        A value of that type.
+    """
+    try:
+        return msgspec.convert(value, kind, dec_hook=decode)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `")
+        path = place.removesuffix("`").removeprefix("$")
+        field = f"{where}{path}".lstrip(".")
+        if isinstance(error.__cause__, ModelFileError):  # from a value inside, whose message names its own field
+            raise ModelFileError(f"{field}{'.' if field else ''}{error.__cause__}") from None
+        if problem.startswith("Invalid enum value"):
+            problem = f"expected one of {', '.join(map(repr, _choices(kind, path)))}"
+        found = "" if problem.startswith("Object ") else f"{field or 'it'} is {show(_at(value, path))}: "
+        raise ModelFileError(f"{found or (field and field + ': ')}{problem[0].lower()}{problem[1:]}") from None
+
+
+def _choices(kind: Any, path: str) -> tuple[Any, ...]:
+    """The values that the ``Literal`` at a path of field names allows."""
+    for name in re.findall(r"\.(\w+)", path):
+        kind = get_type_hints(kind)[name]
+    literals = (hint for hint in (kind, *get_args(kind)) if get_origin(hint) is Literal)
+    return tuple(choice for literal in literals for choice in get_args(literal))
+
+
+def _at(value: Any, path: str) -> Any:
+    """The value at one of msgspec's paths, such as ``.parts[0][1].start``; it hides the names in dictionaries."""
+    for name, place in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
+        if place == "...":
+            return value
+        value = value[name] if name else value[int(place)]
+    return value
+
+
+def show(value: Any) -> str:
+    """Quote a value in a message.
+
+    Parameters
+    ----------
+    value : object
+        Anything.
+
+    Returns
+    -------
+    str
+        Its repr, cut to 60 characters.
+    """
+    try:
+        text = repr(value)
+    except (RecursionError, ValueError):
+        text = f"a {type(value).__name__}"
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def first_line(error: BaseException) -> str:
+    """Summarise an error in one line.
+
+    Parameters
+    ----------
+    error : BaseException
+        Any error.
+
+    Returns
+    -------
+    str
+        The first line of its message, cut to 200 characters.
+    """
+    text = str(error).splitlines()
+    return (text[0] if text else type(error).__name__)[:200]
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"it holds {name}, which is no number")
+
+
+def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len({key for key, _ in pairs}) < len(pairs):
+        raise ValueError("a name occurs twice in one object")
+    return dict(pairs)

@@ -1,0 +1,267 @@
+"""What a detector knows once it is fitted, as plain data that can be saved."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+import torch
+import torch.nn.functional as F
+from msgspec import Meta, Struct
+from msgspec.structs import asdict
+from torch import Tensor, nn
+
+from oddnode.detector.checked_json import Count, ModelFileError, Number
+from oddnode.detector.part_config import learnt_of, set_learnt
+from oddnode.functional import negative_energy
+from oddnode.graph import GraphProfile
+from oddnode.nn import Backbone, Ensemble
+from oddnode.scoring import EnsembleMean, Outputs, Scorer
+
+__all__ = ["FittedState", "StateConfig", "TrainingOutputs", "dtype_of", "refuse_log_probabilities"]
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingOutputs:
+    """The network's outputs on the training graph, with its labelled nodes: what a scorer learns from.
+
+    Parameters
+    ----------
+    outputs : Outputs
+        Of the N nodes of the training graph.
+    train : Tensor
+        Positions of the training nodes ``[n]``.
+    y : Tensor
+        Their classes ``[n]``.
+    """
+
+    outputs: Outputs
+    train: Tensor
+    y: Tensor
+
+    def class_means(self) -> Tensor | None:
+        """Mean logits of every class ``[C, C]``; ``None`` where some class has no training node."""
+        members = F.one_hot(self.y, self.outputs.num_classes).to(self.outputs.logits.dtype)
+        counts = members.sum(dim=0).unsqueeze(1)
+        return members.t() @ self.outputs.logits[self.train] / counts if bool((counts > 0).all()) else None
+
+
+_Size = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class ProfileConfig(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a saved model's ``config.json`` holds of the training graph.
+
+    Parameters
+    ----------
+    num_nodes, num_edges, mean_degree, isolated_share, labelled_edges, homophily, chance
+        As for `oddnode.graph.GraphProfile`.
+    """
+
+    num_nodes: _Size
+    num_edges: _Size
+    mean_degree: Number
+    isolated_share: Number
+    labelled_edges: _Size
+    homophily: Number | None
+    chance: Number | None
+
+
+class StateConfig(Struct, frozen=True):
+    """What a saved model's ``config.json`` holds of a fitted state.
+
+    Parameters
+    ----------
+    num_features, num_classes, best_epoch, advice
+        As for `FittedState`.
+    dtype : {"float32", "float64"}
+        The precision of the network.
+    graph : ProfileConfig
+        Size, degrees and homophily of the training graph.
+    learnt : dict
+        What the scorer learnt beside tensors, by path.
+    """
+
+    num_features: Count
+    num_classes: Count
+    best_epoch: _Size
+    dtype: Literal["float32", "float64"]
+    graph: ProfileConfig
+    advice: list[str]
+    learnt: dict[str, bool | int | Number | str | None]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedState:
+    """Everything that a fitted `oddnode.Detector` knows beyond its settings.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The trained network, in evaluation mode; an `oddnode.nn.Ensemble` of several.
+    num_features : int
+        How many features a node has.
+    num_classes : int
+        How many ID classes there are.
+    profile : GraphProfile
+        Size, degrees and homophily of the training graph.
+    base_scorer : Scorer
+        The scorer in use before it was fitted; it may have fewer hops than the user asked for.
+    scorer : Scorer
+        The fitted scorer; of an ensemble, one for each network.
+    class_means : Tensor or None
+        Mean logits of every class ``[C, C]``, where all classes have training nodes.
+    training : TrainingOutputs or None
+        What another scorer can learn from; ``None`` where there is no training graph at hand. It is not saved.
+    best_epoch : int
+        The epoch whose weights were kept; of the first network in an ensemble.
+    history : list of dict
+        Training and validation loss of every epoch. It is not saved.
+    advice : list of str
+        What was found and changed for this graph.
+    """
+
+    module: nn.Module
+    num_features: int
+    num_classes: int
+    profile: GraphProfile
+    base_scorer: Scorer
+    scorer: Scorer
+    class_means: Tensor | None = None
+    training: TrainingOutputs | None = None
+    best_epoch: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)
+    advice: list[str] = field(default_factory=list)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision of the network."""
+        return dtype_of(self.module)
+
+    def with_scorer(self, scorer: Scorer) -> FittedState:
+        """Put another scorer on the same network.
+
+        Parameters
+        ----------
+        scorer : Scorer
+            Not fitted yet. One that learns from the training graph needs `training`.
+
+        Returns
+        -------
+        FittedState
+            The same state with the fitted scorer.
+        """
+        fitted = _scorer_for(self.module, scorer)
+        if self.training is not None:
+            if not isinstance(self.module, (Backbone, Ensemble)):
+                refuse_log_probabilities(self.module, self.training.outputs.logits, scorer)
+            fitted = fitted.fit(self.training.outputs, self.training.train, self.training.y)
+        elif scorer.learns_from_training_graph:
+            raise ValueError(
+                f"{type(scorer).__name__} learns from the training graph, but this detector does not have it: it was "
+                "loaded from files, or wrapped without train_mask and y; fit a new detector with this scorer"
+            )
+        return replace(self, base_scorer=scorer, scorer=fitted)
+
+    def to_config(self) -> dict[str, Any]:
+        """What goes into a saved model's ``config.json``, but for the scorer's settings; the rest are `tensors`."""
+        graph = self.profile.as_dict()
+        del graph["adjusted_homophily"]  # follows from the others
+        return {
+            "num_features": self.num_features,
+            "num_classes": self.num_classes,
+            "best_epoch": self.best_epoch,
+            "dtype": str(self.dtype).removeprefix("torch."),
+            "graph": graph,
+            "advice": list(self.advice),
+            "learnt": {k: v for k, v in learnt_of(self.scorer, "scorer") if not isinstance(v, Tensor)},
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What goes into a saved model's ``model.safetensors``."""
+        tensors = {f"module.{name}": value for name, value in self.module.state_dict().items()}
+        odd = [name for name, value in tensors.items() if not isinstance(value, Tensor)]
+        if odd:
+            raise TypeError(f"{type(self.module).__name__} keeps {odd[0]!r} that is no tensor; it cannot be saved")
+        tensors |= {k: v for k, v in learnt_of(self.scorer, "scorer") if isinstance(v, Tensor)}
+        return tensors if self.class_means is None else tensors | {"class_means": self.class_means}
+
+    @classmethod
+    def from_config(
+        cls,
+        config: StateConfig,
+        module: nn.Module,
+        scorer: Scorer,
+        learnt: dict[str, Tensor],
+        class_means: Tensor | None,
+    ) -> FittedState:
+        """Restore a saved state.
+
+        Parameters
+        ----------
+        config : StateConfig
+            From ``config.json``.
+        module : torch.nn.Module
+            The network with its saved weights.
+        scorer : Scorer
+            The scorer that was in use, not fitted.
+        learnt : dict
+            The tensors that it learnt, by path, on the network's device.
+        class_means : Tensor or None
+            Mean logits of every class ``[C, C]``, on the network's device.
+        """
+        fitted = _scorer_for(module, scorer)
+        for path, value in (config.learnt | learnt).items():
+            set_learnt(fitted, path, value)
+        shape, dtype = (config.num_classes, config.num_classes), getattr(torch, config.dtype)
+        if class_means is not None and (class_means.shape != shape or class_means.dtype != dtype):
+            found = f"{class_means.dtype} of shape {list(class_means.shape)}"
+            raise ModelFileError(f"class_means is {found}, expected {dtype} of shape {list(shape)}")
+        return cls(
+            module=module,
+            num_features=config.num_features,
+            num_classes=config.num_classes,
+            profile=GraphProfile(**asdict(config.graph)),
+            base_scorer=scorer,
+            scorer=fitted,
+            class_means=class_means,
+            best_epoch=config.best_epoch,
+            advice=config.advice,
+        )
+
+
+def _scorer_for(module: nn.Module, scorer: Scorer) -> Scorer:
+    """A copy of the scorer to fit; for an ensemble, one for each network."""
+    return EnsembleMean.of(scorer, len(module.members)) if isinstance(module, Ensemble) else copy.deepcopy(scorer)
+
+
+def dtype_of(module: nn.Module) -> torch.dtype:
+    """The precision that a network computes in.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Any network; torch's default is taken for one without weights.
+    """
+    weights = (p.dtype for p in module.parameters() if p.is_floating_point())
+    return next(weights, torch.get_default_dtype())
+
+
+def refuse_log_probabilities(module: nn.Module, logits: Tensor, scorer: Scorer) -> None:
+    """Raise an error where a network ends in ``log_softmax`` and the scorer needs logits.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The network, for the message.
+    logits : Tensor
+        Its logits of the ID classes ``[N, C]``.
+    scorer : Scorer
+        The scorer to be used on it.
+    """
+    if scorer.needs_raw_logits and logits.shape[1] > 1 and bool((negative_energy(logits).abs() < 1e-3).all()):
+        raise ValueError(
+            f"{type(module).__name__} returns log-probabilities, of which the energy is 0 at every node; "
+            "return logits, without log_softmax at the end, or score by MaxSoftmax()"
+        )

@@ -1,0 +1,295 @@
+"""What a fitted detector can be asked: scores, predictions, decisions and explanations."""
+
+from __future__ import annotations
+
+from typing import Self
+
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from torch import Tensor, nn
+
+from oddnode._utils.devices import resolve_device
+from oddnode.detector.calibration import Calibration, calibration_nodes
+from oddnode.detector.explanation import Explanation, explain
+from oddnode.detector.fitted import FittedState
+from oddnode.detector.fitting import labelled_nodes
+from oddnode.functional import CalibrationError
+from oddnode.graph import Graph, GraphError, GraphProfile, GraphSource
+from oddnode.scoring import Outputs, Scorer
+
+__all__ = ["FittedEstimator"]
+
+_NOT_CALIBRATED = (
+    "this Detector has no threshold yet: call calibrate(data, false_alarm_rate=0.05) with held-out known nodes first"
+)
+
+
+class FittedEstimator(BaseEstimator):
+    """Base of `oddnode.Detector`: all that needs a fitted state and a device, and no settings.
+
+    Attributes end in ``_`` and raise scikit-learn's `NotFittedError` before `fit`, so that ``hasattr`` and
+    `sklearn.utils.validation.check_is_fitted` say whether there is a state.
+    """
+
+    device: str
+    _state: FittedState
+    _calibration: Calibration | None = None
+
+    def _with_state(self, state: FittedState, calibration: Calibration | None = None) -> Self:
+        """Become fitted: the one place where what was learnt is set."""
+        self._state, self._calibration = state, calibration
+        return self
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_state" in vars(self)
+
+    def outputs(self, data: GraphSource) -> Outputs:
+        """Run the network on a graph, once for everything that is asked of it.
+
+        Parameters
+        ----------
+        data : GraphSource
+            N nodes. Those in its ``train_mask`` and ``val_mask`` count as labelled ID nodes for scorers that anchor
+            on them.
+
+        Returns
+        -------
+        Outputs
+            Accepted by all methods below in place of the graph.
+        """
+        state = self.state_
+        graph = Graph.from_data(data, resolve_device(self.device))
+        if graph.x.shape[1] != state.num_features:
+            raise GraphError(
+                f"data.x has {graph.x.shape[1]} features, but the detector was fitted on {state.num_features}"
+            )
+        graph = graph if graph.x.dtype == state.dtype else graph.with_features(graph.x.to(state.dtype))
+        return Outputs(state.module, graph, state.num_classes, labelled_nodes(data, graph.device))
+
+    def score_samples(self, data: GraphSource | Outputs) -> Tensor:
+        """Score every node; higher = more like the training distribution.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            N nodes.
+
+        Returns
+        -------
+        Tensor
+            Scores ``[N]``, on the device of the data.
+        """
+        return _to_device_of(data, self.scorer_.score(self._outputs(data)).detach())
+
+    def predict(self, data: GraphSource | Outputs) -> Tensor:
+        """Predict the most likely ID class of every node.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            N nodes.
+
+        Returns
+        -------
+        Tensor
+            Classes ``[N]``, on the device of the data.
+        """
+        return _to_device_of(data, self._outputs(data).logits.argmax(dim=-1))
+
+    def predict_proba(self, data: GraphSource | Outputs) -> Tensor:
+        """Predict the probabilities of the ID classes.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            N nodes.
+
+        Returns
+        -------
+        Tensor
+            Probabilities ``[N, C]``, on the device of the data.
+        """
+        return _to_device_of(data, self._outputs(data).logits.softmax(dim=-1))
+
+    def calibrate(self, data: GraphSource, false_alarm_rate: float = 0.05, mask: Tensor | None = None) -> Self:
+        """Set the threshold so that a known node is flagged with at most the given probability.
+
+        Parameters
+        ----------
+        data : GraphSource
+            A graph with ID nodes that were used neither for training nor for choosing the epoch.
+        false_alarm_rate : float
+            The share of known nodes that may be flagged.
+        mask : Tensor, optional
+            Those nodes, one boolean per node ``[N]``; ``data.calibration_mask`` if left out.
+
+        Returns
+        -------
+        Detector
+            Itself.
+
+        Examples
+        --------
+        >>> from oddnode import Detector, load_task
+        >>> task = load_task("digits/label")
+        >>> detector = Detector.from_recipe("nodesafe", epochs=50).fit(task.train)
+        >>> known = task.train.test_mask & (task.train.y >= 0)
+        >>> detector = detector.calibrate(task.train, false_alarm_rate=0.05, mask=known)
+        >>> detector.detect(task.id_test.data).dtype
+        torch.bool
+        """
+        nodes = calibration_nodes(data, mask, self.num_classes_)
+        outputs = self.outputs(data)
+        nodes = nodes.to(outputs.graph.device)
+        scores, classes = self.score_samples(outputs)[nodes], self.predict(outputs)[nodes]
+        return self._with_state(self.state_, Calibration.from_scores(scores, classes, false_alarm_rate))
+
+    def detect(self, data: GraphSource | Outputs) -> Tensor:
+        """Flag nodes at the calibrated false-alarm rate.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            N nodes.
+
+        Returns
+        -------
+        Tensor
+            One boolean per node ``[N]``, True = out-of-distribution: the same as
+            ``p_values(data) <= false_alarm_rate``.
+        """
+        return self._calibrated().detect(self.score_samples(data))
+
+    def p_values(self, data: GraphSource | Outputs, per_class: bool = False) -> Tensor:
+        """Compute conformal p-values: the share of known nodes that score as low as a node, or lower.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            N nodes.
+        per_class : bool
+            Whether to compare each node with the calibration nodes of its own predicted class only.
+
+        Returns
+        -------
+        Tensor
+            P-values ``[N]`` in double precision.
+        """
+        calibration, outputs = self._calibrated(), self._outputs(data)
+        return calibration.p_values(self.score_samples(outputs), self.predict(outputs) if per_class else None)
+
+    def flag(self, data: GraphSource | Outputs, fdr: float = 0.1, per_class: bool = False) -> Tensor:
+        """Flag nodes so that at most a share ``fdr`` of the flagged are known nodes, on average.
+
+        Benjamini-Hochberg over the p-values of all nodes.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            N nodes.
+        fdr : float
+            The false discovery rate.
+        per_class : bool
+            As for `p_values`.
+
+        Returns
+        -------
+        Tensor
+            One boolean per node ``[N]``, True = flagged.
+        """
+        calibration, outputs = self._calibrated(), self._outputs(data)
+        return calibration.flag(self.score_samples(outputs), fdr, self.predict(outputs) if per_class else None)
+
+    def explain(self, data: GraphSource | Outputs) -> Explanation:
+        """Split every score into the node's own and its neighbours' contribution; name the nearest training class.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            N nodes.
+        """
+        return Explanation(*(_to_device_of(data, each) for each in explain(self.state_, self._outputs(data))))
+
+    @property
+    def state_(self) -> FittedState:
+        """Everything learnt, as plain data; the other attributes read it."""
+        if "_state" not in vars(self):
+            raise NotFittedError("this Detector is not fitted yet: call fit(data) first")
+        return self._state
+
+    @property
+    def calibration_(self) -> Calibration | None:
+        """What `calibrate` set; ``None`` before."""
+        return self._calibration
+
+    @property
+    def module_(self) -> nn.Module:
+        """The trained network, or an `oddnode.nn.Ensemble` of them."""
+        return self.state_.module
+
+    @property
+    def scorer_(self) -> Scorer:
+        """The fitted scorer."""
+        return self.state_.scorer
+
+    @property
+    def num_classes_(self) -> int:
+        """How many ID classes the network knows."""
+        return self.state_.num_classes
+
+    @property
+    def n_features_in_(self) -> int:
+        """How many features a node has."""
+        return self.state_.num_features
+
+    @property
+    def best_epoch_(self) -> int:
+        """The epoch whose weights were kept; of the first network in an ensemble."""
+        return self.state_.best_epoch
+
+    @property
+    def history_(self) -> list[dict[str, float]]:
+        """Training and validation loss of every epoch; in an ensemble with the number of the member."""
+        return self.state_.history
+
+    @property
+    def class_means_(self) -> Tensor | None:
+        """Mean logits of every class over the training nodes ``[C, C]``, where all classes have some."""
+        return self.state_.class_means
+
+    @property
+    def graph_profile_(self) -> GraphProfile:
+        """Size, degrees and homophily of the training graph."""
+        return self.state_.profile
+
+    @property
+    def advice_(self) -> list[str]:
+        """What was found and changed for this graph."""
+        return self.state_.advice
+
+    @property
+    def threshold_(self) -> float:
+        """The score below which a node is flagged; there is none before `calibrate`."""
+        if self.calibration_ is None:
+            raise NotFittedError(_NOT_CALIBRATED)
+        return self.calibration_.threshold
+
+    @property
+    def false_alarm_rate_(self) -> float:
+        """The share of known nodes that may be flagged; there is none before `calibrate`."""
+        if self.calibration_ is None:
+            raise NotFittedError(_NOT_CALIBRATED)
+        return self.calibration_.false_alarm_rate
+
+    def _outputs(self, data: GraphSource | Outputs) -> Outputs:
+        return data if isinstance(data, Outputs) else self.outputs(data)
+
+    def _calibrated(self) -> Calibration:
+        if self.calibration_ is None:
+            raise CalibrationError(_NOT_CALIBRATED)
+        return self.calibration_
+
+
+def _to_device_of(data: GraphSource | Outputs, result: Tensor) -> Tensor:
+    """The result on the device of the graph that was given, so that its masks fit."""
+    return result if isinstance(data, Outputs) else result.to(data.x.device)

@@ -1,0 +1,66 @@
+"""What a saved model's ``config.json`` may hold: every field with its type and its limits."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from oddnode.detector.calibration import CalibrationConfig
+from oddnode.detector.checked_json import LARGEST_INT, Count, LayerCount, Number
+from oddnode.detector.fitted import StateConfig
+from oddnode.training import BatchNormStatistics
+
+__all__ = ["ModelConfig", "Settings"]
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True):
+    """The arguments of `Detector` that are saved; the parts are saved elsewhere, the device and trainer not at all.
+
+    Parameters
+    ----------
+    hidden_channels, num_layers, dropout, num_spare_logits, epochs, lr, weight_decay, val_share
+        As for `oddnode.Detector`.
+    batch_norm, propagation, ensemble, seed
+        As for `oddnode.Detector`.
+    """
+
+    hidden_channels: Count
+    num_layers: LayerCount
+    dropout: Number
+    num_spare_logits: Annotated[int, Meta(ge=0, le=LARGEST_INT)]
+    epochs: Count
+    lr: Number
+    weight_decay: Number
+    val_share: Number
+    batch_norm: BatchNormStatistics
+    propagation: Literal["auto", "as-given"]
+    ensemble: Annotated[int, Meta(ge=1, le=1000)]
+    seed: int
+
+
+class ModelConfig(StateConfig, frozen=True):
+    """``config.json``; a caller's further sections, such as how to read tables, are left to that caller.
+
+    Parameters
+    ----------
+    num_features, num_classes, best_epoch, dtype, graph, advice, learnt
+        As for `StateConfig`.
+    backbone : str or dict
+        A name, ``{"name": ..., "plugin": ...}``, or ``{"own": ...}`` for a module of the user's own.
+    objective, scorer : dict or None
+        As `oddnode.detector.part_config.encode` gives them.
+    settings : Settings
+        The other arguments of the detector.
+    calibration : CalibrationConfig or None
+        Where it was calibrated.
+    tensors_sha256 : str
+        The checksum of ``model.safetensors``.
+    """
+
+    backbone: str | dict[str, str]
+    objective: dict[str, Any] | None
+    scorer: dict[str, Any]
+    settings: Settings
+    calibration: CalibrationConfig | None
+    tensors_sha256: str

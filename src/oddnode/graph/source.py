@@ -1,0 +1,89 @@
+"""What a detector can be fitted on and score: any object with the attributes that PyG's ``Data`` has."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from torch import Tensor
+
+__all__ = ["GraphSource", "check_source", "optional_attribute"]
+
+
+class GraphSource(Protocol):
+    """A graph to read: node features and edges, with labels and masks where they are needed.
+
+    `torch_geometric.data.Data` meets this protocol, and so does any class with these attributes; nothing has to be
+    inherited. A source is not trusted: `oddnode.graph.Graph.from_data` makes a checked graph from ``x`` and
+    ``edge_index``, and `oddnode.graph.training_set` a checked `oddnode.graph.TrainingSet` from all of it.
+
+    Other attributes are optional, absent or ``None``; each mask has one boolean per node, ``[N]``:
+
+    - ``y``: classes 0, 1, 2, ... ``[N]``, read at the nodes of the first three masks only;
+    - ``train_mask``, ``val_mask``: the labelled nodes to train on and to choose the epoch by;
+    - ``calibration_mask``: held-out known nodes for `oddnode.Detector.calibrate`;
+    - ``ood_mask``: the known OOD nodes of an exposure graph.
+
+    Attributes
+    ----------
+    x : Tensor
+        Features ``[N, F]``. Results are moved to the device of this tensor.
+    edge_index : Tensor
+        Edges ``[2, E]``, from source to target, as positions of nodes.
+
+    Examples
+    --------
+    >>> from dataclasses import dataclass
+    >>> import torch
+    >>> from oddnode.graph import Graph
+    >>> @dataclass
+    ... class Path:
+    ...     x: torch.Tensor
+    ...     edge_index: torch.Tensor
+    >>> Graph.from_data(Path(torch.eye(3), torch.tensor([[0, 1], [1, 2]]))).num_nodes
+    3
+    """
+
+    @property
+    def x(self) -> Tensor:
+        """Features ``[N, F]``."""
+        ...
+
+    @property
+    def edge_index(self) -> Tensor:
+        """Edges ``[2, E]``."""
+        ...
+
+
+def optional_attribute(source: GraphSource, name: str) -> Any:
+    """Read an attribute that a source need not have.
+
+    Parameters
+    ----------
+    source : GraphSource
+        Any graph.
+    name : str
+        The attribute, for example ``"train_mask"``.
+
+    Returns
+    -------
+    object
+        Its value; ``None`` where the source has no such attribute.
+    """
+    return getattr(source, name, None)
+
+
+def check_source(source: Any, name: str = "data") -> None:
+    """Raise a `TypeError` for an object that is no graph at all.
+
+    Parameters
+    ----------
+    source : object
+        What the user passed.
+    name : str
+        What the user calls it, for the message.
+    """
+    if not all(hasattr(source, member) for member in ("x", "edge_index")):
+        raise TypeError(
+            f"{name} is {type(source).__name__}, expected a graph with x and edge_index, "
+            "for example a torch_geometric.data.Data"
+        )

@@ -1,0 +1,115 @@
+"""Which labelled nodes train, validate and calibrate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oddnode.tables.reader import TableError, TableSource, missing_to_null, pyarrow, quoted
+
+__all__ = ["Split", "read_split", "split_labelled"]
+
+# Shares of the labelled nodes. Calibration gets as many as training: with n nodes the achieved false-alarm rate
+# strays by about sqrt(rate / n) around the one asked for.
+_TRAIN, _VALIDATION = 0.4, 0.2
+_SPLIT_WORDS = {
+    "train": 0,
+    "training": 0,
+    "val": 1,
+    "valid": 1,
+    "validation": 1,
+    "cal": 2,
+    "calibration": 2,
+    "test": -1,
+    "none": -1,
+}
+
+
+@dataclass
+class Split:
+    """Positions of the labelled nodes by what they are used for.
+
+    Parameters
+    ----------
+    train, validation, calibration : numpy.ndarray
+        Positions ``[n]``, ascending.
+    """
+
+    train: np.ndarray
+    validation: np.ndarray
+    calibration: np.ndarray
+
+
+def split_labelled(y: np.ndarray, classes: Sequence[Any], seed: int) -> Split:
+    """Split labelled nodes by class at random: training (40 %), validation (20 %) and calibration (40 %).
+
+    Parameters
+    ----------
+    y : numpy.ndarray
+        Classes ``[n]``; -1 = unlabelled.
+    classes : sequence
+        The label that each class stands for, for messages.
+    seed : int
+        Of the random split.
+    """
+    rng = np.random.default_rng(seed)
+    parts: list[list[np.ndarray]] = [[], [], []]
+    for label in range(len(classes)):
+        nodes = rng.permutation(np.flatnonzero(y == label))
+        if len(nodes) < 3:
+            often = "once" if len(nodes) == 1 else "twice"
+            raise TableError(
+                f"the label {quoted(classes[label])} occurs {often}, but every label needs at least 3 nodes "
+                "(to train, to validate, to calibrate); label more nodes, or remove it"
+            )
+        validation = max(round(_VALIDATION * len(nodes)), 1)
+        train = min(max(round(_TRAIN * len(nodes)), 1), len(nodes) - validation - 1)
+        for part, chosen in zip(parts, np.split(nodes, [train, train + validation]), strict=True):
+            part.append(chosen)
+    return Split(*(np.sort(np.concatenate(part)) for part in parts))
+
+
+def read_split(array: Any, y: np.ndarray, classes: Sequence[Any], table: TableSource, column: str) -> Split:
+    """Split nodes by the words train, validation and calibration; other labelled nodes must say test or nothing.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        The words of n nodes.
+    y : numpy.ndarray
+        Classes ``[n]``; -1 = unlabelled.
+    classes : sequence
+        The label that each class stands for, for messages.
+    table : TableSource
+        The table they come from, for messages.
+    column : str
+        Their column, for messages.
+    """
+    pa = pyarrow()
+    words = [None if w is None else str(w).lower() for w in missing_to_null(array.cast(pa.string())).to_pylist()]
+    wrong = next((w for w in words if w is not None and w not in _SPLIT_WORDS), None)
+    if wrong is not None:
+        raise TableError(
+            f"{table.name}: column {column!r} has {quoted(wrong)}, "
+            "expected train, validation, calibration, test or nothing"
+        )
+    part = np.array([-1 if w is None else _SPLIT_WORDS[w] for w in words])
+    unlabelled = np.flatnonzero((part >= 0) & (y < 0))
+    if unlabelled.size:
+        raise TableError(
+            f"{table.name}: row {int(unlabelled[0]) + 1} is for {words[unlabelled[0]]} in column {column!r}, "
+            "but has no label"
+        )
+    split = Split(*(np.flatnonzero(part == number) for number in range(3)))
+    for name in ("train", "validation", "calibration"):
+        if not len(getattr(split, name)):
+            raise TableError(f"{table.name}: column {column!r} marks no node for {name}")
+    missing = sorted(set(np.unique(y[part >= 0])) - set(np.unique(y[split.train])))
+    if missing:
+        raise TableError(
+            f"{table.name}: column {column!r} gives no training node of label {quoted(classes[missing[0]])}"
+        )
+    return split
