@@ -14,7 +14,7 @@ from oddnode.detector.model_folder import (
     save,
 )
 from oddnode.detector.part_config import ModelFileError, checked, decode, encode
-from oddnode.detector.recipes import FLOOR, RECIPES, Recipe, Uncertainty, evidential_scorer, get_recipe
+from oddnode.detector.recipes import FLOOR, RECIPES, Recipe, Uncertainty, evidential_scorer, get_recipe, register_method
 
 __all__ = [
     "FLOOR",
@@ -36,6 +36,7 @@ __all__ = [
     "get_recipe",
     "load",
     "read_config",
+    "register_method",
     "save",
     "start_fitting",
 ]
