@@ -17,6 +17,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from itertools import takewhile
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from oddnode._utils.registry import all_or_nothing
 
@@ -100,13 +101,13 @@ def plugin_files() -> tuple[Path, ...]:
     return tuple(sorted({path for plugin in _loaded.values() for path in _sources(plugin)}))
 
 
-def plugin_of(kind: type) -> str | None:
+def plugin_of(kind: Any) -> str | None:
     """The plugin that a class comes from.
 
     Parameters
     ----------
-    kind : type
-        A class, for example that of a scorer.
+    kind : type or function
+        A class, for example that of a scorer, or a function, for example one that is registered as a backbone.
 
     Returns
     -------

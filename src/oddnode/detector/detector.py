@@ -441,10 +441,8 @@ class Detector(Decisions, BaseEstimator):
 
     def _named_module(self, num_features: int, num_classes: int) -> nn.Module:
         """A new backbone of the settings' shape; training and loading both make theirs here."""
-        if self.backbone not in BACKBONES:
-            raise unknown("backbone", self.backbone, BACKBONES)
         width = num_classes + self.num_spare_logits
-        return BACKBONES[self.backbone](
+        return BACKBONES[cast(str, self.backbone)](
             num_features, self.hidden_channels, width, num_layers=self.num_layers, dropout=self.dropout
         )
 

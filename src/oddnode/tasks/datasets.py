@@ -82,10 +82,12 @@ def leave_out(id_classes: Iterable[int], exposure_classes: Iterable[int], ood_cl
         As for `label_task`.
     """
     split = tuple(id_classes), tuple(exposure_classes), tuple(ood_classes)
-    return TaskFamily(
-        lambda name, data, seed, rules: label_task(name, data, *_known_classes(name, data.y, split), rules=rules),
-        uses_seed=False,
-    )
+
+    def make(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
+        _check_classes(name, data.y, split)
+        return label_task(name, data, *split, rules=rules)
+
+    return TaskFamily(make, uses_seed=False)
 
 
 @dataclass(frozen=True)
@@ -274,13 +276,11 @@ def _checked_graph(dataset: str, data: Any, seed: int) -> Data:
     return data
 
 
-def _known_classes(task: str, y: Tensor, split: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """The split, if every class in it occurs in ``y`` and none is in two of its parts."""
+def _check_classes(task: str, y: Tensor, split: LabelSplit) -> None:
+    """Refuse a split with classes that do not occur in ``y``, or with one that is in two of its parts."""
     named, known = [c for part in split for c in part], torch.unique(y).tolist()
-    strange = sorted(set(named) - set(known))
-    if strange or len(set(named)) < len(named) or not split[0] or not split[2]:
+    if not set(named) <= set(known) or len(set(named)) < len(named) or not split[0] or not split[2]:
         raise ValueError(
             f"the classes of {task} are ID {split[0]}, exposed {split[1]} and OOD {split[2]}; expected different "
             f"classes of {known}, with at least one ID and one OOD class"
         )
-    return split
