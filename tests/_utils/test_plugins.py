@@ -16,7 +16,6 @@ from oddnode._utils.plugins import (
     plugin_files,
     plugin_of,
 )
-from oddnode._utils.registry import Registry
 from oddnode.detector import RECIPES
 
 METHOD = """
@@ -36,12 +35,10 @@ register_method(Recipe("certainty", build, "a test"))
 
 
 @pytest.fixture(autouse=True)
-def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def nothing_stays(own_registries: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test loads and registers is gone after it."""
     monkeypatch.setattr(plugins, "_loaded", {})
     modules = set(sys.modules)
-    for registry in Registry._every:
-        monkeypatch.setattr(registry, "_items", dict(registry._items))
     yield
     for name in set(sys.modules) - modules:
         if name.startswith(("oddnode_plugin_", "entry_")):

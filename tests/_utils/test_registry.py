@@ -48,11 +48,15 @@ def test_a_block_that_fails_leaves_no_registration() -> None:
     shapes: Registry[int] = Registry("shape")
     colours: Registry[int] = Registry("colour")
     shapes.register("circle", 0)
-    with pytest.raises(RuntimeError, match="stop"), all_or_nothing():
+
+    def fail_late() -> None:
         shapes.register("square", 1)
         shapes.register("circle", 2, replace=True)
         colours.register("red", 3)
         raise RuntimeError("stop")
+
+    with pytest.raises(RuntimeError, match="stop"), all_or_nothing():
+        fail_late()
     assert dict(shapes) == {"circle": 0}
     assert dict(colours) == {}
     with all_or_nothing():
