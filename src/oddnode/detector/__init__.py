@@ -14,7 +14,8 @@ from oddnode.detector.model_folder import (
     save,
 )
 from oddnode.detector.part_config import ModelFileError, checked, decode, encode
-from oddnode.detector.recipes import FLOOR, RECIPES, Recipe, Uncertainty, evidential_scorer, get_recipe, register_method
+from oddnode.detector.recipes import FLOOR, Uncertainty, evidential_scorer
+from oddnode.detector.registry import RECIPES, Recipe, get_recipe, register_method
 
 __all__ = [
     "FLOOR",

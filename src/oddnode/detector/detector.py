@@ -22,7 +22,7 @@ from oddnode._utils.random import new_dropout_seed, seeded
 from oddnode._utils.suggestions import unknown
 from oddnode.detector import model_folder as saving
 from oddnode.detector.decisions import Decisions
-from oddnode.detector.recipes import get_recipe
+from oddnode.detector.registry import get_recipe
 from oddnode.functional import negative_energy
 from oddnode.graph import Graph, GraphError, TrainingSet, check_labels, check_mask, profile_graph, training_set
 from oddnode.nn import BACKBONES, Backbone, Ensemble, member_seeds, run_backbone

@@ -6,12 +6,9 @@ chosen is told in ``docs/settings.md``.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from oddnode._utils.registry import Registry
+from oddnode.detector.registry import Recipe, register_method
 from oddnode.objectives import (
     BoundUniform,
     CrossEntropy,
@@ -40,7 +37,7 @@ from oddnode.scoring import (
     Scorer,
 )
 
-__all__ = ["FLOOR", "RECIPES", "Recipe", "Uncertainty", "evidential_scorer", "get_recipe", "register_method"]
+__all__ = ["FLOOR", "Uncertainty", "evidential_scorer"]
 
 # Propagation, shared by every method that propagates.
 _HOPS = 32
@@ -60,31 +57,6 @@ _SHRINKAGE = 0.01
 _K = 1
 _TAU = 1.0
 _GOLD = 0.03
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A method: how to build its objective and scorer, and where it comes from.
-
-    ``build`` takes the method's hyper-parameters, all with defaults, and returns ``(objective, scorer)``. ``settings``
-    are arguments of `Detector` that the method needs otherwise than by default; ``backbone`` is set where a method has
-    a network of its own. A ``transductive`` method's score of a node depends on more of the scored graph than the
-    network's own receptive field. ``cost`` says what has to be computed.
-    """
-
-    name: str
-    build: Callable[..., tuple[Objective, Scorer]]
-    reference: str
-    needs_exposure: bool = False
-    transductive: bool = False
-    cost: str = "one training"
-    backbone: str | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def hyper_parameters(self) -> dict[str, Any]:
-        """Names and default values."""
-        return {name: p.default for name, p in inspect.signature(self.build).parameters.items()}
 
 
 def _msp() -> tuple[Objective, Scorer]:
@@ -234,8 +206,7 @@ _SHARED = "one training, shared with msp"
 # The trivial scores look at the graph only; the network beside them serves the tables' ID accuracy.
 _NO_MODEL = "no model"
 
-#: Every method by name: those of the paper's tables in their order, later ones, and the trivial scores.
-RECIPES: Registry[Recipe] = Registry("method")
+# Those of the paper's tables in their order, later ones, and the trivial scores.
 for _recipe in (
     Recipe("msp", _msp, "Hendrycks and Gimpel, ICLR 2017"),
     # The step on a node's features serves its neighbours' predictions too: twice the receptive field.
@@ -300,35 +271,10 @@ for _recipe in (
     Recipe("degree", _degree, "trivial", cost=_NO_MODEL),
     Recipe("neighbour-cosine", _neighbour_cosine, "trivial", cost=_NO_MODEL),
 ):
-    RECIPES.register(_recipe.name, _recipe)
+    register_method(_recipe)
 
 #: The trivial scores, which stand under every printed table: a method that loses to them has learnt nothing.
 FLOOR = ("nonzeros", "degree", "neighbour-cosine")
-
-
-def get_recipe(name: str) -> Recipe:
-    """The recipe of a method, or an error that suggests the nearest name.
-
-    Parameters
-    ----------
-    name : str
-        The method's name.
-    """
-    return RECIPES[name]
-
-
-def register_method(recipe: Recipe) -> None:
-    """Add a method, so that it can be named in `Detector.from_recipe`, `benchmark` and on the command line.
-
-    Parameters
-    ----------
-    recipe : Recipe
-        The method.
-    """
-    without = [name for name, value in recipe.hyper_parameters.items() if value is inspect.Parameter.empty]
-    if without:
-        raise ValueError(f"the method {recipe.name!r} has no default for {', '.join(without)}; give it one in build")
-    RECIPES.register(recipe.name, recipe)
 
 
 #: ``epistemic``: how little a node is like those seen before. ``aleatoric``: how unclear its class is.
@@ -336,7 +282,13 @@ Uncertainty = Literal["epistemic", "aleatoric"]
 
 
 def evidential_scorer(uncertainty: Uncertainty) -> Scorer:
-    """The scorer that ranks nodes by one of the two uncertainties, the certain ones first."""
+    """The scorer that ranks nodes by one of the two uncertainties, the certain ones first.
+
+    Parameters
+    ----------
+    uncertainty : {"epistemic", "aleatoric"}
+        Which of the two.
+    """
     if uncertainty not in get_args(Uncertainty):
         raise ValueError(f"uncertainty is {uncertainty!r}, expected one of {', '.join(get_args(Uncertainty))}")
     return Energy() if uncertainty == "epistemic" else MaxSoftmax()

@@ -13,7 +13,15 @@ __all__ = ["Result"]
 
 @dataclass
 class Result:
-    """Numbers of every seed; means and standard deviations are computed from them."""
+    """Numbers of every seed; means and standard deviations are computed from them.
+
+    Parameters
+    ----------
+    task, method, protocol, backbone : str
+        What was run.
+    runs : list of dict
+        What `evaluate` gave for every seed.
+    """
 
     task: str
     method: str

@@ -37,7 +37,13 @@ ETA = 0.5
 
 @dataclass(frozen=True, repr=False)
 class ForwardedExposure(Term):
-    """Quirk 1: no loss, but the exposure graph passes through the network's batch norm."""
+    """Quirk 1: no loss, but the exposure graph passes through the network's batch norm.
+
+    Parameters
+    ----------
+    start : int
+        The first epoch in which it counts.
+    """
 
     needs_exposure = True
     needs_all_logits = False
@@ -49,7 +55,13 @@ class ForwardedExposure(Term):
 
 @dataclass(frozen=True, repr=False)
 class Bound(Term):
-    """The bound over the training nodes."""
+    """The bound over the training nodes.
+
+    Parameters
+    ----------
+    start : int
+        The first epoch in which it counts.
+    """
 
     needs_all_logits = False
     is_pure = True
@@ -60,7 +72,13 @@ class Bound(Term):
 
 @dataclass(frozen=True, repr=False)
 class SignedUniform(Term):
-    """Quirk 3: variance of the logit sums over their mean, sign and all."""
+    """Quirk 3: variance of the logit sums over their mean, sign and all.
+
+    Parameters
+    ----------
+    start : int
+        The first epoch in which it counts.
+    """
 
     needs_all_logits = False
     is_pure = True
@@ -72,7 +90,13 @@ class SignedUniform(Term):
 
 @dataclass(frozen=True, repr=False)
 class JointBound(Term):
-    """Quirk 4: one bound over training nodes and all nodes of the exposure graph."""
+    """Quirk 4: one bound over training nodes and all nodes of the exposure graph.
+
+    Parameters
+    ----------
+    start : int
+        The first epoch in which it counts.
+    """
 
     needs_exposure = True
     is_pure = True
@@ -84,7 +108,13 @@ class JointBound(Term):
 
 @dataclass(frozen=True, repr=False)
 class ExposedUniform(SignedUniform):
-    """Quirks 3 and 4: the signed term, plus the same with the absolute mean over all nodes of the exposure graph."""
+    """Quirks 3 and 4: the signed term, plus the same with the absolute mean over all nodes of the exposure graph.
+
+    Parameters
+    ----------
+    start : int
+        The first epoch in which it counts.
+    """
 
     needs_exposure = True
     is_pure = True
@@ -96,7 +126,17 @@ class ExposedUniform(SignedUniform):
 
 @dataclass(frozen=True, repr=False)
 class TruncatedHinge(Term):
-    """Quirk 6: margins on energies over all logits (quirk 7), the longer list cut to the shorter one's length."""
+    """Quirk 6: margins on energies over all logits (quirk 7), the longer list cut to the shorter one's length.
+
+    Parameters
+    ----------
+    m_in, m_out : float
+        The energy that ID nodes shall stay below, and OOD nodes above.
+    num_hops : int
+        How many hops energies are propagated first.
+    start : int
+        The first epoch in which it counts.
+    """
 
     needs_exposure = True
     is_pure = True
@@ -117,7 +157,17 @@ class TruncatedHinge(Term):
 
 @dataclass(frozen=True, repr=False)
 class MisplacedPrior(KernelPrior):
-    """Quirk 13: the kernel prior of the first nodes of the graph, as many as there are training nodes."""
+    """Quirk 13: the kernel prior of the first nodes of the graph, as many as there are training nodes.
+
+    Parameters
+    ----------
+    labels : tuple of int
+        The classes of those nodes.
+    start : int
+        The first epoch in which it counts.
+    prior : Tensor, optional
+        The prior ``[N, C]``, which `prepare` computes.
+    """
 
     labels: tuple[int, ...] = ()
 
@@ -147,7 +197,13 @@ class AllLogitsEnergy(Scorer):
 
 @dataclass
 class Negated(Scorer):
-    """Quirk 15: another scorer's scores with the wrong sign, lower = more in-distribution."""
+    """Quirk 15: another scorer's scores with the wrong sign, lower = more in-distribution.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        The other scorer.
+    """
 
     scorer: Scorer
 

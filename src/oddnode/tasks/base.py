@@ -63,7 +63,15 @@ RULES.register(
 
 
 class ScoredNodes(NamedTuple):
-    """A graph, and which of its nodes are looked at."""
+    """A graph, and which of its nodes are scored.
+
+    Parameters
+    ----------
+    data : Data
+        The graph.
+    mask : Tensor
+        Mask of its nodes ``[n]``.
+    """
 
     data: Data
     mask: Tensor

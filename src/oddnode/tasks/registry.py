@@ -127,7 +127,21 @@ def _all_tasks(data_dir: DataDir) -> list[str]:
 
 @dataclass(frozen=True)
 class DatasetState:
-    """A data set, whether its files are here, and under which terms."""
+    """A data set, whether its files are here, and under which terms.
+
+    Parameters
+    ----------
+    name : str
+        The data set's name.
+    tasks : tuple of str
+        Names of its tasks.
+    state : {"embedded", "found", "missing"}
+        Whether it needs no files, has them, or lacks them.
+    where : str
+        Where its files are, or where they were looked for and how to get them.
+    licence : str
+        Its terms, and whom to cite.
+    """
 
     name: str
     tasks: tuple[str, ...]
