@@ -42,7 +42,7 @@ class ForwardedExposure(Term):
     Parameters
     ----------
     start : int
-        The first epoch in which it counts.
+        How many epochs pass before it counts.
     """
 
     needs_exposure = True
@@ -60,7 +60,7 @@ class Bound(Term):
     Parameters
     ----------
     start : int
-        The first epoch in which it counts.
+        How many epochs pass before it counts.
     """
 
     needs_all_logits = False
@@ -77,7 +77,7 @@ class SignedUniform(Term):
     Parameters
     ----------
     start : int
-        The first epoch in which it counts.
+        How many epochs pass before it counts.
     """
 
     needs_all_logits = False
@@ -95,7 +95,7 @@ class JointBound(Term):
     Parameters
     ----------
     start : int
-        The first epoch in which it counts.
+        How many epochs pass before it counts.
     """
 
     needs_exposure = True
@@ -113,7 +113,7 @@ class ExposedUniform(SignedUniform):
     Parameters
     ----------
     start : int
-        The first epoch in which it counts.
+        How many epochs pass before it counts.
     """
 
     needs_exposure = True
@@ -135,7 +135,7 @@ class TruncatedHinge(Term):
     num_hops : int
         How many hops energies are propagated first.
     start : int
-        The first epoch in which it counts.
+        How many epochs pass before it counts.
     """
 
     needs_exposure = True
@@ -164,7 +164,7 @@ class MisplacedPrior(KernelPrior):
     labels : tuple of int
         The classes of those nodes.
     start : int
-        The first epoch in which it counts.
+        How many epochs pass before it counts.
     prior : Tensor, optional
         The prior ``[N, C]``, which `prepare` computes.
     """
