@@ -10,6 +10,8 @@ import torch
 from hypothesis import settings
 from torch_geometric.data import Data
 
+from oddnode._utils.registry import Registry
+
 settings.register_profile("oddnode", max_examples=30, deadline=None)
 settings.load_profile("oddnode")
 
@@ -21,6 +23,13 @@ def real_data() -> Path:
     if not named:
         pytest.skip("REAL DATA NOT TESTED: set ODDNODE_DATA to the folder with planetoid/ and twitch/")
     return Path(named)
+
+
+@pytest.fixture
+def own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the test registers is forgotten after it."""
+    for registry in Registry._every:
+        monkeypatch.setattr(registry, "_items", dict(registry._items))
 
 
 @pytest.fixture

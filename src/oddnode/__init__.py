@@ -16,10 +16,11 @@ from oddnode._version import __version__
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
-    from oddnode.detector import RECIPES, Detector, ModelFileError
+    from oddnode._utils.plugins import PluginError, load_plugins
+    from oddnode.detector import RECIPES, Detector, ModelFileError, Recipe, register_method
     from oddnode.evaluation import evaluate
     from oddnode.functional import CalibrationError
-    from oddnode.nn import GAT, GCN, GPN, MLP, Backbone, EvidentialGCN, JKNet, MixHop
+    from oddnode.nn import GAT, GCN, GPN, MLP, Backbone, EvidentialGCN, JKNet, MixHop, register_backbone
     from oddnode.objectives import (
         BoundUniform,
         CrossEntropy,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
         Propagated,
         Scorer,
     )
-    from oddnode.tasks import Task, load_task
+    from oddnode.tasks import DatasetSpec, Task, load_task, register_dataset
 
 # Importing torch and PyG takes seconds, so a name brings its module in when it is first used.
 _HOME = {
@@ -53,6 +54,7 @@ _HOME = {
     "BoundUniform": "objectives",
     "CalibrationError": "functional",
     "CrossEntropy": "objectives",
+    "DatasetSpec": "tasks",
     "Degree": "scoring",
     "Detector": "detector",
     "Energy": "scoring",
@@ -76,15 +78,21 @@ _HOME = {
     "ODIN": "scoring",
     "OutlierExposure": "objectives",
     "Outputs": "scoring",
+    "PluginError": "_utils.plugins",
     "Propagated": "scoring",
     "RECIPES": "detector",
+    "Recipe": "detector",
     "Scorer": "scoring",
     "SyntheticExposure": "objectives",
     "Task": "tasks",
     "Term": "objectives",
     "benchmark": "runner.bench",
     "evaluate": "evaluation",
+    "load_plugins": "_utils.plugins",
     "load_task": "tasks",
+    "register_backbone": "nn",
+    "register_dataset": "tasks",
+    "register_method": "detector",
 }
 
 __all__ = [*_HOME, "__version__"]

@@ -15,7 +15,7 @@ from oddnode.paper.experiments import ITEMS, SCOPES, Run, choose_items
 from oddnode.paper.plan import estimate_seconds, make_plan
 from oddnode.paper.record import Training
 from oddnode.paper.store import Store
-from oddnode.protocols.published import Bound, ExposedUniform, JointBound, SignedUniform
+from oddnode.protocols.published_terms import Bound, ExposedUniform, JointBound, SignedUniform
 from tests.paper_helpers import TINY, tiny_plan
 
 

@@ -17,7 +17,7 @@ from oddnode.nn import GCN, JKNet, MixHop
 from oddnode.objectives import CrossEntropy, TrainingPass
 from oddnode.ops import FeatureProducts
 from oddnode.protocols import published
-from oddnode.protocols.published import (
+from oddnode.protocols.published_terms import (
     ExposedUniform,
     ForwardedExposure,
     JointBound,
@@ -25,7 +25,7 @@ from oddnode.protocols.published import (
     TruncatedHinge,
 )
 from oddnode.scoring import Propagated
-from oddnode.tasks import label_task
+from oddnode.tasks import RULES, label_task
 from oddnode.training import train
 
 
@@ -111,7 +111,7 @@ def test_fpr_is_read_at_the_nearest_recall() -> None:
 
 
 def test_head_has_a_logit_for_every_left_out_class(two_groups: Data) -> None:
-    task = label_task("t/label", two_groups, [2], [1], [0], protocol="published")
+    task = label_task("t/label", two_groups, [2], [1], [0], RULES["published"])
     detector = published.detector("gnnsafe", task, epochs=2).fit(task.train, task.exposure)
     outputs = detector.outputs(task.id_test.data)
     assert outputs.all_logits.shape == (60, 3)
@@ -121,7 +121,7 @@ def test_head_has_a_logit_for_every_left_out_class(two_groups: Data) -> None:
 
 
 def test_settings_are_those_of_the_authors(two_groups: Data) -> None:
-    task = label_task("cora/structure", two_groups, [0, 1, 2], [], [], protocol="published")
+    task = label_task("cora/structure", two_groups, [0, 1, 2], [], [], RULES["published"])
     nodesafe = published.detector("nodesafe", task)
     assert "0.012 * SignedUniform(start=21) + 11.988 * Bound(start=21)" in repr(nodesafe.objective)
     assert (nodesafe.dropout, nodesafe.batch_norm) == (0.5, "running")

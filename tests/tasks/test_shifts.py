@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from oddnode.tasks import feature_shift, label_task, load_task, stochastic_block_edges, structure_shift
+from oddnode.tasks import RULES, feature_shift, label_task, load_task, stochastic_block_edges, structure_shift
 from oddnode.tasks.shifts import _triangle_pair
 
 
@@ -124,7 +124,7 @@ def test_labels_are_renumbered_and_left_out_ones_marked(two_groups: Data) -> Non
 
 
 def test_published_leave_out_keeps_all_nodes_everywhere(two_groups: Data) -> None:
-    task = label_task("t", two_groups, [2], [1], [0], protocol="published")
+    task = label_task("t", two_groups, [2], [1], [0], RULES["published"])
     assert task.exposure is not None
     assert task.train.num_nodes == task.exposure.num_nodes == 60
     assert task.num_left_out == 2

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from contextlib import contextmanager
+from typing import Any, ClassVar, Generic, TypeVar
 
 from oddnode._utils.suggestions import unknown
 
-__all__ = ["Registry"]
+__all__ = ["Registry", "all_or_nothing"]
 
 T = TypeVar("T")
 
@@ -15,7 +16,7 @@ T = TypeVar("T")
 class Registry(Mapping[str, T], Generic[T]):
     """A mapping from names to things of one kind, in the order in which they were registered.
 
-    Looking a name up that is not there raises an error that suggests the nearest one.
+    Looking up a name that is not there raises an error that suggests the nearest one.
 
     Parameters
     ----------
@@ -34,23 +35,29 @@ class Registry(Mapping[str, T], Generic[T]):
     oddnode._utils.suggestions.UnknownNameError: unknown shape 'cirle'. Did you mean 'circle'? Known: circle.
     """
 
+    _every: ClassVar[list[Registry[Any]]] = []
+
     def __init__(self, kind: str):
         self.kind = kind
         self._items: dict[str, T] = {}
+        Registry._every.append(self)
 
     def register(self, name: str, item: T, *, replace: bool = False) -> None:
-        """Add a thing under a name that is not taken yet.
+        """Add a thing under a name that is not taken yet; to register the same object again changes nothing.
 
         Parameters
         ----------
         name : str
-            What it is called from now on.
+            What it is called from now on. Names are listed with commas between them, so they have neither commas nor
+            spaces.
         item : object
             The thing.
         replace : bool
             Whether it may take the place of another of the same name.
         """
-        if name in self._items and not replace:
+        if not isinstance(name, str) or not name or "," in name or name.split() != [name]:
+            raise ValueError(f"{name!r} cannot name a {self.kind}: expected text without spaces and commas")
+        if name in self._items and self._items[name] is not item and not replace:
             raise ValueError(f"there is a {self.kind} named {name!r} already; choose another name")
         self._items[name] = item
 
@@ -70,3 +77,15 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __repr__(self) -> str:
         return f"Registry({self.kind!r}, {list(self._items)})"
+
+
+@contextmanager
+def all_or_nothing() -> Iterator[None]:
+    """Undo every registration made inside the ``with`` block if the block raises."""
+    before = [(registry, dict(registry._items)) for registry in Registry._every]
+    try:
+        yield
+    except BaseException:
+        for registry, items in before:
+            registry._items = items
+        raise

@@ -6,14 +6,15 @@ import json
 import logging
 import sys
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
+from oddnode._utils.plugins import load_plugins
 from oddnode._version import __version__
 from oddnode.cli import paper as cli_paper
 from oddnode.cli import tables as cli_tables
-from oddnode.cli.shared import DataDir, Device, Json, check_device, err, print_rows, progress_bar, split_names
+from oddnode.cli.shared import DataDir, Device, Json, Plugins, check_device, err, print_rows, progress_bar, split_names
 
 __all__ = ["app", "main"]
 
@@ -47,15 +48,13 @@ def _root(
     epilog="Examples:\n\n"
     "  oddnode bench\n\n"
     "  oddnode bench --task cora/structure,cora/label --methods gnnsafe,nodesafe --seeds 5\n\n"
-    "  oddnode bench --task paper --methods all --protocol published --out runs/published"
+    "  oddnode bench --task paper --methods all --protocol published --out runs/published\n\n"
+    "  oddnode bench --methods mine,nodesafe --task mydata/label --plugin mine.py"
 )
 def bench(
     task: Annotated[
         str,
-        typer.Option(
-            help="Tasks, separated by commas; 'paper' = the ten cells of the paper, 'all' = every task "
-            "(arxiv where its data is)."
-        ),
+        typer.Option(help="Tasks, separated by commas; 'paper' = the ten cells of the paper, 'all' = every task."),
     ] = "digits/label",
     methods: Annotated[
         str | None,
@@ -69,7 +68,7 @@ def bench(
         str, typer.Option(help="'clean': nothing leaks. 'published': as the paper's code does it.")
     ] = "clean",
     backbone: Annotated[
-        str, typer.Option(help="The network under every method: gcn, mlp, gat, jknet or mixhop.")
+        str, typer.Option(help="The network under every method: gcn, mlp, gat, jknet, mixhop or a plugin's.")
     ] = "gcn",
     device: Device = "auto",
     data_dir: DataDir = None,
@@ -80,6 +79,7 @@ def bench(
     out: Annotated[
         Path | None, typer.Option(help="Folder for report.md, results.csv, results.json and runs.json.")
     ] = None,
+    plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Compare methods on tasks over several seeds."""
@@ -87,18 +87,17 @@ def bench(
     from oddnode.runner.bench import DEFAULT_METHODS, benchmark, expand_methods
     from oddnode.tasks import expand_tasks
 
+    load_plugins(plugin or ())
     check_device(device)
     if out:
         check_writable(out)
     names = list(DEFAULT_METHODS) if methods is None else split_names(methods)
     tasks = expand_tasks(split_names(task), data_dir)
-    if "all" in split_names(task) and "arxiv" not in tasks:
-        err.print("arxiv is left out: its files are not here (oddnode datasets says how to get them)")
+    if "all" in split_names(task):
+        _tell_left_out(tasks)
     with progress_bar(terminal_only=as_json) as show:
-        results = benchmark(
-            tasks, names, seeds, cast(Any, protocol), backbone, device, data_dir, jobs, show, floor=True
-        )
-    asked = set(expand_methods(names, cast(Any, protocol)))
+        results = benchmark(tasks, names, seeds, protocol, backbone, device, data_dir, jobs, show, floor=True)
+    asked = set(expand_methods(names, protocol))
     chosen, floor = [r for r in results if r.method in asked], [r for r in results if r.method not in asked]
     written = write_report(chosen, out, floor) if out else []
     if as_json:
@@ -109,11 +108,13 @@ def bench(
         typer.echo("written: " + ", ".join(str(path) for path in written))
 
 
-@app.command(epilog="Examples:\n\n  oddnode methods\n\n  oddnode methods --json")
+@app.command(epilog="Examples:\n\n  oddnode methods\n\n  oddnode methods --plugin mine.py --json")
 def methods(
+    plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """List the methods: objective, scorer, exposure, reference, reach over the graph and cost."""
+    load_plugins(plugin or ())
     from oddnode.detector import RECIPES
 
     listed = []
@@ -139,9 +140,11 @@ def methods(
 @app.command(epilog="Examples:\n\n  oddnode datasets\n\n  oddnode datasets --data-dir ~/data --json")
 def datasets(
     data_dir: DataDir = None,
+    plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """List the data sets: their tasks, whether they are here, and their licence."""
+    load_plugins(plugin or ())
     from oddnode.tasks import dataset_states
 
     states = [state.as_dict() for state in dataset_states(data_dir)]
@@ -153,6 +156,14 @@ def datasets(
 
 cli_paper.register(app)
 cli_tables.register(app)
+
+
+def _tell_left_out(tasks: list[str]) -> None:
+    from oddnode.tasks import DATASETS
+
+    for spec in DATASETS.values():
+        if not any(task.name in tasks for task in spec.tasks):
+            err.print(f"{spec.name} is left out: its files are not here (oddnode datasets says how to get them)")
 
 
 def _print_results(results: Any) -> None:

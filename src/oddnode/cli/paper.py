@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from oddnode.cli.shared import DataDir, Device, check_device, err, print_rows, split_names
+from oddnode._utils.plugins import load_plugins, plugin_files
+from oddnode.cli.shared import DataDir, Device, Plugins, check_device, err, print_rows, split_names
 from oddnode.paper.experiments import ITEMS
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ def paper(
     no_train: Annotated[
         bool, typer.Option("--no-train", help="Write what the store has so far; train nothing.")
     ] = False,
+    plugin: Plugins = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON and nothing else.")] = False,
 ) -> None:
     """Make every table and figure of the paper, beside the paper's own numbers.
@@ -84,6 +86,7 @@ def paper(
 
     items = choose_items(None if only is None else split_names(only))
     protocols = _protocols(protocol)
+    load_plugins(plugin or ())
     check_device(device)
     from oddnode.bench.report import check_writable
     from oddnode.paper.plan import make_plan
@@ -103,7 +106,7 @@ def paper(
     scope, done = SCOPES["smoke" if smoke else "paper"], _tasks_in(folder) if no_train else ()
     plan = make_plan(scope, items, protocols, seeds, data_dir, device, done)
     _tell_absent(plan, say)
-    jobs, code = jobs or num_cores(), source_key()
+    jobs, code = jobs or num_cores(), source_key(plugin_files())
     facts = {"out": str(folder), "rescued": rescued} | _look(plan, folder, None if any_version else code, jobs, say)
     if not dry_run:
         summary = Summary(len(plan.trainings), facts["done_before"])
@@ -172,7 +175,7 @@ def _look(plan: Plan, folder: Path, code: str | None, jobs: int, say: Callable[[
         "done_before": total - len(missing),
         "estimated_seconds": round(left),
         "absent": plan.absent,
-        "code": source_key(),
+        "code": source_key(plugin_files()),
     }
 
 

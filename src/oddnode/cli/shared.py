@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["DataDir", "Device", "Json", "check_device", "err", "print_rows", "progress_bar", "split_names"]
+__all__ = ["DataDir", "Device", "Json", "Plugins", "check_device", "err", "print_rows", "progress_bar", "split_names"]
 
 #: For everything that is not the result: notes, progress, errors.
 err = Console(stderr=True)
@@ -19,6 +19,14 @@ err = Console(stderr=True)
 Json = Annotated[bool, typer.Option("--json", help="Print as JSON and nothing else.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 DataDir = Annotated[Path | None, typer.Option(help="Where the data lies; only read.", envvar="ODDNODE_DATA")]
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE.py",
+        help="A Python file that adds methods, backbones or data sets. It is run. May be given several times.",
+    ),
+]
 
 
 def split_names(text: str) -> list[str]:

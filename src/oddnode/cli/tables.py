@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from oddnode.cli.shared import Device, Json, check_device, err, progress_bar, split_names
+from oddnode._utils.plugins import load_plugins
+from oddnode.cli.shared import Device, Json, Plugins, check_device, err, progress_bar, split_names
 
 __all__ = ["register"]
 
@@ -73,6 +74,7 @@ def fit(
     false_alarm_rate: Annotated[float, typer.Option(help="Share of known nodes that may be flagged.")] = 0.05,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split and of training.")] = 0,
     device: Device = "auto",
+    plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Learn from two tables which nodes are known; writes a model.
@@ -82,6 +84,7 @@ def fit(
     from oddnode.detector import check_target, get_recipe
     from oddnode.tables import TableModel
 
+    load_plugins(plugin or ())
     check_device(device)
     check_target(out)
     if method is not None:
@@ -120,6 +123,7 @@ def score(
         typer.Option("--explain", help="Add why: own_score, neighbour_contribution and nearest_class."),
     ] = False,
     device: Device = "auto",
+    plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Score every node of two tables; writes one row per node.
@@ -128,6 +132,7 @@ def score(
     """
     from oddnode.tables import TableModel
 
+    load_plugins(plugin or ())
     check_device(device)
     report = TableModel.load(model, device).score(nodes, edges, out, explain)
     _tell(asdict(report) | {"written": str(out)}, as_json, report.notes)
@@ -146,6 +151,7 @@ def calibrate(
         typer.Option(help="Share of known nodes that may be flagged.", show_default="the model's"),
     ] = None,
     device: Device = "auto",
+    plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Set a model's threshold anew, on known nodes of another graph or for another false-alarm rate.
@@ -155,6 +161,7 @@ def calibrate(
     from oddnode.detector import check_target
     from oddnode.tables import TableModel
 
+    load_plugins(plugin or ())
     check_device(device)
     check_target(out)
     loaded = TableModel.load(model, device)
@@ -165,12 +172,14 @@ def calibrate(
 
 def info(
     model: Annotated[Path, typer.Argument(help="Folder with a saved model.")],
+    plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Show what a saved model is and what it was fitted on."""
     from oddnode.detector import Detector, load, read_config
     from oddnode.tables import TableSchema
 
+    load_plugins(plugin or ())
     config = read_config(model)
     shown = {key: value for key, value in config.items() if key not in ("tensors_sha256", "table", "format")}
     own = any(isinstance(config.get(k), dict) and "own" in config[k] for k in ("backbone", "objective", "scorer"))

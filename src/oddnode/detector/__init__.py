@@ -11,7 +11,8 @@ from oddnode.detector.fitted import FittedState, TrainingOutputs
 from oddnode.detector.fitting import fit_together, start_fitting
 from oddnode.detector.model_folder import FORMAT_VERSION, check_target, load, read_config, save
 from oddnode.detector.part_config import decode, encode
-from oddnode.detector.recipes import FLOOR, RECIPES, Recipe, Uncertainty, evidential_scorer, get_recipe
+from oddnode.detector.recipes import FLOOR, Uncertainty, evidential_scorer
+from oddnode.detector.registry import RECIPES, Recipe, get_recipe, register_method
 from oddnode.detector.training_key import TrainingKey
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "get_recipe",
     "load",
     "read_config",
+    "register_method",
     "save",
     "start_fitting",
 ]

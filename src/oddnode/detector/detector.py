@@ -15,7 +15,7 @@ from oddnode._utils.suggestions import unknown
 from oddnode.detector import model_folder
 from oddnode.detector.fitting import fit_together, wrapped_state
 from oddnode.detector.inference import FittedEstimator
-from oddnode.detector.recipes import get_recipe
+from oddnode.detector.registry import get_recipe
 from oddnode.detector.training_key import TrainingKey
 from oddnode.graph import GraphSource, check_source
 from oddnode.objectives import Objective

@@ -6,12 +6,9 @@ chosen is told in ``docs/settings.md``.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
-from oddnode._utils.suggestions import unknown
+from oddnode.detector.registry import Recipe, register_method
 from oddnode.objectives import (
     BoundUniform,
     CrossEntropy,
@@ -40,7 +37,7 @@ from oddnode.scoring import (
     Scorer,
 )
 
-__all__ = ["FLOOR", "RECIPES", "Recipe", "Uncertainty", "evidential_scorer", "get_recipe"]
+__all__ = ["FLOOR", "Uncertainty", "evidential_scorer"]
 
 # Propagation, shared by every method that propagates.
 _HOPS = 32
@@ -60,31 +57,6 @@ _SHRINKAGE = 0.01
 _K = 1
 _TAU = 1.0
 _GOLD = 0.03
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A method: how to build its objective and scorer, and where it comes from.
-
-    ``build`` takes the method's hyper-parameters, all with defaults, and returns ``(objective, scorer)``. ``settings``
-    are arguments of `Detector` that the method needs otherwise than by default; ``backbone`` is set where a method has
-    a network of its own. A ``transductive`` method's score of a node depends on more of the scored graph than the
-    network's own receptive field. ``cost`` says what has to be computed.
-    """
-
-    name: str
-    build: Callable[..., tuple[Objective, Scorer]]
-    reference: str
-    needs_exposure: bool = False
-    transductive: bool = False
-    cost: str = "one training"
-    backbone: str | None = None
-    settings: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def hyper_parameters(self) -> dict[str, Any]:
-        """Names and default values."""
-        return {name: p.default for name, p in inspect.signature(self.build).parameters.items()}
 
 
 def _msp() -> tuple[Objective, Scorer]:
@@ -234,84 +206,75 @@ _SHARED = "one training, shared with msp"
 # The trivial scores look at the graph only; the network beside them serves the tables' ID accuracy.
 _NO_MODEL = "no model"
 
-#: Every method by name: those of the paper's tables in their order, later ones, and the trivial scores.
-RECIPES: dict[str, Recipe] = {
-    recipe.name: recipe
-    for recipe in (
-        Recipe("msp", _msp, "Hendrycks and Gimpel, ICLR 2017"),
-        # The step on a node's features serves its neighbours' predictions too: twice the receptive field.
-        Recipe("odin", _odin, "Liang et al., ICLR 2018", transductive=True, cost=f"{_SHARED}; a gradient per graph"),
-        Recipe("mahalanobis", _mahalanobis, "Lee et al., NeurIPS 2018", cost=_SHARED),
-        Recipe("energy", _energy, "Liu et al., NeurIPS 2020", cost=_SHARED),
-        Recipe(
-            "gkde",
-            _gkde,
-            "Zhao et al., NeurIPS 2020",
-            backbone="evidential-gcn",
-            settings={"hidden_channels": 16, "weight_decay": 5e-4},
-            cost="two trainings",
-        ),
-        Recipe("gpn", _gpn, "Stadler et al., NeurIPS 2021", backbone="gpn", settings={"dropout": 0.0}),
-        Recipe("gnnsafe", _gnnsafe, "Wu et al., ICLR 2023", transductive=True, cost=_SHARED),
-        Recipe(
-            "gnnsafe+logitnorm",
-            _gnnsafe_logit_norm,
-            "Wei et al., ICML 2022; Wu et al., ICLR 2023",
-            transductive=True,
-        ),
-        Recipe("nodesafe", _nodesafe, "Yang et al., ICML 2024", transductive=True),
-        Recipe("oe", _oe, "Hendrycks et al., ICLR 2019", needs_exposure=True),
-        Recipe("energy-ft", _energy_ft, "Liu et al., NeurIPS 2020", needs_exposure=True),
-        Recipe("gnnsafe++", _gnnsafe_pp, "Wu et al., ICLR 2023", needs_exposure=True, transductive=True),
-        Recipe(
-            "gnnsafe+++logitnorm",
-            _gnnsafe_pp_logit_norm,
-            "Wei et al., ICML 2022; Wu et al., ICLR 2023",
-            needs_exposure=True,
-            transductive=True,
-        ),
-        Recipe("nodesafe++", _nodesafe_pp, "Yang et al., ICML 2024", needs_exposure=True, transductive=True),
-        Recipe(
-            "msp-prop",
-            _msp_prop,
-            "Hendrycks and Gimpel, ICLR 2017; Wu et al., ICLR 2023",
-            transductive=True,
-            cost=_SHARED,
-        ),
-        Recipe(
-            "nodesafe-msp",
-            _nodesafe_msp,
-            "Yang et al., ICML 2024; Hendrycks and Gimpel, ICLR 2017",
-            transductive=True,
-            cost="one training, shared with nodesafe",
-        ),
-        # Named as the method to use before any of the benchmark's cells were run; docs/settings.md says how.
-        Recipe(
-            "nodesafe-ensemble",
-            _nodesafe_msp,
-            "Yang et al., ICML 2024; Lakshminarayanan et al., NeurIPS 2017",
-            transductive=True,
-            settings={"ensemble": 5},
-            cost="five trainings",
-        ),
-        Recipe("knn", _knn, "Sun et al., ICML 2022", cost=_SHARED),
-        Recipe("grasp", _grasp, "Ma et al., NeurIPS 2024", transductive=True, cost=_SHARED),
-        Recipe("gold", _gold, "after Wang et al., ICLR 2025", transductive=True),
-        Recipe("nonzeros", _non_zeros, "trivial", cost=_NO_MODEL),
-        Recipe("degree", _degree, "trivial", cost=_NO_MODEL),
-        Recipe("neighbour-cosine", _neighbour_cosine, "trivial", cost=_NO_MODEL),
-    )
-}
+# Those of the paper's tables in their order, later ones, and the trivial scores.
+for _recipe in (
+    Recipe("msp", _msp, "Hendrycks and Gimpel, ICLR 2017"),
+    # The step on a node's features serves its neighbours' predictions too: twice the receptive field.
+    Recipe("odin", _odin, "Liang et al., ICLR 2018", transductive=True, cost=f"{_SHARED}; a gradient per graph"),
+    Recipe("mahalanobis", _mahalanobis, "Lee et al., NeurIPS 2018", cost=_SHARED),
+    Recipe("energy", _energy, "Liu et al., NeurIPS 2020", cost=_SHARED),
+    Recipe(
+        "gkde",
+        _gkde,
+        "Zhao et al., NeurIPS 2020",
+        backbone="evidential-gcn",
+        settings={"hidden_channels": 16, "weight_decay": 5e-4},
+        cost="two trainings",
+    ),
+    Recipe("gpn", _gpn, "Stadler et al., NeurIPS 2021", backbone="gpn", settings={"dropout": 0.0}),
+    Recipe("gnnsafe", _gnnsafe, "Wu et al., ICLR 2023", transductive=True, cost=_SHARED),
+    Recipe(
+        "gnnsafe+logitnorm",
+        _gnnsafe_logit_norm,
+        "Wei et al., ICML 2022; Wu et al., ICLR 2023",
+        transductive=True,
+    ),
+    Recipe("nodesafe", _nodesafe, "Yang et al., ICML 2024", transductive=True),
+    Recipe("oe", _oe, "Hendrycks et al., ICLR 2019", needs_exposure=True),
+    Recipe("energy-ft", _energy_ft, "Liu et al., NeurIPS 2020", needs_exposure=True),
+    Recipe("gnnsafe++", _gnnsafe_pp, "Wu et al., ICLR 2023", needs_exposure=True, transductive=True),
+    Recipe(
+        "gnnsafe+++logitnorm",
+        _gnnsafe_pp_logit_norm,
+        "Wei et al., ICML 2022; Wu et al., ICLR 2023",
+        needs_exposure=True,
+        transductive=True,
+    ),
+    Recipe("nodesafe++", _nodesafe_pp, "Yang et al., ICML 2024", needs_exposure=True, transductive=True),
+    Recipe(
+        "msp-prop",
+        _msp_prop,
+        "Hendrycks and Gimpel, ICLR 2017; Wu et al., ICLR 2023",
+        transductive=True,
+        cost=_SHARED,
+    ),
+    Recipe(
+        "nodesafe-msp",
+        _nodesafe_msp,
+        "Yang et al., ICML 2024; Hendrycks and Gimpel, ICLR 2017",
+        transductive=True,
+        cost="one training, shared with nodesafe",
+    ),
+    # Named as the method to use before any of the benchmark's cells were run; docs/settings.md says how.
+    Recipe(
+        "nodesafe-ensemble",
+        _nodesafe_msp,
+        "Yang et al., ICML 2024; Lakshminarayanan et al., NeurIPS 2017",
+        transductive=True,
+        settings={"ensemble": 5},
+        cost="five trainings",
+    ),
+    Recipe("knn", _knn, "Sun et al., ICML 2022", cost=_SHARED),
+    Recipe("grasp", _grasp, "Ma et al., NeurIPS 2024", transductive=True, cost=_SHARED),
+    Recipe("gold", _gold, "after Wang et al., ICLR 2025", transductive=True),
+    Recipe("nonzeros", _non_zeros, "trivial", cost=_NO_MODEL),
+    Recipe("degree", _degree, "trivial", cost=_NO_MODEL),
+    Recipe("neighbour-cosine", _neighbour_cosine, "trivial", cost=_NO_MODEL),
+):
+    register_method(_recipe)
 
 #: The trivial scores, which stand under every printed table: a method that loses to them has learnt nothing.
 FLOOR = ("nonzeros", "degree", "neighbour-cosine")
-
-
-def get_recipe(name: str) -> Recipe:
-    """The recipe of a method, or an error that suggests the nearest name."""
-    if name not in RECIPES:
-        raise unknown("method", name, RECIPES)
-    return RECIPES[name]
 
 
 #: ``epistemic``: how little a node is like those seen before. ``aleatoric``: how unclear its class is.
@@ -319,7 +282,13 @@ Uncertainty = Literal["epistemic", "aleatoric"]
 
 
 def evidential_scorer(uncertainty: Uncertainty) -> Scorer:
-    """The scorer that ranks nodes by one of the two uncertainties, the certain ones first."""
+    """The scorer that ranks nodes by one of the two uncertainties, the certain ones first.
+
+    Parameters
+    ----------
+    uncertainty : {"epistemic", "aleatoric"}
+        Which of the two.
+    """
     if uncertainty not in get_args(Uncertainty):
         raise ValueError(f"uncertainty is {uncertainty!r}, expected one of {', '.join(get_args(Uncertainty))}")
     return Energy() if uncertainty == "epistemic" else MaxSoftmax()

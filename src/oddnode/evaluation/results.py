@@ -13,7 +13,15 @@ __all__ = ["Result"]
 
 @dataclass
 class Result:
-    """Numbers of every seed; means and standard deviations are computed from them."""
+    """Numbers of every seed; means and standard deviations are computed from them.
+
+    Parameters
+    ----------
+    task, method, protocol, backbone : str
+        What was run.
+    runs : list of dict
+        What `evaluate` gave for every seed.
+    """
 
     task: str
     method: str
@@ -27,11 +35,23 @@ class Result:
         return len(self.runs)
 
     def mean(self, metric: str) -> float:
-        """Mean over the seeds, in percent."""
+        """Mean over the seeds, in percent.
+
+        Parameters
+        ----------
+        metric : str
+            One of `METRICS`.
+        """
         return fmean(run[metric] for run in self.runs)
 
     def std(self, metric: str) -> float:
-        """Standard deviation over the seeds (unbiased; 0 for one seed), in percentage points."""
+        """Standard deviation over the seeds (unbiased; 0 for one seed), in percentage points.
+
+        Parameters
+        ----------
+        metric : str
+            One of `METRICS`.
+        """
         return stdev(run[metric] for run in self.runs) if self.seeds > 1 else 0.0
 
     def summary(self) -> dict[str, Any]:

@@ -19,7 +19,15 @@ METRICS = ("auroc", "aupr", "fpr95", "id_acc")
 
 
 class TaskOutputs:
-    """A network's outputs on all graphs of a task, computed once and shared by every scorer on that network."""
+    """A network's outputs on all graphs of a task, computed once and shared by every scorer on that network.
+
+    Parameters
+    ----------
+    detector : Detector
+        A fitted detector.
+    task : Task
+        The task.
+    """
 
     def __init__(self, detector: Detector, task: Task):
         self.task = task
@@ -33,6 +41,15 @@ class TaskOutputs:
 
 def evaluate(detector: Detector, task: Task, outputs: TaskOutputs | None = None) -> dict[str, Any]:
     """Detection and accuracy of a fitted detector on a task, in percent.
+
+    Parameters
+    ----------
+    detector : Detector
+        A detector that was fitted on the task.
+    task : Task
+        The task; its protocol says how numbers are measured.
+    outputs : TaskOutputs, optional
+        The network's outputs on the task, where they are known already.
 
     Returns
     -------

@@ -14,7 +14,7 @@ from oddnode.nn.gpn import GPN, personalised_page_rank
 from oddnode.nn.jknet import JKNet
 from oddnode.nn.mixhop import MixHop
 from oddnode.nn.mlp import MLP
-from oddnode.nn.registry import BACKBONES
+from oddnode.nn.registry import BACKBONES, register_backbone
 
 __all__ = [
     "BACKBONES",
@@ -35,5 +35,6 @@ __all__ = [
     "mean_log_probabilities",
     "member_seeds",
     "personalised_page_rank",
+    "register_backbone",
     "run_backbone",
 ]

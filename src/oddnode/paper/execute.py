@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ from oddnode.paper.experiments import PLANAR
 from oddnode.paper.record import Training
 from oddnode.protocols import get_protocol
 from oddnode.scoring import Outputs, Scorer
-from oddnode.tasks import Protocol, ScoredNodes, Task, load_task
+from oddnode.tasks import ScoredNodes, Task, load_task
 from oddnode.training import TrainingError
 
 __all__ = ["Outcome", "PlanarGAT", "build", "execute", "outline", "parameters_of"]
@@ -97,7 +97,7 @@ def _train_and_score(
 
 @lru_cache(maxsize=1)
 def _task(name: str, data_dir: str | None, seed: int, protocol: str) -> Task:
-    return load_task(name, data_dir, seed, cast(Protocol, protocol))
+    return load_task(name, data_dir, seed, protocol)
 
 
 @lru_cache(maxsize=64)
@@ -233,7 +233,7 @@ def outline(name: str, protocol: str) -> Task:
     """A task by name with next to nothing in it: enough to ask a method for its objective without reading data."""
     node = Data(x=torch.zeros(1, 1), edge_index=torch.zeros(2, 0, dtype=torch.long), y=torch.zeros(1, dtype=torch.long))
     node.train_mask = torch.ones(1, dtype=torch.bool)
-    return Task(name, node, ScoredNodes(node, node.train_mask), {}, 1, protocol=cast(Protocol, protocol))
+    return Task(name, node, ScoredNodes(node, node.train_mask), {}, 1, protocol=protocol)
 
 
 class PlanarGAT(Backbone):

@@ -179,7 +179,7 @@ def _edges(results: Results, record: Record) -> dict[str, np.ndarray]:
 
     training = record.training
     try:
-        task = load_task(training.task, results.plan.data_dir, training.seed, cast(Any, training.protocol))
+        task = load_task(training.task, results.plan.data_dir, training.seed, training.protocol)
     except MissingDataError as error:
         raise NothingToDraw(str(error)) from error
     graphs = {"id": task.id_test.data, **task.tests}

@@ -83,8 +83,8 @@ def make_plan(
 
 
 def _absent(tasks: Sequence[str], data_dir: str | None) -> dict[str, str]:
-    """Why the data of a task is not here, for those tasks; one task of each data set is tried."""
-    from oddnode.tasks import MissingDataError, load_task
+    """Why the data of a task is not here, for those tasks; what can be downloaded is."""
+    from oddnode.tasks import DATASETS, MissingDataError
 
     reasons: dict[str, str | None] = {}
     for task in tasks:
@@ -93,7 +93,7 @@ def _absent(tasks: Sequence[str], data_dir: str | None) -> dict[str, str]:
             continue
         reasons[data] = None
         try:
-            load_task(task, data_dir)
+            DATASETS[data].require(data_dir)
         except MissingDataError as error:
             reasons[data] = str(error)
     found = {task: reasons[task.split("/")[0]] for task in tasks}
@@ -150,17 +150,20 @@ def _named(backbone: str) -> str:
 
 # Time
 
-# Seconds of a training of 200 epochs on one core of a server with its scoring, as the full run measured them.
-_SECONDS = {"digits": 1.0, "cora": 0.9, "citeseer": 1.3, "pubmed": 5.5, "twitch": 5.5, "arxiv": 80.0}
+# Factors to a data set's seconds, as the full run measured them with the scoring.
 _BACKBONE = {"mlp": 0.8, "gat": 6.0, PLANAR: 7.0, "mixhop": 6.5, "jknet": 2.0}
 _METHOD = {"gkde": 1.5, "gpn": 4.0, "gold": 1.6, "oe": 2.2, "energy-ft": 2.2, "nodesafe-ensemble": 4.5}
 
 
 def _cost(training: Training) -> float:
     """A rough number of seconds, to put the longest first."""
-    seconds = _SECONDS.get(training.task.split("/")[0], 10.0) * _BACKBONE.get(training.backbone, 1.0)
+    from oddnode.protocols import get_protocol
+    from oddnode.tasks import DATASETS
+
+    data = DATASETS.get(training.task.split("/")[0])  # a store may know data sets of plugins that are not loaded
+    seconds = (data.seconds if data else 10.0) * _BACKBONE.get(training.backbone, 1.0)
     seconds *= _METHOD.get(training.methods[0], 2.5 if "++" in training.methods[0] else 1.0)
-    seconds *= 1.3 if training.protocol == "published" else 1.0
+    seconds *= get_protocol(training.protocol).relative_cost
     return seconds * (training.epochs or 200) / 200
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from oddnode.paper.webpage import (
     draw_picture,
     write_html,
 )
-from oddnode.tasks import MissingDataError, Protocol, Task, load_task
+from oddnode.tasks import MissingDataError, Task, load_task
 
 __all__ = ["make_page", "write_page"]
 
@@ -158,7 +158,7 @@ def _all_scores(record: Record, method: str) -> dict[str, Scores]:
 def _task(plan: Plan, task: str, protocol: str, seed: int, graphs: Graphs) -> Task | None:
     """The data behind the scores, for edges and images; ``None`` where it is not here, or no longer the same."""
     try:
-        data = load_task(task, plan.data_dir, seed, cast(Protocol, protocol))
+        data = load_task(task, plan.data_dir, seed, protocol)
     except MissingDataError:
         return None
     sizes = {"id": data.id_test.data.num_nodes, **{name: graph.num_nodes for name, graph in data.tests.items()}}

@@ -13,6 +13,7 @@ from multiprocessing import connection, get_all_start_methods, get_context
 from pathlib import Path
 from typing import Any
 
+from oddnode._utils.plugins import file_plugins, load_plugins
 from oddnode.paper.plan import Plan, _cost, unfinished
 from oddnode.paper.record import Training
 from oddnode.paper.store import Store
@@ -108,6 +109,7 @@ class _Job:
     threads: int
     keep_scores: int | None = None
     skip: frozenset[str] = frozenset()
+    plugins: tuple[Path, ...] = field(default_factory=file_plugins)
 
 
 class _Watch:
@@ -246,6 +248,7 @@ def _be_worker(job: _Job, pipe: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C, and its end is ours
     threading.Thread(target=_die_with_parent, args=(pipe,), daemon=True).start()
     try:
+        load_plugins(job.plugins)
         work(job, lambda what, text: pipe.send((what, text)))
     except Exception as error:
         pipe.send(("error", f"{type(error).__name__}: {error}"))

@@ -3,8 +3,8 @@
 May import: detector and below, tasks.
 """
 
-from oddnode.protocols.base import PROTOCOLS, EvaluationProtocol, get_protocol
+from oddnode.protocols.base import PROTOCOLS, EvaluationProtocol, get_protocol, register_protocol
 from oddnode.protocols.clean import CleanProtocol
 from oddnode.protocols.published import PublishedProtocol
 
-__all__ = ["PROTOCOLS", "CleanProtocol", "EvaluationProtocol", "PublishedProtocol", "get_protocol"]
+__all__ = ["PROTOCOLS", "CleanProtocol", "EvaluationProtocol", "PublishedProtocol", "get_protocol", "register_protocol"]

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from oddnode._utils.registry import Registry
 from oddnode.detector import Detector
-from oddnode.tasks import Task
+from oddnode.tasks import RULES, Task, TaskRules
 
-__all__ = ["PROTOCOLS", "EvaluationProtocol", "get_protocol"]
+__all__ = ["PROTOCOLS", "EvaluationProtocol", "get_protocol", "register_protocol"]
 
 
 class EvaluationProtocol(ABC):
@@ -22,6 +22,10 @@ class EvaluationProtocol(ABC):
     name: ClassVar[str]
     #: One line about it for people.
     summary: ClassVar[str]
+    #: What is different about its tasks.
+    rules: ClassVar[TaskRules]
+    #: How long a training takes, where that of the clean protocol takes 1.
+    relative_cost: ClassVar[float] = 1.0
 
     @abstractmethod
     def methods(self) -> list[str]:
@@ -55,11 +59,27 @@ class EvaluationProtocol(ABC):
 
     @abstractmethod
     def hyper_parameters(self, method: str, task: str) -> dict[str, Any]:
-        """The method's own settings on a task, by name: those that ``overrides`` of `detector` may replace."""
+        """The method's own settings on a task, by name: those that ``overrides`` of `detector` may replace.
+
+        Parameters
+        ----------
+        method : str
+            One of `methods`.
+        task : str
+            The task's name.
+        """
 
     @abstractmethod
     def fpr_at_tpr(self, id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> float:
-        """The share of OOD nodes that are accepted where ``tpr`` of the ID nodes are."""
+        """The share of OOD nodes that are accepted where ``tpr`` of the ID nodes are.
+
+        Parameters
+        ----------
+        id_scores, ood_scores : Tensor
+            Scores ``[n]`` of ID nodes and ``[m]`` of OOD nodes, higher = more in-distribution.
+        tpr : float
+            The share of ID nodes that are accepted.
+        """
 
     @abstractmethod
     def id_accuracy(self, predicted: Tensor, probabilities: Tensor, y: Tensor, task: str) -> float:
@@ -78,7 +98,13 @@ class EvaluationProtocol(ABC):
         """
 
     def notes(self, tasks: Sequence[str]) -> list[str]:
-        """What a reader of a table of these tasks has to know about the protocol."""
+        """What a reader of a table of these tasks has to know about the protocol.
+
+        Parameters
+        ----------
+        tasks : sequence of str
+            Names of the tasks.
+        """
         return []
 
     def __repr__(self) -> str:
@@ -90,5 +116,25 @@ PROTOCOLS: Registry[EvaluationProtocol] = Registry("protocol")
 
 
 def get_protocol(name: str) -> EvaluationProtocol:
-    """The protocol of a name, or an error that suggests the nearest one."""
+    """The protocol of a name, or an error that suggests the nearest one.
+
+    Parameters
+    ----------
+    name : str
+        The protocol's name.
+    """
     return PROTOCOLS[name]
+
+
+def register_protocol(protocol: EvaluationProtocol) -> None:
+    """Add a protocol and the rules that its tasks are made under.
+
+    Parameters
+    ----------
+    protocol : EvaluationProtocol
+        The protocol; its rules name it.
+    """
+    if protocol.rules.protocol != protocol.name:
+        raise ValueError(f"the rules of protocol {protocol.name!r} belong to {protocol.rules.protocol!r}")
+    PROTOCOLS.register(protocol.name, protocol)
+    RULES.register(protocol.name, protocol.rules)

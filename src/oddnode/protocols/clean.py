@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from oddnode.detector import RECIPES, Detector, get_recipe
 from oddnode.functional import fpr_at_tpr
-from oddnode.protocols.base import PROTOCOLS, EvaluationProtocol
-from oddnode.tasks import Task
+from oddnode.protocols.base import EvaluationProtocol, register_protocol
+from oddnode.tasks import RULES, Task
 
 __all__ = ["CleanProtocol"]
 
@@ -19,6 +19,7 @@ class CleanProtocol(EvaluationProtocol):
 
     name = "clean"
     summary = "nothing leaks; one setting per method for all data sets"
+    rules = RULES["clean"]
 
     def methods(self) -> list[str]:
         return list(RECIPES)
@@ -46,4 +47,4 @@ class CleanProtocol(EvaluationProtocol):
         return (predicted == y).double().mean().item()
 
 
-PROTOCOLS.register(CleanProtocol.name, CleanProtocol())
+register_protocol(CleanProtocol())

@@ -1,7 +1,7 @@
 """The published protocol: what the code behind the paper's numbers does, quirk by quirk.
 
-`detector` puts the quirks together from ordinary parts, each marked below where it is built. What concerns the data is
-in `oddnode.tasks`, where a task asks for its protocol. The quirks:
+`detector` puts the quirks together from ordinary parts, each marked below where it is built; parts that no other method
+needs are in `oddnode.protocols.published_terms`. What concerns the data are the protocol's `TaskRules`. The quirks:
 
  1. The exposure graph goes through the network in training mode in every method of the energy family, also in those
     "without exposure", so that batch norm's running statistics mix it in.
@@ -24,40 +24,45 @@ in `oddnode.tasks`, where a task asks for its protocol. The quirks:
 15. ODIN and Mahalanobis return their scores negated: the paper's rows say the opposite of what these methods do.
     This one is put right on purpose; ``detector(..., as_coded=True)`` gives the scores as the code has them.
 
-In label leave-out training also sees the left-out nodes (see `oddnode.tasks.label_task`), Twitch has a self-loop at
-every node, and on Arxiv the papers of all years are in every graph, those of the future without citations.
+By its rules for tasks, training also sees the left-out nodes in label leave-out (see `oddnode.tasks.label_task`),
+Twitch has a self-loop at every node, and on Arxiv the papers of all years are in every graph, those of the future
+without citations.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from sklearn.metrics import roc_auc_score
 from torch import Tensor, nn
 
 from oddnode.detector import RECIPES, Detector, get_recipe
-from oddnode.functional import losses, negative_energy, propagate
-from oddnode.graph import TrainingSet
 from oddnode.objectives import (
     CrossEntropy,
     ExpectedCrossEntropy,
     ExpectedSquaredError,
-    KernelPrior,
     LogitNorm,
     NegativeEntropy,
     Objective,
     OutlierExposure,
-    Sum,
     Teacher,
-    Term,
-    TrainingPass,
 )
-from oddnode.protocols.base import PROTOCOLS, EvaluationProtocol
+from oddnode.protocols.base import EvaluationProtocol, register_protocol
+from oddnode.protocols.published_terms import (
+    ETA,
+    AllLogitsEnergy,
+    Bound,
+    ExposedUniform,
+    ForwardedExposure,
+    JointBound,
+    MisplacedPrior,
+    Negated,
+    SignedUniform,
+    TruncatedHinge,
+    reweighted,
+)
 from oddnode.scoring import (
     ODIN,
     Degree,
@@ -66,16 +71,14 @@ from oddnode.scoring import (
     MaxSoftmax,
     NeighbourCosine,
     NonZeros,
-    Outputs,
     Propagated,
     Scorer,
-    ScorerWrapper,
 )
-from oddnode.tasks import Task
+from oddnode.tasks import RULES, Task
 
 __all__ = ["METHODS", "PublishedProtocol", "detector", "fpr_at_nearest_tpr", "id_accuracy"]
 
-_HOPS, _ETA = 2, 0.5
+_HOPS = 2
 _LAMBDA1 = 0.001
 _PRIOR_WEIGHT = 0.001
 # Not stated anywhere; LogitNorm's own paper uses this.
@@ -113,7 +116,20 @@ def detector(
 ) -> Detector:
     """The detector of a method with the published settings for a task.
 
-    ``as_coded`` keeps the sign that the published code gives the scores of ODIN and Mahalanobis (quirk 15).
+    Parameters
+    ----------
+    method : str
+        One of `METHODS`.
+    task : Task
+        What it will be fitted on.
+    backbone : str or torch.nn.Module
+        The network, unless the method has one of its own.
+    seed, device
+        As for `oddnode.Detector`.
+    as_coded : bool
+        Keep the sign that the published code gives the scores of ODIN and Mahalanobis (quirk 15).
+    **overrides
+        Settings of the detector that take the place of the published ones.
     """
     recipe = get_recipe(method)
     if method not in METHODS:
@@ -140,6 +156,8 @@ class PublishedProtocol(EvaluationProtocol):
 
     name = "published"
     summary = "as the code behind the paper does it, leaks included"
+    rules = RULES["published"]
+    relative_cost = 1.3  # the exposure graph goes through the network in most methods
 
     def methods(self) -> list[str]:
         return [name for name in RECIPES if name in METHODS]
@@ -157,7 +175,7 @@ class PublishedProtocol(EvaluationProtocol):
         made = detector(method, task, backbone, seed, device, **overrides)
         if own:
             assert made.objective is not None
-            made.objective = _reweighted(made.objective, **own)
+            made.objective = reweighted(made.objective, **own)
         return made
 
     def hyper_parameters(self, method: str, task: str) -> dict[str, Any]:
@@ -175,7 +193,7 @@ class PublishedProtocol(EvaluationProtocol):
         return ["Under the published protocol the ID accuracy of Twitch is a ROC-AUC."] if "twitch" in tasks else []
 
 
-PROTOCOLS.register(PublishedProtocol.name, PublishedProtocol())
+register_protocol(PublishedProtocol())
 
 
 def _margins(task: str, energy_ft: bool = False) -> tuple[float, float, float]:
@@ -193,7 +211,7 @@ def _hinge(task: str, num_hops: int) -> Objective:
 
 
 def _propagated() -> Scorer:
-    return Propagated(AllLogitsEnergy(), _HOPS, _ETA, isolated="shrink")  # quirk 8
+    return Propagated(AllLogitsEnergy(), _HOPS, ETA, isolated="shrink")  # quirk 8
 
 
 def _msp(task: str) -> tuple[Objective, Scorer]:
@@ -292,152 +310,16 @@ METHODS = {
 }
 
 
-@dataclass(frozen=True, repr=False)
-class ForwardedExposure(Term):
-    """Quirk 1: no loss, but the exposure graph passes through the network's batch norm."""
-
-    needs_exposure = True
-    needs_all_logits = False
-    supports_capture = True
-
-    def __call__(self, step: TrainingPass) -> Tensor:
-        return step.logits.new_zeros(())
-
-
-@dataclass(frozen=True, repr=False)
-class Bound(Term):
-    """The bound over the training nodes."""
-
-    needs_all_logits = False
-    supports_capture = True
-
-    def __call__(self, step: TrainingPass) -> Tensor:
-        return losses.bound_loss(step.train_logits)
-
-
-@dataclass(frozen=True, repr=False)
-class SignedUniform(Term):
-    """Quirk 3: variance of the logit sums over their mean, sign and all."""
-
-    needs_all_logits = False
-    supports_capture = True
-
-    def __call__(self, step: TrainingPass) -> Tensor:
-        sums = step.train_logits.sum(dim=-1)
-        return sums.var() / sums.detach().mean()
-
-
-@dataclass(frozen=True, repr=False)
-class JointBound(Term):
-    """Quirk 4: one bound over training nodes and all nodes of the exposure graph."""
-
-    needs_exposure = True
-    supports_capture = True
-
-    def __call__(self, step: TrainingPass) -> Tensor:
-        assert step.exposure_logits is not None
-        return losses.bound_loss(torch.cat([step.train_logits, step.exposure_logits]))
-
-
-@dataclass(frozen=True, repr=False)
-class ExposedUniform(SignedUniform):
-    """Quirks 3 and 4: the signed term, plus the same with the absolute mean over all nodes of the exposure graph."""
-
-    needs_exposure = True
-    supports_capture = True
-
-    def __call__(self, step: TrainingPass) -> Tensor:
-        assert step.exposure_logits is not None
-        return super().__call__(step) + losses.uniform_loss(step.exposure_logits)
-
-
-@dataclass(frozen=True, repr=False)
-class TruncatedHinge(Term):
-    """Quirk 6: margins on energies over all logits (quirk 7), the longer list cut to the shorter one's length."""
-
-    needs_exposure = True
-    supports_capture = True
-    m_in: float = -5.0
-    m_out: float = -1.0
-    num_hops: int = 0
-
-    def __call__(self, step: TrainingPass) -> Tensor:
-        assert step.exposure_graph is not None
-        assert step.exposure_logits is not None
-        inside, outside = negative_energy(step.logits), negative_energy(step.exposure_logits)
-        inside = propagate(inside, step.graph.random_walk, self.num_hops, _ETA, "shrink")
-        outside = propagate(outside, step.exposure_graph.random_walk, self.num_hops, _ETA, "shrink")
-        energy_in, energy_out = -inside[step.train], -outside[step.exposed]
-        n = min(len(energy_in), len(energy_out))
-        return (F.relu(energy_in[:n] - self.m_in).square() + F.relu(self.m_out - energy_out[:n]).square()).mean()
-
-
-@dataclass(frozen=True, repr=False)
-class MisplacedPrior(KernelPrior):
-    """Quirk 13: the kernel prior of the first nodes of the graph, as many as there are training nodes."""
-
-    labels: tuple[int, ...] = ()
-
-    @classmethod
-    def of(cls, task: Task) -> MisplacedPrior:
-        """The prior of a task, with the labels that those nodes have, left-out classes included."""
-        return cls(tuple(task.train.y[: int(task.train.train_mask.sum())].tolist()))
-
-    def labelled(self, data: TrainingSet) -> tuple[Tensor, Tensor]:
-        labels = torch.tensor(self.labels, device=data.graph.device)
-        return torch.arange(len(labels), device=labels.device), labels
-
-
-@dataclass
-class AllLogitsEnergy(Scorer):
-    """Quirk 7: the negative energy over all logits, those of left-out classes included."""
-
-    @property
-    def needs_raw_logits(self) -> bool:
-        """True, as for every energy."""
-        return True
-
-    def score(self, outputs: Outputs) -> Tensor:
-        return negative_energy(outputs.all_logits)
-
-
-@dataclass
-class Negated(ScorerWrapper):
-    """Quirk 15: another scorer's scores with the wrong sign, lower = more in-distribution."""
-
-    def score(self, outputs: Outputs) -> Tensor:
-        return -self.scorer.score(outputs)
-
-    def own_score(self, outputs: Outputs) -> Tensor:
-        return -self.scorer.own_score(outputs)
-
-
-_UNIFORM = (SignedUniform, ExposedUniform)
-_BOUND = (Bound, JointBound)
-
-
-def _reweighted(
-    objective: Objective, lambda1: float | None = None, lambda2: float | None = None, start: int | None = None
-) -> Objective:
-    """A published objective with other weights, or another first epoch, of its bound and uniform terms."""
-    assert isinstance(objective, Sum)
-    old_uniform = sum(w for w, term in objective.parts if isinstance(term, _UNIFORM))
-    old_sum = old_uniform + sum(w for w, term in objective.parts if isinstance(term, _BOUND))
-    lambda2 = old_sum if lambda2 is None else lambda2
-    lambda1 = old_uniform / old_sum if lambda1 is None else lambda1
-    parts = []
-    for weight, term in objective.parts:
-        if isinstance(term, (*_UNIFORM, *_BOUND)):
-            weight = lambda2 * (lambda1 if isinstance(term, _UNIFORM) else 1 - lambda1)
-            # The published terms count from the epoch after the one that is named.
-            term = term if start is None else type(term)(start=start + 1 if start else 0)
-        if weight:
-            parts.append((weight, term))
-    return Sum(tuple(parts))
-
-
 def fpr_at_nearest_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> float:
-    """Quirk 11: the share of OOD nodes accepted at the threshold whose ID recall is nearest to ``tpr``."""
+    """Quirk 11: the share of OOD nodes accepted at the threshold whose ID recall is nearest to ``tpr``.
+
+    Parameters
+    ----------
+    id_scores, ood_scores : Tensor
+        Scores ``[n]`` of ID nodes and ``[m]`` of OOD nodes, higher = more in-distribution.
+    tpr : float
+        The recall.
+    """
     inside, outside = np.sort(id_scores.numpy()), ood_scores.numpy()
     thresholds = np.unique(np.concatenate([inside, outside]))
     recall = 1.0 - np.searchsorted(inside, thresholds) / inside.size
@@ -447,7 +329,17 @@ def fpr_at_nearest_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95)
 
 
 def id_accuracy(probabilities: Tensor, y: Tensor, task: str) -> float:
-    """Quirk 12: accuracy, but the ROC-AUC of the second class on Twitch."""
+    """Quirk 12: accuracy, but the ROC-AUC of the second class on Twitch.
+
+    Parameters
+    ----------
+    probabilities : Tensor
+        Class probabilities of the ID test nodes ``[n, C]``.
+    y : Tensor
+        Their classes ``[n]``.
+    task : str
+        The task's name.
+    """
     if task == "twitch":
         return float(roc_auc_score(y.numpy(), probabilities[:, 1].numpy()))
     return (probabilities.argmax(dim=-1) == y).double().mean().item()

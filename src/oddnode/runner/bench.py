@@ -13,18 +13,20 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from multiprocessing import get_context
-from typing import Any, get_args
+from pathlib import Path
+from typing import Any
 
 import torch
 
 from oddnode._utils.devices import is_gpu
+from oddnode._utils.plugins import file_plugins, load_plugins
 from oddnode._utils.suggestions import unknown
 from oddnode.detector import FLOOR, Detector, get_recipe, start_fitting
 from oddnode.evaluation import Result, TaskOutputs, evaluate
 from oddnode.graph import graph_cache
 from oddnode.nn import BACKBONES
 from oddnode.protocols import get_protocol
-from oddnode.tasks import Protocol, Task, expand_tasks, load_tasks
+from oddnode.tasks import Task, expand_tasks, load_tasks
 from oddnode.training import TrainingHandle
 
 __all__ = ["DEFAULT_METHODS", "benchmark", "expand_methods"]
@@ -33,7 +35,7 @@ __all__ = ["DEFAULT_METHODS", "benchmark", "expand_methods"]
 DEFAULT_METHODS = ("msp", "energy", "gnnsafe", "nodesafe", "energy-ft", "gnnsafe++", "nodesafe++")
 
 
-def expand_methods(names: Iterable[str], protocol: Protocol = "clean") -> list[str]:
+def expand_methods(names: Iterable[str], protocol: str = "clean") -> list[str]:
     """Method names with ``all`` (every method that has settings for the protocol) written out, each once, in order."""
     everything = get_protocol(protocol).methods()
     expanded: dict[str, None] = {}
@@ -51,7 +53,7 @@ class Cell:
     task: str
     seed: int
     methods: tuple[str, ...]
-    protocol: Protocol
+    protocol: str
     backbone: str
     device: str
     data_dir: str | None
@@ -62,7 +64,7 @@ def benchmark(
     tasks: str | Sequence[str] = ("digits/label",),
     methods: str | Sequence[str] = DEFAULT_METHODS,
     seeds: int = 3,
-    protocol: Protocol = "clean",
+    protocol: str = "clean",
     backbone: str = "gcn",
     device: str = "auto",
     data_dir: str | os.PathLike | None = None,
@@ -78,8 +80,8 @@ def benchmark(
         Names; ``"paper"`` and ``"all"`` stand for groups of tasks, ``"all"`` for every method.
     seeds : int
         How many seeds.
-    protocol : {"clean", "published"}
-        Without leaks, or as the paper's code has it.
+    protocol : str
+        ``"clean"``: without leaks. ``"published"``: as the paper's code has it.
     backbone, device, data_dir
         As for `Detector` and `load_task`.
     jobs : int, optional
@@ -130,8 +132,7 @@ def _check(seeds: int, protocol: str, backbone: str, jobs: int) -> None:
         raise ValueError(f"seeds is {seeds}, expected 1 or more")
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}, expected 1 or more")
-    if protocol not in get_args(Protocol):
-        raise unknown("protocol", protocol, get_args(Protocol))
+    get_protocol(protocol)
     if backbone not in BACKBONES:
         raise unknown("backbone", backbone, BACKBONES)
 
@@ -169,7 +170,7 @@ def _run_all(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, dict[str, dic
     # others start fresh, which takes seconds.
     method = "fork" if threads == 1 and _can_fork() else "spawn"
     with ProcessPoolExecutor(
-        jobs, mp_context=get_context(method), initializer=_begin_worker, initargs=(threads,)
+        jobs, mp_context=get_context(method), initializer=_begin_worker, initargs=(threads, file_plugins())
     ) as pool:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, see above
@@ -179,7 +180,8 @@ def _run_all(cells: list[Cell], jobs: int) -> Iterator[tuple[Cell, dict[str, dic
                 yield pending[future], future.result()
 
 
-def _begin_worker(threads: int) -> None:
+def _begin_worker(threads: int, plugins: tuple[Path, ...]) -> None:
+    load_plugins(plugins)
     torch.set_num_threads(threads)
     gc.freeze()  # what was imported stays; looking for garbage in it would take a few percent of the time
 

@@ -44,10 +44,10 @@ def source_key(plugins: tuple[Path, ...] = (), root: Path = _ROOT, entry: str = 
     str
         Sixteen hexadecimal digits.
     """
-    trees = {path.stem: _parse(path) for path in sorted(plugins)}
+    trees = {f"{number} {path.stem}": _parse(path) for number, path in enumerate(sorted(plugins))}
     modules = reachable_modules(root, {entry}.union(*(_imports(tree, "", root) for tree in trees.values())))
     digest = hashlib.sha256()
-    for name, tree in sorted((modules | {f"plugin {stem}": tree for stem, tree in trees.items()}).items()):
+    for name, tree in sorted((modules | {f"plugin {name}": tree for name, tree in trees.items()}).items()):
         digest.update(f"{name}\n{''.join(_canonical(tree))}\n".encode())
     return digest.hexdigest()[:16]
 

@@ -3,12 +3,23 @@
 May import: _utils.
 """
 
-from oddnode.tasks.arxiv import ARXIV_SOURCE, arxiv_folders, arxiv_graph, arxiv_paths, arxiv_task
-from oddnode.tasks.base import Protocol, ScoredNodes, Task
+from oddnode.tasks.arxiv import arxiv_graph, arxiv_task
+from oddnode.tasks.base import RULES, ScoredNodes, Task, TaskRules
 from oddnode.tasks.csv_gz import DamagedFileError, read_numbers
+from oddnode.tasks.datasets import (
+    DATASETS,
+    FEATURE,
+    STRUCTURE,
+    DatasetSpec,
+    TaskFamily,
+    TaskSpec,
+    leave_out,
+    register_dataset,
+    register_family,
+)
 from oddnode.tasks.digits import digits_graph
-from oddnode.tasks.files import MissingDataError, cache_dir, data_dir_of, find_files
-from oddnode.tasks.planetoid import FOLDERS, planetoid_folders, planetoid_graph, planetoid_paths
+from oddnode.tasks.files import DataFiles, MissingDataError, cache_dir, data_dir_of
+from oddnode.tasks.planetoid import FOLDERS, planetoid_graph
 from oddnode.tasks.registry import PAPER_TASKS, TASKS, DatasetState, dataset_states, expand_tasks, load_task, load_tasks
 from oddnode.tasks.shifts import (
     feature_shift,
@@ -20,23 +31,27 @@ from oddnode.tasks.shifts import (
     structure_task,
 )
 from oddnode.tasks.splits import one_one_eight
-from oddnode.tasks.twitch import SOURCE, twitch_folders, twitch_graph, twitch_paths, twitch_task
+from oddnode.tasks.twitch import twitch_graph, twitch_task
 
 __all__ = [
-    "ARXIV_SOURCE",
+    "DATASETS",
+    "FEATURE",
     "FOLDERS",
     "PAPER_TASKS",
-    "SOURCE",
+    "RULES",
+    "STRUCTURE",
     "TASKS",
     "DamagedFileError",
+    "DataFiles",
+    "DatasetSpec",
     "DatasetState",
     "MissingDataError",
-    "Protocol",
     "ScoredNodes",
     "Task",
-    "arxiv_folders",
+    "TaskFamily",
+    "TaskRules",
+    "TaskSpec",
     "arxiv_graph",
-    "arxiv_paths",
     "arxiv_task",
     "cache_dir",
     "data_dir_of",
@@ -45,21 +60,19 @@ __all__ = [
     "expand_tasks",
     "feature_shift",
     "feature_task",
-    "find_files",
     "induced",
     "label_task",
+    "leave_out",
     "load_task",
     "load_tasks",
     "one_one_eight",
-    "planetoid_folders",
     "planetoid_graph",
-    "planetoid_paths",
     "read_numbers",
+    "register_dataset",
+    "register_family",
     "stochastic_block_edges",
     "structure_shift",
     "structure_task",
-    "twitch_folders",
     "twitch_graph",
-    "twitch_paths",
     "twitch_task",
 ]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,29 +11,47 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import subgraph, to_undirected
 
-from oddnode.tasks.base import Protocol, ScoredNodes, Task
+from oddnode.tasks.base import CLEAN, ScoredNodes, Task, TaskRules
 from oddnode.tasks.csv_gz import DamagedFileError, read_numbers
-from oddnode.tasks.files import MissingDataError, cache_dir, data_dir_of, find_files
+from oddnode.tasks.datasets import DatasetSpec, TaskSpec
+from oddnode.tasks.files import DataDir, DataFiles, MissingDataError
 from oddnode.tasks.shifts import induced
 from oddnode.tasks.splits import one_one_eight
 
-__all__ = ["ARXIV_SOURCE", "arxiv_folders", "arxiv_graph", "arxiv_paths", "arxiv_task"]
+__all__ = ["ARXIV", "arxiv_graph", "arxiv_task"]
 
-#: Where to get the files: one archive that holds the folder ``arxiv/raw``.
-ARXIV_SOURCE = "https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
+# One archive that holds the folder arxiv/raw.
+_SOURCE = "https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
 
 _LAST_ID, _LAST_EXPOSED, _TEST_YEARS = 2015, 2017, (2018, 2019, 2020)
 
 _COUNTS = ("num-node-list.csv.gz", "num-edge-list.csv.gz")
-_FILES = (*_COUNTS, "edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "node_year.csv.gz")
+# Under the name that OGB gives the folder, and under the archive's own.
+_FOLDERS = ("ogbn_arxiv/raw", "arxiv/raw")
+_FILES = DataFiles(
+    "Arxiv",
+    (*_COUNTS, "edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "node_year.csv.gz"),
+    how_to_get=f"get {_SOURCE} and unpack it into <data dir> (it makes arxiv/raw)",
+    folders_in_data_dir=_FOLDERS,
+    folders_in_cache=_FOLDERS,
+)
 
 
-def arxiv_task(data_dir: Any = None, seed: int = 0, protocol: Protocol = "clean") -> Task:
+def arxiv_task(data_dir: DataDir = None, seed: int = 0, rules: TaskRules = CLEAN) -> Task:
     """ID = papers up to 2015 (split 1:1:8 at random), exposure = 2016 and 2017, OOD test = 2018, 2019 and 2020.
 
-    In the published protocol every graph holds all papers of all years and only the citations are cut to the year; they
-    point from the citing paper to the cited one, as given. In the clean protocol later papers are absent, and citations
-    are read in both directions.
+    Papers later than a graph are absent from it, and citations are read in both directions. Where the rules say
+    ``keep_future_nodes``, every graph holds all papers of all years and only the citations are cut to the year; where
+    they say ``keep_edge_direction``, citations point from the citing paper to the cited one, as given.
+
+    Parameters
+    ----------
+    data_dir : path, optional
+        As for `load_task`.
+    seed : int
+        Seed of the split.
+    rules : TaskRules
+        What may differ between protocols.
     """
     full, year = arxiv_graph(data_dir)
     is_id = year <= _LAST_ID
@@ -42,22 +59,23 @@ def arxiv_task(data_dir: Any = None, seed: int = 0, protocol: Protocol = "clean"
     full.y, num_classes = _trained_classes_first(full.y, masks[0])
     num_left_out = int(full.y.max()) + 1 - num_classes
     trained = full.y < num_classes
-    if protocol == "clean":
+    if not rules.keep_untrained_classes:
         full.y[~trained] = -1
+    if not rules.keep_edge_direction:
         full.edge_index = to_undirected(full.edge_index, num_nodes=full.num_nodes)
     full.train_mask, full.val_mask, full.test_mask = masks
     full.val_mask = full.val_mask & trained  # cross-entropy has no answer to a class that training never showed
-    if protocol == "clean":
+    if not rules.keep_untrained_classes:
         full.test_mask = full.test_mask & trained
-    train = _up_to(full, year, _LAST_ID, protocol)
+    train = _up_to(full, year, _LAST_ID, rules)
     return Task(
         name="arxiv",
         train=train,
         id_test=ScoredNodes(train, train.test_mask),
-        tests={str(last): _with_ood(full, year, last, last, protocol) for last in _TEST_YEARS},
+        tests={str(last): _with_ood(full, year, last, last, rules) for last in _TEST_YEARS},
         num_classes=num_classes,
-        exposure=_with_ood(full, year, _LAST_ID + 1, _LAST_EXPOSED, protocol),
-        protocol=protocol,
+        exposure=_with_ood(full, year, _LAST_ID + 1, _LAST_EXPOSED, rules),
+        protocol=rules.protocol,
         num_left_out=num_left_out,
     )
 
@@ -85,48 +103,30 @@ def _trained_classes_first(y: Tensor, train_mask: Tensor) -> tuple[Tensor, int]:
     return new[y], len(trained)
 
 
-def _up_to(full: Data, year: Tensor, last: int, protocol: Protocol) -> Data:
-    """The graph as it was at the end of a year; in the published protocol with the papers of the future in it."""
+def _up_to(full: Data, year: Tensor, last: int, rules: TaskRules) -> Data:
+    """The graph as it was at the end of a year, with later papers in it or without them."""
     present = year <= last
-    if protocol == "clean":
+    if not rules.keep_future_nodes:
         return induced(full, present)
     edges, _ = subgraph(present, full.edge_index, num_nodes=full.num_nodes)
     return Data(edge_index=edges, **{key: value for key, value in full.items() if key != "edge_index"})
 
 
-def _with_ood(full: Data, year: Tensor, first: int, last: int, protocol: Protocol) -> Data:
+def _with_ood(full: Data, year: Tensor, first: int, last: int, rules: TaskRules) -> Data:
     marked = Data(x=full.x, edge_index=full.edge_index, y=full.y, ood_mask=(year >= first) & (year <= last))
-    return _up_to(marked, year, last, protocol)
+    return _up_to(marked, year, last, rules)
 
 
-def arxiv_graph(data_dir: Any = None) -> tuple[Data, Tensor]:
-    """All papers with their 128 features, citations ``[citing, cited]`` and subject as class; and the year of each."""
-    paths = arxiv_paths(data_dir)
-    if paths is None:
-        raise MissingDataError(_missing_message(data_dir))
-    x, edge_index, y, year = _read(next(iter(paths.values())).parent)
+def arxiv_graph(data_dir: DataDir = None) -> tuple[Data, Tensor]:
+    """All papers with their 128 features, citations ``[citing, cited]`` and subject as class; and the year of each.
+
+    Parameters
+    ----------
+    data_dir : path, optional
+        As for `load_task`.
+    """
+    x, edge_index, y, year = _read(_FILES.require(data_dir))
     return Data(x=x, edge_index=edge_index, y=y), year
-
-
-def arxiv_paths(data_dir: Any = None) -> dict[str, Path] | None:
-    """The raw files, or ``None`` where they are not all there."""
-    return find_files(list(_FILES), arxiv_folders(data_dir))
-
-
-def arxiv_folders(data_dir: Any = None) -> list[Path]:
-    """Where the raw files are looked for, in order: under the archive's own name and the one that OGB gives it."""
-    named = data_dir_of(data_dir)
-    roots = [*([named] if named else []), cache_dir()]
-    return [root / name / "raw" for root in roots for name in ("ogbn_arxiv", "arxiv")]
-
-
-def _missing_message(data_dir: Any) -> str:
-    folders = arxiv_folders(data_dir)
-    missing = [name for name in _FILES if not any((folder / name).is_file() for folder in folders)]
-    return (
-        f"Arxiv is missing {', '.join(missing) or 'files in one folder'}; looked in {', '.join(map(str, folders))}. "
-        f"Get {ARXIV_SOURCE}, unpack it into <data dir> (it makes arxiv/raw), then pass --data-dir or set ODDNODE_DATA"
-    )
 
 
 @lru_cache(maxsize=1)
@@ -163,3 +163,13 @@ def _check(edges: np.ndarray, y: np.ndarray, year: np.ndarray, num_nodes: int) -
     ):
         if not found.any():
             raise DamagedFileError(f"node_year.csv.gz has no paper {name}")
+
+
+ARXIV = DatasetSpec(
+    "arxiv",
+    (TaskSpec("arxiv", arxiv_task),),
+    licence="ODC-BY 1.0; cite Hu et al. 2020",
+    files=_FILES,
+    optional=True,  # large, and nothing downloads it
+    seconds=80.0,
+)

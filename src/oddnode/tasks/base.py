@@ -1,21 +1,77 @@
-"""What an out-of-distribution task is."""
+"""What an out-of-distribution task is, and the rules it can be made under."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 from torch_geometric.data import Data
 
-__all__ = ["Protocol", "ScoredNodes", "Task"]
+from oddnode._utils.registry import Registry
 
-#: ``clean``: nothing leaks. ``published``: what the paper's code does, quirk by quirk.
-Protocol = Literal["clean", "published"]
+__all__ = ["CLEAN", "RULES", "ScoredNodes", "Task", "TaskRules"]
+
+
+@dataclass(frozen=True)
+class TaskRules:
+    """What may differ between protocols when a task is made. By default nothing leaks into training.
+
+    Parameters
+    ----------
+    protocol : str
+        The protocol that these rules belong to; a task carries it on.
+    keep_left_out_nodes : bool
+        In label leave-out, nodes of left-out classes stay in every graph, and their classes are numbered on after the
+        ID classes. Otherwise they are absent from training and have the label -1.
+    add_self_loops : bool
+        On Twitch, every node gets a self-loop.
+    keep_future_nodes : bool
+        On Arxiv, papers that are newer than a graph stay in it, without citations.
+    keep_edge_direction : bool
+        On Arxiv, citations keep their direction. Otherwise they are read both ways.
+    keep_untrained_classes : bool
+        On Arxiv, papers of a class without a training paper keep their label and count in the test. Otherwise they are
+        unlabelled.
+    """
+
+    protocol: str = "clean"
+    keep_left_out_nodes: bool = False
+    add_self_loops: bool = False
+    keep_future_nodes: bool = False
+    keep_edge_direction: bool = False
+    keep_untrained_classes: bool = False
+
+
+#: The rules of the clean protocol.
+CLEAN = TaskRules()
+
+#: The rules of every protocol by its name.
+RULES: Registry[TaskRules] = Registry("protocol")
+RULES.register("clean", CLEAN)
+RULES.register(
+    "published",
+    TaskRules(
+        protocol="published",
+        keep_left_out_nodes=True,
+        add_self_loops=True,  # the paper's copy of Twitch has them
+        keep_future_nodes=True,
+        keep_edge_direction=True,
+        keep_untrained_classes=True,
+    ),
+)
 
 
 class ScoredNodes(NamedTuple):
-    """A graph, and which of its nodes are looked at."""
+    """A graph, and which of its nodes are scored.
+
+    Parameters
+    ----------
+    data : Data
+        The graph.
+    mask : Tensor
+        Mask of its nodes ``[n]``.
+    """
 
     data: Data
     mask: Tensor
@@ -40,8 +96,8 @@ class Task:
         How many ID classes there are.
     exposure : Data, optional
         A graph with OOD nodes that methods with exposure may learn from, marked by ``ood_mask``.
-    protocol : {"clean", "published"}
-        The rules it was made under.
+    protocol : str
+        The protocol whose rules it was made under, such as ``"clean"`` or ``"published"``.
     num_left_out : int
         How many classes were taken out of the data. Only the published protocol's head knows of them.
     """
@@ -52,5 +108,5 @@ class Task:
     tests: dict[str, Data]
     num_classes: int
     exposure: Data | None = None
-    protocol: Protocol = "clean"
+    protocol: str = "clean"
     num_left_out: int = field(default=0, kw_only=True)

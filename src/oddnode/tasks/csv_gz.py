@@ -24,8 +24,18 @@ class DamagedFileError(ValueError):
 def read_numbers(path: Path, num_rows: int, num_columns: int | None, dtype: type) -> np.ndarray:
     """All numbers of a file without header, as an array ``[num_rows, num_columns]``.
 
-    Memory is the array and one chunk of text, however large the file. ``num_columns`` of ``None`` means as many as the
-    first line has.
+    Memory is the array and one chunk of text, however large the file.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    num_rows : int
+        How many lines it has.
+    num_columns : int or None
+        How many numbers a line has; ``None`` means as many as the first line.
+    dtype : type
+        NumPy's type of the numbers.
     """
     if num_rows > _MAX_RATIO * path.stat().st_size:
         raise DamagedFileError(f"{path.name} is too small to hold the {num_rows} lines it should have")

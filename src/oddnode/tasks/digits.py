@@ -8,7 +8,9 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import kneighbors_graph
 from torch_geometric.data import Data
 
-__all__ = ["digits_graph"]
+from oddnode.tasks.datasets import DatasetSpec
+
+__all__ = ["DIGITS", "digits_graph"]
 
 _NEIGHBOURS = 5
 _TRAIN_PER_CLASS = 20
@@ -19,6 +21,11 @@ def digits_graph(seed: int = 0) -> Data:
     """Images as nodes (64 pixels from 0 to 1), each joined to its five nearest; a random split for every seed.
 
     20 training and 30 validation nodes per class, as in the Planetoid splits; the rest is for testing.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the split.
     """
     digits = load_digits()
     pixels = digits.data / 16.0
@@ -42,3 +49,12 @@ def _split(y: np.ndarray, seed: int) -> tuple[torch.Tensor, ...]:
         for mask, part in zip(masks, np.split(nodes, cuts), strict=True):
             mask[part] = True
     return tuple(torch.from_numpy(mask) for mask in masks)
+
+
+DIGITS = DatasetSpec.from_graph(
+    "digits",
+    lambda data_dir, seed: digits_graph(seed),
+    label_split=([0, 1, 2, 3, 4], [5], [6, 7, 8, 9]),
+    licence="BSD-3-Clause, UCI (CC BY 4.0)",
+    seconds=1.0,
+)

@@ -16,9 +16,10 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
 from oddnode._utils.atomic_files import new_folder
-from oddnode.tasks.files import MissingDataError, cache_dir, data_dir_of, find_files
+from oddnode.tasks.datasets import FEATURE, STRUCTURE, DatasetSpec, leave_out
+from oddnode.tasks.files import DataDir, DataFiles, MissingDataError, cache_dir
 
-__all__ = ["FOLDERS", "planetoid_folders", "planetoid_graph", "planetoid_paths"]
+__all__ = ["FOLDERS", "PLANETOID", "planetoid_graph"]
 
 #: Name of a data set -> name of its folder.
 FOLDERS = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
@@ -28,49 +29,57 @@ _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 _NUM_VAL = 500
 
 
-def planetoid_graph(name: str, data_dir: Any = None) -> Data:
+# Which classes are ID, exposed and OOD in label leave-out. This is the published split, whose one rule is: ID above t,
+# exposed = t, OOD below t. It leaves PubMed a single ID class; see docs/tasks.md.
+_LABEL_SPLITS = {
+    "cora": ([4, 5, 6], [3], [0, 1, 2]),
+    "citeseer": ([4, 5], [3], [0, 1, 2]),
+    "pubmed": ([2], [1], [0]),
+}
+_SECONDS = {"cora": 0.9, "citeseer": 1.3, "pubmed": 5.5}
+
+
+def planetoid_graph(name: str, data_dir: DataDir = None) -> Data:
     """A citation graph with row-normalised features and the public split; downloaded where it is not found.
 
     Its tensors are those of every other call: not to be changed in place.
+
+    Parameters
+    ----------
+    name : str
+        One of `FOLDERS`.
+    data_dir : path, optional
+        As for `load_task`.
     """
-    paths = planetoid_paths(name, data_dir) or _download(name, data_dir)
-    return copy.copy(_read(name, paths[f"ind.{name}.x"].parent))
+    folder = _files(name).find(data_dir) or _download(name, data_dir)
+    return copy.copy(_read(name, folder))
 
 
-def planetoid_paths(name: str, data_dir: Any = None) -> dict[str, Path] | None:
-    """The raw files of a data set, or ``None`` where they are not all there."""
-    return find_files(_file_names(name), planetoid_folders(name, data_dir))
+def _files(name: str) -> DataFiles:
+    inside = f"{FOLDERS[name]}/raw"
+    return DataFiles(
+        FOLDERS[name],
+        tuple(f"ind.{name}.{part}" for part in _PARTS),
+        how_to_get=f"get them from {_URL} and put them into <data dir>/planetoid/{inside}",
+        folders_in_data_dir=(f"planetoid/{inside}", inside),
+        folders_in_cache=(f"planetoid/{inside}",),
+    )
 
 
-def _file_names(name: str) -> list[str]:
-    return [f"ind.{name}.{part}" for part in _PARTS]
-
-
-def planetoid_folders(name: str, data_dir: Any = None) -> list[Path]:
-    """Where the raw files are looked for, in order."""
-    named = data_dir_of(data_dir)
-    inside = Path(FOLDERS[name]) / "raw"
-    roots = [named / "planetoid", named] if named else []
-    return [root / inside for root in [*roots, cache_dir() / "planetoid"]]
-
-
-def _download(name: str, data_dir: Any) -> dict[str, Path]:
+def _download(name: str, data_dir: DataDir) -> Path:
     from torch_geometric.data import download_url
 
-    folder = cache_dir() / "planetoid" / FOLDERS[name] / "raw"
+    files = _files(name)
+    folder = cache_dir() / files.folders_in_cache[0]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(folder) as part:  # all files or none: a half of one would count as found the next time
-            for file in _file_names(name):
+            for file in files.names:
                 download_url(f"{_URL}/{file}", str(part), log=False)
     except Exception as error:  # the network fails in many ways; the user needs the same answer to all of them
-        looked = ", ".join(str(path) for path in planetoid_folders(name, data_dir))
-        raise MissingDataError(
-            f"{FOLDERS[name]} is not here and could not be downloaded ({type(error).__name__}: {error}). "
-            f"Looked for ind.{name}.x and {len(_PARTS) - 1} more files in {looked}. Get them from {_URL} and "
-            f"put them into <data dir>/planetoid/{FOLDERS[name]}/raw, then pass --data-dir or set ODDNODE_DATA"
-        ) from error
-    return {file: folder / file for file in _file_names(name)}
+        reason = f"could not be downloaded ({type(error).__name__}: {error})"
+        raise MissingDataError(f"{FOLDERS[name]} {reason}. {files.missing_message(data_dir)}") from error
+    return folder
 
 
 @lru_cache(maxsize=4)
@@ -155,3 +164,20 @@ def _unpickle(path: Path) -> Any:
         raise
     except Exception as error:  # a damaged pickle can fail in any way
         raise MissingDataError(f"{path} is damaged or not a Planetoid file: {error}") from error
+
+
+def _spec(name: str) -> DatasetSpec:
+    return DatasetSpec.from_graph(
+        name,
+        lambda data_dir, seed: planetoid_graph(name, data_dir),
+        families={"structure": STRUCTURE, "feature": FEATURE, "label": leave_out(*_LABEL_SPLITS[name])},
+        fixed_split=True,
+        licence="no licence stated; cite Sen et al. 2008 and Yang et al. 2016",
+        files=_files(name),
+        download=lambda data_dir: _download(name, data_dir),
+        seconds=_SECONDS[name],
+    )
+
+
+#: Cora, CiteSeer and PubMed.
+PLANETOID = tuple(_spec(name) for name in FOLDERS)

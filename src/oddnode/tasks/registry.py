@@ -1,50 +1,56 @@
-"""The tasks by name, and the state of the data behind them."""
+"""The tasks by name, and the state of the data behind them; everything is read from `DATASETS`."""
 
 from __future__ import annotations
 
 import copy
-import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import get_args
-
-from torch_geometric.data import Data
 
 from oddnode._utils.suggestions import unknown
-from oddnode.tasks.arxiv import ARXIV_SOURCE, arxiv_folders, arxiv_paths, arxiv_task
-from oddnode.tasks.base import Protocol, Task
-from oddnode.tasks.digits import digits_graph
-from oddnode.tasks.planetoid import FOLDERS, planetoid_folders, planetoid_graph, planetoid_paths
-from oddnode.tasks.shifts import feature_task, label_task, structure_task
-from oddnode.tasks.twitch import SOURCE, twitch_folders, twitch_paths, twitch_task
+from oddnode.tasks.arxiv import ARXIV
+from oddnode.tasks.base import RULES, Task
+from oddnode.tasks.datasets import DATASETS, DatasetSpec, TaskSpec, register_dataset
+from oddnode.tasks.digits import DIGITS
+from oddnode.tasks.files import DataDir
+from oddnode.tasks.planetoid import PLANETOID
+from oddnode.tasks.twitch import TWITCH
 
 __all__ = ["PAPER_TASKS", "TASKS", "DatasetState", "dataset_states", "expand_tasks", "load_task", "load_tasks"]
 
-_SHIFTS = ("structure", "feature", "label")
+for _spec in (DIGITS, *PLANETOID, TWITCH, ARXIV):
+    register_dataset(_spec)
 
 #: The ten cells of the paper that the benchmark is about: nine citation cells and Twitch.
-PAPER_TASKS = [f"{data}/{shift}" for data in FOLDERS for shift in _SHIFTS] + ["twitch"]
-
-#: Every task.
-TASKS = ["digits/label", "digits/structure", "digits/feature", *PAPER_TASKS, "arxiv"]
-
-# Their graphs have a public split, and leaving classes out leaves nothing to chance.
-_SAME_FOR_ALL_SEEDS = {f"{data}/label" for data in FOLDERS}
-
-# Which classes are ID, exposed and OOD in label leave-out. For the citation graphs this is the published split,
-# whose one rule is: ID above t, exposed = t, OOD below t. It leaves PubMed a single ID class; see docs/tasks.md.
-_LABEL_SPLITS: dict[str, tuple[list[int], list[int], list[int]]] = {
-    "digits": ([0, 1, 2, 3, 4], [5], [6, 7, 8, 9]),
-    "cora": ([4, 5, 6], [3], [0, 1, 2]),
-    "citeseer": ([4, 5], [3], [0, 1, 2]),
-    "pubmed": ([2], [1], [0]),
-}
+PAPER_TASKS = [
+    *(f"{data}/{shift}" for data in ("cora", "citeseer", "pubmed") for shift in ("structure", "feature", "label")),
+    "twitch",
+]
 
 
-def load_task(
-    name: str, data_dir: str | os.PathLike | None = None, seed: int = 0, protocol: Protocol = "clean"
-) -> Task:
+class _TasksByName(Mapping[str, TaskSpec]):
+    """The tasks of all data sets, those of plugins included."""
+
+    def __getitem__(self, name: str) -> TaskSpec:
+        for task in self._every():
+            if task.name == name:
+                return task
+        raise unknown("task", name, self)
+
+    def __iter__(self) -> Iterator[str]:
+        return (task.name for task in self._every())
+
+    def __len__(self) -> int:
+        return sum(len(spec.tasks) for spec in DATASETS.values())
+
+    def _every(self) -> Iterator[TaskSpec]:
+        return (task for spec in DATASETS.values() for task in spec.tasks)
+
+
+#: Every task by name.
+TASKS = _TasksByName()
+
+
+def load_task(name: str, data_dir: DataDir = None, seed: int = 0, protocol: str = "clean") -> Task:
     """A task by name. The same seed gives the same task, bit for bit.
 
     Parameters
@@ -55,8 +61,8 @@ def load_task(
         Where the data lies (only read); by default ``ODDNODE_DATA``, then the user's cache.
     seed : int
         Seed of random splits and shifts.
-    protocol : {"clean", "published"}
-        The rules the task is made under.
+    protocol : str
+        The protocol whose rules the task is made under: ``"clean"``, ``"published"`` or one of a plugin.
 
     Examples
     --------
@@ -68,59 +74,74 @@ def load_task(
     return copy.deepcopy(task)
 
 
-def load_tasks(
-    name: str, data_dir: str | os.PathLike | None, seeds: Sequence[int], protocol: Protocol = "clean"
-) -> list[Task]:
-    """`load_task` under several seeds, for those who change nothing: what does not depend on the seed is there once.
+def load_tasks(name: str, data_dir: DataDir, seeds: Sequence[int], protocol: str = "clean") -> list[Task]:
+    """`load_task` for several seeds without copying: the tasks share tensors and are read-only.
 
-    A task that is the same for all seeds is the same object.
+    Parameters
+    ----------
+    name, data_dir, protocol
+        As for `load_task`.
+    seeds : sequence of int
+        The seeds.
+
+    Returns
+    -------
+    list of Task
+        One per seed; the same object for all of them where the task does not depend on the seed.
     """
-    if name not in TASKS:
-        raise unknown("task", name, TASKS)
-    if protocol not in get_args(Protocol):
-        raise unknown("protocol", protocol, get_args(Protocol))
-    if name in _SAME_FOR_ALL_SEEDS:
-        return [_load(name, data_dir, 0, protocol)] * len(seeds)
-    return [_load(name, data_dir, seed, protocol) for seed in seeds]
+    task, rules = TASKS[name], RULES[protocol]
+    if task.same_for_all_seeds:
+        return [task.make(data_dir, 0, rules)] * len(seeds)
+    return [task.make(data_dir, seed, rules) for seed in seeds]
 
 
-def _load(name: str, data_dir: str | os.PathLike | None, seed: int, protocol: Protocol) -> Task:
-    if name == "twitch":
-        return twitch_task(data_dir, seed, protocol)
-    if name == "arxiv":
-        return arxiv_task(data_dir, seed, protocol)
-    dataset, shift = name.split("/")
-    data = _graph(dataset, data_dir, seed)
-    if shift == "label":
-        return label_task(name, data, *_LABEL_SPLITS[dataset], protocol=protocol)
-    make = structure_task if shift == "structure" else feature_task
-    return make(name, data, seed, protocol)
-
-
-def _graph(dataset: str, data_dir: str | os.PathLike | None, seed: int) -> Data:
-    return digits_graph(seed) if dataset == "digits" else planetoid_graph(dataset, data_dir)
-
-
-def expand_tasks(names: Iterable[str], data_dir: str | os.PathLike | None = None) -> list[str]:
+def expand_tasks(names: Iterable[str], data_dir: DataDir = None) -> list[str]:
     """Task names with ``paper`` (the ten cells) and ``all`` written out, each once, in order.
 
-    ``all`` holds ``arxiv`` only where its files are: they are large, and nothing downloads them.
+    ``all`` holds an optional data set, such as Arxiv, only where its files are.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of tasks and groups.
+    data_dir : path, optional
+        As for `load_task`.
     """
-    names = list(names)
-    groups = {"paper": PAPER_TASKS, "all": TASKS}
-    if "all" in names and arxiv_paths(data_dir) is None:
-        groups["all"] = [task for task in TASKS if task != "arxiv"]
     expanded: dict[str, None] = {}
     for name in names:
-        if name not in groups and name not in TASKS:
-            raise unknown("task", name, [*TASKS, *groups])
-        expanded.update(dict.fromkeys(groups.get(name, [name])))
+        if name == "all":
+            expanded.update(dict.fromkeys(_all_tasks(data_dir)))
+        elif name == "paper":
+            expanded.update(dict.fromkeys(PAPER_TASKS))
+        elif name in TASKS:
+            expanded[name] = None
+        else:
+            raise unknown("task", name, [*TASKS, "paper", "all"])
     return list(expanded)
+
+
+def _all_tasks(data_dir: DataDir) -> list[str]:
+    specs = [spec for spec in DATASETS.values() if not spec.optional or spec.missing(data_dir) is None]
+    return [task.name for spec in specs for task in spec.tasks]
 
 
 @dataclass(frozen=True)
 class DatasetState:
-    """A data set, whether its files are here, and under which terms."""
+    """A data set, whether its files are here, and under which terms.
+
+    Parameters
+    ----------
+    name : str
+        The data set's name.
+    tasks : tuple of str
+        Names of its tasks.
+    state : {"embedded", "found", "missing"}
+        Whether it needs no files, has them, or lacks them.
+    where : str
+        Where its files are, or where they were looked for and how to get them.
+    licence : str
+        Its terms, and whom to cite.
+    """
 
     name: str
     tasks: tuple[str, ...]
@@ -133,32 +154,25 @@ class DatasetState:
         return asdict(self)
 
 
-_PLANETOID_LICENCE = "research data, no licence stated; cite Sen et al. 2008 and Yang et al. 2016"
-_TWITCH_LICENCE = "no licence stated; cite Rozemberczki et al. 2019"
-_ARXIV_LICENCE = "ODC-BY 1.0; cite Hu et al. 2020"
+def dataset_states(data_dir: DataDir = None) -> list[DatasetState]:
+    """Every data set with its state: embedded, found or missing; then where it was looked for and how to get it.
+
+    Parameters
+    ----------
+    data_dir : path, optional
+        As for `load_task`.
+    """
+    return [_state(spec, data_dir) for spec in DATASETS.values()]
 
 
-def dataset_states(data_dir: str | os.PathLike | None = None) -> list[DatasetState]:
-    """Every data set with its state: embedded, found or missing; then where it was looked for and how to get it."""
-    states = [DatasetState("digits", _tasks_of("digits"), "embedded", "scikit-learn", "BSD-3-Clause, UCI (CC BY 4.0)")]
-    for name in FOLDERS:
-        paths, folders = planetoid_paths(name, data_dir), planetoid_folders(name, data_dir)
-        states.append(
-            _state(name, paths, folders, "downloaded into the last of these on first use", _PLANETOID_LICENCE)
-        )
-    how = f"get the raw files from {SOURCE} into <data dir>/twitch"
-    states.append(_state("twitch", twitch_paths(data_dir), twitch_folders(data_dir), how, _TWITCH_LICENCE))
-    how = f"unpack {ARXIV_SOURCE} into <data dir>"
-    states.append(_state("arxiv", arxiv_paths(data_dir), arxiv_folders(data_dir), how, _ARXIV_LICENCE))
-    return states
-
-
-def _state(name: str, paths: dict[str, Path] | None, folders: list[Path], how: str, licence: str) -> DatasetState:
-    if paths:
-        return DatasetState(name, _tasks_of(name), "found", str(next(iter(paths.values())).parent), licence)
-    where = f"looked in {', '.join(map(str, folders))}; {how}"
-    return DatasetState(name, _tasks_of(name), "missing", where, licence)
-
-
-def _tasks_of(dataset: str) -> tuple[str, ...]:
-    return tuple(task for task in TASKS if task.startswith(dataset))
+def _state(spec: DatasetSpec, data_dir: DataDir) -> DatasetState:
+    folder = None if spec.files is None else spec.files.find(data_dir)
+    if spec.files is None:
+        state, where = "embedded", "needs no files"
+    elif folder is not None:
+        state, where = "found", str(folder)
+    else:
+        looked = ", ".join(map(str, spec.files.folders(data_dir)))
+        how = "downloaded into the last of these on first use" if spec.download else spec.files.how_to_get
+        state, where = "missing", f"looked in {looked}; {how}"
+    return DatasetState(spec.name, tuple(task.name for task in spec.tasks), state, where, spec.licence)

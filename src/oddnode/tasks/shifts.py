@@ -10,9 +10,10 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import subgraph
 
-from oddnode.tasks.base import Protocol, ScoredNodes, Task
+from oddnode.tasks.base import CLEAN, ScoredNodes, Task, TaskRules
 
 __all__ = [
+    "LabelSplit",
     "feature_shift",
     "feature_task",
     "induced",
@@ -22,12 +23,24 @@ __all__ = [
     "structure_task",
 ]
 
+#: ID classes, exposed classes and OOD classes.
+LabelSplit = tuple[Sequence[int], Sequence[int], Sequence[int]]
+
 
 def structure_shift(data: Data, num_blocks: int, seed: int = 0) -> Data:
     """The same nodes under random edges: a stochastic block model of the same density.
 
     The nodes are cut, in their order, into ``num_blocks`` equal blocks (the last takes the rest). With ``d`` the
     density of the graph, two nodes of one block are joined with probability ``1.5 d``, of two blocks with ``0.5 d``.
+
+    Parameters
+    ----------
+    data : Data
+        The graph, with ``x`` and ``edge_index``.
+    num_blocks : int
+        How many blocks.
+    seed : int
+        Seed of the edges.
     """
     num_nodes = data.num_nodes
     if not 1 <= num_blocks <= num_nodes:
@@ -44,6 +57,20 @@ def structure_shift(data: Data, num_blocks: int, seed: int = 0) -> Data:
 
 def stochastic_block_edges(sizes: Sequence[int], inside: float, across: float, rng: np.random.Generator) -> Tensor:
     """Edges of an undirected stochastic block model, both directions, drawn in time linear in their number.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        How many nodes each block has.
+    inside, across : float
+        Probability of an edge between two nodes of one block, and of two blocks.
+    rng : numpy.random.Generator
+        Where random numbers come from.
+
+    Returns
+    -------
+    Tensor
+        Edges ``[2, E]``, sorted by their source.
 
     Examples
     --------
@@ -75,7 +102,15 @@ def _triangle_pair(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def feature_shift(data: Data, seed: int = 0) -> Data:
-    """The same edges under mixed features: every node gets ``w x_i + (1 - w) x_j`` for random ``i``, ``j``, ``w``."""
+    """The same edges under mixed features: every node gets ``w x_i + (1 - w) x_j`` for random ``i``, ``j``, ``w``.
+
+    Parameters
+    ----------
+    data : Data
+        The graph, with ``x`` and ``edge_index``.
+    seed : int
+        Seed of the nodes that are mixed.
+    """
     num_nodes = data.num_nodes
     generator = torch.Generator().manual_seed(seed)
     i = torch.randint(num_nodes, (num_nodes,), generator=generator)
@@ -88,25 +123,49 @@ def _shifted(data: Data, x: Tensor, edge_index: Tensor) -> Data:
     return Data(x=x, edge_index=edge_index, ood_mask=torch.ones(data.num_nodes, dtype=torch.bool))
 
 
-def structure_task(name: str, data: Data, seed: int = 0, protocol: Protocol = "clean") -> Task:
-    """ID: the graph's own test nodes. OOD: all nodes of a block model; independent draws for exposure and test."""
+def structure_task(name: str, data: Data, seed: int = 0, rules: TaskRules = CLEAN) -> Task:
+    """ID: the graph's own test nodes. OOD: all nodes of a block model; independent draws for exposure and test.
+
+    Parameters
+    ----------
+    name : str
+        What tables call it.
+    data : Data
+        The graph, with ``y`` and the masks of a split.
+    seed : int
+        Seed of both draws.
+    rules : TaskRules
+        What may differ between protocols.
+    """
     num_classes = int(data.y.max()) + 1
     seeds = _independent_seeds(seed)
     test, exposure = (structure_shift(data, num_classes, s) for s in seeds)
-    return _shift_task(name, data, "structure", test, exposure, protocol)
+    return _shift_task(name, data, "structure", test, exposure, rules)
 
 
-def feature_task(name: str, data: Data, seed: int = 0, protocol: Protocol = "clean") -> Task:
-    """ID: the graph's own test nodes. OOD: all nodes under mixed features; independent draws for exposure and test."""
+def feature_task(name: str, data: Data, seed: int = 0, rules: TaskRules = CLEAN) -> Task:
+    """ID: the graph's own test nodes. OOD: all nodes under mixed features; independent draws for exposure and test.
+
+    Parameters
+    ----------
+    name : str
+        What tables call it.
+    data : Data
+        The graph, with ``y`` and the masks of a split.
+    seed : int
+        Seed of both draws.
+    rules : TaskRules
+        What may differ between protocols.
+    """
     test, exposure = (feature_shift(data, s) for s in _independent_seeds(seed))
-    return _shift_task(name, data, "feature", test, exposure, protocol)
+    return _shift_task(name, data, "feature", test, exposure, rules)
 
 
 def _independent_seeds(seed: int) -> list[int]:
     return [int(s) for s in np.random.SeedSequence(seed).generate_state(2)]
 
 
-def _shift_task(name: str, data: Data, kind: str, test: Data, exposure: Data, protocol: Protocol) -> Task:
+def _shift_task(name: str, data: Data, kind: str, test: Data, exposure: Data, rules: TaskRules) -> Task:
     return Task(
         name=name,
         train=data,
@@ -114,7 +173,7 @@ def _shift_task(name: str, data: Data, kind: str, test: Data, exposure: Data, pr
         tests={kind: test},
         num_classes=int(data.y.max()) + 1,
         exposure=exposure,
-        protocol=protocol,
+        protocol=rules.protocol,
     )
 
 
@@ -124,21 +183,32 @@ def label_task(
     id_classes: Sequence[int],
     exposure_classes: Sequence[int],
     ood_classes: Sequence[int],
-    protocol: Protocol = "clean",
+    rules: TaskRules = CLEAN,
 ) -> Task:
     """Leave classes out: nodes of ``id_classes`` are ID, of ``ood_classes`` OOD, of ``exposure_classes`` exposed.
 
-    In the clean protocol training is inductive: left-out nodes and their edges are absent from the training graph,
-    and the exposure graph holds only ID and exposed nodes. ID test nodes and OOD nodes are then scored together on
-    the full graph. In the published protocol all nodes are in every graph, and left-out classes are numbered on after
-    the ID classes.
+    Training is inductive: left-out nodes and their edges are absent from the training graph, and the exposure graph
+    holds only ID and exposed nodes. ID test nodes and OOD nodes are then scored together on the full graph. Where the
+    rules say ``keep_left_out_nodes``, all nodes are in every graph, and left-out classes are numbered on after the ID
+    classes.
+
+    Parameters
+    ----------
+    name : str
+        What tables call it.
+    data : Data
+        The graph, with ``y`` and the masks of a split.
+    id_classes, exposure_classes, ood_classes : sequence of int
+        Classes in ``y`` that are ID, exposed and OOD. The ID classes are numbered 0, 1, ... in their order.
+    rules : TaskRules
+        What may differ between protocols.
     """
     is_id, is_exposed, is_ood = (
         torch.isin(data.y, torch.tensor(list(c), dtype=data.y.dtype))
         for c in (id_classes, exposure_classes, ood_classes)
     )
     full = data.clone()
-    numbered = id_classes if protocol == "clean" else [*id_classes, *exposure_classes, *ood_classes]
+    numbered = [*id_classes, *exposure_classes, *ood_classes] if rules.keep_left_out_nodes else id_classes
     full.y = _renumbered(data.y, numbered)
     for mask in ("train_mask", "val_mask", "test_mask"):
         full[mask] = data[mask] & is_id
@@ -147,7 +217,7 @@ def label_task(
     exposure.ood_mask = is_exposed
     train = full.clone()
     del train.ood_mask
-    if protocol == "clean":
+    if not rules.keep_left_out_nodes:
         train = induced(train, is_id)
         exposure = induced(exposure, is_id | is_exposed)
     return Task(
@@ -157,7 +227,7 @@ def label_task(
         tests={"label": full},
         num_classes=len(id_classes),
         exposure=exposure if len(exposure_classes) else None,
-        protocol=protocol,
+        protocol=rules.protocol,
         num_left_out=len(exposure_classes) + len(ood_classes),
     )
 
@@ -171,7 +241,15 @@ def _renumbered(y: Tensor, classes: Sequence[int]) -> Tensor:
 
 
 def induced(data: Data, nodes: Tensor) -> Data:
-    """The part of the graph that lies within ``nodes`` (a mask)."""
+    """The part of the graph that lies within some nodes.
+
+    Parameters
+    ----------
+    data : Data
+        The graph.
+    nodes : Tensor
+        Mask of the nodes ``[n]``.
+    """
     edge_index, _ = subgraph(nodes, data.edge_index, relabel_nodes=True, num_nodes=data.num_nodes)
     part = {key: value[nodes] for key, value in data.items() if key != "edge_index"}
     return Data(edge_index=edge_index, **part)

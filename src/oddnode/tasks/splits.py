@@ -9,7 +9,20 @@ __all__ = ["one_one_eight"]
 
 
 def one_one_eight(num_nodes: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Training, validation and test mask: a tenth, a tenth and the rest of the nodes, at random."""
+    """Training, validation and test mask: a tenth, a tenth and the rest of the nodes, at random.
+
+    Parameters
+    ----------
+    num_nodes : int
+        How many nodes there are.
+    seed : int
+        Seed of the split.
+
+    Returns
+    -------
+    tuple of Tensor
+        Three masks ``[num_nodes]``.
+    """
     order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
     train, val, test = torch.zeros(3, num_nodes, dtype=torch.bool)
     tenth = num_nodes // 10

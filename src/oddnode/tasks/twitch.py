@@ -7,7 +7,6 @@ import csv
 import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,24 +14,34 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import add_remaining_self_loops, to_undirected
 
-from oddnode.tasks.base import Protocol, ScoredNodes, Task
-from oddnode.tasks.files import MissingDataError, cache_dir, data_dir_of, find_files
+from oddnode.tasks.base import CLEAN, ScoredNodes, Task, TaskRules
+from oddnode.tasks.datasets import DatasetSpec, TaskSpec
+from oddnode.tasks.files import DataDir, DataFiles, MissingDataError
 from oddnode.tasks.splits import one_one_eight
 
-__all__ = ["SOURCE", "twitch_folders", "twitch_graph", "twitch_paths", "twitch_task"]
+__all__ = ["TWITCH", "twitch_graph", "twitch_task"]
 
-#: Where to get the files.
-SOURCE = "https://snap.stanford.edu/data/twitch-social-networks.html"
+_SOURCE = "https://snap.stanford.edu/data/twitch-social-networks.html"
 
 _ID, _EXPOSURE, _TESTS = "DE", "ENGB", ("ES", "FR", "RU")
 _NUM_FEATURES = 3170
 
 
-def twitch_task(data_dir: Any = None, seed: int = 0, protocol: Protocol = "clean") -> Task:
-    """ID = DE (training, validation and test nodes 1:1:8 at random), exposure = EN, OOD test = ES, FR and RU."""
+def twitch_task(data_dir: DataDir = None, seed: int = 0, rules: TaskRules = CLEAN) -> Task:
+    """ID = DE (training, validation and test nodes 1:1:8 at random), exposure = EN, OOD test = ES, FR and RU.
+
+    Parameters
+    ----------
+    data_dir : path, optional
+        As for `load_task`.
+    seed : int
+        Seed of the split.
+    rules : TaskRules
+        What may differ between protocols.
+    """
     graphs = {region: twitch_graph(region, data_dir) for region in (_ID, _EXPOSURE, *_TESTS)}
-    if protocol == "published":
-        for graph in graphs.values():  # the paper's copy of the data has a self-loop at every node
+    if rules.add_self_loops:
+        for graph in graphs.values():
             graph.edge_index, _ = add_remaining_self_loops(graph.edge_index, num_nodes=graph.num_nodes)
     train = graphs[_ID]
     train.train_mask, train.val_mask, train.test_mask = one_one_eight(train.num_nodes, seed)
@@ -45,45 +54,37 @@ def twitch_task(data_dir: Any = None, seed: int = 0, protocol: Protocol = "clean
         tests={region.lower(): graphs[region] for region in _TESTS},
         num_classes=2,
         exposure=graphs[_EXPOSURE],
-        protocol=protocol,
+        protocol=rules.protocol,
     )
 
 
-def twitch_graph(region: str, data_dir: Any = None) -> Data:
+def twitch_graph(region: str, data_dir: DataDir = None) -> Data:
     """Users of one region: row-normalised games as features, mutual follows as edges, ``mature`` as class.
 
     Its tensors are those of every other call: not to be changed in place.
+
+    Parameters
+    ----------
+    region : str
+        ``"DE"``, ``"ENGB"``, ``"ES"``, ``"FR"`` or ``"RU"``.
+    data_dir : path, optional
+        As for `load_task`.
     """
-    paths = find_files(_file_names(region), twitch_folders(data_dir))
-    if paths is None:
-        raise MissingDataError(_missing_message(region, data_dir))
-    return copy.copy(_read(region, next(iter(paths.values())).parent))
+    return copy.copy(_read(region, _files(region).require(data_dir)))
 
 
-def twitch_paths(data_dir: Any = None) -> dict[str, Path] | None:
-    """All raw files of the task, or ``None`` where they are not all there."""
-    names = [name for region in (_ID, _EXPOSURE, *_TESTS) for name in _file_names(region)]
-    return find_files(names, twitch_folders(data_dir))
+def _files(*regions: str) -> DataFiles:
+    return DataFiles(
+        "Twitch",
+        tuple(name for region in regions for name in _file_names(region)),
+        how_to_get=f"get the raw files from {_SOURCE} and put all of them into <data dir>/twitch",
+        folders_in_data_dir=("twitch", "."),
+        folders_in_cache=("twitch",),
+    )
 
 
 def _file_names(region: str) -> list[str]:
     return [f"musae_{region}_{part}" for part in ("edges.csv", "features.json", "target.csv")]
-
-
-def twitch_folders(data_dir: Any = None) -> list[Path]:
-    """Where the raw files are looked for, in order."""
-    named = data_dir_of(data_dir)
-    return [*([named / "twitch", named] if named else []), cache_dir() / "twitch"]
-
-
-def _missing_message(region: str, data_dir: Any) -> str:
-    folders = twitch_folders(data_dir)
-    missing = [n for n in _file_names(region) if not any((folder / n).is_file() for folder in folders)]
-    return (
-        f"Twitch is missing {', '.join(missing) or 'files in one folder'}; looked in "
-        f"{', '.join(map(str, folders))}. Get the raw files from {SOURCE}, put all of them into "
-        "<data dir>/twitch, then pass --data-dir or set ODDNODE_DATA"
-    )
 
 
 @lru_cache(maxsize=8)
@@ -115,3 +116,12 @@ def _features(path: Path, num_nodes: int) -> Tensor:
     for node, ids in games.items():
         x[int(node), ids] = 1.0
     return x / x.sum(dim=1, keepdim=True).clamp_min(1.0)
+
+
+TWITCH = DatasetSpec(
+    "twitch",
+    (TaskSpec("twitch", twitch_task),),
+    licence="no licence stated; cite Rozemberczki et al. 2019",
+    files=_files(_ID, _EXPOSURE, *_TESTS),
+    seconds=5.5,
+)

@@ -8,6 +8,7 @@ from statistics import fmean
 
 from oddnode.bench.tables import paper_number
 from oddnode.evaluation import Result
+from oddnode.protocols import PROTOCOLS
 
 __all__ = ["Headline", "headlines"]
 
@@ -58,10 +59,10 @@ class Headline:
 
 
 def headlines(results: Sequence[Result]) -> list[Headline]:
-    """One for every pair and protocol that was run, the clean protocol first."""
+    """One for every pair and protocol that was run, protocols in the order of `PROTOCOLS`."""
     found = []
     for method, rival in _PAIRS:
-        for protocol in ("clean", "published"):
+        for protocol in PROTOCOLS:
             by_cell = {(r.task, r.method): r for r in results if r.protocol == protocol}
             tasks = [t for t, m in by_cell if m == method and (t, rival) in by_cell]
             if tasks:

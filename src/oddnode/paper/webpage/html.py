@@ -15,6 +15,7 @@ from oddnode._utils.atomic_files import new_file
 from oddnode.paper.webpage.encode import encode
 from oddnode.paper.webpage.headline import Headline, headlines
 from oddnode.paper.webpage.model import Page
+from oddnode.protocols import PROTOCOLS
 
 __all__ = ["render", "write_html"]
 
@@ -98,7 +99,7 @@ def _terms_html(page: Page) -> str:
     protocols = dict.fromkeys(r.protocol for r in page.results)
     seeds = sorted({r.seeds for r in page.results})
     facts = {
-        "Protocol": " and ".join(f"{name} ({_PROTOCOLS[name]})" for name in protocols if name in _PROTOCOLS),
+        "Protocol": " and ".join(f"{name} ({PROTOCOLS[name].summary})" for name in protocols if name in PROTOCOLS),
         "Seeds": " to ".join(dict.fromkeys(str(n) for n in (seeds[:1] + seeds[-1:]))) if seeds else "none",
         "Spread": "standard deviation over the seeds, shown as ±; bars in plots are one of it to each side",
         "Backbone": ", ".join(dict.fromkeys(r.backbone for r in page.results)),
@@ -106,9 +107,3 @@ def _terms_html(page: Page) -> str:
     }
     rows = "".join(f"<dt>{escape(k)}</dt><dd>{escape(str(v))}</dd>" for k, v in facts.items() if v)
     return f"<dl>{rows}</dl>"
-
-
-_PROTOCOLS = {
-    "clean": "nothing leaks, one setting per method for all data",
-    "published": "as the code behind the paper does it, leaks included",
-}

@@ -1,0 +1,82 @@
+"""What a method is, and the methods by name; those that come with the library are in `oddnode.detector.recipes`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from oddnode._utils.registry import Registry
+from oddnode.objectives import Objective
+from oddnode.scoring import Scorer
+
+__all__ = ["RECIPES", "Recipe", "get_recipe", "register_method"]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A method: how to build its objective and scorer, and where it comes from.
+
+    Parameters
+    ----------
+    name : str
+        What the command line and tables call it.
+    build : callable
+        Takes the method's hyper-parameters, all with defaults, and returns ``(objective, scorer)``.
+    reference : str
+        Authors, venue and year.
+    needs_exposure : bool
+        Whether it learns from known OOD nodes.
+    transductive : bool
+        Whether the score of a node depends on more of the scored graph than the network's own receptive field.
+    cost : str
+        What has to be computed.
+    backbone : str, optional
+        The network, where the method has one of its own.
+    settings : dict
+        Arguments of `Detector` that the method needs otherwise than by default.
+    """
+
+    name: str
+    build: Callable[..., tuple[Objective, Scorer]]
+    reference: str
+    needs_exposure: bool = False
+    transductive: bool = False
+    cost: str = "one training"
+    backbone: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def hyper_parameters(self) -> dict[str, Any]:
+        """Names and default values."""
+        return {name: p.default for name, p in inspect.signature(self.build).parameters.items()}
+
+
+#: Every method by name.
+RECIPES: Registry[Recipe] = Registry("method")
+
+
+def get_recipe(name: str) -> Recipe:
+    """The recipe of a method, or an error that suggests the nearest name.
+
+    Parameters
+    ----------
+    name : str
+        The method's name.
+    """
+    return RECIPES[name]
+
+
+def register_method(recipe: Recipe) -> None:
+    """Add a method, so that it can be named in `Detector.from_recipe`, `benchmark` and on the command line.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        The method.
+    """
+    without = [name for name, value in recipe.hyper_parameters.items() if value is inspect.Parameter.empty]
+    if without:
+        raise ValueError(f"the method {recipe.name!r} has no default for {', '.join(without)}; give it one in build")
+    RECIPES.register(recipe.name, recipe)

@@ -1,0 +1,286 @@
+"""Data sets: one `DatasetSpec` says everything that the rest of the library knows about one.
+
+`DATASETS` holds them by name; a plugin adds its own with `register_dataset`, and a family of tasks that data sets share
+with `register_family`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from oddnode._utils.registry import Registry
+from oddnode.tasks.base import Task, TaskRules
+from oddnode.tasks.files import DataDir, DataFiles, MissingDataError
+from oddnode.tasks.shifts import LabelSplit, feature_task, label_task, structure_task
+from oddnode.tasks.splits import one_one_eight
+
+__all__ = [
+    "DATASETS",
+    "FEATURE",
+    "STRUCTURE",
+    "DatasetSpec",
+    "TaskFamily",
+    "TaskSpec",
+    "leave_out",
+    "register_dataset",
+    "register_family",
+]
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """A task by name, and how to make it.
+
+    Parameters
+    ----------
+    name : str
+        ``"dataset/family"``, or the data set's own name where that has a single task.
+    make : callable
+        ``make(data_dir, seed, rules) -> Task``.
+    same_for_all_seeds : bool
+        Whether the seed changes nothing: several seeds then share one task.
+    """
+
+    name: str
+    make: Callable[[DataDir, int, TaskRules], Task] = field(repr=False)
+    same_for_all_seeds: bool = False
+
+
+@dataclass(frozen=True)
+class TaskFamily:
+    """A way to make a task from any graph that has ``x``, ``edge_index``, ``y`` and the three masks of a split.
+
+    Parameters
+    ----------
+    make : callable
+        ``make(name, data, seed, rules) -> Task``.
+    uses_seed : bool
+        Whether the task is drawn at random; otherwise it depends on the graph alone.
+    """
+
+    make: Callable[[str, Data, int, TaskRules], Task]
+    uses_seed: bool = True
+
+
+#: OOD nodes are the same nodes under other edges, or under other features.
+STRUCTURE, FEATURE = TaskFamily(structure_task), TaskFamily(feature_task)
+
+
+def leave_out(id_classes: Iterable[int], exposure_classes: Iterable[int], ood_classes: Iterable[int]) -> TaskFamily:
+    """The family of tasks in which some classes are OOD.
+
+    Parameters
+    ----------
+    id_classes, exposure_classes, ood_classes : iterable of int
+        As for `label_task`.
+    """
+    split = tuple(id_classes), tuple(exposure_classes), tuple(ood_classes)
+
+    def make(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
+        _check_classes(name, data.y, split)
+        return label_task(name, data, *split, rules=rules)
+
+    return TaskFamily(make, uses_seed=False)
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """A data set: its tasks, its files, its licence and what it costs.
+
+    Parameters
+    ----------
+    name : str
+        What the command line and tables call it; its tasks begin with it.
+    tasks : tuple of TaskSpec
+        Its tasks, in the order of tables.
+    licence : str
+        Its terms, and whom to cite.
+    files : DataFiles, optional
+        The files it is read from. If left out, it needs none.
+    download : callable, optional
+        ``download(data_dir)`` fetches the files into the cache, or raises `MissingDataError`.
+    optional : bool
+        Whether ``--task all`` leaves it out where its files are not here.
+    seconds : float
+        Rough time of a training of 200 epochs on one core, to plan by.
+    load : callable, optional
+        ``load(data_dir, seed)`` gives its one graph, where its tasks are made from one; see `from_graph`.
+    fixed_split : bool
+        Whether ``load`` gives the same for every seed.
+
+    Examples
+    --------
+    >>> DATASETS["digits"].missing() is None
+    True
+    >>> [task.name for task in DATASETS["digits"].tasks]
+    ['digits/label', 'digits/structure', 'digits/feature']
+    """
+
+    name: str
+    tasks: tuple[TaskSpec, ...]
+    licence: str = "no licence stated"
+    files: DataFiles | None = None
+    download: Callable[[DataDir], object] | None = field(default=None, repr=False)
+    optional: bool = False
+    seconds: float = 10.0
+    load: Callable[[DataDir, int], Data] | None = field(default=None, repr=False)
+    fixed_split: bool = False
+
+    @classmethod
+    def from_graph(
+        cls,
+        name: str,
+        load: Callable[[DataDir, int], Data],
+        *,
+        label_split: LabelSplit | None = None,
+        families: Mapping[str, TaskFamily] | None = None,
+        fixed_split: bool = False,
+        **others: Any,
+    ) -> DatasetSpec:
+        """A data set that is one graph, with a task for each family of shifts.
+
+        Parameters
+        ----------
+        name : str
+            What it is called.
+        load : callable
+            ``load(data_dir, seed)`` gives a `Data` with ``x`` ``[n, F]``, ``edge_index`` ``[2, E]`` and ``y`` ``[n]``.
+            Without ``train_mask``, ``val_mask`` and ``test_mask`` its nodes are split 1:1:8 at random.
+        label_split : three sequences of int, optional
+            The ID classes, the exposed ones and the OOD ones of the task ``name/label``.
+        families : dict of str to TaskFamily, optional
+            Families of tasks by name; by default ``label`` (with a ``label_split``), ``structure`` and ``feature``.
+        fixed_split : bool
+            Whether ``load`` gives the same graph and the same masks for every seed.
+        **others
+            Other arguments of `DatasetSpec`.
+        """
+        if families is None:
+            families = {"structure": STRUCTURE, "feature": FEATURE}
+        if label_split is not None:
+            families = {"label": leave_out(*label_split), **families}
+        spec = cls(name, (), load=load, fixed_split=fixed_split, **others)
+        for family_name, family in families.items():
+            spec = spec.with_family(family_name, family)
+        return spec
+
+    def with_family(self, name: str, family: TaskFamily) -> DatasetSpec:
+        """The same data set with one more task.
+
+        Parameters
+        ----------
+        name : str
+            The family's name; the task is called ``dataset/name``.
+        family : TaskFamily
+            How to make the task from the graph.
+        """
+        if self.load is None:
+            raise ValueError(f"the data set {self.name!r} has no single graph to make {name!r} from")
+        load, task = self.load, f"{self.name}/{name}"
+
+        def make(data_dir: DataDir, seed: int, rules: TaskRules) -> Task:
+            return family.make(task, _checked_graph(self.name, load(data_dir, seed), seed), seed, rules)
+
+        added = TaskSpec(task, make, same_for_all_seeds=self.fixed_split and not family.uses_seed)
+        return replace(self, tasks=(*self.tasks, added))
+
+    def missing(self, data_dir: DataDir = None) -> str | None:
+        """Why the data set is not here, without reading or downloading it; ``None`` where it is.
+
+        Parameters
+        ----------
+        data_dir : path, optional
+            As for `load_task`.
+        """
+        if self.files is None or self.files.find(data_dir) is not None:
+            return None
+        return self.files.missing_message(data_dir)
+
+    def require(self, data_dir: DataDir = None) -> None:
+        """Download the files if they are missing, or raise `MissingDataError`; nothing is read.
+
+        Parameters
+        ----------
+        data_dir : path, optional
+            As for `load_task`.
+        """
+        reason = self.missing(data_dir)
+        if reason is not None and self.download is None:
+            raise MissingDataError(reason)
+        if reason is not None and self.download is not None:
+            self.download(data_dir)
+
+
+#: The data sets by name.
+DATASETS: Registry[DatasetSpec] = Registry("data set")
+
+
+def register_dataset(spec: DatasetSpec) -> None:
+    """Add a data set, so that its tasks can be named in `load_task`, `benchmark` and on the command line.
+
+    Parameters
+    ----------
+    spec : DatasetSpec
+        The data set.
+    """
+    names = [task.name for task in spec.tasks]
+    wrong = [name for name in names if name != spec.name and not name.startswith(f"{spec.name}/")]
+    if wrong or not names or len(set(names)) < len(names) or "/" in spec.name or spec.name in ("all", "paper"):
+        raise ValueError(
+            f"the data set {spec.name!r} has the tasks {names}; expected one or more different names, each "
+            f"{spec.name!r} or '{spec.name}/...', and a data set that is not called 'all' or 'paper'"
+        )
+    DATASETS.register(spec.name, spec)
+
+
+def register_family(name: str, family: TaskFamily, datasets: Iterable[str]) -> None:
+    """Add a family of tasks to data sets that are one graph.
+
+    Parameters
+    ----------
+    name : str
+        The family's name; the tasks are called ``dataset/name``.
+    family : TaskFamily
+        How to make a task from a graph.
+    datasets : iterable of str
+        Names of the data sets that get it.
+    """
+    for dataset in datasets:
+        spec = DATASETS[dataset]
+        if any(task.name == f"{dataset}/{name}" for task in spec.tasks):
+            raise ValueError(f"there is a task named '{dataset}/{name}' already; choose another name")
+        DATASETS.register(dataset, spec.with_family(name, family), replace=True)
+
+
+def _checked_graph(dataset: str, data: Any, seed: int) -> Data:
+    if not isinstance(data, Data):
+        raise TypeError(f"load of the data set {dataset!r} gave a {type(data).__name__}, expected a PyG Data")
+    absent = [name for name in ("x", "edge_index", "y") if not isinstance(data.get(name), Tensor)]
+    if absent:
+        raise ValueError(f"the graph of the data set {dataset!r} has no {', '.join(absent)}")
+    data = copy.copy(data)  # what `load` gave may be its own
+    masks = ("train_mask", "val_mask", "test_mask")
+    absent = [name for name in masks if not isinstance(data.get(name), Tensor)]
+    if len(absent) == len(masks):
+        for name, mask in zip(masks, one_one_eight(data.num_nodes, seed), strict=True):
+            data[name] = mask
+    elif absent:
+        raise ValueError(f"the graph of the data set {dataset!r} has no {', '.join(absent)}; give all masks or none")
+    return data
+
+
+def _check_classes(task: str, y: Tensor, split: LabelSplit) -> None:
+    """Refuse a split with classes that do not occur in ``y``, or with one that is in two of its parts."""
+    named, known = [c for part in split for c in part], torch.unique(y).tolist()
+    if not set(named) <= set(known) or len(set(named)) < len(named) or not split[0] or not split[2]:
+        raise ValueError(
+            f"the classes of {task} are ID {split[0]}, exposed {split[1]} and OOD {split[2]}; expected different "
+            f"classes of {known}, with at least one ID and one OOD class"
+        )

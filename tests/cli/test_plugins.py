@@ -1,0 +1,119 @@
+"""Plugins as a stranger uses them: a file outside the package, and the command line in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import oddnode
+
+PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
+SOURCE = str(Path(oddnode.__file__).parents[1])
+
+
+def run(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The command line, with another folder of installed packages beside our own source."""
+    folders = os.pathsep.join([SOURCE, *([str(path)] if path else [])])
+    return subprocess.run(
+        [sys.executable, "-m", "oddnode", *arguments],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": folders},
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> Path:
+    """The file that the documentation shows."""
+    [code] = re.findall(r"This is `mine.py`.*?```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    file = tmp_path / "mine.py"
+    file.write_text(code, encoding="utf-8")
+    return file
+
+
+def install(plugin: Path, folder: Path) -> None:
+    """The plugin as pip would leave it in a folder of packages: a module, and a dist-info folder that names it."""
+    info = folder / "my_package-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[oddnode.plugins]\nmine = my_package\n")
+    (folder / "my_package.py").write_text(plugin.read_text())
+
+
+def test_methods_and_data_sets_of_a_file_are_listed(plugin: Path) -> None:
+    methods = run("methods", "--plugin", str(plugin), "--json")
+    assert methods.returncode == 0, methods.stderr
+    last = json.loads(methods.stdout)[-1]
+    assert (last["name"], last["scorer"], last["reference"]) == ("margin", "Margin(scale=1.0)", "unpublished")
+    datasets = json.loads(run("datasets", "--plugin", str(plugin), "--json").stdout)
+    assert datasets[-1]["name"] == "rings"
+    assert datasets[-1]["tasks"] == ["rings/label", "rings/structure", "rings/feature"]
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_benchmark_runs_them_beside_ours(plugin: Path, jobs: str) -> None:
+    chosen = ("--methods", "margin,msp", "--task", "rings/label", "--backbone", "sgc", "--seeds", "2", "--jobs", jobs)
+    done = run("bench", *chosen, "--plugin", str(plugin), "--json")
+    assert done.returncode == 0, done.stderr
+    rows = {row["method"]: row for row in json.loads(done.stdout)}
+    assert list(rows) == ["margin", "msp"]
+    assert min(row["auroc"] for row in rows.values()) > 80
+    assert rows["margin"]["backbone"] == "sgc"
+
+
+def test_an_installed_package_needs_no_option_and_reaches_worker_processes(plugin: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "site-packages"
+    install(plugin, folder)
+    chosen = ("--methods", "margin", "--task", "rings/label", "--seeds", "2", "--jobs", "2")
+    done = run("bench", *chosen, "--json", path=folder)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)[0]["method"] == "margin"
+    without = run("bench", *chosen, "--json")
+    assert without.returncode == 1
+    assert "unknown task 'rings/label'" in without.stderr
+
+
+def test_fresh_worker_processes_load_the_file_first(plugin: Path, tmp_path: Path) -> None:
+    """A spawned process knows nothing of its parent's registries."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from oddnode import benchmark, load_plugins\n"
+        "from oddnode.runner import bench\n"
+        "if __name__ == '__main__':\n"
+        "    bench._can_fork = lambda: False\n"
+        f"    load_plugins([{str(plugin)!r}])\n"
+        "    [result] = benchmark('rings/label', 'margin', seeds=2, jobs=2, device='cpu')\n"
+        "    print(result.method, result.seeds)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": SOURCE}
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "margin 2"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "mine.py does not exist"),
+        ("x = 1\nif x\n", "mine.py, line 2: SyntaxError"),
+        ("from oddnode import RECIPES, register_method\n\nRECIPES['nodesave']\n", "mine.py, line 3: UnknownNameError"),
+    ],
+)
+def test_a_broken_plugin_is_one_line_on_stderr(tmp_path: Path, text: str | None, message: str) -> None:
+    file = tmp_path / "mine.py"
+    if text is not None:
+        file.write_text(text)
+    done = run("methods", "--plugin", str(file))
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert done.stdout == ""
