@@ -16,6 +16,7 @@ from oddnode._version import __version__
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
+    from oddnode.bench.benchmark import benchmark
     from oddnode.detector import RECIPES, Detector, ModelFileError
     from oddnode.evaluation import evaluate
     from oddnode.functional import CalibrationError
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
         SyntheticExposure,
         Term,
     )
-    from oddnode.runner.bench import benchmark
     from oddnode.scoring import (
         GRASP,
         KNN,
@@ -82,7 +82,7 @@ _HOME = {
     "SyntheticExposure": "objectives",
     "Task": "tasks",
     "Term": "objectives",
-    "benchmark": "runner.bench",
+    "benchmark": "bench.benchmark",
     "evaluate": "evaluation",
     "load_task": "tasks",
 }

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from oddnode.runner.bench import _training_key, benchmark, expand_methods
 from typer.testing import CliRunner
 
 from oddnode.bench.tables import compare_table, markdown_table
@@ -14,7 +15,6 @@ from oddnode.detector import FLOOR, RECIPES, Detector, Recipe
 from oddnode.evaluation import Result
 from oddnode.functional import auroc
 from oddnode.protocols import published
-from oddnode.runner.bench import _training_key, benchmark, expand_methods
 from oddnode.scoring import Propagated
 from oddnode.tasks import load_task
 
