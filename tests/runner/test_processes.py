@@ -50,6 +50,10 @@ def fail(group: Group, error: Exception) -> Iterator[Outcome]:
     raise error
 
 
+def fail_oddly(group: Group) -> Iterator[Outcome]:
+    yield from fail(group, OddError("a", "b"))
+
+
 @pytest.mark.parametrize("engine", [InProcess(), Processes(2), Processes(2, may_fork=True), Processes(9)])
 def test_every_training_is_done_once(engine: Any) -> None:
     outcomes = list(engine.run(GROUPS, tell_process))
@@ -73,7 +77,7 @@ def test_an_error_of_the_worker_is_raised_as_it_is(engine: Any) -> None:
 
 def test_an_error_that_cannot_travel_is_told() -> None:
     with pytest.raises(RuntimeError, match="OddError: ab"):
-        list(Processes(2).run(GROUPS, partial(fail, error=OddError("a", "b"))))
+        list(Processes(2).run(GROUPS, fail_oddly))
 
 
 def test_closing_the_iterator_ends_the_processes() -> None:
