@@ -9,7 +9,7 @@ from oddnode.paper.experiments import SCOPES, Scope, choose_items
 from oddnode.paper.grid import to_csv
 from oddnode.paper.plan import Plan, make_plan
 from oddnode.paper.results import Results
-from oddnode.paper.run import _Job
+from oddnode.paper.run import Summary, run_plan
 from oddnode.paper.store import Store
 from oddnode.paper.tables import build_table
 
@@ -34,8 +34,9 @@ def tiny_plan(*items: str, protocols: tuple[str, ...] = ("clean",), seeds: int =
     return make_plan(TINY, choose_items(items), protocols, seeds, device="cpu")
 
 
-def job(plan: Plan, folder: Path) -> _Job:
-    return _Job(plan.trainings, folder, CODE, False, None, "cpu", 1)
+def run(plan: Plan, folder: Path) -> Summary:
+    """Run a plan in this process."""
+    return run_plan(plan, folder, CODE)
 
 
 def detection_tables(plan: Plan, folder: Path) -> dict[str, str]:

@@ -17,6 +17,7 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
     from oddnode._utils.plugins import PluginError, load_plugins
+    from oddnode.bench.benchmark import benchmark
     from oddnode.detector import RECIPES, Detector, ModelFileError, Recipe, register_method
     from oddnode.evaluation import evaluate
     from oddnode.functional import CalibrationError
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         SyntheticExposure,
         Term,
     )
-    from oddnode.runner.bench import benchmark
     from oddnode.scoring import (
         GRASP,
         KNN,
@@ -86,7 +86,7 @@ _HOME = {
     "SyntheticExposure": "objectives",
     "Task": "tasks",
     "Term": "objectives",
-    "benchmark": "runner.bench",
+    "benchmark": "bench.benchmark",
     "evaluate": "evaluation",
     "load_plugins": "_utils.plugins",
     "load_task": "tasks",

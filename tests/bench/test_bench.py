@@ -5,20 +5,20 @@ import io
 import json
 from pathlib import Path
 from statistics import stdev
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from oddnode import Detector, benchmark, evaluate, load_task
+from oddnode.bench import benchmark as run
+from oddnode.bench.benchmark import expand_methods
 from oddnode.bench.report import write_report
 from oddnode.bench.tables import caption, compare_table, markdown_table, paper_number, to_csv
 from oddnode.detector import RECIPES, start_fitting
 from oddnode.evaluation import Result
-from oddnode.runner import bench as run
-from oddnode.runner.bench import expand_methods
-from oddnode.training import TrainingHandle
+from oddnode.runner import fitting
+from oddnode.training import TrainingError, TrainingHandle
 
 
 @pytest.fixture(scope="module")
@@ -46,76 +46,32 @@ def test_methods_that_share_a_training_share_it(monkeypatch: pytest.MonkeyPatch)
         fits.append(repr(detectors[0].objective))
         return start_fitting(detectors, *args)
 
-    monkeypatch.setattr(run, "start_fitting", counted)
+    monkeypatch.setattr(fitting, "start_fitting", counted)
     benchmark("digits/label", ["msp", "energy", "gnnsafe", "nodesafe"], seeds=1)
     assert len(fits) == 2
 
 
-def noted_trainings(monkeypatch: pytest.MonkeyPatch, fail_at: int | None = None) -> list[str]:
-    """Begins and ends of trainings as they come; one of them can run out of memory."""
-    done = list[str]()
-
-    def noted(detectors: list[Detector], *args: Any) -> TrainingHandle[None]:
-        if len(done) == fail_at:
-            done.append("out of memory")
-            raise torch.OutOfMemoryError("no room")
-        wait = start_fitting(detectors, *args)
-        done.append("start")
-
-        def finish() -> None:
-            wait.result()
-            done.append("finish")
-
-        return TrainingHandle(finish)
-
-    monkeypatch.setattr(run, "start_fitting", noted)
-    return done
-
-
-@pytest.mark.parametrize(
-    ("room", "expected"), [(True, "start start finish finish"), (False, "start finish start finish")]
-)
-def test_all_trainings_are_started_at_once_where_they_fit(
-    monkeypatch: pytest.MonkeyPatch, room: bool, expected: str
-) -> None:
-    done = noted_trainings(monkeypatch)
-    monkeypatch.setattr(run._Memory, "has_room", lambda self: room)
-    cell = run.Cell("digits/label", 0, ("gnnsafe", "nodesafe"), "clean", "gcn", "cpu", None)
-    assert list(run.run_cell(cell)) == ["gnnsafe", "nodesafe"]
-    assert " ".join(done) == expected
-
-
-def test_a_training_that_finds_no_memory_is_started_again_when_the_others_are_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    done = noted_trainings(monkeypatch, fail_at=1)
-    cell = run.Cell("digits/label", 0, ("gnnsafe", "nodesafe"), "clean", "gcn", "cpu", None)
-    assert list(run.run_cell(cell)) == ["gnnsafe", "nodesafe"]
-    assert done == ["start", "out of memory", "finish", "start", "finish"]
-
-
-def test_a_first_training_that_finds_no_memory_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    noted_trainings(monkeypatch, fail_at=0)
-    with pytest.raises(torch.OutOfMemoryError, match="no room"):
-        run.run_cell(run.Cell("digits/label", 0, ("gnnsafe",), "clean", "gcn", "cpu", None))
-
-
-def test_room_is_what_the_largest_training_took_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken = iter([10, 30, 35, 59, 61])  # at the start, after two trainings, and when asked
-    monkeypatch.setattr(run._Memory, "_now", lambda self: next(taken))
-    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=100))
-    memory = run._Memory("cuda")
-    assert memory.has_room()  # nothing is known yet
-    memory.note()
-    memory.note()
-    assert memory.has_room()
-    assert not memory.has_room()
-
-
 @pytest.mark.parametrize("device", ["cpu", "cpu:0", "auto"])
 def test_devices_by_other_names(device: str) -> None:
-    cell = run.Cell("digits/label", 0, ("gnnsafe", "nodesafe"), "clean", "gcn", device, None)
-    assert list(run.run_seeds([cell])[0]) == ["gnnsafe", "nodesafe"]
+    results = benchmark("digits/label", ["gnnsafe", "nodesafe"], seeds=1, device=device, jobs=1)
+    assert [result.method for result in results] == ["gnnsafe", "nodesafe"]
+
+
+def test_progress_counts_cells(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[int, int, str]] = []
+    benchmark("digits/label", ["msp", "nodesafe"], seeds=2, jobs=1, on_progress=lambda *said: seen.append(said))
+    assert seen == [(1, 2, "digits/label, seed 0"), (2, 2, "digits/label, seed 1")]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_training_that_fails_is_the_callers_error(monkeypatch: pytest.MonkeyPatch, jobs: int) -> None:
+    def exploding(*_: Any) -> None:
+        raise TrainingError("the loss became inf")
+
+    monkeypatch.setattr(run, "num_cores", lambda: 2)
+    monkeypatch.setattr(fitting, "start_fitting", exploding)
+    with pytest.raises(TrainingError, match="loss became inf"):
+        benchmark("digits/label", "msp", seeds=2, jobs=jobs, device="cpu")
 
 
 def test_processes_give_the_same_numbers_as_one() -> None:
@@ -136,8 +92,8 @@ def test_a_benchmark_takes_one_process_per_core_by_itself(monkeypatch: pytest.Mo
 @pytest.mark.parametrize(("device", "forks", "jobs"), [("cpu", True, 5), ("cpu", False, 1), ("cuda", True, 1)])
 def test_processes_by_default(monkeypatch: pytest.MonkeyPatch, device: str, forks: bool, jobs: int) -> None:
     monkeypatch.setattr(run, "num_cores", lambda: 5)
-    monkeypatch.setattr(run, "_can_fork", lambda: forks)
-    assert run._cores_for(device) == jobs
+    monkeypatch.setattr(run, "can_fork", lambda: forks)
+    assert run._default_jobs(device) == jobs
 
 
 def test_seeds_in_one_go_give_what_they_give_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,13 +8,13 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from oddnode.bench.benchmark import benchmark, expand_methods
 from oddnode.bench.tables import compare_table, markdown_table
 from oddnode.cli.app import app
 from oddnode.detector import FLOOR, RECIPES, Detector, Recipe, fitting
 from oddnode.evaluation import Result
 from oddnode.functional import auroc
 from oddnode.protocols import published
-from oddnode.runner.bench import benchmark, expand_methods
 from oddnode.tasks import load_task
 
 ON_CROSS_ENTROPY = [

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from oddnode import Detector, load_task
+from oddnode import Detector, Task, load_task
 from oddnode.detector import RECIPES
 from oddnode.objectives import BoundUniform
 from oddnode.paper import plan as planning
-from oddnode.paper.execute import build, execute, outline
 from oddnode.paper.experiments import ITEMS, SCOPES, Run, choose_items
 from oddnode.paper.plan import estimate_seconds, make_plan
-from oddnode.paper.record import Training
 from oddnode.paper.store import Store
 from oddnode.protocols.published_terms import Bound, ExposedUniform, JointBound, SignedUniform
+from oddnode.runner.detectors import build_detector
+from oddnode.runner.execute import execute
+from oddnode.runner.work import Training
 from tests.paper_helpers import TINY, tiny_plan
 
 
@@ -58,7 +61,7 @@ def test_the_whole_paper_is_planned_without_its_data(tmp_path: Path, monkeypatch
     plan = make_plan(SCOPES["paper"], choose_items(None), seeds=5)
     assert {t.task.split("/")[0] for t in plan.trainings} == {"cora", "citeseer", "pubmed", "twitch"}
     assert len({t.identity for t in plan.trainings}) == len(plan.trainings) > 1000
-    costs = [planning._cost(t) for t in plan.trainings]
+    costs = [planning.estimate_cost(t) for t in plan.trainings]
     assert costs == sorted(costs, reverse=True)
     assert estimate_seconds(plan.trainings, [], 16) < estimate_seconds(plan.trainings, [], 1) / 10
 
@@ -81,9 +84,14 @@ def test_an_unknown_item_gets_a_suggestion() -> None:
         choose_items(["figur3"])
 
 
+def named_task(name: str, protocol: Any) -> Task:
+    """A task of another name: the published settings go by that, and by nothing in the data."""
+    return replace(load_task("digits/label", protocol=protocol), name=name)
+
+
 def published(method: str, task: str, **settings: float) -> dict[str, tuple[float, int]]:
     training = Training(task, "published", "gcn", 0, (method,), tuple(settings.items()))
-    objective = build(training, method, outline(task, "published"), "cpu").objective
+    objective = build_detector(training, method, named_task(task, "published"), "cpu").objective
     terms = (Bound, JointBound, SignedUniform, ExposedUniform)
     return {type(t).__name__: (round(w, 9), t.start) for w, t in objective.parts if type(t) in terms}  # type: ignore
 
@@ -100,7 +108,7 @@ def test_published_terms_take_other_weights() -> None:
 
 def test_clean_terms_take_other_weights() -> None:
     training = Training("digits/label", "clean", "gcn", 0, ("nodesafe",), (("lambda1", 1.0),))
-    objective = build(training, "nodesafe", outline("digits/label", "clean"), "cpu").objective
+    objective = build_detector(training, "nodesafe", load_task("digits/label"), "cpu").objective
     assert [t.lambda1 for _, t in objective.parts if isinstance(t, BoundUniform)] == [1.0]  # type: ignore
 
 

@@ -9,8 +9,9 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
+from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,13 @@ from typing import Any
 import pytest
 
 from oddnode.paper.plan import Plan
-from oddnode.paper.run import Progress, _context, _Job, run_plan, work
+from oddnode.paper.run import Progress, default_jobs, run_plan
 from oddnode.paper.store import Store
-from tests.paper_helpers import CODE, detection_tables, job, tiny_plan
+from oddnode.runner.engine import Worker
+from oddnode.runner.groups import Group
+from oddnode.runner.processes import Processes
+from oddnode.runner.work import Outcome
+from tests.paper_helpers import CODE, detection_tables, run, tiny_plan
 
 ITEMS = ("table1", "claims", "table3")
 
@@ -34,8 +39,11 @@ def plan() -> Plan:
 def start() -> Any:
     """Starts processes that have torch already: the time a test kills them in is working time."""
 
+    context: Any = get_context("forkserver")
+    context.set_forkserver_preload(["oddnode.runner.execute"])
+
     def begin(target: Any, *arguments: Any) -> BaseProcess:
-        process = _context("cpu").Process(target=target, args=arguments)
+        process = context.Process(target=target, args=arguments)
         process.start()
         return process
 
@@ -48,7 +56,7 @@ def undisturbed(plan: Plan, start: Any, tmp_path_factory: pytest.TempPathFactory
     """Tables and seconds of a run that nobody stops; in a process of its own, like all that is compared with it."""
     folder = tmp_path_factory.mktemp("undisturbed")
     began = time.monotonic()
-    process = start(work, job(plan, folder))
+    process = start(run, plan, folder)
     process.join()
     assert process.exitcode == 0
     return detection_tables(plan, folder), time.monotonic() - began
@@ -66,7 +74,7 @@ def test_twenty_kills_at_random_moments_change_nothing(
     rng = random.Random(0)
     kills, window = 0, 2.5 * seconds / len(plan.trainings)
     while kills < 20 or not finished(tmp_path):
-        process = start(work, job(plan, tmp_path))
+        process = start(run, plan, tmp_path)
         process.join(rng.uniform(0, window))
         if process.is_alive():
             process.kill()
@@ -82,27 +90,26 @@ def test_twenty_kills_at_random_moments_change_nothing(
     with Store(tmp_path, CODE) as store:
         assert store.damaged(plan.trainings) == []
     assert len(finished(tmp_path)) < len(plan.trainings), "the kills did not fall into working time"
-    process = start(work, job(plan, tmp_path))
+    process = start(run, plan, tmp_path)
     process.join()
     assert detection_tables(plan, tmp_path) == expected
 
 
-def _note(path: Path, what: str, text: str) -> None:
-    if what == "start":
-        with path.open("a") as file:
-            file.write(text + "\n")
+def _run_and_tell(plan: Plan, folder: Path, said: Path) -> None:
+    said.write_text(str(run(plan, folder).made))
 
 
 def test_two_processes_on_one_store_share_the_work(
     plan: Plan, undisturbed: tuple[dict[str, str], float], start: Any, tmp_path: Path
 ) -> None:
-    log = tmp_path / "log"
-    crew = [start(work, job(plan, tmp_path), partial(_note, log)) for _ in range(2)]
-    for process in crew:
+    said = [tmp_path / "first", tmp_path / "second"]
+    workers = [start(_run_and_tell, plan, tmp_path, path) for path in said]
+    for process in workers:
         process.join()
-    assert [process.exitcode for process in crew] == [0, 0]
-    started = Counter(log.read_text().split())
-    assert started == Counter(training.identity for training in plan.trainings)
+    assert [process.exitcode for process in workers] == [0, 0]
+    made = [int(path.read_text()) for path in said]
+    assert all(made)
+    assert sum(made) == len(plan.trainings)
     assert detection_tables(plan, tmp_path) == undisturbed[0]
 
 
@@ -119,7 +126,7 @@ def test_several_jobs_give_the_same_numbers_and_tell_how_far_they_are(
 def test_damage_is_reported_and_made_good(
     plan: Plan, undisturbed: tuple[dict[str, str], float], start: Any, tmp_path: Path
 ) -> None:
-    process = start(work, job(plan, tmp_path))
+    process = start(run, plan, tmp_path)
     process.join()
     hurt = plan.trainings[3]
     db = sqlite3.connect(tmp_path / "runs.sqlite")
@@ -141,7 +148,7 @@ def _repair(plan: Plan, folder: Path, said: Path) -> None:
 
 
 def test_a_run_that_is_done_does_nothing(plan: Plan, start: Any, tmp_path: Path) -> None:
-    process = start(work, job(plan, tmp_path))
+    process = start(run, plan, tmp_path)
     process.join()
     before = (tmp_path / "runs.sqlite").read_bytes()
     assert run_plan(plan, tmp_path, CODE, jobs=2).found == len(plan.trainings)
@@ -164,20 +171,59 @@ def test_another_version_of_the_source_starts_anew_unless_told_otherwise(tmp_pat
     assert run_plan(plan, tmp_path, "new").found == 0
 
 
-def test_a_process_that_dies_costs_one_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_process_that_dies_costs_one_training(tmp_path: Path) -> None:
     plan = tiny_plan("claims")
     victim = plan.trainings[1]
-    monkeypatch.setattr("oddnode.paper.run._be_worker", partial(_dying_worker, victim.identity))
-    summary = run_plan(plan, tmp_path, CODE, jobs=2)
+    summary = run_plan(plan, tmp_path, CODE, jobs=2, engine=_Dying(victim.identity))
     assert summary.lost == [victim.label]
     with Store(tmp_path, CODE) as store:
         assert len(store.finished()) == len(plan.trainings) - 1
 
 
+class _Dying:
+    """Processes that die at one training, as those do that run out of memory."""
+
+    def __init__(self, victim: str):
+        self.victim = victim
+
+    def run(self, groups: Sequence[Group], worker: Worker) -> Iterator[Outcome]:
+        return Processes(2).run(groups, partial(_die_or_work, self.victim, worker))
+
+
+def _die_or_work(victim: str, worker: Worker, group: Group) -> Iterator[Outcome]:
+    if victim in {training.identity for training in group.trainings}:
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield from worker(group)
+
+
+def test_seeds_in_one_go_give_what_they_give_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    plan = tiny_plan("claims", "table3", seeds=2)
+    run(plan, tmp_path / "alone")
+    # As on a GPU: all trainings of a task in one group, and their seeds fitted in one call.
+    monkeypatch.setattr("oddnode._utils.devices.is_gpu", lambda device: True)
+    assert run(plan, tmp_path / "stacked").made == len(plan.trainings)
+    assert detection_tables(plan, tmp_path / "stacked") == detection_tables(plan, tmp_path / "alone")
+
+
+def test_a_gpu_is_not_shared_by_more_processes_than_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oddnode.runner.engine.num_cores", lambda: 64)
+    assert default_jobs("cpu") == 64
+    assert default_jobs("cuda") == 12
+
+
+def test_records_say_where_the_time_went(tmp_path: Path) -> None:
+    plan = tiny_plan("claims")
+    run(plan, tmp_path)
+    with Store(tmp_path, CODE) as store:
+        for record in store.records():
+            assert list(record.facts["seconds"]) == ["fit", "forward", "load", "pack", "score"]
+            assert min(record.facts["seconds"].values()) >= 0
+
+
 def test_a_training_that_fails_is_reported_and_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     plan = tiny_plan("claims")
     with monkeypatch.context() as broken:
-        broken.setattr("oddnode.paper.execute.TaskOutputs", _no_memory)
+        broken.setattr("oddnode.runner.execute.TaskOutputs", _no_memory)
         summary = run_plan(plan, tmp_path, CODE)
     assert sorted(summary.lost) == sorted(training.label for training in plan.trainings)
     with Store(tmp_path, CODE) as store:
@@ -188,17 +234,6 @@ def test_a_training_that_fails_is_reported_and_tried_again(monkeypatch: pytest.M
 
 def _no_memory(*_: object) -> None:
     raise MemoryError("all gone")
-
-
-def _dying_worker(victim: str, job: _Job, pipe: Any) -> None:
-    """Dies at one training, as a process does that runs out of memory."""
-
-    def tell(what: str, text: str) -> None:
-        pipe.send((what, text))
-        if text == victim:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    work(job, tell)
 
 
 def test_workers_die_with_their_parent_and_the_command_goes_on(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ import pytest
 from oddnode.evaluation import Result
 from oddnode.functional import fpr_at_tpr
 from oddnode.paper import report
-from oddnode.paper.execute import execute
 from oddnode.paper.experiments import SCOPES, choose_items
 from oddnode.paper.plan import Plan, make_plan
 from oddnode.paper.report import make_page, write_page
@@ -27,6 +26,7 @@ from oddnode.paper.store import Store
 from oddnode.paper.webpage import KNOWN, OTHER, UNKNOWN, Cell, Nodes, Page, Scores, Source, draw_picture, html, render
 from oddnode.paper.webpage.encode import encode
 from oddnode.paper.webpage.headline import headlines
+from oddnode.runner.execute import execute
 from oddnode.tasks import MissingDataError, load_task
 
 

@@ -113,8 +113,8 @@ def test_everything_that_a_training_imports_is_reached() -> None:
     """Against Python itself: a training in a process of its own imports nothing that the key does not know."""
     code = (
         "import sys\n"
-        "from oddnode.paper.execute import execute\n"
-        "from oddnode.paper.record import Training\n"
+        "from oddnode.runner.execute import execute\n"
+        "from oddnode.runner.work import Training\n"
         "for protocol in ('clean', 'published'):\n"
         "    execute(Training('digits/label', protocol, 'gcn', 0, ('gnnsafe',), (), 2), device='cpu')\n"
         "print(*sorted(m for m in sys.modules if m.startswith('oddnode.')))\n"

@@ -403,8 +403,8 @@ def test_processes_forked_from_one_that_knows_of_a_gpu_train_on_the_cpu() -> Non
         import torch
         assert torch.cuda.is_available()
         from oddnode import benchmark
-        from oddnode.bench import run
-        run.num_cores = lambda: 2
+        from oddnode.bench import benchmark as module
+        module.num_cores = lambda: 2
         [result] = benchmark("digits/label", "nodesafe", seeds=2, jobs=2, device="cpu")
         assert not torch.cuda.is_initialized()
         assert len(result.runs) == 2

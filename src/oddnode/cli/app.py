@@ -83,8 +83,8 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Compare methods on tasks over several seeds."""
+    from oddnode.bench.benchmark import DEFAULT_METHODS, benchmark, expand_methods
     from oddnode.bench.report import check_writable, write_report
-    from oddnode.runner.bench import DEFAULT_METHODS, benchmark, expand_methods
     from oddnode.tasks import expand_tasks
 
     load_plugins(plugin or ())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from oddnode._utils.plugins import load_plugins, plugin_files
+from oddnode._utils.plugins import load_plugins
 from oddnode.cli.shared import DataDir, Device, Plugins, check_device, err, print_rows, split_names
 from oddnode.paper.experiments import ITEMS
 
@@ -51,7 +51,10 @@ def paper(
     ] = None,
     protocol: Annotated[str, typer.Option(help="clean, published or both.")] = "both",
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes to spread the trainings over.", show_default="one per core")
+        int | None,
+        typer.Option(
+            min=1, help="Processes to spread the trainings over.", show_default="one per core, on a GPU at most 12"
+        ),
     ] = None,
     threads: Annotated[
         int, typer.Option(min=1, help="Threads of each process; another number gives slightly other numbers.")
@@ -90,10 +93,9 @@ def paper(
     check_device(device)
     from oddnode.bench.report import check_writable
     from oddnode.paper.plan import make_plan
-    from oddnode.paper.run import Summary, run_plan
+    from oddnode.paper.run import Summary, default_jobs, run_plan
     from oddnode.paper.store import Store
-    from oddnode.runner.bench import num_cores
-    from oddnode.runner.source_key import source_key
+    from oddnode.runner.source_key import store_key
 
     folder = out or Path("smoke" if smoke else "paper")
     say: Callable[[str], None] = (lambda text: None) if as_json else _say
@@ -106,8 +108,10 @@ def paper(
     scope, done = SCOPES["smoke" if smoke else "paper"], _tasks_in(folder) if no_train else ()
     plan = make_plan(scope, items, protocols, seeds, data_dir, device, done)
     _tell_absent(plan, say)
-    jobs, code = jobs or num_cores(), source_key(plugin_files())
-    facts = {"out": str(folder), "rescued": rescued} | _look(plan, folder, None if any_version else code, jobs, say)
+    jobs, code = jobs or default_jobs(device), store_key()
+    facts = {"out": str(folder), "rescued": rescued} | _print_plan(
+        plan, folder, None if any_version else code, jobs, say
+    )
     if not dry_run:
         summary = Summary(len(plan.trainings), facts["done_before"])
         if not no_train:
@@ -156,11 +160,11 @@ def _tell_absent(plan: Plan, say: Callable[[str], None]) -> None:
         say(f"[bold yellow]note:[/] {escape(data)} is left out: {escape(reason)}")
 
 
-def _look(plan: Plan, folder: Path, code: str | None, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """How much of the plan is done, and how long the rest will take."""
+def _print_plan(plan: Plan, folder: Path, code: str | None, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
+    """Say how much of the plan is done, and how long the rest will take."""
     from oddnode.paper.plan import estimate_seconds, unfinished
     from oddnode.paper.store import Store
-    from oddnode.runner.source_key import source_key
+    from oddnode.runner.source_key import store_key
 
     missing, records = plan.trainings, []
     if (folder / "runs.sqlite").exists():
@@ -175,7 +179,7 @@ def _look(plan: Plan, folder: Path, code: str | None, jobs: int, say: Callable[[
         "done_before": total - len(missing),
         "estimated_seconds": round(left),
         "absent": plan.absent,
-        "code": source_key(plugin_files()),
+        "code": store_key(),
     }
 
 

@@ -20,10 +20,11 @@ from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
 from oddnode._utils.atomic_files import new_folder, sync_file
+from oddnode._utils.plugins import plugin_of
 from oddnode._version import __version__
 from oddnode.detector.checked_json import ModelFileError, checked, first_line, parse_json, show
 from oddnode.detector.model_config import ModelConfig, Settings
-from oddnode.detector.part_config import encode, plugin_name
+from oddnode.detector.part_config import encode
 from oddnode.detector.restore import made_or_given, named_or_given, restored
 from oddnode.nn import BACKBONES
 from oddnode.objectives import Objective
@@ -123,7 +124,7 @@ def _config_of(detector: Detector, checksum: str) -> dict[str, Any]:
 def _backbone_config(backbone: str | nn.Module) -> str | dict[str, str]:
     if isinstance(backbone, nn.Module):
         return {"own": type(backbone).__name__}
-    plugin = plugin_name(BACKBONES[backbone])
+    plugin = plugin_of(BACKBONES[backbone])
     return backbone if plugin is None else {"name": backbone, "plugin": plugin}
 
 

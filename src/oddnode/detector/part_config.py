@@ -18,11 +18,12 @@ import msgspec
 from msgspec import Meta
 from torch import Tensor
 
+from oddnode._utils.plugins import plugin_of
 from oddnode.detector.checked_json import LARGEST_INT, ModelFileError, Number, checked, first_line, show
 from oddnode.objectives import Objective
 from oddnode.scoring import Scorer
 
-__all__ = ["LearntValue", "decode", "encode", "learnt_of", "plugin_name", "set_learnt"]
+__all__ = ["LearntValue", "decode", "encode", "learnt_of", "set_learnt"]
 
 # The modules whose objectives and scorers a config may name. The last is given by name because it imports this package.
 _HOMES = ("oddnode.objectives", "oddnode.scoring", "oddnode.protocols.published")
@@ -76,7 +77,7 @@ def _encoded(value: Any, where: str) -> Any:
         return [_encoded(item, where) for item in value]
     if not isinstance(value, (Scorer, Objective)):
         raise TypeError(f"{where} holds a {type(value).__name__}, which cannot be saved")
-    plugin = plugin_name(type(value))
+    plugin = plugin_of(type(value))
     config: dict[str, Any] = {"class": type(value).__name__} | ({} if plugin is None else {"plugin": plugin})
     return config | {f.name: _encoded(getattr(value, f.name), f"{where}.{f.name}") for f in _settings(type(value))}
 
@@ -170,26 +171,8 @@ def _settings(kind: type) -> list[Field]:
 # --- classes ---------------------------------------------------------------------------------------------------------
 
 
-def plugin_name(kind: type) -> str | None:
-    """The plugin that defines a class.
-
-    Parameters
-    ----------
-    kind : type
-        The class of a part or of a backbone.
-
-    Returns
-    -------
-    str or None
-        The plugin's name; ``None`` for a class of this library or of the user's own.
-    """
-    from oddnode._utils.plugins import plugin_of
-
-    return plugin_of(kind)
-
-
 def _is_loadable(kind: type) -> bool:
-    return is_dataclass(kind) and (plugin_name(kind) is not None or _library().get(kind.__name__) is kind)
+    return is_dataclass(kind) and (plugin_of(kind) is not None or _library().get(kind.__name__) is kind)
 
 
 @cache
@@ -217,7 +200,7 @@ def _named_class(name: Any, plugin: Any, base: type) -> type:
 
 
 def _plugin_class(name: Any, plugin: Any, base: type) -> type:
-    found = [k for k in {*_subclasses(base), base} if k.__name__ == name and plugin_name(k) == plugin]
+    found = [k for k in {*_subclasses(base), base} if k.__name__ == name and plugin_of(k) == plugin]
     if not found:
         raise ModelFileError(
             f"class is {show(name)} of the plugin {show(plugin)}, which is not loaded or does not define it; "

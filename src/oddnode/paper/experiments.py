@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oddnode._utils.suggestions import unknown
+from oddnode.runner.work import PLANAR
 
 __all__ = ["ITEMS", "PLANAR", "SCOPES", "Item", "Run", "Scope", "choose_items", "methods_of", "networks_tasks"]
-
-#: A GAT whose last layer goes through a plane, for the figure of two-dimensional logits.
-PLANAR = "gat-2d"
 
 _SHIFTS = ("structure", "feature", "label")
 

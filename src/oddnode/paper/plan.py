@@ -9,10 +9,11 @@ from functools import cache
 from typing import Any
 
 from oddnode.paper.experiments import PLANAR, Item, Run, Scope, methods_of
-from oddnode.paper.record import Record, Training
+from oddnode.paper.record import Record
 from oddnode.paper.store import Store
+from oddnode.runner.work import Training
 
-__all__ = ["Plan", "absent_data", "estimate_seconds", "make_plan"]
+__all__ = ["Plan", "absent_data", "estimate_cost", "estimate_seconds", "make_plan", "unfinished"]
 
 PROTOCOLS = ("clean", "published")
 
@@ -37,27 +38,53 @@ class Plan:
     _by_run: dict[tuple[Run, int], Training] = field(default_factory=dict, repr=False)
 
     def runs(self, item: Item) -> list[Run]:
-        """The runs of an item whose data is here."""
+        """The runs of an item whose data is here.
+
+        Parameters
+        ----------
+        item : Item
+            A table or figure.
+        """
         every = [run for protocol in self.protocols_of(item) for run in item.runs(self.scope, protocol)]
         return [run for run in dict.fromkeys(every) if run.task not in self.absent]
 
     def protocols_of(self, item: Item) -> tuple[str, ...]:
-        """The protocols that an item is shown under."""
+        """The protocols that an item is shown under.
+
+        Parameters
+        ----------
+        item : Item
+            A table or figure.
+        """
         once = self.scope.light and (item.is_figure or item.has_own_trainings)
         return self.protocols[:1] if once else self.protocols
 
     def training(self, run: Run, seed: int) -> Training | None:
-        """The training that serves a run; ``None`` where the plan has none for this seed."""
+        """The training that serves a run; ``None`` where the plan has none for this seed.
+
+        Parameters
+        ----------
+        run : Run
+            A method on a task.
+        seed : int
+            The seed.
+        """
         return self._by_run.get((run, seed))
 
     def add(self, item: Item) -> None:
-        """Plan the trainings that an item needs."""
+        """Plan the trainings that an item needs.
+
+        Parameters
+        ----------
+        item : Item
+            A table or figure.
+        """
         known = {training.identity: training for training in self.trainings}
         for run in self.runs(item):
             for seed in range(1 if item.shows_one_seed else self.seeds):
                 training = replace(_training(_plain(run), self.epochs), seed=seed)
                 self._by_run[run, seed] = known.setdefault(training.identity, training)
-        self.trainings = sorted(known.values(), key=lambda t: (-_cost(t), t.seed, t.label))
+        self.trainings = sorted(known.values(), key=lambda t: (-estimate_cost(t), t.seed, t.label))
 
 
 def make_plan(
@@ -71,7 +98,27 @@ def make_plan(
 ) -> Plan:
     """The plan for items on a scope's tasks; tasks whose data is not here are left out, with the reason.
 
-    Tasks that are ``done`` need no data: what is known of them is in a store.
+    Parameters
+    ----------
+    scope : Scope
+        On which tasks.
+    items : list of Item
+        The tables and figures to make.
+    protocols : tuple of str
+        Under which protocols, the most important first.
+    seeds : int, optional
+        How many seeds; the scope's number if left out.
+    data_dir : path, optional
+        As for `load_task`.
+    device : str
+        As for `Detector`.
+    done : collection of str
+        Tasks that need no data: what is known of them is in a store.
+
+    Returns
+    -------
+    Plan
+        With all trainings that the items need.
     """
     folder = os.fspath(data_dir) if data_dir is not None else None
     plan = Plan(scope, items, protocols, seeds or scope.seeds, scope.epochs, folder, device)
@@ -84,24 +131,32 @@ def make_plan(
 
 def _absent(tasks: Sequence[str], data_dir: str | None) -> dict[str, str]:
     """Why the data of a task is not here, for those tasks; what can be downloaded is."""
+    by_data: dict[str, list[str]] = {}
+    for task in tasks:
+        by_data.setdefault(task.split("/")[0], []).append(task)
+    reasons = {data: _missing(data, data_dir) for data in by_data}
+    return {task: reason for data, own in by_data.items() if (reason := reasons[data]) is not None for task in own}
+
+
+def _missing(data: str, data_dir: str | None) -> str | None:
+    """Why a data set is not here, if it is not."""
     from oddnode.tasks import DATASETS, MissingDataError
 
-    reasons: dict[str, str | None] = {}
-    for task in tasks:
-        data = task.split("/")[0]
-        if data in reasons:
-            continue
-        reasons[data] = None
-        try:
-            DATASETS[data].require(data_dir)
-        except MissingDataError as error:
-            reasons[data] = str(error)
-    found = {task: reasons[task.split("/")[0]] for task in tasks}
-    return {task: reason for task, reason in found.items() if reason is not None}
+    try:
+        DATASETS[data].require(data_dir)
+    except MissingDataError as error:
+        return str(error)
+    return None
 
 
 def absent_data(plan: Plan) -> dict[str, str]:
-    """The data sets that are not here, each once, with the reason."""
+    """The data sets that are not here, each once, with the reason.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan.
+    """
     return {task.split("/")[0]: reason for task, reason in plan.absent.items()}
 
 
@@ -123,29 +178,15 @@ def _own_settings(method: str, task: str, protocol: str) -> dict[str, Any]:
 @cache
 def _training(run: Run, epochs: int | None) -> Training:
     """The training of a run for seed 0, with every method that shares it."""
-    from oddnode.detector import get_recipe
+    from oddnode.runner.detectors import training_key
 
     alone = Training(run.task, run.protocol, run.backbone, 0, (run.method,), run.settings, epochs)
-    mine = _parameters(alone, run.method)
+    own = training_key(alone, run.method)
     methods = [run.method]
     if not run.settings:
         # All that can score this training do, whoever asked for it: another table may ask for them later.
-        candidates = [m for m in methods_of(run.protocol) if run.backbone == "gcn" or get_recipe(m).backbone is None]
-        network = get_recipe(run.method).backbone
-        methods = [m for m in candidates if get_recipe(m).backbone == network and _parameters(alone, m) == mine]
-    return replace(alone, methods=tuple(methods), parameters=mine)
-
-
-@cache
-def _parameters(training: Training, method: str) -> str:
-    from oddnode.paper.execute import build, outline, parameters_of
-
-    task = outline(training.task, training.protocol)
-    return parameters_of(build(replace(training, backbone=_named(training.backbone)), method, task, "cpu"))
-
-
-def _named(backbone: str) -> str:
-    return "gat" if backbone == PLANAR else backbone
+        methods = [method for method in methods_of(run.protocol) if training_key(alone, method) == own]
+    return replace(alone, methods=tuple(methods), parameters=own)
 
 
 # Time
@@ -155,8 +196,14 @@ _BACKBONE = {"mlp": 0.8, "gat": 6.0, PLANAR: 7.0, "mixhop": 6.5, "jknet": 2.0}
 _METHOD = {"gkde": 1.5, "gpn": 4.0, "gold": 1.6, "oe": 2.2, "energy-ft": 2.2, "nodesafe-ensemble": 4.5}
 
 
-def _cost(training: Training) -> float:
-    """A rough number of seconds, to put the longest first."""
+def estimate_cost(training: Training) -> float:
+    """A rough number of seconds on one core, to put the longest first.
+
+    Parameters
+    ----------
+    training : Training
+        What is to be trained.
+    """
     from oddnode.protocols import get_protocol
     from oddnode.tasks import DATASETS
 
@@ -168,14 +215,32 @@ def _cost(training: Training) -> float:
 
 
 def estimate_seconds(trainings: Iterable[Training], done: Iterable[Record], jobs: int) -> float:
-    """How long trainings will take in so many processes, judged by those that are done, where there are any."""
-    known = [(record.facts["seconds"]["fit"], _cost(record.training)) for record in done if record.error is None]
+    """How long trainings will take, judged by those that are done, where there are any.
+
+    Parameters
+    ----------
+    trainings : iterable of Training
+        What is to be trained.
+    done : iterable of Record
+        What is finished.
+    jobs : int
+        How many processes share the work.
+    """
+    known = [(r.facts["seconds"]["fit"], estimate_cost(r.training)) for r in done if r.error is None]
     pace = sum(k[0] for k in known) / sum(k[1] for k in known) if known else 1.0
-    costs = [_cost(training) for training in trainings]
+    costs = [estimate_cost(training) for training in trainings]
     return pace * max(sum(costs) / jobs, max(costs, default=0.0))
 
 
 def unfinished(plan: Plan, store: Store) -> list[Training]:
-    """The trainings of a plan that have no record yet."""
+    """The trainings of a plan that have no record yet.
+
+    Parameters
+    ----------
+    plan : Plan
+        The plan.
+    store : Store
+        The records.
+    """
     done = store.finished()
     return [training for training in plan.trainings if training.identity not in done]

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
+import zipfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-__all__ = ["DamagedRecord", "Graphs", "Record", "StoreError", "Training", "checksum_of", "packed", "unpacked"]
+from oddnode.runner.work import Training
+
+__all__ = ["DamagedRecord", "Graphs", "Record", "StoreError", "checksum_of", "packed", "unpacked"]
 
 
 class StoreError(RuntimeError):
@@ -23,57 +25,14 @@ class DamagedRecord(StoreError):
     """A record's checksum is wrong, or it cannot be read."""
 
 
-@dataclass(frozen=True)
-class Training:
-    """What determines one training, and the methods that score its outcome.
-
-    ``settings`` are hyper-parameters that differ from the method's own (``(("lambda2", 10.0),)``), ``epochs`` their
-    number where it differs. ``parameters`` says in full what is trained: objective, optimiser, shape of the network.
-    """
-
-    task: str
-    protocol: str
-    backbone: str
-    seed: int
-    methods: tuple[str, ...]
-    settings: tuple[tuple[str, Any], ...] = ()
-    epochs: int | None = None
-    parameters: str = ""
-
-    @cached_property
-    def identity(self) -> str:
-        """A hash of everything but ``methods``: scorers share a training, they do not determine it."""
-        what = {key: value for key, value in asdict(self).items() if key != "methods"}
-        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
-
-    @property
-    def label(self) -> str:
-        """For people."""
-        extra = "".join(f", {name}={value}" for name, value in self.settings)
-        network = "" if self.backbone == "gcn" else f", {self.backbone}"
-        return f"{self.task}, {self.methods[0]}{extra}{network}, {self.protocol}, seed {self.seed}"
-
-    def as_json(self) -> str:
-        """The text that `from_json` reads."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @classmethod
-    def from_json(cls, text: str) -> Training:
-        """The training that `as_json` wrote."""
-        values = json.loads(text)
-        values["methods"] = tuple(values["methods"])
-        values["settings"] = tuple((name, value) for name, value in values["settings"])
-        return cls(**values)
-
-
 @dataclass
 class Record:
     """A finished training: ``facts`` at hand, arrays read when asked for.
 
     ``facts`` has ``methods`` (metrics of each in percent, and ``score_seconds``), ``best_epoch``, ``epochs``,
-    ``history`` (``loss`` and ``val_loss`` of every epoch), ``seconds`` (``fit``, ``forward``), ``graphs`` (name ->
-    the name its arrays have), ``data`` (a fingerprint) and ``made_on``. A training that failed has an ``error``, and
-    ``retry`` says whether another try may help.
+    ``history`` (``loss`` and ``val_loss`` of every epoch), ``seconds`` (``load``, ``fit``, ``forward``, ``score``,
+    ``pack``), ``graphs`` (name -> the name its arrays have), ``data`` (a fingerprint) and ``made_on``. A training that
+    failed has an ``error``, and ``retry`` says whether another try may help.
     """
 
     training: Training
@@ -87,7 +46,13 @@ class Record:
         return self.facts.get("error")
 
     def metrics(self, method: str) -> dict[str, Any]:
-        """What `oddnode.evaluate` said of a method: percentages, and each test graph's under ``tests``."""
+        """What `oddnode.evaluate` said of a method: percentages, and each test graph's under ``tests``.
+
+        Parameters
+        ----------
+        method : str
+            One of the methods that scored the training.
+        """
         return self.facts["methods"][method]
 
     @cached_property
@@ -96,7 +61,18 @@ class Record:
         return unpacked(self._read_arrays())
 
     def scores(self, method: str) -> dict[str, np.ndarray]:
-        """Scores of every node of every graph under a method, higher = more in-distribution."""
+        """Scores of every node of every graph under a method, higher = more in-distribution.
+
+        Parameters
+        ----------
+        method : str
+            One of the methods that scored the training.
+
+        Returns
+        -------
+        dict of str to array
+            Float32 ``[N]`` for each graph.
+        """
         return self._by_graph(f"scores/{method}")
 
     def predicted(self) -> dict[str, np.ndarray]:
@@ -131,7 +107,15 @@ class Graphs:
 
     @classmethod
     def of(cls, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Graphs:
-        """From what was stored."""
+        """From what was stored.
+
+        Parameters
+        ----------
+        facts : dict
+            With ``graphs``: the name of each graph, and the name under which its arrays are stored.
+        arrays : dict of str to array
+            As `oddnode.runner.describe.describe_graphs` names them.
+        """
         names: dict[str, str] = facts["graphs"]
         return cls(
             facts=facts,
@@ -143,20 +127,47 @@ class Graphs:
 
 
 def packed(arrays: dict[str, np.ndarray]) -> bytes:
-    """Arrays as the bytes of an ``.npz`` file."""
+    """Arrays as the bytes of an ``.npz`` file.
+
+    Parameters
+    ----------
+    arrays : dict of str to array
+        The arrays by name.
+
+    Returns
+    -------
+    bytes
+        For `unpacked`, or for `numpy.load`.
+    """
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    # `numpy.savez_compressed` would take more than twice as long for scores, and make them smaller by two percent.
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+        for name, array in arrays.items():
+            with file.open(f"{name}.npy", "w", force_zip64=True) as part:
+                np.lib.format.write_array(part, np.asanyarray(array), allow_pickle=False)
     return buffer.getvalue()
 
 
 def unpacked(blob: bytes) -> dict[str, np.ndarray]:
-    """The arrays that `packed` packed; objects, which would be pickles, are refused."""
+    """The arrays that `packed` packed; objects, which would be pickles, are refused.
+
+    Parameters
+    ----------
+    blob : bytes
+        The content of an ``.npz`` file.
+    """
     with np.load(io.BytesIO(blob), allow_pickle=False) as arrays:
         return dict(arrays)
 
 
 def checksum_of(*parts: str | bytes) -> str:
-    """A hash of texts and bytes, and of where one ends and the next begins."""
+    """A hash of texts and bytes, and of where one ends and the next begins.
+
+    Parameters
+    ----------
+    *parts : str or bytes
+        What is hashed, in order.
+    """
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part

@@ -1,27 +1,31 @@
-"""Runs a plan in several processes on one store; may be stopped at any moment and continued."""
+"""Runs a plan on a store; may be stopped at any moment and continued."""
 
 from __future__ import annotations
 
-import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from multiprocessing import connection, get_all_start_methods, get_context
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from oddnode._utils.plugins import file_plugins, load_plugins
-from oddnode.paper.plan import Plan, _cost, unfinished
-from oddnode.paper.record import Training
+from oddnode.paper.plan import Plan, estimate_cost, unfinished
+from oddnode.paper.record import packed
 from oddnode.paper.store import Store
+from oddnode.runner.work import Outcome, Training
 
-__all__ = ["Progress", "Summary", "run_plan", "work"]
+if TYPE_CHECKING:
+    from oddnode.runner.engine import Engine
+    from oddnode.runner.execute import Setup
+    from oddnode.runner.groups import Group
 
-# How long a process waits before it looks again for work that others had claimed.
+__all__ = ["PlanWorker", "Progress", "Summary", "default_jobs", "run_plan"]
+
+# How long to wait before looking again for trainings that other runs had claimed.
 _PATIENCE = 0.5
+
+# Beyond this many processes a GPU only switches between them.
+_JOBS_PER_GPU = 12
 
 
 @dataclass(frozen=True)
@@ -36,13 +40,28 @@ class Progress:
 
 @dataclass
 class Summary:
-    """What a run did: how many trainings it found, which it made again and which could not be done."""
+    """What a run did: how many trainings it found and made, which it made again and which could not be done."""
 
     total: int
     found: int
+    made: int = 0
     repaired: list[str] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     seconds: float = 0.0
+
+
+def default_jobs(device: str) -> int:
+    """How many processes a run takes by itself: one per core, but on a GPU not more than keep it busy.
+
+    Parameters
+    ----------
+    device : str
+        As for `Detector`.
+    """
+    from oddnode._utils.devices import is_gpu
+    from oddnode.runner.engine import num_cores
+
+    return min(num_cores(), _JOBS_PER_GPU) if is_gpu(device) else num_cores()
 
 
 def run_plan(
@@ -54,39 +73,70 @@ def run_plan(
     any_version: bool = False,
     keep_scores: int | None = None,
     on_progress: Callable[[Progress], None] | None = None,
+    engine: Engine | None = None,
 ) -> Summary:
     """Do what is missing of a plan.
 
     Every process computes with ``threads`` threads. On a CPU the order of floating-point sums depends on that and
     nothing else: the numbers are the same, bit for bit, for any number of jobs and however often a run was stopped.
+    Several runs on one store share the work.
 
     Parameters
     ----------
+    plan : Plan
+        What is to be made.
+    folder : Path
+        The store's folder.
     code : str
         The version of the source, which new records carry.
+    jobs : int
+        How many processes.
+    threads : int
+        Threads of each.
     any_version : bool
         Take records of other versions as they are, too.
     keep_scores : int, optional
         Keep the scores of single nodes for this many seeds only; all if left out. Figures need those of the first.
+    on_progress : callable, optional
+        Called with a `Progress` whenever a training is done.
+    engine : Engine, optional
+        What runs the trainings; processes of this machine if left out.
+
+    Returns
+    -------
+    Summary
+        What was done.
     """
+    from oddnode.runner.execute import Setup
+
     began = time.monotonic()
     with Store(folder, None if any_version else code) as store:
         damaged = store.damaged(plan.trainings)
         for training in [*damaged, *_to_retry(plan, store)]:
             store.drop(training)
-        missing = unfinished(plan, store)
-        summary = Summary(len(plan.trainings), len(plan.trainings) - len(missing), [t.label for t in damaged])
-        watch = _Watch(plan, store, on_progress)
-        watch.look("")
-        job = _Job(missing, folder, code, any_version, plan.data_dir, plan.device, threads, keep_scores)
-        jobs = min(jobs, len(missing))
-        if jobs == 1:
-            work(job, tell=lambda what, label: watch.look(label) if what == "done" else None)
-        elif jobs > 1:
-            summary.lost = _run_processes(job, jobs, watch)
+        found = len(plan.trainings) - len(unfinished(plan, store))
+        summary = Summary(len(plan.trainings), found, repaired=[training.label for training in damaged])
+        progress = _ProgressReporter(plan, store, on_progress)
+        progress.report("")
+        setup = Setup(plan.device, plan.data_dir, node_scores=True, gpu_share=1 / jobs)
+        worker = PlanWorker(folder, code, any_version, setup, keep_scores)
+        lost: dict[str, Training] = {}
+        for outcome in _outcomes(plan, store, worker, jobs, engine or _default_engine(jobs, threads), lost):
+            summary.made += 1
+            progress.report(outcome.training.label)
+        done = store.finished()
+        summary.lost = [training.label for identity, training in lost.items() if identity not in done]
         summary.lost += [training.label for training in _to_retry(plan, store)]
     summary.seconds = time.monotonic() - began
     return summary
+
+
+def _default_engine(jobs: int, threads: int) -> Engine:
+    from oddnode.runner.engine import InProcess
+    from oddnode.runner.processes import Processes
+
+    # This process has the store's file open, which a forked child must not inherit.
+    return InProcess(threads) if jobs == 1 else Processes(jobs, threads, may_fork=False)
 
 
 def _to_retry(plan: Plan, store: Store) -> list[Training]:
@@ -96,179 +146,96 @@ def _to_retry(plan: Plan, store: Store) -> list[Training]:
     return [training for training in retry if training.identity in wanted]
 
 
-@dataclass(frozen=True)
-class _Job:
-    """All that a process needs to work on a plan."""
+def _outcomes(
+    plan: Plan, store: Store, worker: PlanWorker, jobs: int, engine: Engine, lost: dict[str, Training]
+) -> Iterator[Outcome]:
+    """Have all trainings done that have no record; those that another run is at are waited for.
 
-    trainings: list[Training]
+    Trainings whose process died go into ``lost``.
+    """
+    from oddnode._utils.devices import is_gpu
+    from oddnode.runner.engine import WorkerDied
+    from oddnode.runner.groups import one_by_one, stacked_groups
+
+    while missing := [training for training in unfinished(plan, store) if training.identity not in lost]:
+        free = [training for training in missing if not store.is_claimed(training)]
+        if not free:
+            time.sleep(_PATIENCE)
+            continue
+        groups = stacked_groups(free, jobs) if is_gpu(plan.device) else one_by_one(free)
+        for outcome in engine.run(groups, worker):
+            if isinstance(outcome.error, WorkerDied):
+                lost[outcome.training.identity] = outcome.training
+            else:
+                yield outcome
+
+
+@dataclass(frozen=True)
+class PlanWorker:
+    """Does groups of trainings for a store: claim, execute, save. Leaves out what other processes have claimed.
+
+    Parameters
+    ----------
+    folder : Path
+        The store's folder.
+    code : str
+        The version of the source, which new records carry.
+    any_version : bool
+        Whether records of other versions count.
+    setup : Setup
+        Where and how trainings are executed.
+    keep_scores : int, optional
+        For how many seeds scores of single nodes are kept; for all if left out.
+    """
+
     folder: Path
     code: str
     any_version: bool
-    data_dir: str | None
-    device: str
-    threads: int
+    setup: Setup
     keep_scores: int | None = None
-    skip: frozenset[str] = frozenset()
-    plugins: tuple[Path, ...] = field(default_factory=file_plugins)
+
+    def __call__(self, group: Group) -> Iterator[Outcome]:
+        """Do a group.
+
+        Parameters
+        ----------
+        group : Group
+            Trainings on one task.
+
+        Yields
+        ------
+        Outcome
+            Without facts and arrays, which are in the store then.
+        """
+        from oddnode.runner.execute import execute_group
+
+        with Store(self.folder, None if self.any_version else self.code) as store, ExitStack() as claims:
+            mine = [t.identity for t in group.trainings if claims.enter_context(store.claim(t))]
+            if mine:
+                for outcome in execute_group(group.only(mine), self.setup):
+                    self._save(outcome, store)
+                    yield Outcome(outcome.training)
+
+    def _save(self, outcome: Outcome, store: Store) -> None:
+        training = outcome.training
+        keep = self.keep_scores is None or training.seed < self.keep_scores
+        began = time.perf_counter()
+        blob = packed(outcome.arrays if keep else {})
+        outcome.facts["seconds"]["pack"] = time.perf_counter() - began
+        store.save_graphs(training, outcome.graph_facts, outcome.graph_arrays)
+        store.save(training, self.code, outcome.facts, blob)
 
 
-class _Watch:
-    """Tells how far the plan is, by what is in the store: other processes' work counts too."""
+class _ProgressReporter:
+    """Reports how far the plan is, by what is in the store: other runs' work counts too."""
 
-    def __init__(self, plan: Plan, store: Store, tell: Callable[[Progress], None] | None):
-        self.costs = {training.identity: _cost(training) for training in plan.trainings}
+    def __init__(self, plan: Plan, store: Store, report: Callable[[Progress], None] | None):
+        self.costs = {training.identity: estimate_cost(training) for training in plan.trainings}
         self.store = store
-        self.tell = tell
+        self.on_progress = report
 
-    def look(self, last: str) -> None:
-        if self.tell:
+    def report(self, last: str) -> None:
+        if self.on_progress:
             done = self.store.finished() & self.costs.keys()
             share = sum(self.costs[i] for i in done) / (sum(self.costs.values()) or 1.0)
-            self.tell(Progress(len(done), len(self.costs), share, last))
-
-
-def work(job: _Job, tell: Callable[[str, str], None] | None = None) -> None:
-    """Do trainings until none is left: claim, train, save. What others have claimed is waited for.
-
-    ``tell`` is called with ``"start"`` and the identity of a training, and with ``"done"`` and its label.
-    """
-    with _threads(job.threads), Store(job.folder, None if job.any_version else job.code) as store:
-        open_ones = [training for training in job.trainings if training.identity not in job.skip]
-        while open_ones:
-            progressed = False
-            for training in open_ones:
-                if not store.is_finished(training):
-                    progressed |= _do(training, job, store, tell or (lambda what, text: None))
-            done = store.finished()
-            open_ones = [training for training in open_ones if training.identity not in done]
-            if open_ones and not progressed:
-                time.sleep(_PATIENCE)
-
-
-def _do(training: Training, job: _Job, store: Store, tell: Callable[[str, str], None]) -> bool:
-    """Do a training unless it is done or somebody else is at it; whether it was done here."""
-    from oddnode.paper.execute import execute
-
-    with store.claim(training) as mine:
-        if not mine:
-            return False
-        tell("start", training.identity)
-        outcome = execute(training, job.data_dir, job.device)
-        store.save_graphs(training, outcome.graph_facts, outcome.graph_arrays)
-        keep = job.keep_scores is None or training.seed < job.keep_scores
-        store.save(training, job.code, outcome.facts, outcome.arrays if keep else {})
-    tell("done", training.label)
-    return True
-
-
-# Processes
-
-
-def _run_processes(job: _Job, jobs: int, watch: _Watch) -> list[str]:
-    """Work in several processes. In place of one that dies comes another, which leaves its last training alone.
-
-    Returns
-    -------
-    list of str
-        What no process could do. Each of those that were there from the start may have tried it.
-    """
-    labels = {training.identity: training.label for training in job.trainings}
-    lost: dict[str, None] = {}
-    crew = [_Worker(job) for _ in range(jobs)]
-    try:
-        while crew:
-            for ready in connection.wait([worker.pipe for worker in crew]):
-                worker = next(w for w in crew if w.pipe is ready)
-                message = worker.receive()
-                if message is None:
-                    crew.remove(worker)
-                    if worker.error:
-                        raise RuntimeError(worker.error)
-                    if worker.process.exitcode and worker.at:
-                        lost[worker.at] = None
-                        job = replace(job, skip=frozenset(lost))
-                        crew.append(_Worker(job))
-                elif message[0] == "done":
-                    watch.look(message[1])
-    finally:
-        for worker in crew:
-            worker.stop()
-    done = watch.store.finished()
-    return [labels[identity] for identity in lost if identity not in done]
-
-
-def _context(device: str) -> Any:
-    """Where processes come from: a server that has imported the library and done nothing else, or fresh ones.
-
-    A child forked from a process that may have touched a GPU could not use it.
-    """
-    from oddnode._utils.devices import is_gpu
-
-    if is_gpu(device) or "forkserver" not in get_all_start_methods():
-        return get_context("spawn")
-    context = get_context("forkserver")
-    context.set_forkserver_preload(["oddnode.paper.execute"])
-    return context
-
-
-class _Worker:
-    """A process at work, and the pipe to it; the pipe's end tells either side that the other is gone."""
-
-    def __init__(self, job: _Job):
-        context = _context(job.device)
-        self.pipe, theirs = context.Pipe()
-        self.process = context.Process(target=_be_worker, args=(job, theirs), daemon=True)
-        self.process.start()
-        theirs.close()
-        self.at: str | None = None
-        self.error: str | None = None
-
-    def receive(self) -> tuple[str, str] | None:
-        """The next message, or ``None`` when the process has ended."""
-        try:
-            what, text = self.pipe.recv()
-        except (EOFError, OSError):
-            self.process.join()
-            self.pipe.close()
-            return None
-        if what == "start":
-            self.at = text
-        elif what == "done":
-            self.at = None
-        elif what == "error":
-            self.error = text
-        return what, text
-
-    def stop(self) -> None:
-        self.process.kill()
-        self.process.join()
-
-
-def _be_worker(job: _Job, pipe: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C, and its end is ours
-    threading.Thread(target=_die_with_parent, args=(pipe,), daemon=True).start()
-    try:
-        load_plugins(job.plugins)
-        work(job, lambda what, text: pipe.send((what, text)))
-    except Exception as error:
-        pipe.send(("error", f"{type(error).__name__}: {error}"))
-
-
-def _die_with_parent(pipe: Any) -> None:
-    """Nobody writes to this pipe: that reading ends means that the parent is gone."""
-    try:
-        pipe.recv()
-    except (EOFError, OSError):
-        os._exit(1)
-
-
-@contextmanager
-def _threads(count: int) -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+            self.on_progress(Progress(len(done), len(self.costs), share, last))

@@ -13,17 +13,24 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
-__all__ = ["reachable_modules", "source_key"]
+from oddnode._utils.plugins import plugin_files
+
+__all__ = ["reachable_modules", "source_key", "store_key"]
 
 _PACKAGE = "oddnode"
 _ROOT = Path(__file__).parent.parent
 #: Where executing a training begins.
-_ENTRY = "oddnode.paper.execute"
+_ENTRY = "oddnode.runner.execute"
 # The package's own __init__ offers names to users, from modules that nothing in here takes them from; and a record
 # says by itself which version made it.
 _LEFT_OUT = (_PACKAGE, f"{_PACKAGE}._version")
 # A module that is reached by name: "oddnode.tasks.twitch", or "oddnode.tasks.twitch:load".
 _NAMED = re.compile(rf"({_PACKAGE}(?:\.\w+)+)(?::\w+)?")
+
+
+def store_key() -> str:
+    """The key of the present source and of the plugins that are loaded, which new records of a store carry."""
+    return source_key(plugin_files())
 
 
 @cache

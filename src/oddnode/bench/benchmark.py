@@ -1,0 +1,169 @@
+"""A benchmark in memory: every distinct training once, however many methods score it."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from oddnode._utils.devices import is_gpu
+from oddnode._utils.suggestions import unknown
+from oddnode.detector import FLOOR, get_recipe
+from oddnode.evaluation import Result
+from oddnode.nn import BACKBONES
+from oddnode.protocols import get_protocol
+from oddnode.runner.detectors import distinct_trainings
+from oddnode.runner.engine import Engine, InProcess, Worker, num_cores
+from oddnode.runner.execute import Setup, execute_group
+from oddnode.runner.groups import Group, cell_groups, stacked_groups
+from oddnode.runner.processes import Processes, can_fork
+from oddnode.runner.work import Outcome, Training
+from oddnode.tasks import expand_tasks
+
+__all__ = ["DEFAULT_METHODS", "benchmark", "expand_methods"]
+
+#: The methods of a plain ``oddnode bench``.
+DEFAULT_METHODS = ("msp", "energy", "gnnsafe", "nodesafe", "energy-ft", "gnnsafe++", "nodesafe++")
+
+
+def expand_methods(names: Iterable[str], protocol: str = "clean") -> list[str]:
+    """Method names with ``all`` written out, each once, in order.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of methods; ``all`` stands for every method that has settings for the protocol.
+    protocol : {"clean", "published"}
+        The protocol.
+
+    Returns
+    -------
+    list of str
+        Names of methods.
+    """
+    everything = get_protocol(protocol).methods()
+    expanded: dict[str, None] = {}
+    for name in names:
+        if name != "all":
+            get_recipe(name)
+        expanded.update(dict.fromkeys(everything if name == "all" else [name]))
+    return list(expanded)
+
+
+def benchmark(
+    tasks: str | Sequence[str] = ("digits/label",),
+    methods: str | Sequence[str] = DEFAULT_METHODS,
+    seeds: int = 3,
+    protocol: str = "clean",
+    backbone: str = "gcn",
+    device: str = "auto",
+    data_dir: str | os.PathLike | None = None,
+    jobs: int | None = None,
+    on_progress: Callable[[int, int, str], None] | None = None,
+    floor: bool = False,
+) -> list[Result]:
+    """Run methods on tasks over seeds 0, 1, ..., ``seeds - 1``.
+
+    Parameters
+    ----------
+    tasks, methods : str or list of str
+        Names; ``"paper"`` and ``"all"`` stand for groups of tasks, ``"all"`` for every method.
+    seeds : int
+        How many seeds.
+    protocol : {"clean", "published"}
+        Without leaks, or as the paper's code has it.
+    backbone, device, data_dir
+        As for `Detector` and `load_task`.
+    jobs : int, optional
+        Processes to spread the work over. Each computes with its share of the cores, and the order of floating-point
+        sums depends on that: numbers are the same, bit for bit, for the same number of jobs. If left out, one process
+        per core on a CPU, and one on a GPU or where processes cannot be forked.
+    on_progress : callable, optional
+        Called with (cells done, cells in all, what was done last); a cell is a task under one seed.
+    floor : bool
+        Also give the trivial scores on every task, after the methods asked for; they cost no training.
+
+    Returns
+    -------
+    list of Result
+        One per task and method, in the order asked for.
+
+    Examples
+    --------
+    >>> from oddnode import benchmark
+    >>> [result] = benchmark("digits/label", "msp", seeds=1)
+    >>> result.mean("auroc") > 90
+    True
+    """
+    task_names = expand_tasks([tasks] if isinstance(tasks, str) else tasks, data_dir)
+    _check(seeds, protocol, backbone, 1 if jobs is None else jobs)
+    method_names = expand_methods([methods] if isinstance(methods, str) else methods, protocol)
+    trainings = [
+        replace(training, seed=seed)
+        for task in task_names
+        for seed in range(seeds)
+        for training in _trainings(task, protocol, backbone, method_names, floor)
+    ]
+    jobs = max(1, min(jobs or _default_jobs(device), len(task_names) * seeds))
+    folder = os.fspath(data_dir) if data_dir is not None else None
+    worker = partial(execute_group, setup=Setup(device, folder, gpu_share=1 / jobs))
+    groups = stacked_groups(trainings, jobs) if is_gpu(device) else cell_groups(trainings)
+    outcomes = _run(groups, _engine(jobs), worker, on_progress)
+    shown = dict.fromkeys([*method_names, *(FLOOR if floor else ())])
+    results = {(t, m): Result(t, m, protocol, backbone) for t in task_names for m in shown}
+    for training in trainings:
+        for method, numbers in outcomes[training].metrics.items():
+            results[training.task, method].runs.append(numbers)
+    return list(results.values())
+
+
+def _check(seeds: int, protocol: str, backbone: str, jobs: int) -> None:
+    if seeds < 1:
+        raise ValueError(f"seeds is {seeds}, expected 1 or more")
+    if jobs < 1:
+        raise ValueError(f"jobs is {jobs}, expected 1 or more")
+    get_protocol(protocol)
+    if backbone not in BACKBONES:
+        raise unknown("backbone", backbone, BACKBONES)
+
+
+def _trainings(task: str, protocol: str, backbone: str, methods: Sequence[str], floor: bool) -> list[Training]:
+    """The trainings of a cell. The trivial scores take nothing from a network, so that the first one serves them."""
+    trainings = distinct_trainings(task, protocol, backbone, methods)
+    if floor and trainings:
+        first, *others = trainings
+        asked = {method for training in others for method in training.methods}
+        own = [method for method in FLOOR if method not in asked]
+        trainings[0] = replace(first, methods=tuple(dict.fromkeys([*first.methods, *own])))
+    return trainings
+
+
+def _default_jobs(device: str) -> int:
+    """How many processes a benchmark takes by itself."""
+    return 1 if is_gpu(device) or not can_fork() else num_cores()
+
+
+def _engine(jobs: int) -> Engine:
+    return InProcess() if jobs == 1 else Processes(jobs, max(1, num_cores() // jobs), may_fork=True)
+
+
+def _run(
+    groups: list[Group], engine: Engine, worker: Worker, on_progress: Callable[[int, int, str], None] | None
+) -> dict[Training, Outcome]:
+    outcomes: dict[Training, Outcome] = {}
+    left = Counter((training.task, training.seed) for group in groups for training in group.trainings)
+    cells = len(left)
+    for outcome in engine.run(groups, worker):
+        if outcome.error is not None:
+            raise outcome.error
+        training = outcome.training
+        outcomes[training] = outcome
+        cell = (training.task, training.seed)
+        left[cell] -= 1
+        if not left[cell]:
+            del left[cell]
+            if on_progress:
+                on_progress(cells - len(left), cells, f"{training.task}, seed {training.seed}")
+    return outcomes

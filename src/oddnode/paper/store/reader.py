@@ -1,0 +1,283 @@
+"""Opening and reading the store's file."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from oddnode.paper.record import DamagedRecord, Graphs, Record, StoreError, checksum_of, unpacked
+from oddnode.paper.store.locks import mark_open, unlock_file
+from oddnode.paper.store.schema import FILE, FORMAT, SCHEMA
+from oddnode.runner.work import Training
+
+__all__ = ["StoreReader"]
+
+
+class StoreReader:
+    """The runs in a folder, to read.
+
+    Parameters
+    ----------
+    folder : path
+        Holds ``runs.sqlite``; made where it is missing. It can be copied to another machine and continued there.
+    code : str, optional
+        Only records of this version of the source count; all of them if left out, the newest of each training.
+
+    Raises
+    ------
+    StoreError
+        The file is no store, or of a newer format.
+    """
+
+    def __init__(self, folder: str | os.PathLike, code: str | None = None):
+        self.folder = Path(folder)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.path = self.folder / FILE
+        self.code = code
+        self._mark = mark_open(self.folder)
+        try:
+            self._db = sqlite3.connect(self.path, timeout=120, isolation_level=None)
+            self._set_journal()
+            self._set_up()
+        except sqlite3.OperationalError as error:
+            unlock_file(self._mark)
+            raise StoreError(f"{self.path} cannot be opened: {error}") from error
+        except (StoreError, sqlite3.DatabaseError) as error:
+            unlock_file(self._mark)
+            if isinstance(error, StoreError):
+                raise
+            raise StoreError(f"{self.path} cannot be used: {error}; move it away to start anew") from error
+
+    def _set_journal(self) -> None:
+        """Readers and one writer at a time; a process that is killed leaves nothing half-written behind."""
+        for tries_left in reversed(range(100)):
+            try:
+                self._db.execute("PRAGMA journal_mode=WAL")
+                break
+            except sqlite3.OperationalError as error:  # another process does the same at this moment
+                if "locked" not in str(error) or not tries_left:
+                    raise
+                time.sleep(0.1)
+        self._db.execute("PRAGMA synchronous=NORMAL")
+
+    def _set_up(self) -> None:
+        [version] = self._db.execute("PRAGMA user_version").fetchone()
+        if version > FORMAT:
+            raise StoreError(f"{self.path} has format {version}, made by a newer oddnode; this one reads {FORMAT}")
+        if version < FORMAT:
+            with self._transaction():
+                for statement in SCHEMA.split(";\n"):
+                    self._db.execute(statement)
+                self._db.execute(f"PRAGMA user_version={FORMAT}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._db.close()
+        unlock_file(self._mark)
+
+    def records(
+        self,
+        task: str | None = None,
+        protocol: str | None = None,
+        backbone: str | None = None,
+        seed: int | None = None,
+        method: str | None = None,
+        settings: tuple[tuple[str, Any], ...] | None = None,
+    ) -> list[Record]:
+        """Records that match all that is given; damaged ones are left out (see `damaged`).
+
+        Parameters
+        ----------
+        task, protocol, backbone : str, optional
+            What the training is of.
+        seed : int, optional
+            Its seed.
+        method : str, optional
+            A method that scored it.
+        settings : tuple of (str, object), optional
+            Exactly its settings.
+
+        Returns
+        -------
+        list of Record
+            In the order in which they were written.
+        """
+        wanted = {"task": task, "protocol": protocol, "backbone": backbone, "seed": seed, "code": self.code}
+        given = {name: value for name, value in wanted.items() if value is not None}
+        where = " AND ".join(f"{name} = ?" for name in given) or "1"
+        rows = self._db.execute(
+            f"SELECT identity, code, training, facts FROM trainings WHERE {where} ORDER BY rowid", tuple(given.values())
+        )
+        newest: dict[str, Record] = {}
+        for identity, code, training, facts in rows:
+            try:
+                newest[identity] = self._record(identity, code, training, facts)
+            except (ValueError, TypeError, KeyError):
+                continue
+        return [
+            record
+            for record in newest.values()
+            if (method is None or method in record.training.methods)
+            and (settings is None or settings == record.training.settings)
+        ]
+
+    def get(self, training: Training) -> Record | None:
+        """The record of a training, its checksum checked; ``None`` where there is none.
+
+        Parameters
+        ----------
+        training : Training
+            What was trained.
+
+        Raises
+        ------
+        DamagedRecord
+            It is there, but damaged.
+        """
+        try:
+            rows = self._rows(training.identity)
+        except sqlite3.DatabaseError as error:
+            raise DamagedRecord(f"record {training.identity} in {self.path} cannot be read: {error}") from error
+        return None if not rows else self._checked(*rows[-1])
+
+    def finished(self) -> set[str]:
+        """Identities of all trainings that have a record, damaged or not."""
+        where, values = self._of_this_code("WHERE")
+        return {identity for [identity] in self._db.execute(f"SELECT identity FROM trainings {where}", values)}
+
+    def is_finished(self, training: Training) -> bool:
+        """Whether a training has a record.
+
+        Parameters
+        ----------
+        training : Training
+            What was trained.
+        """
+        where, values = self._of_this_code("AND")
+        row = self._db.execute(
+            f"SELECT 1 FROM trainings WHERE identity = ? {where}", (training.identity, *values)
+        ).fetchone()
+        return row is not None
+
+    def graphs(self, training: Training) -> Graphs:
+        """Masks, classes and degrees of the graphs that a training was scored on.
+
+        Parameters
+        ----------
+        training : Training
+            What was trained.
+
+        Raises
+        ------
+        StoreError
+            They are not there.
+        DamagedRecord
+            They are there, but damaged.
+        """
+        facts, arrays = self._checked_graphs(training)
+        return Graphs.of(json.loads(facts), unpacked(arrays))
+
+    def _checked_graphs(self, training: Training) -> tuple[str, bytes]:
+        key = (training.task, training.protocol, training.seed)
+        row = self._db.execute(
+            "SELECT facts, arrays, checksum FROM graphs WHERE task=? AND protocol=? AND seed=?", key
+        ).fetchone()
+        if row is None:
+            raise StoreError(f"{self.path} has no graphs of {training.task}, {training.protocol}, seed {training.seed}")
+        facts, arrays, checksum = row
+        if checksum != checksum_of(*map(str, key), facts, arrays):
+            raise DamagedRecord(f"the graphs of {training.task}, seed {training.seed} in {self.path} are damaged")
+        return facts, arrays
+
+    def damaged(self, trainings: Iterable[Training]) -> list[Training]:
+        """Those of the trainings whose record, or whose graphs, are there but damaged.
+
+        Parameters
+        ----------
+        trainings : iterable of Training
+            What was trained.
+        """
+        sound_graphs: dict[tuple[str, str, int], bool] = {}
+        found = []
+        for training in trainings:
+            try:
+                record = self.get(training)
+            except StoreError:
+                found.append(training)
+                continue
+            if record is None or record.error is not None:
+                continue
+            key = (training.task, training.protocol, training.seed)
+            if key not in sound_graphs:
+                sound_graphs[key] = self._has_sound_graphs(training)
+            if not sound_graphs[key]:
+                found.append(training)
+        return found
+
+    def _has_sound_graphs(self, training: Training) -> bool:
+        try:
+            self._checked_graphs(training)
+        except StoreError:
+            return False
+        return True
+
+    def size(self) -> int:
+        """Bytes on disk."""
+        files = (self.path, self.path.with_name(f"{FILE}-wal"))
+        return sum(path.stat().st_size for path in files if path.exists())
+
+    def _of_this_code(self, word: str) -> tuple[str, tuple[str, ...]]:
+        """The condition that only records of this version of the source count, where that is so."""
+        return (f"{word} code = ?", (self.code,)) if self.code else ("", ())
+
+    def _rows(self, identity: str) -> list[tuple[Any, ...]]:
+        where, values = self._of_this_code("AND")
+        return self._db.execute(
+            f"SELECT identity, code, training, facts, arrays, checksum FROM trainings WHERE identity = ? {where} "
+            "ORDER BY rowid",
+            (identity, *values),
+        ).fetchall()
+
+    def _checked(self, identity: str, code: str, training: str, facts: str, arrays: bytes, checksum: str) -> Record:
+        try:
+            if checksum != checksum_of(identity, code, training, facts, arrays):
+                raise DamagedRecord(f"record {identity} in {self.path} is damaged: its checksum is wrong")
+            return self._record(identity, code, training, facts)
+        except (ValueError, TypeError, KeyError) as error:
+            raise DamagedRecord(f"record {identity} in {self.path} is damaged: {error}") from error
+
+    def _record(self, identity: str, code: str, training: str, facts: str) -> Record:
+        def read() -> bytes:
+            row = self._db.execute(
+                "SELECT identity, code, training, facts, arrays, checksum FROM trainings WHERE identity=? AND code=?",
+                (identity, code),
+            ).fetchone()
+            self._checked(*row)
+            return row[4]
+
+        return Record(Training.from_json(training), code, json.loads(facts), read)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            yield
+            self._db.execute("COMMIT")
+        except BaseException as error:
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):  # a full disk, a lock that was never given back, ...
+                raise StoreError(f"cannot write to {self.path}: {error}") from error
+            raise

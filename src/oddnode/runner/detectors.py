@@ -1,0 +1,129 @@
+"""From a training to its detector, and the one definition of "trains the same network"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+from torch_geometric.data import Data
+
+from oddnode.detector import Detector
+from oddnode.protocols import get_protocol
+from oddnode.runner.planar_gat import new_planar_gat
+from oddnode.runner.work import PLANAR, Training
+from oddnode.tasks import ScoredNodes, Task
+
+__all__ = ["build_detector", "distinct_trainings", "may_stack", "training_key"]
+
+# Settings of a detector that have no part in what it trains, beside the seed.
+_NOT_TRAINED = ("scorer", "seed", "device", "propagation")
+
+
+def build_detector(training: Training, method: str, task: Task, device: str = "auto") -> Detector:
+    """The detector of a method with the settings of a training.
+
+    Parameters
+    ----------
+    training : Training
+        Gives protocol, backbone, seed, settings and epochs.
+    method : str
+        One of the methods that score the training.
+    task : Task
+        What it will be fitted on.
+    device : str
+        As for `Detector`.
+
+    Returns
+    -------
+    Detector
+        Unfitted.
+    """
+    backbone: str | nn.Module = training.backbone
+    if backbone == PLANAR:
+        backbone = new_planar_gat(task, training.seed)
+    general: dict[str, Any] = {} if training.epochs is None else {"epochs": training.epochs}
+    protocol = get_protocol(training.protocol)
+    return protocol.detector(method, task, backbone, training.seed, device, **dict(training.settings), **general)
+
+
+def training_key(training: Training, method: str) -> str:
+    """In full what a method trains; methods with the same key train the same network from the same seed.
+
+    Parameters
+    ----------
+    training : Training
+        Gives task, protocol, backbone, settings and epochs.
+    method : str
+        The method.
+
+    Returns
+    -------
+    str
+        Objective, optimiser and shape of the network.
+    """
+    params = _outlined_detector(replace(training, seed=0, methods=(method,))).get_params(deep=False)
+    return repr(sorted((name, repr(value)) for name, value in params.items() if name not in _NOT_TRAINED))
+
+
+def distinct_trainings(task: str, protocol: str, backbone: str, methods: Sequence[str]) -> list[Training]:
+    """The trainings that methods need on a task: one for each network, with all the methods that score it.
+
+    Parameters
+    ----------
+    task, protocol, backbone : str
+        Names.
+    methods : sequence of str
+        The methods, with their own settings.
+
+    Returns
+    -------
+    list of Training
+        For seed 0, in the order in which the methods need them.
+    """
+    by_key: dict[str, list[str]] = {}
+    for method in methods:
+        key = training_key(Training(task, protocol, backbone, 0, (method,)), method)
+        by_key.setdefault(key, []).append(method)
+    return [Training(task, protocol, backbone, 0, tuple(own), parameters=key) for key, own in by_key.items()]
+
+
+def may_stack(training: Training) -> bool:
+    """Whether the seeds of a training may well be trained stacked, judged without data.
+
+    The trainer has the last word. Where this is wrong the trainings are grouped less well, and that is all.
+
+    Parameters
+    ----------
+    training : Training
+        What is to be trained.
+
+    Returns
+    -------
+    bool
+        True for GCNs with batch-norm statistics of the ID graph.
+    """
+    detector = _outlined_detector(replace(training, seed=0, methods=training.methods[:1]))
+    return detector.backbone == "gcn" and detector.batch_norm == "id-graph"
+
+
+@cache
+def _outlined_detector(training: Training) -> Detector:
+    """The detector of a training's first method, as far as it can be built without data."""
+    # The planar network depends on the data; everything else about its detector is as for a GAT.
+    named = replace(training, backbone="gat") if training.backbone == PLANAR else training
+    return build_detector(named, training.methods[0], _outline(training.task, training.protocol), "cpu")
+
+
+def _outline(name: str, protocol: str) -> Task:
+    """A task with one node in place of its data: enough to ask a protocol for a method's settings.
+
+    Protocols choose settings by the name of a task. What they take from its data (the published prior of GKDE, the
+    number of left-out classes) then is the outline's, which is wrong for training and right for comparing methods.
+    """
+    node = Data(x=torch.zeros(1, 1), edge_index=torch.zeros(2, 0, dtype=torch.long), y=torch.zeros(1, dtype=torch.long))
+    node.train_mask = torch.ones(1, dtype=torch.bool)
+    return Task(name, node, ScoredNodes(node, node.train_mask), {}, 1, protocol=protocol)

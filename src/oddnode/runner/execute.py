@@ -1,0 +1,238 @@
+"""Executes a group of trainings: load the data, fit, score with every method that shares a training, and measure.
+
+Everything that can change a number is imported from here; `oddnode.runner.source_key` starts at this module.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oddnode._version import __version__
+from oddnode.detector import Detector
+from oddnode.evaluation import TaskOutputs, evaluate
+from oddnode.graph import graph_cache
+from oddnode.runner.describe import describe_graphs
+from oddnode.runner.detectors import build_detector
+from oddnode.runner.fitting import Fitted, fit_stacks
+from oddnode.runner.groups import Group, one_by_one
+from oddnode.runner.work import PLANAR, Outcome, Training
+from oddnode.scoring import Outputs, Scorer
+from oddnode.tasks import Task, load_tasks
+from oddnode.training import TrainingError
+
+__all__ = ["Setup", "execute", "execute_group"]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Where and how trainings are executed.
+
+    Parameters
+    ----------
+    device : str
+        As for `Detector`.
+    data_dir : str, optional
+        As for `load_task`.
+    node_scores : bool
+        Whether outcomes have the scores and predictions of every node, and the description of the task's graphs.
+    gpu_share : float
+        How much of a GPU's memory a process may take: less than 1 where several share it.
+    """
+
+    device: str = "auto"
+    data_dir: str | None = None
+    node_scores: bool = False
+    gpu_share: float = 1.0
+
+
+def execute(training: Training, data_dir: str | None = None, device: str = "auto") -> Outcome:
+    """Execute one training, with node scores.
+
+    Parameters
+    ----------
+    training : Training
+        What to train, and the methods that score it.
+    data_dir, device : str
+        As for `Setup`.
+
+    Returns
+    -------
+    Outcome
+        Its ``error`` says why the training failed, where it did.
+    """
+    [outcome] = execute_group(one_by_one([training])[0], Setup(device, data_dir, node_scores=True))
+    return outcome
+
+
+def execute_group(group: Group, setup: Setup) -> Iterator[Outcome]:
+    """Execute the trainings of a group.
+
+    A training that fails has an outcome too, and leaves the others alone.
+
+    Parameters
+    ----------
+    group : Group
+        Trainings on one task.
+    setup : Setup
+        Where and how.
+
+    Yields
+    ------
+    Outcome
+        One for each training, as soon as it is there.
+    """
+    began = time.perf_counter()
+    seeds = tuple(dict.fromkeys(training.seed for training in group.trainings))
+    loaded = dict(zip(seeds, _load(*group.data, setup.data_dir, seeds), strict=True))
+    tasks = {seed: own.task for seed, own in loaded.items()}
+    load_seconds = (time.perf_counter() - began) / len(group.trainings)
+    with graph_cache():
+        for fitted in fit_stacks(group.stacks, tasks, setup.device, setup.gpu_share):
+            yield _outcome(fitted, loaded[fitted.training.seed], setup, load_seconds)
+
+
+class _LoadedTask:
+    """A task and, once it is asked for, its description."""
+
+    def __init__(self, task: Task):
+        self.task = task
+
+    @cached_property
+    def description(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+        return describe_graphs(self.task)
+
+
+@lru_cache(maxsize=2)
+def _load(name: str, protocol: str, data_dir: str | None, seeds: tuple[int, ...]) -> list[_LoadedTask]:
+    """The tasks of several seeds, kept for the next group on the same data."""
+    return [_LoadedTask(task) for task in load_tasks(name, data_dir, seeds, protocol)]
+
+
+def _outcome(fitted: Fitted, loaded: _LoadedTask, setup: Setup, load_seconds: float) -> Outcome:
+    outcome = Outcome(fitted.training, error=fitted.error)
+    outcome.facts = {
+        "made_on": _made_on(setup.device),
+        "seconds": {"load": load_seconds, "fit": fitted.seconds},
+        "methods": {},
+    }
+    if setup.node_scores:
+        outcome.graph_facts, outcome.graph_arrays = loaded.description
+        outcome.facts |= {name: outcome.graph_facts[name] for name in ("data", "graphs")}
+    if fitted.detector is not None:
+        try:
+            _Scoring(fitted.detector, loaded.task, setup, outcome).run()
+        except Exception as error:
+            outcome.error, outcome.metrics, outcome.arrays, outcome.facts["methods"] = error, {}, {}, {}
+    if outcome.error is not None:
+        outcome.facts |= _failure(outcome.error)
+    return outcome
+
+
+def _failure(error: Exception) -> dict[str, Any]:
+    """The facts of a training that failed.
+
+    A loss that becomes infinite would do so again; where memory ran out, another try may help.
+    """
+    by_nature = isinstance(error, TrainingError)
+    return {"error": str(error) if by_nature else f"{type(error).__name__}: {error}", "retry": not by_nature}
+
+
+class _Scoring:
+    """Scores a fitted detector with all methods of its training, and writes into its outcome."""
+
+    def __init__(self, detector: Detector, task: Task, setup: Setup, outcome: Outcome):
+        self.detector = detector
+        self.task = task
+        self.setup = setup
+        self.outcome = outcome
+        self.training = outcome.training
+
+    def run(self) -> None:
+        seconds: dict[str, float] = self.outcome.facts["seconds"]
+        began = time.perf_counter()
+        self.outputs = TaskOutputs(self.detector, self.task)
+        self.graphs = [self.outputs.id_test, *self.outputs.tests.values()]
+        for graph in self.graphs:
+            _wait_for(graph.all_logits)
+        seconds["forward"] = time.perf_counter() - began
+        self.outcome.facts |= {
+            "best_epoch": self.detector.best_epoch_,
+            "epochs": self.detector.epochs,
+            "history": {name: [h[name] for h in self.detector.history_] for name in ("loss", "val_loss")},
+        }
+        self._keep("predicted", _predicted)
+        if self.training.backbone == PLANAR:
+            self._keep("plane", lambda graph: graph.hidden.cpu().numpy())
+        began = time.perf_counter()
+        for method in self.training.methods:
+            self._score(method)
+        seconds["score"] = time.perf_counter() - began
+
+    def _score(self, method: str) -> None:
+        scorer = build_detector(self.training, method, self.task, self.setup.device).scorer
+        assert scorer is not None
+        began = time.perf_counter()
+        scored = self.detector.with_scorer(_CachedScorer(scorer))
+        for graph in self.graphs:
+            _wait_for(scored.score_samples(graph))
+        seconds = time.perf_counter() - began
+        numbers = self.outcome.metrics[method] = evaluate(scored, self.task, self.outputs)
+        self.outcome.facts["methods"][method] = numbers | {"score_seconds": seconds}
+        self._keep(f"scores/{method}", lambda graph: scored.score_samples(graph).float().cpu().numpy())
+
+    def _keep(self, prefix: str, value: Callable[[Outputs], np.ndarray]) -> None:
+        """Keep an array of every graph, if those of single nodes are kept at all."""
+        if self.setup.node_scores:
+            by_name = {"id": self.outputs.id_test, **self.outputs.tests}
+            stored = dict.fromkeys(self.outcome.graph_facts["graphs"].values())
+            self.outcome.arrays |= {f"{prefix}/{name}": value(by_name[name]) for name in stored}
+
+
+@dataclass
+class _CachedScorer(Scorer):
+    """A scorer that scores every graph once, however often it is asked."""
+
+    scorer: Scorer
+    known: dict[int, Tensor] = field(default_factory=dict)
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> _CachedScorer:
+        return _CachedScorer(self.scorer.fit(outputs, train, y))
+
+    def score(self, outputs: Outputs) -> Tensor:
+        if id(outputs) not in self.known:
+            self.known[id(outputs)] = self.scorer.score(outputs)
+        return self.known[id(outputs)]
+
+
+def _predicted(outputs: Outputs) -> np.ndarray:
+    return outputs.logits.argmax(dim=-1).cpu().numpy().astype(np.int16)
+
+
+def _wait_for(tensor: Tensor) -> None:
+    """Wait until a tensor is computed; other streams may be training meanwhile."""
+    if tensor.is_cuda:
+        torch.cuda.current_stream(tensor.device).synchronize()
+
+
+def _made_on(device: str) -> dict[str, Any]:
+    cuda = device != "cpu" and torch.cuda.is_available()
+    return {
+        "oddnode": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "device": torch.cuda.get_device_name() if cuda else "CPU",
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+    }

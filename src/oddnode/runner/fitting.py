@@ -1,0 +1,179 @@
+"""Fits the detectors of a group: seeds stacked, and several stacks at the same time on a GPU."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+
+from oddnode.detector import Detector, start_fitting
+from oddnode.runner.detectors import build_detector
+from oddnode.runner.work import Training
+from oddnode.tasks import Task
+from oddnode.training import TrainingHandle
+
+__all__ = ["Fitted", "fit_stacks"]
+
+
+@dataclass
+class Fitted:
+    """A fitted detector, or the reason why there is none.
+
+    Parameters
+    ----------
+    training : Training
+        What was trained.
+    detector : Detector, optional
+        Fitted; ``None`` where the training failed.
+    seconds : float
+        The time that this process spent on it: for a stack, its share.
+    error : Exception, optional
+        Why it failed.
+    """
+
+    training: Training
+    detector: Detector | None
+    seconds: float
+    error: Exception | None = None
+
+
+def fit_stacks(
+    stacks: Sequence[Sequence[Training]], tasks: Mapping[int, Task], device: str = "auto", gpu_share: float = 1.0
+) -> Iterator[Fitted]:
+    """Fit stacks of trainings. On a GPU they train at the same time, as far as they fit into its memory.
+
+    A stack that fails is done again, one training after another, so that each stands for itself.
+
+    Parameters
+    ----------
+    stacks : sequence of sequence of Training
+        The trainings of a stack differ in their seed only.
+    tasks : mapping of int to Task
+        The task of each seed.
+    device : str
+        As for `Detector`.
+    gpu_share : float
+        How much of the GPU's memory this process may take.
+
+    Yields
+    ------
+    Fitted
+        One for each training, in order.
+    """
+    waiting = deque(_start_all([_Fit(stack, tasks, device) for stack in stacks], device, gpu_share))
+    while waiting:
+        yield from waiting.popleft().finish()
+
+
+def _start_all(fits: list[_Fit], device: str, gpu_share: float) -> list[_Fit]:
+    memory = _Memory(device, gpu_share)
+    for place, fit in enumerate(fits):
+        if place and not memory.has_room():
+            _wait_for_all(fits[:place])
+        fit.start()
+        if place and isinstance(fit.error, torch.OutOfMemoryError):
+            _wait_for_all(fits[:place])
+            fit.start()
+        memory.note_training()
+    return fits
+
+
+def _wait_for_all(fits: list[_Fit]) -> None:
+    for fit in fits:
+        fit.wait()
+    torch.cuda.empty_cache()
+
+
+class _Fit:
+    """The detectors of one stack, while they are fitted."""
+
+    def __init__(self, trainings: Sequence[Training], tasks: Mapping[int, Task], device: str):
+        self.trainings = trainings
+        self.tasks = tasks
+        self.device = device
+        self.detectors: list[Detector] = []
+        self.handle: TrainingHandle[None] | None = None
+        self.error: Exception | None = None
+        self.seconds = 0.0
+
+    def start(self) -> None:
+        self.error = None
+        with self._timed():
+            tasks = [self.tasks[training.seed] for training in self.trainings]
+            self.detectors = [
+                build_detector(training, training.methods[0], task, self.device)
+                for training, task in zip(self.trainings, tasks, strict=True)
+            ]
+            exposed = _needs_exposure(self.detectors[0])
+            exposures = [task.exposure if exposed else None for task in tasks]
+            self.handle = start_fitting(self.detectors, [task.train for task in tasks], exposures)
+
+    def wait(self) -> None:
+        if self.handle is not None:
+            with self._timed():
+                self.handle.result()
+            self.handle = None
+
+    def finish(self) -> Iterator[Fitted]:
+        self.wait()
+        share = self.seconds / len(self.trainings)
+        if self.error is None:
+            for training, detector in zip(self.trainings, self.detectors, strict=True):
+                yield Fitted(training, detector, share)
+        elif len(self.trainings) == 1:
+            yield Fitted(self.trainings[0], None, share, self.error)
+        else:
+            self.detectors, self.error = [], None  # with the memory that they hold
+            for training in self.trainings:
+                alone = _Fit([training], self.tasks, self.device)
+                alone.start()
+                yield from alone.finish()
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        except Exception as error:
+            self.error = error
+        finally:
+            self.seconds += time.perf_counter() - began
+
+
+def _needs_exposure(detector: Detector) -> bool:
+    return detector.objective is not None and detector.objective.needs_exposure
+
+
+class _Memory:
+    """Estimates whether another training fits on a CUDA GPU, allowing twice the largest so far; true elsewhere."""
+
+    def __init__(self, device: str, share: float):
+        self._device = torch.device("cuda" if device == "auto" else device)
+        self._share = share
+        self._taken = self._now()
+        if self._taken > self._limit() / 2:
+            torch.cuda.empty_cache()  # what earlier tasks have left
+            self._taken = self._now()
+        self._largest = 0
+
+    def _now(self) -> int:
+        counts = self._device.type == "cuda" and torch.cuda.is_initialized()
+        return torch.cuda.memory_reserved(self._device) if counts else 0
+
+    def _limit(self) -> float:
+        # To ask the driver what is free would wait for steps that are under way.
+        on_cuda = self._device.type == "cuda" and torch.cuda.is_available()
+        return self._share * torch.cuda.get_device_properties(self._device).total_memory if on_cuda else float("inf")
+
+    def note_training(self) -> None:
+        """Learn from a training that has begun how much memory one takes."""
+        now = self._now()
+        self._largest, self._taken = max(self._largest, now - self._taken), now
+
+    def has_room(self) -> bool:
+        """Whether another training fits."""
+        return self._now() + 2 * self._largest < self._limit()

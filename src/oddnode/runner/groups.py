@@ -1,0 +1,106 @@
+"""Which trainings one process does together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from oddnode.runner.detectors import may_stack
+from oddnode.runner.work import Training
+
+__all__ = ["Group", "cell_groups", "one_by_one", "stacked_groups"]
+
+# Stacks of a group where several processes share a GPU: enough to fill it from one process, few enough to spread.
+_STACKS_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trainings on one task under one protocol that are started together.
+
+    Parameters
+    ----------
+    stacks : tuple of tuple of Training
+        The trainings of a stack differ in their seed only and are fitted in one call. On a GPU the stacks of a group
+        train at the same time, as far as its memory allows.
+    """
+
+    stacks: tuple[tuple[Training, ...], ...]
+
+    @property
+    def trainings(self) -> tuple[Training, ...]:
+        """All trainings, stack by stack."""
+        return tuple(training for stack in self.stacks for training in stack)
+
+    @property
+    def data(self) -> tuple[str, str]:
+        """Task and protocol; a process that has loaded them goes on with groups of the same."""
+        first = self.stacks[0][0]
+        return first.task, first.protocol
+
+    def only(self, identities: Iterable[str]) -> Group:
+        """The group without the trainings that are not named.
+
+        Parameters
+        ----------
+        identities : iterable of str
+            Identities of the trainings to keep.
+        """
+        kept = set(identities)
+        stacks = (tuple(training for training in stack if training.identity in kept) for stack in self.stacks)
+        return Group(tuple(stack for stack in stacks if stack))
+
+
+def one_by_one(trainings: Iterable[Training]) -> list[Group]:
+    """Groups of one training each.
+
+    Parameters
+    ----------
+    trainings : iterable of Training
+        What is to be done.
+    """
+    return [Group(((training,),)) for training in trainings]
+
+
+def cell_groups(trainings: Iterable[Training]) -> list[Group]:
+    """Groups of all trainings on a task under one protocol and seed, which share what is prepared of its graphs.
+
+    Parameters
+    ----------
+    trainings : iterable of Training
+        What is to be done.
+    """
+    cells: dict[tuple[str, str, int], list[tuple[Training, ...]]] = {}
+    for training in trainings:
+        cells.setdefault((training.task, training.protocol, training.seed), []).append((training,))
+    return [Group(tuple(stacks)) for stacks in cells.values()]
+
+
+def stacked_groups(trainings: Sequence[Training], jobs: int = 1) -> list[Group]:
+    """Groups for a GPU: seeds are stacked where the trainer can do so, and stacks on the same data train together.
+
+    Parameters
+    ----------
+    trainings : sequence of Training
+        What is to be done.
+    jobs : int
+        How many processes share the GPU. One does all trainings of a task together; several get smaller groups.
+
+    Returns
+    -------
+    list of Group
+        Task by task, in the order of the first training of each.
+    """
+    stacks: dict[tuple[str, int | None], list[Training]] = {}
+    for training in trainings:
+        together = jobs == 1 or may_stack(training)
+        stacks.setdefault((training.cell, None if together else training.seed), []).append(training)
+    # Stacks of the same seeds need the same data.
+    by_data: dict[tuple[str, str, tuple[int, ...]], list[tuple[Training, ...]]] = {}
+    for stack in map(tuple, stacks.values()):
+        seeds = () if jobs == 1 else tuple(sorted(training.seed for training in stack))
+        by_data.setdefault((stack[0].task, stack[0].protocol, seeds), []).append(stack)
+    size = len(stacks) if jobs == 1 else _STACKS_AT_ONCE
+    return [
+        Group(tuple(found[begin : begin + size])) for found in by_data.values() for begin in range(0, len(found), size)
+    ]

@@ -1,0 +1,119 @@
+"""The unit of work, a distinct training, and its outcome. Imports nothing that is slow."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+
+__all__ = ["PLANAR", "Outcome", "Training"]
+
+#: A GAT whose last layer goes through a plane, for the figure of two-dimensional logits.
+PLANAR = "gat-2d"
+
+
+@dataclass(frozen=True)
+class Training:
+    """What determines one training, and the methods that score its outcome.
+
+    Parameters
+    ----------
+    task, protocol, backbone : str
+        Names.
+    seed : int
+        Seed of the task and of the training.
+    methods : tuple of str
+        The methods that score the trained network; the first one says how to train it.
+    settings : tuple of (str, object)
+        Hyper-parameters that differ from the method's own: ``(("lambda2", 10.0),)``.
+    epochs : int, optional
+        The number of epochs where it differs from the method's own.
+    parameters : str
+        In full what is trained: objective, optimiser, shape of the network; see `oddnode.runner.detectors`.
+    """
+
+    task: str
+    protocol: str
+    backbone: str
+    seed: int
+    methods: tuple[str, ...]
+    settings: tuple[tuple[str, Any], ...] = ()
+    epochs: int | None = None
+    parameters: str = ""
+
+    @cached_property
+    def identity(self) -> str:
+        """A hash of everything but ``methods``: scorers share a training, they do not determine it."""
+        return self._hash(leave_out=("methods",))
+
+    @cached_property
+    def cell(self) -> str:
+        """The same for trainings that differ in nothing but their seed."""
+        return self._hash(leave_out=("methods", "seed"))
+
+    def _hash(self, leave_out: tuple[str, ...]) -> str:
+        what = {key: value for key, value in asdict(self).items() if key not in leave_out}
+        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
+    def label(self) -> str:
+        """A name for people."""
+        extra = "".join(f", {name}={value}" for name, value in self.settings)
+        network = "" if self.backbone == "gcn" else f", {self.backbone}"
+        return f"{self.task}, {self.methods[0]}{extra}{network}, {self.protocol}, seed {self.seed}"
+
+    def as_json(self) -> str:
+        """The text that `from_json` reads."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> Training:
+        """The training that `as_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+            A JSON object with the fields of a training.
+        """
+        values = json.loads(text)
+        values["methods"] = tuple(values["methods"])
+        values["settings"] = tuple((name, value) for name, value in values["settings"])
+        return cls(**values)
+
+
+@dataclass
+class Outcome:
+    """The outcome of a training that was executed.
+
+    Parameters
+    ----------
+    training : Training
+        What was trained.
+    metrics : dict
+        For each method what `oddnode.evaluate` returned.
+    facts : dict
+        Everything about it that JSON can hold: the metrics (``methods``, with ``score_seconds``), ``best_epoch``,
+        ``epochs``, ``history``, ``seconds`` (``load``, ``fit``, ``forward``, ``score``), ``made_on``; with node scores
+        also ``graphs`` and ``data``. A training that failed has an ``error``, and ``retry`` says whether another try
+        may help.
+    arrays : dict of str to array
+        Scores and predictions of every node, ``"scores/<method>/<graph>"`` and ``"predicted/<graph>"``; empty unless
+        node scores were asked for.
+    graph_facts, graph_arrays : dict
+        The same for all trainings on the task under its protocol and seed: names, sizes, masks, classes, degrees.
+    error : Exception, optional
+        Why the training failed, where it did.
+    """
+
+    training: Training
+    metrics: dict[str, dict[str, Any]] = field(default_factory=dict)
+    facts: dict[str, Any] = field(default_factory=dict)
+    arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    graph_facts: dict[str, Any] = field(default_factory=dict)
+    graph_arrays: dict[str, np.ndarray] = field(default_factory=dict)
+    error: Exception | None = None

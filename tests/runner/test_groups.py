@@ -1,0 +1,57 @@
+"""Which trainings one process does together."""
+
+from __future__ import annotations
+
+from oddnode.runner.groups import Group, cell_groups, one_by_one, stacked_groups
+from oddnode.runner.work import Training
+
+
+def training(method: str, seed: int, task: str = "digits/label", protocol: str = "clean") -> Training:
+    return Training(task, protocol, "gcn", seed, (method,), parameters=method)
+
+
+def shape(groups: list[Group]) -> list[list[list[tuple[str, int]]]]:
+    return [[[(t.methods[0], t.seed) for t in stack] for stack in group.stacks] for group in groups]
+
+
+TRAININGS = [training(method, seed) for seed in range(2) for method in ("msp", "nodesafe", "gpn")]
+
+
+def test_on_a_cpu_trainings_are_on_their_own_or_with_their_cell() -> None:
+    assert shape(one_by_one(TRAININGS[:2])) == [[[("msp", 0)]], [[("nodesafe", 0)]]]
+    assert shape(cell_groups(TRAININGS)) == [
+        [[("msp", seed)], [("nodesafe", seed)], [("gpn", seed)]] for seed in range(2)
+    ]
+
+
+def test_one_process_on_a_gpu_does_a_task_in_one_go_with_its_seeds_stacked() -> None:
+    [group] = stacked_groups(TRAININGS, jobs=1)
+    assert shape([group]) == [[[(m, 0), (m, 1)] for m in ("msp", "nodesafe", "gpn")]]
+    assert group.data == ("digits/label", "clean")
+
+
+def test_several_processes_on_a_gpu_share_what_cannot_be_stacked() -> None:
+    assert shape(stacked_groups(TRAININGS, jobs=4)) == [
+        [[("msp", 0), ("msp", 1)], [("nodesafe", 0), ("nodesafe", 1)]],
+        [[("gpn", 0)]],
+        [[("gpn", 1)]],
+    ]
+
+
+def test_running_batch_norm_statistics_are_not_stacked() -> None:
+    published = [training("msp", seed, protocol="published") for seed in range(3)]
+    assert shape(stacked_groups(published, jobs=2)) == [[[("msp", seed)]] for seed in range(3)]
+
+
+def test_groups_stay_small_where_there_are_several_processes() -> None:
+    many = [training(f"msp{n}", 0) for n in range(9)]
+    many = [Training("digits/label", "clean", "gcn", 0, ("msp",), parameters=t.methods[0]) for t in many]
+    assert [len(group.stacks) for group in stacked_groups(many, jobs=2)] == [4, 4, 1]
+    assert [len(group.stacks) for group in stacked_groups(many, jobs=1)] == [9]
+
+
+def test_a_group_can_be_cut_down() -> None:
+    [group] = stacked_groups(TRAININGS, jobs=1)
+    kept = [TRAININGS[0].identity, TRAININGS[3].identity, TRAININGS[4].identity]
+    assert shape([group.only(kept)]) == [[[("msp", 0), ("msp", 1)], [("nodesafe", 1)]]]
+    assert group.only([]).stacks == ()

@@ -1,0 +1,115 @@
+"""The engine: all groups are done, a process that dies costs one training, errors reach the caller."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from oddnode.runner.engine import InProcess, WorkerDied
+from oddnode.runner.groups import Group
+from oddnode.runner.processes import Processes, _next_group
+from oddnode.runner.work import Outcome, Training
+from oddnode.tasks import MissingDataError
+
+
+def training(number: int, task: str = "digits/label") -> Training:
+    return Training(task, "clean", "gcn", number, ("msp",))
+
+
+GROUPS = [Group(tuple((training(4 * n + place),) for place in range(4))) for n in range(3)]
+
+
+def tell_process(group: Group) -> Iterator[Outcome]:
+    for one in group.trainings:
+        yield Outcome(one, facts={"process": os.getpid()})
+
+
+def die_at(seed: int, group: Group) -> Iterator[Outcome]:
+    for one in group.trainings:
+        if one.seed == seed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        yield Outcome(one)
+
+
+class OddError(Exception):
+    """An error that cannot be made again from its arguments."""
+
+    def __init__(self, first: str, second: str):
+        super().__init__(first + second)
+
+
+def fail(group: Group, error: Exception) -> Iterator[Outcome]:
+    yield Outcome(group.trainings[0])
+    raise error
+
+
+def fail_oddly(group: Group) -> Iterator[Outcome]:
+    yield from fail(group, OddError("a", "b"))
+
+
+@pytest.mark.parametrize("engine", [InProcess(), Processes(2), Processes(2, may_fork=True), Processes(9)])
+def test_every_training_is_done_once(engine: Any) -> None:
+    outcomes = list(engine.run(GROUPS, tell_process))
+    assert Counter(outcome.training.seed for outcome in outcomes) == Counter(range(12))
+    if isinstance(engine, Processes):
+        assert os.getpid() not in {outcome.facts["process"] for outcome in outcomes}
+
+
+def test_a_process_that_dies_costs_one_training() -> None:
+    outcomes = list(Processes(2).run(GROUPS, partial(die_at, 5)))
+    lost = [outcome.training.seed for outcome in outcomes if isinstance(outcome.error, WorkerDied)]
+    assert lost == [5]
+    assert Counter(outcome.training.seed for outcome in outcomes) == Counter(range(12))
+
+
+@pytest.mark.parametrize("engine", [InProcess(), Processes(2)])
+def test_an_error_of_the_worker_is_raised_as_it_is(engine: Any) -> None:
+    with pytest.raises(MissingDataError, match="not here"):
+        list(engine.run(GROUPS, partial(fail, error=MissingDataError("not here"))))
+
+
+def test_an_error_that_cannot_travel_is_told() -> None:
+    with pytest.raises(RuntimeError, match="OddError: ab"):
+        list(Processes(2).run(GROUPS, fail_oddly))
+
+
+def test_closing_the_iterator_ends_the_processes() -> None:
+    running = Processes(2).run(GROUPS, tell_process)
+    process = next(running).facts["process"]
+    running.close()  # type: ignore[attr-defined]
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)
+
+
+def test_a_process_goes_on_with_the_data_that_it_has() -> None:
+    one, two, three = (Group(((training(0, task),),)) for task in ("cora/label", "pubmed/label", "twitch"))
+    here, there, fresh = (SimpleNamespace(data=data) for data in (one.data, two.data, None))
+    workers: Any = [here, there, fresh]
+    assert _next_group([two, three, one], workers[0], workers) is one
+    assert _next_group([one, two, three], workers[2], workers) is three  # nobody has loaded it yet
+    waiting = [two, one]
+    assert _next_group(waiting, workers[2], workers) is two
+    assert waiting == [one]
+
+
+def test_threads_are_as_asked_for_while_it_lasts() -> None:
+    import torch
+
+    before = torch.get_num_threads()
+    seen = [outcome.facts["threads"] for outcome in InProcess(3).run(GROUPS[:1], _tell_threads)]
+    assert seen == [3] * 4
+    assert torch.get_num_threads() == before
+
+
+def _tell_threads(group: Group) -> Iterator[Outcome]:
+    import torch
+
+    for one in group.trainings:
+        yield Outcome(one, facts={"threads": torch.get_num_threads()})
