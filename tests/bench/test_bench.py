@@ -12,8 +12,9 @@ import pytest
 import torch
 
 from oddnode import Detector, benchmark, evaluate, load_task
+from oddnode.bench.paper_numbers import paper_number
 from oddnode.bench.report import write_report
-from oddnode.bench.tables import caption, compare_table, markdown_table, paper_number, to_csv
+from oddnode.bench.tables import caption, compare_table, markdown_table, to_csv
 from oddnode.detector import RECIPES, start_fitting
 from oddnode.evaluation import Result
 from oddnode.runner import bench as run

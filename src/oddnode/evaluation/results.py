@@ -6,14 +6,25 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from oddnode.evaluation.task_evaluation import METRICS
+__all__ = ["METRICS", "METRIC_TITLES", "Result"]
 
-__all__ = ["Result"]
+#: The numbers that every table shows, in percent, and their titles; the arrow points to the better side.
+METRIC_TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓", "id_acc": "ID acc ↑"}
+
+METRICS = tuple(METRIC_TITLES)
 
 
 @dataclass
 class Result:
-    """Numbers of every seed; means and standard deviations are computed from them."""
+    """The numbers of one method on one task; means and standard deviations are computed from those of every seed.
+
+    Parameters
+    ----------
+    task, method, protocol, backbone : str
+        What was run.
+    runs : list of dict
+        What `oddnode.evaluate` returned for each seed.
+    """
 
     task: str
     method: str
@@ -27,11 +38,23 @@ class Result:
         return len(self.runs)
 
     def mean(self, metric: str) -> float:
-        """Mean over the seeds, in percent."""
+        """Mean over the seeds, in percent.
+
+        Parameters
+        ----------
+        metric : str
+            One of `METRICS`.
+        """
         return fmean(run[metric] for run in self.runs)
 
     def std(self, metric: str) -> float:
-        """Standard deviation over the seeds (unbiased; 0 for one seed), in percentage points."""
+        """Standard deviation over the seeds (unbiased; 0 for one seed), in percentage points.
+
+        Parameters
+        ----------
+        metric : str
+            One of `METRICS`.
+        """
         return stdev(run[metric] for run in self.runs) if self.seeds > 1 else 0.0
 
     def summary(self) -> dict[str, Any]:
