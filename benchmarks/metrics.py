@@ -1,6 +1,6 @@
 """AUROC and average precision against scikit-learn's, in one run: how long, and whether the last bit agrees.
 
-python benchmarks/metrics.py
+Run it as ``python benchmarks/metrics.py``.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def conformal_p_values(scores: Any, calibration: Any) -> np.ndarray:
     scores : array_like or Tensor
         One score per node ``[N]``, higher = more in-distribution.
     calibration : array_like or Tensor
-        Scores ``[n]`` of in-distribution nodes that took no part in training.
+        Scores ``[n]`` of in-distribution nodes that were used neither for training nor for choosing the epoch.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def conformal_p_values_per_class(scores: Any, classes: Any, calibration: Any, ca
     classes : array_like or Tensor
         The predicted class of each node ``[N]``.
     calibration : array_like or Tensor
-        Scores ``[n]`` of in-distribution nodes that took no part in training.
+        Scores ``[n]`` of in-distribution nodes that were used neither for training nor for choosing the epoch.
     calibration_classes : array_like or Tensor
         The predicted class of each calibration node ``[n]``.
 
@@ -104,7 +104,7 @@ def threshold_at(calibration: Any, false_alarm_rate: float) -> float:
     Parameters
     ----------
     calibration : array_like or Tensor
-        Scores ``[n]`` of in-distribution nodes that took no part in training.
+        Scores ``[n]`` of in-distribution nodes that were used neither for training nor for choosing the epoch.
     false_alarm_rate : float
         The probability, between 0 and 1, with which a known node may be flagged.
 

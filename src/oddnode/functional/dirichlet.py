@@ -1,7 +1,8 @@
 r"""Dirichlet distributions over a node's class probabilities, as functions of a network's logits.
 
-Logits are read as :math:`z = \log \alpha`, so that their softmax is the Dirichlet's mean :math:`\alpha_c / \alpha_0` and
-their negative energy is :math:`\log \alpha_0`, the logarithm of the total evidence :math:`\alpha_0 = \sum_c \alpha_c`.
+Logits are read as :math:`z = \log \alpha`, so that their softmax is the Dirichlet's mean :math:`\alpha_c / \alpha_0`
+and their negative energy is :math:`\log \alpha_0`, the logarithm of the total evidence
+:math:`\alpha_0 = \sum_c \alpha_c`.
 
 The functions are pure and give one number per node. Evidence spans many orders of magnitude, and log-gamma functions
 of large numbers cancel, so they are computed in double precision.

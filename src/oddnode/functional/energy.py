@@ -143,9 +143,9 @@ def propagate_to(
 def support(matrix: SparseMatrix, num_hops: int, eta: float) -> Tensor:
     r"""The effective number of nodes that a propagated score is an average of: :math:`m_v = 1 / \sum_u P_{vu}^2`.
 
-    :math:`P` is the matrix that `propagate` multiplies by, so :math:`m_v` is 1 for a node without neighbours and at most the size
-    of its component. The sum is the mean of :math:`(P r)_v^2` over random signs :math:`r`, here over 64 of them, drawn
-    the same in every call: exact for lone nodes, off by less than a fifth for most others.
+    :math:`P` is the matrix that `propagate` multiplies by: :math:`m_v` is 1 for a node without neighbours, and at most
+    the size of its component. The sum is the mean of :math:`(P r)_v^2` over random signs :math:`r`, here over 64 of
+    them, drawn the same in every call: exact for lone nodes, off by less than a fifth for most others.
 
     Parameters
     ----------
