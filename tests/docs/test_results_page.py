@@ -12,7 +12,7 @@ def fake(task: str, method: str, auroc: float, backbone: str = "gcn") -> Result:
     return Result(task, method, "clean", backbone, [run, run])
 
 
-def test_methods_and_tasks_make_one_grid_with_the_trivial_scores_last() -> None:
+def test_methods_and_tasks_make_one_grid_with_the_model_free_scores_last() -> None:
     results = [
         fake("cora/label", "degree", 50.0),
         fake("cora/label", "msp", 80.0),
@@ -46,7 +46,13 @@ def test_accuracy_leaves_out_scores_that_classify_nothing() -> None:
     assert "degree" not in table
 
 
-def test_backbones_stand_side_by_side() -> None:
+def test_a_line_under_the_accuracies_speaks_of_no_scores_that_are_not_there() -> None:
+    table = accuracy_table([fake("digits/label", "msp", 90.0), fake("digits/label", "degree", 40.0)])
+    assert "model-free" not in table
+    assert table.endswith("percent\n")
+
+
+def test_backbones_are_compared_in_one_table() -> None:
     table = backbone_table([fake("cora/label", "nodesafe", 80.0), fake("cora/label", "nodesafe", 60.0, "mlp")])
     assert "| gcn | 80.0±0.0 / 20.0±0.0 |" in table
     assert "| mlp | 60.0±0.0 / 40.0±0.0 | **60.0 / 40.0** |" in table
