@@ -29,6 +29,7 @@ def test_wheel_runs_outside_the_tree(tmp_path: Path) -> None:
     assert "oddnode/py.typed" in names
     assert "oddnode/bench/paper.csv" in names
     assert "oddnode/paper/webpage/assets/page.js" in names
+    assert "oddnode/paper/webpage/templates/page.html" in names
     assert "oddnode/paper/facts/claims.csv" in names
     assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
     target = tmp_path / "elsewhere"

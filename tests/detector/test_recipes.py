@@ -113,7 +113,7 @@ def test_json_holds_exactly_the_methods_asked_for_and_tables_the_floor_too(
     assert stored == listed
     printed = CliRunner().invoke(app, command).stdout
     assert printed.index("msp") < printed.index("degree") < printed.index("neighbour-cosine")
-    assert "trivial scores last" in printed
+    assert "model-free scores last" in printed
 
 
 def test_tables_of_several_tasks_end_with_the_floor() -> None:
@@ -126,7 +126,7 @@ def test_tables_of_several_tasks_end_with_the_floor() -> None:
     assert rows[2:] == ["msp", *(f"*{name}*" for name in FLOOR)]
     cells = [line.split("|") for line in markdown_table(results).splitlines() if line.startswith("|")][2:]
     assert [c[2].strip() for c in cells] == ["msp", *(f"*{name}*" for name in FLOOR)] * 2
-    assert [c[6].strip() for c in cells[:2]] == ["80.0", "*-*"]  # a trivial score classifies nothing
+    assert [c[6].strip() for c in cells[:2]] == ["80.0", "*-*"]  # a model-free score classifies nothing
 
 
 @pytest.mark.parametrize("name", published.METHODS)

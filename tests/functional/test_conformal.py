@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import false_discovery_control
 
 from oddnode.functional import (
     CalibrationError,
@@ -16,6 +17,9 @@ from oddnode.functional import (
     threshold_at,
 )
 
+_p_values = st.integers(1, 200).flatmap(
+    lambda n: st.lists(st.builds(Fraction, st.integers(1, n + 1), st.just(n + 1)), min_size=1, max_size=50)
+)
 _scores = st.lists(st.integers(-20, 20).map(float), min_size=1, max_size=60)
 
 
@@ -73,12 +77,43 @@ def test_per_class_wants_one_class_per_score() -> None:
         conformal_p_values_per_class([1.0, 2.0], [0], [1.0], [0])
 
 
+def rejected(p_values: list[Fraction], fdr: Fraction) -> list[bool]:
+    """The step-up procedure as Benjamini and Hochberg state it, in exact arithmetic."""
+    passing = [p for rank, p in enumerate(sorted(p_values), 1) if p <= fdr * rank / len(p_values)]
+    return [bool(passing) and p <= passing[-1] for p in p_values]
+
+
 @settings(deadline=None)
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=50), st.sampled_from([0.05, 0.1, 0.25]))
-def test_benjamini_hochberg_is_the_adjusted_p_value_below_fdr(p_values: list[float], fdr: float) -> None:
-    adjusted = false_discovery_control(p_values, method="bh")
-    clear = np.abs(adjusted - fdr) > 1e-9  # on the limit itself rounding decides
-    assert (benjamini_hochberg(p_values, fdr) == (adjusted <= fdr))[clear].all()
+@given(_p_values, st.sampled_from(["0.05", "0.1", "0.29", "0.3"]))
+def test_benjamini_hochberg_is_the_step_up_procedure_also_on_its_limits(p_values: list[Fraction], fdr: str) -> None:
+    """Conformal p-values are fractions of n + 1, so that many of them meet a limit exactly."""
+    flagged = benjamini_hochberg([float(p) for p in p_values], float(fdr))
+    assert flagged.tolist() == rejected(p_values, Fraction(fdr))
+
+
+@pytest.mark.parametrize("fdr", ["0.05", "0.1", "0.29"])
+def test_p_values_on_a_limit_are_flagged_and_those_just_above_are_not(fdr: str) -> None:
+    """In floating point p * size / rank may come out above fdr where the two are equal, for example 0.034 * 25 / 17."""
+    for size in range(1, 41):
+        for rank in range(1, size + 1):
+            limit = float(Fraction(fdr) * rank / size)
+            on_it, above = ([p] * rank + [1.0] * (size - rank) for p in (limit, limit * (1 + 1e-9)))
+            assert benjamini_hochberg(on_it, float(fdr)).sum() == rank, (size, rank)
+            assert benjamini_hochberg(above, float(fdr)).sum() == 0, (size, rank)
+
+
+def test_false_discoveries_of_conformal_p_values_keep_to_the_rate() -> None:
+    """Half of the nodes are known: the expected share of known nodes among the flagged is half of fdr."""
+    rng = np.random.default_rng(0)
+    shares, found = [], []
+    for _ in range(400):
+        known, unknown = rng.normal(size=50), rng.normal(-4, 1, size=50)
+        p_values = conformal_p_values(np.concatenate([known, unknown]), rng.normal(size=400))
+        flagged = benjamini_hochberg(p_values, fdr=0.2)
+        shares.append(flagged[:50].sum() / max(flagged.sum(), 1))
+        found.append(flagged[50:].mean())
+    assert abs(np.mean(shares) - 0.1) < 4 * np.std(shares) / np.sqrt(len(shares)) + 0.01
+    assert np.mean(found) > 0.9
 
 
 def test_benjamini_hochberg_of_nothing_flags_nothing() -> None:

@@ -10,14 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from oddnode.functional import bound_loss, negative_energy, propagate, uniform_loss
+from oddnode.functional import bound_loss, cross_entropy, negative_energy, propagate, uniform_loss
 
 vectors = st.lists(st.floats(-20, 20), min_size=2, max_size=8).map(lambda v: torch.tensor(v, dtype=torch.float64))
 
 
-@given(vectors, st.floats(-50, 50))
-def test_a_shift_of_all_logits_does_not_change_the_softmax(z: Tensor, s: float) -> None:
-    torch.testing.assert_close((z + s).softmax(0), z.softmax(0))
+@given(vectors, st.floats(-50, 50), st.integers(0, 7))
+def test_a_shift_of_all_logits_does_not_change_the_classification_loss(z: Tensor, s: float, label: int) -> None:
+    """Which is why the energy is free to drift, and what the uniform term holds back."""
+    y = torch.tensor([label % z.numel()])
+    largest = z.max().item()
+    expected = math.log(sum(math.exp(value - largest) for value in z.tolist())) - (z[y].item() - largest)
+    assert cross_entropy(z.unsqueeze(0), y).item() == pytest.approx(expected, abs=1e-9)
+    assert cross_entropy(z.unsqueeze(0) + s, y).item() == pytest.approx(expected, abs=1e-9)
 
 
 @given(vectors, st.floats(-50, 50))

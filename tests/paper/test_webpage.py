@@ -7,6 +7,7 @@ import gzip
 import json
 import re
 import sqlite3
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from jinja2 import UndefinedError
 
 from oddnode.evaluation import Result
 from oddnode.functional import fpr_at_tpr
@@ -23,7 +25,20 @@ from oddnode.paper.experiments import SCOPES, choose_items
 from oddnode.paper.plan import Plan, make_plan
 from oddnode.paper.report import make_page, write_page
 from oddnode.paper.store import Store
-from oddnode.paper.webpage import KNOWN, OTHER, UNKNOWN, Cell, Nodes, Page, Scores, Source, draw_picture, html, render
+from oddnode.paper.webpage import (
+    KNOWN,
+    OTHER,
+    UNKNOWN,
+    Cell,
+    Method,
+    Nodes,
+    Page,
+    Scores,
+    Source,
+    draw_picture,
+    html,
+    render,
+)
 from oddnode.paper.webpage.encode import encode
 from oddnode.paper.webpage.headline import headlines
 from oddnode.runner.execute import execute
@@ -104,7 +119,28 @@ def test_large_graphs_are_shown_in_part_and_every_method_on_the_same_nodes() -> 
 def test_numbers_that_are_none_are_gaps() -> None:
     rows = encode(Page([result("digits/label", "msp", [float("nan")])]))["rows"]
     assert rows[0]["numbers"]["fpr95"][0] is None
-    assert "id_acc" not in encode(Page([result("digits/label", "degree", [1.0])]))["rows"][0]["numbers"]
+
+
+def test_methods_are_marked_as_the_page_is_told() -> None:
+    marks = {"degree": Method(is_model_free=True), "oe": Method(needs_exposure=True)}
+    encoded = encode(Page([result("digits/label", name, [1.0]) for name in ("degree", "oe", "new")], methods=marks))
+    assert [list(row["numbers"]) for row in encoded["rows"]] == [
+        ["auroc", "aupr", "fpr95"],
+        ["auroc", "aupr", "fpr95", "id_acc"],
+        ["auroc", "aupr", "fpr95", "id_acc"],
+    ]
+    assert encoded["methods"] == {
+        "degree": {"exposure": False, "model_free": True},
+        "oe": {"exposure": True, "model_free": False},
+        "new": {"exposure": False, "model_free": False},
+    }
+
+
+def test_the_page_of_a_plan_marks_exposure_and_model_free_scores(runs: tuple[Store, Plan]) -> None:
+    methods = make_page(*runs).methods
+    assert methods["nodesafe++"] == Method(needs_exposure=True)
+    assert methods["nodesafe"] == Method()
+    assert methods["degree"] == Method(is_model_free=True)
 
 
 def test_a_picture_has_the_edges_of_the_graph_between_its_nodes() -> None:
@@ -189,6 +225,49 @@ def test_the_file_needs_nothing_else(runs: tuple[Store, Plan], tmp_path: Path) -
     assert len(data["cells"]) == 2
     assert b"Plotly" in gzip.decompress(base64.b64decode(packed["plotly"]))
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def cells_of(text: str) -> list[list[str]]:
+    """The rows of the small table at the top, as text."""
+    table = text.split('aria-label="Pairs of methods"')[1].split("</table>")[0]
+    rows = re.findall(r"<tr>(.*?)</tr>", table, flags=re.DOTALL)
+    return [[re.sub(r"<.*?>", "", cell) for cell in re.findall(r"<t[dh].*?</t[dh]>", row)] for row in rows]
+
+
+def test_pairs_of_methods_stand_in_a_small_table() -> None:
+    pytest.importorskip("plotly")
+    page = Page(
+        [
+            result("cora/structure", "nodesafe", [20.0, 30.0]),
+            result("cora/structure", "gnnsafe", [50.0, 60.0]),
+            result("cora/label", "nodesafe", [36.0, 34.0]),
+            result("cora/label", "gnnsafe", [31.0, 33.0]),
+            result("digits/label", "nodesafe++", [8.04], "published"),
+            result("digits/label", "gnnsafe++", [9.0], "published"),
+        ]
+    )
+    assert cells_of(render(page)) == [
+        ["mean FPR95 ↓, percent", "protocol", "NODESAFE", "GNNSafe", "better in", "paper: NODESAFE", "paper: GNNSafe"],
+        # Printed: 25.63 and 29.41 for NODESAFE, 73.15 and 30.83 for GNNSafe.
+        ["without exposure", "clean", "30.0", "43.5", "1 of 2", "27.5", "52.0"],
+        ["with exposure (++)", "published", "8.0", "9.0", "1 of 1", "-", "-"],
+    ]
+    assert all(len(row) == 5 for row in cells_of(render(Page([*page.results[4:], *unprinted()]))))
+
+
+def unprinted() -> list[Result]:
+    return [result("digits/label", method, [8.0]) for method in ("nodesafe", "gnnsafe")]
+
+
+def test_the_page_and_its_data_load_no_torch() -> None:
+    code = "import sys, oddnode.paper.webpage.model; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+def test_a_template_that_names_what_is_not_there_is_an_error() -> None:
+    with pytest.raises(UndefinedError, match="'missing' is undefined"):
+        html._templates().from_string("{{ missing }}").render()
 
 
 def test_names_cannot_break_the_page() -> None:

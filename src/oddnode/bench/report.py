@@ -21,7 +21,18 @@ __all__ = ["check_writable", "write_report"]
 
 
 def check_writable(folder: Path) -> None:
-    """Make the folder, or say at once why not: before the work, not after it."""
+    """Make a folder, or say why it cannot be written to: before the work, not after it.
+
+    Parameters
+    ----------
+    folder : Path
+        It is made with its parents where it does not exist.
+
+    Raises
+    ------
+    OSError
+        It cannot be made, or the user has no permission to write into it.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -33,7 +44,19 @@ def check_writable(folder: Path) -> None:
 def write_report(results: Sequence[Result], folder: Path, floor: Sequence[Result] = ()) -> list[Path]:
     """Write the report, the results as CSV and JSON, and ``runs.json`` with every seed; each whole or not at all.
 
-    ``floor`` are results of the trivial scores that only the report shows.
+    Parameters
+    ----------
+    results : sequence of Result
+        What was asked for; it goes into every file.
+    folder : Path
+        It is made where it does not exist; files of the same names are replaced.
+    floor : sequence of Result
+        Results of model-free scores that only the report and ``runs.json`` show.
+
+    Returns
+    -------
+    list of Path
+        The files written.
     """
     check_writable(folder)
     files = {

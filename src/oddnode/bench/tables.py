@@ -1,75 +1,105 @@
-"""Results as tables: for the terminal, as Markdown, CSV and JSON, with the paper's numbers beside ours."""
+"""Results as tables: for the terminal, as Markdown and CSV, with the paper's numbers beside ours."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
-from functools import cache
-from importlib import resources
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
+from oddnode._utils.markdown import pipe_table
+from oddnode.bench.paper_numbers import has_paper_numbers, paper_number
 from oddnode.detector import FLOOR
-from oddnode.evaluation import Result
+from oddnode.evaluation import METRIC_TITLES, METRICS, Result
 
-__all__ = ["caption", "compare_table", "floor_last", "is_floor", "markdown_table", "paper_number", "to_csv"]
+__all__ = [
+    "caption",
+    "compare_table",
+    "header",
+    "is_model_free",
+    "markdown_table",
+    "model_free_last",
+    "paper_mean_pair",
+    "results_by_task",
+    "rows",
+    "to_csv",
+]
 
-_SHOWN = ("auroc", "aupr", "fpr95", "id_acc")
-_TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓", "id_acc": "ID acc ↑"}
+
+def is_model_free(method: str) -> bool:
+    """Whether a method is one of the scores that use no model, and so classifies nothing.
+
+    Parameters
+    ----------
+    method : str
+        A method's name.
+    """
+    return method in FLOOR
 
 
-@cache
-def _paper() -> dict[tuple[str, str], dict[str, float]]:
-    text = resources.files("oddnode.bench").joinpath("paper.csv").read_text(encoding="utf-8")
-    return {
-        (row["task"], row["method"]): {m: float(row[m]) for m in _SHOWN if row[m]}
-        for row in csv.DictReader(io.StringIO(text))
-    }
+def model_free_last(methods: Iterable[str]) -> list[str]:
+    """Names of methods, each once and in their order, those of model-free scores at the end.
+
+    Parameters
+    ----------
+    methods : iterable of str
+        Names of methods, repeated or not.
+
+    Examples
+    --------
+    >>> model_free_last(["degree", "msp", "nodesafe", "msp"])
+    ['msp', 'nodesafe', 'degree']
+    """
+    return sorted(dict.fromkeys(methods), key=is_model_free)
 
 
-def paper_number(task: str, method: str, metric: str) -> float | None:
-    """What the paper prints, where it does."""
-    return _paper().get((task, method), {}).get(metric)
+def results_by_task(results: Sequence[Result]) -> list[Result]:
+    """Results task by task, the model-free scores of each task after its methods.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        In any order; the first result of a task gives the task its place.
+    """
+    tasks = list(dict.fromkeys(r.task for r in results))
+    return sorted(results, key=lambda r: (tasks.index(r.task), is_model_free(r.method)))
 
 
 def caption(results: Sequence[Result]) -> str:
-    """Protocol, backbone and seeds: what every table must say."""
+    """Protocol, backbone and seeds: what every table must say.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        The results of the table, at least one; they share protocol, backbone and the number of seeds.
+    """
     first = results[0]
     spread = "mean ± standard deviation" if first.seeds > 1 else "one seed, no spread"
-    note = "; paper's number in brackets" if any(_has_paper(r) for r in results) else ""
+    note = "; paper's number in brackets" if any(has_paper_numbers(r.task, r.method) for r in results) else ""
     seeds = f"{first.seeds} seed{'s' if first.seeds > 1 else ''}"
-    note += "; trivial scores last" if any(map(is_floor, results)) else ""
+    note += "; model-free scores last" if any(is_model_free(r.method) for r in results) else ""
     return f"protocol {first.protocol}, backbone {first.backbone}, {seeds}, {spread}, percent{note}"
-
-
-def _has_paper(result: Result) -> bool:
-    return (result.task, result.method) in _paper()
-
-
-def is_floor(result: Result) -> bool:
-    """Whether the result is of a trivial score."""
-    return result.method in FLOOR
-
-
-def floor_last(results: Sequence[Result]) -> list[Result]:
-    """Results by task, the trivial scores after the methods."""
-    tasks = list(dict.fromkeys(r.task for r in results))
-    return sorted(results, key=lambda r: (tasks.index(r.task), is_floor(r)))
-
-
-def rows(results: Sequence[Result]) -> list[list[str]]:
-    """A row of text per result."""
-    return [[r.task, r.method, *(_cell(r, metric) for metric in _SHOWN)] for r in results]
 
 
 def header() -> list[str]:
     """Column titles of `rows`."""
-    return ["task", "method", *(_TITLES[m] for m in _SHOWN)]
+    return ["task", "method", *METRIC_TITLES.values()]
+
+
+def rows(results: Sequence[Result]) -> list[list[str]]:
+    """A row of text per result, under the titles of `header`.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        In the order of the rows.
+    """
+    return [[r.task, r.method, *(_cell(r, metric) for metric in METRICS)] for r in results]
 
 
 def _cell(result: Result, metric: str) -> str:
-    if metric == "id_acc" and is_floor(result):
-        return "-"  # a trivial score classifies nothing
+    if metric == "id_acc" and is_model_free(result.method):
+        return "-"
     ours = f"{result.mean(metric):.1f}"
     if result.seeds > 1:
         ours += f" ± {result.std(metric):.1f}"
@@ -78,30 +108,43 @@ def _cell(result: Result, metric: str) -> str:
 
 
 def markdown_table(results: Sequence[Result]) -> str:
-    """Results as a Markdown table with its caption; trivial scores come last and in italics."""
-    results = floor_last(results)
+    """Results as a Markdown table with its caption; model-free scores come last and in italics.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        At least one.
+    """
+    results = results_by_task(results)
     body = [
-        [f"*{cell}*" for cell in row] if is_floor(result) else row
+        [f"*{cell}*" for cell in row] if is_model_free(result.method) else row
         for result, row in zip(results, rows(results), strict=True)
     ]
-    return f"{_markdown(header(), body)}\n\n{caption(results)}\n"
+    return f"{pipe_table(header(), body)}\n\n{caption(results)}\n"
 
 
 def compare_table(results: Sequence[Result], metrics: tuple[str, str] = ("auroc", "fpr95")) -> str:
-    """Methods as rows, tasks as columns, two metrics in a cell, and the mean over the tasks."""
+    """Methods as rows, tasks as columns, two metrics in a cell, and the mean over the tasks, as Markdown.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        One for every pair of a task and a method.
+    metrics : pair of str
+        Which of `oddnode.evaluation.METRICS` to show.
+    """
     tasks = list(dict.fromkeys(r.task for r in results))
-    methods = list(dict.fromkeys(r.method for r in sorted(results, key=is_floor)))
     by_cell = {(r.task, r.method): r for r in results}
     body = []
-    for method in methods:
+    for method in model_free_last(r.method for r in results):
         cells = [by_cell[task, method] for task in tasks]
-        name = f"*{method}*" if method in FLOOR else method
+        name = f"*{method}*" if is_model_free(method) else method
         body.append([name, *(_pair(r, metrics) for r in cells), _mean_pair(cells, metrics)])
         printed = [[paper_number(task, method, m) for m in metrics] for task in tasks]
         if any(p[0] is not None for p in printed):
-            body.append(["*paper*", *(_plain_pair(p) for p in printed), _paper_mean(printed)])
-    titles = " / ".join(_TITLES[m] for m in metrics)
-    table = _markdown(["method", *tasks, "mean"], body)
+            body.append(["*paper*", *(_plain_pair(p) for p in printed), paper_mean_pair(tasks, method, metrics)])
+    titles = " / ".join(METRIC_TITLES[m] for m in metrics)
+    table = pipe_table(["method", *tasks, "mean"], body)
     terms = caption(results).replace("; paper's number in brackets", "")  # it has rows of its own here
     return f"{titles}\n\n{table}\n\n{terms}\n"
 
@@ -119,20 +162,32 @@ def _plain_pair(pair: Sequence[float | None]) -> str:
     return " / ".join("-" if number is None else f"{number:.1f}" for number in pair)
 
 
-def _paper_mean(printed: Sequence[Sequence[float | None]]) -> str:
-    columns = [[p[i] for p in printed] for i in range(2)]
+def paper_mean_pair(tasks: Sequence[str], method: str, metrics: tuple[str, str] = ("auroc", "fpr95")) -> str:
+    """The paper's numbers of a method averaged over tasks, or ``"-"`` where it lacks one of them.
+
+    Parameters
+    ----------
+    tasks : sequence of str
+        Names of tasks.
+    method : str
+        A method's name.
+    metrics : pair of str
+        Which of `oddnode.evaluation.METRICS` to show.
+    """
+    columns = [[paper_number(task, method, metric) for task in tasks] for metric in metrics]
     if any(number is None for column in columns for number in column):
         return "-"
     return " / ".join(f"{fmean(n for n in column if n is not None):.1f}" for column in columns)
 
 
-def _markdown(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def to_csv(results: Sequence[Result]) -> str:
-    """One line per result, the same columns as ``--json``."""
+    """One line per result, the same columns as ``--json``.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        At least one.
+    """
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(results[0].summary()), lineterminator="\n")
     writer.writeheader()

@@ -167,12 +167,12 @@ def _tell_left_out(tasks: list[str]) -> None:
 
 
 def _print_results(results: Any) -> None:
-    from oddnode.bench.tables import caption, floor_last, header, is_floor, rows
+    from oddnode.bench.tables import caption, header, is_model_free, results_by_task, rows
 
-    results = floor_last(results)
-    body, floor = rows(results), [is_floor(r) for r in results]
-    # A line where the trivial scores of a task begin and where they end sets them apart.
-    cuts = {i for i in range(1, len(body)) if floor[i] != floor[i - 1] or body[i][0] != body[i - 1][0]}
+    results = results_by_task(results)
+    body, apart = rows(results), [is_model_free(r.method) for r in results]
+    # A line where the model-free scores of a task begin and where they end sets them apart.
+    cuts = {i for i in range(1, len(body)) if apart[i] != apart[i - 1] or body[i][0] != body[i - 1][0]}
     print_rows(None, header(), body, numbers_from=2, cuts=cuts)
     typer.echo(caption(results))
 

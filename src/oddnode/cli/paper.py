@@ -219,7 +219,7 @@ def _make(
 
 def _print_summary(results: Results) -> None:
     """The comparison of all methods, for the first of the protocols."""
-    from oddnode.detector import FLOOR
+    from oddnode.bench.tables import is_model_free
     from oddnode.paper.page import main_results, summary_rows
 
     protocol = results.plan.protocols[0]
@@ -227,9 +227,11 @@ def _print_summary(results: Results) -> None:
     if not found:
         return
     head, *body = summary_rows(found)
-    trivial = [number for number, row in enumerate(body) if row[0] in FLOOR]
-    print_rows(None, head, body, numbers_from=2, cuts=trivial[:1])
-    typer.echo(f"AUROC up / FPR95 down, percent; protocol {protocol}, {results.plan.seeds} seeds; trivial scores last")
+    model_free = [number for number, row in enumerate(body) if is_model_free(row[0])]
+    print_rows(None, head, body, numbers_from=2, cuts=model_free[:1])
+    typer.echo(
+        f"AUROC up / FPR95 down, percent; protocol {protocol}, {results.plan.seeds} seeds; model-free scores last"
+    )
 
 
 @contextmanager

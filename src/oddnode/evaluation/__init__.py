@@ -1,9 +1,21 @@
 """How well a fitted detector does on a task, and the results of many such evaluations.
 
-May import: protocols, detector and below, tasks.
+May import: protocols, detector and below, tasks. `Result` and the names of the metrics do not load torch.
 """
 
-from oddnode.evaluation.results import Result
-from oddnode.evaluation.task_evaluation import METRICS, TaskOutputs, evaluate
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["METRICS", "Result", "TaskOutputs", "evaluate"]
+from oddnode.evaluation.results import METRIC_TITLES, METRICS, Result
+
+if TYPE_CHECKING:
+    from oddnode.evaluation.task_evaluation import TaskOutputs, evaluate
+
+__all__ = ["METRICS", "METRIC_TITLES", "Result", "TaskOutputs", "evaluate"]
+
+
+def __getattr__(name: str) -> Any:
+    # Tables and pages of stored results need no network, so that torch is loaded with the first evaluation only.
+    if name not in ("TaskOutputs", "evaluate"):
+        raise AttributeError(f"module 'oddnode.evaluation' has no attribute {name!r}")
+    return getattr(import_module("oddnode.evaluation.task_evaluation"), name)

@@ -6,21 +6,24 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from oddnode.evaluation.task_evaluation import METRICS
+__all__ = ["METRICS", "METRIC_TITLES", "Result"]
 
-__all__ = ["Result"]
+#: The numbers that every table shows, in percent, and their titles; the arrow points to the better side.
+METRIC_TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓", "id_acc": "ID acc ↑"}
+
+METRICS = tuple(METRIC_TITLES)
 
 
 @dataclass
 class Result:
-    """Numbers of every seed; means and standard deviations are computed from them.
+    """The numbers of one method on one task; means and standard deviations are computed from those of every seed.
 
     Parameters
     ----------
     task, method, protocol, backbone : str
         What was run.
     runs : list of dict
-        What `evaluate` gave for every seed.
+        What `oddnode.evaluate` returned for each seed.
     """
 
     task: str

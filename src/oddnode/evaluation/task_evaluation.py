@@ -7,15 +7,13 @@ from typing import Any
 from torch import Tensor
 
 from oddnode.detector import Detector
+from oddnode.evaluation.results import METRICS
 from oddnode.functional import aupr, auroc
 from oddnode.protocols import EvaluationProtocol, get_protocol
 from oddnode.scoring import Outputs
 from oddnode.tasks import Task
 
-__all__ = ["METRICS", "TaskOutputs", "evaluate"]
-
-#: The numbers every table shows, in percent.
-METRICS = ("auroc", "aupr", "fpr95", "id_acc")
+__all__ = ["TaskOutputs", "evaluate"]
 
 
 class TaskOutputs:

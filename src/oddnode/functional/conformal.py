@@ -24,7 +24,7 @@ __all__ = [
 
 
 class CalibrationError(ValueError):
-    """A decision that the calibration nodes cannot carry; the message says what is missing."""
+    """The calibration nodes do not suffice for a decision; the message says what is missing."""
 
 
 def conformal_p_values(scores: Any, calibration: Any) -> np.ndarray:
@@ -32,6 +32,18 @@ def conformal_p_values(scores: Any, calibration: Any) -> np.ndarray:
 
     For a node exchangeable with the calibration nodes, :math:`P(p \le \alpha) \le \alpha` for every
     :math:`\alpha` (Vovk et al., 2005). A small value says: few known nodes scored this low.
+
+    Parameters
+    ----------
+    scores : array_like or Tensor
+        One score per node ``[N]``, higher = more in-distribution.
+    calibration : array_like or Tensor
+        Scores ``[n]`` of in-distribution nodes that were used neither for training nor for choosing the epoch.
+
+    Returns
+    -------
+    ndarray
+        P-values ``[N]``, from 1 / (n + 1) to 1.
 
     Examples
     --------
@@ -47,6 +59,22 @@ def conformal_p_values_per_class(scores: Any, classes: Any, calibration: Any, ca
 
     The rate then holds within each predicted class, not only over all of them. A class that no calibration node was
     predicted to be has nothing to compare with: its nodes get p = 1 and are never flagged.
+
+    Parameters
+    ----------
+    scores : array_like or Tensor
+        One score per node ``[N]``, higher = more in-distribution.
+    classes : array_like or Tensor
+        The predicted class of each node ``[N]``.
+    calibration : array_like or Tensor
+        Scores ``[n]`` of in-distribution nodes that were used neither for training nor for choosing the epoch.
+    calibration_classes : array_like or Tensor
+        The predicted class of each calibration node ``[n]``.
+
+    Returns
+    -------
+    ndarray
+        P-values ``[N]``.
 
     Examples
     --------
@@ -73,6 +101,23 @@ def threshold_at(calibration: Any, false_alarm_rate: float) -> float:
     It is the k-th lowest calibration score, k = floor(rate (n + 1)): ``score < threshold`` says the same as
     ``p_value <= rate``.
 
+    Parameters
+    ----------
+    calibration : array_like or Tensor
+        Scores ``[n]`` of in-distribution nodes that were used neither for training nor for choosing the epoch.
+    false_alarm_rate : float
+        The probability, between 0 and 1, with which a known node may be flagged.
+
+    Returns
+    -------
+    float
+        The threshold.
+
+    Raises
+    ------
+    CalibrationError
+        There are fewer calibration nodes than the rate needs.
+
     Examples
     --------
     >>> threshold_at(list(range(100, 119)), 0.05)  # 19 nodes: the lowest is the threshold
@@ -96,6 +141,11 @@ def threshold_at(calibration: Any, false_alarm_rate: float) -> float:
 def nodes_needed(false_alarm_rate: float) -> int:
     """How many calibration nodes a rate needs: with n nodes no p-value is below 1 / (n + 1).
 
+    Parameters
+    ----------
+    false_alarm_rate : float
+        A share between 0 and 1.
+
     Examples
     --------
     >>> nodes_needed(0.05), nodes_needed(0.01)
@@ -109,26 +159,50 @@ def benjamini_hochberg(p_values: Any, fdr: float = 0.1) -> np.ndarray:
 
     Benjamini and Hochberg, 1995; valid for conformal p-values of independent scores (Bates et al., 2023).
 
+    Parameters
+    ----------
+    p_values : array_like or Tensor
+        One p-value per node ``[N]``.
+    fdr : float
+        The false discovery rate, a share between 0 and 1.
+
+    Returns
+    -------
+    ndarray
+        One boolean per node ``[N]``, true = flagged.
+
     Examples
     --------
     >>> benjamini_hochberg([0.01, 0.04, 0.5, 0.03], fdr=0.1)
     array([ True,  True, False,  True])
     """
+    from scipy.stats import false_discovery_control  # loads slowly, and most programs never flag
+
     check_rate(fdr, "fdr")
     values = _finite(p_values, "p-values")
     if values.size == 0:
         return np.zeros(0, dtype=bool)
     if values.min() < 0 or values.max() > 1:
         raise ValueError(f"p-values lie between {values.min():g} and {values.max():g}, expected 0..1")
-    ordered = np.sort(values)
-    # Rounding: 0.1 * 3 / 10 is 0.030000000000000002, and a p-value of 0.03 meets it either way.
-    limits = np.round(fdr * np.arange(1, values.size + 1) / values.size, 15)
-    passing = np.flatnonzero(np.round(ordered, 15) <= limits)
-    return values <= ordered[passing[-1]] if passing.size else np.zeros(values.size, dtype=bool)
+    # Conformal p-values are fractions that often meet the limit exactly, which rounding must not undo.
+    return false_discovery_control(values, method="bh") <= fdr * (1 + 1e-12)
 
 
 def check_rate(rate: float, name: str = "false_alarm_rate") -> float:
-    """A share strictly between 0 and 1, or an error that says so."""
+    """A share strictly between 0 and 1, or an error that says so.
+
+    Parameters
+    ----------
+    rate : float
+        The share.
+    name : str
+        What the error calls it.
+
+    Returns
+    -------
+    float
+        The same share.
+    """
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0.0 < rate < 1.0:
         raise ValueError(f"{name} is {rate!r}, expected a share between 0 and 1, for example 0.05")
     return float(rate)

@@ -1,12 +1,11 @@
-r"""Evidential learning: a network that gives a node a Dirichlet distribution over its class probabilities.
+r"""Dirichlet distributions over a node's class probabilities, as functions of a network's logits.
 
-Its logits are read as :math:`z = \log \alpha`. The rest of the library then means the right thing without knowing it:
-the softmax of the logits is the Dirichlet's mean :math:`\alpha_c / \alpha_0`, and their negative energy is
-:math:`\log \alpha_0`, the total evidence :math:`\alpha_0 = \sum_c \alpha_c` (high = seen before), so that `Energy` is
-the epistemic score and `MaxSoftmax` the aleatoric one.
+Logits are read as :math:`z = \log \alpha`, so that their softmax is the Dirichlet's mean :math:`\alpha_c / \alpha_0`
+and their negative energy is :math:`\log \alpha_0`, the logarithm of the total evidence
+:math:`\alpha_0 = \sum_c \alpha_c`.
 
-The losses are pure functions of the logits and give one number per node. Evidence spans many orders of magnitude, and
-log-gamma functions of large numbers cancel, so they are computed in double precision.
+The functions are pure and give one number per node. Evidence spans many orders of magnitude, and log-gamma functions
+of large numbers cancel, so they are computed in double precision.
 """
 
 from __future__ import annotations
@@ -23,6 +22,18 @@ def expected_squared_error(logits: Tensor, y: Tensor) -> Tensor:
 
     .. math:: E_{p \sim Dir(\alpha)} \lVert y - p \rVert^2
         = \sum_c (y_c - \bar p_c)^2 + \frac{\bar p_c (1 - \bar p_c)}{\alpha_0 + 1}
+
+    Parameters
+    ----------
+    logits : Tensor
+        Logarithms of the Dirichlet's parameters ``[N, C]``.
+    y : Tensor
+        Classes ``[N]``.
+
+    Returns
+    -------
+    Tensor
+        One number per node ``[N]``, in double precision.
 
     Examples
     --------
@@ -42,6 +53,18 @@ def expected_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 
     .. math:: E_{p \sim Dir(\alpha)} [-\log p_y] = \psi(\alpha_0) - \psi(\alpha_y)
 
+    Parameters
+    ----------
+    logits : Tensor
+        Logarithms of the Dirichlet's parameters ``[N, C]``.
+    y : Tensor
+        Classes ``[N]``.
+
+    Returns
+    -------
+    Tensor
+        One number per node ``[N]``, in double precision.
+
     Examples
     --------
     >>> import torch
@@ -57,6 +80,16 @@ def dirichlet_entropy(logits: Tensor) -> Tensor:
     r"""The entropy of :math:`Dir(\alpha)`, per node.
 
     .. math:: \log B(\alpha) + (\alpha_0 - C) \psi(\alpha_0) - \sum_c (\alpha_c - 1) \psi(\alpha_c)
+
+    Parameters
+    ----------
+    logits : Tensor
+        Logarithms of the Dirichlet's parameters ``[N, C]``.
+
+    Returns
+    -------
+    Tensor
+        One number per node ``[N]``, in double precision.
     """
     alpha = logits.double().exp()
     total = alpha.sum(dim=-1)
@@ -68,6 +101,18 @@ def dirichlet_kl(logits: Tensor, prior: Tensor) -> Tensor:
     r"""The divergence :math:`KL(Dir(\alpha) \,\Vert\, Dir(\beta))` from a prior's parameters ``beta``, per node.
 
     .. math:: \log B(\beta) - \log B(\alpha) + \sum_c (\alpha_c - \beta_c) (\psi(\alpha_c) - \psi(\alpha_0))
+
+    Parameters
+    ----------
+    logits : Tensor
+        Logarithms of the Dirichlet's parameters ``[N, C]``.
+    prior : Tensor
+        The prior's parameters themselves, ``[N, C]`` or ``[C]``.
+
+    Returns
+    -------
+    Tensor
+        One number per node ``[N]``, in double precision.
     """
     alpha, prior = logits.double().exp(), prior.double()
     surprise = torch.digamma(alpha) - torch.digamma(alpha.sum(dim=-1, keepdim=True))

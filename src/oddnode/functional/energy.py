@@ -12,14 +12,14 @@ from torch import Tensor
 
 from oddnode.ops import NeighbourMean, SparseMatrix, neighbour_mean, neighbour_mean_matrix
 
-__all__ = ["Isolated", "negative_energy", "propagate", "support"]
+__all__ = ["Isolated", "negative_energy", "propagate", "propagate_to", "support"]
 
 Isolated = Literal["keep", "shrink"]
 
-# For so many nodes at most their rows of a propagation are worth computing.
+# Up to this many nodes it pays to compute their rows of the propagation matrix.
 _FEW_NODES = 256
 
-# From here on a GPU propagates without a value per edge: half the memory, and faster.
+# From this many edges on a GPU propagates without a stored value per edge: half the memory, and faster.
 _MANY_EDGES = 10_000_000
 
 _PROBES, _PROBES_AT_ONCE = 64, 8
@@ -62,7 +62,7 @@ def propagate(
     Parameters
     ----------
     scores : Tensor
-        One score per node ``[N]``, or several side by side ``[N, S]``.
+        One score per node ``[N]``, or several as columns ``[N, S]``.
     edge_index : Tensor, SparseMatrix or NeighbourMean
         Edges ``[2, E]``, or :math:`D^{-1} A` when it is used more than once: from `neighbour_mean_matrix`, or as a
         `oddnode.ops.neighbour_mean.NeighbourMean`, which takes less memory.
@@ -109,9 +109,26 @@ def propagate(
 def propagate_to(
     scores: Tensor, matrix: SparseMatrix, nodes: Tensor | None, num_hops: int, eta: float, isolated: Isolated
 ) -> Tensor:
-    """What `propagate` gives at ``nodes`` (``None`` stands for all), for a matrix and nodes that are used many times.
+    """Propagated scores of some nodes, for a matrix and nodes that are used many times.
 
-    For few nodes their rows of the whole propagation are computed once; then it is one product with these.
+    The rows of few nodes in the matrix of the whole propagation are computed once; each call then is one product with
+    these rows.
+
+    Parameters
+    ----------
+    scores : Tensor
+        One score per node ``[N]``.
+    matrix : SparseMatrix
+        :math:`D^{-1} A`, ``[N, N]``, from `oddnode.ops.neighbour_mean_matrix`.
+    nodes : Tensor, optional
+        Numbers ``[M]`` of the nodes; ``None`` stands for all.
+    num_hops, eta, isolated
+        As in `propagate`.
+
+    Returns
+    -------
+    Tensor
+        Shape ``[M]``, or ``[N]`` for all nodes.
     """
     matrix = matrix.with_self_loops_where_empty if isolated == "keep" else matrix
     if nodes is None:
@@ -124,11 +141,25 @@ def propagate_to(
 
 
 def support(matrix: SparseMatrix, num_hops: int, eta: float) -> Tensor:
-    r"""How many nodes a propagated score is an average of, effectively: :math:`m_v = 1 / \sum_u P_{vu}^2`.
+    r"""The effective number of nodes that a propagated score is an average of: :math:`m_v = 1 / \sum_u P_{vu}^2`.
 
-    :math:`P` is what `propagate` multiplies by, so :math:`m_v` is 1 for a node without neighbours and at most the size
-    of its component. The sum is the mean of :math:`(P r)_v^2` over random signs :math:`r`, here over 64 of them, drawn
-    the same in every call: exact for lone nodes, off by less than a fifth for most others.
+    :math:`P` is the matrix that `propagate` multiplies by: :math:`m_v` is 1 for a node without neighbours, and at most
+    the size of its component. The sum is the mean of :math:`(P r)_v^2` over random signs :math:`r`, here over 64 of
+    them, drawn the same in every call: exact for lone nodes, off by less than a fifth for most others.
+
+    Parameters
+    ----------
+    matrix : SparseMatrix
+        :math:`D^{-1} A`, ``[N, N]``, from `oddnode.ops.neighbour_mean_matrix`.
+    num_hops : int
+        How often scores are averaged.
+    eta : float
+        Share of its own score that a node keeps in every hop.
+
+    Returns
+    -------
+    Tensor
+        One number per node ``[N]``.
 
     Examples
     --------

@@ -25,7 +25,14 @@ _SMALLEST_SCALE = 1e-6
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     r"""Mean of :math:`\log \sum_c e^{z_{v,c}} - z_{v,y_v}` over the nodes.
 
-    As `torch.nn.functional.cross_entropy`, which on a GPU takes many more kernels for several networks at once.
+    As `torch.nn.functional.cross_entropy`, which launches many more kernels under ``torch.vmap`` on a GPU.
+
+    Parameters
+    ----------
+    logits : Tensor
+        Shape ``[N, C]``.
+    y : Tensor
+        Classes ``[N]``.
     """
     return -logits.log_softmax(dim=-1).gather(-1, y.unsqueeze(-1)).mean()
 
@@ -35,6 +42,11 @@ def dispersion(values: Tensor) -> Tensor:
 
     The variance is unbiased. The mean only sets the scale: it carries no gradient and is clamped at 1e-6. Its
     absolute value matters: a signed mean that crosses zero would turn the penalty into a reward.
+
+    Parameters
+    ----------
+    values : Tensor
+        One value per node ``[N]``, at least two.
     """
     if values.numel() < 2:
         raise ValueError(f"a variance needs at least two nodes, got {values.numel()}")
@@ -47,6 +59,11 @@ def bound_loss(logits: Tensor) -> Tensor:
 
     Equal norms put every negative energy between
     :math:`\log C - M/\sqrt{C}` and :math:`\log C + M`, so no node can be extreme.
+
+    Parameters
+    ----------
+    logits : Tensor
+        Shape ``[N, C]``.
 
     Examples
     --------
@@ -61,6 +78,11 @@ def uniform_loss(logits: Tensor) -> Tensor:
     r"""The uniform term: dispersion of the logit sums :math:`\sum_c z_{v,c}` over the nodes.
 
     It holds back the shift of all of a node's logits by a constant, which no classification loss can see.
+
+    Parameters
+    ----------
+    logits : Tensor
+        Shape ``[N, C]``.
 
     Examples
     --------
@@ -77,6 +99,13 @@ def energy_hinge_loss(energy_in: Tensor, energy_out: Tensor, m_in: float | Tenso
     :math:`\mathrm{mean}\,\max(0, E_{in} - m_{in})^2 + \mathrm{mean}\,\max(0, m_{out} - E_{out})^2`, two separate
     means. Energies, not negative energies.
 
+    Parameters
+    ----------
+    energy_in, energy_out : Tensor
+        Energies of the ID nodes ``[N]`` and of the OOD nodes ``[M]``.
+    m_in, m_out : float or Tensor
+        The margins.
+
     Examples
     --------
     >>> import torch
@@ -89,7 +118,17 @@ def energy_hinge_loss(energy_in: Tensor, energy_out: Tensor, m_in: float | Tenso
 
 
 def logit_norm_loss(logits: Tensor, y: Tensor, tau: float) -> Tensor:
-    r"""Cross-entropy of :math:`z / (\tau \lVert z \rVert_2)` (LogitNorm, Wei et al., ICML 2022)."""
+    r"""Cross-entropy of :math:`z / (\tau \lVert z \rVert_2)` (LogitNorm, Wei et al., ICML 2022).
+
+    Parameters
+    ----------
+    logits : Tensor
+        Shape ``[N, C]``.
+    y : Tensor
+        Classes ``[N]``.
+    tau : float
+        The temperature, positive.
+    """
     if tau <= 0:
         raise ValueError(f"tau is {tau}, expected a positive number")
     norm = torch.linalg.vector_norm(logits, dim=-1, keepdim=True).clamp_min(1e-7)
@@ -100,5 +139,10 @@ def outlier_exposure_loss(logits_out: Tensor) -> Tensor:
     r"""Cross-entropy of OOD nodes against the uniform distribution (Hendrycks et al., ICLR 2019).
 
     :math:`\mathrm{mean}_v (\log \sum_c e^{z_{v,c}} - \mathrm{mean}_c z_{v,c})`.
+
+    Parameters
+    ----------
+    logits_out : Tensor
+        Logits of the OOD nodes ``[M, C]``.
     """
     return (torch.logsumexp(logits_out, dim=-1) - logits_out.mean(dim=-1)).mean()

@@ -16,6 +16,11 @@ __all__ = ["aupr", "aupr_ood", "auroc", "fpr_at_tpr"]
 def auroc(id_scores: Any, ood_scores: Any) -> float:
     """The chance that a random ID node scores higher than a random OOD node, ties counting half.
 
+    Parameters
+    ----------
+    id_scores, ood_scores : array_like or Tensor
+        Scores of the ID nodes ``[N]`` and of the OOD nodes ``[M]``, none of them empty.
+
     Examples
     --------
     >>> auroc([3.0, 2.0], [1.0, 2.0])
@@ -27,12 +32,24 @@ def auroc(id_scores: Any, ood_scores: Any) -> float:
 
 
 def aupr(id_scores: Any, ood_scores: Any) -> float:
-    """Average precision with ID as the positive class, as in the paper."""
+    """Average precision with ID as the positive class, as in the paper.
+
+    Parameters
+    ----------
+    id_scores, ood_scores : array_like or Tensor
+        Scores of the ID nodes ``[N]`` and of the OOD nodes ``[M]``, none of them empty.
+    """
     return _average_precision(_checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores"))
 
 
 def aupr_ood(id_scores: Any, ood_scores: Any) -> float:
-    """Average precision with OOD as the positive class: the one to read when OOD nodes are rare."""
+    """Average precision with OOD as the positive class: the one to read when OOD nodes are rare.
+
+    Parameters
+    ----------
+    id_scores, ood_scores : array_like or Tensor
+        Scores of the ID nodes ``[N]`` and of the OOD nodes ``[M]``, none of them empty.
+    """
     return _average_precision(-_checked(ood_scores, "ood_scores"), -_checked(id_scores, "id_scores"))
 
 
@@ -40,6 +57,13 @@ def fpr_at_tpr(id_scores: Any, ood_scores: Any, tpr: float = 0.95) -> float:
     """The share of OOD nodes accepted at the highest threshold that accepts at least ``tpr`` of the ID nodes.
 
     A node is accepted when its score is at or above the threshold, so ties count against the detector.
+
+    Parameters
+    ----------
+    id_scores, ood_scores : array_like or Tensor
+        Scores of the ID nodes ``[N]`` and of the OOD nodes ``[M]``, none of them empty.
+    tpr : float
+        The share of ID nodes to accept, above 0 and at most 1.
 
     Examples
     --------

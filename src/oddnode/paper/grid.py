@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
+from oddnode._utils.markdown import pipe_table
+
 __all__ = ["Block", "Entry", "Row", "Table", "block_markdown", "to_csv", "to_latex", "to_markdown"]
 
 _LOWER_IS_BETTER = ("FPR95", "best epoch", "training", "inference")
@@ -15,7 +17,21 @@ _LOWER_IS_BETTER = ("FPR95", "best epoch", "training", "inference")
 
 @dataclass(frozen=True)
 class Entry:
-    """A number over seeds, what the paper prints for it, or a text in its place."""
+    """A number over seeds, what the paper prints for it, or a text in its place.
+
+    Parameters
+    ----------
+    values : tuple of float
+        One number per seed; none where there is no number.
+    paper : float, optional
+        What the paper prints.
+    text : str, optional
+        Shown in place of a number.
+    digits : int
+        How many digits after the point to show.
+    seeds : tuple of int
+        The seeds that the values are of, where that matters.
+    """
 
     values: tuple[float, ...] = ()
     paper: float | None = None
@@ -25,7 +41,15 @@ class Entry:
 
     @classmethod
     def of(cls, by_seed: Mapping[int, float], paper: float | None = None) -> Entry:
-        """An entry that knows whose values it has."""
+        """An entry that knows the seeds of its values.
+
+        Parameters
+        ----------
+        by_seed : mapping of int to float
+            The number of every seed.
+        paper : float, optional
+            What the paper prints.
+        """
         return cls(tuple(by_seed.values()), paper, seeds=tuple(by_seed))
 
     @property
@@ -38,11 +62,11 @@ class Entry:
         """Standard deviation over the seeds (unbiased), for two or more."""
         return stdev(self.values) if len(self.values) > 1 else None
 
-    def shown(self, plus_minus: str = " ± ") -> str:
+    def shown(self) -> str:
         """As a table shows it."""
         if self.mean is None:
             return self.text or "-"
-        spread = "" if self.std is None else f"{plus_minus}{self.std:.{self.digits}f}"
+        spread = "" if self.std is None else f" ± {self.std:.{self.digits}f}"
         return f"{self.rounded:.{self.digits}f}{spread}"
 
     @property
@@ -57,17 +81,43 @@ class Entry:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table; the best of every ``group`` is marked, trivial scores have none."""
+    """A line of a table.
+
+    Parameters
+    ----------
+    name : str
+        The first cell.
+    entries : tuple of Entry
+        One per column.
+    group : str, optional
+        The best number of every group is marked; rows without a group take no part in that.
+    model_free : bool
+        Whether it is the row of a score that uses no model.
+    """
 
     name: str
     entries: tuple[Entry, ...]
     group: str | None = None
-    trivial: bool = False
+    model_free: bool = False
 
 
 @dataclass(frozen=True)
 class Block:
-    """One grid of a table."""
+    """One grid of a table.
+
+    Parameters
+    ----------
+    title : str
+        Shown above the grid.
+    protocol : str
+        The protocol of its numbers.
+    columns : tuple of str
+        Titles of the columns, without the first, which has the names of the rows.
+    rows : tuple of Row
+        The lines.
+    caption : str
+        The terms of the numbers, shown under the grid.
+    """
 
     title: str
     protocol: str
@@ -94,7 +144,21 @@ class Block:
 
 @dataclass
 class Table:
-    """A table of the paper: blocks, and notes under them."""
+    """A table of the paper.
+
+    Parameters
+    ----------
+    name : str
+        Its name among the items, and that of its files.
+    where : str
+        Its place in the paper.
+    title : str
+        What it shows.
+    blocks : list of Block
+        Its grids, those of one protocol together.
+    notes : list of str
+        Sentences under the grids.
+    """
 
     name: str
     where: str
@@ -107,22 +171,33 @@ class Table:
 
 
 def block_markdown(block: Block) -> str:
-    """One grid as Markdown: the paper's numbers in italics under ours, the best of a group in bold."""
+    """One grid as Markdown: the paper's numbers in italics under ours, the best of a group in bold.
+
+    Parameters
+    ----------
+    block : Block
+        The grid.
+    """
     best = block.best()
-    head = ["", *block.columns]
     body = []
     for i, row in enumerate(block.rows):
         shown = [f"**{e.shown()}**" if (i, j) in best else e.shown() for j, e in enumerate(row.entries)]
-        body.append([f"*{row.name}*" if row.trivial else row.name, *shown])
+        body.append([f"*{row.name}*" if row.model_free else row.name, *shown])
         if any(entry.paper is not None for entry in row.entries):
             body.append(["*paper*", *(f"*{entry.shown_paper()}*" for entry in row.entries)])
-    lines = [head, ["---"] * len(head), *body]
-    grid = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return f"{grid}\n\n{block.caption}\n"
+    return f"{pipe_table(['', *block.columns], body)}\n\n{block.caption}\n"
 
 
 def to_markdown(table: Table, level: int = 1) -> str:
-    """A table as Markdown."""
+    """A table as Markdown.
+
+    Parameters
+    ----------
+    table : Table
+        The table.
+    level : int
+        The level of its heading.
+    """
     hashes = "#" * level
     parts = [f"{hashes} {table.title}\n", f"Counterpart of: {table.where}.\n"]
     protocol = None
@@ -143,15 +218,27 @@ _SPECIAL = {
 
 
 def _latex(text: str) -> str:
-    return "".join(_SPECIAL.get(letter, letter) for letter in text)
+    """Text as TeX prints it; an empty line would end the caption or cell that it stands in."""
+    return "".join(_SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
+
+
+def _latex_comment(text: str) -> str:
+    """Text that TeX skips, whatever line breaks are in it."""
+    return "\n".join(f"% {line}" for line in text.splitlines())
 
 
 def to_latex(table: Table) -> str:
-    r"""A table as LaTeX, one ``table`` per grid; needs ``\usepackage{booktabs,graphicx}``."""
-    parts = [f"% {table.title}. Needs \\usepackage{{booktabs,graphicx}}.\n"]
+    r"""A table as LaTeX, one ``table`` per grid; needs ``\usepackage{booktabs,graphicx}``.
+
+    Parameters
+    ----------
+    table : Table
+        The table; its notes become comments.
+    """
+    parts = [_latex_comment(f"{table.title}. Needs \\usepackage{{booktabs,graphicx}}.") + "\n"]
     for number, block in enumerate(table.blocks, 1):
         parts.append(_block_latex(table, block, number))
-    return "\n".join([*parts, *(f"% {note}" for note in table.notes)]) + "\n"
+    return "\n".join([*parts, *map(_latex_comment, table.notes)]) + "\n"
 
 
 def _block_latex(table: Table, block: Block, number: int) -> str:
@@ -185,7 +272,13 @@ def _block_latex(table: Table, block: Block, number: int) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """A table as CSV, one line per number, unrounded."""
+    """A table as CSV, one line per number, unrounded.
+
+    Parameters
+    ----------
+    table : Table
+        The table.
+    """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["protocol", "block", "row", "column", "mean", "std", "seeds", "paper", "text"])

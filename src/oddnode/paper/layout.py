@@ -15,6 +15,17 @@ def spring_layout(edge_index: np.ndarray, num_nodes: int, iterations: int = 100,
     A force-directed layout (after Fruchterman and Reingold, 1991) in which only the nearest nodes repel each other, so
     that thousands of nodes take seconds. The same input gives the same picture.
 
+    Parameters
+    ----------
+    edge_index : array
+        Edges ``[2, E]``, in one direction or both.
+    num_nodes : int
+        The number of nodes N.
+    iterations : int
+        How many steps to take; the steps grow smaller.
+    seed : int
+        Of the places at the start.
+
     Examples
     --------
     >>> spring_layout(np.array([[0, 1], [1, 0]]), 3).shape

@@ -18,7 +18,28 @@ __all__ = ["make_all"]
 def make_all(
     plan: Plan, store: Store, out: Path, command: str, on_step: Callable[[str], None] | None = None
 ) -> tuple[list[Path], list[str]]:
-    """Write all of a plan's items under ``out``; returns the paths, and notes on what could not be made."""
+    """Write all of a plan's items.
+
+    Parameters
+    ----------
+    plan : Plan
+        Which tables and figures.
+    store : Store
+        The store with the plan's trainings, as far as they are done.
+    out : Path
+        The folder; it is made where it does not exist.
+    command : str
+        The command that made the numbers, for the page of results.
+    on_step : callable, optional
+        Called with the name of what is made next.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+    list of str
+        Notes on what could not be made, and why.
+    """
     from oddnode.paper.grid import to_csv, to_latex, to_markdown
     from oddnode.paper.page import results_page
     from oddnode.paper.tables import BUILDERS, build_table

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import fmean
 
-from oddnode.bench.tables import caption, compare_table, paper_number
-from oddnode.detector import FLOOR, RECIPES, get_recipe
+from oddnode._utils.markdown import escape_markdown, pipe_table
+from oddnode.bench.tables import caption, compare_table, is_model_free, model_free_last, paper_mean_pair
+from oddnode.detector import RECIPES, get_recipe
 from oddnode.evaluation import Result
 from oddnode.paper.experiments import ITEMS, Run, methods_of
 from oddnode.paper.grid import to_markdown
@@ -20,16 +21,24 @@ __all__ = ["accuracy_table", "backbone_table", "grids", "main_results", "results
 _INTRO = """# Results
 
 Made by `{command}`. Every number is a mean over seeds with its standard deviation, in
-percent. A cell shows AUROC / FPR95. *paper* is what the paper prints, from one run. The trivial scores at the end of a
-table (number of non-zero features, degree, cosine to the neighbours) use no model: a method that loses to them has
-learnt nothing there. PubMed's label task has one ID class, so its ID accuracy is 100 by construction. Twitch has other
+percent. A cell shows AUROC / FPR95. *paper* is what the paper prints, from one run. The scores at the end of a table
+(number of non-zero features, degree, cosine to the neighbours) are model-free: a method that loses to them has learnt
+nothing there. PubMed's label task has one ID class, so its ID accuracy is 100 by construction. Twitch has other
 features here than in the paper ([tasks](tasks.md)). What of the paper reproduces and what does not:
 [reproduction](reproduction.md).
 """
 
 
 def results_page(results: Results, command: str) -> str:
-    """The page as Markdown: the comparison on all cells, then the paper's smaller tables."""
+    """The page as Markdown: the comparison on all cells, then the paper's smaller tables.
+
+    Parameters
+    ----------
+    results : Results
+        A plan and what its store has.
+    command : str
+        The command that made the numbers, for the first sentence.
+    """
     plan = results.plan
     parts = [_INTRO.format(command=command), "Made on: " + "; ".join(results.made_on() or ["nothing yet"]) + ".\n"]
     if plan.absent:
@@ -50,7 +59,8 @@ def results_page(results: Results, command: str) -> str:
         parts += _backbone_parts(results)
     failures = results.failures()
     if failures:
-        parts.append("## Trainings that failed\n\n" + "\n".join(f"- {failure}" for failure in failures) + "\n")
+        lines = "\n".join(f"- {escape_markdown(failure)}" for failure in failures)
+        parts.append(f"## Trainings that failed\n\n{lines}\n")
     return "\n".join(parts)
 
 
@@ -74,36 +84,58 @@ def _backbone_parts(results: Results) -> list[str]:
 
 
 def summary_table(results: Sequence[Result]) -> str:
-    """`summary_rows` as Markdown, trivial scores in italics."""
-    head, *body = summary_rows(results)
-    lines = [head, ["---"] * len(head)]
-    for name, exposure, *cells, mean, printed in body:
-        lines.append([f"*{name}*" if name in FLOOR else name, exposure, *cells, f"**{mean}**", printed])
-    return "AUROC ↑ / FPR95 ↓ by kind of shift\n\n" + "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    """`summary_rows` as Markdown, model-free scores in italics.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        As in `summary_rows`.
+    """
+    head, *rows = summary_rows(results)
+    body = [
+        [f"*{name}*" if is_model_free(name) else name, exposure, *cells, f"**{mean}**", printed]
+        for name, exposure, *cells, mean, printed in rows
+    ]
+    return f"AUROC ↑ / FPR95 ↓ by kind of shift\n\n{pipe_table(head, body)}\n"
 
 
 def summary_rows(results: Sequence[Result]) -> list[list[str]]:
     """AUROC / FPR95 of every method, averaged by the kind of shift; no spread, the other tables have it.
 
-    The first row names the columns, and the trivial scores come last.
+    Parameters
+    ----------
+    results : sequence of Result
+        Of one protocol; a method may lack tasks.
+
+    Returns
+    -------
+    list of list of str
+        The first row names the columns, and the model-free scores come last.
     """
     tasks = list(dict.fromkeys(r.task for r in results))
     kinds = {
         kind: [t for t in tasks if t.split("/")[-1] == kind] for kind in dict.fromkeys(t.split("/")[-1] for t in tasks)
     }
     by_cell = {(r.task, r.method): r for r in results}
-    methods = list(dict.fromkeys(r.method for r in results))
     count = f"mean of {len(tasks)} cells" if len(tasks) > 1 else "mean"
     rows = [["method", "exposure", *kinds, count, "the paper prints"]]
-    for method in [m for m in methods if m not in FLOOR] + [m for m in methods if m in FLOOR]:
+    for method in model_free_last(r.method for r in results):
         cells = [_mean_of(by_cell, members, method) for members in kinds.values()]
         exposure = "yes" if get_recipe(method).needs_exposure else "no"
-        rows.append([method, exposure, *cells, _mean_of(by_cell, tasks, method), _printed(tasks, method)])
+        rows.append([method, exposure, *cells, _mean_of(by_cell, tasks, method), paper_mean_pair(tasks, method)])
     return rows
 
 
 def main_results(results: Results, protocol: str) -> list[Result]:
-    """Every method on every task that the plan compares them on, where there are numbers."""
+    """Every method on every task that the plan compares them on, where there are numbers.
+
+    Parameters
+    ----------
+    results : Results
+        A plan and what its store has.
+    protocol : str
+        One of the plan's protocols.
+    """
     found = [results.result(run) for run in _main_runs(results, protocol)]
     return [result for result in found if result.runs]
 
@@ -114,17 +146,16 @@ def _mean_of(by_cell: dict[tuple[str, str], Result], tasks: Sequence[str], metho
     return " / ".join(f"{fmean(by_cell[task, method].mean(m) for task in tasks):.1f}" for m in ("auroc", "fpr95"))
 
 
-def _printed(tasks: Sequence[str], method: str) -> str:
-    numbers = [[paper_number(task, method, metric) for task in tasks] for metric in ("auroc", "fpr95")]
-    if any(n is None for row in numbers for n in row):
-        return "-"
-    return " / ".join(f"{fmean(n for n in row if n is not None):.1f}" for row in numbers)
-
-
 def grids(results: Sequence[Result]) -> list[list[Result]]:
-    """Complete grids of tasks and methods: first the methods that were run on every task, then the rest on theirs."""
+    """Complete grids of tasks and methods: first the methods that were run on every task, then the rest on theirs.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        One for each pair of a task and a method that was run.
+    """
     tasks = [t for t in TASKS if any(r.task == t for r in results)]
-    methods = [m for m in [*(m for m in RECIPES if m not in FLOOR), *FLOOR] if any(r.method == m for r in results)]
+    methods = [m for m in model_free_last(RECIPES) if any(r.method == m for r in results)]
     by_cell = {(r.task, r.method): r for r in results}
     everywhere = [m for m in methods if all((t, m) in by_cell for t in tasks)]
     rest = [m for m in methods if m not in everywhere]
@@ -137,21 +168,33 @@ def grids(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def accuracy_table(results: Sequence[Result]) -> str:
-    """ID accuracy of every method on every task."""
+    """ID accuracy of every method on every task, as Markdown.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        A complete grid of tasks and methods.
+    """
+    results = [r for r in results if not is_model_free(r.method)]
     tasks = list(dict.fromkeys(r.task for r in results))
-    methods = [m for m in dict.fromkeys(r.method for r in results) if m not in FLOOR]
     by_cell = {(r.task, r.method): r for r in results}
-    lines = ["| method | " + " | ".join(tasks) + " | mean |", "| --- " * (len(tasks) + 2) + "|"]
-    for method in methods:
+    body = []
+    for method in dict.fromkeys(r.method for r in results):
         cells = [by_cell[task, method] for task in tasks]
         shown = [f"{c.mean('id_acc'):.1f}±{c.std('id_acc'):.1f}" for c in cells]
         mean = fmean(c.mean("id_acc") for c in cells)
-        lines.append(f"| {method} | " + " | ".join(shown) + f" | **{mean:.1f}** |")
-    return "\n".join(lines) + f"\n\n{caption(results).split('; paper')[0]}\n"
+        body.append([method, *shown, f"**{mean:.1f}**"])
+    return f"{pipe_table(['method', *tasks, 'mean'], body)}\n\n{caption(results).split('; paper')[0]}\n"
 
 
 def backbone_table(results: Sequence[Result]) -> str:
-    """One method under several backbones."""
+    """One method under several backbones, as Markdown.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        Of one method; tasks that a backbone lacks are left out.
+    """
     backbones = list(dict.fromkeys(r.backbone for r in results))
     tasks = [t for t in TASKS if all(any(r.task == t and r.backbone == b for r in results) for b in backbones)]
     renamed = [

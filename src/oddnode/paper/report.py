@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from oddnode.bench.tables import is_model_free
+from oddnode.detector import RECIPES
 from oddnode.paper import grid, tables
 from oddnode.paper.experiments import Run
 from oddnode.paper.plan import Plan, absent_data
@@ -21,6 +23,7 @@ from oddnode.paper.webpage import (
     UNKNOWN,
     Cell,
     Grid,
+    Method,
     Nodes,
     Number,
     Page,
@@ -42,6 +45,15 @@ _SHOWN_ANYWAY = ("table1", "table2", "table6", "table7", "table8")
 def write_page(store: Store, plan: Plan, path: Path) -> Path:
     """Write the report of a plan as one HTML file that needs nothing else.
 
+    Parameters
+    ----------
+    store : Store
+        The store with the plan's trainings, as far as they are done.
+    plan : Plan
+        What to show.
+    path : Path
+        The file; one that was there is replaced.
+
     Raises
     ------
     RuntimeError
@@ -51,13 +63,25 @@ def write_page(store: Store, plan: Plan, path: Path) -> Path:
 
 
 def make_page(store: Store, plan: Plan) -> Page:
-    """Everything that the page shows."""
+    """Everything that the page shows.
+
+    Parameters
+    ----------
+    store : Store
+        The store with the plan's trainings, as far as they are done.
+    plan : Plan
+        What to show.
+    """
     results = Results(plan, store)
     runs = _plain_runs(plan)
     rows = [result for run in runs if (result := results.result(run)).runs]
     cells = [cell for task, protocol in _cells_of(runs) if (cell := _cell(results, runs, task, protocol)) is not None]
     title = f"oddnode report: {plan.scope.name}"
-    return Page(rows, cells, _tables(results), _terms(results), title, _notice(plan))
+    return Page(rows, cells, _tables(results), _terms(results), title, _notice(plan), _methods())
+
+
+def _methods() -> dict[str, Method]:
+    return {name: Method(recipe.needs_exposure, is_model_free(name)) for name, recipe in RECIPES.items()}
 
 
 def _notice(plan: Plan) -> str:

@@ -18,7 +18,20 @@ __all__ = ["Results", "paper_facts"]
 
 
 class Results:
-    """What the store says of a plan's runs; ``damaged`` records are left out."""
+    """The numbers of a plan's runs, as far as its store has them.
+
+    Parameters
+    ----------
+    plan : Plan
+        Which trainings are wanted.
+    store : Store
+        Where their records are.
+
+    Attributes
+    ----------
+    damaged : list of str
+        Labels of trainings whose records are damaged; these are left out.
+    """
 
     def __init__(self, plan: Plan, store: Store):
         self.plan = plan
@@ -35,13 +48,27 @@ class Results:
                 self._records[training.identity] = record
 
     def record(self, run: Run, seed: int) -> Record | None:
-        """The record of a run under a seed, where it is there and the training did not fail."""
+        """The record of a run under a seed, or ``None`` where there is none or the training failed.
+
+        Parameters
+        ----------
+        run : Run
+            A method on a task.
+        seed : int
+            A seed of the plan.
+        """
         training = self.plan.training(run, seed)
         record = None if training is None else self._records.get(training.identity)
         return None if record is None or record.error or run.method not in record.facts["methods"] else record
 
     def records(self, run: Run) -> list[Record]:
-        """Those of all seeds."""
+        """The records of all seeds that have one.
+
+        Parameters
+        ----------
+        run : Run
+            A method on a task.
+        """
         return list(self._by_seed(run).values())
 
     def _by_seed(self, run: Run) -> dict[int, Record]:
@@ -49,36 +76,74 @@ class Results:
         return {seed: record for seed, record in found.items() if record is not None}
 
     def metrics(self, run: Run) -> list[dict[str, Any]]:
-        """Metrics of every seed."""
+        """What `oddnode.evaluate` returned for every seed that has a record.
+
+        Parameters
+        ----------
+        run : Run
+            A method on a task.
+        """
         return [record.metrics(run.method) for record in self.records(run)]
 
     def by_seed(self, run: Run, metric: str, test: str | None = None) -> dict[int, float]:
-        """The number of every seed that is there, of one test graph or of their mean."""
+        """The number of every seed that is there, of one test graph or of their mean.
+
+        Parameters
+        ----------
+        run : Run
+            A method on a task.
+        metric : str
+            One of `oddnode.evaluation.METRICS`.
+        test : str, optional
+            The name of a test graph.
+        """
         numbers = {seed: record.metrics(run.method) for seed, record in self._by_seed(run).items()}
         return {seed: (found["tests"][test] if test else found)[metric] for seed, found in numbers.items()}
 
     def values(self, run: Run, metric: str, test: str | None = None) -> list[float]:
-        """The same without the seeds."""
+        """The numbers of `by_seed` alone, in the order of the seeds.
+
+        Parameters
+        ----------
+        run : Run
+            A method on a task.
+        metric : str
+            One of `oddnode.evaluation.METRICS`.
+        test : str, optional
+            The name of a test graph.
+        """
         return list(self.by_seed(run, metric, test).values())
 
     def result(self, run: Run) -> Result:
-        """As the benchmark has it."""
+        """A run's numbers in the form that the benchmark has them.
+
+        Parameters
+        ----------
+        run : Run
+            A method on a task.
+        """
         return Result(run.task, run.method, run.protocol, run.backbone, self.metrics(run))
 
     def failures(self) -> list[str]:
-        """Trainings of the plan that failed by their nature, with the reason."""
+        """One line for every training of the plan that failed by its nature: its label and the error's message."""
         found = (self._records.get(training.identity) for training in self.plan.trainings)
         return [f"{r.training.label}: {r.error}" for r in found if r is not None and r.error]
 
     def tests(self, task: str, protocol: str) -> list[str]:
-        """Names of a task's test graphs."""
+        """Names of a task's test graphs.
+
+        Parameters
+        ----------
+        task, protocol : str
+            The task, and the protocol under which it was run.
+        """
         for record in self._records.values():
             if record.training.task == task and record.training.protocol == protocol:
                 return [name for name in record.facts["graphs"] if name != "id"]
         return []
 
     def made_on(self) -> list[str]:
-        """On what the plan's records were made; one line for each kind."""
+        """The versions and machines that made the plan's records; one line for each."""
         kinds: dict[str, set[str]] = {}
         for record in self._records.values():
             on = record.facts["made_on"]
@@ -96,6 +161,12 @@ def _span(dates: set[str]) -> str:
 
 @cache
 def paper_facts(name: str) -> tuple[dict[str, str], ...]:
-    """Rows of one of the paper's smaller tables: ``ablation``, ``convergence``, ``seconds`` or ``claims``."""
+    """Rows of one of the paper's smaller tables.
+
+    Parameters
+    ----------
+    name : {"ablation", "convergence", "seconds", "claims"}
+        Which table.
+    """
     text = resources.files("oddnode.paper").joinpath(f"facts/{name}.csv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(io.StringIO(text)))

@@ -13,10 +13,21 @@ __all__ = ["Comparison", "compare", "holm", "signed_rank_p"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """A against B. ``difference`` is the mean over cells of A's advantage, positive where A is better.
+    """A against B.
 
     Wins and losses are counted twice: over cells (by their means over seeds) and over single pairs of the same cell
     and seed. What is neither is a tie.
+
+    Parameters
+    ----------
+    difference : float
+        The mean over cells of A's advantage, positive where A is better.
+    cells, cell_wins, cell_losses : int
+        How many cells there are, and in how many A is better and worse.
+    pairs, pair_wins, pair_losses : int
+        The same for pairs of a cell and a seed.
+    p_value : float
+        Of `signed_rank_p` over the cells.
     """
 
     difference: float
@@ -37,6 +48,13 @@ def compare(
     The test is Wilcoxon's signed-rank test, two-sided, on the cells' mean differences. Seeds of one cell share its
     data, so they are not independent evidence: they make a cell's mean surer, but count once. The cells of one data set
     share its graph too; where that matters, the true p-value is larger than the one given here.
+
+    Parameters
+    ----------
+    a, b : mapping of str to sequence of float
+        The numbers of either method: for every cell one number per seed, in the same order of seeds.
+    higher_is_better : bool
+        Whether a higher number is the better one.
 
     Examples
     --------
@@ -67,6 +85,11 @@ def signed_rank_p(differences: Sequence[float]) -> float:
 
     Differences of zero say nothing and are left out; where nothing is left, the p-value is 1.
 
+    Parameters
+    ----------
+    differences : sequence of float
+        One per cell.
+
     Examples
     --------
     >>> signed_rank_p([1.0, 2.0, 3.0, 4.0, 5.0])  # all of one sign: 2 of 2**5 ways
@@ -80,6 +103,11 @@ def signed_rank_p(differences: Sequence[float]) -> float:
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """P-values adjusted for their number (Holm's method): the chance that any of them misleads.
+
+    Parameters
+    ----------
+    p_values : sequence of float
+        From 0 to 1.
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """One HTML page to look at: plain data in (`Page`), a file that needs nothing else out (`render`)."""
 
 from oddnode.paper.webpage.html import render, write_html
-from oddnode.paper.webpage.model import Cell, Grid, Nodes, Number, Page, Scores, Table
+from oddnode.paper.webpage.model import Cell, Grid, Method, Nodes, Number, Page, Scores, Table
 from oddnode.paper.webpage.picture import KNOWN, OTHER, UNKNOWN, Picture, Source, draw_picture
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "UNKNOWN",
     "Cell",
     "Grid",
+    "Method",
     "Nodes",
     "Number",
     "Page",

@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from oddnode.bench.tables import paper_number
-from oddnode.detector import FLOOR, RECIPES
+from oddnode.bench.paper_numbers import paper_number
 from oddnode.evaluation import METRICS, Result
-from oddnode.paper.webpage.model import Cell, Nodes, Number, Page, Scores, Table
+from oddnode.paper.webpage.model import Cell, Method, Nodes, Number, Page, Scores, Table
 from oddnode.paper.webpage.picture import Picture
 
 __all__ = ["Pool", "encode"]
@@ -29,7 +28,13 @@ class Pool:
         self._known: dict[tuple[str, bytes], int] = {}
 
     def add(self, array: np.ndarray) -> int:
-        """The number of an array."""
+        """Store an array and return its number.
+
+        Parameters
+        ----------
+        array : ndarray
+            Of any shape; it is stored flat.
+        """
         array = np.ascontiguousarray(array)
         kind = "f4" if array.dtype.kind == "f" else _smallest(array)
         raw = array.astype(f"<{kind}").tobytes()
@@ -48,15 +53,22 @@ def _smallest(array: np.ndarray) -> str:
 
 
 def encode(page: Page) -> dict[str, Any]:
-    """Everything that the page's script needs."""
+    """Everything that the page's script needs, as values that JSON can hold.
+
+    Parameters
+    ----------
+    page : Page
+        What to show.
+    """
     pool = Pool()
     limit = _node_limit(page.cells)
     cells = [_cell(cell, pool, limit) for cell in page.cells]
-    methods = dict.fromkeys([*(r.method for r in page.results), *(m for cell in page.cells for m in cell.methods)])
+    names = dict.fromkeys([*(r.method for r in page.results), *(m for cell in page.cells for m in cell.methods)])
+    methods = {name: page.methods.get(name, Method()) for name in names}
     return {
-        "rows": [_row(result) for result in page.results],
+        "rows": [_row(result, methods[result.method]) for result in page.results],
         "cells": cells,
-        "methods": {m: {"exposure": m in RECIPES and RECIPES[m].needs_exposure, "floor": m in FLOOR} for m in methods},
+        "methods": {n: {"exposure": m.needs_exposure, "model_free": m.is_model_free} for n, m in methods.items()},
         "tables": [_table(table) for table in page.tables],
         "arrays": pool.arrays,
     }
@@ -68,13 +80,13 @@ def _node_limit(cells: Any) -> int:
     return max(_MIN_NODES, _SCORE_BYTES // (4 * max(lists, 1)))
 
 
-def _row(result: Result) -> dict[str, Any]:
+def _row(result: Result, method: Method) -> dict[str, Any]:
     numbers = {}
     for metric in METRICS:
         printed = paper_number(result.task, result.method, metric)
         numbers[metric] = [_short(result.mean(metric)), _short(result.std(metric)), printed]
-    if result.method in FLOOR:
-        del numbers["id_acc"]  # a trivial score classifies nothing
+    if method.is_model_free:
+        del numbers["id_acc"]  # it classifies nothing
     return {
         "task": result.task,
         "method": result.method,

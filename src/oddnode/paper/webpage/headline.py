@@ -6,19 +6,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from oddnode.bench.tables import paper_number
+from oddnode.bench.paper_numbers import paper_number
 from oddnode.evaluation import Result
-from oddnode.protocols import PROTOCOLS
+from oddnode.paper.names import METHOD_NAMES
 
 __all__ = ["Headline", "headlines"]
 
 _PAIRS = (("nodesafe", "gnnsafe"), ("nodesafe++", "gnnsafe++"))
-_NAMES = {"nodesafe": "NODESAFE", "gnnsafe": "GNNSafe", "nodesafe++": "NODESAFE++", "gnnsafe++": "GNNSafe++"}
 
 
 @dataclass(frozen=True)
 class Headline:
-    """A pair of methods under one protocol: mean FPR95 over the cells that both have, and the paper's."""
+    """A pair of methods under one protocol: mean FPR95 over the cells that both have, and the paper's.
+
+    Parameters
+    ----------
+    method, rival, protocol : str
+        What is compared.
+    cells : int
+        Number of tasks that both methods were run on.
+    seeds : int
+        The smallest number of seeds among their results.
+    ours : pair of float
+        Mean FPR95 of the method and of its rival, in percent.
+    wins : int
+        Number of cells in which the method is better.
+    printed : pair of float, optional
+        What the paper prints, averaged over the cells that it has.
+    printed_cells : int
+        Number of these cells.
+    """
 
     method: str
     rival: str
@@ -33,7 +50,12 @@ class Headline:
     @property
     def names(self) -> tuple[str, str]:
         """Both methods as the paper writes them."""
-        return _NAMES[self.method], _NAMES[self.rival]
+        return METHOD_NAMES[self.method], METHOD_NAMES[self.rival]
+
+    @property
+    def kind(self) -> str:
+        """Whether both methods learn from exposed OOD nodes, in words."""
+        return "with exposure (++)" if self.method.endswith("++") else "without exposure"
 
     @property
     def sentence(self) -> str:
@@ -59,7 +81,15 @@ class Headline:
 
 
 def headlines(results: Sequence[Result]) -> list[Headline]:
-    """One for every pair and protocol that was run, protocols in the order of `PROTOCOLS`."""
+    """One headline for every pair of methods and every protocol that was run, protocols in the order of their registry.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        All results of the page.
+    """
+    from oddnode.protocols import PROTOCOLS
+
     found = []
     for method, rival in _PAIRS:
         for protocol in PROTOCOLS:

@@ -5,23 +5,36 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Sequence
 from functools import cache
-from html import escape
 from importlib import resources
 from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from oddnode._utils.atomic_files import new_file
 from oddnode.paper.webpage.encode import encode
-from oddnode.paper.webpage.headline import Headline, headlines
+from oddnode.paper.webpage.headline import headlines
 from oddnode.paper.webpage.model import Page
-from oddnode.protocols import PROTOCOLS
 
 __all__ = ["render", "write_html"]
 
 
 def write_html(page: Page, path: Path) -> Path:
-    """Write the page, whole or not at all."""
+    """Write the page, whole or not at all.
+
+    Parameters
+    ----------
+    page : Page
+        What to show.
+    path : Path
+        The file; one that was there is replaced.
+
+    Returns
+    -------
+    Path
+        The same path.
+    """
     text = render(page)
     with new_file(path) as part:
         part.write_text(text, encoding="utf-8")
@@ -29,18 +42,44 @@ def write_html(page: Page, path: Path) -> Path:
 
 
 def render(page: Page) -> str:
-    """The page as HTML that opens from disk and asks the network for nothing."""
-    parts = {
-        "TITLE": escape(page.title),
-        "HEADLINE": _headline_html(page),
-        "TERMS": _terms_html(page),
-        "CSS": _asset("page.css"),
-        "PLOTLY": _packed_plotly(),
-        "DATA": _packed(json.dumps(encode(page), separators=(",", ":"), allow_nan=False)),
-        "SCRIPT": _asset("page.js"),
-    }
-    pieces = _asset("page.html").split("@@")
-    return "".join(parts[piece] if i % 2 else piece for i, piece in enumerate(pieces))
+    """The page as HTML that opens from disk and asks the network for nothing.
+
+    Parameters
+    ----------
+    page : Page
+        What to show. Every text in it is escaped.
+
+    Raises
+    ------
+    RuntimeError
+        Where the plotting library is not installed; the message says how to get it.
+    """
+    return (
+        _templates()
+        .get_template("page.html")
+        .render(
+            title=page.title,
+            notice=page.notice,
+            headlines=headlines(page.results),
+            facts=_facts(page),
+            css=_asset("page.css"),
+            plotly=_packed_plotly(),
+            data=_packed(json.dumps(encode(page), separators=(",", ":"), allow_nan=False)),
+            script=_asset("page.js"),
+        )
+    )
+
+
+@cache
+def _templates() -> Environment:
+    return Environment(
+        loader=PackageLoader("oddnode.paper.webpage"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
 
 
 def _packed(text: str) -> str:
@@ -61,41 +100,10 @@ def _asset(name: str) -> str:
     return resources.files("oddnode.paper.webpage").joinpath(f"assets/{name}").read_text(encoding="utf-8")
 
 
-def _headline_html(page: Page) -> str:
-    notice = f'<p class="notice">{escape(page.notice)}</p>' if page.notice else ""
-    found = headlines(page.results)
-    if not found:
-        return f"<h1>Which nodes does a model not know?</h1>{notice}"
-    first = found[0]
-    lead = f'<h1>{escape(first.sentence)}</h1><p class="lead">{escape(f"{first.terms} {first.comparison}")}</p>'
-    return lead + notice + (_pairs_html(found) if len(found) > 1 else "")
+def _facts(page: Page) -> dict[str, Any]:
+    """The terms under which the numbers were made, without those that are empty."""
+    from oddnode.protocols import PROTOCOLS  # here, so that the page's data can be had without torch
 
-
-def _pairs_html(found: Sequence[Headline]) -> str:
-    """All pairs under all protocols, as a small table."""
-    printed = any(line.printed is not None for line in found)
-    head = ["mean FPR95 ↓, percent", "protocol", "NODESAFE", "GNNSafe", "better in"]
-    head += ["paper: NODESAFE", "paper: GNNSafe"] if printed else []
-    rows = []
-    for line in found:
-        kind = "with exposure (++)" if line.method.endswith("++") else "without exposure"
-        cells = [kind, line.protocol, *(f"{n:.1f}" for n in line.ours), f"{line.wins} of {line.cells}"]
-        cells += ["-" if line.printed is None else f"{line.printed[i]:.1f}" for i in range(2) if printed]
-        marks = [f"<td{_NUMBER if i > 1 else ''}>{_strong(escape(c), i == 2)}</td>" for i, c in enumerate(cells)]
-        rows.append(f"<tr>{''.join(marks)}</tr>")
-    titles = "".join(f'<th scope="col"{_NUMBER if i > 1 else ""}>{escape(title)}</th>' for i, title in enumerate(head))
-    table = f"<table><thead><tr>{titles}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
-    return f'<div class="scroll pairs" tabindex="0" role="region" aria-label="Pairs of methods">{table}</div>'
-
-
-_NUMBER = ' class="num"'
-
-
-def _strong(text: str, wanted: bool) -> str:
-    return f"<b>{text}</b>" if wanted else text
-
-
-def _terms_html(page: Page) -> str:
     protocols = dict.fromkeys(r.protocol for r in page.results)
     seeds = sorted({r.seeds for r in page.results})
     facts = {
@@ -105,5 +113,4 @@ def _terms_html(page: Page) -> str:
         "Backbone": ", ".join(dict.fromkeys(r.backbone for r in page.results)),
         **page.terms,
     }
-    rows = "".join(f"<dt>{escape(k)}</dt><dd>{escape(str(v))}</dd>" for k, v in facts.items() if v)
-    return f"<dl>{rows}</dl>"
+    return {name: value for name, value in facts.items() if value}

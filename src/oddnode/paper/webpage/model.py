@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from oddnode.evaluation import Result
 from oddnode.paper.webpage.picture import Picture
 
-__all__ = ["Cell", "Grid", "Nodes", "Number", "Page", "Scores", "Table"]
+__all__ = ["Cell", "Grid", "Method", "Nodes", "Number", "Page", "Scores", "Table"]
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,40 @@ class Nodes:
         return len(self.ids)
 
     def take(self, chosen: np.ndarray) -> Nodes:
-        """Some of the nodes, by position."""
+        """Some of the nodes.
+
+        Parameters
+        ----------
+        chosen : array of int
+            Positions in this list of nodes.
+        """
         shown, pixels = (None if part is None else part[chosen] for part in (self.shown, self.pixels))
         return Nodes(self.ids[chosen], self.degree[chosen], self.y[chosen], shown, pixels)
 
 
 @dataclass(frozen=True)
 class Scores:
-    """What a method says of some nodes: a score each, higher = more in-distribution, and the most likely class."""
+    """What a method says of some nodes.
+
+    Parameters
+    ----------
+    values : array
+        One score per node ``[nodes]``, higher = more in-distribution.
+    predicted : array
+        The most likely class of each ``[nodes]``.
+    """
 
     values: np.ndarray
     predicted: np.ndarray
 
     def take(self, chosen: np.ndarray) -> Scores:
-        """Those of some of the nodes, by position."""
+        """Scores of some of the nodes.
+
+        Parameters
+        ----------
+        chosen : array of int
+            Positions in this list of nodes.
+        """
         return Scores(self.values[chosen], self.predicted[chosen])
 
 
@@ -63,8 +83,20 @@ class Scores:
 class Cell:
     """Scores of one seed on a task under a protocol.
 
-    ``known`` are the ID test nodes, ``unknown`` the OOD nodes of every test graph. ``methods`` has, for every method,
-    the scores under ``"id"`` and under the name of every test graph, in the order of those nodes.
+    Parameters
+    ----------
+    task, protocol : str
+        What was run.
+    seed : int
+        The seed whose scores these are.
+    known : Nodes
+        The ID test nodes.
+    unknown : dict of Nodes
+        The OOD nodes of every test graph, by its name.
+    methods : dict of dict of Scores
+        For every method the scores under ``"id"`` and under the name of every test graph, in the order of those nodes.
+    picture : Picture, optional
+        A drawing of the graph.
     """
 
     task: str
@@ -78,7 +110,19 @@ class Cell:
 
 @dataclass(frozen=True)
 class Number:
-    """A number in a table, its standard deviation, and what the paper prints for it."""
+    """A number in a table.
+
+    Parameters
+    ----------
+    value : float
+        The number.
+    spread : float, optional
+        Its standard deviation over the seeds.
+    printed : float, optional
+        What the paper prints for it.
+    digits : int
+        How many digits after the point to show.
+    """
 
     value: float
     spread: float | None = None
@@ -88,7 +132,17 @@ class Number:
 
 @dataclass(frozen=True)
 class Grid:
-    """One grid of a table; ``None`` is a gap."""
+    """One grid of a table.
+
+    Parameters
+    ----------
+    title, caption : str
+        Shown above and under the grid.
+    columns : sequence of str
+        Titles of the columns.
+    rows : sequence of sequences
+        The cells, row by row; ``None`` is a gap.
+    """
 
     title: str
     columns: Sequence[str]
@@ -98,7 +152,17 @@ class Grid:
 
 @dataclass(frozen=True)
 class Table:
-    """A further table, folded up until it is wanted."""
+    """A further table, folded up until it is wanted.
+
+    Parameters
+    ----------
+    title : str
+        Shown while the table is folded up.
+    grids : sequence of Grid
+        Its parts.
+    notes : sequence of str
+        Sentences above the grids.
+    """
 
     title: str
     grids: Sequence[Grid]
@@ -106,8 +170,42 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Method:
+    """How the page marks a method.
+
+    Parameters
+    ----------
+    needs_exposure : bool
+        It learns from exposed OOD nodes.
+    is_model_free : bool
+        It is a score of the graph alone, so that it classifies nothing.
+    """
+
+    needs_exposure: bool = False
+    is_model_free: bool = False
+
+
+@dataclass(frozen=True)
 class Page:
-    """Everything on the page. ``terms`` are facts with their names (versions, machine, date), ``notice`` a warning."""
+    """Everything on the page.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        The numbers over seeds.
+    cells : sequence of Cell
+        The scores of single nodes.
+    tables : sequence of Table
+        Further tables.
+    terms : dict
+        Facts with their names: versions, machine, date. Empty ones are not shown.
+    title : str
+        The title of the window.
+    notice : str
+        A warning at the top, where there is one.
+    methods : mapping of str to Method
+        Marks of methods, by name; a method that is not in it has none.
+    """
 
     results: Sequence[Result]
     cells: Sequence[Cell] = ()
@@ -115,3 +213,4 @@ class Page:
     terms: dict[str, Any] = field(default_factory=dict)
     title: str = "oddnode report"
     notice: str = ""
+    methods: Mapping[str, Method] = field(default_factory=dict)

@@ -19,7 +19,21 @@ _FANOUT = 6
 
 @dataclass(frozen=True)
 class Source:
-    """A graph to draw from: edges ``[2, E]``, kind and class of every node, and what each method says of it."""
+    """A graph to draw from.
+
+    Parameters
+    ----------
+    name : str
+        Its name.
+    edges : array
+        Edges ``[2, E]``.
+    kind : array
+        One of `KNOWN`, `UNKNOWN` and `OTHER` for each node ``[N]``.
+    shown : array
+        The class of each node as people call it ``[N]``.
+    scores, predicted : dict of array
+        The score and the most likely class of each node ``[N]``, by method.
+    """
 
     name: str
     edges: np.ndarray
@@ -31,7 +45,25 @@ class Source:
 
 @dataclass(frozen=True)
 class Picture:
-    """Nodes with their place, and the edges between them as pairs of positions in the list of nodes."""
+    """A part of one or more graphs, with a place for every node.
+
+    Parameters
+    ----------
+    graphs : list of str
+        Names of the graphs.
+    graph : array
+        For each of the ``n`` nodes drawn, the position of its graph in ``graphs``.
+    ids : array
+        Its number in that graph.
+    kind, shown : array
+        As in `Source`, ``[n]``.
+    place : array
+        Coordinates ``[n, 2]``; the graphs lie one right of the other.
+    edges : array
+        Edges ``[2, e]`` as positions in the list of nodes, each pair once.
+    scores, predicted : dict of array
+        As in `Source`, ``[n]`` for each method.
+    """
 
     graphs: list[str]
     graph: np.ndarray
@@ -45,7 +77,17 @@ class Picture:
 
 
 def draw_picture(sources: Sequence[Source], num_nodes: int = 360, seed: int = 0) -> Picture:
-    """A connected sample of every graph, laid out by forces, side by side."""
+    """Draw a connected sample of every graph, one right of the other.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+        The graphs; all have scores of the same methods.
+    num_nodes : int
+        How many nodes to draw at most, in equal shares of the graphs.
+    seed : int
+        Of the sample and of the layout.
+    """
     rng = np.random.default_rng(seed)
     share = num_nodes // len(sources)
     chosen, places, edges, offset = [], [], [], 0

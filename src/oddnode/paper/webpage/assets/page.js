@@ -51,7 +51,7 @@ function fill(select, values, wanted, names = (v) => v) {
 
 function methodName(method) {
   const kind = data.methods[method] ?? {};
-  return kind.floor ? `${method} (trivial)` : kind.exposure ? `${method} *` : method;
+  return kind.model_free ? `${method} (model-free)` : kind.exposure ? `${method} *` : method;
 }
 
 // ---- counting: sorted scores, shares at or above a threshold
@@ -141,8 +141,8 @@ function drawOverview() {
   $("over-hint").textContent = `${METRICS[metric]} in percent, ${over.cell}, protocol ${over.protocol}, ${seeds.join(" or ")} seed${seeds[0] > 1 ? "s" : ""}; `
     + `the best at the top. ${good} Bars: one standard deviation over the seeds${over.cell === ALL ? ", averaged over the cells" : ""}. `
     + (rows.some((row) => row.printed !== null) ? "Diamonds: printed in the paper. " : "") + "* learns from exposed OOD nodes.";
-  const kind = (row) => (data.methods[row.method].floor ? "trivial" : /^nodesafe/.test(row.method) ? "nodesafe" : "other");
-  const looks = { nodesafe: ["NODESAFE", "unknown", "square"], other: ["other methods", "known", "circle"], trivial: ["trivial scores", "muted", "x-thin-open"] };
+  const kind = (row) => (data.methods[row.method].model_free ? "free" : /^nodesafe/.test(row.method) ? "nodesafe" : "other");
+  const looks = { nodesafe: ["NODESAFE", "unknown", "square"], other: ["other methods", "known", "circle"], free: ["model-free scores", "muted", "x-thin-open"] };
   const traces = Object.entries(looks).map(([name, [label, tone, symbol]]) => {
     const part = rows.filter((row) => kind(row) === name);
     return {
@@ -653,7 +653,7 @@ function setUpResults() {
   fill($("table-protocol"), protocols, "clean");
   fill($("table-cell"), tasks.length > 1 ? ["all", ...tasks] : tasks, "all");
   const best = new Map();
-  for (const row of data.rows.filter((r) => !data.methods[r.method].floor)) {
+  for (const row of data.rows.filter((r) => !data.methods[r.method].model_free)) {
     for (const [metric, [ours]] of Object.entries(row.numbers)) {
       const key = `${row.protocol} ${row.task} ${metric}`, old = best.get(key);
       if (ours !== null && (old === undefined || (LOWER_IS_BETTER.has(metric) ? ours < old : ours > old))) best.set(key, ours);
@@ -673,7 +673,7 @@ function setUpResults() {
   };
   const shown = () => data.rows.filter((row) => row.protocol === $("table-protocol").value
     && ($("table-cell").value === "all" || row.task === $("table-cell").value) && row.method.includes($("table-method").value.trim().toLowerCase()));
-  const show = sortable($("results"), columns, shown, (row) => element("tr", { class: data.methods[row.method].floor ? "floor" : "" },
+  const show = sortable($("results"), columns, shown, (row) => element("tr", { class: data.methods[row.method].model_free ? "model-free" : "" },
     element("td", {}, ...breakable(row.task)), element("td", {}, ...breakable(data.methods[row.method].exposure ? `${row.method} *` : row.method)),
     ...Object.keys(METRICS).map((metric) => number(row, metric)), element("td", { class: "num" }, String(row.seeds))));
   for (const id of ["table-protocol", "table-cell"]) $(id).addEventListener("change", show);

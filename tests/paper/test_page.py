@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from markdown_it import MarkdownIt
+
 from oddnode.bench.tables import compare_table
 from oddnode.evaluation import Result
-from oddnode.paper.page import accuracy_table, backbone_table, grids, summary_table
+from oddnode.paper.page import accuracy_table, backbone_table, grids, results_page, summary_table
+from oddnode.paper.results import Results
+from oddnode.paper.store import Store
+from tests.paper_helpers import CODE, record_facts, tiny_plan
 
 
 def fake(task: str, method: str, auroc: float, backbone: str = "gcn") -> Result:
@@ -12,7 +19,7 @@ def fake(task: str, method: str, auroc: float, backbone: str = "gcn") -> Result:
     return Result(task, method, "clean", backbone, [run, run])
 
 
-def test_methods_and_tasks_make_one_grid_with_the_trivial_scores_last() -> None:
+def test_methods_and_tasks_make_one_grid_with_the_model_free_scores_last() -> None:
     results = [
         fake("cora/label", "degree", 50.0),
         fake("cora/label", "msp", 80.0),
@@ -46,7 +53,37 @@ def test_accuracy_leaves_out_scores_that_classify_nothing() -> None:
     assert "degree" not in table
 
 
-def test_backbones_stand_side_by_side() -> None:
+def test_a_line_under_the_accuracies_speaks_of_no_scores_that_are_not_there() -> None:
+    table = accuracy_table([fake("digits/label", "msp", 90.0), fake("digits/label", "degree", 40.0)])
+    assert "model-free" not in table
+    assert table.endswith("percent\n")
+
+
+def test_backbones_are_compared_in_one_table() -> None:
     table = backbone_table([fake("cora/label", "nodesafe", 80.0), fake("cora/label", "nodesafe", 60.0, "mlp")])
     assert "| gcn | 80.0±0.0 / 20.0±0.0 |" in table
     assert "| mlp | 60.0±0.0 / 40.0±0.0 | **60.0 / 40.0** |" in table
+
+
+def test_the_page_names_absent_data_but_no_folder(tmp_path: Path) -> None:
+    plan = tiny_plan("table1")
+    plan.absent = {"arxiv": "no files in /data"}
+    with Store(tmp_path, CODE) as store:
+        page = results_page(Results(plan, store), "oddnode paper")
+    assert "its data was not found: arxiv" in page
+    assert "/data" not in page
+
+
+def test_the_message_of_a_failed_training_is_shown_as_it_is(tmp_path: Path) -> None:
+    plan = tiny_plan("table1")
+    failed, message = plan.trainings[0], "ValueError: *x* | a_b_c\n\n# <b>no</b> `heading` [2](url) &lt; $y$ \\ end"
+    with Store(tmp_path, CODE) as store:
+        facts = record_facts(failed, {}) | {"error": message, "retry": False, "methods": {}}
+        store.save(failed, CODE, facts, {})
+        page = results_page(Results(plan, store), "oddnode paper")
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(page.split("## Trainings that failed")[1])
+    assert [token.type for token in tokens if token.nesting == 0] == ["inline"]
+    [inline] = (token for token in tokens if token.type == "inline")
+    assert inline.children is not None
+    assert {child.type for child in inline.children} <= {"text", "text_special"}
+    assert "".join(child.content for child in inline.children) == f"{failed.label}: {' '.join(message.split())}"

@@ -1,0 +1,47 @@
+"""The numbers that the NODESAFE paper prints, for comparison with ours."""
+
+from __future__ import annotations
+
+import csv
+import io
+from functools import cache
+from importlib import resources
+
+from oddnode.evaluation import METRICS
+
+__all__ = ["has_paper_numbers", "paper_number"]
+
+
+@cache
+def _printed() -> dict[tuple[str, str], dict[str, float]]:
+    text = resources.files("oddnode.bench").joinpath("paper.csv").read_text(encoding="utf-8")
+    return {
+        (row["task"], row["method"]): {m: float(row[m]) for m in METRICS if row[m]}
+        for row in csv.DictReader(io.StringIO(text))
+    }
+
+
+def paper_number(task: str, method: str, metric: str) -> float | None:
+    """The number that the paper prints, in percent, or ``None`` where it prints none.
+
+    Parameters
+    ----------
+    task : str
+        For example ``"cora/label"``; one graph of a task as ``"twitch/es"``.
+    method : str
+        A method's name, as in `oddnode.RECIPES`.
+    metric : str
+        One of `oddnode.evaluation.METRICS`.
+    """
+    return _printed().get((task, method), {}).get(metric)
+
+
+def has_paper_numbers(task: str, method: str) -> bool:
+    """Whether the paper prints any number of a method on a task.
+
+    Parameters
+    ----------
+    task, method : str
+        As in `paper_number`.
+    """
+    return (task, method) in _printed()

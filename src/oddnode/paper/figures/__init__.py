@@ -1,0 +1,74 @@
+"""The paper's figures with our runs, as SVG and PNG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, cast
+
+from oddnode.paper.experiments import ITEMS
+from oddnode.paper.figures.common import NothingToDraw
+from oddnode.paper.figures.distributions import draw_distributions, draw_motivation
+from oddnode.paper.figures.nodes import draw_graphs, draw_plane
+from oddnode.paper.figures.settings import draw_backbones, draw_sensitivity
+from oddnode.paper.results import Results
+
+__all__ = ["DRAWERS", "NothingToDraw", "draw_figure"]
+
+_DPI = 150
+
+#: How each figure is drawn.
+DRAWERS: dict[str, Callable[[Results, str], Any]] = {
+    "figure1": draw_motivation,
+    "figure2": draw_plane,
+    "figure3": draw_distributions,
+    "figure4": draw_graphs,
+    "figure5": draw_sensitivity,
+    "figure6": draw_backbones,
+}
+
+
+def draw_figure(results: Results, name: str, folder: Path) -> list[Path]:
+    """Draw a figure, one for each protocol that has something to show, and write it as SVG and PNG.
+
+    Parameters
+    ----------
+    results : Results
+        A plan and what its store has.
+    name : str
+        A key of `DRAWERS`.
+    folder : Path
+        Where to write; it exists.
+
+    Returns
+    -------
+    list of Path
+        The files written.
+
+    Raises
+    ------
+    NothingToDraw
+        Its data is not here, or its trainings failed, under every protocol.
+    """
+    import matplotlib
+
+    written, reasons = [], []
+    # Text stays text, and the same picture gives the same file.
+    style = {"svg.fonttype": "none", "svg.hashsalt": "oddnode", "font.size": 9, "axes.titlesize": 9.5}
+    for protocol in results.plan.protocols_of(ITEMS[name]):
+        with matplotlib.rc_context(style):
+            try:
+                figure = DRAWERS[name](results, protocol)
+            except NothingToDraw as reason:
+                reasons.append(str(reason))
+                continue
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # once is enough for both files
+            for kind in ("svg", "png"):
+                path = folder / f"{name}-{protocol}.{kind}"
+                metadata = {"Date": None} if kind == "svg" else {"Software": None}
+                figure.savefig(path, dpi=_DPI, metadata=cast(Any, metadata), facecolor="white")
+                written.append(path)
+    if not written:
+        raise NothingToDraw("; ".join(dict.fromkeys(reasons)))
+    return written
