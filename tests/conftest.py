@@ -10,6 +10,10 @@ import torch
 from hypothesis import settings
 from torch_geometric.data import Data
 
+if "PYTEST_XDIST_WORKER" in os.environ:  # one process per core: one thread each, also in processes that tests start
+    os.environ["OMP_NUM_THREADS"] = "1"
+    torch.set_num_threads(1)
+
 settings.register_profile("oddnode", max_examples=30, deadline=None)
 settings.load_profile("oddnode")
 
