@@ -13,6 +13,7 @@ from torch import Tensor
 
 from oddnode.ops import SparseMatrix, stacked_keys, triton_kernels
 from oddnode.ops.neighbour_mean import _tile_bases
+from tests.ops.hash_reference import is_kept
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -136,25 +137,6 @@ def test_more_columns_than_a_program_computes() -> None:
 def test_values_that_are_not_contiguous() -> None:
     matrix, values = matrix_and_values([3, 0, 2], 3, torch.float32)
     assert_mixed(matrix, values.t().contiguous().t(), 0.3, 3)
-
-
-def lowbias32(x: int) -> int:
-    """Wellons' hash, in Python's unbounded integers."""
-    x ^= x >> 16
-    x = x * 0x7FEB352D & 0xFFFFFFFF
-    x ^= x >> 15
-    x = x * 0x846CA68B & 0xFFFFFFFF
-    return x ^ x >> 16
-
-
-def is_kept(key: list[int], node: int, channel: int, width: int, p: float) -> bool:
-    """One random bit per channel where p is a half, sixteen bits otherwise."""
-    bits = 1 if p == 0.5 else 16
-    per_word = 32 // bits
-    word = node * -(-width // per_word) + channel // per_word
-    low, high = (part & 0xFFFFFFFF for part in key)
-    random = lowbias32(lowbias32(word ^ low) ^ high) >> bits * (channel % per_word) & (1 << bits) - 1
-    return random >= round(p * 2**bits)
 
 
 def reference(values: Tensor, rows: list[int], keys: Tensor, p: float) -> tuple[Tensor, Tensor]:

@@ -201,6 +201,7 @@ def _dying_worker(victim: str, job: _Job, pipe: Any) -> None:
     work(job, tell)
 
 
+@pytest.mark.slow
 def test_workers_die_with_their_parent_and_the_command_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "oddnode", "paper", "--smoke", "--out", str(tmp_path), "--jobs", "2"]
     command += ["--only", "table10", "--protocol", "clean", "--seeds", "1", "--device", "cpu"]
