@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -72,7 +72,7 @@ def forward_and_backward(function: Map, x: Tensor, direction: Tensor) -> Way:
     return lambda: torch.autograd.grad(function(x), x, direction)
 
 
-def differentiated(part: str, graph: str, maps: dict[str, Map], x: Tensor, note: str = "") -> Comparison:
+def differentiated(part: str, graph: str, maps: Mapping[str, Map], x: Tensor, note: str = "") -> Comparison:
     """A comparison of maps that must agree, forward and backward."""
     expected = maps[OURS](x)
     direction = torch.randn_like(expected)
@@ -81,7 +81,7 @@ def differentiated(part: str, graph: str, maps: dict[str, Map], x: Tensor, note:
     for name, way in ways.items():
         torch.testing.assert_close(maps[name](x), expected, rtol=1e-3, atol=1e-4)
         torch.testing.assert_close(way()[0], gradient, rtol=1e-3, atol=1e-3)
-    return Comparison(part, graph, ways, maps, x, note)
+    return Comparison(part, graph, ways, dict(maps), x, note)
 
 
 def load(name: str, device: str) -> Data:
@@ -231,12 +231,12 @@ def norms(name: str, nodes: int) -> Iterator[Comparison]:
 
     both = "BatchNorm1d, relu, the same dropout"
     for share, rows in (("all rows", None), ("a tenth of the rows", train)):
-        maps = {OURS: partial(ours, rows), both: partial(torchs, rows)}
+        maps: dict[str, Map] = {OURS: partial(ours, rows), both: partial(torchs, rows)}
         comparison = differentiated(f"batch norm, ReLU and dropout of {share}", name, maps, values)
         direction = torch.randn(nodes if rows is None else len(rows), WIDTH)
         plain = forward_and_backward(partial(with_torchs_dropout, rows), values, direction)
         yield Comparison(comparison.part, name, comparison.ways | {"BatchNorm1d, relu, F.dropout": plain})
-    epochs = {OURS: our_epoch, both: torchs_epoch}
+    epochs: dict[str, Map] = {OURS: our_epoch, both: torchs_epoch}
     epoch = differentiated("the same, to train and to evaluate a tenth each", name, epochs, values)
     yield Comparison(epoch.part, name, epoch.ways)
 
