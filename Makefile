@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # One process per core, each with one thread (tests/conftest.py): more threads than cores make everything slower.
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: demo test test-fast test-kernels check format docs clean
+.PHONY: demo test test-fast test-kernels check check-docstrings format docs clean
 
 demo: $(READY)
 	$(BIN)/oddnode paper --smoke --out demo
@@ -24,11 +24,15 @@ test-kernels: $(READY)
 	$(PIP_INSTALL) --no-build-isolation -e '.[kernels]'
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest tests/ops/test_triton_kernels.py
 
-check: $(READY)
+check: $(READY) check-docstrings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Every parameter of a public function is documented, under the name that it has.
+check-docstrings: $(READY)
+	$(BIN)/python -W ignore .ci/check_docstrings.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
