@@ -3,20 +3,36 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c constraints.txt
+# One process per core, each with one thread (tests/conftest.py): more threads than cores make everything slower.
+PARALLEL := -n auto --dist worksteal
 
-.PHONY: demo test check format docs clean
+.PHONY: demo test test-fast test-kernels check check-docstrings format docs clean
 
 demo: $(READY)
 	$(BIN)/oddnode paper --smoke --out demo
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
-check: $(READY)
+# Without the tests that take more than eight seconds.
+test-fast: $(READY)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow"
+
+# The Triton kernels, in Triton's interpreter: no GPU is needed.
+test-kernels: $(READY)
+	$(PIP_INSTALL) --no-build-isolation -e '.[kernels]'
+	TRITON_INTERPRET=1 $(BIN)/python -m pytest tests/ops/test_triton_kernels.py
+
+check: $(READY) check-docstrings
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Every parameter of a public function is documented, under the name that it has.
+check-docstrings: $(READY)
+	$(BIN)/python -W ignore .ci/check_docstrings.py
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -24,7 +40,7 @@ format: $(READY)
 
 # Warnings are errors: a broken link or a docstring that does not parse stops the build.
 docs: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-build-isolation -c constraints.txt -e '.[docs]'
+	$(PIP_INSTALL) --no-build-isolation -e '.[docs]'
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
 	@echo "build/site/index.html"
 
@@ -32,8 +48,8 @@ docs: $(READY)
 $(READY): pyproject.toml constraints.txt
 	@rm -f $(READY)
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c constraints.txt hatchling editables
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-build-isolation -c constraints.txt -e '.[dev]'
+	$(PIP_INSTALL) hatchling editables
+	$(PIP_INSTALL) --no-build-isolation -e '.[dev]'
 	@touch $(READY)
 
 clean:

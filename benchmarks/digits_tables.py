@@ -20,6 +20,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 
 import numpy as np
+from common import provenance
 
 from oddnode.functional import auroc
 from oddnode.tasks import digits_graph
@@ -95,7 +96,7 @@ def main() -> None:
         values = [r[key] for r in runs]
         print(f"{key:<22} {fmean(values):6.2f} ± {stdev(values) if len(values) > 1 else 0.0:.2f}")
     if options.out:
-        options.out.write_text(json.dumps(runs, indent=1) + "\n", encoding="utf-8")
+        options.out.write_text(json.dumps({**provenance(), "runs": runs}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from common import provenance
 from pyarrow import csv, parquet
 
 from oddnode.tables import TableModel
@@ -77,6 +78,7 @@ def main() -> None:
     print(
         json.dumps(
             {
+                **provenance(),
                 "nodes": options.nodes,
                 "edges": options.edges,
                 "format": options.format,

@@ -105,12 +105,30 @@ def _scaling(rows: list[dict[str, Any]], device: str) -> str:
     return f"### Growth, {_word(device)}\n\n{_table(list(sizes[0]), body)}{said}"
 
 
+def hand_written_table(rows: list[dict[str, Any]]) -> str:
+    """One line for each way to do a thing, oddnode's first."""
+    tried = [key for key in ("vmap", "CUDA graph") if any(key in row for row in rows)]
+    body = []
+    for row in rows:
+        for place, (way, value) in enumerate(row["ms"].items()):
+            answers = [row.get(key, {}).get(way) for key in tried]
+            said = ["-" if answer is None else "yes" if answer else "no" for answer in answers]
+            what = [row["part"], row["graph"]] if place == 0 else ["", ""]
+            body.append([*what, way, _short(value), _short(row["times ours"][way]), *said])
+    return _table(["part", "graph", "way", "ms", "times oddnode's", *tried], body)
+
+
+def _hand_written(rows: list[dict[str, Any]], device: str) -> str:
+    return f"### Parts that are written by hand, {_word(device)}\n\n{hand_written_table(rows)}"
+
+
 SECTIONS: dict[str, Callable[[list[dict[str, Any]], str], str]] = {
     "train": _train,
     "step": _step,
     "attention": _attention,
     "propagate": _propagate,
     "scaling": _scaling,
+    "hand_written": _hand_written,
 }
 
 

@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from common import provenance
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
@@ -215,7 +216,7 @@ def main() -> None:
     print()
     keys = [*trainings[0], *scorings[0]]
     table = ranking(rows, keys)
-    args.out.write_text(json.dumps({"rows": rows, "ranking": table}))
+    args.out.write_text(json.dumps({**provenance(), "rows": rows, "ranking": table}))
     for entry in table[:15]:
         print({k: entry[k] for k in [*keys, "auroc", "fpr95"]})
     for key in keys:

@@ -1,4 +1,4 @@
-"""The command line as a stranger uses it: in a process of its own."""
+"""The command line as a stranger uses it: in a process of its own where that matters, else in this one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from oddnode import __version__
 from oddnode.detector import RECIPES
+
+CLI = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def oddnode(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -55,22 +58,23 @@ def test_bench_prints_one_json_array_and_nothing_else(tmp_path: Path) -> None:
     assert (tmp_path / "out" / "report.md").exists()
 
 
-def test_bench_prints_a_table_that_states_its_terms() -> None:
-    done = oddnode("bench", "--methods", "msp", "--seeds", "1")
+def test_bench_prints_a_table_that_states_its_terms(cli: CLI) -> None:
+    done = cli("bench", "--methods", "msp", "--seeds", "1")
     assert done.returncode == 0, done.stderr
     assert "digits/label" in done.stdout
     assert "protocol clean, backbone gcn, 1 seed" in done.stdout
 
 
-def test_methods_lists_every_recipe() -> None:
-    rows = json.loads(oddnode("methods", "--json").stdout)
+def test_methods_lists_every_recipe(cli: CLI) -> None:
+    rows = json.loads(cli("methods", "--json").stdout)
     assert [row["name"] for row in rows] == list(RECIPES)
     assert {"name", "objective", "scorer", "exposure", "reference"} <= set(rows[0])
-    assert "nodesafe++" in oddnode("methods").stdout
+    assert "nodesafe++" in cli("methods").stdout
 
 
-def test_datasets_tells_what_is_missing(tmp_path: Path) -> None:
-    rows = json.loads(oddnode("datasets", "--data-dir", str(tmp_path), "--json", ODDNODE_CACHE=str(tmp_path)).stdout)
+def test_datasets_tells_what_is_missing(tmp_path: Path, cli: CLI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODDNODE_CACHE", str(tmp_path))
+    rows = json.loads(cli("datasets", "--data-dir", str(tmp_path), "--json").stdout)
     assert {row["name"]: row["state"] for row in rows} == {
         "digits": "embedded",
         "cora": "missing",
@@ -93,20 +97,19 @@ def test_datasets_tells_what_is_missing(tmp_path: Path) -> None:
         (["bench", "--task", "twitch", "--data-dir", "/nowhere"], "/nowhere does not exist"),
     ],
 )
-def test_a_users_mistake_is_one_line_on_stderr(arguments: list[str], message: str) -> None:
-    done = oddnode(*arguments)
+def test_a_users_mistake_is_one_line_on_stderr(arguments: list[str], message: str, cli: CLI) -> None:
+    done = cli(*arguments)
     assert done.returncode == 1
     assert message in done.stderr
-    assert "Traceback" not in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
     assert done.stdout == ""
 
 
-def test_an_unwritable_folder_is_found_before_the_work(tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_found_before_the_work(tmp_path: Path, cli: CLI) -> None:
     blocked = tmp_path / "file"
     blocked.write_text("")
     start = time.monotonic()
-    done = oddnode("bench", "--seeds", "50", "--out", str(blocked / "sub"))
+    done = cli("bench", "--seeds", "50", "--out", str(blocked / "sub"))
     assert done.returncode == 1
     assert "file" in done.stderr
-    assert "Traceback" not in done.stderr
     assert time.monotonic() - start < 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,33 @@ def blocks(page: str, heading: str | None = None) -> list[str]:
     return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
 
 
-@pytest.mark.parametrize("heading", ["From `Data` to flagged nodes", "A network of your own", "Research"])
-def test_the_quick_start_runs(heading: str) -> None:
-    [code] = blocks("quickstart.md", heading)
-    exec(compile(code, heading, "exec"), {"__name__": "example"})
+def run(page: str, heading: str | None = None) -> dict[str, Any]:
+    """What the one example there leaves behind."""
+    [code] = blocks(page, heading)
+    left: dict[str, Any] = {"__name__": "example"}
+    exec(compile(code, heading or page, "exec"), left)
+    return left
+
+
+def test_the_quick_start_flags_the_unknown_digits(capsys: pytest.CaptureFixture[str]) -> None:
+    left = run("quickstart.md", "From `Data` to flagged nodes")
+    flagged, data, task = left["flagged"], left["data"], left["task"]
+    assert f"{int(flagged.sum())} of {len(flagged)} nodes flagged" in capsys.readouterr().out
+    assert flagged[data.ood_mask].float().mean() > 0.7
+    assert flagged[task.id_test.mask & ~left["calibration"]].float().mean() < 0.1
+
+
+def test_a_network_of_ones_own_is_calibrated_and_trained() -> None:
+    left = run("quickstart.md", "A network of your own")
+    data = left["data"]
+    assert left["flagged"][data.test_mask].float().mean() <= 0.05  # of the nodes it was calibrated on
+    assert (left["detector"].predict(data)[data.test_mask] == data.y[data.test_mask]).float().mean() > 0.8
+
+
+def test_the_researchers_combination_detects(capsys: pytest.CaptureFixture[str]) -> None:
+    result = run("quickstart.md", "Research")["result"]
+    assert f"'auroc': {result['auroc']:.1f}" in capsys.readouterr().out
+    assert result["auroc"] > 95
 
 
 def test_a_task_of_ones_own_runs(capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from oddnode.ops import DropoutStream, dropout, dropout_keys, dropout_scales, stacked_keys
+from tests.ops.hash_reference import is_kept
 
 
 def scales(p: float, seed: int = 0, epoch: int = 0, graph: int = 0, layer: int = 0, width: int = 64) -> torch.Tensor:
@@ -64,8 +65,12 @@ def test_networks_side_by_side_have_the_masks_they_have_alone(p: float) -> None:
         assert torch.equal(together[:, place], dropout_scales(key, nodes, 40, p, torch.float32))
 
 
-def test_the_same_place_gives_the_same_mask() -> None:
-    assert torch.equal(scales(0.5, 1, 2, 1, 3), scales(0.5, 1, 2, 1, 3))
+@pytest.mark.parametrize("p", [0.25, 0.5])
+@pytest.mark.parametrize("width", [7, 64])
+def test_masks_are_the_bits_of_the_hash(p: float, width: int) -> None:
+    key, nodes = dropout_keys(1, 2, 1, 3), [0, 3, 1999]
+    expected = [[is_kept(key, node, channel, width, p) / (1 - p) for channel in range(width)] for node in nodes]
+    assert scales(p, 1, 2, 1, 3, width)[nodes].tolist() == expected
 
 
 def test_the_hash_of_torch_is_that_of_numpy() -> None:

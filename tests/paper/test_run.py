@@ -236,6 +236,7 @@ def _no_memory(*_: object) -> None:
     raise MemoryError("all gone")
 
 
+@pytest.mark.slow
 def test_workers_die_with_their_parent_and_the_command_goes_on(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "oddnode", "paper", "--smoke", "--out", str(tmp_path), "--jobs", "2"]
     command += ["--only", "table10", "--protocol", "clean", "--seeds", "1", "--device", "cpu"]

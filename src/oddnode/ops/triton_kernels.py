@@ -1,6 +1,9 @@
-"""Triton kernels, and where they can be used. Triton comes with torch for CUDA; elsewhere all has another way.
+"""Triton kernels, and the functions that start them.
 
-A kernel is started on the GPU that is current, which need not be the one that the tensors lie on; hence the blocks.
+Triton comes with torch for CUDA. Everything here has another implementation in torch for machines without it. A kernel
+runs on the current GPU, which need not be the one that holds the tensors; hence ``torch.cuda.device_of`` around every
+start. With ``TRITON_INTERPRET=1`` the kernels also run on CPU tensors, slowly, which is how they are tested without a
+GPU; `can_run` does not offer that to the library.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -11,7 +14,7 @@ from torch import Tensor
 
 __all__ = ["TILE", "add_block", "can_run", "mix", "relu_dropout", "sum_neighbours"]
 
-#: How many rows of a block of edges a program takes.
+#: The number of rows of a block of edges that one program processes.
 TILE = 256
 
 try:
@@ -22,7 +25,18 @@ except ImportError:
 
 
 def can_run(device: torch.device) -> bool:
-    """Whether there are kernels for a device."""
+    """Whether the kernels run on a device.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where the tensors are.
+
+    Returns
+    -------
+    bool
+        True for a CUDA device where triton is installed.
+    """
     return triton is not None and device.type == "cuda"
 
 
@@ -30,7 +44,7 @@ if triton is not None:
 
     @triton.jit
     def _sum_neighbours(offsets, sources, values, out, num_nodes, ROWS: tl.constexpr, LANES: tl.constexpr):
-        # A program takes some rows, and some edges of each at a time.
+        # One program sums ROWS rows, LANES edges of each at a time.
         row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
         inside = row < num_nodes
         start = tl.load(offsets + row, mask=inside, other=0).to(tl.int64)
@@ -46,7 +60,7 @@ if triton is not None:
 
     @triton.jit
     def _add_block(counts, bases, sources, values, total, num_nodes, ROWS: tl.constexpr):
-        # A program takes some rows of a block, in which each has few edges, and one edge of each at a time.
+        # One program adds ROWS rows of a block, one edge of each at a time: in a block a row has few edges.
         tile = tl.program_id(0)
         row = tile.to(tl.int64) * ROWS + tl.arange(0, ROWS)
         inside = row < num_nodes
@@ -73,7 +87,7 @@ if triton is not None:
         LANES: tl.constexpr,
         COLUMNS: tl.constexpr,
     ):
-        # A program takes some rows of a CSR matrix, some entries of each at a time, and some columns.
+        # One program computes ROWS rows and COLUMNS columns of the output, LANES entries of each row at a time.
         row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
         inside = row < num_rows
         column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -123,7 +137,7 @@ if triton is not None:
         BACKWARD: tl.constexpr,
         BLOCK: tl.constexpr,
     ):
-        # The masks of `oddnode.ops.dropout.dropout_scales`, bit for bit.
+        # The same masks as `oddnode.ops.dropout.dropout_scales`, bit for bit.
         i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
         inside = i < total
         channel = i % width
@@ -151,39 +165,84 @@ if triton is not None:
 
 
 def sum_neighbours(offsets: Tensor, sources: Tensor, values: Tensor, rows: int = 16, lanes: int = 32) -> Tensor:
-    """The sum of ``values`` over the sources of every row of a CSR structure."""
+    """Sum ``values`` over the sources of every row of a CSR structure.
+
+    Parameters
+    ----------
+    offsets : Tensor
+        Where the sources of each row begin, ``[N + 1]`` integers.
+    sources : Tensor
+        The sources of all rows, ``[E]`` integers.
+    values : Tensor
+        One number per source node, ``[M]``.
+    rows, lanes : int
+        How many rows a program sums, and how many edges of each at a time; powers of two.
+
+    Returns
+    -------
+    Tensor
+        The sums, ``[N]``; 0 for a row without sources.
+    """
     out = torch.empty(len(offsets) - 1, dtype=values.dtype, device=values.device)
     grid = (-(-len(out) // rows),)
-    with torch.cuda.device(values.device):
+    with torch.cuda.device_of(values):
         _sum_neighbours[grid](offsets, sources, values.contiguous(), out, len(out), ROWS=rows, LANES=lanes)
     return out
 
 
 def add_block(counts: Tensor, bases: Tensor, sources: Tensor, values: Tensor, total: Tensor) -> None:
-    """Add to ``total`` the sums of ``values`` over a block of edges.
+    """Add the sums of ``values`` over one block of edges to ``total``, in place.
 
-    ``counts`` says how many each row has, and ``bases`` where those of every `TILE` rows begin.
+    Parameters
+    ----------
+    counts : Tensor
+        How many edges of the block each row has, ``[N]`` integers.
+    bases : Tensor
+        Where the sources of every `TILE` consecutive rows begin, ``[ceil(N / TILE)]`` integers.
+    sources : Tensor
+        The sources of the block's edges, sorted by row.
+    values : Tensor
+        One number per source node, ``[M]``, contiguous.
+    total : Tensor
+        The sums so far, ``[N]``, contiguous.
     """
-    with torch.cuda.device(values.device):
+    with torch.cuda.device_of(values):
         _add_block[(-(-len(counts) // TILE),)](counts, bases, sources, values, total, len(counts), ROWS=TILE)
 
 
 def mix(csr: Tensor, values: Tensor, keep: float, longest: int) -> Tensor:
-    """``keep v + (1 - keep) M v``; ``longest`` is the most entries that a row has."""
-    if keep != 0.0 and values.dtype == torch.float64:  # a kernel's numbers come in single precision
+    """One diffusion step, ``keep v + (1 - keep) M v``.
+
+    Parameters
+    ----------
+    csr : Tensor
+        The square matrix ``M`` as a sparse CSR tensor, ``[N, N]``.
+    values : Tensor
+        ``v``, of shape ``[N]`` or ``[N, C]``.
+    keep : float
+        The weight of ``v`` itself.
+    longest : int
+        The number of entries in the longest row of ``M``, which decides the shape of the programs.
+
+    Returns
+    -------
+    Tensor
+        The same shape as ``values``.
+    """
+    if keep != 0.0 and values.dtype == torch.float64:  # a kernel receives its floats in single precision
         return torch.add(mix(csr, values, 0.0, longest) * (1.0 - keep), values, alpha=keep)
     values = values.contiguous()
     width = values.shape[1] if values.dim() == 2 else 1
     columns = min(512, 1 << max(width - 1, 0).bit_length())
-    # One row that is long holds its program up, so that more of its entries are taken at once.
+    # A long row delays its whole program, so more of its entries are read at once.
     lanes = 16 if longest <= 256 else 32 if longest <= 4096 else 128 if longest <= 65536 else 256
     rows = max(256 // (lanes * columns), 1)
-    if columns > 16:  # there is enough to do at once in the columns
+    if columns > 16:  # the columns alone keep a program busy
         lanes = 4 if longest <= 256 else 16
     out = torch.empty_like(values)
     grid = (-(-len(values) // rows), -(-width // columns))
     crow, col, weight = csr.crow_indices(), csr.col_indices(), csr.values()
-    with torch.cuda.device(values.device):
+    with torch.cuda.device_of(values):
         _mix[grid](crow, col, weight, values, out, len(values), width, keep, ROWS=rows, LANES=lanes, COLUMNS=columns)
     return out
 
@@ -191,9 +250,30 @@ def mix(csr: Tensor, values: Tensor, keep: float, longest: int) -> Tensor:
 def relu_dropout(
     values: Tensor, rows: Tensor | None, table: Tensor, count: Tensor, place: int, p: float, grad: Tensor | None = None
 ) -> Tensor:
-    """``relu(values) * scales`` of some rows of ``[N, S, H]``, or the gradient of that.
+    """``relu(values) * scales`` with the masks of `oddnode.ops.dropout.dropout_scales`, or the gradient of that.
 
-    ``table`` holds keys ``[epochs, places, S, 2]``, and ``count`` says which epoch it is.
+    Parameters
+    ----------
+    values : Tensor
+        What ReLU and dropout apply to, ``[N, S, H]`` for S networks, contiguous.
+    rows : Tensor or None
+        The rows to compute, ``[n]``; all of them where None.
+    table : Tensor
+        Dropout keys, ``[epochs, places, S, 2]`` (int32).
+    count : Tensor
+        The present epoch, a tensor of one integer on the same device.
+    place : int
+        Which of the table's places the masks belong to.
+    p : float
+        The probability that a feature is dropped.
+    grad : Tensor, optional
+        The gradient with respect to the output, ``[n, S, H]``. Where it is given, the gradient with respect to
+        ``values`` is computed instead.
+
+    Returns
+    -------
+    Tensor
+        The output, ``[n, S, H]``, or the gradient, ``[N, S, H]``.
     """
     networks, width = values.shape[1:]
     chosen = len(values) if rows is None else len(rows)
@@ -206,7 +286,7 @@ def relu_dropout(
         grad = grad.contiguous()
         out = torch.zeros_like(values) if rows is not None else torch.empty_like(values)
     total, block = chosen * networks * width, 1024
-    with torch.cuda.device(values.device):
+    with torch.cuda.device_of(values):
         _relu_dropout[(-(-total // block),)](
             values,
             values if rows is None else rows,
