@@ -26,7 +26,7 @@ from oddnode.graph import training_set
 from oddnode.nn import GCN
 from oddnode.objectives import BoundUniform, CrossEntropy
 from oddnode.tasks import ScoredNodes, Task, load_task
-from oddnode.training import Loop, Network, Networks
+from oddnode.training import CapturedSteps, SingleTrainee, StackedGCNs, TrainingConfig, TrainingLoop
 
 OBJECTIVE = CrossEntropy() + 1.0 * BoundUniform(0.001)
 TASKS = {"cora": "cora/structure", "citeseer": "citeseer/structure", "pubmed": "pubmed/structure", "twitch": "twitch"}
@@ -47,19 +47,19 @@ def reference_step(task: Task, device: str, steps: int) -> float:
     return _median(lambda _: run.step(), device, steps)
 
 
-def our_step(task: Task, device: str, steps: int, networks: int, kind: str, judge: bool) -> float:
-    """``kind``: the plain class for one network, the class for many, or that one recorded as a CUDA graph."""
+def our_step(task: Task, device: str, steps: int, networks: int, kind: str, validate: bool) -> float:
+    """``kind``: one network, several stacked ones ("stacked"), or these captured as a CUDA graph ("graph")."""
     data = training_set(task.train, None, torch.device(device), num_spare_logits=1)
     modules = [GCN(data.graph.x.shape[1], 64, data.num_logits, dropout=0.5).to(device) for _ in range(networks)]
     warm, epochs = 6, 6 + steps
     if kind == "plain":
-        network: Any = Network(modules[0], OBJECTIVE, data, "id-graph", 0, epochs)
+        trainee: Any = SingleTrainee(modules[0], OBJECTIVE, data, "id-graph", 0, epochs)
     else:
-        network = Networks(modules, OBJECTIVE, [data] * networks, list(range(networks)), epochs)
-    loop = Loop(network, epochs, 0.01, 0.01)
-    if not judge:
-        loop._judge = loop.network.look  # type: ignore[method-assign]
-    step = loop._recorded_step() if kind == "graph" else loop.step
+        trainee = StackedGCNs(modules, OBJECTIVE, [data] * networks, list(range(networks)), epochs)
+    loop = TrainingLoop(trainee, TrainingConfig(epochs))
+    if not validate:
+        loop._validate = lambda shared: None  # type: ignore[method-assign]
+    step = CapturedSteps(loop).step if kind == "graph" else loop.step
     for epoch in range(warm):
         step(epoch)
     return _median(lambda n: step(warm + n), device, steps)

@@ -15,7 +15,16 @@ class EvidentialGCN(GCN):
     r"""A graph convolutional network whose logits are :math:`\log \alpha`, with :math:`\alpha = 1 + e^{f}`.
 
     Since :math:`\log(1 + e^f)` is the softplus function, no evidence ever overflows on its way to the logits. As in the
-    paper there is no batch norm. Parameters as for `GCN`.
+    paper there is no batch norm.
+
+    Parameters
+    ----------
+    in_channels, hidden_channels, out_channels : int
+        Width of the features, of the hidden layers and of the logits.
+    num_layers : int
+        How many convolutions.
+    dropout : float
+        Share of hidden features dropped in training.
     """
 
     supports_capture = True

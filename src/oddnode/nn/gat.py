@@ -20,7 +20,14 @@ class GAT(LayeredBackbone):
     Per head :math:`h'_v = \sum_{u \in N(v) \cup v} \alpha_{vu} W h_u`; between layers batch norm, ELU and dropout.
     In training, features that come in and attention weights are dropped too.
 
-    Parameters as for `GCN`; ``hidden_channels`` is the width of every head.
+    Parameters
+    ----------
+    in_channels, hidden_channels, out_channels : int
+        Width of the features, of every head and of the logits.
+    num_layers : int
+        How many layers.
+    dropout : float
+        Share of hidden features dropped in training.
     """
 
     supports_capture = True

@@ -19,7 +19,16 @@ class JKNet(LayeredBackbone):
     r"""Jumping knowledge network (Xu et al., ICML 2018) on graph convolutions with batch norm.
 
     The hidden features are the channel-wise maximum over all layers, :math:`\max(H^{(1)}, ..., H^{(L)})`; a linear
-    layer gives the logits. Parameters as for `GCN`.
+    layer gives the logits.
+
+    Parameters
+    ----------
+    in_channels, hidden_channels, out_channels : int
+        Width of the features, of the hidden layers and of the logits.
+    num_layers : int
+        How many convolutions.
+    dropout : float
+        Share of hidden features dropped in training.
     """
 
     supports_capture = True

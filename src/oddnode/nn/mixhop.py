@@ -17,7 +17,14 @@ class MixHop(LayeredBackbone):
     Per layer :math:`H' = [H W_0 \,|\, \hat A H W_1 \,|\, \hat A^2 H W_2] + b` with
     :math:`\hat A = D^{-1/2} (A + I) D^{-1/2}`; then batch norm, ReLU and dropout; a linear layer gives the logits.
 
-    Parameters as for `GCN`; ``hidden_channels`` is the width of every hop.
+    Parameters
+    ----------
+    in_channels, hidden_channels, out_channels : int
+        Width of the features, of every hop and of the logits.
+    num_layers : int
+        How many hidden layers.
+    dropout : float
+        Share of hidden features dropped in training.
     """
 
     supports_capture = True

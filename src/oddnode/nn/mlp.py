@@ -15,7 +15,16 @@ __all__ = ["MLP"]
 class MLP(LayeredBackbone):
     """Fully connected layers that see no edge: what a node's own features tell.
 
-    Between layers batch norm, ReLU and dropout. Parameters as for `GCN`.
+    Between layers batch norm, ReLU and dropout.
+
+    Parameters
+    ----------
+    in_channels, hidden_channels, out_channels : int
+        Width of the features, of the hidden layers and of the logits.
+    num_layers : int
+        How many layers.
+    dropout : float
+        Share of hidden features dropped in training.
     """
 
     supports_capture = True
