@@ -190,6 +190,23 @@ def test_the_claim_of_a_killed_process_is_gone(tmp_path: Path) -> None:
             assert mine
 
 
+def test_a_damaged_file_that_somebody_has_open_is_left_alone(tmp_path: Path) -> None:
+    with Store(tmp_path):
+        pass
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_claim_and_wait, args=(tmp_path, there))
+    process.start()
+    assert here.recv() is True
+    (tmp_path / "runs.sqlite").write_bytes(os.urandom(5000))
+    with pytest.raises(StoreError, match="another process has it open"):
+        recover(tmp_path)
+    process.kill()
+    process.join()
+    assert recover(tmp_path) == 0  # a mark of a process that was killed does not count
+    assert (tmp_path / "damaged-1.sqlite").exists()
+
+
 def _die_while_writing(folder: Path) -> None:
     with Store(folder) as store, store._transaction():
         store._db.execute("INSERT INTO trainings SELECT 'x', code, task, protocol, backbone, seed, training, facts, "

@@ -100,17 +100,12 @@ def benchmark(
     task_names = expand_tasks([tasks] if isinstance(tasks, str) else tasks, data_dir)
     _check(seeds, protocol, backbone, 1 if jobs is None else jobs)
     method_names = expand_methods([methods] if isinstance(methods, str) else methods, protocol)
-    trainings = [
-        replace(training, seed=seed)
-        for task in task_names
-        for seed in range(seeds)
-        for training in _trainings(task, protocol, backbone, method_names, floor)
-    ]
+    cells = [_trainings(task, protocol, backbone, method_names, floor) for task in task_names]
+    trainings = [replace(training, seed=seed) for cell in cells for seed in range(seeds) for training in cell]
     jobs = max(1, min(jobs or _default_jobs(device), len(task_names) * seeds))
-    folder = os.fspath(data_dir) if data_dir is not None else None
-    worker = partial(execute_group, setup=Setup(device, folder, gpu_share=1 / jobs))
+    setup = Setup(device, None if data_dir is None else os.fspath(data_dir), gpu_share=1 / jobs)
     groups = stacked_groups(trainings, jobs) if is_gpu(device) else cell_groups(trainings)
-    outcomes = _run(groups, _engine(jobs), worker, on_progress)
+    outcomes = _run(groups, _engine(jobs), partial(execute_group, setup=setup), on_progress)
     shown = dict.fromkeys([*method_names, *(FLOOR if floor else ())])
     results = {(t, m): Result(t, m, protocol, backbone) for t in task_names for m in shown}
     for training in trainings:

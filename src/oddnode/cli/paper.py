@@ -1,4 +1,7 @@
-"""The command that makes the whole paper: ``oddnode paper``."""
+"""The command that makes the whole paper: ``oddnode paper``.
+
+Its function is long because its signature declares the options.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +173,7 @@ def _print_plan(plan: Plan, folder: Path, code: str | None, jobs: int, say: Call
     if (folder / "runs.sqlite").exists():
         with Store(folder, code) as store:
             missing, records = unfinished(plan, store), store.records()
-    total, left = len(plan.trainings), estimate_seconds(missing, records, jobs)
+    total, left = len(plan.trainings), estimate_seconds(missing, records, jobs, plan.device)
     processes = f"{jobs} process{'es' if jobs > 1 else ''}"
     to_go = f"{total - len(missing)} of them done; {_duration(left)} to go in {processes}" if missing else "all done"
     say(f"{total} trainings for {len(plan.items)} tables and figures, {to_go}")

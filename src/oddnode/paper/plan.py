@@ -195,6 +195,9 @@ def _training(run: Run, epochs: int | None) -> Training:
 _BACKBONE = {"mlp": 0.8, "gat": 6.0, PLANAR: 7.0, "mixhop": 6.5, "jknet": 2.0}
 _METHOD = {"gkde": 1.5, "gpn": 4.0, "gold": 1.6, "oe": 2.2, "energy-ft": 2.2, "nodesafe-ensemble": 4.5}
 
+# What one of several processes on a data centre's GPU takes of that; a guess, until records of the device say better.
+_GPU_PACE = 0.2
+
 
 def estimate_cost(training: Training) -> float:
     """A rough number of seconds on one core, to put the longest first.
@@ -214,7 +217,7 @@ def estimate_cost(training: Training) -> float:
     return seconds * (training.epochs or 200) / 200
 
 
-def estimate_seconds(trainings: Iterable[Training], done: Iterable[Record], jobs: int) -> float:
+def estimate_seconds(trainings: Iterable[Training], done: Iterable[Record], jobs: int, device: str = "cpu") -> float:
     """How long trainings will take, judged by those that are done, where there are any.
 
     Parameters
@@ -225,9 +228,13 @@ def estimate_seconds(trainings: Iterable[Training], done: Iterable[Record], jobs
         What is finished.
     jobs : int
         How many processes share the work.
+    device : str
+        Where they are trained.
     """
+    from oddnode._utils.devices import is_gpu
+
     known = [(r.facts["seconds"]["fit"], estimate_cost(r.training)) for r in done if r.error is None]
-    pace = sum(k[0] for k in known) / sum(k[1] for k in known) if known else 1.0
+    pace = sum(k[0] for k in known) / sum(k[1] for k in known) if known else _GPU_PACE if is_gpu(device) else 1.0
     costs = [estimate_cost(training) for training in trainings]
     return pace * max(sum(costs) / jobs, max(costs, default=0.0))
 

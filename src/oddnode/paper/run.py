@@ -111,11 +111,7 @@ def run_plan(
 
     began = time.monotonic()
     with Store(folder, None if any_version else code) as store:
-        damaged = store.damaged(plan.trainings)
-        for training in [*damaged, *_to_retry(plan, store)]:
-            store.drop(training)
-        found = len(plan.trainings) - len(unfinished(plan, store))
-        summary = Summary(len(plan.trainings), found, repaired=[training.label for training in damaged])
+        summary = _clear_up(plan, store)
         progress = _ProgressReporter(plan, store, on_progress)
         progress.report("")
         setup = Setup(plan.device, plan.data_dir, node_scores=True, gpu_share=1 / jobs)
@@ -124,11 +120,19 @@ def run_plan(
         for outcome in _outcomes(plan, store, worker, jobs, engine or _default_engine(jobs, threads), lost):
             summary.made += 1
             progress.report(outcome.training.label)
-        done = store.finished()
-        summary.lost = [training.label for identity, training in lost.items() if identity not in done]
-        summary.lost += [training.label for training in _to_retry(plan, store)]
+        gone = [training for training in lost.values() if not store.is_finished(training)]
+        summary.lost = [training.label for training in [*gone, *_to_retry(plan, store)]]
     summary.seconds = time.monotonic() - began
     return summary
+
+
+def _clear_up(plan: Plan, store: Store) -> Summary:
+    """Drop records that are to be made again, and count those that stay."""
+    damaged = store.damaged(plan.trainings)
+    for training in [*damaged, *_to_retry(plan, store)]:
+        store.drop(training)
+    found = len(plan.trainings) - len(unfinished(plan, store))
+    return Summary(len(plan.trainings), found, repaired=[training.label for training in damaged])
 
 
 def _default_engine(jobs: int, threads: int) -> Engine:
