@@ -34,7 +34,7 @@ from oddnode.graph import Graph
 from oddnode.nn.convs import PreparedGATConv
 from oddnode.ops import (
     Adam,
-    Beginning,
+    PreNormActivations,
     DropoutStream,
     NeighbourMean,
     SparseMatrix,
@@ -139,14 +139,14 @@ def sparse_products(name: str, data: Data) -> Iterator[Comparison]:
     hidden = torch.randn(graph.num_nodes, WIDTH, device=graph.device)
     yield differentiated(f"product with the adjacency, {WIDTH} wide", name, products(graph.gcn_matrix), hidden)
 
-    features, weight = graph.without_zeros, torch.randn(data.num_features, WIDTH, device=graph.device)
+    features, weight = graph.sparse_features, torch.randn(data.num_features, WIDTH, device=graph.device)
     maps = products(features) | {"torch dense @": lambda w: graph.x @ w}
     yield differentiated(f"product with the features, {WIDTH} wide", name, maps, weight)
 
     walk, energies = graph.random_walk, torch.randn(graph.num_nodes, 1, device=graph.device)
     steps = {k: v for k, v in products(walk).items() if k != OURS}
     loops: dict[str, Map] = {k: partial(repeated, step) for k, step in steps.items()}
-    ours: dict[str, Map] = {OURS: lambda x: walk.mixed(x, ETA, HOPS)}
+    ours: dict[str, Map] = {OURS: lambda x: walk.diffuse(x, ETA, HOPS)}
     yield differentiated(f"diffusion of energies, {HOPS} hops", name, ours | loops, energies)
 
 
@@ -173,7 +173,7 @@ def neighbour_means(name: str, edges: Tensor, nodes: int) -> Iterator[Comparison
     csr = torch_csr(matrix)
     scores = torch.randn(nodes, device=edges.device)
     ways: dict[str, Way] = {
-        OURS: lambda: walk.mixed(scores, 0.0, 1),
+        OURS: lambda: walk.diffuse(scores, 0.0, 1),
         "SparseMatrix": lambda: matrix @ scores,
         "torch CSR @": lambda: csr @ scores,
     }
@@ -212,7 +212,7 @@ def norms(name: str, nodes: int) -> Iterator[Comparison]:
         return stream.scales(torch.arange(nodes) if rows is None else rows, WIDTH, 0.5, 0, torch.float32)
 
     def ours(rows: Tensor | None, x: Tensor) -> Tensor:
-        return Beginning(x).activated(norm, rows, scales(rows), dropout_factor(0.5))
+        return PreNormActivations(x).activated(norm, rows, scales(rows), dropout_factor(0.5))
 
     def torchs(rows: Tensor | None, x: Tensor) -> Tensor:
         return _chosen(norm(x), rows).relu() * scales(rows)
@@ -221,7 +221,7 @@ def norms(name: str, nodes: int) -> Iterator[Comparison]:
         return F.dropout(_chosen(norm(x), rows).relu())
 
     def our_epoch(x: Tensor) -> Tensor:
-        shared = Beginning(x)
+        shared = PreNormActivations(x)
         trained = shared.activated(norm, train, scales(train), dropout_factor(0.5))
         return torch.cat([shared.detached().activated(norm, val), trained])
 

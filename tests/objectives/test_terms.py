@@ -66,7 +66,7 @@ def test_bound_and_uniform_take_both_groups_separately() -> None:
     torch.testing.assert_close(BoundUniform(0.1)(step), expected)
 
 
-def hinges(step: Pass, m_in: float, m_out: float) -> torch.Tensor:
+def hinges(step: TrainingPass, m_in: float, m_out: float) -> torch.Tensor:
     """Both squared hinges on the energies of the three classes, written out."""
     assert step.exposure_logits is not None
     inside = -step.logits[step.train, :3].exp().sum(1).log()
