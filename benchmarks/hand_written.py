@@ -34,9 +34,9 @@ from oddnode.graph import Graph
 from oddnode.nn.convs import PreparedGATConv
 from oddnode.ops import (
     Adam,
-    PreNormActivations,
     DropoutStream,
     NeighbourMean,
+    PreNormActivations,
     SparseMatrix,
     dropout_factor,
     relu_dropout,
