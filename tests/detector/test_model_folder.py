@@ -242,14 +242,14 @@ def test_a_scorer_that_learns_what_cannot_be_saved_is_named(graph: Data, tmp_pat
 def test_a_plugins_part_is_saved_under_the_plugins_name(
     graph: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("oddnode._utils.plugins.plugin_of", lambda kind: "far" if kind is Distance else None)
+    monkeypatch.setattr("oddnode.detector.part_config.plugin_of", lambda kind: "far" if kind is Distance else None)
     detector = Detector(scorer=Propagated(Distance(1.5), num_hops=2), epochs=2).fit(graph)
     detector.save(tmp_path / "m")
     inner = json.loads((tmp_path / "m" / "config.json").read_text())["scorer"]["scorer"]
     assert inner == {"class": "Distance", "plugin": "far", "power": 1.5}
     loaded = Detector.load(tmp_path / "m")
     assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
-    monkeypatch.setattr("oddnode._utils.plugins.plugin_of", lambda kind: None)
+    monkeypatch.setattr("oddnode.detector.part_config.plugin_of", lambda kind: None)
     with pytest.raises(ModelFileError, match=r"'Distance' of the plugin 'far', which is not loaded .* install or load"):
         Detector.load(tmp_path / "m")
 
@@ -258,7 +258,9 @@ def test_two_classes_of_one_name_in_a_plugin_are_refused(
     graph: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     twin: Any = dataclass(type("Distance", (Distance,), {}))
-    monkeypatch.setattr("oddnode._utils.plugins.plugin_of", lambda kind: "far" if kind in (Distance, twin) else None)
+    monkeypatch.setattr(
+        "oddnode.detector.part_config.plugin_of", lambda kind: "far" if kind in (Distance, twin) else None
+    )
     with pytest.raises(ModelFileError, match="'far' defines more than once"):
         Detector(scorer=Distance(), epochs=2).fit(graph).save(tmp_path / "m")
 

@@ -6,10 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-<<<<<<< HEAD
 from sklearn.metrics import roc_auc_score
-=======
->>>>>>> runner
 from typer.testing import CliRunner
 
 from oddnode.bench.benchmark import benchmark, expand_methods
@@ -19,11 +16,6 @@ from oddnode.detector import FLOOR, RECIPES, Detector, Recipe, fitting
 from oddnode.evaluation import Result
 from oddnode.functional import auroc
 from oddnode.protocols import published
-<<<<<<< HEAD
-=======
-from oddnode.runner.detectors import distinct_trainings
-from oddnode.scoring import Propagated
->>>>>>> runner
 from oddnode.tasks import load_task
 
 ON_CROSS_ENTROPY = [
@@ -67,13 +59,8 @@ def test_a_recipe_states_what_its_parts_say(recipe: Recipe) -> None:
 
 
 def test_methods_on_plain_cross_entropy_share_one_training() -> None:
-<<<<<<< HEAD
     keys = {name: Detector.from_recipe(name).training_key() for name in RECIPES}
     shared = {name for name, key in keys.items() if key == keys["msp"]}
-=======
-    trained = [training.methods for training in distinct_trainings("digits/label", "clean", "gcn", list(RECIPES))]
-    [shared] = [set(methods) for methods in trained if "msp" in methods]
->>>>>>> runner
     assert shared == set(ON_CROSS_ENTROPY)
     assert {name for name, recipe in RECIPES.items() if "shared with msp" in recipe.cost} | {"msp", *FLOOR} == shared
 

@@ -1,4 +1,4 @@
-"""From a training to its detector, and the one definition of "trains the same network"."""
+"""From a training to its detector, and the trainings that methods share."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ from oddnode.runner.work import PLANAR, Training
 from oddnode.tasks import ScoredNodes, Task
 
 __all__ = ["build_detector", "distinct_trainings", "may_stack", "training_key"]
-
-# Settings of a detector that have no part in what it trains, beside the seed.
-_NOT_TRAINED = ("scorer", "seed", "device", "propagation")
 
 
 def build_detector(training: Training, method: str, task: Task, device: str = "auto") -> Detector:
@@ -65,8 +62,7 @@ def training_key(training: Training, method: str) -> str:
     str
         Objective, optimiser and shape of the network.
     """
-    params = _outlined_detector(replace(training, seed=0, methods=(method,))).get_params(deep=False)
-    return repr(sorted((name, repr(value)) for name, value in params.items() if name not in _NOT_TRAINED))
+    return repr(_outlined_detector(replace(training, seed=0, methods=(method,))).training_key(include_seed=False))
 
 
 def distinct_trainings(task: str, protocol: str, backbone: str, methods: Sequence[str]) -> list[Training]:

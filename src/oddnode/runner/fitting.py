@@ -108,7 +108,7 @@ class _Fit:
                 build_detector(training, training.methods[0], task, self.device)
                 for training, task in zip(self.trainings, tasks, strict=True)
             ]
-            exposed = _needs_exposure(self.detectors[0])
+            exposed = self.detectors[0].needs_exposure
             exposures = [task.exposure if exposed else None for task in tasks]
             self.handle = start_fitting(self.detectors, [task.train for task in tasks], exposures)
 
@@ -142,10 +142,6 @@ class _Fit:
             self.error = error
         finally:
             self.seconds += time.perf_counter() - began
-
-
-def _needs_exposure(detector: Detector) -> bool:
-    return detector.objective is not None and detector.objective.needs_exposure
 
 
 class _Memory:
