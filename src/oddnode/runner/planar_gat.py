@@ -24,6 +24,8 @@ class PlanarGAT(Backbone):
         Share of the activations that are dropped.
     """
 
+    supports_capture = True
+
     def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, dropout: float = 0.0):
         super().__init__()
         self.body = GAT(in_channels, hidden_channels, hidden_channels, dropout=dropout)
