@@ -105,7 +105,7 @@ def benchmark(
     jobs = max(1, min(jobs or _default_jobs(device), len(task_names) * seeds))
     setup = Setup(device, None if data_dir is None else os.fspath(data_dir), gpu_share=1 / jobs)
     groups = stacked_groups(trainings, jobs) if is_gpu(device) else cell_groups(trainings)
-    outcomes = _run(groups, _engine(jobs), partial(execute_group, setup=setup), on_progress)
+    outcomes = _run(groups, _engine(jobs, device), partial(execute_group, setup=setup), on_progress)
     shown = dict.fromkeys([*method_names, *(FLOOR if floor else ())])
     results = {(t, m): Result(t, m, protocol, backbone) for t in task_names for m in shown}
     for training in trainings:
@@ -140,8 +140,10 @@ def _default_jobs(device: str) -> int:
     return 1 if is_gpu(device) or not can_fork() else num_cores()
 
 
-def _engine(jobs: int) -> Engine:
-    return InProcess() if jobs == 1 else Processes(jobs, max(1, num_cores() // jobs), may_fork=True)
+def _engine(jobs: int, device: str) -> Engine:
+    if jobs == 1:
+        return InProcess()
+    return Processes(jobs, max(1, num_cores() // jobs), may_fork=True, on_gpu=is_gpu(device))
 
 
 def _run(

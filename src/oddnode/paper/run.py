@@ -117,7 +117,9 @@ def run_plan(
         setup = Setup(plan.device, plan.data_dir, node_scores=True, gpu_share=1 / jobs)
         worker = PlanWorker(folder, code, any_version, setup, keep_scores)
         lost: dict[str, Training] = {}
-        for outcome in _outcomes(plan, store, worker, jobs, engine or _default_engine(jobs, threads), lost):
+        for outcome in _outcomes(
+            plan, store, worker, jobs, engine or _default_engine(jobs, threads, plan.device), lost
+        ):
             summary.made += 1
             progress.report(outcome.training.label)
         gone = [training for training in lost.values() if not store.is_finished(training)]
@@ -135,12 +137,13 @@ def _clear_up(plan: Plan, store: Store) -> Summary:
     return Summary(len(plan.trainings), found, repaired=[training.label for training in damaged])
 
 
-def _default_engine(jobs: int, threads: int) -> Engine:
+def _default_engine(jobs: int, threads: int, device: str) -> Engine:
+    from oddnode._utils.devices import is_gpu
     from oddnode.runner.engine import InProcess
     from oddnode.runner.processes import Processes
 
     # This process has the store's file open, which a forked child must not inherit.
-    return InProcess(threads) if jobs == 1 else Processes(jobs, threads, may_fork=False)
+    return InProcess(threads) if jobs == 1 else Processes(jobs, threads, on_gpu=is_gpu(device))
 
 
 def _to_retry(plan: Plan, store: Store) -> list[Training]:

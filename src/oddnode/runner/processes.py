@@ -40,12 +40,16 @@ class Processes:
     may_fork : bool
         Whether processes may be forked from this one, if it is safe: they then start at once, but inherit whatever is
         open. Otherwise they come from a server that has imported the library and done nothing else.
+    on_gpu : bool
+        Whether they compute on a GPU: they are then started afresh. Importing the library asks torch which devices there
+        are, and CUDA refuses to work in a process that was forked after that.
     """
 
-    def __init__(self, jobs: int, threads: int = 1, may_fork: bool = False):
+    def __init__(self, jobs: int, threads: int = 1, may_fork: bool = False, on_gpu: bool = False):
         self.jobs = jobs
         self.threads = threads
         self.may_fork = may_fork
+        self.on_gpu = on_gpu
 
     def run(self, groups: Sequence[Group], worker: Worker) -> Iterator[Outcome]:
         """Have all groups done, as `Engine.run` says.
@@ -87,13 +91,16 @@ class Processes:
                 process.kill()
 
     def _new_process(self, worker: Worker) -> _Process:
-        forks = self.may_fork and self.threads == 1 and can_fork()
-        # A server is forked from before it has touched a GPU, so that its children can use one.
-        method = "fork" if forks else "forkserver" if "forkserver" in get_all_start_methods() else "spawn"
+        method = self._start_method()
         context: Any = get_context(method)
         if method == "forkserver":
             context.set_forkserver_preload(["oddnode.runner.execute"])
         return _Process(context, worker, self.threads)
+
+    def _start_method(self) -> str:
+        if self.on_gpu or "forkserver" not in get_all_start_methods():
+            return "spawn"
+        return "fork" if self.may_fork and self.threads == 1 and can_fork() else "forkserver"
 
 
 def can_fork() -> bool:
