@@ -117,9 +117,8 @@ def run_plan(
         setup = Setup(plan.device, plan.data_dir, node_scores=True, gpu_share=1 / jobs)
         worker = PlanWorker(folder, code, any_version, setup, keep_scores)
         lost: dict[str, Training] = {}
-        for outcome in _outcomes(
-            plan, store, worker, jobs, engine or _default_engine(jobs, threads, plan.device), lost
-        ):
+        engine = engine or _default_engine(jobs, threads, plan.device)
+        for outcome in _outcomes(plan, store, worker, jobs, engine, lost):
             summary.made += 1
             progress.report(outcome.training.label)
         gone = [training for training in lost.values() if not store.is_finished(training)]

@@ -41,8 +41,8 @@ class Processes:
         Whether processes may be forked from this one, if it is safe: they then start at once, but inherit whatever is
         open. Otherwise they come from a server that has imported the library and done nothing else.
     on_gpu : bool
-        Whether they compute on a GPU: they are then started afresh. Importing the library asks torch which devices there
-        are, and CUDA refuses to work in a process that was forked after that.
+        Whether they compute on a GPU: they are then started afresh. Importing the library asks torch which devices
+        there are, and CUDA refuses to work in a process that was forked after that.
     """
 
     def __init__(self, jobs: int, threads: int = 1, may_fork: bool = False, on_gpu: bool = False):

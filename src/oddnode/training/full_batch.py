@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from typing import Any
 
 from torch import nn
@@ -50,9 +50,10 @@ class FullBatch:
     ) -> TrainingHandle[list[TrainingResult]]:
         """Start a training, as `Trainer.start` says.
 
-        Stacked networks on a GPU train in the background, so that several trainings can share the GPU; all others are
-        trained when this returns. Each network becomes what it would have become alone, up to the order of
-        floating-point sums. The caller's random numbers are neither used nor moved.
+        Stacked networks on a GPU, and a single one whose steps can be captured, train in the background, so that
+        several trainings can share the GPU. All others are trained when this returns. Each network becomes what it
+        would have become alone, up to the order of floating-point sums. The caller's random numbers are neither used
+        nor moved.
 
         Parameters
         ----------
@@ -84,36 +85,47 @@ class FullBatch:
                 return (CapturedSteps(loop) if device.type == "cuda" else loop).start(on_epoch)
             if len(modules) > 1:
                 _log.info("training %d networks one after another: %s", len(modules), blocker)
-        results = _train_one_after_another(modules, objective, data, seeds, config, on_epoch)
+        if len(modules) == 1:
+            return _start_one(modules[0], objective, data[0], seeds[0], config, on_epoch)
+        results: list[TrainingResult] = []
+        for place, (module, own, seed) in enumerate(zip(modules, data, seeds, strict=True)):
+            counted = _counted_on(on_epoch, place * config.epochs)
+            results += _start_one(module, objective, own, seed, config, counted).result()
         return TrainingHandle(lambda: results)
 
 
-def _train_one_after_another(
-    modules: Sequence[nn.Module],
+def _start_one(
+    module: nn.Module,
     objective: Objective,
-    data: Sequence[TrainingSet],
-    seeds: Sequence[int],
+    data: TrainingSet,
+    seed: int,
     config: TrainingConfig,
     on_epoch: Callable[[int], None] | None,
-) -> list[TrainingResult]:
-    results: list[TrainingResult] = []
-    device = data[0].graph.device
-    captures = device.type == "cuda"
-    for place, (module, own, seed) in enumerate(zip(modules, data, seeds, strict=True)):
-        statistics = last_pass_statistics(module) if config.batch_norm == "id-graph" else nullcontext()
-        with seeded(seed, device), statistics:  # seeded for whatever is random beside dropout
-            prepared = objective.prepare(own, train)
+) -> TrainingHandle[list[TrainingResult]]:
+    """Start to train one network; steps that a GPU replays go on in the background."""
+    device = data.graph.device
+    with ExitStack() as until_finished:
+        if config.batch_norm == "id-graph":
+            until_finished.enter_context(last_pass_statistics(module))
+        with seeded(seed, device):  # for whatever is random beside dropout
+            prepared = objective.prepare(data, train)
             if isinstance(module, Backbone):
-                module.prepare(own)
-            trainee = SingleTrainee(module, prepared, own, config.batch_norm, seed, config.epochs)
-            if captures and trainee.capture_blocker:
-                _log.info("steps are not captured as a CUDA graph: %s", trainee.capture_blocker)
-                captures = False
+                module.prepare(data)
+            trainee = SingleTrainee(module, prepared, data, config.batch_norm, seed, config.epochs)
             loop = TrainingLoop(trainee, config)
-            steps = CapturedSteps(loop) if captures else loop
-            results += steps.start(_counted_on(on_epoch, place * config.epochs)).result()
-            captures = isinstance(steps, CapturedSteps) and steps.can_capture
-    return results
+            captures = device.type == "cuda" and trainee.capture_blocker is None
+            if device.type == "cuda" and not captures:
+                _log.info("steps are not captured as a CUDA graph: %s", trainee.capture_blocker)
+            handle = (CapturedSteps(loop) if captures else loop).start(on_epoch)
+            if not captures:
+                handle.result()
+        finish = until_finished.pop_all()
+
+    def result() -> list[TrainingResult]:
+        with finish:
+            return handle.result()
+
+    return TrainingHandle(result)
 
 
 def train(
