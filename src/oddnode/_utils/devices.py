@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import torch
 
-__all__ = ["is_gpu", "resolve_device"]
+__all__ = ["is_gpu", "processes_share_gpu", "resolve_device"]
 
 
 def resolve_device(device: str) -> torch.device:
@@ -39,3 +42,16 @@ def is_gpu(device: str) -> bool:
         True for accelerators of any kind.
     """
     return resolve_device(device).type != "cpu"
+
+
+def processes_share_gpu() -> bool:
+    """Whether NVIDIA's Multi-Process Service runs, so that kernels of several processes run at the same time.
+
+    Without it a GPU works for one process at a time and switches between them.
+
+    Returns
+    -------
+    bool
+        Whether the service has its pipe where CUDA looks for it.
+    """
+    return (Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")) / "control").exists()

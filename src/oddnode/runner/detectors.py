@@ -47,6 +47,7 @@ def build_detector(training: Training, method: str, task: Task, device: str = "a
     return protocol.detector(method, task, backbone, training.seed, device, **dict(training.settings), **general)
 
 
+@cache
 def training_key(training: Training, method: str) -> str:
     """In full what a method trains; methods with the same key train the same network from the same seed.
 
