@@ -1,6 +1,6 @@
-"""What every table and figure of the paper needs, as a plain list: which methods on which tasks with which settings.
+"""The experiments of the paper as data: for every table and figure its methods, tasks and settings.
 
-An item has the number it has in the paper. A scope says on which data: the paper's own, or `digits` for a quick look.
+Items carry their numbers in the paper. A scope chooses the tasks: those of the paper, or `digits` for a quick check.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SWEEPS: dict[str, tuple[float, ...]] = {
     "lambda2": (0.01, 0.1, 1.0, 10.0, 100.0),
 }
 
-#: The ablation: what is left of the term. All of its weight goes to the half that stays.
+#: The ablation of the term's two halves. The remaining half takes all of the weight.
 ABLATIONS: dict[str, tuple[tuple[str, Any], ...]] = {
     "": (),
     " w/o uniform": (("lambda1", 0.0),),
@@ -36,7 +36,21 @@ ABLATIONS: dict[str, tuple[tuple[str, Any], ...]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """A method on a task, over all seeds."""
+    """A method on a task, over all seeds.
+
+    Parameters
+    ----------
+    task : str
+        Name of the task.
+    protocol : str
+        Name of the protocol.
+    method : str
+        Name of the method.
+    backbone : str
+        Name of the backbone.
+    settings : tuple of (str, object)
+        Hyper-parameters that differ from the protocol's.
+    """
 
     task: str
     protocol: str
@@ -47,10 +61,38 @@ class Run:
 
 @dataclass(frozen=True)
 class Scope:
-    """On which tasks the experiments are run.
+    """The tasks on which the experiments are run.
 
-    ``details`` are the tasks of the per-graph tables, ``groups`` those over which the ablation averages. A ``light``
-    scope shows figures, and items with trainings of their own, under one protocol only.
+    Parameters
+    ----------
+    name : str
+        ``"paper"`` or ``"smoke"``.
+    citation, others : tuple of str
+        The tasks of Table 1 and of Table 2.
+    details : dict of str to tuple of str
+        The tasks of each per-graph table.
+    groups : dict of str to tuple of str
+        The groups of tasks over which the ablation averages.
+    timed : dict of str to str
+        For each data set, the task that is timed.
+    sensitivity : str
+        The task of the sensitivity figure.
+    distributions : tuple of (str, str)
+        The task and the test graph of the figure of score distributions.
+    picture : str
+        The task of the figures that show single nodes.
+    backbones : tuple of str
+        The tasks of the figure of backbones.
+    networks : tuple of str
+        The backbones that are compared.
+    epochs : int, optional
+        Epochs of every training; by default the protocol decides.
+    seeds : int
+        Number of seeds.
+    light : bool
+        Show figures, and items with trainings of their own, under one protocol only.
+    sweeps : dict of str to tuple of float
+        The values of each hyper-parameter in the sensitivity figure.
     """
 
     name: str
@@ -131,7 +173,13 @@ SCOPES = {
 
 
 def methods_of(protocol: str) -> list[str]:
-    """The methods that have settings in a protocol: the paper's in its order, later ones, the trivial scores."""
+    """List the methods that a protocol has settings for: the paper's in its order, later ones, model-free ones.
+
+    Parameters
+    ----------
+    protocol : str
+        Name of the protocol.
+    """
     from oddnode.detector import FLOOR
     from oddnode.protocols import get_protocol
 
@@ -215,7 +263,13 @@ def _backbones(scope: Scope, protocol: str) -> list[Run]:
 
 
 def networks_tasks(scope: Scope) -> tuple[str, ...]:
-    """The tasks of the table of networks: all, or in a light scope those of the figure of backbones."""
+    """List the tasks of the table of networks: all, or in a light scope those of the figure of backbones.
+
+    Parameters
+    ----------
+    scope : Scope
+        The scope.
+    """
     return scope.backbones if scope.light else scope.tasks
 
 
@@ -227,7 +281,19 @@ def _networks(scope: Scope, protocol: str) -> list[Run]:
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure: its name here, where it stands in the paper, what it shows and which runs it needs."""
+    """A table or figure.
+
+    Parameters
+    ----------
+    name : str
+        Its name on the command line.
+    where : str
+        Its place in the paper.
+    title : str
+        What it shows.
+    runs : callable
+        Returns the runs it needs, given a scope and the name of a protocol.
+    """
 
     name: str
     where: str
@@ -280,7 +346,18 @@ ITEMS: dict[str, Item] = {
 
 
 def choose_items(names: Iterable[str] | None) -> list[Item]:
-    """The items by name, in the paper's order; all of them for ``None``."""
+    """Look up items by name.
+
+    Parameters
+    ----------
+    names : iterable of str or None
+        Names of tables and figures; ``None`` stands for all of them.
+
+    Returns
+    -------
+    list of Item
+        The items in the paper's order.
+    """
     wanted = list(ITEMS) if names is None else list(names)
     for name in wanted:
         if name not in ITEMS:

@@ -20,10 +20,28 @@ PROTOCOLS = ("clean", "published")
 
 @dataclass
 class Plan:
-    """What is to be made, and the trainings it takes.
+    """The tables and figures to make, and the trainings they need. `training` finds the training of a run and a seed.
 
-    ``trainings`` are distinct and ordered, the longest first; ``absent`` says why a task's data is not here. A run and
-    a seed lead to their training by `training`.
+    Parameters
+    ----------
+    scope : Scope
+        The tasks.
+    items : list of Item
+        The tables and figures.
+    protocols : tuple of str
+        Names of the protocols, the most important first.
+    seeds : int
+        Number of seeds.
+    epochs : int, optional
+        Epochs of every training; by default the protocol decides.
+    data_dir : str, optional
+        The folder of the data sets.
+    device : str
+        The device to train on.
+    absent : dict of str to str
+        For each task without data, the reason.
+    trainings : list of Training
+        The distinct trainings, the longest first.
     """
 
     scope: Scope
@@ -35,7 +53,7 @@ class Plan:
     device: str = "auto"
     absent: dict[str, str] = field(default_factory=dict)
     trainings: list[Training] = field(default_factory=list)
-    _by_run: dict[tuple[Run, int], Training] = field(default_factory=dict, repr=False)
+    _by_run: dict[tuple[Run, int], Training] = field(default_factory=dict, init=False, repr=False)
 
     def runs(self, item: Item) -> list[Run]:
         """The runs of an item whose data is here.

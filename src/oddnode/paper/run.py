@@ -1,4 +1,4 @@
-"""Runs a plan on a store; may be stopped at any moment and continued."""
+"""Runs a plan on a store. A run can be interrupted at any moment and continued later."""
 
 from __future__ import annotations
 
@@ -30,7 +30,17 @@ _JOBS_PER_GPU = 12
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a plan is: trainings, and the share of the expected time."""
+    """The progress of a plan.
+
+    Parameters
+    ----------
+    done, total : int
+        Number of finished trainings, and of all.
+    share : float
+        The finished share of the expected time, from 0 to 1.
+    last : str
+        The label of the training that finished last.
+    """
 
     done: int
     total: int
@@ -40,7 +50,23 @@ class Progress:
 
 @dataclass
 class Summary:
-    """What a run did: how many trainings it found and made, which it made again and which could not be done."""
+    """The outcome of a run.
+
+    Parameters
+    ----------
+    total : int
+        Number of trainings in the plan.
+    found : int
+        Number of trainings that were in the store already.
+    made : int
+        Number of trainings that this run did.
+    repaired : list of str
+        Labels of trainings whose records were damaged; they are done again.
+    lost : list of str
+        Labels of trainings that failed.
+    seconds : float
+        Duration of the run.
+    """
 
     total: int
     found: int

@@ -202,7 +202,13 @@ class AllLogitsEnergy(Scorer):
 
 @dataclass
 class Negated(ScorerWrapper):
-    """Quirk 15: another scorer's scores with the wrong sign, lower = more in-distribution."""
+    """Quirk 15: another scorer's scores with the wrong sign, lower = more in-distribution.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        The other scorer.
+    """
 
     def score(self, outputs: Outputs) -> Tensor:
         return -self.scorer.score(outputs)
