@@ -9,7 +9,7 @@ from statistics import fmean
 
 from oddnode._utils.markdown import pipe_table
 from oddnode.bench.paper_numbers import has_paper_numbers, paper_number
-from oddnode.detector import FLOOR
+from oddnode.detector import MODEL_FREE
 from oddnode.evaluation import METRIC_TITLES, METRICS, Result
 
 __all__ = [
@@ -34,7 +34,7 @@ def is_model_free(method: str) -> bool:
     method : str
         A method's name.
     """
-    return method in FLOOR
+    return method in MODEL_FREE
 
 
 def model_free_last(methods: Iterable[str]) -> list[str]:

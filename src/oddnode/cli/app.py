@@ -83,8 +83,8 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Compare methods on tasks over several seeds."""
-    from oddnode.bench.benchmark import DEFAULT_METHODS, benchmark, expand_methods
     from oddnode.bench.report import check_writable, write_report
+    from oddnode.bench.run import DEFAULT_METHODS, benchmark, expand_methods
     from oddnode.tasks import expand_tasks
 
     load_plugins(plugin or ())
@@ -96,10 +96,10 @@ def bench(
     if "all" in split_names(task):
         _tell_left_out(tasks)
     with progress_bar(terminal_only=as_json) as show:
-        results = benchmark(tasks, names, seeds, protocol, backbone, device, data_dir, jobs, show, floor=True)
+        results = benchmark(tasks, names, seeds, protocol, backbone, device, data_dir, jobs, show, model_free=True)
     asked = set(expand_methods(names, protocol))
-    chosen, floor = [r for r in results if r.method in asked], [r for r in results if r.method not in asked]
-    written = write_report(chosen, out, floor) if out else []
+    chosen, model_free = [r for r in results if r.method in asked], [r for r in results if r.method not in asked]
+    written = write_report(chosen, out, model_free) if out else []
     if as_json:
         typer.echo(json.dumps([r.summary() for r in chosen], indent=1))
         return

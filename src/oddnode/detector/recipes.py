@@ -37,7 +37,7 @@ from oddnode.scoring import (
     Scorer,
 )
 
-__all__ = ["FLOOR", "Uncertainty", "evidential_scorer"]
+__all__ = ["MODEL_FREE", "Uncertainty", "evidential_scorer"]
 
 # Propagation, shared by every method that propagates.
 _HOPS = 32
@@ -203,10 +203,10 @@ def _neighbour_cosine() -> tuple[Objective, Scorer]:
 
 # What the methods on plain cross-entropy cost: their trainings are one and the same.
 _SHARED = "one training, shared with msp"
-# The trivial scores look at the graph only; the network beside them serves the tables' ID accuracy.
+# Model-free scores use the graph only; their network provides the ID accuracy of the tables.
 _NO_MODEL = "no model"
 
-# Those of the paper's tables in their order, later ones, and the trivial scores.
+# The methods of the paper's tables in their order, later ones, and the model-free scores.
 for _recipe in (
     Recipe("msp", _msp, "Hendrycks and Gimpel, ICLR 2017"),
     # The step on a node's features serves its neighbours' predictions too: twice the receptive field.
@@ -267,14 +267,14 @@ for _recipe in (
     Recipe("knn", _knn, "Sun et al., ICML 2022", cost=_SHARED),
     Recipe("grasp", _grasp, "Ma et al., NeurIPS 2024", transductive=True, cost=_SHARED),
     Recipe("gold", _gold, "after Wang et al., ICLR 2025", transductive=True),
-    Recipe("nonzeros", _non_zeros, "trivial", cost=_NO_MODEL),
-    Recipe("degree", _degree, "trivial", cost=_NO_MODEL),
-    Recipe("neighbour-cosine", _neighbour_cosine, "trivial", cost=_NO_MODEL),
+    Recipe("nonzeros", _non_zeros, "a baseline without a model", cost=_NO_MODEL),
+    Recipe("degree", _degree, "a baseline without a model", cost=_NO_MODEL),
+    Recipe("neighbour-cosine", _neighbour_cosine, "a baseline without a model", cost=_NO_MODEL),
 ):
     register_method(_recipe)
 
-#: The trivial scores, which stand under every printed table: a method that loses to them has learnt nothing.
-FLOOR = ("nonzeros", "degree", "neighbour-cosine")
+#: The model-free scores, printed below every table: a method that loses to them has learnt nothing.
+MODEL_FREE = ("nonzeros", "degree", "neighbour-cosine")
 
 
 #: ``epistemic``: how little a node is like those seen before. ``aleatoric``: how unclear its class is.

@@ -180,11 +180,11 @@ def methods_of(protocol: str) -> list[str]:
     protocol : str
         Name of the protocol.
     """
-    from oddnode.detector import FLOOR
+    from oddnode.detector import MODEL_FREE
     from oddnode.protocols import get_protocol
 
     known = get_protocol(protocol).methods()
-    return [name for name in known if name not in FLOOR] + [name for name in known if name in FLOOR]
+    return [name for name in known if name not in MODEL_FREE] + [name for name in known if name in MODEL_FREE]
 
 
 def _all_methods(tasks: Iterable[str], protocol: str) -> list[Run]:

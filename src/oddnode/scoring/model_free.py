@@ -1,4 +1,4 @@
-"""Scores that use no model: the floor under every table. A method that loses to them has learnt nothing."""
+"""Model-free scores, the baselines of every table: a method that loses to them has learnt nothing."""
 
 from __future__ import annotations
 
