@@ -77,7 +77,7 @@ def cell_groups(trainings: Iterable[Training]) -> list[Group]:
 
 
 def stacked_groups(trainings: Sequence[Training], jobs: int = 1) -> list[Group]:
-    """Group trainings for a GPU: seeds are stacked if the trainer supports it, and stacks on the same data run together.
+    """Group trainings for a GPU: seeds are stacked if the trainer can, and stacks on the same data run together.
 
     Parameters
     ----------
