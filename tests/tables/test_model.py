@@ -439,7 +439,7 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
     "short row": (b"name,kind,size\nn1,a,3\nn2,b\n", "Expected 3 columns, got 2"),
     "same name twice": (b"name,kind,size,size\nn1,a,3,3\n", "two columns named 'size'"),
     "no header": (b"\n\n", "no header"),
-    "no features": (b"name,kind\nn1,a\n", "has no feature columns, only id, y"),
+    "no features": (b"name,kind\nn1,a\n", "has no feature columns, only kind, name"),
     "misspelt": (b"nam,kind,size\nn1,a,3\n", "did you mean 'nam'"),
 }
 
@@ -482,7 +482,7 @@ def test_other_bad_paths_are_named(tmp_path: Path, tables: tuple[Path, Path]) ->
         ({"exposure_edges": "edges.csv"}, "but not the nodes"),
         ({"false_alarm_rate": 0.001}, "needs at least 999 calibration nodes, but there are"),
         ({"false_alarm_rate": 5}, "expected a share between 0 and 1"),
-        ({"method": "nodesafe++"}, "needs exposure, nodes that are known not to belong"),
+        ({"method": "nodesafe++"}, "needs exposure, nodes known to be OOD"),
         ({"method": "nodesaef"}, "Did you mean 'nodesafe'"),
     ],
 )

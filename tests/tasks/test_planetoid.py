@@ -99,7 +99,7 @@ def test_files_that_do_not_fit_together_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "planetoid/Cora/raw"
     write_files(folder)
     (folder / "ind.cora.ally").write_bytes(pickle.dumps(np.ones((3, 2)), protocol=4))
-    with pytest.raises(MissingDataError, match="do not fit together as Cora"):
+    with pytest.raises(MissingDataError, match="are not consistent as Cora"):
         planetoid_graph("cora", tmp_path)
 
 

@@ -71,7 +71,7 @@ def benchmark(
     tasks, methods : str or list of str
         Names; ``"paper"`` and ``"all"`` stand for groups of tasks, ``"all"`` for every method.
     seeds : int
-        How many seeds.
+        Number of seeds.
     protocol : {"clean", "published"}
         ``"clean"`` leaks nothing; ``"published"`` follows the code of the paper.
     backbone, device, data_dir

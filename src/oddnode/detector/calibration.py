@@ -49,7 +49,7 @@ class Calibration:
     scores : Tensor
         Scores of the calibration nodes, ascending ``[n]``, on the CPU.
     classes : Tensor or None
-        Their predicted classes ``[n]``; ``None`` where these are not known, and p-values per class not to be had.
+        Their predicted classes ``[n]``; ``None`` if these are not known, and p-values per class not to be had.
     false_alarm_rate : float
         The share of known nodes that may be flagged.
     threshold : float
@@ -178,7 +178,7 @@ class Calibration:
         config : CalibrationConfig
             From ``config.json``.
         scores, classes : Tensor or None
-            The saved tensors ``[n]``, ``None`` where the file has none.
+            The saved tensors ``[n]``, ``None`` if the file has none.
         """
         if scores is None or scores.dim() != 1 or (classes is not None and classes.shape != scores.shape):
             raise ModelFileError("the calibration scores and classes are missing or do not fit together")

@@ -41,7 +41,7 @@ class TrainingOutputs:
     y: Tensor
 
     def class_means(self) -> Tensor | None:
-        """Mean logits of every class ``[C, C]``; ``None`` where some class has no training node."""
+        """Mean logits of every class ``[C, C]``; ``None`` if some class has no training node."""
         members = F.one_hot(self.y, self.outputs.num_classes).to(self.outputs.logits.dtype)
         counts = members.sum(dim=0).unsqueeze(1)
         return members.t() @ self.outputs.logits[self.train] / counts if bool((counts > 0).all()) else None
@@ -103,7 +103,7 @@ class FittedState:
     num_features : int
         How many features a node has.
     num_classes : int
-        How many ID classes there are.
+        Number of ID classes.
     profile : GraphProfile
         Size, degrees and homophily of the training graph.
     base_scorer : Scorer
@@ -113,7 +113,7 @@ class FittedState:
     class_means : Tensor or None
         Mean logits of every class ``[C, C]``, where all classes have training nodes.
     training : TrainingOutputs or None
-        What another scorer can learn from; ``None`` where there is no training graph at hand. It is not saved.
+        What another scorer can learn from; ``None`` if there is no training graph at hand. It is not saved.
     best_epoch : int
         The epoch whose weights were kept; of the first network in an ensemble.
     history : list of dict

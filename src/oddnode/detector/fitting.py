@@ -273,7 +273,7 @@ def labelled_nodes(data: GraphSource, device: torch.device) -> Tensor | None:
     Returns
     -------
     Tensor or None
-        Positions ``[n]``; ``None`` where the graph has no mask of one boolean per node, or these select nothing.
+        Positions ``[n]``; ``None`` if the graph has no mask of one boolean per node, or these select nothing.
     """
     masks = [optional_attribute(data, name) for name in ("train_mask", "val_mask")]
     masks = [m for m in masks if isinstance(m, Tensor) and m.dtype == torch.bool and m.shape == (data.x.shape[0],)]

@@ -41,7 +41,7 @@ class TrainingKey:
     device : str
         Where it is trained.
     seed : int or None
-        ``None`` where networks that differ in their seed only count as the same.
+        ``None`` if networks that differ in their seed only count as the same.
     """
 
     backbone: str

@@ -78,7 +78,7 @@ class Plan:
         return self.protocols[:1] if once else self.protocols
 
     def training(self, run: Run, seed: int) -> Training | None:
-        """The training that serves a run; ``None`` where the plan has none for this seed.
+        """The training that serves a run; ``None`` if the plan has none for this seed.
 
         Parameters
         ----------

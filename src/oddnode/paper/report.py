@@ -180,7 +180,7 @@ def _all_scores(record: Record, method: str) -> dict[str, Scores]:
 
 
 def _task(plan: Plan, task: str, protocol: str, seed: int, graphs: Graphs) -> Task | None:
-    """The data behind the scores, for edges and images; ``None`` where it is not here, or no longer the same."""
+    """The data behind the scores, for edges and images; ``None`` if it is not here, or no longer the same."""
     try:
         data = load_task(task, plan.data_dir, seed, protocol)
     except MissingDataError:

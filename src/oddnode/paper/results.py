@@ -48,7 +48,7 @@ class Results:
                 self._records[training.identity] = record
 
     def record(self, run: Run, seed: int) -> Record | None:
-        """The record of a run under a seed, or ``None`` where there is none or the training failed.
+        """The record of a run under a seed, or ``None`` if there is none or the training failed.
 
         Parameters
         ----------

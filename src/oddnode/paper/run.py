@@ -116,7 +116,7 @@ def run_plan(
     code : str
         The version of the source, which new records carry.
     jobs : int
-        How many processes.
+        Number of processes.
     threads : int
         Threads of each.
     any_version : bool

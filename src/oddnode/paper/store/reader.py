@@ -134,7 +134,7 @@ class StoreReader:
         ]
 
     def get(self, training: Training) -> Record | None:
-        """The record of a training, its checksum checked; ``None`` where there is none.
+        """The record of a training, its checksum checked; ``None`` if there is none.
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ def recover(folder: Path) -> int | None:
     Returns
     -------
     int or None
-        How many records were saved out of a damaged file, which stays beside the new one; ``None`` where it was sound.
+        How many records were saved out of a damaged file, which stays beside the new one; ``None`` if it was sound.
 
     Raises
     ------
