@@ -88,7 +88,8 @@ def paper(
 
     Finished trainings are stored in OUT/runs.sqlite. You can stop at any time; the same command continues.
     """
-    from oddnode.paper.experiments import SCOPES, choose_items
+    from oddnode.paper.experiments import choose_items
+    from oddnode.paper.scopes import SCOPES
 
     items = choose_items(None if only is None else split_names(only))
     protocols = _protocols(protocol)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from oddnode.paper.experiments import PLANAR, Item, Run, Scope, methods_of
+from oddnode.paper.experiments import PLANAR, Item, Run, methods_of
 from oddnode.paper.record import Record
+from oddnode.paper.scopes import Scope
 from oddnode.paper.store import Store
 from oddnode.runner.work import Training
 

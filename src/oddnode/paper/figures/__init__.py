@@ -1,4 +1,7 @@
-"""The paper's figures with our runs, as SVG and PNG."""
+"""The paper's figures with our runs, as SVG and PNG.
+
+May import: the other modules of paper.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The paper's tables with our numbers, built from a store."""
+"""The paper's tables with our numbers, built from a store.
+
+May import: the other modules of paper.
+"""
 
 from __future__ import annotations
 
