@@ -77,9 +77,8 @@ def test_nothing_imports_from_the_root_package(path: Path) -> None:
 
 def test_the_measures_find_what_they_are_for() -> None:
     body = "\n".join(f"    x = {number}" for number in range(MAX_FUNCTION_LINES))
-    tree = ast.parse(
-        f'"""Module.\n\nLong because it is a test.\n"""\n@dec\ndef long():\n    """Two\n    lines."""\n{body}\n'
-    )
+    function = f'@decorator\ndef long():\n    """Two\n    lines."""\n{body}\n'
+    tree = ast.parse(f'"""Module.\n\nLong because it is a test.\n"""\n{function}')
     assert gives_reason(tree)
     assert not gives_reason(ast.parse('"""It is long because of tables."""'))
     assert list(functions(tree)) == [("long", MAX_FUNCTION_LINES + 1)]

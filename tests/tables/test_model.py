@@ -492,7 +492,7 @@ def test_bad_options_are_named(tables: tuple[Path, Path], options: dict[str, Any
 
 
 BAD_SCORE: dict[str, tuple[Change, str]] = {
-    "text for numbers": (_set("size", "big"), r"column 'size' has the text 'big' in row 5, but held numbers"),
+    "text for numbers": (_set("size", "big"), r"column 'size' has the text 'big' in row 5, but had numbers"),
     "nan": (_set("size", "NaN"), r"column 'size' is missing or NaN in row 5"),
     "fewer columns": (lambda n, e: [r.pop("size") for r in n], r"lacks 1 \(size\) of the 2 feature columns"),
     "more columns": (lambda n, e: [r.update(age=1) for r in n], r"has 1 more \(age\)"),

@@ -69,7 +69,7 @@ def test_a_hostile_file_runs_nothing(tmp_path: Path) -> None:
     write_files(folder)
     (folder / "ind.cora.graph").write_bytes(pickle.dumps(Hostile(marker)))
     with pytest.raises(
-        MissingDataError, match=r"ind.cora.graph is damaged or not a Planetoid file: it asks for \w+.system"
+        MissingDataError, match=r"ind.cora.graph is damaged or not a Planetoid file: it refers to \w+.system"
     ):
         planetoid_graph("cora", tmp_path)
     assert not marker.exists()
@@ -81,7 +81,7 @@ def test_only_the_listed_names_are_found(harmful: str, tmp_path: Path) -> None:
     function = {"numpy.testing._private.utils": "runstring", "builtins": "eval"}[harmful]
     path = tmp_path / "file"
     path.write_bytes(f"c{harmful}\n{function}\n(S'1'\ntR.".encode())
-    with pytest.raises(MissingDataError, match=f"asks for {harmful}.{function}"):
+    with pytest.raises(MissingDataError, match=f"refers to {harmful}.{function}"):
         planetoid._unpickle(path)
 
 

@@ -1,4 +1,4 @@
-"""`Detector`: a backbone, an objective and a scorer; its fitted state, calibration, methods and saved folder.
+"""`Detector`, which combines a backbone, an objective and a scorer; methods by name, and saved models.
 
 May import: training, scoring and below.
 """
