@@ -94,7 +94,7 @@ class Outcome:
     Parameters
     ----------
     training : Training
-        What was trained.
+        The training.
     metrics : dict
         For each method, the return value of `oddnode.evaluate`.
     facts : dict

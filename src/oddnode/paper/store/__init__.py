@@ -16,7 +16,7 @@ A record has a checksum and is written in one transaction, so it is either compl
 
 Scores are float32, as they were computed, so recomputing a metric from them gives the same number. ``"id"`` is the
 graph of the ID test nodes (``graphs.id_mask``); every other name is a test graph of the task, whose OOD nodes are in
-its ``ood_mask``. In label leave-out both are the same graph, which is stored once. If a run kept the scores of its first
+its ``ood_mask``. In label leave-out both are the same graph, which is stored once. If a run kept the scores of some
 seeds only, `StoreError` is raised for the others.
 
 The file can be opened with any SQLite tool: the view ``results`` has one row per training and method. Arrays are in
