@@ -32,10 +32,20 @@ def public_objects() -> Iterator[str]:
             if name.startswith("_") or getattr(thing, "__module__", None) != found.name:
                 continue
             if inspect.isclass(thing):
-                yield f"{found.name}.{name}"
+                if has_own_constructor(thing):
+                    yield f"{found.name}.{name}"
                 yield from (f"{found.name}.{name}.{method}" for method in public_methods(thing))
             elif inspect.isfunction(inspect.unwrap(thing)):
                 yield f"{found.name}.{name}"
+
+
+def has_own_constructor(kind: type) -> bool:
+    """Whether a class or a base class of ours defines the constructor.
+
+    An inherited one (of `torch.nn.Module`, `Protocol`, `torch.autograd.Function`, ...) is documented where it is
+    defined, and numpydoc would ask for its ``*args, **kwargs``.
+    """
+    return str(getattr(kind.__init__, "__module__", "")).startswith("oddnode.")  # type: ignore[misc]
 
 
 def public_methods(kind: type) -> Iterator[str]:

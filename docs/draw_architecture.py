@@ -1,8 +1,8 @@
-"""Draws docs/images/architecture.svg: the rooms of the house, from the import contract in pyproject.toml.
+"""Draws docs/images/architecture.svg: the packages, from the import contract in pyproject.toml.
 
     python docs/draw_architecture.py
 
-Every layer of the contract is a row, the highest first; a package imports what stands below it. What a box says is the
+Every layer of the contract is a row, the highest first; a package imports those below it. The text of a box is the
 first sentence of the package's docstring. A test draws the picture again and compares.
 """
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oddnode.paper.experiments import SCOPES, Scope, choose_items
+from oddnode.paper.experiments import choose_items
 from oddnode.paper.grid import to_csv
 from oddnode.paper.plan import Plan, make_plan
 from oddnode.paper.record import Training
 from oddnode.paper.results import Results
 from oddnode.paper.run import Summary, run_plan
+from oddnode.paper.scopes import SCOPES, Scope
 from oddnode.paper.store import Store
 from oddnode.paper.tables import build_table
 

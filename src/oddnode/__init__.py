@@ -17,7 +17,7 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 if TYPE_CHECKING:
     from oddnode._utils.plugins import PluginError, load_plugins
-    from oddnode.bench.benchmark import benchmark
+    from oddnode.bench import benchmark
     from oddnode.detector import RECIPES, Detector, ModelFileError, Recipe, register_method
     from oddnode.evaluation import evaluate
     from oddnode.functional import CalibrationError
@@ -86,7 +86,7 @@ _HOME = {
     "SyntheticExposure": "objectives",
     "Task": "tasks",
     "Term": "objectives",
-    "benchmark": "bench.benchmark",
+    "benchmark": "bench",
     "evaluate": "evaluation",
     "load_plugins": "_utils.plugins",
     "load_task": "tasks",

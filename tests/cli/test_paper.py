@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from oddnode.paper.experiments import SCOPES, choose_items
+from oddnode.paper.experiments import choose_items
 from oddnode.paper.plan import make_plan
+from oddnode.paper.scopes import SCOPES
 from oddnode.paper.store import Store
 from oddnode.runner.source_key import source_key
 
@@ -47,7 +48,7 @@ def test_mistakes_are_one_line(tmp_path: Path, cli: CLI) -> None:
         (["--only", "tabel1"], "Did you mean 'table1'"),
         (["--protocol", "cleen"], "Did you mean 'clean'"),
         (["--device", "gpuu"], "unknown device"),
-        (["--only", "table4", "--data-dir", str(tmp_path / "none")], "none of the data is here (twitch)"),
+        (["--only", "table4", "--data-dir", str(tmp_path / "none")], "no data set was found (twitch)"),
     ):
         done = cli("paper", *(out if "--data-dir" not in wrong else out[1:]), *wrong)
         assert done.returncode == 1
@@ -60,7 +61,7 @@ def test_a_store_that_is_none_is_said_to_be_damaged(tmp_path: Path, cli: CLI) ->
     arguments = ["--smoke", "--out", str(tmp_path), "--protocol", "clean", "--seeds", "1", "--only", "table10"]
     done = cli("paper", *arguments, "--no-train")
     assert done.returncode == 0, done.stderr
-    assert "was damaged; 0 records were saved out of it" in done.stderr
+    assert "was damaged; 0 records were recovered" in done.stderr
 
 
 def test_a_store_can_be_written_out_where_its_data_is_not(tmp_path: Path, cli: CLI) -> None:
@@ -78,7 +79,7 @@ def test_a_store_can_be_written_out_where_its_data_is_not(tmp_path: Path, cli: C
         store.save(training, source_key(), facts, {})
     where = ["--out", str(tmp_path), "--only", "table4", "--protocol", "clean", "--seeds", "1"]
     without_data = [*where, "--data-dir", str(tmp_path / "none"), "--device", "cpu"]
-    assert "none of the data is here (twitch)" in cli("paper", *without_data).stderr
+    assert "no data set was found (twitch)" in cli("paper", *without_data).stderr
     done = cli("paper", *without_data, "--no-train")
     assert done.returncode == 0, done.stderr
     assert "91.2" in (tmp_path / "tables" / "table4.md").read_text()

@@ -79,7 +79,7 @@ def test_another_scorer_has_no_threshold_and_the_first_keeps_it(fitted: Detector
 
 
 def test_training_nodes_cannot_calibrate(fitted: Detector, graph: Data) -> None:
-    with pytest.raises(CalibrationError, match=r"100 of the 100 calibration nodes are in data.train_mask too"):
+    with pytest.raises(CalibrationError, match=r"100 of the 100 calibration nodes are also in data.train_mask"):
         fitted.calibrate(graph, mask=graph.train_mask)
     with pytest.raises(CalibrationError, match=r"data.val_mask"):
         fitted.calibrate(graph, mask=graph.val_mask)
@@ -147,7 +147,7 @@ def test_wrapping_takes_the_classes_from_labels_else_from_logits(graph: Data) ->
 
 
 def test_wrapping_refuses_what_does_not_fit(graph: Data) -> None:
-    with pytest.raises(ValueError, match="Net gives 3 logits, but the data has 5 classes"):
+    with pytest.raises(ValueError, match="Net returns 3 logits, but the data has 5 classes"):
         Detector.wrap(Net(64, 3), data=graph)
     with pytest.raises(TypeError, match="data is NoneType"):
         Detector.wrap(Net(64, 5))

@@ -112,7 +112,7 @@ def test_an_own_module_with_the_wrong_output_is_explained(two_groups: Data) -> N
 
     with pytest.raises(ValueError, match=r"returned \[5, 3\], expected logits \[nodes, classes\] with 60 rows"):
         Detector(backbone=Wrong(), epochs=2).fit(two_groups)
-    with pytest.raises(ValueError, match="gives 2 logits, but the data has 3 classes"):
+    with pytest.raises(ValueError, match="returns 2 logits, but the data has 3 classes"):
         Detector(backbone=Narrow(), epochs=2).fit(two_groups)
 
 
@@ -274,7 +274,7 @@ def test_other_precisions_of_exposure_and_own_modules_are_brought_in_line(two_gr
 
 
 def test_methods_with_a_network_of_their_own_refuse_another() -> None:
-    with pytest.raises(ValueError, match=r"gpn has a network of its own"):
+    with pytest.raises(ValueError, match=r"gpn has its own network"):
         Detector.from_recipe("gpn", backbone="gat")
 
 

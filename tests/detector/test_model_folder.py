@@ -289,7 +289,7 @@ def test_saving_again_replaces_the_model(fitted: Detector, folder: Path, graph: 
 
 def test_a_folder_with_other_files_is_not_replaced(fitted: Detector, folder: Path, tmp_path: Path) -> None:
     (folder / "notes.txt").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"holds other files \(notes.txt\)"):
+    with pytest.raises(FileExistsError, match=r"has other files \(notes.txt\)"):
         fitted.save(folder)
     foreign = tmp_path / "foreign"
     foreign.mkdir()
@@ -376,13 +376,13 @@ CONFIG_ATTACKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda c: c["scorer"].update(num_hops=10**9),
         "num_hops is 1000000000: expected .* <= 10000",
     ),
-    "negative hops": (lambda c: c["scorer"].update(num_hops=-1), "do not fit together"),
-    "eta beyond one": (lambda c: c["scorer"].update(eta=7.0), "do not fit together"),
+    "negative hops": (lambda c: c["scorer"].update(num_hops=-1), "do not work together"),
+    "eta beyond one": (lambda c: c["scorer"].update(eta=7.0), "do not work together"),
     "a learnt method": (
         lambda c: c["learnt"].update({"scorer.score": 1}),
-        "'scorer.score' is not what a",
+        "'scorer.score' is not a learnt",
     ),
-    "a learnt dunder": (lambda c: c["learnt"].update({"scorer.__class__": 1}), "not what a scorer learns"),
+    "a learnt dunder": (lambda c: c["learnt"].update({"scorer.__class__": 1}), "is not a learnt value"),
     "something learnt elsewhere": (lambda c: c["learnt"].update({"module": 1}), "'module' belongs to no scorer"),
     "a learnt list": (lambda c: c["learnt"].update({"scorer.x_": [1]}), r"learnt\[...\] is .*: expected `bool"),
     "an inner field of text": (
@@ -413,7 +413,7 @@ CONFIG_ATTACKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "huge layers": (lambda c: c["settings"].update(hidden_channels=2**30), "weights '.*' are"),
     "huge numbers": (lambda c: c["settings"].update(hidden_channels=10**40), "hidden_channels is 1000"),
     "many layers": (lambda c: c["settings"].update(num_layers=10**9), "num_layers is 1000000000"),
-    "no layers": (lambda c: c["settings"].update(num_layers=0), "cannot be made from these settings|num_layers"),
+    "no layers": (lambda c: c["settings"].update(num_layers=0), "cannot be built from these settings|num_layers"),
     "an unknown setting": (lambda c: c["settings"].update(hook="x"), "settings: object contains unknown field `hook`"),
     "a device": (lambda c: c["settings"].update(device="cuda:7"), "settings: object contains unknown field `device`"),
     "no settings": (lambda c: c.pop("settings") and None, "missing required field `settings`"),
@@ -457,12 +457,12 @@ TENSOR_ATTACKS: dict[str, tuple[Callable[[dict[str, Tensor]], Any], str]] = {
     "shape": (lambda t: t.update({"module.convs.0.bias": torch.ones(5)}), r"shape \[5\]"),
     "dtype": (lambda t: t.update({"module.convs.0.bias": torch.ones(4).double()}), "torch.float64"),
     "a stray": (lambda t: t.update({"x": torch.ones(1)}), "'x' belongs to no part"),
-    "a method": (lambda t: t.update({"scorer.score": torch.ones(1)}), "not what a scorer learns"),
-    "a dunder": (lambda t: t.update({"scorer.__class__": torch.ones(1)}), "not what a scorer learns"),
+    "a method": (lambda t: t.update({"scorer.score": torch.ones(1)}), "is not a learnt value"),
+    "a dunder": (lambda t: t.update({"scorer.__class__": torch.ones(1)}), "is not a learnt value"),
     "a path": (lambda t: t.update({"scorer.isolated.x_": torch.ones(1)}), "belongs to no scorer"),
-    "negative variance": (lambda t: t["module.norms.0.running_var"].fill_(-1.0), "no finite score"),
+    "negative variance": (lambda t: t["module.norms.0.running_var"].fill_(-1.0), "do not return a finite score"),
     "whole calibration scores": (lambda t: t.update({"calibration.scores": torch.ones(651).long()}), "int64"),
-    "short calibration": (lambda t: t.update({"calibration.scores": torch.ones(3)}), "do not fit together"),
+    "short calibration": (lambda t: t.update({"calibration.scores": torch.ones(3)}), "do not match"),
     "class means": (lambda t: t.update({"class_means": torch.ones(2, 2)}), "class_means is"),
 }
 
@@ -478,7 +478,7 @@ def test_hostile_tensors_are_refused(folder: Path, attack: str) -> None:
 RAW_ATTACKS: dict[str, tuple[str, bytes, str]] = {
     "deep json": ("config.json", b"[" * 100_000, "damaged"),
     "not json": ("config.json", b"\x80\x04cos\nsystem\n", "damaged"),
-    "nan": ("config.json", b'{"format": NaN}', "NaN, which is no number"),
+    "nan": ("config.json", b'{"format": NaN}', "NaN, which is not a number"),
     "twice": ("config.json", b'{"a": 1, "a": 2}', "occurs twice"),
     "a long number": ("config.json", b'{"a": ' + b"9" * 10_000 + b"}", "damaged"),
     "empty": ("config.json", b"", "damaged"),

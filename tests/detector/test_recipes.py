@@ -9,10 +9,10 @@ import torch
 from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
-from oddnode.bench.benchmark import benchmark, expand_methods
+from oddnode.bench.run import benchmark, expand_methods
 from oddnode.bench.tables import compare_table, markdown_table
 from oddnode.cli.app import app
-from oddnode.detector import FLOOR, RECIPES, Detector, Recipe, fitting
+from oddnode.detector import MODEL_FREE, RECIPES, Detector, Recipe, fitting
 from oddnode.evaluation import Result
 from oddnode.functional import auroc
 from oddnode.protocols import published
@@ -62,13 +62,16 @@ def test_methods_on_plain_cross_entropy_share_one_training() -> None:
     keys = {name: Detector.from_recipe(name).training_key() for name in RECIPES}
     shared = {name for name, key in keys.items() if key == keys["msp"]}
     assert shared == set(ON_CROSS_ENTROPY)
-    assert {name for name, recipe in RECIPES.items() if "shared with msp" in recipe.cost} | {"msp", *FLOOR} == shared
+    assert {name for name, recipe in RECIPES.items() if "shared with msp" in recipe.cost} | {
+        "msp",
+        *MODEL_FREE,
+    } == shared
 
 
 def test_the_floor_is_the_methods_without_a_model() -> None:
-    assert set(FLOOR) == {name for name, recipe in RECIPES.items() if recipe.cost == "no model"}
+    assert set(MODEL_FREE) == {name for name, recipe in RECIPES.items() if recipe.cost == "no model"}
     data = load_task("digits/label").train
-    for name, same in (*((name, True) for name in FLOOR), ("msp", False)):
+    for name, same in (*((name, True) for name in MODEL_FREE), ("msp", False)):
         a, b = (
             Detector.from_recipe(name, epochs=1, seed=s, device="cpu").fit(data).score_samples(data) for s in (0, 1)
         )
@@ -86,10 +89,10 @@ def test_the_command_lists_every_method_with_all_its_facts() -> None:
 
 
 def test_benchmark_with_floor_trains_no_more(three_epochs: list[str]) -> None:
-    results = benchmark("digits/label", "nodesafe", seeds=1, device="cpu", floor=True)
-    assert [r.method for r in results] == ["nodesafe", *FLOOR]
+    results = benchmark("digits/label", "nodesafe", seeds=1, device="cpu", model_free=True)
+    assert [r.method for r in results] == ["nodesafe", *MODEL_FREE]
     assert len(three_epochs) == 1
-    assert [r.method for r in benchmark("digits/label", "degree", seeds=1, device="cpu", floor=True)] == [
+    assert [r.method for r in benchmark("digits/label", "degree", seeds=1, device="cpu", model_free=True)] == [
         "degree",
         "nonzeros",
         "neighbour-cosine",
@@ -122,16 +125,16 @@ def test_json_holds_exactly_the_methods_asked_for_and_tables_the_floor_too(
     assert "model-free scores last" in printed
 
 
-def test_tables_of_several_tasks_end_with_the_floor() -> None:
+def test_tables_of_several_tasks_end_with_the_model_free_scores() -> None:
     results = []
     for task in ("one", "two"):
-        for method in (*FLOOR, "msp"):
+        for method in (*MODEL_FREE, "msp"):
             run = {"auroc": 50.0, "aupr": 50.0, "fpr95": 95.0, "id_acc": 80.0}
             results.append(Result(task, method, "clean", "gcn", [run]))
     rows = [line.split("|")[1].strip() for line in compare_table(results).splitlines() if line.startswith("|")]
-    assert rows[2:] == ["msp", *(f"*{name}*" for name in FLOOR)]
+    assert rows[2:] == ["msp", *(f"*{name}*" for name in MODEL_FREE)]
     cells = [line.split("|") for line in markdown_table(results).splitlines() if line.startswith("|")][2:]
-    assert [c[2].strip() for c in cells] == ["msp", *(f"*{name}*" for name in FLOOR)] * 2
+    assert [c[2].strip() for c in cells] == ["msp", *(f"*{name}*" for name in MODEL_FREE)] * 2
     assert [c[6].strip() for c in cells[:2]] == ["80.0", "*-*"]  # a model-free score classifies nothing
 
 

@@ -12,8 +12,9 @@ from oddnode import Detector, Task, load_task
 from oddnode.detector import RECIPES
 from oddnode.objectives import BoundUniform
 from oddnode.paper import plan as planning
-from oddnode.paper.experiments import ITEMS, SCOPES, Run, choose_items
+from oddnode.paper.experiments import ITEMS, Run, choose_items
 from oddnode.paper.plan import estimate_seconds, make_plan
+from oddnode.paper.scopes import SCOPES
 from oddnode.paper.store import Store
 from oddnode.protocols.published_terms import Bound, ExposedUniform, JointBound, SignedUniform
 from oddnode.runner.detectors import build_detector

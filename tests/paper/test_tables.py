@@ -125,7 +125,7 @@ def test_what_is_absent_is_said(tmp_path: Path) -> None:
     plan.absent = {"arxiv": "no files in /data"}
     with Store(tmp_path, CODE) as store:
         text = to_markdown(build_table(Results(plan, store), "table5"))
-    assert "arxiv is not here: its data was not found." in text
+    assert "arxiv is missing: its data was not found." in text
     assert "/data" not in text  # tables travel; folders of one machine do not
 
 

@@ -21,9 +21,10 @@ from jinja2 import UndefinedError
 from oddnode.evaluation import Result
 from oddnode.functional import fpr_at_tpr
 from oddnode.paper import report
-from oddnode.paper.experiments import SCOPES, choose_items
+from oddnode.paper.experiments import choose_items
 from oddnode.paper.plan import Plan, make_plan
 from oddnode.paper.report import make_page, write_page
+from oddnode.paper.scopes import SCOPES
 from oddnode.paper.store import Store
 from oddnode.paper.webpage import (
     KNOWN,

@@ -11,10 +11,11 @@ import pytest
 
 from oddnode.evaluation import Result
 from oddnode.functional import auroc, fpr_at_tpr
-from oddnode.paper.experiments import SCOPES, choose_items
+from oddnode.paper.experiments import choose_items
 from oddnode.paper.plan import make_plan
 from oddnode.paper.record import Graphs, Record
 from oddnode.paper.report import make_page
+from oddnode.paper.scopes import SCOPES
 from oddnode.paper.store import Store
 from oddnode.paper.webpage import Page, write_html
 from oddnode.runner.execute import execute

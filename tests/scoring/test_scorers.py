@@ -266,7 +266,7 @@ def test_grasp_is_a_loop_over_nodes(labelled: bool, detector: Detector, data: Da
     torch.testing.assert_close(found, torch.tensor(scores), rtol=1e-4, atol=1e-5)
 
 
-def test_trivial_scores_by_hand() -> None:
+def test_model_free_scores_by_hand() -> None:
     # 0 - 1 - 2, node 3 alone, node 4 without features; the edge 2 -> 4 goes one way.
     x = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 2.0], [3.0, 0.0], [0.0, 0.0]])
     edges = torch.tensor([[0, 1, 1, 2, 2], [1, 0, 2, 1, 4]])

@@ -155,7 +155,7 @@ def test_new_nodes_new_edges_and_unseen_categories_are_fine(model_folder: Path, 
     paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
     report = TableModel.load(model_folder).score(*paths, tmp_path / "s.csv")
     assert report.num_nodes == 91
-    assert report.notes == ["1 categories were not seen when the model was fitted; they count as none"]
+    assert report.notes == ["1 categories were not seen when the model was fitted; they count as missing"]
 
 
 @pytest.mark.parametrize("kind", ["arrow", "mapping", "pandas"])
@@ -439,7 +439,7 @@ BAD_FILES: dict[str, tuple[bytes, str]] = {
     "short row": (b"name,kind,size\nn1,a,3\nn2,b\n", "Expected 3 columns, got 2"),
     "same name twice": (b"name,kind,size,size\nn1,a,3,3\n", "two columns named 'size'"),
     "no header": (b"\n\n", "no header"),
-    "no features": (b"name,kind\nn1,a\n", "no column left for features"),
+    "no features": (b"name,kind\nn1,a\n", "has no feature columns, only kind, name"),
     "misspelt": (b"nam,kind,size\nn1,a,3\n", "did you mean 'nam'"),
 }
 
@@ -482,7 +482,7 @@ def test_other_bad_paths_are_named(tmp_path: Path, tables: tuple[Path, Path]) ->
         ({"exposure_edges": "edges.csv"}, "but not the nodes"),
         ({"false_alarm_rate": 0.001}, "needs at least 999 calibration nodes, but there are"),
         ({"false_alarm_rate": 5}, "expected a share between 0 and 1"),
-        ({"method": "nodesafe++"}, "needs exposure, nodes that are known not to belong"),
+        ({"method": "nodesafe++"}, "needs exposure, nodes known to be OOD"),
         ({"method": "nodesaef"}, "Did you mean 'nodesafe'"),
     ],
 )
@@ -492,7 +492,7 @@ def test_bad_options_are_named(tables: tuple[Path, Path], options: dict[str, Any
 
 
 BAD_SCORE: dict[str, tuple[Change, str]] = {
-    "text for numbers": (_set("size", "big"), r"column 'size' has the text 'big' in row 5, but held numbers"),
+    "text for numbers": (_set("size", "big"), r"column 'size' has the text 'big' in row 5, but had numbers"),
     "nan": (_set("size", "NaN"), r"column 'size' is missing or NaN in row 5"),
     "fewer columns": (lambda n, e: [r.pop("size") for r in n], r"lacks 1 \(size\) of the 2 feature columns"),
     "more columns": (lambda n, e: [r.update(age=1) for r in n], r"has 1 more \(age\)"),
@@ -514,7 +514,7 @@ def test_a_table_that_does_not_fit_the_model_is_an_error(case: str, model_folder
 def test_bad_targets_are_found_before_the_work(model_folder: Path, tables: tuple[Path, Path], tmp_path: Path) -> None:
     model = TableModel.load(model_folder)
     for out, message in (
-        (tables[0], "one of the tables to read"),
+        (tables[0], "one of the input tables"),
         (tmp_path / "s.txt", "neither .csv nor .parquet"),
         (tmp_path / "no" / "s.csv", "does not exist"),
     ):

@@ -177,7 +177,7 @@ def test_all_holds_arxiv_where_its_files_are(papers: Papers, tmp_path: Path) -> 
         ("num-node-list.csv.gz", [NODES, 1], r"num-node-list.csv.gz has more than the 1 lines"),
         ("num-node-list.csv.gz", [], r"num-node-list.csv.gz has 0 lines, expected 1"),
         ("num-node-list.csv.gz", [NODES + 1], rf"node-feat.csv.gz has {NODES} lines, expected {NODES + 1}"),
-        ("num-node-list.csv.gz", [10**15], r"node-feat.csv.gz is too small to hold the 10{15} lines"),
+        ("num-node-list.csv.gz", [10**15], r"node-feat.csv.gz is too small for the 10{15} lines"),
         ("num-node-list.csv.gz", [0], r"0 nodes and 3000 edges are no graph"),
         ("num-edge-list.csv.gz", [EDGES - 1], rf"edge.csv.gz has more than the {EDGES - 1} lines"),
         ("edge.csv.gz", ["0,1"] * 5 + ["0,x"] + ["0,1"] * (EDGES - 6), r"line 6 of edge.csv.gz is '0,x', expected 2"),
@@ -203,10 +203,10 @@ def test_a_file_that_was_cut_off_or_is_no_gzip_is_told(papers: Papers, tmp_path:
     path = papers.raw / "node-feat.csv.gz"
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(MissingDataError, match=r"node-feat.csv.gz ends too early: it was cut off"):
+    with pytest.raises(MissingDataError, match=r"node-feat.csv.gz is truncated; download it again"):
         load_task("arxiv", tmp_path)
     path.write_bytes(b"<html>not found</html>" * 100)
-    with pytest.raises(MissingDataError, match=r"node-feat.csv.gz is not a sound gzip file"):
+    with pytest.raises(MissingDataError, match=r"node-feat.csv.gz is not a valid gzip file"):
         load_task("arxiv", tmp_path)
     path.write_bytes(whole[:200] + b"\x00\x01\x02" + whole[203:])
     with pytest.raises(MissingDataError, match=r"are damaged: node-feat.csv.gz|are damaged: line \d+ of node-feat"):

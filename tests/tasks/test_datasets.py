@@ -78,7 +78,7 @@ def test_a_fixed_split_makes_the_label_task_once_for_all_seeds(
 @pytest.mark.parametrize(
     ("load", "message"),
     [
-        (lambda data: 3, r"load of the data set 'mine' gave a int, expected a PyG Data"),
+        (lambda data: 3, r"load of the data set 'mine' returned a int, expected a PyG Data"),
         (lambda data: Data(x=data.x, edge_index=data.edge_index), r"the graph of the data set 'mine' has no y"),
         (
             lambda data: Data(x=data.x, edge_index=data.edge_index, y=data.y, val_mask=data.val_mask),

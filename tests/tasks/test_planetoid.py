@@ -69,7 +69,7 @@ def test_a_hostile_file_runs_nothing(tmp_path: Path) -> None:
     write_files(folder)
     (folder / "ind.cora.graph").write_bytes(pickle.dumps(Hostile(marker)))
     with pytest.raises(
-        MissingDataError, match=r"ind.cora.graph is damaged or not a Planetoid file: it asks for \w+.system"
+        MissingDataError, match=r"ind.cora.graph is damaged or not a Planetoid file: it refers to \w+.system"
     ):
         planetoid_graph("cora", tmp_path)
     assert not marker.exists()
@@ -81,7 +81,7 @@ def test_only_the_listed_names_are_found(harmful: str, tmp_path: Path) -> None:
     function = {"numpy.testing._private.utils": "runstring", "builtins": "eval"}[harmful]
     path = tmp_path / "file"
     path.write_bytes(f"c{harmful}\n{function}\n(S'1'\ntR.".encode())
-    with pytest.raises(MissingDataError, match=f"asks for {harmful}.{function}"):
+    with pytest.raises(MissingDataError, match=f"refers to {harmful}.{function}"):
         planetoid._unpickle(path)
 
 
@@ -99,7 +99,7 @@ def test_files_that_do_not_fit_together_are_named(tmp_path: Path) -> None:
     folder = tmp_path / "planetoid/Cora/raw"
     write_files(folder)
     (folder / "ind.cora.ally").write_bytes(pickle.dumps(np.ones((3, 2)), protocol=4))
-    with pytest.raises(MissingDataError, match="do not fit together as Cora"):
+    with pytest.raises(MissingDataError, match="are not consistent as Cora"):
         planetoid_graph("cora", tmp_path)
 
 

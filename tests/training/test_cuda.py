@@ -403,7 +403,7 @@ def test_processes_forked_from_one_that_knows_of_a_gpu_train_on_the_cpu() -> Non
         import torch
         assert torch.cuda.is_available()
         from oddnode import benchmark
-        from oddnode.bench import benchmark as module
+        from oddnode.bench import run as module
         module.num_cores = lambda: 2
         [result] = benchmark("digits/label", "nodesafe", seeds=2, jobs=2, device="cpu")
         assert not torch.cuda.is_initialized()

@@ -1,4 +1,4 @@
-"""Small tools that know nothing of graphs: files written whole, suggestions, random streams, devices, plugins.
+"""Tools without knowledge of graphs: atomic files, suggestions, random streams, devices, registries, plugins.
 
-Imports nothing of ours. Its modules are imported one by one: some must answer before torch is loaded.
+May import: nothing of oddnode. It exports nothing itself, so that some of its modules work without torch.
 """

@@ -1,4 +1,4 @@
-"""Writing whole or not at all: into a hidden sibling first, renamed when it is complete."""
+"""Atomic writes: the content goes into a hidden sibling first, which is renamed once it is complete."""
 
 from __future__ import annotations
 
@@ -15,7 +15,18 @@ __all__ = ["new_file", "new_folder", "sync_file"]
 
 @contextmanager
 def new_file(target: Path) -> Iterator[Path]:
-    """A path to write to; it becomes ``target`` when the block ends well and vanishes when it does not."""
+    """Write a file atomically: it appears at ``target`` only if the block succeeds.
+
+    Parameters
+    ----------
+    target : Path
+        Where the file is to be; a file that is there already is replaced.
+
+    Yields
+    ------
+    Path
+        A temporary file to write to. It is deleted if the block raises.
+    """
     target = target.resolve()
     handle, name = _reported(target, lambda: tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent))
     os.close(handle)
@@ -25,16 +36,26 @@ def new_file(target: Path) -> Iterator[Path]:
         part.chmod(0o666 & ~_umask())
         sync_file(part)
         part.replace(target)
-    except BaseException as error:  # Ctrl-C too: nothing half-written stays behind
+    except BaseException as error:  # also on Ctrl-C, so that no half-written file stays behind
         part.unlink(missing_ok=True)
         raise _with_target(error, target) from None
 
 
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
-    """A folder to fill; it takes the place of ``target`` when the block ends well and vanishes when it does not.
+    """Write a folder atomically: it replaces ``target`` only if the block succeeds.
 
-    What stood at ``target`` is moved aside first and put back should the last step fail.
+    An old folder at ``target`` is moved aside first, and moved back if the last step fails.
+
+    Parameters
+    ----------
+    target : Path
+        Where the folder is to be.
+
+    Yields
+    ------
+    Path
+        A temporary folder to fill. It is deleted if the block raises.
     """
     target = target.resolve()
     part = Path(_reported(target, lambda: tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent)))
@@ -63,7 +84,13 @@ def _swap(part: Path, target: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Hand a file over to the disk, so that a rename never points to an empty one after a power cut."""
+    """Flush a file to disk, so that after a power cut a rename never points to an empty file.
+
+    Parameters
+    ----------
+    path : Path
+        A file that has been written and closed.
+    """
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
@@ -80,7 +107,7 @@ def _reported(target: Path, make):  # type: ignore[no-untyped-def]
 
 
 def _with_target(error: BaseException, target: Path) -> BaseException:
-    """A full disk does not say what did not fit on it."""
+    """Name the target in the error of a full disk, which itself names no file."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OSError(error.errno, f"cannot write {target}: {os.strerror(error.errno)}; nothing was changed")
     return error

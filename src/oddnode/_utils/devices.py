@@ -1,4 +1,4 @@
-"""Where to compute: names of devices, and whether they are GPUs."""
+"""Names of devices."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["is_gpu", "processes_share_gpu", "resolve_device"]
 
 
 def resolve_device(device: str) -> torch.device:
-    """The device that a name stands for.
+    """Resolve the name of a device.
 
     Parameters
     ----------
     device : str
-        ``"auto"`` (a CUDA GPU where there is one, else the CPU), or any name that torch knows.
+        ``"auto"`` (a CUDA GPU if there is one, else the CPU), or any name that torch knows.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""Markdown that is written by hand in one place only: tables, and text that must not be read as markup."""
+"""Markdown tables, and escaping of markup."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ _MARKUP = re.compile(r"([\\`*_\[\]<>|&~$#])")
 
 
 def pipe_table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
-    """A table of cells that may hold markup of their own, such as ``**bold**``.
+    """Format a Markdown table; cells may contain markup, such as ``**bold**``.
 
     Parameters
     ----------
     head : sequence of str
         Titles of the columns.
     body : iterable of sequences of str
-        The rows, each as long as ``head``. A bar or a line break within a cell does not end it.
+        The rows, each as long as ``head``. Bars and line breaks within cells are escaped.
 
     Returns
     -------
     str
-        Lines without a line break after the last.
+        The lines, without a line break after the last.
 
     Examples
     --------
@@ -41,7 +41,7 @@ def _cell(text: str) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    r"""Text of any origin as one line that a reader of Markdown shows as it is.
+    r"""Escape text of any origin, so that Markdown renders it verbatim on one line.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def escape_markdown(text: str) -> str:
     Returns
     -------
     str
-        The text with its markup escaped and every run of white space, line breaks included, as one space.
+        The text with escaped markup; every run of white space, line breaks included, becomes one space.
 
     Examples
     --------

@@ -1,8 +1,8 @@
 """Plugins: modules outside this package that register methods, backbones and data sets when they are imported.
 
-A plugin is a file that the user names (``--plugin mine.py``, `load_plugins`) or a module that an installed distribution
-names in the entry-point group ``oddnode.plugins``. Nothing else is ever imported: above all, a saved model may say
-which plugin it needs, but never loads one.
+A plugin is a file that the user names with `load_plugins`, or a module that an installed distribution lists in the
+entry-point group ``oddnode.plugins``. Nothing else is ever imported: in particular, a saved model can name the plugin
+that it needs, but never loads it.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ _loaded: dict[str, Plugin] = {}
 
 
 def load_plugins(files: Iterable[str | os.PathLike] = ()) -> None:
-    """Import every installed plugin, then the given files. What is loaded already is left as it is.
+    """Import all installed plugins, then the given files. Plugins that are loaded already are skipped.
 
-    A plugin that fails leaves no registration behind.
+    If a plugin fails, its registrations are undone.
 
     Parameters
     ----------
@@ -87,22 +87,22 @@ def load_plugins(files: Iterable[str | os.PathLike] = ()) -> None:
 
 
 def loaded_plugins() -> tuple[Plugin, ...]:
-    """The plugins of this process, in the order in which they were loaded."""
+    """List the plugins of this process in the order of loading."""
     return tuple(_loaded.values())
 
 
 def file_plugins() -> tuple[Path, ...]:
-    """The loaded plugins that were given as files: what `load_plugins` needs in another process to load the same."""
+    """List the files of loaded plugins that were given as files; another process loads them with `load_plugins`."""
     return tuple(plugin.path for plugin in _loaded.values() if plugin.is_file)
 
 
 def plugin_files() -> tuple[Path, ...]:
-    """Every source file of the loaded plugins: a plugin that is a package, or lies in one, has several."""
+    """List all source files of the loaded plugins; a plugin that belongs to a package has several."""
     return tuple(sorted({path for plugin in _loaded.values() for path in _sources(plugin)}))
 
 
 def plugin_of(kind: Any) -> str | None:
-    """The plugin that a class comes from.
+    """Find the plugin that defines a class.
 
     Parameters
     ----------
@@ -112,8 +112,8 @@ def plugin_of(kind: Any) -> str | None:
     Returns
     -------
     str or None
-        The plugin's name, or ``None`` where the class belongs to no plugin. A class of another module of the package
-        that an entry point names belongs to that plugin too.
+        The plugin's name; ``None`` if the class belongs to no plugin. All modules of the package of an entry point
+        belong to its plugin.
     """
     module = kind.__module__.split(".")
     shared = {plugin.name: _num_shared(module, plugin.module.split(".")) for plugin in _loaded.values()}
@@ -158,7 +158,7 @@ def _import_file(path: Path, name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up while it is being run
+    sys.modules[name] = module  # dataclasses look up their module while it is executed
     try:
         spec.loader.exec_module(module)
     except BaseException:
@@ -171,12 +171,12 @@ def _imported(load: Callable[[], ModuleType], where: str, path: Path | None = No
     try:
         with all_or_nothing():
             return load()
-    except (Exception, SystemExit) as error:  # a plugin is somebody else's code: it may raise anything
+    except (Exception, SystemExit) as error:  # a plugin may raise anything
         raise PluginError(f"{where}{_line(error, path)}: {_description(error)}") from error
 
 
 def _line(error: BaseException, path: Path | None) -> str:
-    """The line of the plugin's own file that failed; for an installed plugin the file, too."""
+    """The line of the plugin's file that failed; for an installed plugin also the file."""
     if isinstance(error, SyntaxError) and error.filename and (path is None or error.filename == str(path)):
         return f", line {error.lineno}" if path else f", {error.filename}, line {error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if path is None or f.filename == str(path)]

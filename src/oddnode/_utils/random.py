@@ -1,4 +1,4 @@
-"""Random streams that neither use nor move the caller's, and seeds that follow from seeds."""
+"""Random streams that leave the caller's untouched, and seeds derived from other seeds."""
 
 from __future__ import annotations
 
@@ -13,13 +13,21 @@ _MASK64 = 2**64 - 1
 
 
 def new_dropout_seed() -> int:
-    """A seed drawn from torch's random numbers, so that it follows from the seed that a network was made with."""
+    """Draw a seed from torch's generator, so that the seed of a network determines its dropout too."""
     return int(torch.randint(2**62, ()))
 
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """A random stream of its own for the block: the caller's is neither used nor moved."""
+    """Run a block with its own random stream; the caller's stream is restored afterwards.
+
+    Parameters
+    ----------
+    seed : int
+        The seed of the block's stream.
+    device : torch.device
+        The device that draws numbers, besides the CPU.
+    """
     devices = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=devices):
         _seed(seed, device)
@@ -27,7 +35,7 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
 
 def _seed(seed: int, device: torch.device) -> None:
-    """As `torch.manual_seed`, which also turns to kinds of devices that are not there, and takes its time for that."""
+    """Like `torch.manual_seed`, but seeds only the CPU and this device; the full call probes every backend."""
     if device.type not in ("cpu", "cuda"):
         torch.manual_seed(seed)
         return
@@ -38,7 +46,18 @@ def _seed(seed: int, device: torch.device) -> None:
 
 
 def mixed_bits(*parts: int) -> int:
-    """64 bits that look random and follow from whole numbers."""
+    """Hash integers into 64 bits that look random.
+
+    Parameters
+    ----------
+    *parts : int
+        The integers, in order; only the lowest 64 bits of each count.
+
+    Returns
+    -------
+    int
+        From 0 to ``2**64 - 1``.
+    """
     state = 0
     for part in parts:
         state = _mix64(state ^ (part & _MASK64))

@@ -1,4 +1,4 @@
-"""Named things that a plugin can add to: methods, backbones, data sets, protocols."""
+"""Registries, which plugins can add to: methods, backbones, data sets, protocols."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 class Registry(Mapping[str, T], Generic[T]):
-    """A mapping from names to things of one kind, in the order in which they were registered.
+    """A mapping from names to items of one kind, in the order of registration.
 
-    Looking up a name that is not there raises an error that suggests the nearest one.
+    Looking up an unknown name raises an error that suggests the nearest known one.
 
     Parameters
     ----------
     kind : str
-        What the things are, for messages: ``"method"``, ``"backbone"``, ...
+        The kind of the items, for messages: ``"method"``, ``"backbone"``, ...
 
     Examples
     --------
@@ -43,20 +43,19 @@ class Registry(Mapping[str, T], Generic[T]):
         Registry._every.append(self)
 
     def register(self, name: str, item: T, *, replace: bool = False) -> None:
-        """Add a thing under a name that is not taken yet; to register the same object again changes nothing.
+        """Add an item under a new name; registering the same object again has no effect.
 
         Parameters
         ----------
         name : str
-            What it is called from now on. Names are listed with commas between them, so they have neither commas nor
-            spaces.
+            The name. It must not contain spaces or commas, because lists of names are separated by commas.
         item : object
-            The thing.
+            The item.
         replace : bool
-            Whether it may take the place of another of the same name.
+            Whether it may replace another item of the same name.
         """
         if not isinstance(name, str) or not name or "," in name or name.split() != [name]:
-            raise ValueError(f"{name!r} cannot name a {self.kind}: expected text without spaces and commas")
+            raise ValueError(f"{name!r} cannot name a {self.kind}: expected text without spaces or commas")
         if name in self._items and self._items[name] is not item and not replace:
             raise ValueError(f"there is a {self.kind} named {name!r} already; choose another name")
         self._items[name] = item

@@ -1,4 +1,4 @@
-"""Errors for names that do not exist, with the nearest one that does."""
+"""Errors for unknown names that suggest the nearest known one."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ __all__ = ["UnknownNameError", "unknown"]
 
 
 class UnknownNameError(ValueError, KeyError):
-    """A name that nothing is known by; the message suggests the nearest known one."""
+    """An unknown name; the message suggests the nearest known one."""
 
     __str__ = Exception.__str__  # KeyError would quote the message
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """An error that names the nearest known name and all the others.
+    """Build an error that suggests the nearest known name and lists all of them.
 
     Parameters
     ----------
     what : str
-        What was looked for: ``"method"``, ``"task"``, ...
+        The kind of name: ``"method"``, ``"task"``, ...
     name : object
-        What was asked for.
+        The unknown name.
     known : iterable of str
-        What there is.
+        The known names.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""The numbers that the NODESAFE paper prints, for comparison with ours."""
+"""The numbers printed in the NODESAFE paper."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def _printed() -> dict[tuple[str, str], dict[str, float]]:
 
 
 def paper_number(task: str, method: str, metric: str) -> float | None:
-    """The number that the paper prints, in percent, or ``None`` where it prints none.
+    """Look up the number printed in the paper, in percent; ``None`` if there is none.
 
     Parameters
     ----------
     task : str
-        For example ``"cora/label"``; one graph of a task as ``"twitch/es"``.
+        For example ``"cora/label"``; one graph of a task is written ``"twitch/es"``.
     method : str
         A method's name, as in `oddnode.RECIPES`.
     metric : str

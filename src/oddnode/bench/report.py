@@ -1,4 +1,4 @@
-"""The files that a benchmark leaves behind."""
+"""The files that a benchmark writes."""
 
 from __future__ import annotations
 
@@ -21,37 +21,37 @@ __all__ = ["check_writable", "write_report"]
 
 
 def check_writable(folder: Path) -> None:
-    """Make a folder, or say why it cannot be written to: before the work, not after it.
+    """Create a folder and check that it is writable, so that a mistake shows before the work and not after it.
 
     Parameters
     ----------
     folder : Path
-        It is made with its parents where it does not exist.
+        Created with its parents if it does not exist.
 
     Raises
     ------
     OSError
-        It cannot be made, or the user has no permission to write into it.
+        If it cannot be created, or the user has no permission to write into it.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OSError(f"the folder {folder} cannot be made: {error.strerror}") from error
+        raise OSError(f"cannot create the folder {folder}: {error.strerror}") from error
     if not os.access(folder, os.W_OK):
         raise PermissionError(f"no permission to write into {folder}")
 
 
-def write_report(results: Sequence[Result], folder: Path, floor: Sequence[Result] = ()) -> list[Path]:
-    """Write the report, the results as CSV and JSON, and ``runs.json`` with every seed; each whole or not at all.
+def write_report(results: Sequence[Result], folder: Path, model_free: Sequence[Result] = ()) -> list[Path]:
+    """Write the report, the results as CSV and JSON, and ``runs.json`` with every seed, each file atomically.
 
     Parameters
     ----------
     results : sequence of Result
-        What was asked for; it goes into every file.
+        The results of the requested methods, which go into every file.
     folder : Path
-        It is made where it does not exist; files of the same names are replaced.
-    floor : sequence of Result
-        Results of model-free scores that only the report and ``runs.json`` show.
+        Created if it does not exist; files of the same names are replaced.
+    model_free : sequence of Result
+        Results of model-free scores, which only the report and ``runs.json`` show.
 
     Returns
     -------
@@ -60,10 +60,10 @@ def write_report(results: Sequence[Result], folder: Path, floor: Sequence[Result
     """
     check_writable(folder)
     files = {
-        "report.md": _report([*results, *floor]),
+        "report.md": _report([*results, *model_free]),
         "results.csv": to_csv(results),
         "results.json": json.dumps([r.summary() for r in results], indent=1) + "\n",
-        "runs.json": json.dumps(_all_runs([*results, *floor]), indent=1) + "\n",
+        "runs.json": json.dumps(_all_runs([*results, *model_free]), indent=1) + "\n",
     }
     paths = []
     for name, text in files.items():

@@ -1,4 +1,4 @@
-"""Results as tables: for the terminal, as Markdown and CSV, with the paper's numbers beside ours."""
+"""Results as tables: for the terminal, as Markdown and CSV, with the paper's numbers next to ours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from statistics import fmean
 
 from oddnode._utils.markdown import pipe_table
 from oddnode.bench.paper_numbers import has_paper_numbers, paper_number
-from oddnode.detector import FLOOR
+from oddnode.detector import MODEL_FREE
 from oddnode.evaluation import METRIC_TITLES, METRICS, Result
 
 __all__ = [
@@ -27,18 +27,18 @@ __all__ = [
 
 
 def is_model_free(method: str) -> bool:
-    """Whether a method is one of the scores that use no model, and so classifies nothing.
+    """Whether a method is one of the model-free scores, which classify nothing.
 
     Parameters
     ----------
     method : str
         A method's name.
     """
-    return method in FLOOR
+    return method in MODEL_FREE
 
 
 def model_free_last(methods: Iterable[str]) -> list[str]:
-    """Names of methods, each once and in their order, those of model-free scores at the end.
+    """Order names of methods: repetitions dropped, model-free scores last.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def model_free_last(methods: Iterable[str]) -> list[str]:
 
 
 def results_by_task(results: Sequence[Result]) -> list[Result]:
-    """Results task by task, the model-free scores of each task after its methods.
+    """Order results task by task, each task's model-free scores last.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def results_by_task(results: Sequence[Result]) -> list[Result]:
 
 
 def caption(results: Sequence[Result]) -> str:
-    """Protocol, backbone and seeds: what every table must say.
+    """Describe a table: protocol, backbone and seeds.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ def header() -> list[str]:
 
 
 def rows(results: Sequence[Result]) -> list[list[str]]:
-    """A row of text per result, under the titles of `header`.
+    """Format one row of text per result, for the titles of `header`.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ def _cell(result: Result, metric: str) -> str:
 
 
 def markdown_table(results: Sequence[Result]) -> str:
-    """Results as a Markdown table with its caption; model-free scores come last and in italics.
+    """Format results as a Markdown table with a caption; model-free scores come last, in italics.
 
     Parameters
     ----------
@@ -124,7 +124,7 @@ def markdown_table(results: Sequence[Result]) -> str:
 
 
 def compare_table(results: Sequence[Result], metrics: tuple[str, str] = ("auroc", "fpr95")) -> str:
-    """Methods as rows, tasks as columns, two metrics in a cell, and the mean over the tasks, as Markdown.
+    """Compare methods (rows) on tasks (columns) in a Markdown table, two metrics per cell and their means at the end.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def compare_table(results: Sequence[Result], metrics: tuple[str, str] = ("auroc"
             body.append(["*paper*", *(_plain_pair(p) for p in printed), paper_mean_pair(tasks, method, metrics)])
     titles = " / ".join(METRIC_TITLES[m] for m in metrics)
     table = pipe_table(["method", *tasks, "mean"], body)
-    terms = caption(results).replace("; paper's number in brackets", "")  # it has rows of its own here
+    terms = caption(results).replace("; paper's number in brackets", "")  # they have their own rows here
     return f"{titles}\n\n{table}\n\n{terms}\n"
 
 
@@ -163,7 +163,7 @@ def _plain_pair(pair: Sequence[float | None]) -> str:
 
 
 def paper_mean_pair(tasks: Sequence[str], method: str, metrics: tuple[str, str] = ("auroc", "fpr95")) -> str:
-    """The paper's numbers of a method averaged over tasks, or ``"-"`` where it lacks one of them.
+    """Average the paper's numbers of a method over tasks; ``"-"`` if the paper lacks one of them.
 
     Parameters
     ----------
@@ -181,7 +181,7 @@ def paper_mean_pair(tasks: Sequence[str], method: str, metrics: tuple[str, str] 
 
 
 def to_csv(results: Sequence[Result]) -> str:
-    """One line per result, the same columns as ``--json``.
+    """Format one CSV line per result, with the columns of `Result.summary`.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The command line. Heavy modules are imported inside the commands, so that ``--help`` answers at once."""
+"""The command line. Slow modules are imported inside the commands, so that ``--help`` is fast."""
 
 from __future__ import annotations
 
@@ -63,18 +63,18 @@ def bench(
             show_default="msp, energy, gnnsafe, nodesafe and, with exposure, energy-ft, gnnsafe++, nodesafe++",
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds (0, 1, ...).")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds (0, 1, ...).")] = 3,
     protocol: Annotated[
-        str, typer.Option(help="'clean': nothing leaks. 'published': as the paper's code does it.")
+        str, typer.Option(help="'clean' leaks no test data; 'published' follows the code of the paper.")
     ] = "clean",
     backbone: Annotated[
-        str, typer.Option(help="The network under every method: gcn, mlp, gat, jknet, mixhop or a plugin's.")
+        str, typer.Option(help="The network of every method: gcn, mlp, gat, jknet, mixhop or one of a plugin.")
     ] = "gcn",
     device: Device = "auto",
     data_dir: DataDir = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Processes to spread the work over.", show_default="one per core, or one on a GPU"),
+        typer.Option(min=1, help="Number of processes.", show_default="one per core, or one on a GPU"),
     ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder for report.md, results.csv, results.json and runs.json.")
@@ -83,8 +83,8 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Compare methods on tasks over several seeds."""
-    from oddnode.bench.benchmark import DEFAULT_METHODS, benchmark, expand_methods
     from oddnode.bench.report import check_writable, write_report
+    from oddnode.bench.run import DEFAULT_METHODS, benchmark, expand_methods
     from oddnode.tasks import expand_tasks
 
     load_plugins(plugin or ())
@@ -94,12 +94,12 @@ def bench(
     names = list(DEFAULT_METHODS) if methods is None else split_names(methods)
     tasks = expand_tasks(split_names(task), data_dir)
     if "all" in split_names(task):
-        _tell_left_out(tasks)
+        _note_left_out(tasks)
     with progress_bar(terminal_only=as_json) as show:
-        results = benchmark(tasks, names, seeds, protocol, backbone, device, data_dir, jobs, show, floor=True)
+        results = benchmark(tasks, names, seeds, protocol, backbone, device, data_dir, jobs, show, model_free=True)
     asked = set(expand_methods(names, protocol))
-    chosen, floor = [r for r in results if r.method in asked], [r for r in results if r.method not in asked]
-    written = write_report(chosen, out, floor) if out else []
+    chosen, model_free = [r for r in results if r.method in asked], [r for r in results if r.method not in asked]
+    written = write_report(chosen, out, model_free) if out else []
     if as_json:
         typer.echo(json.dumps([r.summary() for r in chosen], indent=1))
         return
@@ -143,7 +143,7 @@ def datasets(
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """List the data sets: their tasks, whether they are here, and their licence."""
+    """List the data sets: their tasks, whether they were found, and their licence."""
     load_plugins(plugin or ())
     from oddnode.tasks import dataset_states
 
@@ -158,12 +158,12 @@ cli_paper.register(app)
 cli_tables.register(app)
 
 
-def _tell_left_out(tasks: list[str]) -> None:
+def _note_left_out(tasks: list[str]) -> None:
     from oddnode.tasks import DATASETS
 
     for spec in DATASETS.values():
         if not any(task.name in tasks for task in spec.tasks):
-            err.print(f"{spec.name} is left out: its files are not here (oddnode datasets says how to get them)")
+            err.print(f"{spec.name} is left out: its files were not found (`oddnode datasets` says how to get them)")
 
 
 def _print_results(results: Any) -> None:
@@ -171,7 +171,7 @@ def _print_results(results: Any) -> None:
 
     results = results_by_task(results)
     body, apart = rows(results), [is_model_free(r.method) for r in results]
-    # A line where the model-free scores of a task begin and where they end sets them apart.
+    # Lines separate the model-free scores of a task from its methods.
     cuts = {i for i in range(1, len(body)) if apart[i] != apart[i - 1] or body[i][0] != body[i - 1][0]}
     print_rows(None, header(), body, numbers_from=2, cuts=cuts)
     typer.echo(caption(results))
@@ -184,13 +184,13 @@ def _word(value: Any) -> str:
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line on stderr and a non-zero exit status."""
-    # Commands print the library's advice themselves, once, where it belongs.
+    """Run the command line; a user's mistake prints one line on stderr and a non-zero exit status."""
+    # Commands print the notes of the library themselves.
     logging.getLogger("oddnode").addHandler(logging.NullHandler())
     try:
         app()
     except SystemExit as stop:
-        if stop.code == 130:  # the command-line library turns Ctrl-C into this, without a word
+        if stop.code == 130:  # typer turns Ctrl-C into this without a message
             err.print("interrupted")
         raise
     except KeyboardInterrupt:

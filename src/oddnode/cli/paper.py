@@ -1,6 +1,6 @@
-"""The command that makes the whole paper: ``oddnode paper``.
+"""The command that reproduces the paper: ``oddnode paper``.
 
-Its function is long because its signature declares the options.
+Long because the signature of `paper` declares the options of the command.
 """
 
 from __future__ import annotations
@@ -44,51 +44,52 @@ def register(app: typer.Typer) -> None:
 def paper(
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder for the store of runs, tables, figures and report.", show_default="paper, or smoke"),
+        typer.Option(
+            help="Folder for the store, tables, figures and report.", show_default="paper; with --smoke smoke"
+        ),
     ] = None,
     only: Annotated[
         str | None, typer.Option(help="Names of tables and figures, separated by commas.", show_default="all")
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(min=1, help="How many seeds (0, 1, ...).", show_default="5; with --smoke 2")
+        int | None, typer.Option(min=1, help="Number of seeds (0, 1, ...).", show_default="5; with --smoke 2")
     ] = None,
     protocol: Annotated[str, typer.Option(help="clean, published or both.")] = "both",
     jobs: Annotated[
         int | None,
-        typer.Option(
-            min=1, help="Processes to spread the trainings over.", show_default="one per core, on a GPU at most 12"
-        ),
+        typer.Option(min=1, help="Number of processes that train.", show_default="one per core, at most 12 on a GPU"),
     ] = None,
     threads: Annotated[
-        int, typer.Option(min=1, help="Threads of each process; another number gives slightly other numbers.")
+        int, typer.Option(min=1, help="Threads of each process; results depend on it in their last digits.")
     ] = 1,
     device: Device = "auto",
     data_dir: DataDir = None,
     smoke: Annotated[
-        bool, typer.Option("--smoke", help="Everything on the embedded digits, in a minute or two.")
+        bool, typer.Option("--smoke", help="Run everything on the bundled digits, in a minute or two.")
     ] = False,
     any_version: Annotated[
-        bool, typer.Option("--any-version", help="Take records that other versions of the source made, too.")
+        bool, typer.Option("--any-version", help="Also use records made by other versions of the source.")
     ] = False,
     keep_scores: Annotated[
         int | None,
-        typer.Option(min=1, help="Keep the scores of single nodes for this many seeds only.", show_default="all"),
+        typer.Option(min=1, help="Number of seeds whose node scores are kept.", show_default="all"),
     ] = None,
     take_from: Annotated[
-        Path | None, typer.Option(help="Another run's folder, from another machine say; its records are copied first.")
+        Path | None, typer.Option(help="Folder of another run; its records are copied before this run starts.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     no_train: Annotated[
-        bool, typer.Option("--no-train", help="Write what the store has so far; train nothing.")
+        bool, typer.Option("--no-train", help="Write tables and figures from the store without training.")
     ] = False,
     plugin: Plugins = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON and nothing else.")] = False,
 ) -> None:
-    """Make every table and figure of the paper, beside the paper's own numbers.
+    """Reproduce every table and figure of the paper, next to the paper's own numbers.
 
-    Finished trainings are kept in OUT/runs.sqlite. Stop it whenever you like: the same command goes on.
+    Finished trainings are stored in OUT/runs.sqlite. You can stop at any time; the same command continues.
     """
-    from oddnode.paper.experiments import SCOPES, choose_items
+    from oddnode.paper.experiments import choose_items
+    from oddnode.paper.scopes import SCOPES
 
     items = choose_items(None if only is None else split_names(only))
     protocols = _protocols(protocol)
@@ -101,19 +102,19 @@ def paper(
     from oddnode.runner.source_key import store_key
 
     folder = out or Path("smoke" if smoke else "paper")
-    say: Callable[[str], None] = (lambda text: None) if as_json else _say
+    note: Callable[[str], None] = (lambda text: None) if as_json else _print_note
     if not dry_run:
         check_writable(folder)
-    rescued = _rescue(folder, say)
+    rescued = _recover(folder, note)
     if take_from is not None and not dry_run:
         with Store(folder) as store:
-            say(f"{store.take_from(take_from)} records taken from {escape(str(take_from))}")
+            note(f"{store.take_from(take_from)} records copied from {escape(str(take_from))}")
     scope, done = SCOPES["smoke" if smoke else "paper"], _tasks_in(folder) if no_train else ()
     plan = make_plan(scope, items, protocols, seeds, data_dir, device, done)
-    _tell_absent(plan, say)
+    _note_absent(plan, note)
     jobs, code = jobs or default_jobs(device), store_key()
     facts = {"out": str(folder), "rescued": rescued} | _print_plan(
-        plan, folder, None if any_version else code, jobs, say
+        plan, folder, None if any_version else code, jobs, note
     )
     if not dry_run:
         summary = Summary(len(plan.trainings), facts["done_before"])
@@ -121,28 +122,30 @@ def paper(
             with _bar(hidden=as_json) as show, _kept_on_interrupt():
                 summary = run_plan(plan, folder, code, jobs, threads, any_version, keep_scores, show)
         command = "oddnode paper" + (" --smoke" if smoke else "") + f" --seeds {plan.seeds} --protocol {protocol}"
-        facts |= _make(plan, folder, None if any_version else code, command, summary, say, show_table=not as_json)
+        facts |= _write_outputs(
+            plan, folder, None if any_version else code, command, summary, note, show_table=not as_json
+        )
     if as_json:
         typer.echo(json.dumps(facts, indent=1))
     if facts.get("lost"):
         raise RuntimeError(
-            f"{len(facts['lost'])} trainings could not be done (out of memory?) and are tried again next time: "
+            f"{len(facts['lost'])} trainings failed (out of memory?); the next run tries them again: "
             + "; ".join(facts["lost"][:5])
         )
 
 
-def _rescue(folder: Path, say: Callable[[str], None]) -> int | None:
-    """Mend a damaged store; how many records it still had."""
+def _recover(folder: Path, note: Callable[[str], None]) -> int | None:
+    """Repair a damaged store and return the number of records that could be read."""
     from oddnode.paper.store import recover
 
     rescued = recover(folder)
     if rescued is not None:
-        say(f"[bold yellow]note:[/] the store's file was damaged; {rescued} records were saved out of it")
+        note(f"[bold yellow]note:[/] the file of the store was damaged; {rescued} records were recovered")
     return rescued
 
 
 def _tasks_in(folder: Path) -> set[str]:
-    """Tasks that a store has records of: their data is not needed to write what it has."""
+    """The tasks that a store has records of; writing their tables needs no data."""
     from oddnode.paper.store import Store
 
     if not (folder / "runs.sqlite").exists():
@@ -151,20 +154,20 @@ def _tasks_in(folder: Path) -> set[str]:
         return {record.training.task for record in store.records()}
 
 
-def _tell_absent(plan: Plan, say: Callable[[str], None]) -> None:
-    """Say which data is not here; where there is no other, a table without numbers helps nobody."""
+def _note_absent(plan: Plan, note: Callable[[str], None]) -> None:
+    """List the data sets that are missing; raise an error if all of them are."""
     from oddnode.paper.plan import absent_data
 
     absent = absent_data(plan)
     if absent and not plan.trainings:
         reasons = "; ".join(dict.fromkeys(absent.values()))
-        raise ValueError(f"nothing to make: none of the data is here ({', '.join(absent)}). {reasons}")
+        raise ValueError(f"nothing to do: no data set was found ({', '.join(absent)}). {reasons}")
     for data, reason in absent.items():
-        say(f"[bold yellow]note:[/] {escape(data)} is left out: {escape(reason)}")
+        note(f"[bold yellow]note:[/] {escape(data)} is left out: {escape(reason)}")
 
 
-def _print_plan(plan: Plan, folder: Path, code: str | None, jobs: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """Say how much of the plan is done, and how long the rest will take."""
+def _print_plan(plan: Plan, folder: Path, code: str | None, jobs: int, note: Callable[[str], None]) -> dict[str, Any]:
+    """Print how much of the plan is done and how long the rest will take."""
     from oddnode.paper.plan import estimate_seconds, unfinished
     from oddnode.paper.store import Store
     from oddnode.runner.source_key import store_key
@@ -176,7 +179,7 @@ def _print_plan(plan: Plan, folder: Path, code: str | None, jobs: int, say: Call
     total, left = len(plan.trainings), estimate_seconds(missing, records, jobs, plan.device)
     processes = f"{jobs} process{'es' if jobs > 1 else ''}"
     to_go = f"{total - len(missing)} of them done; {_duration(left)} to go in {processes}" if missing else "all done"
-    say(f"{total} trainings for {len(plan.items)} tables and figures, {to_go}")
+    note(f"{total} trainings for {len(plan.items)} tables and figures, {to_go}")
     return {
         "trainings": total,
         "done_before": total - len(missing),
@@ -186,30 +189,30 @@ def _print_plan(plan: Plan, folder: Path, code: str | None, jobs: int, say: Call
     }
 
 
-def _make(
+def _write_outputs(
     plan: Plan,
     folder: Path,
     code: str | None,
     command: str,
     summary: Summary,
-    say: Callable[[str], None],
+    note: Callable[[str], None],
     show_table: bool,
 ) -> dict[str, Any]:
-    """Write everything, and say where it is."""
+    """Write tables, figures and report, and print where they are."""
     from oddnode.paper.make import make_all
     from oddnode.paper.results import Results
     from oddnode.paper.store import Store
 
     for label in summary.repaired:
-        say(f"[bold yellow]note:[/] a damaged record was made again: {escape(label)}")
+        note(f"[bold yellow]note:[/] a damaged record was replaced by a new training: {escape(label)}")
     with Store(folder, code) as store:
         written, notes = make_all(plan, store, folder, command)
         size = store.size()
         if show_table:
             _print_summary(Results(plan, store))
-    for note in notes:
-        say(f"[bold yellow]note:[/] {escape(note)}")
-    say(_where(folder, written, size))
+    for text in notes:
+        note(f"[bold yellow]note:[/] {escape(text)}")
+    note(_where(folder, written, size))
     return {
         "seconds": round(summary.seconds, 1),
         "repaired": summary.repaired,
@@ -221,7 +224,7 @@ def _make(
 
 
 def _print_summary(results: Results) -> None:
-    """The comparison of all methods, for the first of the protocols."""
+    """Print the comparison of all methods under the first protocol."""
     from oddnode.bench.tables import is_model_free
     from oddnode.paper.page import main_results, summary_rows
 
@@ -242,7 +245,7 @@ def _kept_on_interrupt() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        _say("stopped; what is finished is kept, and the same command goes on from there")
+        _print_note("stopped; finished trainings are stored, and the same command continues")
         raise typer.Exit(130) from None
 
 
@@ -255,7 +258,7 @@ def _protocols(name: str) -> tuple[str, ...]:
     return known[name]
 
 
-def _say(text: str) -> None:
+def _print_note(text: str) -> None:
     err.print(text, highlight=False, soft_wrap=True)
 
 
@@ -263,8 +266,8 @@ def _where(folder: Path, written: list[Path], store_bytes: int) -> str:
     pages = [path for path in written if path.suffix == ".html"]
     first = pages[0] if pages else folder / "results.md"
     return (
-        f"written: {len(written)} files under {folder}; the store has {store_bytes / 1e6:.1f} MB\n"
-        f"[bold]look at {escape(str(first))}[/]"
+        f"written: {len(written)} files in {folder}; the store has {store_bytes / 1e6:.1f} MB\n"
+        f"[bold]open {escape(str(first))}[/]"
     )
 
 
@@ -277,7 +280,7 @@ def _duration(seconds: float) -> str:
 
 @contextmanager
 def _bar(hidden: bool) -> Iterator[Callable[[Progress], None]]:
-    """A progress bar on a terminal; elsewhere a line now and then, for logs."""
+    """Show a progress bar on a terminal, or print a line every half minute for logs."""
     from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
@@ -304,6 +307,6 @@ def _bar(hidden: bool) -> Iterator[Callable[[Progress], None]]:
             if not hidden and not err.is_terminal and now - last > 30 and gained > 0:
                 last = now
                 left = (now - began) / gained * (1 - progress.share)
-                _say(f"{count}, {_duration(left)} left; last: {escape(progress.last)}")
+                _print_note(f"{count}, {_duration(left)} left; last: {escape(progress.last)}")
 
         yield show

@@ -1,4 +1,4 @@
-"""What the commands share: options, checks and the progress bar. Imports nothing that is slow."""
+"""Options, checks and the progress bar that the commands share. Imports no slow module."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from rich.table import Table
 
 __all__ = ["DataDir", "Device", "Json", "Plugins", "check_device", "err", "print_rows", "progress_bar", "split_names"]
 
-#: For everything that is not the result: notes, progress, errors.
+#: The console for notes, progress and errors; results go to standard output.
 err = Console(stderr=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print as JSON and nothing else.")]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
-DataDir = Annotated[Path | None, typer.Option(help="Where the data lies; only read.", envvar="ODDNODE_DATA")]
+DataDir = Annotated[Path | None, typer.Option(help="Folder of the data sets; it is only read.", envvar="ODDNODE_DATA")]
 Plugins = Annotated[
     list[Path] | None,
     typer.Option(
         "--plugin",
         metavar="FILE.py",
-        help="A Python file that adds methods, backbones or data sets. It is run. May be given several times.",
+        help="A Python file that adds methods, backbones or data sets. It is executed. Can be repeated.",
     ),
 ]
 
 
 def split_names(text: str) -> list[str]:
-    """Names that are separated by commas.
+    """Split a list of names at its commas.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def split_names(text: str) -> list[str]:
 
 
 def check_device(device: str) -> None:
-    """Refuse a device that torch does not know or does not have, before any work."""
+    """Raise an error for a device that torch does not know or cannot use."""
     if device == "auto":
         return
     import torch
@@ -54,12 +54,15 @@ def check_device(device: str) -> None:
     except RuntimeError:
         raise ValueError(f"unknown device {device!r}; expected auto, cpu or cuda") from None
     if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {device} was asked for, but torch sees no CUDA GPU; use --device cpu or auto")
+        raise ValueError(f"device is {device}, but torch finds no CUDA GPU; use --device cpu or auto")
 
 
 @contextmanager
 def progress_bar(terminal_only: bool) -> Iterator[Callable[[int, int | None, str], None]]:
-    """A bar to be told (done, of how many, what); with ``terminal_only`` a log file sees nothing of it."""
+    """Show a progress bar; the block gets a function that takes (done, total, description).
+
+    With ``terminal_only`` nothing is printed unless standard error is a terminal.
+    """
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -88,7 +91,7 @@ def print_rows(
     numbers_from: int = 99,
     cuts: Container[int] = (),
 ) -> None:
-    """A table on the terminal; columns from ``numbers_from`` on are set right, ``cuts`` are rows with a line above."""
+    """Print a table; columns from ``numbers_from`` on are right-aligned, rows in ``cuts`` get a line above."""
     table = Table(title=title, title_justify="left")
     for column, name in enumerate(head):
         table.add_column(name, justify="right" if column >= numbers_from else "left", overflow="fold")
@@ -97,5 +100,5 @@ def print_rows(
             table.add_section()
         table.add_row(*row)
     console = Console()
-    # A pipe has no width; a table cut to 80 columns there would lose text for nothing.
+    # A pipe has no width; rich would cut the table to 80 columns.
     console.print(table) if console.is_terminal else Console(width=200).print(table)

@@ -1,4 +1,7 @@
-"""The commands for people with their own tables: ``fit``, ``score``, ``calibrate`` and ``info``."""
+"""The commands for users' own tables: ``fit``, ``score``, ``calibrate`` and ``info``.
+
+Long because the signature of `fit` declares the options of the command.
+"""
 
 from __future__ import annotations
 
@@ -50,23 +53,25 @@ def fit(
     ] = None,
     source_column: Annotated[
         str | None,
-        typer.Option(help="Where an edge starts.", show_default="source, or the first column"),
+        typer.Option(help="Column with the start of an edge.", show_default="source, or the first column"),
     ] = None,
     target_column: Annotated[
-        str | None, typer.Option(help="Where an edge ends.", show_default="target, or the second column")
+        str | None, typer.Option(help="Column with the end of an edge.", show_default="target, or the second column")
     ] = None,
     directed: Annotated[bool, typer.Option("--directed", help="Use edges in their direction only.")] = False,
     split_column: Annotated[
         str | None,
         typer.Option(
-            help="Column that says train, validation or calibration.",
+            help="Column with train, validation or calibration.",
             show_default="40, 20 and 40 % of every label at random",
         ),
     ] = None,
-    exposure_nodes: Annotated[Path | None, typer.Option(help="Table of nodes that are known not to belong.")] = None,
-    exposure_edges: Annotated[Path | None, typer.Option(help="Edges between those.", show_default="none")] = None,
+    exposure_nodes: Annotated[Path | None, typer.Option(help="Table of nodes known to be OOD.")] = None,
+    exposure_edges: Annotated[
+        Path | None, typer.Option(help="Table of the edges between them.", show_default="none")
+    ] = None,
     exposure_column: Annotated[
-        str | None, typer.Option(help="Column of true and false that marks nodes known not to belong.")
+        str | None, typer.Option(help="Column of true and false that marks the nodes known to be OOD.")
     ] = None,
     method: Annotated[
         str | None, typer.Option(help="See `oddnode methods`.", show_default="nodesafe; with exposure nodesafe++")
@@ -77,9 +82,9 @@ def fit(
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Learn from two tables which nodes are known; writes a model.
+    """Fit a model on a table of nodes and a table of edges, and save it.
 
-    Numbers are scaled, text columns become categories; a category not seen here counts as none later.
+    Numbers are scaled and text columns become categories; unseen categories are treated as missing when scoring.
     """
     from oddnode.detector import check_target, get_recipe
     from oddnode.tables import TableModel
@@ -110,7 +115,7 @@ def fit(
             on_epoch=lambda epoch: show(epoch, None, "training"),
         )
     model.save(out)
-    _tell(asdict(report) | {"model": str(out)}, as_json, report.notes)
+    _print_facts(asdict(report) | {"model": str(out)}, as_json, report.notes)
 
 
 def score(
@@ -120,13 +125,13 @@ def score(
     out: Annotated[Path, typer.Option(help="File to write, .csv or .parquet.")],
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Add why: own_score, neighbour_contribution and nearest_class."),
+        typer.Option("--explain", help="Add the columns own_score, neighbour_contribution and nearest_class."),
     ] = False,
     device: Device = "auto",
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Score every node of two tables; writes one row per node.
+    """Score the nodes of two tables and write one row per node.
 
     Columns: the id, predicted, confidence, score (higher = better known), p_value, is_ood.
     """
@@ -135,7 +140,7 @@ def score(
     load_plugins(plugin or ())
     check_device(device)
     report = TableModel.load(model, device).score(nodes, edges, out, explain)
-    _tell(asdict(report) | {"written": str(out)}, as_json, report.notes)
+    _print_facts(asdict(report) | {"written": str(out)}, as_json, report.notes)
 
 
 def calibrate(
@@ -143,7 +148,7 @@ def calibrate(
     nodes: Annotated[Path, typer.Option(help="Table of nodes with the columns the model was fitted on.")],
     edges: Annotated[Path, typer.Option(help="Table of edges.")],
     known_column: Annotated[
-        str, typer.Option(help="Column of true and false: true for nodes that are surely known, none trained on.")
+        str, typer.Option(help="Column of true and false: true for known nodes that were not trained on.")
     ],
     out: Annotated[Path, typer.Option(help="Folder for the model with the new threshold.")],
     false_alarm_rate: Annotated[
@@ -154,9 +159,9 @@ def calibrate(
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Set a model's threshold anew, on known nodes of another graph or for another false-alarm rate.
+    """Recalibrate the threshold of a model on known nodes of another graph, or for another false-alarm rate.
 
-    Nothing is trained. The old model stays as it is, unless --out names its folder.
+    The network is not trained again. The old model is unchanged unless --out names its folder.
     """
     from oddnode.detector import check_target
     from oddnode.tables import TableModel
@@ -167,7 +172,7 @@ def calibrate(
     loaded = TableModel.load(model, device)
     report = loaded.calibrate(nodes, edges, known_column, false_alarm_rate)
     loaded.save(out)
-    _tell(asdict(report) | {"model": str(out)}, as_json, report.notes)
+    _print_facts(asdict(report) | {"model": str(out)}, as_json, report.notes)
 
 
 def info(
@@ -175,7 +180,7 @@ def info(
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a saved model is and what it was fitted on."""
+    """Show the settings of a saved model and the columns it was fitted on."""
     from oddnode.detector import Detector, load, read_config
     from oddnode.tables import TableSchema
 
@@ -183,7 +188,7 @@ def info(
     config = read_config(model)
     shown = {key: value for key, value in config.items() if key not in ("tensors_sha256", "table", "format")}
     own = any(isinstance(config.get(k), dict) and "own" in config[k] for k in ("backbone", "objective", "scorer"))
-    if not own:  # a model with parts of the user's own cannot be rebuilt here; its config can be shown
+    if not own:  # a model with the user's own classes cannot be rebuilt here; its config can be shown
         detector, _ = load(Detector, model, device="cpu")
         shown["num_weights"] = sum(p.numel() for p in detector.module_.parameters())
         if "table" in config:
@@ -191,10 +196,10 @@ def info(
             shown["labels"] = list(schema.classes)
             shown["id_column"] = schema.id_column
             shown["feature_columns"] = schema.features.names
-    _tell(shown, as_json, [])
+    _print_facts(shown, as_json, [])
 
 
-def _tell(facts: dict[str, Any], as_json: bool, notes: list[str]) -> None:
+def _print_facts(facts: dict[str, Any], as_json: bool, notes: list[str]) -> None:
     if as_json:
         typer.echo(json.dumps(facts, indent=1, ensure_ascii=False))
         return

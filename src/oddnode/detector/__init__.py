@@ -1,4 +1,4 @@
-"""`Detector`: a backbone, an objective and a scorer; its fitted state, calibration, methods and saved folder.
+"""`Detector`, which combines a backbone, an objective and a scorer; methods by name, and saved models.
 
 May import: training, scoring and below.
 """
@@ -11,13 +11,13 @@ from oddnode.detector.fitted import FittedState, TrainingOutputs
 from oddnode.detector.fitting import fit_together, start_fitting
 from oddnode.detector.model_folder import FORMAT_VERSION, check_target, load, read_config, save
 from oddnode.detector.part_config import decode, encode
-from oddnode.detector.recipes import FLOOR, Uncertainty, evidential_scorer
+from oddnode.detector.recipes import MODEL_FREE, Uncertainty, evidential_scorer
 from oddnode.detector.registry import RECIPES, Recipe, get_recipe, register_method
 from oddnode.detector.training_key import TrainingKey
 
 __all__ = [
-    "FLOOR",
     "FORMAT_VERSION",
+    "MODEL_FREE",
     "RECIPES",
     "Calibration",
     "Detector",

@@ -1,4 +1,4 @@
-"""From scores to decisions: a threshold, p-values and flags with a stated error rate."""
+"""Calibrated decisions: thresholds, p-values and flags with a guaranteed error rate."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["Calibration", "CalibrationConfig", "calibration_nodes"]
 
 
 class CalibrationConfig(Struct, frozen=True):
-    """What a saved model's ``config.json`` holds of a calibration.
+    """The section of ``config.json`` on a calibration.
 
     Parameters
     ----------
     false_alarm_rate, threshold : float
-        As for `Calibration`; the threshold is for readers, it is computed again.
+        As for `Calibration`; the threshold is informative only and computed again.
     num_nodes : int
-        How many calibration nodes there are.
+        Number of calibration nodes.
     """
 
     false_alarm_rate: Number
@@ -40,16 +40,16 @@ class CalibrationConfig(Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
-    """The scores of held-out known nodes, and the threshold that follows from them.
+    """The scores of held-out known nodes and the resulting threshold.
 
-    Works on scores alone (higher = more in-distribution), wherever they come from. Make one by `from_scores`.
+    It works on scores only (higher = more in-distribution), whatever their source. Make one with `from_scores`.
 
     Parameters
     ----------
     scores : Tensor
         Scores of the calibration nodes, ascending ``[n]``, on the CPU.
     classes : Tensor or None
-        Their predicted classes ``[n]``; ``None`` where these are not known, and p-values per class not to be had.
+        Their predicted classes ``[n]``; ``None`` if they are unknown, so that there are no p-values per class.
     false_alarm_rate : float
         The share of known nodes that may be flagged.
     threshold : float
@@ -85,7 +85,7 @@ class Calibration:
         Returns
         -------
         Calibration
-            Its threshold is the highest at which a known node is flagged with at most that probability.
+            With the highest threshold at which a known node is flagged with at most this probability.
         """
         values = _on_cpu(scores)
         threshold = threshold_at(values, false_alarm_rate)
@@ -113,7 +113,9 @@ class Calibration:
         if predicted is None:
             return torch.from_numpy(conformal_p_values(scores, self.scores))
         if self.classes is None:
-            raise CalibrationError("p-values per class need the calibration nodes' classes: calibrate with classes=...")
+            raise CalibrationError(
+                "p-values per class need the classes of calibration nodes: calibrate with classes=..."
+            )
         return torch.from_numpy(conformal_p_values_per_class(scores, predicted, self.scores, self.classes))
 
     def detect(self, scores: Any) -> Tensor:
@@ -127,25 +129,25 @@ class Calibration:
         Returns
         -------
         Tensor
-            One boolean per node ``[N]``, True = out-of-distribution: the same as ``p_values <= false_alarm_rate``.
+            One boolean per node ``[N]``, True = out-of-distribution; equal to ``p_values <= false_alarm_rate``.
         """
         values = _on_cpu(scores)
         if bool(values.isnan().any()):
-            raise ValueError(f"{int(values.isnan().sum())} scores are NaN; no decision can rest on them")
-        # In double precision, as the p-values are compared.
+            raise ValueError(f"{int(values.isnan().sum())} scores are NaN; no decision is possible")
+        # In double precision, like the p-values.
         return values.double() < self.threshold
 
     def flag(self, scores: Any, fdr: float = 0.1, predicted: Any = None) -> Tensor:
-        """Flag nodes so that the expected share of known ones among the flagged is bounded.
+        """Flag nodes so that the expected share of known nodes among them is at most ``fdr``.
 
-        Benjamini-Hochberg over the p-values of all nodes.
+        Uses the Benjamini-Hochberg procedure on the p-values of all nodes.
 
         Parameters
         ----------
         scores : Tensor or array
             Scores ``[N]``.
         fdr : float
-            The bound, the false discovery rate.
+            The false discovery rate.
         predicted : Tensor or array, optional
             Predicted classes ``[N]``, for p-values per class.
 
@@ -157,7 +159,7 @@ class Calibration:
         return torch.from_numpy(benjamini_hochberg(self.p_values(scores, predicted), fdr))
 
     def to_config(self) -> dict[str, Any]:
-        """What goes into a saved model's ``config.json``; the rest are `tensors`."""
+        """The section of a saved model's ``config.json``; the scores are among the `tensors`."""
         return {
             "false_alarm_rate": self.false_alarm_rate,
             "threshold": self.threshold,
@@ -165,7 +167,7 @@ class Calibration:
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """What goes into a saved model's ``model.safetensors``."""
+        """The tensors for a saved model's ``model.safetensors``."""
         classes = {} if self.classes is None else {"calibration.classes": self.classes}
         return {"calibration.scores": self.scores} | classes
 
@@ -178,10 +180,10 @@ class Calibration:
         config : CalibrationConfig
             From ``config.json``.
         scores, classes : Tensor or None
-            The saved tensors ``[n]``, ``None`` where the file has none.
+            The saved tensors ``[n]``, ``None`` if the file has none.
         """
         if scores is None or scores.dim() != 1 or (classes is not None and classes.shape != scores.shape):
-            raise ModelFileError("the calibration scores and classes are missing or do not fit together")
+            raise ModelFileError("the calibration scores and classes are missing or do not match")
         if not scores.is_floating_point() or (classes is not None and classes.dtype != torch.long):
             found = "none" if classes is None else classes.dtype
             raise ModelFileError(f"the calibration scores are {scores.dtype} and their classes {found}")
@@ -196,16 +198,16 @@ def _on_cpu(values: Any) -> Tensor:
 
 
 def calibration_nodes(data: GraphSource, mask: Tensor | None, num_classes: int) -> Tensor:
-    """Check the nodes that a detector is to be calibrated on.
+    """Check the nodes for a calibration.
 
     Parameters
     ----------
     data : GraphSource
         A graph of N nodes.
     mask : Tensor or None
-        One boolean per node ``[N]``; ``data.calibration_mask`` where it is ``None``.
+        One boolean per node ``[N]``; ``None`` stands for ``data.calibration_mask``.
     num_classes : int
-        How many classes the detector knows.
+        Number of classes of the detector.
 
     Returns
     -------
@@ -234,8 +236,8 @@ def _check_held_out(data: GraphSource, nodes: Tensor) -> None:
         if isinstance(used, Tensor) and bool(used[nodes.to(used.device)].any()):
             shared = int(used[nodes.to(used.device)].sum())
             raise CalibrationError(
-                f"{shared} of the {len(nodes)} calibration nodes are in data.{name} too; nodes that the network was "
-                "trained or chosen on score too high, and the false-alarm rate would not hold"
+                f"{shared} of the {len(nodes)} calibration nodes are also in data.{name}; nodes that the network was "
+                "trained or validated on score too high, so the false-alarm rate would not hold"
             )
 
 
@@ -246,7 +248,7 @@ def _check_known(data: GraphSource, nodes: Tensor, num_classes: int) -> None:
     labels = y[nodes.to(y.device)]
     if int(labels.min()) < 0:
         raise CalibrationError(
-            f"{int((labels < 0).sum())} of the calibration nodes have label -1, the mark of left-out or unlabelled "
+            f"{int((labels < 0).sum())} of the calibration nodes have label -1, which marks left-out or unlabelled "
             "nodes; calibrate on known nodes only"
         )
     highest = int(labels.max())

@@ -1,4 +1,4 @@
-"""JSON that somebody else may have written: parsed strictly, and checked against types with limits by msgspec."""
+"""Untrusted JSON: strict parsing, and validation by msgspec against types with limits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Count", "LayerCount", "ModelFileError", "Number", "checked", "first_
 
 T = TypeVar("T")
 
-# Far above any real model's, low enough that a hostile one cannot keep the machine busy.
+# Far above the values of real models, but low enough that a hostile file cannot exhaust the machine.
 LARGEST_INT = 2**31
 LARGEST_NUMBER = 1e30
 
@@ -25,11 +25,11 @@ Number = Annotated[float, Meta(ge=-LARGEST_NUMBER, le=LARGEST_NUMBER)]
 
 
 class ModelFileError(ValueError):
-    """A model folder that cannot be used; the message says which file or field, what was found and expected."""
+    """An invalid model folder; the message names the file or field, what was found and what was expected."""
 
 
 def parse_json(raw: bytes) -> Any:
-    """Parse JSON without the liberties of Python's parser.
+    """Parse JSON strictly.
 
     Parameters
     ----------
@@ -48,18 +48,18 @@ def parse_json(raw: bytes) -> Any:
 
 
 def checked(value: Any, kind: type[T], where: str, decode: Callable[[type, Any], Any] | None = None) -> T:
-    """Convert parsed JSON to a type, or say which field is wrong.
+    """Convert parsed JSON to a type; the error names the invalid field.
 
     Parameters
     ----------
     value : object
-        What `parse_json` returned, or a part of it.
+        The return value of `parse_json`, or a part of it.
     kind : type
-        A type that msgspec knows: a `msgspec.Struct`, a dataclass, ``Annotated[int, Meta(...)]``, ...
+        A type that msgspec supports: a `msgspec.Struct`, a dataclass, ``Annotated[int, Meta(...)]``, ...
     where : str
         The field's name for messages; ``""`` for the whole file.
     decode : callable, optional
-        Makes values of types that msgspec does not know, from the type and the JSON.
+        Makes values of types that msgspec does not support, from the type and the JSON.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def checked(value: Any, kind: type[T], where: str, decode: Callable[[type, Any],
         problem, _, place = str(error).partition(" - at `")
         path = place.removesuffix("`").removeprefix("$")
         field = f"{where}{path}".lstrip(".")
-        if isinstance(error.__cause__, ModelFileError):  # from a value inside, whose message names its own field
+        if isinstance(error.__cause__, ModelFileError):  # from a nested value, whose message names its field
             raise ModelFileError(f"{field}{'.' if field else ''}{error.__cause__}") from None
         if problem.startswith("Invalid enum value"):
             problem = f"expected one of {', '.join(map(repr, _choices(kind, path)))}"
@@ -89,7 +89,7 @@ def _choices(kind: Any, path: str) -> tuple[Any, ...]:
 
 
 def _at(value: Any, path: str) -> Any:
-    """The value at one of msgspec's paths, such as ``.parts[0][1].start``; it hides the names in dictionaries."""
+    """The value at one of msgspec's paths, such as ``.parts[0][1].start``; it hides keys of dictionaries."""
     for name, place in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", path):
         if place == "...":
             return value
@@ -135,7 +135,7 @@ def first_line(error: BaseException) -> str:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"it holds {name}, which is no number")
+    raise ValueError(f"it has {name}, which is not a number")
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

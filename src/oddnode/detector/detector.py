@@ -26,54 +26,55 @@ __all__ = ["Detector"]
 
 
 class Detector(FittedEstimator):
-    """Tells which nodes of a graph a model does not know.
+    """A detector of out-of-distribution nodes: a backbone, an objective and a scorer.
 
     Parameters
     ----------
     backbone : str or torch.nn.Module
         A name (``"gcn"``), or any module with ``forward(x, edge_index) -> logits``; a copy of it is trained.
     objective : Objective, optional
-        What training minimises; cross-entropy if left out.
+        The loss that training minimises; by default the cross-entropy.
     scorer : Scorer, optional
-        How outputs become scores; energy propagated over the graph if left out.
+        Turns the outputs of the network into scores; by default the energy, propagated over the graph.
     hidden_channels, num_layers, dropout
         Shape of a backbone given by name.
     num_spare_logits : int
-        Extra logits of a backbone given by name that belong to no class. Cross-entropy pushes them down on ID
-        nodes, which leaves the rest of the space to them. They never count as a prediction.
+        Number of additional logits that belong to no class, for a backbone given by name. Cross-entropy pushes them
+        down on ID nodes only. They are never predicted.
     epochs, lr, weight_decay
-        Adam's settings. The epoch with the lowest validation loss is kept.
+        Settings of Adam. The weights of the epoch with the lowest validation loss are used.
     val_share : float
-        Share of the training nodes split off, by class, when the data has no ``val_mask``.
+        The share of the training nodes to split off, stratified by class, if the data has no ``val_mask``.
     batch_norm : {"id-graph", "running"}
-        Where batch norm takes its evaluation statistics from.
+        The source of the statistics of batch norm in evaluation.
     propagation : {"auto", "as-given"}
-        Whether a scorer that propagates keeps its hops on a graph whose edges mostly join different classes. ``"auto"``
-        takes fewer or none there, by the labels of training and validation nodes, and logs a message.
+        Whether a scorer that propagates keeps its number of hops on a graph whose edges mostly join different classes.
+        ``"auto"`` reduces it, based on the labels of training and validation nodes, and logs a message.
     ensemble : int
-        How many networks to train, from different seeds. Their scores and their probabilities are averaged. On a GPU
-        they train as one stack where the backbone and the objective allow it.
+        Number of networks to train, from different seeds. Their scores and their probabilities are averaged. On a GPU
+        they are stacked, if the backbone and the objective support it.
     seed : int
-        Same seed, same machine: the same scores, on a CPU (with as many threads) bit for bit.
+        The seed of weights, dropout and the validation split. On the same machine, with the same number of threads,
+        it determines the scores; on a CPU bit for bit.
     device : str
         ``"auto"``, ``"cpu"``, ``"cuda"``, ...
     trainer : Trainer, optional
-        What trains the networks; `oddnode.training.FullBatch` if left out.
+        Trains the networks; by default `oddnode.training.FullBatch`.
 
     Attributes
     ----------
     state_ : FittedState
-        Everything learnt, as plain data; the attributes that follow read it.
+        Everything that was learnt, as plain data; the attributes below read it.
     calibration_ : Calibration or None
-        Set by `calibrate`.
+        The result of `calibrate`.
     module_ : torch.nn.Module
         The trained network, or an `oddnode.nn.Ensemble` of them.
     scorer_ : Scorer
         The fitted scorer.
     num_classes_, n_features_in_ : int
-        How many ID classes it knows, and how many features a node has.
+        Number of ID classes, and of features of a node.
     best_epoch_ : int
-        The epoch whose weights were kept; of the first network in an ensemble.
+        The epoch with the lowest validation loss, whose weights are used; that of the first network in an ensemble.
     history_ : list of dict
         Training and validation loss of every epoch; in an ensemble with the number of the member.
     class_means_ : Tensor or None
@@ -81,9 +82,9 @@ class Detector(FittedEstimator):
     graph_profile_ : GraphProfile
         Size, degrees and homophily of the training graph.
     advice_ : list of str
-        What was found and changed for this graph.
+        Messages on how the scorer was adapted to this graph.
     threshold_, false_alarm_rate_ : float
-        Of the calibration.
+        The calibrated threshold and its false-alarm rate.
 
     Examples
     --------
@@ -143,7 +144,7 @@ class Detector(FittedEstimator):
         device: str = "auto",
         **overrides: Any,
     ) -> Detector:
-        """Make a detector by the name of its method, with the method's settings.
+        """Make the detector of a method, with the method's settings.
 
         Parameters
         ----------
@@ -164,7 +165,7 @@ class Detector(FittedEstimator):
         objective, scorer = recipe.build(**{k: v for k, v in overrides.items() if k in own})
         rest = recipe.settings | {k: v for k, v in overrides.items() if k not in own}
         if recipe.backbone and backbone not in ("gcn", recipe.backbone):
-            raise ValueError(f"{name} has a network of its own ({recipe.backbone}); leave backbone out")
+            raise ValueError(f"{name} has its own network ({recipe.backbone}); leave backbone out")
         backbone = recipe.backbone or backbone
         return cls(backbone, objective, scorer, seed=seed, device=device, **rest)
 
@@ -177,17 +178,17 @@ class Detector(FittedEstimator):
         ----------
         data : GraphSource
             A PyG ``Data``, or another graph with ``x``, ``edge_index``, ``y`` and ``train_mask``; validation nodes
-            are split off where it has no ``val_mask``.
+            are split off if it has no ``val_mask``.
         exposure : GraphSource, optional
-            A graph with known OOD nodes (those of its ``ood_mask``; all nodes without one), for objectives that
+            A graph with known OOD nodes (those in its ``ood_mask``, or all nodes without one), for objectives that
             use them.
         on_epoch : callable, optional
-            Called with the number of epochs done.
+            Called with the number of finished epochs.
 
         Returns
         -------
         Detector
-            Itself.
+            The detector itself.
         """
         fit_together([self], [data], [exposure], on_epoch=on_epoch)
         return self
@@ -203,21 +204,21 @@ class Detector(FittedEstimator):
         propagation: Literal["auto", "as-given"] = "auto",
         device: str = "auto",
     ) -> Detector:
-        """Detect on a network that is already trained, without training it again.
+        """Make a detector from a trained network, without training it again.
 
-        The module is copied: its weights, its mode and its batch-norm statistics stay as they are.
+        The module is copied; its weights, its mode and its batch-norm statistics are not changed.
 
         Parameters
         ----------
         module : torch.nn.Module
-            Trained, with ``forward(x, edge_index) -> logits``.
+            A trained network with ``forward(x, edge_index) -> logits``.
         scorer : Scorer, optional
-            How outputs become scores; energy propagated over the graph if left out.
+            Turns the outputs of the network into scores; by default the energy, propagated over the graph.
         data : GraphSource
-            A graph of the kind the module was trained on. With ``train_mask`` and ``y`` it also gives the number of
-            classes, and scorers that learn from training nodes can be used.
+            A graph of the kind the module was trained on. If it has ``train_mask`` and ``y``, they determine the number
+            of classes, and scorers that learn from training nodes can be used.
         num_classes : int, optional
-            How many of the logits are classes; from the training labels if left out, else all of them.
+            Number of classes; by default that of the training labels, or else the number of logits.
         propagation, device
             As for `Detector`.
 
@@ -236,29 +237,29 @@ class Detector(FittedEstimator):
         return detector._with_state(wrapped_state(detector, module, data, num_classes))
 
     def with_scorer(self, scorer: Scorer) -> Detector:
-        """Put another scorer on the same trained network, as given, without training again.
+        """Use another scorer with the same trained network. The scorer is not adapted to the graph.
 
         Parameters
         ----------
         scorer : Scorer
-            One that learns from the training graph needs a detector that was fitted, not loaded.
+            The scorer. If it learns from the training graph, the detector must have been fitted, not loaded.
 
         Returns
         -------
         Detector
-            A new detector. A threshold belongs to its scorer, so it is not calibrated.
+            A new detector, which is not calibrated, because a threshold belongs to a scorer.
         """
         other = copy.copy(self)
         other.scorer = scorer
         return other._with_state(replace(self.state_.with_scorer(scorer), advice=[]))
 
     def save(self, path: str | os.PathLike) -> None:
-        """Write the fitted detector to a folder: ``config.json`` and ``model.safetensors``, whole or not at all.
+        """Save the fitted detector atomically as a folder with ``config.json`` and ``model.safetensors``.
 
         Parameters
         ----------
         path : path
-            The folder. One that holds a saved detector is replaced; any other that is not empty is refused.
+            The folder. A saved detector is replaced; any other folder must be empty.
         """
         model_folder.save(self, path)
 
@@ -272,23 +273,23 @@ class Detector(FittedEstimator):
         scorer: Scorer | None = None,
         device: str = "auto",
     ) -> Detector:
-        """Read a detector that `save` wrote; it scores as before, bit for bit.
+        """Load a detector that `save` wrote; its scores are equal bit for bit.
 
-        Nothing in the folder can run: parts are made by name from the classes of this library and of loaded plugins.
+        Nothing in the folder is executed: parts are built by name from classes of this library and of loaded plugins.
 
         Parameters
         ----------
         path : path
             The folder.
         backbone, objective, scorer
-            Parts of your own, which are not in the folder; a copy of the module gets the saved weights.
+            Your own parts, which are not in the folder; a copy of the module gets the saved weights.
         device : str
             As for `Detector`.
 
         Raises
         ------
         ModelFileError
-            The folder is damaged, incomplete, or not a saved detector.
+            If the folder is damaged, incomplete, or not a saved detector.
         """
         return model_folder.load(cls, path, backbone=backbone, objective=objective, scorer=scorer, device=device)[0]
 
@@ -298,7 +299,7 @@ class Detector(FittedEstimator):
         return self.objective is not None and self.objective.needs_exposure
 
     def training_key(self, include_seed: bool = True) -> TrainingKey:
-        """Say what the training of this detector depends on, so that detectors can share one.
+        """Return everything that the training of this detector depends on, so that detectors can share a training.
 
         Parameters
         ----------

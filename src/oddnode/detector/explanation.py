@@ -1,4 +1,4 @@
-"""Why nodes score as they do."""
+"""Explanations of scores."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ __all__ = ["Explanation", "explain"]
 
 
 class Explanation(NamedTuple):
-    """Why the N nodes of a graph score as they do: ``score = own_score + neighbour_contribution``.
+    """Explanations of the scores of N nodes: ``score = own_score + neighbour_contribution``.
 
     Parameters
     ----------
     score : Tensor
         Scores ``[N]``.
     own_score : Tensor
-        Scores before the neighbours' scores take part ``[N]`` (`oddnode.Scorer.own_score`).
+        Scores without those of the neighbours ``[N]`` (`oddnode.Scorer.own_score`).
     neighbour_contribution : Tensor
-        What the neighbours' scores add ``[N]``. Where the scorer counts a prior (`oddnode.Propagated`), its pull
-        towards the mean known score is in here.
+        The contribution of the neighbours' scores ``[N]``. It includes that of a prior, if the scorer has one
+        (`oddnode.Propagated`).
     nearest_class : Tensor
         The training class whose mean logits are nearest to the node's ``[N]``.
     """
@@ -41,13 +41,13 @@ def explain(state: FittedState, outputs: Outputs) -> Explanation:
     Parameters
     ----------
     state : FittedState
-        Of the detector that scores them.
+        The state of the detector that scores them.
     outputs : Outputs
         The network's outputs on the graph of N nodes.
     """
     if state.class_means is None:
         raise ValueError(
-            "the nearest training class is not known: this detector was wrapped without labelled training "
+            "the nearest training class is unknown: this detector was wrapped without labelled training "
             "nodes of every class; pass Detector.wrap(module, data=...) a graph with train_mask and y"
         )
     score = state.scorer.score(outputs).detach()

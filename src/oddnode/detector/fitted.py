@@ -1,4 +1,4 @@
-"""What a detector knows once it is fitted, as plain data that can be saved."""
+"""The state of a fitted detector, as plain data that can be saved."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["FittedState", "StateConfig", "TrainingOutputs", "dtype_of", "refuse_
 
 @dataclass(frozen=True, eq=False)
 class TrainingOutputs:
-    """The network's outputs on the training graph, with its labelled nodes: what a scorer learns from.
+    """The network's outputs on the training graph and its labelled nodes, from which scorers learn.
 
     Parameters
     ----------
     outputs : Outputs
-        Of the N nodes of the training graph.
+        The outputs on the training graph of N nodes.
     train : Tensor
         Positions of the training nodes ``[n]``.
     y : Tensor
@@ -41,7 +41,7 @@ class TrainingOutputs:
     y: Tensor
 
     def class_means(self) -> Tensor | None:
-        """Mean logits of every class ``[C, C]``; ``None`` where some class has no training node."""
+        """Mean logits of every class ``[C, C]``; ``None`` if some class has no training node."""
         members = F.one_hot(self.y, self.outputs.num_classes).to(self.outputs.logits.dtype)
         counts = members.sum(dim=0).unsqueeze(1)
         return members.t() @ self.outputs.logits[self.train] / counts if bool((counts > 0).all()) else None
@@ -51,7 +51,7 @@ _Size = Annotated[int, Meta(ge=0, le=2**53)]
 
 
 class ProfileConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a saved model's ``config.json`` holds of the training graph.
+    """The section of ``config.json`` on the training graph.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ class ProfileConfig(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class StateConfig(Struct, frozen=True):
-    """What a saved model's ``config.json`` holds of a fitted state.
+    """The fields of ``config.json`` on a fitted state.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class StateConfig(Struct, frozen=True):
     graph : ProfileConfig
         Size, degrees and homophily of the training graph.
     learnt : dict
-        What the scorer learnt beside tensors, by path.
+        Values that the scorer learnt, apart from tensors, by path.
     """
 
     num_features: Count
@@ -94,32 +94,32 @@ class StateConfig(Struct, frozen=True):
 
 @dataclass(frozen=True, eq=False)
 class FittedState:
-    """Everything that a fitted `oddnode.Detector` knows beyond its settings.
+    """Everything that a fitted `oddnode.Detector` has learnt.
 
     Parameters
     ----------
     module : torch.nn.Module
         The trained network, in evaluation mode; an `oddnode.nn.Ensemble` of several.
     num_features : int
-        How many features a node has.
+        Number of features of a node.
     num_classes : int
-        How many ID classes there are.
+        Number of ID classes.
     profile : GraphProfile
         Size, degrees and homophily of the training graph.
     base_scorer : Scorer
-        The scorer in use before it was fitted; it may have fewer hops than the user asked for.
+        The unfitted scorer; it may have fewer hops than the user's.
     scorer : Scorer
-        The fitted scorer; of an ensemble, one for each network.
+        The fitted scorer; for an ensemble an `oddnode.scoring.EnsembleMean`.
     class_means : Tensor or None
-        Mean logits of every class ``[C, C]``, where all classes have training nodes.
+        Mean logits of every class ``[C, C]``; ``None`` if a class has no training node.
     training : TrainingOutputs or None
-        What another scorer can learn from; ``None`` where there is no training graph at hand. It is not saved.
+        The outputs that another scorer can learn from; ``None`` without a training graph. It is not saved.
     best_epoch : int
-        The epoch whose weights were kept; of the first network in an ensemble.
+        The epoch with the lowest validation loss, whose weights are used; that of the first network in an ensemble.
     history : list of dict
         Training and validation loss of every epoch. It is not saved.
     advice : list of str
-        What was found and changed for this graph.
+        Messages on how the scorer was adapted to this graph.
     """
 
     module: nn.Module
@@ -140,12 +140,12 @@ class FittedState:
         return dtype_of(self.module)
 
     def with_scorer(self, scorer: Scorer) -> FittedState:
-        """Put another scorer on the same network.
+        """Fit another scorer to the same network.
 
         Parameters
         ----------
         scorer : Scorer
-            Not fitted yet. One that learns from the training graph needs `training`.
+            An unfitted scorer. If it learns from the training graph, `training` is needed.
 
         Returns
         -------
@@ -165,9 +165,9 @@ class FittedState:
         return replace(self, base_scorer=scorer, scorer=fitted)
 
     def to_config(self) -> dict[str, Any]:
-        """What goes into a saved model's ``config.json``, but for the scorer's settings; the rest are `tensors`."""
+        """The fields of a saved model's ``config.json``, except for the scorer's settings; see also `tensors`."""
         graph = self.profile.as_dict()
-        del graph["adjusted_homophily"]  # follows from the others
+        del graph["adjusted_homophily"]  # derived from the others
         return {
             "num_features": self.num_features,
             "num_classes": self.num_classes,
@@ -179,11 +179,13 @@ class FittedState:
         }
 
     def tensors(self) -> dict[str, Tensor]:
-        """What goes into a saved model's ``model.safetensors``."""
+        """The tensors for a saved model's ``model.safetensors``."""
         tensors = {f"module.{name}": value for name, value in self.module.state_dict().items()}
         odd = [name for name, value in tensors.items() if not isinstance(value, Tensor)]
         if odd:
-            raise TypeError(f"{type(self.module).__name__} keeps {odd[0]!r} that is no tensor; it cannot be saved")
+            raise TypeError(
+                f"{type(self.module).__name__} has state {odd[0]!r} that is not a tensor and cannot be saved"
+            )
         tensors |= {k: v for k, v in learnt_of(self.scorer, "scorer") if isinstance(v, Tensor)}
         return tensors if self.class_means is None else tensors | {"class_means": self.class_means}
 
@@ -205,7 +207,7 @@ class FittedState:
         module : torch.nn.Module
             The network with its saved weights.
         scorer : Scorer
-            The scorer that was in use, not fitted.
+            The unfitted scorer.
         learnt : dict
             The tensors that it learnt, by path, on the network's device.
         class_means : Tensor or None
@@ -232,24 +234,24 @@ class FittedState:
 
 
 def _scorer_for(module: nn.Module, scorer: Scorer) -> Scorer:
-    """A copy of the scorer to fit; for an ensemble, one for each network."""
+    """Copy the scorer before fitting it; an ensemble has one for each network."""
     return EnsembleMean.of(scorer, len(module.members)) if isinstance(module, Ensemble) else copy.deepcopy(scorer)
 
 
 def dtype_of(module: nn.Module) -> torch.dtype:
-    """The precision that a network computes in.
+    """Find the precision of a network.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Any network; torch's default is taken for one without weights.
+        Any network; one without weights has torch's default precision.
     """
     weights = (p.dtype for p in module.parameters() if p.is_floating_point())
     return next(weights, torch.get_default_dtype())
 
 
 def refuse_log_probabilities(module: nn.Module, logits: Tensor, scorer: Scorer) -> None:
-    """Raise an error where a network ends in ``log_softmax`` and the scorer needs logits.
+    """Raise an error if a network ends in ``log_softmax`` although the scorer needs logits.
 
     Parameters
     ----------
@@ -262,6 +264,6 @@ def refuse_log_probabilities(module: nn.Module, logits: Tensor, scorer: Scorer) 
     """
     if scorer.needs_raw_logits and logits.shape[1] > 1 and bool((negative_energy(logits).abs() < 1e-3).all()):
         raise ValueError(
-            f"{type(module).__name__} returns log-probabilities, of which the energy is 0 at every node; "
-            "return logits, without log_softmax at the end, or score by MaxSoftmax()"
+            f"{type(module).__name__} returns log-probabilities, whose energy is 0 at every node; "
+            "return logits, without log_softmax at the end, or use MaxSoftmax()"
         )

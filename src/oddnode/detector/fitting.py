@@ -1,4 +1,4 @@
-"""How a detector becomes fitted: by training networks, or by taking over one that is trained."""
+"""Fitting of detectors: training networks, or wrapping a trained one."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _log = logging.getLogger("oddnode")
 
 
 class Networks(NamedTuple):
-    """What a trainer needs for one detector.
+    """The networks of one detector and the data to train them on.
 
     Parameters
     ----------
     data : TrainingSet
-        Checked.
+        The checked data.
     modules : list of torch.nn.Module
         New networks.
     seeds : list of int
-        A seed for the training of each.
+        The seed of each network's training.
     """
 
     data: TrainingSet
@@ -65,21 +65,21 @@ def fit_together(
     *,
     on_epoch: Callable[[int], None] | None = None,
 ) -> None:
-    """Fit detectors that differ in nothing but their seed and scorer, each on its own data.
+    """Fit detectors that differ in their seed and scorer only, each on its own data.
 
-    On a GPU their networks train as one stack where that is possible. Each becomes what `Detector.fit` makes of it, up
-    to the order of floating-point sums.
+    On a GPU their networks are stacked if possible. The results equal those of `Detector.fit` up to the order of
+    floating-point sums.
 
     Parameters
     ----------
     detectors : sequence of Detector
-        Fitted in place.
+        The detectors, which are fitted in place.
     data : sequence of GraphSource
         A training graph for each, as for `Detector.fit`.
     exposures : sequence of GraphSource or None
         An exposure graph for each, or ``None``.
     on_epoch : callable, optional
-        Called with the number of epochs done, counted over all networks.
+        Called with the number of finished epochs, summed over all networks.
     """
     start_fitting(detectors, data, exposures, on_epoch=on_epoch).result()
 
@@ -107,7 +107,7 @@ def start_fitting(
     """
     first = detectors[0]
     if len({detector.training_key(include_seed=False) for detector in detectors}) > 1:
-        raise ValueError("detectors that are fitted together must have the same settings but for seed and scorer")
+        raise ValueError("detectors that are fitted together must have the same settings except for seed and scorer")
     networks = [new_networks(detector, d, e) for detector, d, e in zip(detectors, data, exposures, strict=True)]
     handle = (FullBatch() if first.trainer is None else first.trainer).start(
         [module for each in networks for module in each.modules],
@@ -133,7 +133,7 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
     Parameters
     ----------
     detector : Detector
-        Not changed.
+        The detector, which is not changed.
     data : GraphSource
         The training graph.
     exposure : GraphSource or None
@@ -167,7 +167,7 @@ def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
     refuse_log_probabilities(module, logits[:, : dataset.num_classes], _scorer(detector))
     if width < dataset.num_classes:
         raise ValueError(
-            f"{type(module).__name__} gives {width} logits, but the data has {dataset.num_classes} classes"
+            f"{type(module).__name__} returns {width} logits, but the data has {dataset.num_classes} classes"
         )
     dataset.num_spare_logits = width - dataset.num_classes
     return module
@@ -200,18 +200,18 @@ def _trained_state(
 
 
 def wrapped_state(detector: Detector, module: nn.Module, data: GraphSource, num_classes: int | None) -> FittedState:
-    """Take over a network that is already trained.
+    """Make the state of a detector from a trained network.
 
     Parameters
     ----------
     detector : Detector
-        Says which scorer to use, and where.
+        The detector, with its scorer and device.
     module : torch.nn.Module
-        Trained; a copy of it is taken.
+        The trained network, which is copied.
     data : GraphSource
-        A graph of the kind it was trained on. With ``train_mask`` and ``y``, scorers can learn from it.
+        A graph of the kind it was trained on. If it has ``train_mask`` and ``y``, scorers can learn from it.
     num_classes : int or None
-        How many of the logits are classes; from the labels where it is ``None``, or else all of them.
+        Number of classes; ``None`` stands for that of the labels, or else the number of logits.
     """
     device = resolve_device(detector.device)
     module = copy.deepcopy(module).to(device).eval()
@@ -241,7 +241,7 @@ def wrapped_state(detector: Detector, module: nn.Module, data: GraphSource, num_
 
 
 def _training_nodes(data: GraphSource, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Positions and classes of the training nodes; none where the graph has no ``train_mask`` or no ``y``."""
+    """Positions and classes of the training nodes; empty if the graph has no ``train_mask`` or no ``y``."""
     has_labels = isinstance(optional_attribute(data, "y"), Tensor)
     nodes = check_mask(data, "train_mask", required=False) if has_labels else None
     if nodes is None:
@@ -255,25 +255,25 @@ def _num_classes(module: nn.Module, width: int, asked: int | None, y: Tensor) ->
     num_classes = asked if asked is not None else labels or width
     if not 1 <= num_classes <= width or labels > num_classes:
         raise ValueError(
-            f"{type(module).__name__} gives {width} logits, but the data has {max(num_classes, labels)} classes"
+            f"{type(module).__name__} returns {width} logits, but the data has {max(num_classes, labels)} classes"
         )
     return num_classes
 
 
 def labelled_nodes(data: GraphSource, device: torch.device) -> Tensor | None:
-    """Positions of the training and validation nodes of a graph.
+    """Find the training and validation nodes of a graph.
 
     Parameters
     ----------
     data : GraphSource
         A graph of N nodes.
     device : torch.device
-        Where to put them.
+        The device of the result.
 
     Returns
     -------
     Tensor or None
-        Positions ``[n]``; ``None`` where the graph has no mask of one boolean per node, or these select nothing.
+        Positions ``[n]``; ``None`` if the graph has no valid mask, or its masks are empty.
     """
     masks = [optional_attribute(data, name) for name in ("train_mask", "val_mask")]
     masks = [m for m in masks if isinstance(m, Tensor) and m.dtype == torch.bool and m.shape == (data.x.shape[0],)]
@@ -288,7 +288,7 @@ def _scorer(detector: Detector) -> Scorer:
 
 
 def _advised(detector: Detector, profile: GraphProfile) -> tuple[Scorer, list[str]]:
-    """The scorer with as many hops as the training graph supports; the user is told where these are fewer."""
+    """Limit the scorer's hops to those that the training graph supports; a message is logged if they are fewer."""
     scorer, message = advised_scorer(_scorer(detector), profile, apply=detector.propagation == "auto")
     if message is None:
         return scorer, []
@@ -302,8 +302,8 @@ def _check_exposure(detector: Detector, exposure: GraphSource | None) -> None:
         raise ValueError(f"the objective {objective!r} needs exposure: call fit(data, exposure=...)")
     if exposure is not None and not objective.needs_exposure:
         raise ValueError(
-            f"exposure was given, but the objective {objective!r} uses none; leave it out, "
-            "or choose a method that learns from it"
+            f"exposure was given, but the objective {objective!r} does not use it; leave it out, "
+            "or choose a method with exposure"
         )
 
 

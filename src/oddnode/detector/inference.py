@@ -1,4 +1,4 @@
-"""What a fitted detector can be asked: scores, predictions, decisions and explanations."""
+"""The methods of a fitted detector: scores, predictions, decisions and explanations."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _NOT_CALIBRATED = (
 
 
 class FittedEstimator(BaseEstimator):
-    """Base of `oddnode.Detector`: all that needs a fitted state and a device, and no settings.
+    """Base of `oddnode.Detector` with everything that needs a fitted state and a device, but no settings.
 
-    Attributes end in ``_`` and raise scikit-learn's `NotFittedError` before `fit`, so that ``hasattr`` and
-    `sklearn.utils.validation.check_is_fitted` say whether there is a state.
+    Attributes that end in ``_`` raise scikit-learn's `NotFittedError` before `fit`, as ``hasattr`` and
+    `sklearn.utils.validation.check_is_fitted` expect.
     """
 
     device: str
@@ -36,7 +36,7 @@ class FittedEstimator(BaseEstimator):
     _calibration: Calibration | None = None
 
     def _with_state(self, state: FittedState, calibration: Calibration | None = None) -> Self:
-        """Become fitted: the one place where what was learnt is set."""
+        """Set the fitted state; nothing else sets it."""
         self._state, self._calibration = state, calibration
         return self
 
@@ -44,18 +44,18 @@ class FittedEstimator(BaseEstimator):
         return "_state" in vars(self)
 
     def outputs(self, data: GraphSource) -> Outputs:
-        """Run the network on a graph, once for everything that is asked of it.
+        """Run the network on a graph once, for several of the methods below.
 
         Parameters
         ----------
         data : GraphSource
-            N nodes. Those in its ``train_mask`` and ``val_mask`` count as labelled ID nodes for scorers that anchor
-            on them.
+            N nodes. Those in its ``train_mask`` and ``val_mask`` are labelled ID nodes for scorers that use
+            them as anchors.
 
         Returns
         -------
         Outputs
-            Accepted by all methods below in place of the graph.
+            The methods below accept it instead of the graph.
         """
         state = self.state_
         graph = Graph.from_data(data, resolve_device(self.device))
@@ -72,7 +72,7 @@ class FittedEstimator(BaseEstimator):
         Parameters
         ----------
         data : GraphSource or Outputs
-            N nodes.
+            A graph of N nodes.
 
         Returns
         -------
@@ -87,7 +87,7 @@ class FittedEstimator(BaseEstimator):
         Parameters
         ----------
         data : GraphSource or Outputs
-            N nodes.
+            A graph of N nodes.
 
         Returns
         -------
@@ -102,7 +102,7 @@ class FittedEstimator(BaseEstimator):
         Parameters
         ----------
         data : GraphSource or Outputs
-            N nodes.
+            A graph of N nodes.
 
         Returns
         -------
@@ -112,7 +112,7 @@ class FittedEstimator(BaseEstimator):
         return _to_device_of(data, self._outputs(data).logits.softmax(dim=-1))
 
     def calibrate(self, data: GraphSource, false_alarm_rate: float = 0.05, mask: Tensor | None = None) -> Self:
-        """Set the threshold so that a known node is flagged with at most the given probability.
+        """Choose the threshold so that a known node is flagged with at most the given probability.
 
         Parameters
         ----------
@@ -121,12 +121,12 @@ class FittedEstimator(BaseEstimator):
         false_alarm_rate : float
             The share of known nodes that may be flagged.
         mask : Tensor, optional
-            Those nodes, one boolean per node ``[N]``; ``data.calibration_mask`` if left out.
+            The mask of these nodes ``[N]``; by default ``data.calibration_mask``.
 
         Returns
         -------
         Detector
-            Itself.
+            The detector itself.
 
         Examples
         --------
@@ -150,13 +150,12 @@ class FittedEstimator(BaseEstimator):
         Parameters
         ----------
         data : GraphSource or Outputs
-            N nodes.
+            A graph of N nodes.
 
         Returns
         -------
         Tensor
-            One boolean per node ``[N]``, True = out-of-distribution: the same as
-            ``p_values(data) <= false_alarm_rate``.
+            One boolean per node ``[N]``, True = out-of-distribution; equal to ``p_values(data) <= false_alarm_rate``.
         """
         return self._calibrated().detect(self.score_samples(data))
 
@@ -166,7 +165,7 @@ class FittedEstimator(BaseEstimator):
         Parameters
         ----------
         data : GraphSource or Outputs
-            N nodes.
+            A graph of N nodes.
         per_class : bool
             Whether to compare each node with the calibration nodes of its own predicted class only.
 
@@ -179,14 +178,14 @@ class FittedEstimator(BaseEstimator):
         return calibration.p_values(self.score_samples(outputs), self.predict(outputs) if per_class else None)
 
     def flag(self, data: GraphSource | Outputs, fdr: float = 0.1, per_class: bool = False) -> Tensor:
-        """Flag nodes so that at most a share ``fdr`` of the flagged are known nodes, on average.
+        """Flag nodes so that the expected share of known nodes among them is at most ``fdr``.
 
-        Benjamini-Hochberg over the p-values of all nodes.
+        Uses the Benjamini-Hochberg procedure on the p-values of all nodes.
 
         Parameters
         ----------
         data : GraphSource or Outputs
-            N nodes.
+            A graph of N nodes.
         fdr : float
             The false discovery rate.
         per_class : bool
@@ -201,25 +200,25 @@ class FittedEstimator(BaseEstimator):
         return calibration.flag(self.score_samples(outputs), fdr, self.predict(outputs) if per_class else None)
 
     def explain(self, data: GraphSource | Outputs) -> Explanation:
-        """Split every score into the node's own and its neighbours' contribution; name the nearest training class.
+        """Split every score into the node's own score and the contribution of its neighbours; find the nearest class.
 
         Parameters
         ----------
         data : GraphSource or Outputs
-            N nodes.
+            A graph of N nodes.
         """
         return Explanation(*(_to_device_of(data, each) for each in explain(self.state_, self._outputs(data))))
 
     @property
     def state_(self) -> FittedState:
-        """Everything learnt, as plain data; the other attributes read it."""
+        """Everything that was learnt, as plain data; the other attributes read it."""
         if "_state" not in vars(self):
             raise NotFittedError("this Detector is not fitted yet: call fit(data) first")
         return self._state
 
     @property
     def calibration_(self) -> Calibration | None:
-        """What `calibrate` set; ``None`` before."""
+        """The result of `calibrate`; ``None`` before."""
         return self._calibration
 
     @property
@@ -234,17 +233,17 @@ class FittedEstimator(BaseEstimator):
 
     @property
     def num_classes_(self) -> int:
-        """How many ID classes the network knows."""
+        """Number of ID classes."""
         return self.state_.num_classes
 
     @property
     def n_features_in_(self) -> int:
-        """How many features a node has."""
+        """Number of features of a node."""
         return self.state_.num_features
 
     @property
     def best_epoch_(self) -> int:
-        """The epoch whose weights were kept; of the first network in an ensemble."""
+        """The epoch with the lowest validation loss, whose weights are used; of the first network in an ensemble."""
         return self.state_.best_epoch
 
     @property
@@ -254,7 +253,7 @@ class FittedEstimator(BaseEstimator):
 
     @property
     def class_means_(self) -> Tensor | None:
-        """Mean logits of every class over the training nodes ``[C, C]``, where all classes have some."""
+        """Mean logits of every class over the training nodes ``[C, C]``; ``None`` if a class has no training node."""
         return self.state_.class_means
 
     @property
@@ -264,19 +263,19 @@ class FittedEstimator(BaseEstimator):
 
     @property
     def advice_(self) -> list[str]:
-        """What was found and changed for this graph."""
+        """Messages on how the scorer was adapted to this graph."""
         return self.state_.advice
 
     @property
     def threshold_(self) -> float:
-        """The score below which a node is flagged; there is none before `calibrate`."""
+        """The score below which a node is flagged; not set before `calibrate`."""
         if self.calibration_ is None:
             raise NotFittedError(_NOT_CALIBRATED)
         return self.calibration_.threshold
 
     @property
     def false_alarm_rate_(self) -> float:
-        """The share of known nodes that may be flagged; there is none before `calibrate`."""
+        """The share of known nodes that may be flagged; not set before `calibrate`."""
         if self.calibration_ is None:
             raise NotFittedError(_NOT_CALIBRATED)
         return self.calibration_.false_alarm_rate
@@ -291,5 +290,5 @@ class FittedEstimator(BaseEstimator):
 
 
 def _to_device_of(data: GraphSource | Outputs, result: Tensor) -> Tensor:
-    """The result on the device of the graph that was given, so that its masks fit."""
+    """Move the result to the device of the user's graph, where its masks are."""
     return result if isinstance(data, Outputs) else result.to(data.x.device)

@@ -1,4 +1,4 @@
-"""What a saved model's ``config.json`` may hold: every field with its type and its limits."""
+"""The schema of a saved model's ``config.json``: every field with its type and limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["ModelConfig", "Settings"]
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The arguments of `Detector` that are saved; the parts are saved elsewhere, the device and trainer not at all.
+    """The saved arguments of `Detector`, except for its parts; the device and the trainer are not saved.
 
     Parameters
     ----------
@@ -40,20 +40,20 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class ModelConfig(StateConfig, frozen=True):
-    """``config.json``; a caller's further sections, such as how to read tables, are left to that caller.
+    """The schema of ``config.json``; callers check additional sections, such as that of tables, themselves.
 
     Parameters
     ----------
     num_features, num_classes, best_epoch, dtype, graph, advice, learnt
         As for `StateConfig`.
     backbone : str or dict
-        A name, ``{"name": ..., "plugin": ...}``, or ``{"own": ...}`` for a module of the user's own.
+        A name, ``{"name": ..., "plugin": ...}``, or ``{"own": ...}`` for the user's own module.
     objective, scorer : dict or None
-        As `oddnode.detector.part_config.encode` gives them.
+        As `oddnode.detector.part_config.encode` returns them.
     settings : Settings
         The other arguments of the detector.
     calibration : CalibrationConfig or None
-        Where it was calibrated.
+        The calibration, if there is one.
     tensors_sha256 : str
         The checksum of ``model.safetensors``.
     """

@@ -1,7 +1,7 @@
-"""A fitted detector as a folder: ``config.json`` for people, ``model.safetensors`` for numbers.
+"""Saved detectors: a folder with a readable ``config.json`` and the tensors in ``model.safetensors``.
 
-Neither can run anything. Parts are rebuilt by name from known classes; every value is checked for its type and range,
-every tensor for its shape, type and finiteness before it is used.
+Nothing in them is executed. Parts are rebuilt by name from known classes; the type and range of every value, and the
+shape, type and finiteness of every tensor are checked before use.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ _LARGEST_CONFIG = 64 * 2**20
 
 
 def save(detector: Detector, path: str | os.PathLike, extra: dict[str, Any] | None = None) -> None:
-    """Write a fitted detector to a folder, whole or not at all.
+    """Save a fitted detector atomically.
 
     Parameters
     ----------
     detector : Detector
-        Fitted.
+        A fitted detector.
     path : path
-        A new folder, or one that holds a saved model, which is replaced.
+        A new folder, or one with a saved model, which is replaced.
     extra : dict, optional
         Further sections of ``config.json``, by name.
     """
     target, state, calibration = Path(path), detector.state_, detector.calibration_
     check_target(target)
     tensors = state.tensors() | ({} if calibration is None else calibration.tensors())
-    # A copy for each: the format keeps no two names for one memory.
+    # Copies, because safetensors refuses tensors that share memory.
     blob = format_tensors({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
     config = _config_of(detector, hashlib.sha256(blob).hexdigest()) | (extra or {})
     text = json.dumps(config, indent=1, allow_nan=False, ensure_ascii=False)
@@ -72,7 +72,7 @@ def save(detector: Detector, path: str | os.PathLike, extra: dict[str, Any] | No
 
 
 def check_target(target: Path) -> None:
-    """Raise an error where a model could not be written, before the work that makes the model.
+    """Check that a model can be written, so that a mistake shows before the work and not after it.
 
     Parameters
     ----------
@@ -91,8 +91,8 @@ def check_target(target: Path) -> None:
     others = sorted({entry.name for entry in target.iterdir()} - {_CONFIG, _TENSORS})
     if others:
         raise FileExistsError(
-            f"{target} holds other files ({', '.join(others[:3])}{', ...' if len(others) > 3 else ''}); "
-            "give a new folder, or one that holds a saved model and nothing else"
+            f"{target} has other files ({', '.join(others[:3])}{', ...' if len(others) > 3 else ''}); "
+            "give a new folder, or one with a saved model and nothing else"
         )
     if any(target.iterdir()):
         try:
@@ -116,7 +116,7 @@ def _config_of(detector: Detector, checksum: str) -> dict[str, Any]:
         "calibration": None if calibration is None else calibration.to_config(),
         "tensors_sha256": checksum,
     }
-    # A value that could not be read back is found now, while the fitted detector is still there.
+    # Values that could not be loaded again raise an error now, while the fitted detector still exists.
     checked(config, ModelConfig, "")
     return config
 
@@ -174,16 +174,16 @@ def load(
     path : path
         The model's folder.
     backbone, objective, scorer
-        Parts of the user's own, which are not in the folder. A copy of the module gets the saved weights.
+        The user's own parts, which are not in the folder. A copy of the module gets the saved weights.
     device : str
-        Where to score: ``"auto"``, ``"cpu"``, ``"cuda"``, ...
+        The device to score on: ``"auto"``, ``"cpu"``, ``"cuda"``, ...
 
     Returns
     -------
     Detector
-        Fitted, and calibrated if it was.
+        A fitted detector, with its calibration if it had one.
     dict
-        The whole of ``config.json``.
+        The complete ``config.json``.
     """
     folder = Path(path)
     raw = read_config(folder)
@@ -203,7 +203,7 @@ def load(
 
 
 def _read_header(folder: Path) -> dict[str, Any]:
-    """A model's config, known to be one by its ``format``."""
+    """Read the config of a model, and check its ``format``."""
     if not folder.is_dir():
         raise ModelFileError(f"{folder} is not a folder with a saved model")
     raw = _read_bytes(folder / _CONFIG, _LARGEST_CONFIG)
@@ -217,7 +217,7 @@ def _read_header(folder: Path) -> dict[str, Any]:
 
 
 def _read_bytes(path: Path, at_most: int | None = None) -> bytes:
-    # Only regular files: reading a pipe or a device would never end.
+    # Only regular files, because reading a pipe or a device may never end.
     if not path.is_file():
         raise ModelFileError(f"{path} is missing or not a regular file")
     if at_most is not None and path.stat().st_size > at_most:
@@ -235,7 +235,7 @@ def _read_tensors(folder: Path, checksum: str) -> dict[str, Tensor]:
     except (SafetensorError, ValueError, RuntimeError, KeyError, TypeError, OverflowError) as error:
         raise ModelFileError(f"{_TENSORS} is damaged or not a safetensors file: {first_line(error)}") from None
     if hashlib.sha256(blob).hexdigest() != checksum:
-        raise ModelFileError(f"{_TENSORS} does not belong to {_CONFIG} beside it: its checksum differs")
+        raise ModelFileError(f"{_TENSORS} does not belong to {_CONFIG}: its checksum differs")
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise ModelFileError(f"{_TENSORS}: {name!r} has NaN or infinite values")

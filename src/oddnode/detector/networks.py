@@ -1,4 +1,4 @@
-"""The networks of a detector: new ones by name, and several as one."""
+"""The networks of a detector: new ones by name, and ensembles."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ __all__ = ["as_module", "new_backbone", "reset_parameters"]
 
 
 def new_backbone(detector: Detector, num_features: int, num_classes: int) -> nn.Module:
-    """Make a backbone of the shape that a detector's settings say; training and loading both make theirs here.
+    """Make a backbone with a detector's settings, for training or loading.
 
     Parameters
     ----------
     detector : Detector
-        Its ``backbone`` is a name.
+        A detector whose ``backbone`` is a name.
     num_features : int
-        How many features a node has.
+        Number of features of a node.
     num_classes : int
-        How many ID classes there are; spare logits come on top.
+        Number of ID classes; spare logits are added.
     """
     name = detector.backbone
     if not isinstance(name, str) or name not in BACKBONES:
@@ -37,7 +37,7 @@ def new_backbone(detector: Detector, num_features: int, num_classes: int) -> nn.
 
 
 def as_module(networks: list[nn.Module]) -> nn.Module:
-    """Join networks to one module.
+    """Combine networks into one module.
 
     Parameters
     ----------
@@ -47,18 +47,18 @@ def as_module(networks: list[nn.Module]) -> nn.Module:
     Returns
     -------
     torch.nn.Module
-        The only network, or an `oddnode.nn.Ensemble` of several.
+        The network itself if there is only one, otherwise an `oddnode.nn.Ensemble`.
     """
     return networks[0] if len(networks) == 1 else Ensemble(networks).eval()
 
 
 def reset_parameters(module: nn.Module) -> None:
-    """Give a user's network new weights: members of an ensemble that start alike may end alike.
+    """Give a user's network new weights, so that the members of an ensemble differ.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Changed in place.
+        The network, which is changed in place.
     """
     resets: list[Any] = [layer.reset_parameters for layer in module.modules() if hasattr(layer, "reset_parameters")]
     if not resets:

@@ -1,7 +1,7 @@
-"""Objectives and scorers as JSON, and back, with every value checked: what a model's ``config.json`` is made of.
+"""Conversion of objectives and scorers to JSON and back, with every value checked.
 
-A config names a part's class. Only exported classes of this library and classes of loaded plugins can be named; a class
-of the user's own is given again when a model is loaded.
+A config names the class of a part, which must be exported by this library or defined by a loaded plugin. Parts of any
+other class must be passed again when a model is loaded.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from oddnode.scoring import Scorer
 
 __all__ = ["LearntValue", "decode", "encode", "learnt_of", "set_learnt"]
 
-# The modules whose objectives and scorers a config may name. The last is given by name because it imports this package.
+# The modules whose objectives and scorers a config may name; by name, because the last of them imports this package.
 _HOMES = ("oddnode.objectives", "oddnode.scoring", "oddnode.protocols.published")
 
-# Far above any real part's, low enough that a hostile one cannot keep the machine busy.
+# Far above the values of real parts, but low enough that a hostile file cannot exhaust the machine.
 _Int = Annotated[int, Meta(ge=-LARGEST_INT, le=10_000)]
 _MOST_ITEMS = 2**20
 _DEEPEST = 20
 
-#: What a scorer may learn beside tensors.
+#: The types of learnt values apart from tensors.
 LearntValue = bool | int | float | str | None
 
 Part = TypeVar("Part", Objective, Scorer)
@@ -48,21 +48,21 @@ def encode(part: Objective | Scorer, where: str) -> dict[str, Any]:
     Parameters
     ----------
     part : Objective or Scorer
-        The part, with all that is inside it.
+        The part, including the parts inside it.
     where : str
-        What it is, for messages: ``"objective"`` or ``"scorer"``.
+        Its name in messages: ``"objective"`` or ``"scorer"``.
 
     Returns
     -------
     dict
-        ``{"class": ..., setting: value, ...}``, with ``"plugin"`` where a plugin defines the class. A part that is
-        the user's own, or has such a part inside, is only named: ``{"own": ...}``.
+        ``{"class": ..., setting: value, ...}``, with ``"plugin"`` if a plugin defines the class. A part that is the
+        user's own, or contains one, is only named: ``{"own": ...}``.
     """
     if any(not _is_loadable(type(each)) for each in _parts(part)):
         return {"own": repr(part)[:200]}
     config = _encoded(part, where)
     base: Any = type(part)
-    decode(config, base, where)  # a setting that could not be read back is found while the part is still there
+    decode(config, base, where)  # raises an error now for settings that could not be loaded again
     return config
 
 
@@ -76,7 +76,7 @@ def _encoded(value: Any, where: str) -> Any:
     if isinstance(value, (list, tuple)):
         return [_encoded(item, where) for item in value]
     if not isinstance(value, (Scorer, Objective)):
-        raise TypeError(f"{where} holds a {type(value).__name__}, which cannot be saved")
+        raise TypeError(f"{where} has a {type(value).__name__}, which cannot be saved")
     plugin = plugin_of(type(value))
     config: dict[str, Any] = {"class": type(value).__name__} | ({} if plugin is None else {"plugin": plugin})
     return config | {f.name: _encoded(getattr(value, f.name), f"{where}.{f.name}") for f in _settings(type(value))}
@@ -88,9 +88,9 @@ def decode(config: Any, base: type[Part], where: str) -> Part:
     Parameters
     ----------
     config : object
-        Parsed JSON, as `encode` gives it. Every value is checked against the annotation of its field.
+        Parsed JSON, as `encode` returns it. Every value is checked against the annotation of its field.
     base : type
-        `Objective` or `Scorer`, or a subclass that the part must be of.
+        The required base class: `Objective`, `Scorer`, or a subclass.
     where : str
         Its name in the file, for messages.
 
@@ -117,12 +117,12 @@ def _decoded(config: Any, base: type, depth: int) -> Any:
     try:
         return kind(**{name: value for name, value in given.items() if value is not msgspec.UNSET})
     except (ValueError, TypeError) as error:
-        raise ModelFileError(f"class {kind.__name__} cannot be made: {first_line(error)}") from None
+        raise ModelFileError(f"class {kind.__name__} cannot be built: {first_line(error)}") from None
 
 
 @cache
 def _struct_of(kind: type) -> type[msgspec.Struct]:
-    """A struct with the settings of a part, their types limited; a setting that is absent has its default."""
+    """A struct with the settings of a part and limits on their types; absent settings have their defaults."""
     hints = get_type_hints(kind)
     columns: list[tuple[str, Any, Any]] = [
         (f.name, _limited(hints[f.name]) | msgspec.UnsetType, msgspec.UNSET) for f in _settings(kind)
@@ -155,7 +155,7 @@ class _StandIn(type):
 
 @cache
 def _stand_in(base: Any) -> _StandIn:
-    """A type that msgspec asks `_decoded` about; a dataclass it would fill by itself, never with a subclass."""
+    """A type that msgspec does not know, so that it calls `_decoded`; dataclasses it would build without subclasses."""
     return _StandIn(base.__name__, (), {"base": base})
 
 
@@ -235,12 +235,12 @@ def _parts(value: Any) -> Iterator[Objective | Scorer]:
 
 
 def learnt_of(scorer: Any, where: str) -> Iterator[tuple[str, Tensor | LearntValue]]:
-    """What a scorer and the scorers inside it have learnt, by path.
+    """Collect the learnt values of a scorer and the scorers inside it, by path.
 
     Parameters
     ----------
     scorer : Scorer, or tuple or list of them
-        Fitted.
+        A fitted scorer.
     where : str
         The start of every path, ``"scorer"``.
 
@@ -249,7 +249,7 @@ def learnt_of(scorer: Any, where: str) -> Iterator[tuple[str, Tensor | LearntVal
     str
         A path such as ``"scorer.scorers.0.mean_"``.
     Tensor, bool, int, float, str or None
-        The value there.
+        The value.
     """
     for key, value in _inside(scorer).items():
         path = f"{where}.{key}"
@@ -265,12 +265,12 @@ def learnt_of(scorer: Any, where: str) -> Iterator[tuple[str, Tensor | LearntVal
 
 
 def set_learnt(scorer: Scorer, path: str, value: Tensor | LearntValue) -> None:
-    """Put a learnt value back to where `learnt_of` found it.
+    """Restore a learnt value at a path from `learnt_of`.
 
     Parameters
     ----------
     scorer : Scorer
-        Changed in place.
+        The scorer, which is changed in place.
     path : str
         Its path, which starts with ``"scorer"``.
     value : Tensor, bool, int, float, str or None
@@ -286,7 +286,7 @@ def set_learnt(scorer: Scorer, path: str, value: Tensor | LearntValue) -> None:
         if not isinstance(owner, (Scorer, tuple, list)):
             raise ModelFileError(f"{path!r} belongs to no scorer of the model")
     if not _is_learnt(name) or not isinstance(owner, Scorer):
-        raise ModelFileError(f"{path!r} is not what a scorer learns")
+        raise ModelFileError(f"{path!r} is not a learnt value of a scorer")
     setattr(owner, name, value)
 
 

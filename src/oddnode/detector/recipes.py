@@ -1,7 +1,7 @@
-"""The methods, as one table: each is an objective, a scorer and the settings of both.
+"""The methods of the library as one table: each is an objective, a scorer and the settings of both.
 
-The settings here are those of the clean protocol: one per method, the same for every data set. How they were
-chosen is told in ``docs/settings.md``.
+The settings are those of the clean protocol: each method has the same settings on every data set. ``docs/settings.md``
+explains how they were chosen.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from oddnode.scoring import (
     Scorer,
 )
 
-__all__ = ["FLOOR", "Uncertainty", "evidential_scorer"]
+__all__ = ["MODEL_FREE", "Uncertainty", "evidential_scorer"]
 
 # Propagation, shared by every method that propagates.
 _HOPS = 32
@@ -50,8 +50,8 @@ _M_OUT: float | None = None
 _ALPHA = 0.01
 
 # Chosen by the lowest mean FPR95 on the validation tasks of benchmarks/selection.py (stages odin, mahalanobis and knn
-# with two seeds, logitnorm and gold with three), which hold no OOD test node of any benchmark cell but those of digits.
-# GRASP's settings and the weight of outlier exposure are their papers' own.
+# with two seeds, logitnorm and gold with three). Those contain no OOD test node of the benchmark's tasks except digits.
+# GRASP's settings and the weight of outlier exposure are those of their papers.
 _ODIN_T, _ODIN_EPSILON = 5.0, 0.0001
 _SHRINKAGE = 0.01
 _K = 1
@@ -201,15 +201,15 @@ def _neighbour_cosine() -> tuple[Objective, Scorer]:
     return CrossEntropy(), NeighbourCosine()
 
 
-# What the methods on plain cross-entropy cost: their trainings are one and the same.
+# The cost of methods with plain cross-entropy, which share one training.
 _SHARED = "one training, shared with msp"
-# The trivial scores look at the graph only; the network beside them serves the tables' ID accuracy.
+# Model-free scores use the graph only; their network provides the ID accuracy of the tables.
 _NO_MODEL = "no model"
 
-# Those of the paper's tables in their order, later ones, and the trivial scores.
+# The methods of the paper's tables in their order, later ones, and the model-free scores.
 for _recipe in (
     Recipe("msp", _msp, "Hendrycks and Gimpel, ICLR 2017"),
-    # The step on a node's features serves its neighbours' predictions too: twice the receptive field.
+    # The step on a node's features depends on its neighbours' predictions, which doubles the receptive field.
     Recipe("odin", _odin, "Liang et al., ICLR 2018", transductive=True, cost=f"{_SHARED}; a gradient per graph"),
     Recipe("mahalanobis", _mahalanobis, "Lee et al., NeurIPS 2018", cost=_SHARED),
     Recipe("energy", _energy, "Liu et al., NeurIPS 2020", cost=_SHARED),
@@ -255,7 +255,7 @@ for _recipe in (
         transductive=True,
         cost="one training, shared with nodesafe",
     ),
-    # Named as the method to use before any of the benchmark's cells were run; docs/settings.md says how.
+    # Chosen as the recommended method before any task of the benchmark was run; see docs/settings.md.
     Recipe(
         "nodesafe-ensemble",
         _nodesafe_msp,
@@ -267,27 +267,27 @@ for _recipe in (
     Recipe("knn", _knn, "Sun et al., ICML 2022", cost=_SHARED),
     Recipe("grasp", _grasp, "Ma et al., NeurIPS 2024", transductive=True, cost=_SHARED),
     Recipe("gold", _gold, "after Wang et al., ICLR 2025", transductive=True),
-    Recipe("nonzeros", _non_zeros, "trivial", cost=_NO_MODEL),
-    Recipe("degree", _degree, "trivial", cost=_NO_MODEL),
-    Recipe("neighbour-cosine", _neighbour_cosine, "trivial", cost=_NO_MODEL),
+    Recipe("nonzeros", _non_zeros, "a baseline without a model", cost=_NO_MODEL),
+    Recipe("degree", _degree, "a baseline without a model", cost=_NO_MODEL),
+    Recipe("neighbour-cosine", _neighbour_cosine, "a baseline without a model", cost=_NO_MODEL),
 ):
     register_method(_recipe)
 
-#: The trivial scores, which stand under every printed table: a method that loses to them has learnt nothing.
-FLOOR = ("nonzeros", "degree", "neighbour-cosine")
+#: The model-free scores, printed below every table: a method that loses to them has learnt nothing.
+MODEL_FREE = ("nonzeros", "degree", "neighbour-cosine")
 
 
-#: ``epistemic``: how little a node is like those seen before. ``aleatoric``: how unclear its class is.
+#: ``epistemic``: a node is unlike those seen in training. ``aleatoric``: its class is ambiguous.
 Uncertainty = Literal["epistemic", "aleatoric"]
 
 
 def evidential_scorer(uncertainty: Uncertainty) -> Scorer:
-    """The scorer that ranks nodes by one of the two uncertainties, the certain ones first.
+    """Return the scorer that ranks nodes by one of two uncertainties.
 
     Parameters
     ----------
     uncertainty : {"epistemic", "aleatoric"}
-        Which of the two.
+        The uncertainty; certain nodes have high scores.
     """
     if uncertainty not in get_args(Uncertainty):
         raise ValueError(f"uncertainty is {uncertainty!r}, expected one of {', '.join(get_args(Uncertainty))}")

@@ -1,4 +1,4 @@
-"""What a method is, and the methods by name; those that come with the library are in `oddnode.detector.recipes`."""
+"""The registry of methods; those of the library are in `oddnode.detector.recipes`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["RECIPES", "Recipe", "get_recipe", "register_method"]
 
 @dataclass(frozen=True)
 class Recipe:
-    """A method: how to build its objective and scorer, and where it comes from.
+    """A method: a function that builds its objective and scorer, and facts about it.
 
     Parameters
     ----------
     name : str
-        What the command line and tables call it.
+        Its name on the command line and in tables.
     build : callable
         Takes the method's hyper-parameters, all with defaults, and returns ``(objective, scorer)``.
     reference : str
@@ -31,11 +31,11 @@ class Recipe:
     transductive : bool
         Whether the score of a node depends on more of the scored graph than the network's own receptive field.
     cost : str
-        What has to be computed.
+        The cost of the method, such as its number of trainings.
     backbone : str, optional
-        The network, where the method has one of its own.
+        The network, if the method has its own.
     settings : dict
-        Arguments of `Detector` that the method needs otherwise than by default.
+        Arguments of `Detector` that differ from the defaults.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Recipe:
 
     @property
     def hyper_parameters(self) -> dict[str, Any]:
-        """Names and default values."""
+        """The hyper-parameters by name, with their default values."""
         return {name: p.default for name, p in inspect.signature(self.build).parameters.items()}
 
 
@@ -58,7 +58,7 @@ RECIPES: Registry[Recipe] = Registry("method")
 
 
 def get_recipe(name: str) -> Recipe:
-    """The recipe of a method, or an error that suggests the nearest name.
+    """Look up a method by name; the error for an unknown name suggests the nearest one.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Rebuilding a detector from a checked config and the tensors of its folder."""
+"""Rebuilds a detector from a checked config and tensors."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ Part = TypeVar("Part", Objective, Scorer)
 
 
 def named_or_given(config: str | dict[str, str], given: nn.Module | None) -> str | nn.Module:
-    """The backbone of a saved model.
+    """Return the backbone of a saved model: its name, or the user's own module.
 
     Parameters
     ----------
     config : str or dict
-        Its name, ``{"name": ..., "plugin": ...}``, or ``{"own": ...}`` for a module of the user's own.
+        Its name, ``{"name": ..., "plugin": ...}``, or ``{"own": ...}`` for the user's own module.
     given : torch.nn.Module or None
-        The module that the user gave for it.
+        The module that the user passed.
     """
     own = None if isinstance(config, str) else config.get("own")
     if own is not None:
         if given is None:
             raise ModelFileError(
-                f"the model was built on your own module {show(own)}, which files cannot hold; make one of the same "
-                "shape and call Detector.load(..., backbone=module): its copy gets the saved weights"
+                f"the model has your own module {show(own)}, which is not saved; make one of the same shape and call "
+                "Detector.load(..., backbone=module): its copy gets the saved weights"
             )
         return given
     name = config if isinstance(config, str) else config.get("name")
@@ -57,41 +57,41 @@ def named_or_given(config: str | dict[str, str], given: nn.Module | None) -> str
 
 
 def made_or_given(config: dict[str, Any], given: Part | None, base: type[Part]) -> Part:
-    """The objective or scorer of a saved model.
+    """Build the objective or scorer of a saved model, or return the user's own.
 
     Parameters
     ----------
     config : dict
         As `oddnode.detector.part_config.encode` wrote it.
     given : Objective, Scorer or None
-        The part that the user gave for one of the user's own.
+        The part that the user passed.
     base : type
         `Objective` or `Scorer`.
     """
     what = base.__name__.lower()
     if "own" not in config:
         if given is not None:
-            raise ValueError(f"a {what} was given, but the saved model holds its own")
+            raise ValueError(f"a {what} was given, but the saved model has its own")
         return decode(config, base, what)
     if given is None:
         raise ModelFileError(
-            f"the model uses your own {what} {show(config['own'])}, which files cannot hold; "
+            f"the model has your own {what} {show(config['own'])}, which is not saved; "
             f"call Detector.load(..., {what}=...)"
         )
     return given
 
 
 def restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor]) -> Detector:
-    """Give a detector its saved state.
+    """Restore the saved state of a detector.
 
     Parameters
     ----------
     detector : Detector
-        With its parts and settings, not fitted.
+        An unfitted detector with its parts and settings.
     config : ModelConfig
         From ``config.json``.
     tensors : dict
-        From ``model.safetensors``; each has to belong to the model, and is taken out.
+        From ``model.safetensors``. Every tensor must belong to the model; the dictionary is emptied.
 
     Returns
     -------
@@ -128,7 +128,7 @@ def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, T
         module = as_module([copy.deepcopy(detector.backbone) for _ in range(detector.ensemble)])
         _check_weights(module, weights)
     else:
-        # Shapes are compared on a network without memory first: a hostile config may declare any size.
+        # Shapes are compared on the meta device first, because a hostile config may declare any size.
         with torch.device("meta"):
             _check_weights(_new_module(detector, config), weights)
         module = _new_module(detector, config)
@@ -142,7 +142,7 @@ def _new_module(detector: Detector, config: ModelConfig) -> nn.Module:
             shape, dtype = (config.num_features, config.num_classes), getattr(torch, config.dtype)
             return as_module([new_backbone(detector, *shape).to(dtype) for _ in range(detector.ensemble)])
     except (RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
-        raise ModelFileError(f"the backbone cannot be made from these settings: {first_line(error)}") from None
+        raise ModelFileError(f"the backbone cannot be built from these settings: {first_line(error)}") from None
 
 
 def _check_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
@@ -162,12 +162,12 @@ def _check_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
 
 
 def _try_out(state: FittedState, device: torch.device) -> None:
-    """Score three nodes, so that parts that do not fit together are found here and not by the first user."""
+    """Score three nodes, so that parts that do not work together raise an error when the model is loaded."""
     nodes = torch.zeros(3, state.num_features, dtype=state.dtype, device=device)
     graph = Graph(nodes, torch.tensor([[0, 1], [1, 0]], device=device))
     try:
         scores = state.scorer.score(Outputs(state.module, graph, state.num_classes))
-    except Exception as error:  # whatever a part cannot handle, the folder is what is wrong
-        raise ModelFileError(f"the parts do not fit together: {first_line(error)}") from None
+    except Exception as error:  # any failure of a part means that the folder is invalid
+        raise ModelFileError(f"the parts do not work together: {first_line(error)}") from None
     if scores.shape != (3,) or not bool(torch.isfinite(scores).all()):
-        raise ModelFileError("the parts do not fit together: they give no finite score per node")
+        raise ModelFileError("the parts do not work together: they do not return a finite score per node")

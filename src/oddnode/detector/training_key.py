@@ -1,4 +1,4 @@
-"""When two detectors train the same network."""
+"""Keys that are equal for detectors that train the same network."""
 
 from __future__ import annotations
 
@@ -15,23 +15,22 @@ if TYPE_CHECKING:
 
 __all__ = ["TrainingKey"]
 
-# What follows after training, or has a field of its own.
-_APART = {"backbone", "objective", "scorer", "propagation", "trainer", "device", "seed"}
+# Parameters that take effect after training, or have their own field.
+_EXCLUDED = {"backbone", "objective", "scorer", "propagation", "trainer", "device", "seed"}
 
 
 @dataclass(frozen=True)
 class TrainingKey:
-    """Everything about a detector that its training depends on; equal keys, equal networks on the same data.
+    """Everything that the training of a detector depends on; equal keys give equal networks on the same data.
 
-    The scorer and the propagation are no part of it: they come after training. `dataclasses.replace` blanks fields
-    that a caller keeps elsewhere.
+    The scorer and the propagation are not included, because they take effect after training.
 
     Parameters
     ----------
     backbone : str
         The name of the network, or the repr of a module.
     weights : str or None
-        A hash of the weights that a module starts from; ``None`` for a named backbone, and without the seed.
+        A hash of a module's initial weights; ``None`` for a named backbone, and without the seed.
     objective : str
         The repr of the objective.
     settings : tuple of (str, str)
@@ -39,9 +38,9 @@ class TrainingKey:
     trainer : str
         The repr of the trainer; ``""`` for the default.
     device : str
-        Where it is trained.
+        The device to train on.
     seed : int or None
-        ``None`` where networks that differ in their seed only count as the same.
+        The seed; ``None`` if it is to be ignored.
     """
 
     backbone: str
@@ -54,14 +53,14 @@ class TrainingKey:
 
     @classmethod
     def of(cls, detector: Detector, include_seed: bool) -> TrainingKey:
-        """The key of a detector.
+        """Compute the key of a detector.
 
         Parameters
         ----------
         detector : Detector
-            Fitted or not.
+            A detector, fitted or not.
         include_seed : bool
-            Whether the seed, and with it the weights that a module starts from, are part of the key.
+            Whether the key includes the seed and the initial weights of a module.
         """
         backbone = detector.backbone
         params = detector.get_params(deep=False).items()
@@ -69,7 +68,7 @@ class TrainingKey:
             backbone=backbone if isinstance(backbone, str) else repr(backbone),
             weights=_hash(backbone) if include_seed and isinstance(backbone, nn.Module) else None,
             objective=repr(detector.objective or CrossEntropy()),
-            settings=tuple(sorted((name, repr(value)) for name, value in params if name not in _APART)),
+            settings=tuple(sorted((name, repr(value)) for name, value in params if name not in _EXCLUDED)),
             trainer="" if detector.trainer is None else repr(detector.trainer),
             device=detector.device,
             seed=detector.seed if include_seed else None,

@@ -1,6 +1,6 @@
-"""How well a fitted detector does on a task, and the results of many such evaluations.
+"""Evaluation of fitted detectors on tasks, and results over several seeds.
 
-May import: protocols, detector and below, tasks. `Result` and the names of the metrics do not load torch.
+May import: protocols, detector and below, tasks. `Result` and the names of the metrics need no torch.
 """
 
 from importlib import import_module
@@ -15,7 +15,7 @@ __all__ = ["METRICS", "METRIC_TITLES", "Result", "TaskOutputs", "evaluate"]
 
 
 def __getattr__(name: str) -> Any:
-    # Tables and pages of stored results need no network, so that torch is loaded with the first evaluation only.
+    # Tables and pages of stored results need no network, so torch is loaded by the first evaluation only.
     if name not in ("TaskOutputs", "evaluate"):
         raise AttributeError(f"module 'oddnode.evaluation' has no attribute {name!r}")
     return getattr(import_module("oddnode.evaluation.task_evaluation"), name)

@@ -1,4 +1,4 @@
-"""The outcome of one method on one task over several seeds."""
+"""The metrics of a method on a task over several seeds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["METRICS", "METRIC_TITLES", "Result"]
 
-#: The numbers that every table shows, in percent, and their titles; the arrow points to the better side.
+#: The metrics of every table, in percent, and their titles; the arrow shows which direction is better.
 METRIC_TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓", "id_acc": "ID acc ↑"}
 
 METRICS = tuple(METRIC_TITLES)
@@ -16,14 +16,14 @@ METRICS = tuple(METRIC_TITLES)
 
 @dataclass
 class Result:
-    """The numbers of one method on one task; means and standard deviations are computed from those of every seed.
+    """The metrics of one method on one task, for every seed.
 
     Parameters
     ----------
     task, method, protocol, backbone : str
-        What was run.
+        Names of what was run.
     runs : list of dict
-        What `oddnode.evaluate` returned for each seed.
+        The return value of `oddnode.evaluate` for each seed.
     """
 
     task: str
@@ -34,7 +34,7 @@ class Result:
 
     @property
     def seeds(self) -> int:
-        """How many seeds were run."""
+        """Number of seeds."""
         return len(self.runs)
 
     def mean(self, metric: str) -> float:
@@ -58,7 +58,7 @@ class Result:
         return stdev(run[metric] for run in self.runs) if self.seeds > 1 else 0.0
 
     def summary(self) -> dict[str, Any]:
-        """The row that ``--json`` prints."""
+        """Names, number of seeds, and mean and standard deviation of every metric, as one flat row."""
         row: dict[str, Any] = {
             "task": self.task,
             "method": self.method,

@@ -1,4 +1,4 @@
-"""How well a fitted detector does on a task."""
+"""Evaluation of a fitted detector on a task."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TaskOutputs:
     def __init__(self, detector: Detector, task: Task):
         self.task = task
         self.id_test = detector.outputs(task.id_test.data)
-        # In label leave-out ID and OOD nodes lie in one graph, which then is run once.
+        # In label leave-out, ID and OOD nodes are in the same graph: one forward pass serves both.
         self.tests = {
             name: self.id_test if data is task.id_test.data else detector.outputs(data)
             for name, data in task.tests.items()
@@ -38,16 +38,16 @@ class TaskOutputs:
 
 
 def evaluate(detector: Detector, task: Task, outputs: TaskOutputs | None = None) -> dict[str, Any]:
-    """Detection and accuracy of a fitted detector on a task, in percent.
+    """Measure OOD detection and ID accuracy of a fitted detector on a task, in percent.
 
     Parameters
     ----------
     detector : Detector
         A detector that was fitted on the task.
     task : Task
-        The task; its protocol says how numbers are measured.
+        The task; its protocol defines FPR95 and the accuracy.
     outputs : TaskOutputs, optional
-        The network's outputs on the task, where they are known already.
+        The network's outputs on the task, if they are known already.
 
     Returns
     -------

@@ -1,6 +1,6 @@
-"""From scores to decisions with a stated error rate: conformal p-values, thresholds and false discoveries.
+"""Decisions with a guaranteed error rate: conformal p-values, thresholds and false discovery control.
 
-Pure functions on scores, higher = more in-distribution. The calibration scores are those of in-distribution nodes
+Pure functions of scores, higher = more in-distribution. The calibration scores are those of in-distribution nodes
 that were used neither for training nor for choosing the epoch.
 """
 
@@ -24,14 +24,14 @@ __all__ = [
 
 
 class CalibrationError(ValueError):
-    """The calibration nodes do not suffice for a decision; the message says what is missing."""
+    """There are not enough calibration nodes for a decision; the message says how many are needed."""
 
 
 def conformal_p_values(scores: Any, calibration: Any) -> np.ndarray:
-    r"""How unusual each score is among the calibration scores: :math:`p = (1 + \#\{c_i \le s\}) / (n + 1)`.
+    r"""Compute the conformal p-value of each score: :math:`p = (1 + \#\{c_i \le s\}) / (n + 1)`.
 
     For a node exchangeable with the calibration nodes, :math:`P(p \le \alpha) \le \alpha` for every
-    :math:`\alpha` (Vovk et al., 2005). A small value says: few known nodes scored this low.
+    :math:`\alpha` (Vovk et al., 2005). A small value means that few known nodes have so low a score.
 
     Parameters
     ----------
@@ -55,10 +55,10 @@ def conformal_p_values(scores: Any, calibration: Any) -> np.ndarray:
 
 
 def conformal_p_values_per_class(scores: Any, classes: Any, calibration: Any, calibration_classes: Any) -> np.ndarray:
-    """P-values among the calibration nodes that were predicted to be of the node's own predicted class.
+    """Compute p-values among the calibration nodes that have the same predicted class as the node.
 
-    The rate then holds within each predicted class, not only over all of them. A class that no calibration node was
-    predicted to be has nothing to compare with: its nodes get p = 1 and are never flagged.
+    The rate then holds within each predicted class, not only over all of them. Nodes of a class that was predicted for
+    no calibration node have p = 1 and are never flagged.
 
     Parameters
     ----------
@@ -96,9 +96,9 @@ def conformal_p_values_per_class(scores: Any, classes: Any, calibration: Any, ca
 
 
 def threshold_at(calibration: Any, false_alarm_rate: float) -> float:
-    """The score below which a node is flagged, so that a known node is with at most that probability.
+    """Compute the threshold below which nodes are flagged, for a given rate of false alarms.
 
-    It is the k-th lowest calibration score, k = floor(rate (n + 1)): ``score < threshold`` says the same as
+    It is the k-th lowest calibration score with k = floor(rate (n + 1)), so ``score < threshold`` is equivalent to
     ``p_value <= rate``.
 
     Parameters
@@ -106,7 +106,7 @@ def threshold_at(calibration: Any, false_alarm_rate: float) -> float:
     calibration : array_like or Tensor
         Scores ``[n]`` of in-distribution nodes that were used neither for training nor for choosing the epoch.
     false_alarm_rate : float
-        The probability, between 0 and 1, with which a known node may be flagged.
+        The probability, between 0 and 1, that a known node is flagged.
 
     Returns
     -------
@@ -116,7 +116,7 @@ def threshold_at(calibration: Any, false_alarm_rate: float) -> float:
     Raises
     ------
     CalibrationError
-        There are fewer calibration nodes than the rate needs.
+        If there are fewer calibration nodes than the rate needs.
 
     Examples
     --------
@@ -132,14 +132,14 @@ def threshold_at(calibration: Any, false_alarm_rate: float) -> float:
     if known.size < needed:
         raise CalibrationError(
             f"a false-alarm rate of {100 * false_alarm_rate:g} % needs at least {needed} calibration nodes, "
-            f"but there are {known.size}; hold out more known nodes, or ask for a rate of "
+            f"but there are {known.size}; hold out more known nodes, or choose a rate of "
             f"{100 / (known.size + 1):.3g} % or more"
         )
     return float(known[_floor(false_alarm_rate * (known.size + 1)) - 1])
 
 
 def nodes_needed(false_alarm_rate: float) -> int:
-    """How many calibration nodes a rate needs: with n nodes no p-value is below 1 / (n + 1).
+    """Compute how many calibration nodes a rate needs: with n nodes, no p-value is below 1 / (n + 1).
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def nodes_needed(false_alarm_rate: float) -> int:
 
 
 def benjamini_hochberg(p_values: Any, fdr: float = 0.1) -> np.ndarray:
-    """Which nodes to flag so that the expected share of false ones among those flagged is at most ``fdr``.
+    """Flag nodes so that the expected share of false alarms among the flagged nodes is at most ``fdr``.
 
     Benjamini and Hochberg, 1995; valid for conformal p-values of independent scores (Bates et al., 2023).
 
@@ -176,7 +176,7 @@ def benjamini_hochberg(p_values: Any, fdr: float = 0.1) -> np.ndarray:
     >>> benjamini_hochberg([0.01, 0.04, 0.5, 0.03], fdr=0.1)
     array([ True,  True, False,  True])
     """
-    from scipy.stats import false_discovery_control  # loads slowly, and most programs never flag
+    from scipy.stats import false_discovery_control  # a slow import that most programs do not need
 
     check_rate(fdr, "fdr")
     values = _finite(p_values, "p-values")
@@ -184,19 +184,19 @@ def benjamini_hochberg(p_values: Any, fdr: float = 0.1) -> np.ndarray:
         return np.zeros(0, dtype=bool)
     if values.min() < 0 or values.max() > 1:
         raise ValueError(f"p-values lie between {values.min():g} and {values.max():g}, expected 0..1")
-    # Conformal p-values are fractions that often meet the limit exactly, which rounding must not undo.
+    # Conformal p-values are fractions that often equal the limit exactly; the tolerance absorbs rounding.
     return false_discovery_control(values, method="bh") <= fdr * (1 + 1e-12)
 
 
 def check_rate(rate: float, name: str = "false_alarm_rate") -> float:
-    """A share strictly between 0 and 1, or an error that says so.
+    """Check that a rate is strictly between 0 and 1.
 
     Parameters
     ----------
     rate : float
         The share.
     name : str
-        What the error calls it.
+        Its name in the message.
 
     Returns
     -------
@@ -209,7 +209,7 @@ def check_rate(rate: float, name: str = "false_alarm_rate") -> float:
 
 
 def _floor(value: float) -> int:
-    # 0.29 * 100 is 28.999999999999996 in floating point, and 29 is meant.
+    # In floating point, 0.29 * 100 is 28.999999999999996 instead of 29.
     return math.floor(round(value, 9))
 
 
@@ -222,6 +222,6 @@ def _finite(values: Any, name: str) -> np.ndarray:
     if array.ndim != 1:
         raise ValueError(f"{name} have shape {array.shape}, expected one number per node")
     if np.isnan(array).any():
-        # A NaN is below no threshold, so a node that broke the network would pass as known.
-        raise ValueError(f"{int(np.isnan(array).sum())} of {array.size} {name} are NaN; no decision can rest on them")
+        # A NaN is below no threshold, so the node would pass as known.
+        raise ValueError(f"{int(np.isnan(array).sum())} of {array.size} {name} are NaN; no decision is possible")
     return array

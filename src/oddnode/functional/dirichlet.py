@@ -4,8 +4,8 @@ Logits are read as :math:`z = \log \alpha`, so that their softmax is the Dirichl
 and their negative energy is :math:`\log \alpha_0`, the logarithm of the total evidence
 :math:`\alpha_0 = \sum_c \alpha_c`.
 
-The functions are pure and give one number per node. Evidence spans many orders of magnitude, and log-gamma functions
-of large numbers cancel, so they are computed in double precision.
+The functions are pure and return one number per node. Evidence spans many orders of magnitude, and log-gamma functions
+of large numbers cancel, so computations are in double precision.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def expected_squared_error(logits: Tensor, y: Tensor) -> Tensor:
     logits = logits.double()
     mean = logits.softmax(dim=-1)
     one_hot = F.one_hot(y, logits.shape[-1])
-    spread = torch.sigmoid(-logits.logsumexp(dim=-1))  # 1 / (alpha_0 + 1), without an overflow on the way
+    spread = torch.sigmoid(-logits.logsumexp(dim=-1))  # 1 / (alpha_0 + 1) without overflow
     return (one_hot - mean).square().sum(dim=-1) + spread * (mean * (1 - mean)).sum(dim=-1)
 
 

@@ -16,17 +16,17 @@ __all__ = ["Isolated", "negative_energy", "propagate", "propagate_to", "support"
 
 Isolated = Literal["keep", "shrink"]
 
-# Up to this many nodes it pays to compute their rows of the propagation matrix.
+# For at most this many nodes, computing their rows of the propagation matrix pays off.
 _FEW_NODES = 256
 
-# From this many edges on a GPU propagates without a stored value per edge: half the memory, and faster.
+# From this many edges on, a GPU propagates without storing a value per edge: half the memory, and faster.
 _MANY_EDGES = 10_000_000
 
 _PROBES, _PROBES_AT_ONCE = 64, 8
 
 
 def negative_energy(logits: Tensor) -> Tensor:
-    r"""The negative energy :math:`-E(z) = \log \sum_c e^{z_c}` of every row.
+    r"""Compute the negative energy :math:`-E(z) = \log \sum_c e^{z_c}` of every row.
 
     Parameters
     ----------
@@ -56,23 +56,23 @@ def propagate(
 ) -> Tensor:
     r"""Average scores over the graph: :math:`s \leftarrow \eta s + (1-\eta) D^{-1} A s`, ``num_hops`` times.
 
-    Node ``v`` takes the mean over the sources ``u`` of its incoming edges ``u -> v``. The edge list is taken as
-    it is: a repeated edge counts twice, a self-loop makes a node its own neighbour.
+    Node ``v`` takes the mean over the sources ``u`` of its incoming edges ``u -> v``. The edge list is not changed: a
+    repeated edge counts twice, and a self-loop makes a node its own neighbour.
 
     Parameters
     ----------
     scores : Tensor
         One score per node ``[N]``, or several as columns ``[N, S]``.
     edge_index : Tensor, SparseMatrix or NeighbourMean
-        Edges ``[2, E]``, or :math:`D^{-1} A` when it is used more than once: from `neighbour_mean_matrix`, or as a
+        Edges ``[2, E]``; or :math:`D^{-1} A`, if it is used more than once, from `neighbour_mean_matrix` or as an
         `oddnode.ops.neighbour_mean.NeighbourMean`, which takes less memory.
     num_hops : int
-        How often to average (the paper's K).
+        Number of hops (the paper's K).
     eta : float
         Share of its own score that a node keeps in every hop.
     isolated : {"keep", "shrink"}
-        What becomes of a node without incoming edges: it keeps its score, in every hop; or the missing neighbours count
-        as zero, so that it shrinks to ``eta ** num_hops`` of it, as in the published code.
+        How a node without incoming edges is treated: it keeps its score; or the mean over its neighbours counts as
+        zero, so that its score shrinks by the factor ``eta ** num_hops``, as in the published code.
 
     Returns
     -------
@@ -109,10 +109,10 @@ def propagate(
 def propagate_to(
     scores: Tensor, matrix: SparseMatrix, nodes: Tensor | None, num_hops: int, eta: float, isolated: Isolated
 ) -> Tensor:
-    """Propagated scores of some nodes, for a matrix and nodes that are used many times.
+    """Compute the propagated scores of some nodes, for a matrix and nodes that are used many times.
 
-    The rows of few nodes in the matrix of the whole propagation are computed once; each call then is one product with
-    these rows.
+    If there are few nodes, their rows of the matrix of the whole propagation are computed once, and each call is a
+    product with these rows.
 
     Parameters
     ----------
@@ -121,7 +121,7 @@ def propagate_to(
     matrix : SparseMatrix
         :math:`D^{-1} A`, ``[N, N]``, from `oddnode.ops.neighbour_mean_matrix`.
     nodes : Tensor, optional
-        Numbers ``[M]`` of the nodes; ``None`` stands for all.
+        Positions ``[M]`` of the nodes; ``None`` stands for all.
     num_hops, eta, isolated
         As in `propagate`.
 
@@ -133,7 +133,7 @@ def propagate_to(
     matrix = matrix.with_self_loops_where_empty if isolated == "keep" else matrix
     if nodes is None:
         return matrix.diffuse(scores, eta, num_hops)
-    # Computing the rows costs a hop's time per node and hop, so they must be few to pay within a training.
+    # Computing the rows takes the time of a hop per node and hop, so few of them pay off within a training.
     is_few = len(nodes) <= _FEW_NODES and len(nodes) * matrix.shape[0] < 2 * num_hops * (matrix.nnz + matrix.shape[0])
     if matrix.device.type != "cpu" or not is_few or torch._C._are_functorch_transforms_active():
         return matrix.diffuse(scores, eta, num_hops)[nodes]
@@ -141,18 +141,18 @@ def propagate_to(
 
 
 def support(matrix: SparseMatrix, num_hops: int, eta: float) -> Tensor:
-    r"""The effective number of nodes that a propagated score is an average of: :math:`m_v = 1 / \sum_u P_{vu}^2`.
+    r"""Estimate the effective number of nodes in a propagated score: :math:`m_v = 1 / \sum_u P_{vu}^2`.
 
     :math:`P` is the matrix that `propagate` multiplies by: :math:`m_v` is 1 for a node without neighbours, and at most
-    the size of its component. The sum is the mean of :math:`(P r)_v^2` over random signs :math:`r`, here over 64 of
-    them, drawn the same in every call: exact for lone nodes, off by less than a fifth for most others.
+    the size of its component. The sum is estimated as the mean of :math:`(P r)_v^2` over 64 vectors :math:`r` of random
+    signs, the same in every call. It is exact for isolated nodes, and off by less than a fifth for most others.
 
     Parameters
     ----------
     matrix : SparseMatrix
         :math:`D^{-1} A`, ``[N, N]``, from `oddnode.ops.neighbour_mean_matrix`.
     num_hops : int
-        How often scores are averaged.
+        Number of hops.
     eta : float
         Share of its own score that a node keeps in every hop.
 
@@ -169,7 +169,7 @@ def support(matrix: SparseMatrix, num_hops: int, eta: float) -> Tensor:
     """
     generator = torch.Generator().manual_seed(0)
     total = torch.zeros(matrix.shape[0], dtype=matrix.dtype, device=matrix.device)
-    for _ in range(_PROBES // _PROBES_AT_ONCE):  # few at once: on a large graph memory is what is short
+    for _ in range(_PROBES // _PROBES_AT_ONCE):  # few at a time, to limit memory on large graphs
         signs = torch.randint(2, (matrix.shape[0], _PROBES_AT_ONCE), generator=generator).to(total) * 2 - 1
         total += propagate(signs, matrix, num_hops, eta).square().sum(dim=1)
     return _PROBES / total.clamp_min(_PROBES / max(matrix.shape[0], 1))

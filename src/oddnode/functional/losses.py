@@ -1,4 +1,4 @@
-"""The losses that methods are made of, as pure functions of logits or energies.
+"""The losses of the methods, as pure functions of logits or energies.
 
 Every function returns a scalar, is differentiable, and keeps the precision of its input.
 """
@@ -40,8 +40,8 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 def dispersion(values: Tensor) -> Tensor:
     r"""Variance over absolute mean, :math:`\mathrm{var}(v) / |\mathrm{mean}(v)|`.
 
-    The variance is unbiased. The mean only sets the scale: it carries no gradient and is clamped at 1e-6. Its
-    absolute value matters: a signed mean that crosses zero would turn the penalty into a reward.
+    The variance is unbiased. The mean only sets the scale: it has no gradient and is clamped at 1e-6. The absolute
+    value is needed because a negative mean would turn the penalty into a reward.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ def bound_loss(logits: Tensor) -> Tensor:
 def uniform_loss(logits: Tensor) -> Tensor:
     r"""The uniform term: dispersion of the logit sums :math:`\sum_c z_{v,c}` over the nodes.
 
-    It holds back the shift of all of a node's logits by a constant, which no classification loss can see.
+    It penalises a shift of all logits of a node by a constant, to which classification losses are invariant.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How well scores separate in-distribution (ID) from out-of-distribution (OOD) nodes.
+"""Metrics of how well scores separate in-distribution (ID) from out-of-distribution (OOD) nodes.
 
 Every function takes the scores of ID nodes and of OOD nodes, higher = more ID, and returns a share from 0 to 1.
 """
@@ -14,7 +14,7 @@ __all__ = ["aupr", "aupr_ood", "auroc", "fpr_at_tpr"]
 
 
 def auroc(id_scores: Any, ood_scores: Any) -> float:
-    """The chance that a random ID node scores higher than a random OOD node, ties counting half.
+    """Area under the ROC curve: the probability that an ID node scores higher than an OOD node, ties counting half.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def aupr(id_scores: Any, ood_scores: Any) -> float:
 
 
 def aupr_ood(id_scores: Any, ood_scores: Any) -> float:
-    """Average precision with OOD as the positive class: the one to read when OOD nodes are rare.
+    """Average precision with OOD as the positive class, which is more informative if OOD nodes are rare.
 
     Parameters
     ----------
@@ -54,9 +54,10 @@ def aupr_ood(id_scores: Any, ood_scores: Any) -> float:
 
 
 def fpr_at_tpr(id_scores: Any, ood_scores: Any, tpr: float = 0.95) -> float:
-    """The share of OOD nodes accepted at the highest threshold that accepts at least ``tpr`` of the ID nodes.
+    """False positive rate at a true positive rate: the share of OOD nodes that are accepted along with the ID nodes.
 
-    A node is accepted when its score is at or above the threshold, so ties count against the detector.
+    The threshold is the highest one that accepts at least ``tpr`` of the ID nodes. A node is accepted if its score is
+    at or above the threshold, so ties count against the detector.
 
     Parameters
     ----------
@@ -73,18 +74,18 @@ def fpr_at_tpr(id_scores: Any, ood_scores: Any, tpr: float = 0.95) -> float:
     if not 0.0 < tpr <= 1.0:
         raise ValueError(f"tpr is {tpr}, expected a share above 0 and at most 1")
     inside, outside = _checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores")
-    # Rounding first: 0.95 * 20 is 19.000000000000004 in floating point, and 19 nodes are enough.
+    # Rounded first, because some products such as 0.95 * 20 may exceed the integer by a rounding error.
     needed = int(np.ceil(np.round(tpr * inside.size, 9)))
     threshold = np.sort(inside)[inside.size - max(needed, 1)]
     return float(np.mean(outside >= threshold))
 
 
 def _average_precision(positive: np.ndarray, negative: np.ndarray) -> float:
-    """The mean, over the positive nodes, of the precision at each one's score; equal scores are one threshold."""
+    """The mean over positive nodes of the precision at the node's score; equal scores are one threshold."""
     scores = np.concatenate([positive, negative])
     order = np.argsort(-scores, kind="stable")
     hits = np.cumsum(order < positive.size)
-    last = np.append(np.diff(scores[order]) != 0, True)  # of each group of equal scores
+    last = np.append(np.diff(scores[order]) != 0, True)  # the last node of each group of equal scores
     hits, taken = hits[last], np.flatnonzero(last) + 1
     return float(np.sum(np.diff(hits, prepend=0) * (hits / taken)) / positive.size)
 

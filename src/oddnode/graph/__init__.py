@@ -1,4 +1,4 @@
-"""What a detector can be fitted on: checked graphs with the matrices that are built once, and their training data.
+"""Checked graphs with the matrices that are built once per graph, and the data of a training.
 
 May import: functional and below.
 """

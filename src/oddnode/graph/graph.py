@@ -1,7 +1,7 @@
-"""A graph that has been checked, with everything that is computed once per graph.
+"""A checked graph with the matrices that are computed once per graph.
 
-`Graph` is what the rest of the library works on; `Graph.from_data` is the door where a user's
-`torch_geometric.data.Data` comes in, and the only place where its tensors are checked.
+The rest of the library works on `Graph`. `Graph.from_data` makes one from a user's `torch_geometric.data.Data`, and is
+the only place where its tensors are checked.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from oddnode.ops import FeatureProducts, SparseMatrix, SparsePattern, neighbour_
 
 __all__ = ["Graph", "graph_cache"]
 
-# Below this share of non-zeros features count as sparse (bags of words); a CPU multiplies them faster so.
+# Features with a smaller share of non-zeros (bags of words) are multiplied as a sparse matrix on a CPU.
 _SPARSE_BELOW = 0.15
 
 T = TypeVar("T")
 
 
 class _GraphCache:
-    """Checked features on their devices, and graphs of them, by the tensors that they come from."""
+    """Checked features and graphs by device and by the user's tensors they come from."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[Any, ...], tuple[Any, Any]] = {}
 
     def get(self, make: Callable[[], Any], device: torch.device, *sources: Any) -> Any:
-        """What ``make`` returns, called once for the same sources."""
+        """Call ``make`` once for the same sources."""
         key = (device, *(id(source) for source in sources))
         if key not in self._found:
             self._found[key] = make(), sources  # hold references, so that Python cannot reuse the ids in the key
@@ -48,7 +48,7 @@ _active_cache: ContextVar[_GraphCache | None] = ContextVar("graph_cache", defaul
 
 @contextmanager
 def graph_cache() -> Iterator[None]:
-    """Check and prepare data that is used repeatedly within the block only once; it must not change meanwhile."""
+    """Check and prepare each graph only once within the block; the data must not change in the meantime."""
     token = _active_cache.set(_GraphCache())
     try:
         yield
@@ -59,7 +59,7 @@ def graph_cache() -> Iterator[None]:
 class Graph:
     """Node features and edges, with the matrices that models and scorers multiply by.
 
-    Each matrix is built when it is first asked for and kept: a graph is multiplied hundreds of times.
+    Each matrix is built on first use and cached, since it is used hundreds of times.
 
     Parameters
     ----------
@@ -77,14 +77,14 @@ class Graph:
 
     @classmethod
     def from_data(cls, data: GraphSource, device: torch.device | str = "cpu") -> Graph:
-        """Check a PyG ``Data`` and take its features and edges over.
+        """Make a graph from a PyG ``Data`` after checking it.
 
         Parameters
         ----------
         data : GraphSource
-            With ``x`` and ``edge_index``.
+            An object with ``x`` and ``edge_index``.
         device : torch.device or str
-            Where the graph will lie.
+            The device of the graph.
 
         Returns
         -------
@@ -102,7 +102,7 @@ class Graph:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return self.x.shape[0]
 
     @property
@@ -113,17 +113,17 @@ class Graph:
     def cached(
         self, key: Hashable, make: Callable[[], T], derived_from: Literal["graph", "edges", "features"] = "graph"
     ) -> T:
-        """Compute a value once and keep it as long as the graph.
+        """Compute a value once and cache it in the graph.
 
         Parameters
         ----------
         key : hashable
-            What tells the value from others.
+            The key of the value.
         make : callable
-            Computes the value; called without arguments, when the key is new.
+            Computes the value; called without arguments if the key is new.
         derived_from : {"graph", "edges", "features"}
-            What the value follows from. Graphs with the same edges (`with_features`) share what follows from them and
-            from the precision of the features, and graphs with the same features (`share_features`) likewise.
+            What the value depends on. Graphs with the same edges and precision (`with_features`) share values that
+            depend on the edges, and graphs with the same features (`share_features`) those that depend on features.
 
         Returns
         -------
@@ -146,7 +146,7 @@ class Graph:
         Returns
         -------
         Graph
-            A graph that shares the matrices of the edges with this one, also those that either builds later.
+            A graph that shares the matrices of the edges with this one, including those that either builds later.
         """
         other = Graph(x, self.edge_index)
         if x.dtype == self.x.dtype:
@@ -154,18 +154,18 @@ class Graph:
         return other
 
     def share_features(self, other: Graph) -> None:
-        """Share with another graph of the same features what either of them derives from these.
+        """Share the values derived from the features with another graph that has the same features.
 
         Parameters
         ----------
         other : Graph
-            A graph whose ``x`` may be the same tensor; nothing happens where it is not.
+            The other graph; the call has no effect unless its ``x`` is the same tensor.
         """
         if self.x is other.x:
             self._caches["features"] = other._caches["features"]
 
     def sharing_products(self, products: FeatureProducts) -> Graph:
-        """View this graph for one training step, in which graphs share products with the same features.
+        """View this graph for one training step, in which graphs share products with common features.
 
         Parameters
         ----------
@@ -175,7 +175,7 @@ class Graph:
         Returns
         -------
         Graph
-            The same graph, with all that has been and will be computed of it.
+            A view that shares all cached values with this graph.
         """
         view = Graph(self.x, self.edge_index)
         view._caches, view._products = self._caches, products
@@ -183,7 +183,7 @@ class Graph:
 
     @property
     def gcn_matrix(self) -> SparseMatrix:
-        """``D^-1/2 (A + I) D^-1/2``, with self-loops added where they are missing."""
+        """``D^-1/2 (A + I) D^-1/2``, with missing self-loops added."""
         return self.cached("gcn_matrix", self._make_gcn_matrix, "edges")
 
     def _make_gcn_matrix(self) -> SparseMatrix:
@@ -192,7 +192,7 @@ class Graph:
 
     @property
     def attention(self) -> SparsePattern:
-        """Which nodes a node attends to: its neighbours, as often as there are edges, and once itself."""
+        """The nodes that a node attends to: the source of each incoming edge, and itself once."""
         return self.cached("attention", self._make_attention, "edges")
 
     def _make_attention(self) -> SparsePattern:
@@ -202,18 +202,18 @@ class Graph:
 
     @property
     def random_walk(self) -> SparseMatrix:
-        """``D^-1 A`` of the edges as they are: the mean over a node's neighbours."""
+        """``D^-1 A`` without added self-loops: the mean over a node's neighbours."""
         return self.cached(
             "random_walk", lambda: neighbour_mean_matrix(self.edge_index, self.num_nodes, self.x.dtype), "edges"
         )
 
     def support(self, num_hops: int, eta: float) -> Tensor:
-        """How many nodes each propagated score is an average of (see `oddnode.functional.energy.support`).
+        """Effective number of nodes that each propagated score averages (see `oddnode.functional.energy.support`).
 
         Parameters
         ----------
         num_hops : int
-            Hops of the propagation.
+            Number of hops.
         eta : float
             Share of its own score that a node keeps in every hop.
 
@@ -227,12 +227,12 @@ class Graph:
 
     @property
     def sparse_x(self) -> SparseMatrix | None:
-        """The features without their zeros, where that is the faster way to multiply by them."""
+        """The features as a sparse matrix, if it is faster to multiply by; otherwise ``None``."""
         return self.sparse_features if self.device.type == "cpu" and self.is_sparse else None
 
     @property
     def is_sparse(self) -> bool:
-        """Whether few features differ from zero, and none of them is learnt."""
+        """Whether few features are non-zero, and none of them requires a gradient."""
         return not self.x.requires_grad and self.density < _SPARSE_BELOW
 
     @property
@@ -242,7 +242,7 @@ class Graph:
 
     @property
     def feature_pattern(self) -> SparsePattern:
-        """Where the features are not zero."""
+        """The positions of non-zero features."""
         return self.cached("feature_pattern", self._make_feature_pattern, "features")
 
     def _make_feature_pattern(self) -> SparsePattern:
@@ -251,18 +251,18 @@ class Graph:
 
     @property
     def feature_entries(self) -> Tensor:
-        """The features that are not zero, in the order of `feature_pattern`."""
+        """The non-zero features, in the order of `feature_pattern`."""
         pattern = self.feature_pattern
         return self.cached("feature_entries", lambda: self.x[pattern.row, pattern.col], "features")
 
     @property
     def density(self) -> float:
-        """The share of the features that are not zero."""
+        """The share of non-zero features."""
         return self.cached("density", lambda: torch.count_nonzero(self.x).item() / max(self.x.numel(), 1), "features")
 
     @property
     def smoothed_x(self) -> Tensor:
-        """``D^-1/2 (A + I) D^-1/2 X``: the part of a first graph convolution that training never changes."""
+        """``D^-1/2 (A + I) D^-1/2 X``: the part of the first graph convolution without weights."""
         return self.cached("smoothed_x", lambda: self.gcn_matrix @ self.x)
 
     def times_features(self, weight: Tensor) -> Tensor:
@@ -281,13 +281,13 @@ class Graph:
         return self.x @ weight.t() if self.sparse_x is None else self.sparse_x @ weight.t()
 
     def convolve_features(self, weight: Tensor) -> Tensor:
-        """Compute ``D^-1/2 (A + I) D^-1/2 X W^T``, in the cheaper order.
+        """Compute ``D^-1/2 (A + I) D^-1/2 X W^T`` in the cheaper order.
 
         Parameters
         ----------
         weight : Tensor
-            Laid out as in `torch.nn.Linear`, ``[C, F]``. Within a training step, graphs that have the same features
-            share the product with them where this is the same tensor object, such as a parameter.
+            Laid out as in `torch.nn.Linear`, ``[C, F]``. Within a training step, graphs with the same features share
+            their product with the same tensor object, such as a parameter.
 
         Returns
         -------
@@ -302,7 +302,7 @@ class Graph:
         return self.gcn_matrix @ self._products.linear(features, weight)
 
     def one_hop_subgraph(self, nodes: Tensor) -> tuple[Tensor, Graph]:
-        """Cut out what a graph convolution at some nodes needs.
+        """Extract the part of the graph that a graph convolution at some nodes needs.
 
         Parameters
         ----------
@@ -314,7 +314,7 @@ class Graph:
         rows : Tensor
             Positions ``[m]`` of the nodes and their neighbours.
         graph : Graph
-            A graph to multiply by: its ``gcn_matrix``, ``[n, m]``, leads from ``rows`` to ``nodes``.
+            A graph whose ``gcn_matrix``, ``[n, m]``, maps ``rows`` to ``nodes``.
         """
         matrix, rows = self.gcn_matrix.rows(nodes)
         part = Graph(self.x, self.edge_index)

@@ -1,4 +1,4 @@
-"""What a graph looks like: size, degrees, and whether neighbours are alike."""
+"""Statistics of a graph: size, degrees, homophily."""
 
 from __future__ import annotations
 
@@ -17,8 +17,22 @@ __all__ = ["GraphProfile", "profile_graph"]
 class GraphProfile:
     """Size, degrees and homophily of a graph.
 
-    ``homophily`` is the share of edges between labelled nodes that join two of the same class, ``chance`` what that
-    share would be if edges ignored the classes; both ``None`` where no edge joins two labelled nodes.
+    Parameters
+    ----------
+    num_nodes : int
+        Number of nodes.
+    num_edges : int
+        Number of directed edges, self-loops excluded.
+    mean_degree : float
+        Edges per node.
+    isolated_share : float
+        The share of nodes without an incoming edge.
+    labelled_edges : int
+        Number of edges whose two ends are labelled.
+    homophily : float or None
+        The share of these edges that join two nodes of the same class; ``None`` if there are no such edges.
+    chance : float or None
+        The homophily to expect if edges ignored the classes; ``None`` if there are no such edges.
     """
 
     num_nodes: int
@@ -31,21 +45,35 @@ class GraphProfile:
 
     @property
     def adjusted_homophily(self) -> float | None:
-        """Homophily beyond chance: 1 = only within classes, 0 = as by chance, below 0 = classes avoid themselves.
+        """Homophily beyond chance: 1 = edges within classes only, 0 = chance, below 0 = classes avoid themselves.
 
-        ``None`` where all labelled edges lie in one class, so that chance itself is 1.
+        ``None`` if all labelled edges lie in one class, where chance is 1 already.
         """
         if self.homophily is None or self.chance is None or self.chance >= 1.0:
             return None
         return (self.homophily - self.chance) / (1.0 - self.chance)
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """All fields and `adjusted_homophily`, for JSON."""
         return asdict(self) | {"adjusted_homophily": self.adjusted_homophily}
 
 
 def profile_graph(graph: Graph, nodes: Tensor, y: Tensor) -> GraphProfile:
-    """Measure a graph; ``nodes`` are the labelled nodes that may be looked at, ``y`` their classes.
+    """Measure a graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    nodes : Tensor
+        The labelled nodes whose classes may be used, ``[M]``.
+    y : Tensor
+        Their classes, ``[M]``.
+
+    Returns
+    -------
+    GraphProfile
+        Its statistics.
 
     Examples
     --------
@@ -65,7 +93,7 @@ def profile_graph(graph: Graph, nodes: Tensor, y: Tensor) -> GraphProfile:
         for end in (a, b):
             ends.index_add_(0, end.clamp_min(0), known.long())
     counts = torch.stack([joins.sum(), (degree == 0).sum(), known.sum(), (known & (a == b)).sum()])
-    # In one go, since each of these waits for a GPU.
+    # A single transfer: each one would synchronise with the GPU.
     num_edges, isolated, count, alike, *per_class = torch.cat([counts, ends]).tolist()
     return GraphProfile(
         num_nodes=graph.num_nodes,

@@ -1,4 +1,4 @@
-"""What a detector can be fitted on and score: any object with the attributes that PyG's ``Data`` has."""
+"""The protocol of graphs that a detector accepts: any object with the attributes of PyG's ``Data``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class GraphSource(Protocol):
     """A graph to read: node features and edges, with labels and masks where they are needed.
 
     `torch_geometric.data.Data` meets this protocol, and so does any class with these attributes; nothing has to be
-    inherited. A source is not trusted: `oddnode.graph.Graph.from_data` makes a checked graph from ``x`` and
+    inherited. A source is not checked yet: `oddnode.graph.Graph.from_data` makes a checked graph from ``x`` and
     ``edge_index``, and `oddnode.graph.training_set` a checked `oddnode.graph.TrainingSet` from all of it.
 
     Other attributes are optional, absent or ``None``; each mask has one boolean per node, ``[N]``:
@@ -67,20 +67,20 @@ def optional_attribute(source: GraphSource, name: str) -> Any:
     Returns
     -------
     object
-        Its value; ``None`` where the source has no such attribute.
+        Its value; ``None`` if the source has no such attribute.
     """
     return getattr(source, name, None)
 
 
 def check_source(source: Any, name: str = "data") -> None:
-    """Raise a `TypeError` for an object that is no graph at all.
+    """Raise a `TypeError` for an object that is not a graph.
 
     Parameters
     ----------
     source : object
-        What the user passed.
+        The user's argument.
     name : str
-        What the user calls it, for the message.
+        Its name in the message.
     """
     if not all(hasattr(source, member) for member in ("x", "edge_index")):
         raise TypeError(

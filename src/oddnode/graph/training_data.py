@@ -1,4 +1,4 @@
-"""The data of a training: a user's graph, checked and split."""
+"""The data of a training: a user's graph after checks and splits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["TrainingSet", "training_set"]
 
 @dataclass
 class TrainingSet:
-    """All that training sees: the ID graph with labelled and validation nodes and, where given, known OOD nodes.
+    """The data of a training: the ID graph with labelled and validation nodes and, optionally, known OOD nodes.
 
     Parameters
     ----------
@@ -28,13 +28,13 @@ class TrainingSet:
     y_train, y_val : Tensor
         Their classes, ``[n]`` and ``[m]``.
     num_classes : int
-        How many ID classes there are.
+        Number of ID classes.
     exposure : Graph, optional
         A graph with known OOD nodes.
     exposed : Tensor, optional
         Positions of the known OOD nodes in it.
     num_spare_logits : int
-        Logits of the network beside those of the ID classes.
+        Number of logits in addition to those of the ID classes.
     """
 
     graph: Graph
@@ -49,7 +49,7 @@ class TrainingSet:
 
     @property
     def num_logits(self) -> int:
-        """How many logits the network has: ID classes first, then spare ones."""
+        """Number of logits of the network: ID classes first, then spare ones."""
         return self.num_classes + self.num_spare_logits
 
     def to_dtype(self, dtype: torch.dtype) -> None:
@@ -73,7 +73,7 @@ def training_set(
     val_share: float = 0.2,
     seed: int = 0,
 ) -> TrainingSet:
-    """Check the graphs, split validation nodes off where none are given, and move everything to the device.
+    """Check the graphs, split off validation nodes if none are given, and move everything to the device.
 
     Parameters
     ----------
@@ -82,13 +82,13 @@ def training_set(
     exposure : torch_geometric.data.Data, optional
         A graph with known OOD nodes: those in its ``ood_mask``, or all.
     device : torch.device
-        Where to train.
+        The device to train on.
     num_spare_logits : int
-        Logits of the network beside those of the ID classes.
+        Number of logits in addition to those of the ID classes.
     val_share : float
-        Share of the training nodes to split off, where there is no ``val_mask``.
+        Share of the training nodes to split off if there is no ``val_mask``.
     seed : int
-        Decides which nodes are split off.
+        Seed of this split.
 
     Returns
     -------
@@ -151,23 +151,23 @@ def _check_classes(y_train: Tensor, y_val: Tensor, num_classes: int, num_spare_l
 
 
 def split_validation(data: GraphSource, nodes: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Split validation nodes off the training nodes: by class, at least one each.
+    """Split validation nodes off the training nodes, stratified by class, at least one per class.
 
     Parameters
     ----------
     data : GraphSource
-        With the classes in ``y``.
+        A graph with the classes in ``y``.
     nodes : Tensor
         Positions of the training nodes, ``[n]``.
     share : float
-        How many of them to split off.
+        The share of them to split off.
     seed : int
-        Decides which.
+        Seed of the split.
 
     Returns
     -------
     train, val : Tensor
-        Positions, sorted.
+        Sorted positions.
     """
     labels = check_labels(data, nodes, "training")
     counts = torch.bincount(labels)

@@ -1,4 +1,4 @@
-"""Checks of a user's graph: every tensor, at the one door where it comes in."""
+"""Checks of a user's graph. Every tensor is checked once, when a `Graph` is made from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["GraphError", "check_labels", "check_mask"]
 
 
 class GraphError(ValueError):
-    """A graph that cannot be used; the message says what was found, what was expected and what to do."""
+    """An invalid graph; the message says what was found, what was expected and what to do."""
 
 
 def _checked_features(data: GraphSource) -> Tensor:
@@ -33,7 +33,7 @@ def _checked_features(data: GraphSource) -> Tensor:
 
 
 def _refuse_infinite(x: Tensor) -> None:
-    """Say where values are not finite; large ones whose sum overflows are fine."""
+    """Raise an error for the first value that is not finite; large values whose sum overflows are fine."""
     finite = torch.isfinite(x)
     if not bool(finite.all()):
         node, feature = (~finite).nonzero()[0].tolist()
@@ -92,7 +92,7 @@ def check_mask(data: GraphSource, name: str, required: bool = True) -> Tensor | 
     Returns
     -------
     Tensor or None
-        The positions that the mask selects ``[n]``; ``None`` where an optional mask is absent.
+        The positions that the mask selects ``[n]``; ``None`` if an optional mask is absent.
     """
     mask = optional_attribute(data, name)
     if mask is None:
@@ -110,9 +110,9 @@ def checked_nodes(mask: object, num_nodes: int, name: str) -> Tensor:
     mask : object
         Expected to be one boolean per node ``[num_nodes]``.
     num_nodes : int
-        How many nodes the graph has.
+        Number of nodes of the graph.
     name : str
-        What the user calls the mask, for messages.
+        The name of the mask in messages.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What training minimises: terms that add up, each with a weight.
+"""Objectives, which training minimises: weighted sums of terms.
 
 May import: nn and below.
 """

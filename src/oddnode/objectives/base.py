@@ -1,4 +1,4 @@
-"""What training minimises: the contract of a term, and sums of terms."""
+"""The contract of objectives, which training minimises: terms and their weighted sums."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ Train = Callable[..., object]
 class TrainingPass:
     """One forward pass in training: logits of the ID graph and, with exposure, of the exposure graph.
 
-    Where no term asks for all logits (`Objective.needs_all_logits`), ``logits`` holds those of the labelled nodes and
-    ``exposure_logits`` those of the exposed nodes alone; ``train`` and ``exposed`` are then positions among these.
+    If no term needs all logits (`Objective.needs_all_logits`), ``logits`` has only those of the labelled nodes and
+    ``exposure_logits`` only those of the exposed nodes; ``train`` and ``exposed`` are then positions among these.
 
     Parameters
     ----------
     epoch : int
-        The number of steps taken.
+        Number of steps taken before.
     num_classes : int
-        How many of the logits are ID classes, which come first; any after them are spare.
+        Number of ID classes, whose logits come first; any others are spare.
     graph : Graph
         The ID graph.
     logits : Tensor
@@ -48,7 +48,7 @@ class TrainingPass:
     hidden : Tensor, optional
         Hidden features ``[N, H]`` of the ID graph, for objectives that need them.
     head : callable, optional
-        The map from hidden features of isolated nodes to their logits, likewise.
+        Maps hidden features of isolated nodes to their logits, for objectives that need hidden features.
     has_all_logits : bool
         Whether the logits are those of all nodes.
     """
@@ -79,7 +79,7 @@ class TrainingPass:
 
     @property
     def has_exposure(self) -> bool:
-        """Whether known OOD nodes take part."""
+        """Whether there are known OOD nodes."""
         return self.exposure_logits is not None
 
     def energies(self, hops: int, eta: float, isolated: Isolated) -> tuple[Tensor, Tensor]:
@@ -88,11 +88,11 @@ class TrainingPass:
         Parameters
         ----------
         hops : int
-            How often to propagate; with 0, not at all.
+            Number of hops; 0 for no propagation.
         eta : float
             Share of its own energy that a node keeps in every hop.
         isolated : {"keep", "shrink"}
-            What becomes of a node without incoming edges; see `oddnode.functional.energy.propagate`.
+            How a node without incoming edges is treated; see `oddnode.functional.energy.propagate`.
 
         Returns
         -------
@@ -143,23 +143,23 @@ class Objective:
 
     @property
     def needs_all_logits(self) -> bool:
-        """Whether the loss reads logits of nodes other than the labelled and the exposed ones, which costs time."""
+        """Whether the loss reads logits of nodes other than the labelled and the exposed ones, which is slower."""
         return True
 
     @property
     def supports_capture(self) -> bool:
         """Whether the loss may be captured in a CUDA graph, and run under `torch.vmap` for stacked networks.
 
-        It may where it is the same tensor program in every epoch (but for ``start``): it draws no random numbers, reads
-        neither ``step.epoch`` nor ``step.hidden``, and makes no shape and no decision of Python depend on the values of
-        a tensor (``item()``, boolean masks). A loss that promises this and does not keep it falls back to being
-        computed eagerly, one network at a time, where the fault shows as an error.
+        This requires the same sequence of tensor operations in every epoch (apart from ``start``): the loss draws no
+        random numbers, reads neither ``step.epoch`` nor ``step.hidden``, and no shape or Python branch depends on the
+        values of a tensor (``item()``, boolean masks). If a loss claims this wrongly, it is computed eagerly and one
+        network at a time, where the mistake raises its own error.
         """
         return False
 
     @property
     def starts(self) -> frozenset[int]:
-        """Epochs in which the loss changes, because a term begins to count."""
+        """The epochs in which a term takes effect, so that the loss changes."""
         return frozenset()
 
     def __call__(self, step: TrainingPass) -> Tensor:
@@ -168,7 +168,7 @@ class Objective:
         Parameters
         ----------
         step : TrainingPass
-            The logits, and what they belong to.
+            The logits and their graphs.
 
         Returns
         -------
@@ -178,7 +178,7 @@ class Objective:
         raise TypeError(f"{type(self).__name__} does not define a loss")
 
     def prepare(self, data: TrainingSet, train: Train) -> Objective:
-        """Compute what stays the same throughout a training; called before the first step.
+        """Compute what is constant during a training; called before the first step.
 
         Parameters
         ----------
@@ -190,7 +190,7 @@ class Objective:
         Returns
         -------
         Objective
-            The objective to train with: this one, or a copy that holds what it has computed.
+            The objective to train with: this one, or a copy with the computed values.
         """
         return self
 
@@ -237,7 +237,7 @@ class Sum(Objective):
 
     @property
     def starts(self) -> frozenset[int]:
-        """Epochs in which its terms begin to count."""
+        """The epochs in which its terms take effect."""
         return frozenset(term.start for _, term in self.parts)
 
     def prepare(self, data: TrainingSet, train: Train) -> Sum:
@@ -247,7 +247,7 @@ class Sum(Objective):
         losses = [
             weight * term(step) if weight != 1 else term(step) for weight, term in self.parts if term.active(step)
         ]
-        # A sum of which nothing has started yet still has a gradient.
+        # Before any term takes effect, the loss is zero but still has a gradient.
         return sum(losses[1:], start=losses[0]) if losses else 0.0 * step.logits.sum()
 
     def __repr__(self) -> str:
@@ -269,14 +269,14 @@ class Term(Objective):
     Parameters
     ----------
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     start: int = field(default=0, kw_only=True)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # A loss of its own may do anything, whatever the term it derives from does.
+        # A subclass with its own loss does not inherit the promises of its base class.
         for name, careful in (("needs_all_logits", True), ("supports_capture", False)):
             if "__call__" in cls.__dict__ and name not in cls.__dict__:
                 setattr(cls, name, careful)
@@ -285,17 +285,12 @@ class Term(Objective):
         return self
 
     def active(self, step: TrainingPass) -> bool:
-        """Say whether the term counts in an epoch.
+        """Whether the term has taken effect.
 
         Parameters
         ----------
         step : TrainingPass
-            A pass of the epoch.
-
-        Returns
-        -------
-        bool
-            Whether it does.
+            A pass of the current epoch.
         """
         return step.epoch >= self.start
 

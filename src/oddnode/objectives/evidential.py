@@ -1,12 +1,9 @@
-r"""Evidential learning: a network that gives a node a Dirichlet distribution over its class probabilities.
+r"""Evidential learning: the network predicts a Dirichlet distribution over the class probabilities of a node.
 
-Its logits are read as :math:`z = \log \alpha`. The rest of the library then means the right thing without knowing it:
-the softmax of the logits is the Dirichlet's mean :math:`\alpha_c / \alpha_0`, and their negative energy is
-:math:`\log \alpha_0`, the total evidence :math:`\alpha_0 = \sum_c \alpha_c` (high = seen before), so that `Energy` is
-the epistemic score and `MaxSoftmax` the aleatoric one.
-
-The losses are pure functions of the logits and give one number per node. Evidence spans many orders of magnitude, and
-log-gamma functions of large numbers cancel, so they are computed in double precision.
+Its logits are interpreted as :math:`z = \log \alpha`, so that the rest of the library needs no special case: the
+softmax of the logits is the Dirichlet's mean :math:`\alpha_c / \alpha_0`, and their negative energy is
+:math:`\log \alpha_0`, the logarithm of the total evidence :math:`\alpha_0 = \sum_c \alpha_c`. `Energy` is then the
+epistemic score and `MaxSoftmax` the aleatoric one.
 """
 
 from __future__ import annotations
@@ -28,7 +25,7 @@ class ExpectedSquaredError(Term):
     Parameters
     ----------
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     def __call__(self, step: TrainingPass) -> Tensor:
@@ -42,7 +39,7 @@ class ExpectedCrossEntropy(Term):
     Parameters
     ----------
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     def __call__(self, step: TrainingPass) -> Tensor:
@@ -56,7 +53,7 @@ class NegativeEntropy(Term):
     Parameters
     ----------
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     def __call__(self, step: TrainingPass) -> Tensor:

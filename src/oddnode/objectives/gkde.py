@@ -1,7 +1,7 @@
 """Graph-based kernel Dirichlet estimation (GKDE; Zhao et al., NeurIPS 2020).
 
-A graph convolutional network gives evidence; a prior says how much evidence there can be, from the hops between a node
-and the labelled ones; and a teacher, an ordinary classifier, keeps the classes apart.
+A graph convolutional network predicts evidence. A prior limits the evidence by the hops between a node and the
+labelled nodes, and a teacher, an ordinary classifier, keeps the classes apart.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from oddnode.objectives.terms import CrossEntropy
 
 __all__ = ["KernelPrior", "Teacher", "hop_counts", "kernel_prior"]
 
-# The kernel of ten hops is 8e-23: farther nodes change no floating-point number that the prior is added to.
+# The kernel of ten hops is 8e-23, so farther nodes do not change the prior in floating point.
 _MAX_HOPS = 10
-# Breadth-first searches that run at once; bounds the memory to a few numbers per node and search.
+# Number of simultaneous breadth-first searches; limits memory to a few numbers per node and search.
 _SEARCHES = 512
 
 
 def hop_counts(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """How many sources of each class lie exactly ``d`` hops from each node.
+    """Count, for each node, the sources of each class that are exactly ``d`` hops away.
 
-    All searches advance one hop in one sparse product.
+    All searches advance by one hop in one sparse product.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ def hop_counts(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int) 
     sources, labels : Tensor
         Positions and classes of the nodes that the searches start from.
     num_classes : int
-        How many classes to count.
+        Number of classes.
 
     Returns
     -------
@@ -70,7 +70,7 @@ def hop_counts(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int) 
 
 
 def kernel_prior(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    r"""The Dirichlet parameters that the labelled nodes alone suggest (Zhao et al., equation 6).
+    r"""Compute the Dirichlet parameters of the prior from the labelled nodes (Zhao et al., equation 6).
 
     .. math:: \hat\alpha_{v,c} = 1 + \sum_{u: y_u = c} \frac{1}{\sqrt{2\pi}} e^{-d(u, v)^2 / 2}
 
@@ -83,7 +83,7 @@ def kernel_prior(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int
     sources, labels : Tensor
         Positions and classes ``[n]`` of the labelled nodes.
     num_classes : int
-        How many classes there are.
+        Number of classes.
 
     Returns
     -------
@@ -104,7 +104,7 @@ class KernelPrior(Term):
     prior : Tensor, optional
         The prior ``[N, C]``; `prepare` computes it.
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     prior: Tensor | None = field(default=None, kw_only=True, compare=False)
@@ -142,19 +142,19 @@ class Teacher(Term):
     Parameters
     ----------
     ramp : int
-        After how many epochs the term has its full weight.
+        Number of epochs until the term has its full weight.
     hidden_channels : int
         Width of the teacher's hidden layer.
     dropout : float
-        Share of the teacher's hidden features dropped in training.
+        Dropout probability of the teacher.
     epochs : int
-        How long the teacher trains.
+        Number of the teacher's epochs.
     lr, weight_decay : float
         Adam's settings for the teacher.
     log_probabilities : Tensor, optional
-        The teacher's, ``[N, C]``; `prepare` computes them.
+        Log-probabilities of the teacher, ``[N, C]``; `prepare` computes them.
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     ramp: int = 200
@@ -181,5 +181,5 @@ class Teacher(Term):
 
 def _prepared(tensor: Tensor | None, term: Term) -> Tensor:
     if tensor is None:
-        raise RuntimeError(f"{term!r} has seen no data yet; call prepare(data) and use the term it returns")
+        raise RuntimeError(f"{term!r} has no data yet; call prepare(data, train) and use the term it returns")
     return tensor

@@ -1,4 +1,4 @@
-"""Training against outliers that are made up in the network's hidden space, where no OOD data is at hand."""
+"""Training with synthetic outliers in the network's hidden space, for graphs without known OOD nodes."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ __all__ = ["SyntheticExposure"]
 
 @dataclass(frozen=True, repr=False)
 class SyntheticExposure(Term):
-    r"""Margins against outliers made up in latent space, in the spirit of GOLD (Wang et al., ICLR 2025).
+    r"""Margins against synthetic outliers in latent space, in the spirit of GOLD (Wang et al., ICLR 2025).
 
-    GOLD trains a generator of latent features that pass for OOD ones. Here the generator is a coin: an outlier takes
-    every channel of its hidden features from one of two labelled nodes, at random. Each channel has a value that ID
-    nodes have, in company that they do not have. The outliers carry no gradient to the hidden features, only to the
-    last layer. Their energies are pushed above ``m_out`` and those of the labelled nodes below ``m_in``; margins of
-    ``None`` set themselves as in `EnergyHinge`.
+    GOLD trains a generator of latent features that resemble those of OOD nodes. Here an outlier takes each channel of
+    its hidden features from one of two labelled nodes, at random: the values occur in ID nodes, but not in this
+    combination. Outliers have a gradient with respect to the last layer only, not to the hidden features. Their
+    energies are pushed above ``m_out`` and those of the labelled nodes below ``m_in``; margins of ``None`` are set as
+    in `EnergyHinge`.
 
-    Needs a `Backbone`, whose last layer can be called on its own, but no OOD data.
+    The term needs a `Backbone`, whose last layer can be called separately, but no OOD data.
 
     Parameters
     ----------
     m_in, m_out : float, optional
         The margins; see `EnergyHinge`.
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     needs_hidden = True
@@ -47,7 +47,7 @@ class SyntheticExposure(Term):
         return losses.energy_hinge_loss(energy_in, energy_out, m_in, m_out)
 
     def _outliers(self, step: TrainingPass) -> Tensor:
-        """One made-up outlier per labelled node: the node itself, crossed with another."""
+        """One synthetic outlier per labelled node: the node itself, crossed with another."""
         assert step.hidden is not None
         hidden = step.hidden[step.train].detach()
         partner = hidden[torch.randint(len(hidden), (len(hidden),), device=hidden.device)]

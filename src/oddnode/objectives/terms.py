@@ -1,4 +1,4 @@
-"""The terms of objectives, which add up, each with a weight.
+"""The terms of objectives.
 
 ``CrossEntropy() + 5 * BoundUniform(0.001)`` is an objective. A term turns a `TrainingPass` (the logits of one forward
 pass, with the graphs they belong to) into a scalar.
@@ -19,12 +19,12 @@ __all__ = ["BoundUniform", "CrossEntropy", "EnergyHinge", "LogitNorm", "OutlierE
 
 @dataclass(frozen=True, repr=False)
 class CrossEntropy(Term):
-    """Classification of the labelled nodes.
+    """Cross-entropy of the labelled nodes.
 
     Parameters
     ----------
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     needs_all_logits = False
@@ -36,14 +36,14 @@ class CrossEntropy(Term):
 
 @dataclass(frozen=True, repr=False)
 class LogitNorm(Term):
-    """Classification on logits of constant norm.
+    """Cross-entropy of logits that are scaled to constant norm.
 
     Parameters
     ----------
     tau : float
-        The temperature; a smaller one makes the norm larger.
+        The temperature; the norm is its inverse.
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     needs_all_logits = False
@@ -61,7 +61,7 @@ class OutlierExposure(Term):
     Parameters
     ----------
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     needs_exposure = True
@@ -74,24 +74,23 @@ class OutlierExposure(Term):
 
 @dataclass(frozen=True, repr=False)
 class EnergyHinge(Term):
-    """Margins between the energies of labelled and exposed nodes, propagated first where ``num_hops`` says so.
+    """Margins between the energies of labelled and exposed nodes, optionally after propagation.
 
-    A margin of ``None`` sets itself: ``m_in`` to the mean energy that the labelled nodes have at this moment, so that
-    only nodes above it are pulled down, and ``m_out`` to ``-log C``, the energy of a node whose logits are all zero:
-    one about which the classifier knows nothing.
+    A margin of ``None`` is set automatically: ``m_in`` to the current mean energy of the labelled nodes, so that only
+    nodes above it are pulled down, and ``m_out`` to ``-log C``, the energy of a node whose logits are all zero.
 
     Parameters
     ----------
     m_in, m_out : float, optional
-        The margins: energies of labelled nodes above ``m_in`` and of exposed nodes below ``m_out`` cost.
+        The margins: energies of labelled nodes above ``m_in`` and of exposed nodes below ``m_out`` are penalised.
     num_hops : int
-        Over how many hops energies are propagated first.
+        Number of hops over which energies are propagated first.
     eta : float
         Share of its own energy that a node keeps in every hop.
     isolated : {"keep", "shrink"}
-        What becomes of a node without incoming edges; see `oddnode.functional.energy.propagate`.
+        How a node without incoming edges is treated; see `oddnode.functional.energy.propagate`.
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     needs_exposure = True
@@ -104,7 +103,7 @@ class EnergyHinge(Term):
 
     @property
     def needs_all_logits(self) -> bool:
-        """Propagation brings in the logits of other nodes."""
+        """True with propagation, which uses the logits of other nodes."""
         return self.num_hops > 0
 
     def __call__(self, step: TrainingPass) -> Tensor:
@@ -118,16 +117,16 @@ class EnergyHinge(Term):
 class BoundUniform(Term):
     r"""The paper's UB term, :math:`\lambda_1 L_{uniform} + (1 - \lambda_1) L_{bound}`.
 
-    With exposure both parts are taken over the labelled and over the exposed nodes *separately* and added. One
-    joint bound, as the published code has it, asks for equal norms in both groups while the energy hinge asks
-    for different energies; the two pull the classifier apart.
+    With exposure, both parts are computed *separately* for the labelled and the exposed nodes, and added. A joint
+    bound, as in the published code, demands equal norms in both groups, while the energy hinge demands different
+    energies.
 
     Parameters
     ----------
     lambda1 : float
         The share of the uniform part.
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     needs_all_logits = False

@@ -1,4 +1,4 @@
-"""The whole paper by one command: items, a plan, trainings in a store, then tables, figures and a report.
+"""The reproduction of the paper: experiments, a plan, a store of trainings, tables, figures and a report.
 
-May import: bench and below. Its modules are imported one by one: the command line asks some before torch is loaded.
+May import: bench and below. It exports nothing itself, so that some of its modules work without torch.
 """

@@ -1,6 +1,6 @@
-"""What every table and figure of the paper needs, as a plain list: which methods on which tasks with which settings.
+"""The experiments of the paper as data: for every table and figure its methods, tasks and settings.
 
-An item has the number it has in the paper. A scope says on which data: the paper's own, or `digits` for a quick look.
+Items carry their numbers in the paper. A scope chooses the tasks: those of the paper, or `digits` for a quick check.
 """
 
 from __future__ import annotations
@@ -10,23 +10,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oddnode._utils.suggestions import unknown
+from oddnode.paper.scopes import Scope
 from oddnode.runner.work import PLANAR
 
-__all__ = ["ITEMS", "PLANAR", "SCOPES", "Item", "Run", "Scope", "choose_items", "methods_of", "networks_tasks"]
-
-_SHIFTS = ("structure", "feature", "label")
+__all__ = ["ITEMS", "PLANAR", "Item", "Run", "choose_items", "methods_of", "networks_tasks"]
 
 #: The pairs that differ by the paper's own term.
 CORE = ("gnnsafe", "nodesafe", "gnnsafe++", "nodesafe++")
 
-#: The sweeps of the sensitivity figure. The paper gives the values of the weights, not those of the epochs.
-SWEEPS: dict[str, tuple[float, ...]] = {
-    "start": (0, 10, 20, 50, 100, 150),
-    "lambda1": (0.0001, 0.001, 0.01, 0.1, 1.0),
-    "lambda2": (0.01, 0.1, 1.0, 10.0, 100.0),
-}
-
-#: The ablation: what is left of the term. All of its weight goes to the half that stays.
+#: The ablation of the term's two halves. The remaining half takes all of the weight.
 ABLATIONS: dict[str, tuple[tuple[str, Any], ...]] = {
     "": (),
     " w/o uniform": (("lambda1", 0.0),),
@@ -36,7 +28,21 @@ ABLATIONS: dict[str, tuple[tuple[str, Any], ...]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """A method on a task, over all seeds."""
+    """A method on a task, over all seeds.
+
+    Parameters
+    ----------
+    task : str
+        Name of the task.
+    protocol : str
+        Name of the protocol.
+    method : str
+        Name of the method.
+    backbone : str
+        Name of the backbone.
+    settings : tuple of (str, object)
+        Hyper-parameters that differ from the protocol's.
+    """
 
     task: str
     protocol: str
@@ -45,98 +51,19 @@ class Run:
     settings: tuple[tuple[str, Any], ...] = ()
 
 
-@dataclass(frozen=True)
-class Scope:
-    """On which tasks the experiments are run.
-
-    ``details`` are the tasks of the per-graph tables, ``groups`` those over which the ablation averages. A ``light``
-    scope shows figures, and items with trainings of their own, under one protocol only.
-    """
-
-    name: str
-    citation: tuple[str, ...]
-    others: tuple[str, ...]
-    details: dict[str, tuple[str, ...]]
-    groups: dict[str, tuple[str, ...]]
-    timed: dict[str, str]
-    sensitivity: str
-    distributions: tuple[str, str]
-    picture: str
-    backbones: tuple[str, ...]
-    networks: tuple[str, ...] = ("mlp", "gcn", "gat", "jknet", "mixhop")
-    epochs: int | None = None
-    seeds: int = 5
-    light: bool = False
-    sweeps: dict[str, tuple[float, ...]] = field(default_factory=lambda: dict(SWEEPS))
-
-    @property
-    def tasks(self) -> tuple[str, ...]:
-        """All tasks of the main tables."""
-        return tuple(dict.fromkeys((*self.citation, *self.others)))
-
-
-def _shifts(data: str) -> tuple[str, ...]:
-    return tuple(f"{data}/{shift}" for shift in _SHIFTS)
-
-
-SCOPES = {
-    "paper": Scope(
-        name="paper",
-        citation=(*_shifts("cora"), *_shifts("citeseer"), *_shifts("pubmed")),
-        others=("twitch", "arxiv"),
-        details={
-            "table4": ("twitch",),
-            "table5": ("arxiv",),
-            "table6": _shifts("cora"),
-            "table7": _shifts("citeseer"),
-            "table8": _shifts("pubmed"),
-        },
-        groups={"cora": _shifts("cora"), "arxiv": ("arxiv",), "twitch": ("twitch",)},
-        timed={
-            "cora": "cora/structure",
-            "citeseer": "citeseer/structure",
-            "pubmed": "pubmed/structure",
-            "twitch": "twitch",
-            "arxiv": "arxiv",
-        },
-        sensitivity="twitch",
-        distributions=("twitch", "es"),
-        picture="cora/structure",
-        backbones=_shifts("cora"),
-    ),
-    "smoke": Scope(
-        name="smoke",
-        citation=_shifts("digits"),
-        others=("digits/label",),  # digits stand in for every data set
-        details={
-            "table4": ("digits/label",),
-            "table5": ("digits/structure",),
-            "table6": _shifts("digits"),
-            "table7": ("digits/feature",),
-            "table8": ("digits/label",),
-        },
-        groups={"digits/label": ("digits/label",)},
-        timed={"digits": "digits/structure"},
-        sensitivity="digits/label",
-        distributions=("digits/label", "label"),
-        picture="digits/structure",
-        backbones=("digits/label",),
-        networks=("mlp", "gcn", "gat"),
-        epochs=25,
-        seeds=2,
-        light=True,
-        sweeps={"start": (0, 10, 20), "lambda1": (0.001, 0.1, 1.0), "lambda2": (0.1, 1.0, 10.0)},
-    ),
-}
-
-
 def methods_of(protocol: str) -> list[str]:
-    """The methods that have settings in a protocol: the paper's in its order, later ones, the trivial scores."""
-    from oddnode.detector import FLOOR
+    """List the methods that a protocol has settings for: the paper's in its order, later ones, model-free ones.
+
+    Parameters
+    ----------
+    protocol : str
+        Name of the protocol.
+    """
+    from oddnode.detector import MODEL_FREE
     from oddnode.protocols import get_protocol
 
     known = get_protocol(protocol).methods()
-    return [name for name in known if name not in FLOOR] + [name for name in known if name in FLOOR]
+    return [name for name in known if name not in MODEL_FREE] + [name for name in known if name in MODEL_FREE]
 
 
 def _all_methods(tasks: Iterable[str], protocol: str) -> list[Run]:
@@ -215,7 +142,13 @@ def _backbones(scope: Scope, protocol: str) -> list[Run]:
 
 
 def networks_tasks(scope: Scope) -> tuple[str, ...]:
-    """The tasks of the table of networks: all, or in a light scope those of the figure of backbones."""
+    """List the tasks of the table of networks: all, or in a light scope those of the figure of backbones.
+
+    Parameters
+    ----------
+    scope : Scope
+        The scope.
+    """
     return scope.backbones if scope.light else scope.tasks
 
 
@@ -227,7 +160,19 @@ def _networks(scope: Scope, protocol: str) -> list[Run]:
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure: its name here, where it stands in the paper, what it shows and which runs it needs."""
+    """A table or figure.
+
+    Parameters
+    ----------
+    name : str
+        Its name on the command line.
+    where : str
+        Its place in the paper.
+    title : str
+        What it shows.
+    runs : callable
+        Returns the runs it needs, given a scope and the name of a protocol.
+    """
 
     name: str
     where: str
@@ -280,7 +225,18 @@ ITEMS: dict[str, Item] = {
 
 
 def choose_items(names: Iterable[str] | None) -> list[Item]:
-    """The items by name, in the paper's order; all of them for ``None``."""
+    """Look up items by name.
+
+    Parameters
+    ----------
+    names : iterable of str or None
+        Names of tables and figures; ``None`` stands for all of them.
+
+    Returns
+    -------
+    list of Item
+        The items in the paper's order.
+    """
     wanted = list(ITEMS) if names is None else list(names)
     for name in wanted:
         if name not in ITEMS:

@@ -1,4 +1,4 @@
-"""A table as data (numbers over seeds, the paper's beside them), and as Markdown, LaTeX (booktabs) and CSV."""
+"""Tables of our numbers and the paper's as data, and their output as Markdown, LaTeX (booktabs) and CSV."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _LOWER_IS_BETTER = ("FPR95", "best epoch", "training", "inference")
 
 @dataclass(frozen=True)
 class Entry:
-    """A number over seeds, what the paper prints for it, or a text in its place.
+    """A number over seeds with the paper's number, or a text.
 
     Parameters
     ----------
     values : tuple of float
-        One number per seed; none where there is no number.
+        One number per seed; may be empty.
     paper : float, optional
-        What the paper prints.
+        The paper's number.
     text : str, optional
-        Shown in place of a number.
+        The text if there is no number.
     digits : int
-        How many digits after the point to show.
+        Number of decimal places.
     seeds : tuple of int
-        The seeds that the values are of, where that matters.
+        The seeds of the values, if they matter.
     """
 
     values: tuple[float, ...] = ()
@@ -41,14 +41,14 @@ class Entry:
 
     @classmethod
     def of(cls, by_seed: Mapping[int, float], paper: float | None = None) -> Entry:
-        """An entry that knows the seeds of its values.
+        """Make an entry with the seeds of its values.
 
         Parameters
         ----------
         by_seed : mapping of int to float
             The number of every seed.
         paper : float, optional
-            What the paper prints.
+            The paper's number.
         """
         return cls(tuple(by_seed.values()), paper, seeds=tuple(by_seed))
 
@@ -63,7 +63,7 @@ class Entry:
         return stdev(self.values) if len(self.values) > 1 else None
 
     def shown(self) -> str:
-        """As a table shows it."""
+        """The text of the cell."""
         if self.mean is None:
             return self.text or "-"
         spread = "" if self.std is None else f" ± {self.std:.{self.digits}f}"
@@ -71,11 +71,11 @@ class Entry:
 
     @property
     def rounded(self) -> float | None:
-        """The mean as it is shown."""
-        return None if self.mean is None else round(self.mean, self.digits) + 0.0  # no minus before a zero
+        """The rounded mean."""
+        return None if self.mean is None else round(self.mean, self.digits) + 0.0  # turns -0.0 into 0.0
 
     def shown_paper(self) -> str:
-        """The paper's number as a table shows it."""
+        """The text of the paper's number."""
         return "-" if self.paper is None else f"{self.paper:.{self.digits}f}"
 
 
@@ -90,9 +90,9 @@ class Row:
     entries : tuple of Entry
         One per column.
     group : str, optional
-        The best number of every group is marked; rows without a group take no part in that.
+        The group within which the best numbers are marked; rows without a group are not compared.
     model_free : bool
-        Whether it is the row of a score that uses no model.
+        Whether it is the row of a model-free score.
     """
 
     name: str
@@ -116,7 +116,7 @@ class Block:
     rows : tuple of Row
         The lines.
     caption : str
-        The terms of the numbers, shown under the grid.
+        Protocol, seeds and unit of the numbers, shown below the grid.
     """
 
     title: str
@@ -126,7 +126,7 @@ class Block:
     caption: str = ""
 
     def best(self) -> set[tuple[int, int]]:
-        """Positions (row, column) of the best numbers of every column and group, as they are shown."""
+        """Find the positions (row, column) of the best rounded numbers of every column and group."""
         found = set()
         for column, title in enumerate(self.columns):
             lower = any(word in title or word in self.title for word in _LOWER_IS_BETTER)
@@ -155,9 +155,9 @@ class Table:
     title : str
         What it shows.
     blocks : list of Block
-        Its grids, those of one protocol together.
+        Its grids, grouped by protocol.
     notes : list of str
-        Sentences under the grids.
+        Notes below the grids.
     """
 
     name: str
@@ -171,7 +171,7 @@ class Table:
 
 
 def block_markdown(block: Block) -> str:
-    """One grid as Markdown: the paper's numbers in italics under ours, the best of a group in bold.
+    """Format one grid as Markdown: the paper's numbers in italics below ours, the best of a group in bold.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def block_markdown(block: Block) -> str:
 
 
 def to_markdown(table: Table, level: int = 1) -> str:
-    """A table as Markdown.
+    """Format a table as Markdown.
 
     Parameters
     ----------
@@ -218,17 +218,17 @@ _SPECIAL = {
 
 
 def _latex(text: str) -> str:
-    """Text as TeX prints it; an empty line would end the caption or cell that it stands in."""
+    """Escape text for TeX; line breaks become spaces, because an empty line would end a caption or cell."""
     return "".join(_SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
 
 
 def _latex_comment(text: str) -> str:
-    """Text that TeX skips, whatever line breaks are in it."""
+    """Turn every line of a text into a TeX comment."""
     return "\n".join(f"% {line}" for line in text.splitlines())
 
 
 def to_latex(table: Table) -> str:
-    r"""A table as LaTeX, one ``table`` per grid; needs ``\usepackage{booktabs,graphicx}``.
+    r"""Format a table as LaTeX, one ``table`` per grid; needs ``\usepackage{booktabs,graphicx}``.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ def _block_latex(table: Table, block: Block, number: int) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """A table as CSV, one line per number, unrounded.
+    """Format a table as CSV, with one line per unrounded number.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Where to draw the nodes of a graph."""
+"""A force-directed layout of graphs."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ __all__ = ["spring_layout"]
 
 
 def spring_layout(edge_index: np.ndarray, num_nodes: int, iterations: int = 100, seed: int = 0) -> np.ndarray:
-    """Positions ``[N, 2]`` within the unit square: edges pull, near nodes push, all are drawn to the middle.
+    """Compute positions ``[N, 2]`` of nodes in the unit square.
 
-    A force-directed layout (after Fruchterman and Reingold, 1991) in which only the nearest nodes repel each other, so
-    that thousands of nodes take seconds. The same input gives the same picture.
+    A force-directed layout (after Fruchterman and Reingold, 1991) in which edges attract, only the nearest nodes repel
+    each other, and all nodes are attracted to the centre. It takes seconds for thousands of nodes and is deterministic.
 
     Parameters
     ----------
@@ -22,9 +22,9 @@ def spring_layout(edge_index: np.ndarray, num_nodes: int, iterations: int = 100,
     num_nodes : int
         The number of nodes N.
     iterations : int
-        How many steps to take; the steps grow smaller.
+        Number of steps, of decreasing size.
     seed : int
-        Of the places at the start.
+        Seed of the initial positions.
 
     Examples
     --------
@@ -57,7 +57,7 @@ def spring_layout(edge_index: np.ndarray, num_nodes: int, iterations: int = 100,
         force -= 0.05 * place
         length = np.linalg.norm(force, axis=1, keepdims=True)
         place += force / np.maximum(length, 1e-9) * np.minimum(length, 1.5 * heat + 0.02)
-    # A few that drifted far away would shrink all others to a blot.
+    # Pull in the few nodes that drifted far away, which would shrink the rest of the picture.
     place -= np.median(place, axis=0)
     length = np.linalg.norm(place, axis=1)
     place *= np.minimum(1.0, 1.15 * np.percentile(length, 97) / np.maximum(length, 1e-9))[:, None]

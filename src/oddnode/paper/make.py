@@ -1,4 +1,4 @@
-"""Writes everything that a plan's runs are good for: tables, figures, the page of results and the report."""
+"""Writes the outputs of a plan: tables, figures, the page of results and the report."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ __all__ = ["make_all"]
 def make_all(
     plan: Plan, store: Store, out: Path, command: str, on_step: Callable[[str], None] | None = None
 ) -> tuple[list[Path], list[str]]:
-    """Write all of a plan's items.
+    """Write all outputs of a plan.
 
     Parameters
     ----------
     plan : Plan
-        Which tables and figures.
+        The plan.
     store : Store
-        The store with the plan's trainings, as far as they are done.
+        The store with the plan's finished trainings.
     out : Path
-        The folder; it is made where it does not exist.
+        The folder, which is created if it does not exist.
     command : str
-        The command that made the numbers, for the page of results.
+        The command that reproduces the numbers, for the page of results.
     on_step : callable, optional
-        Called with the name of what is made next.
+        Called with the name of the next output.
 
     Returns
     -------
     list of Path
         The files written.
     list of str
-        Notes on what could not be made, and why.
+        Notes on outputs that could not be written, with the reasons.
     """
     from oddnode.paper.grid import to_csv, to_latex, to_markdown
     from oddnode.paper.page import results_page
     from oddnode.paper.tables import BUILDERS, build_table
 
     results, written = Results(plan, store), []
-    notes = [f"left out, its record is damaged: {label}" for label in results.damaged]
+    notes = [f"left out because its record is damaged: {label}" for label in results.damaged]
     step = on_step or (lambda what: None)
     for folder in ("tables", "figures"):
         (out / folder).mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def _draw(plan: Plan, results: Results, folder: Path, step: Callable[[str], None
         step(name)
         try:
             written += draw_figure(results, name, folder)
-        except (NothingToDraw, StoreError) as reason:  # no runs, or none with scores of single nodes
+        except (NothingToDraw, StoreError) as reason:  # no finished trainings, or none with node scores
             notes.append(f"{name} could not be drawn: {reason}")
     return written, notes
 

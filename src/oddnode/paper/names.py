@@ -1,4 +1,4 @@
-"""Names as figures and pages print them."""
+"""Display names of methods and networks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of results: ``results.md``, from which the project's own ``docs/results.md`` is made."""
+"""The page of results, ``results.md``; ``docs/results.md`` is a copy of it."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ features here than in the paper ([tasks](tasks.md)). What of the paper reproduce
 
 
 def results_page(results: Results, command: str) -> str:
-    """The page as Markdown: the comparison on all cells, then the paper's smaller tables.
+    """Write the page as Markdown: the comparison on all tasks, then the paper's smaller tables.
 
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     command : str
-        The command that made the numbers, for the first sentence.
+        The command that reproduces the numbers, for the first sentence.
     """
     plan = results.plan
     parts = [_INTRO.format(command=command), "Made on: " + "; ".join(results.made_on() or ["nothing yet"]) + ".\n"]
@@ -84,7 +84,7 @@ def _backbone_parts(results: Results) -> list[str]:
 
 
 def summary_table(results: Sequence[Result]) -> str:
-    """`summary_rows` as Markdown, model-free scores in italics.
+    """Format `summary_rows` as Markdown, with model-free scores in italics.
 
     Parameters
     ----------
@@ -100,12 +100,12 @@ def summary_table(results: Sequence[Result]) -> str:
 
 
 def summary_rows(results: Sequence[Result]) -> list[list[str]]:
-    """AUROC / FPR95 of every method, averaged by the kind of shift; no spread, the other tables have it.
+    """Average AUROC / FPR95 of every method over the tasks of each kind of shift.
 
     Parameters
     ----------
     results : sequence of Result
-        Of one protocol; a method may lack tasks.
+        Results under one protocol; a method may lack tasks.
 
     Returns
     -------
@@ -127,12 +127,12 @@ def summary_rows(results: Sequence[Result]) -> list[list[str]]:
 
 
 def main_results(results: Results, protocol: str) -> list[Result]:
-    """Every method on every task that the plan compares them on, where there are numbers.
+    """List the results of all methods on all tasks of the main tables, if there are any.
 
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     protocol : str
         One of the plan's protocols.
     """
@@ -147,7 +147,7 @@ def _mean_of(by_cell: dict[tuple[str, str], Result], tasks: Sequence[str], metho
 
 
 def grids(results: Sequence[Result]) -> list[list[Result]]:
-    """Complete grids of tasks and methods: first the methods that were run on every task, then the rest on theirs.
+    """Divide results into complete grids: first the methods with all tasks, then the others with their common tasks.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def grids(results: Sequence[Result]) -> list[list[Result]]:
 
 
 def accuracy_table(results: Sequence[Result]) -> str:
-    """ID accuracy of every method on every task, as Markdown.
+    """Format the ID accuracy of every method on every task as Markdown.
 
     Parameters
     ----------
@@ -188,12 +188,12 @@ def accuracy_table(results: Sequence[Result]) -> str:
 
 
 def backbone_table(results: Sequence[Result]) -> str:
-    """One method under several backbones, as Markdown.
+    """Format the results of one method with several backbones as Markdown.
 
     Parameters
     ----------
     results : sequence of Result
-        Of one method; tasks that a backbone lacks are left out.
+        Results of one method; tasks that a backbone lacks are left out.
     """
     backbones = list(dict.fromkeys(r.backbone for r in results))
     tasks = [t for t in TASKS if all(any(r.task == t and r.backbone == b for r in results) for b in backbones)]

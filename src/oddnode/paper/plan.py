@@ -1,4 +1,4 @@
-"""From the chosen tables and figures to the distinct trainings behind them, the longest first."""
+"""The plan of a run: the distinct trainings that the chosen tables and figures need, the longest first."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
-from oddnode.paper.experiments import PLANAR, Item, Run, Scope, methods_of
+from oddnode.paper.experiments import PLANAR, Item, Run, methods_of
 from oddnode.paper.record import Record
+from oddnode.paper.scopes import Scope
 from oddnode.paper.store import Store
 from oddnode.runner.work import Training
 
@@ -20,10 +21,28 @@ PROTOCOLS = ("clean", "published")
 
 @dataclass
 class Plan:
-    """What is to be made, and the trainings it takes.
+    """The tables and figures to make, and the trainings they need. `training` finds the training of a run and a seed.
 
-    ``trainings`` are distinct and ordered, the longest first; ``absent`` says why a task's data is not here. A run and
-    a seed lead to their training by `training`.
+    Parameters
+    ----------
+    scope : Scope
+        The tasks.
+    items : list of Item
+        The tables and figures.
+    protocols : tuple of str
+        Names of the protocols, the most important first.
+    seeds : int
+        Number of seeds.
+    epochs : int, optional
+        Epochs of every training; by default the protocol decides.
+    data_dir : str, optional
+        The folder of the data sets.
+    device : str
+        The device to train on.
+    absent : dict of str to str
+        For each task without data, the reason.
+    trainings : list of Training
+        The distinct trainings, the longest first.
     """
 
     scope: Scope
@@ -35,10 +54,10 @@ class Plan:
     device: str = "auto"
     absent: dict[str, str] = field(default_factory=dict)
     trainings: list[Training] = field(default_factory=list)
-    _by_run: dict[tuple[Run, int], Training] = field(default_factory=dict, repr=False)
+    _by_run: dict[tuple[Run, int], Training] = field(default_factory=dict, init=False, repr=False)
 
     def runs(self, item: Item) -> list[Run]:
-        """The runs of an item whose data is here.
+        """List the runs of an item whose data was found.
 
         Parameters
         ----------
@@ -49,7 +68,7 @@ class Plan:
         return [run for run in dict.fromkeys(every) if run.task not in self.absent]
 
     def protocols_of(self, item: Item) -> tuple[str, ...]:
-        """The protocols that an item is shown under.
+        """List the protocols under which an item is shown.
 
         Parameters
         ----------
@@ -60,7 +79,7 @@ class Plan:
         return self.protocols[:1] if once else self.protocols
 
     def training(self, run: Run, seed: int) -> Training | None:
-        """The training that serves a run; ``None`` where the plan has none for this seed.
+        """Look up the training of a run; ``None`` if the plan has none for this seed.
 
         Parameters
         ----------
@@ -72,7 +91,7 @@ class Plan:
         return self._by_run.get((run, seed))
 
     def add(self, item: Item) -> None:
-        """Plan the trainings that an item needs.
+        """Add the trainings of an item.
 
         Parameters
         ----------
@@ -96,29 +115,29 @@ def make_plan(
     device: str = "auto",
     done: Collection[str] = (),
 ) -> Plan:
-    """The plan for items on a scope's tasks; tasks whose data is not here are left out, with the reason.
+    """Plan the trainings for items on the tasks of a scope; tasks with missing data are left out.
 
     Parameters
     ----------
     scope : Scope
-        On which tasks.
+        The tasks.
     items : list of Item
         The tables and figures to make.
     protocols : tuple of str
-        Under which protocols, the most important first.
+        The protocols, the most important first.
     seeds : int, optional
-        How many seeds; the scope's number if left out.
+        Number of seeds; by default that of the scope.
     data_dir : path, optional
         As for `load_task`.
     device : str
         As for `Detector`.
     done : collection of str
-        Tasks that need no data: what is known of them is in a store.
+        Tasks that need no data, because a store has their records.
 
     Returns
     -------
     Plan
-        With all trainings that the items need.
+        The plan, with all trainings of the items.
     """
     folder = os.fspath(data_dir) if data_dir is not None else None
     plan = Plan(scope, items, protocols, seeds or scope.seeds, scope.epochs, folder, device)
@@ -130,7 +149,7 @@ def make_plan(
 
 
 def _absent(tasks: Sequence[str], data_dir: str | None) -> dict[str, str]:
-    """Why the data of a task is not here, for those tasks; what can be downloaded is."""
+    """The tasks with missing data, with the reasons; data sets that can be downloaded are."""
     by_data: dict[str, list[str]] = {}
     for task in tasks:
         by_data.setdefault(task.split("/")[0], []).append(task)
@@ -139,7 +158,7 @@ def _absent(tasks: Sequence[str], data_dir: str | None) -> dict[str, str]:
 
 
 def _missing(data: str, data_dir: str | None) -> str | None:
-    """Why a data set is not here, if it is not."""
+    """The reason if a data set is missing; it is downloaded if possible."""
     from oddnode.tasks import DATASETS, MissingDataError
 
     try:
@@ -150,7 +169,7 @@ def _missing(data: str, data_dir: str | None) -> str | None:
 
 
 def absent_data(plan: Plan) -> dict[str, str]:
-    """The data sets that are not here, each once, with the reason.
+    """List the missing data sets with the reasons.
 
     Parameters
     ----------
@@ -161,7 +180,7 @@ def absent_data(plan: Plan) -> dict[str, str]:
 
 
 def _plain(run: Run) -> Run:
-    """The run without settings that are the method's own anyway."""
+    """The run without settings that equal the method's own."""
     if not run.settings:
         return run
     own = _own_settings(run.method, run.task, run.protocol)
@@ -177,40 +196,40 @@ def _own_settings(method: str, task: str, protocol: str) -> dict[str, Any]:
 
 @cache
 def _training(run: Run, epochs: int | None) -> Training:
-    """The training of a run for seed 0, with every method that shares it."""
+    """The training of a run with seed 0, and all methods that share it."""
     from oddnode.runner.detectors import training_key
 
     alone = Training(run.task, run.protocol, run.backbone, 0, (run.method,), run.settings, epochs)
     own = training_key(alone, run.method)
     methods = [run.method]
     if not run.settings:
-        # All that can score this training do, whoever asked for it: another table may ask for them later.
+        # All methods that share the training score it, because other tables may need them later.
         methods = [method for method in methods_of(run.protocol) if training_key(alone, method) == own]
     return replace(alone, methods=tuple(methods), parameters=own)
 
 
 # Time
 
-# Factors to a data set's seconds, as the full run measured them with the scoring.
+# Factors to a data set's seconds, as measured in the full run, scoring included.
 _BACKBONE = {"mlp": 0.8, "gat": 6.0, PLANAR: 7.0, "mixhop": 6.5, "jknet": 2.0}
 _METHOD = {"gkde": 1.5, "gpn": 4.0, "gold": 1.6, "oe": 2.2, "energy-ft": 2.2, "nodesafe-ensemble": 4.5}
 
-# What one of several processes on a data centre's GPU takes of that; a guess, until records of the device say better.
+# The factor for one of several processes on a data-centre GPU; a guess, used until there are records of the device.
 _GPU_PACE = 0.2
 
 
 def estimate_cost(training: Training) -> float:
-    """A rough number of seconds on one core, to put the longest first.
+    """Estimate the seconds of a training on one core, to order trainings by their length.
 
     Parameters
     ----------
     training : Training
-        What is to be trained.
+        The training.
     """
     from oddnode.protocols import get_protocol
     from oddnode.tasks import DATASETS
 
-    data = DATASETS.get(training.task.split("/")[0])  # a store may know data sets of plugins that are not loaded
+    data = DATASETS.get(training.task.split("/")[0])  # a store may have data sets of plugins that are not loaded
     seconds = (data.seconds if data else 10.0) * _BACKBONE.get(training.backbone, 1.0)
     seconds *= _METHOD.get(training.methods[0], 2.5 if "++" in training.methods[0] else 1.0)
     seconds *= get_protocol(training.protocol).relative_cost
@@ -218,18 +237,18 @@ def estimate_cost(training: Training) -> float:
 
 
 def estimate_seconds(trainings: Iterable[Training], done: Iterable[Record], jobs: int, device: str = "cpu") -> float:
-    """How long trainings will take, judged by those that are done, where there are any.
+    """Estimate the seconds that trainings will take, from finished ones if there are any.
 
     Parameters
     ----------
     trainings : iterable of Training
-        What is to be trained.
+        The training.
     done : iterable of Record
-        What is finished.
+        Records of finished trainings.
     jobs : int
-        How many processes share the work.
+        Number of processes.
     device : str
-        Where they are trained.
+        The device to train on.
     """
     from oddnode._utils.devices import is_gpu
 
@@ -240,7 +259,7 @@ def estimate_seconds(trainings: Iterable[Training], done: Iterable[Record], jobs
 
 
 def unfinished(plan: Plan, store: Store) -> list[Training]:
-    """The trainings of a plan that have no record yet.
+    """List the trainings of a plan that have no record yet.
 
     Parameters
     ----------

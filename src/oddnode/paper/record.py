@@ -1,4 +1,4 @@
-"""What the store keeps of a training, and how: the plain data behind `oddnode.paper.store`."""
+"""The records of a store as plain data, and how their arrays become bytes."""
 
 from __future__ import annotations
 
@@ -27,26 +27,35 @@ class DamagedRecord(StoreError):
 
 @dataclass
 class Record:
-    """A finished training: ``facts`` at hand, arrays read when asked for.
+    """A finished training. Its facts are in memory; its arrays are read on first use.
 
-    ``facts`` has ``methods`` (metrics of each in percent, and ``score_seconds``), ``best_epoch``, ``epochs``,
-    ``history`` (``loss`` and ``val_loss`` of every epoch), ``seconds`` (``load``, ``fit``, ``forward``, ``score``,
-    ``pack``), ``graphs`` (name -> the name its arrays have), ``data`` (a fingerprint) and ``made_on``. A training that
-    failed has an ``error``, and ``retry`` says whether another try may help.
+    Parameters
+    ----------
+    training : Training
+        The training.
+    code : str
+        The version of the source that it ran with.
+    facts : dict
+        ``methods`` (metrics of each in percent, and ``score_seconds``), ``best_epoch``, ``epochs``, ``history``
+        (``loss`` and ``val_loss`` of every epoch), ``seconds`` (``load``, ``fit``, ``forward``, ``score``, ``pack``),
+        ``graphs`` (name -> the name its arrays have), ``data`` (a fingerprint) and ``made_on``. A training that failed
+        has an ``error``, and ``retry`` says whether another attempt may succeed.
+    read_arrays : callable
+        Returns the arrays as the bytes of an ``.npz`` file.
     """
 
     training: Training
     code: str
     facts: dict[str, Any] = field(repr=False)
-    _read_arrays: Callable[[], bytes] = field(repr=False)
+    read_arrays: Callable[[], bytes] = field(repr=False)
 
     @property
     def error(self) -> str | None:
-        """Why the training failed, where it did."""
+        """Why the training failed; ``None`` if it did not."""
         return self.facts.get("error")
 
     def metrics(self, method: str) -> dict[str, Any]:
-        """What `oddnode.evaluate` said of a method: percentages, and each test graph's under ``tests``.
+        """The metrics of a method from `oddnode.evaluate`: percentages, and those of each test graph under ``tests``.
 
         Parameters
         ----------
@@ -58,7 +67,7 @@ class Record:
     @cached_property
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays by name."""
-        return unpacked(self._read_arrays())
+        return unpacked(self.read_arrays())
 
     def scores(self, method: str) -> dict[str, np.ndarray]:
         """Scores of every node of every graph under a method, higher = more in-distribution.
@@ -92,7 +101,21 @@ class Record:
 
 @dataclass
 class Graphs:
-    """What is the same for all trainings on a task under one protocol and seed; ``"id"`` and the test graphs' names."""
+    """The graphs that all trainings on a task under one protocol and seed have in common.
+
+    Parameters
+    ----------
+    facts : dict
+        Statistics of the graphs, and the name under which the arrays of each are stored.
+    id_mask : array
+        The ID test nodes of the ID graph, ``[N]``.
+    ood_mask : dict of str to array
+        The OOD nodes of each test graph, ``[N]``.
+    y : dict of str to array
+        The classes of each graph's nodes, ``[N]``; the ID graph is called ``"id"``.
+    degree : dict of str to array
+        The degrees of each graph's nodes, ``[N]``.
+    """
 
     facts: dict[str, Any]
     id_mask: np.ndarray
@@ -107,7 +130,7 @@ class Graphs:
 
     @classmethod
     def of(cls, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Graphs:
-        """From what was stored.
+        """Rebuild the graphs from stored facts and arrays.
 
         Parameters
         ----------
@@ -149,7 +172,7 @@ def packed(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 def unpacked(blob: bytes) -> dict[str, np.ndarray]:
-    """The arrays that `packed` packed; objects, which would be pickles, are refused.
+    """Read the arrays that `packed` wrote; object arrays, which would be pickles, are refused.
 
     Parameters
     ----------
@@ -161,7 +184,7 @@ def unpacked(blob: bytes) -> dict[str, np.ndarray]:
 
 
 def checksum_of(*parts: str | bytes) -> str:
-    """A hash of texts and bytes, and of where one ends and the next begins.
+    """Hash texts and bytes; lengths are hashed too, so that ("ab", "c") differs from ("a", "bc").
 
     Parameters
     ----------

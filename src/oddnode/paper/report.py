@@ -1,4 +1,4 @@
-"""The page of a plan: what the store has of it, as the plain data that `oddnode.paper.webpage` draws."""
+"""The data of the HTML report, which `oddnode.paper.webpage` renders, from the results of a plan."""
 
 from __future__ import annotations
 
@@ -38,37 +38,37 @@ from oddnode.tasks import MissingDataError, Task, load_task
 
 __all__ = ["make_page", "write_page"]
 
-# The page's own table shows what these say.
+# The main table of the report has the numbers of these.
 _SHOWN_ANYWAY = ("table1", "table2", "table6", "table7", "table8")
 
 
 def write_page(store: Store, plan: Plan, path: Path) -> Path:
-    """Write the report of a plan as one HTML file that needs nothing else.
+    """Write the report of a plan as one self-contained HTML file.
 
     Parameters
     ----------
     store : Store
-        The store with the plan's trainings, as far as they are done.
+        The store with the plan's finished trainings.
     plan : Plan
         What to show.
     path : Path
-        The file; one that was there is replaced.
+        The file; an existing one is replaced.
 
     Raises
     ------
     RuntimeError
-        Where the plotting library is not installed; the message says how to get it.
+        If plotly is not installed; the message says how to install it.
     """
     return write_html(make_page(store, plan), path)
 
 
 def make_page(store: Store, plan: Plan) -> Page:
-    """Everything that the page shows.
+    """Collect the data of the report.
 
     Parameters
     ----------
     store : Store
-        The store with the plan's trainings, as far as they are done.
+        The store with the plan's finished trainings.
     plan : Plan
         What to show.
     """
@@ -91,7 +91,7 @@ def _notice(plan: Plan) -> str:
 
 
 def _plain_runs(plan: Plan) -> list[Run]:
-    """Methods with their own settings on the default network: what the main tables are about."""
+    """The runs of the main tables: methods with their default settings on the default network."""
     every = [run for item in plan.items for run in plan.runs(item)]
     plain = [run for run in dict.fromkeys(every) if run.backbone == "gcn" and not run.settings]
     order = {task: place for place, task in enumerate(plan.scope.tasks)}
@@ -131,7 +131,7 @@ def _table(table: grid.Table) -> Table:
         )
         for block in table.blocks
     ]
-    notes = [note for note in table.notes if " is not here: " not in note]  # the page says so once, at its end
+    notes = [note for note in table.notes if " is missing: " not in note]  # the page says so once, at its end
     return Table(f"{table.title} ({table.where})", grids, notes)
 
 
@@ -145,14 +145,14 @@ def _entry(entry: grid.Entry) -> str | Number | None:
 
 
 def _cell(results: Results, runs: list[Run], task: str, protocol: str) -> Cell | None:
-    """Scores of the first seed that has any."""
+    """The scores of the first seed that has a record."""
     mine = [run for run in runs if (run.task, run.protocol) == (task, protocol)]
     for seed in range(results.plan.seeds):
         records = {run.method: record for run in mine if (record := results.record(run, seed)) is not None}
         try:
             if records:
                 return _cell_of(results, records, task, protocol, seed)
-        except StoreError:  # a damaged record; the tables say so, and another seed may do
+        except StoreError:  # a damaged record, which the tables mention; another seed will do
             continue
     return None
 
@@ -180,7 +180,7 @@ def _all_scores(record: Record, method: str) -> dict[str, Scores]:
 
 
 def _task(plan: Plan, task: str, protocol: str, seed: int, graphs: Graphs) -> Task | None:
-    """The data behind the scores, for edges and images; ``None`` where it is not here, or no longer the same."""
+    """The data behind the scores, for edges and images; ``None`` if it is missing or has changed."""
     try:
         data = load_task(task, plan.data_dir, seed, protocol)
     except MissingDataError:

@@ -1,4 +1,4 @@
-"""The numbers of a plan, as far as its store has them, and the paper's numbers beside them."""
+"""The numbers of a plan's finished trainings, and the paper's smaller tables."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["Results", "paper_facts"]
 
 
 class Results:
-    """The numbers of a plan's runs, as far as its store has them.
+    """The numbers of a plan's finished trainings.
 
     Parameters
     ----------
     plan : Plan
-        Which trainings are wanted.
+        The plan.
     store : Store
-        Where their records are.
+        The store with their records.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class Results:
                 self._records[training.identity] = record
 
     def record(self, run: Run, seed: int) -> Record | None:
-        """The record of a run under a seed, or ``None`` where there is none or the training failed.
+        """Look up the record of a run and a seed; ``None`` if there is none or the training failed.
 
         Parameters
         ----------
@@ -62,7 +62,7 @@ class Results:
         return None if record is None or record.error or run.method not in record.facts["methods"] else record
 
     def records(self, run: Run) -> list[Record]:
-        """The records of all seeds that have one.
+        """List the records of a run for all finished seeds.
 
         Parameters
         ----------
@@ -76,7 +76,7 @@ class Results:
         return {seed: record for seed, record in found.items() if record is not None}
 
     def metrics(self, run: Run) -> list[dict[str, Any]]:
-        """What `oddnode.evaluate` returned for every seed that has a record.
+        """List the metrics of a run, as `oddnode.evaluate` returns them, for all finished seeds.
 
         Parameters
         ----------
@@ -86,7 +86,7 @@ class Results:
         return [record.metrics(run.method) for record in self.records(run)]
 
     def by_seed(self, run: Run, metric: str, test: str | None = None) -> dict[int, float]:
-        """The number of every seed that is there, of one test graph or of their mean.
+        """Look up a metric for all finished seeds, on one test graph or as the mean over all of them.
 
         Parameters
         ----------
@@ -101,7 +101,7 @@ class Results:
         return {seed: (found["tests"][test] if test else found)[metric] for seed, found in numbers.items()}
 
     def values(self, run: Run, metric: str, test: str | None = None) -> list[float]:
-        """The numbers of `by_seed` alone, in the order of the seeds.
+        """List the numbers of `by_seed` in the order of the seeds.
 
         Parameters
         ----------
@@ -115,7 +115,7 @@ class Results:
         return list(self.by_seed(run, metric, test).values())
 
     def result(self, run: Run) -> Result:
-        """A run's numbers in the form that the benchmark has them.
+        """Make the `Result` of a run.
 
         Parameters
         ----------
@@ -125,12 +125,12 @@ class Results:
         return Result(run.task, run.method, run.protocol, run.backbone, self.metrics(run))
 
     def failures(self) -> list[str]:
-        """One line for every training of the plan that failed by its nature: its label and the error's message."""
+        """List the failed trainings, one line each with the label and the error message."""
         found = (self._records.get(training.identity) for training in self.plan.trainings)
         return [f"{r.training.label}: {r.error}" for r in found if r is not None and r.error]
 
     def tests(self, task: str, protocol: str) -> list[str]:
-        """Names of a task's test graphs.
+        """List the names of a task's test graphs.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class Results:
         return []
 
     def made_on(self) -> list[str]:
-        """The versions and machines that made the plan's records; one line for each."""
+        """List the versions and machines that produced the records, one line each."""
         kinds: dict[str, set[str]] = {}
         for record in self._records.values():
             on = record.facts["made_on"]
@@ -161,7 +161,7 @@ def _span(dates: set[str]) -> str:
 
 @cache
 def paper_facts(name: str) -> tuple[dict[str, str], ...]:
-    """Rows of one of the paper's smaller tables.
+    """Read one of the paper's smaller tables.
 
     Parameters
     ----------

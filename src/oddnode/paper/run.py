@@ -1,4 +1,4 @@
-"""Runs a plan on a store; may be stopped at any moment and continued."""
+"""Runs a plan on a store. A run can be interrupted at any moment and continued later."""
 
 from __future__ import annotations
 
@@ -21,16 +21,26 @@ if TYPE_CHECKING:
 
 __all__ = ["PlanWorker", "Progress", "Summary", "default_jobs", "run_plan"]
 
-# How long to wait before looking again for trainings that other runs had claimed.
+# Seconds to wait before checking again on trainings that other runs have claimed.
 _PATIENCE = 0.5
 
-# Beyond this many processes a GPU only switches between them.
+# With more processes, a GPU only switches between them.
 _JOBS_PER_GPU = 12
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a plan is: trainings, and the share of the expected time."""
+    """The progress of a plan.
+
+    Parameters
+    ----------
+    done, total : int
+        Number of finished trainings, and of all.
+    share : float
+        The finished share of the expected time, from 0 to 1.
+    last : str
+        The label of the training that finished last.
+    """
 
     done: int
     total: int
@@ -40,7 +50,23 @@ class Progress:
 
 @dataclass
 class Summary:
-    """What a run did: how many trainings it found and made, which it made again and which could not be done."""
+    """The outcome of a run.
+
+    Parameters
+    ----------
+    total : int
+        Number of trainings in the plan.
+    found : int
+        Number of trainings that were in the store already.
+    made : int
+        Number of trainings that this run did.
+    repaired : list of str
+        Labels of trainings whose records were damaged; they are done again.
+    lost : list of str
+        Labels of trainings that failed.
+    seconds : float
+        Duration of the run.
+    """
 
     total: int
     found: int
@@ -51,7 +77,7 @@ class Summary:
 
 
 def default_jobs(device: str) -> int:
-    """How many processes a run takes by itself: one per core, but on a GPU not more than keep it busy.
+    """Return the default number of processes: one per core, with a limit on a GPU.
 
     Parameters
     ----------
@@ -75,37 +101,36 @@ def run_plan(
     on_progress: Callable[[Progress], None] | None = None,
     engine: Engine | None = None,
 ) -> Summary:
-    """Do what is missing of a plan.
+    """Run the trainings of a plan that have no record yet.
 
-    Every process computes with ``threads`` threads. On a CPU the order of floating-point sums depends on that and
-    nothing else: the numbers are the same, bit for bit, for any number of jobs and however often a run was stopped.
-    Several runs on one store share the work.
+    Every process uses ``threads`` threads. On a CPU, only this number determines the order of floating-point sums, so
+    results are equal bit for bit for any number of jobs and interruptions. Several runs on one store share the work.
 
     Parameters
     ----------
     plan : Plan
-        What is to be made.
+        The plan.
     folder : Path
         The store's folder.
     code : str
         The version of the source, which new records carry.
     jobs : int
-        How many processes.
+        Number of processes.
     threads : int
-        Threads of each.
+        Threads of each process.
     any_version : bool
-        Take records of other versions as they are, too.
+        Whether to use records of other versions, too.
     keep_scores : int, optional
-        Keep the scores of single nodes for this many seeds only; all if left out. Figures need those of the first.
+        Number of seeds whose node scores are kept; by default all. Figures need those of the first seed.
     on_progress : callable, optional
-        Called with a `Progress` whenever a training is done.
+        Called with a `Progress` after each training.
     engine : Engine, optional
-        What runs the trainings; processes of this machine if left out.
+        Runs the trainings; by default processes on this machine.
 
     Returns
     -------
     Summary
-        What was done.
+        The outcome of the run.
     """
     from oddnode.runner.execute import Setup
 
@@ -128,7 +153,7 @@ def run_plan(
 
 
 def _clear_up(plan: Plan, store: Store) -> Summary:
-    """Drop records that are to be made again, and count those that stay."""
+    """Drop records of trainings that must run again, and count the others."""
     damaged = store.damaged(plan.trainings)
     for training in [*damaged, *_to_retry(plan, store)]:
         store.drop(training)
@@ -141,12 +166,12 @@ def _default_engine(jobs: int, threads: int, device: str) -> Engine:
     from oddnode.runner.engine import InProcess
     from oddnode.runner.processes import Processes
 
-    # This process has the store's file open, which a forked child must not inherit.
+    # A forked child must not inherit the store's file, which this process has open.
     return InProcess(threads) if jobs == 1 else Processes(jobs, threads, on_gpu=is_gpu(device))
 
 
 def _to_retry(plan: Plan, store: Store) -> list[Training]:
-    """Trainings that failed for a reason that may be gone by now."""
+    """The trainings that failed for a reason that may no longer exist."""
     wanted = {training.identity for training in plan.trainings}
     retry = [record.training for record in store.records() if record.facts.get("retry")]
     return [training for training in retry if training.identity in wanted]
@@ -155,9 +180,9 @@ def _to_retry(plan: Plan, store: Store) -> list[Training]:
 def _outcomes(
     plan: Plan, store: Store, worker: PlanWorker, jobs: int, engine: Engine, lost: dict[str, Training]
 ) -> Iterator[Outcome]:
-    """Have all trainings done that have no record; those that another run is at are waited for.
+    """Run all trainings without a record, and wait for those that another run has claimed.
 
-    Trainings whose process died go into ``lost``.
+    Trainings whose process died are added to ``lost``.
     """
     from oddnode._utils.devices import is_gpu
     from oddnode.runner.engine import WorkerDied
@@ -178,7 +203,7 @@ def _outcomes(
 
 @dataclass(frozen=True)
 class PlanWorker:
-    """Does groups of trainings for a store: claim, execute, save. Leaves out what other processes have claimed.
+    """Runs groups of trainings for a store: claim, execute, save. Trainings claimed by other processes are skipped.
 
     Parameters
     ----------
@@ -189,9 +214,9 @@ class PlanWorker:
     any_version : bool
         Whether records of other versions count.
     setup : Setup
-        Where and how trainings are executed.
+        Device, data and memory for the trainings.
     keep_scores : int, optional
-        For how many seeds scores of single nodes are kept; for all if left out.
+        Number of seeds whose node scores are kept; by default all.
     """
 
     folder: Path
@@ -201,7 +226,7 @@ class PlanWorker:
     keep_scores: int | None = None
 
     def __call__(self, group: Group) -> Iterator[Outcome]:
-        """Do a group.
+        """Run a group.
 
         Parameters
         ----------
@@ -211,7 +236,7 @@ class PlanWorker:
         Yields
         ------
         Outcome
-            Without facts and arrays, which are in the store then.
+            The outcome without facts and arrays, which are in the store.
         """
         from oddnode.runner.execute import execute_group
 
@@ -233,7 +258,7 @@ class PlanWorker:
 
 
 class _ProgressReporter:
-    """Reports how far the plan is, by what is in the store: other runs' work counts too."""
+    """Reports the progress of the plan from the records in the store, which include those of other runs."""
 
     def __init__(self, plan: Plan, store: Store, report: Callable[[Progress], None] | None):
         self.costs = {training.identity: estimate_cost(training) for training in plan.trainings}

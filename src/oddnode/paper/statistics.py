@@ -1,4 +1,4 @@
-"""Is A better than B, or is it noise? Paired over cells and seeds."""
+"""Paired comparison of two methods over cells and seeds, with a significance test."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ __all__ = ["Comparison", "compare", "holm", "signed_rank_p"]
 
 @dataclass(frozen=True)
 class Comparison:
-    """A against B.
+    """The comparison of method A with method B.
 
-    Wins and losses are counted twice: over cells (by their means over seeds) and over single pairs of the same cell
-    and seed. What is neither is a tie.
+    Wins and losses are counted over cells (by their means over seeds) and over pairs of a cell and a seed. All others
+    are ties.
 
     Parameters
     ----------
     difference : float
-        The mean over cells of A's advantage, positive where A is better.
+        The mean advantage of A over the cells, positive if A is better.
     cells, cell_wins, cell_losses : int
-        How many cells there are, and in how many A is better and worse.
+        Number of cells, and of those in which A is better and worse.
     pairs, pair_wins, pair_losses : int
         The same for pairs of a cell and a seed.
     p_value : float
-        Of `signed_rank_p` over the cells.
+        The p-value of `signed_rank_p` over the cells.
     """
 
     difference: float
@@ -45,16 +45,16 @@ def compare(
 ) -> Comparison:
     """Compare two methods by their numbers per cell, one number per seed.
 
-    The test is Wilcoxon's signed-rank test, two-sided, on the cells' mean differences. Seeds of one cell share its
-    data, so they are not independent evidence: they make a cell's mean surer, but count once. The cells of one data set
-    share its graph too; where that matters, the true p-value is larger than the one given here.
+    The test is Wilcoxon's two-sided signed-rank test on the mean differences of the cells. Seeds of one cell share its
+    data, so they are not independent: they reduce the variance of the cell's mean, but count once. The cells of one
+    data set share its graph too, so the true p-value may be larger than this one.
 
     Parameters
     ----------
     a, b : mapping of str to sequence of float
-        The numbers of either method: for every cell one number per seed, in the same order of seeds.
+        The numbers of each method: for every cell one number per seed, in the same order of seeds.
     higher_is_better : bool
-        Whether a higher number is the better one.
+        Whether higher numbers are better.
 
     Examples
     --------
@@ -81,9 +81,9 @@ def compare(
 
 
 def signed_rank_p(differences: Sequence[float]) -> float:
-    """Two-sided p-value of Wilcoxon's signed-rank test, exact where no two differences are equally large.
+    """Compute the two-sided p-value of Wilcoxon's signed-rank test, exact if there are no ties.
 
-    Differences of zero say nothing and are left out; where nothing is left, the p-value is 1.
+    Differences of zero are left out; if none remain, the p-value is 1.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def signed_rank_p(differences: Sequence[float]) -> float:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P-values adjusted for their number (Holm's method): the chance that any of them misleads.
+    """Adjust p-values for multiple comparisons by Holm's method.
 
     Parameters
     ----------

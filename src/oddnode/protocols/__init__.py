@@ -1,4 +1,4 @@
-"""The rules a task is run under: clean, and published (what the paper's code does, quirk by quirk).
+"""The protocols under which methods are evaluated: clean, and published (the paper's code, quirk by quirk).
 
 May import: detector and below, tasks.
 """

@@ -1,4 +1,4 @@
-"""The contract of a protocol: everything that differs between the rules a task can be run under."""
+"""The contract of a protocol: everything that differs between the ways to evaluate a method."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ __all__ = ["PROTOCOLS", "EvaluationProtocol", "get_protocol", "register_protocol
 
 
 class EvaluationProtocol(ABC):
-    """The rules that a method is fitted and measured by. Code that runs methods asks this object, never its name."""
+    """The rules for fitting and evaluating methods. Other code calls this object and never compares its name."""
 
-    #: What the command line and tables call it.
+    #: Its name on the command line and in tables.
     name: ClassVar[str]
-    #: One line about it for people.
+    #: A description in one line.
     summary: ClassVar[str]
-    #: What is different about its tasks.
+    #: The rules for making its tasks.
     rules: ClassVar[TaskRules]
-    #: How long a training takes, where that of the clean protocol takes 1.
+    #: The time of a training, relative to the clean protocol.
     relative_cost: ClassVar[float] = 1.0
 
     @abstractmethod
     def methods(self) -> list[str]:
-        """Names of the methods that have settings under this protocol, in the order of tables."""
+        """List the methods that have settings under this protocol, in the order of tables."""
 
     @abstractmethod
     def detector(
@@ -41,25 +41,25 @@ class EvaluationProtocol(ABC):
         device: str = "auto",
         **overrides: Any,
     ) -> Detector:
-        """An unfitted detector of a method, with this protocol's settings for a task.
+        """Build an unfitted detector of a method, with this protocol's settings for a task.
 
         Parameters
         ----------
         method : str
             One of `methods`.
         task : Task
-            What it will be fitted on.
+            The task it will be fitted on.
         backbone : str or torch.nn.Module
-            The network, unless the method has one of its own.
+            The network, unless the method has its own.
         seed, device
             As for `oddnode.Detector`.
         **overrides
-            Settings of the method or of the detector that take the place of the protocol's.
+            Settings of the method or of the detector that replace the protocol's.
         """
 
     @abstractmethod
     def hyper_parameters(self, method: str, task: str) -> dict[str, Any]:
-        """The method's own settings on a task, by name: those that ``overrides`` of `detector` may replace.
+        """Return the hyper-parameters of a method on a task, which ``overrides`` of `detector` can replace.
 
         Parameters
         ----------
@@ -71,7 +71,7 @@ class EvaluationProtocol(ABC):
 
     @abstractmethod
     def fpr_at_tpr(self, id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> float:
-        """The share of OOD nodes that are accepted where ``tpr`` of the ID nodes are.
+        """Measure the share of OOD nodes accepted at a threshold that accepts ``tpr`` of the ID nodes.
 
         Parameters
         ----------
@@ -83,7 +83,7 @@ class EvaluationProtocol(ABC):
 
     @abstractmethod
     def id_accuracy(self, predicted: Tensor, probabilities: Tensor, y: Tensor, task: str) -> float:
-        """How well ID nodes are classified, from 0 to 1.
+        """Measure the accuracy on ID nodes, from 0 to 1.
 
         Parameters
         ----------
@@ -98,7 +98,7 @@ class EvaluationProtocol(ABC):
         """
 
     def notes(self, tasks: Sequence[str]) -> list[str]:
-        """What a reader of a table of these tasks has to know about the protocol.
+        """List notes on the protocol for the readers of a table of some tasks.
 
         Parameters
         ----------
@@ -116,7 +116,7 @@ PROTOCOLS: Registry[EvaluationProtocol] = Registry("protocol")
 
 
 def get_protocol(name: str) -> EvaluationProtocol:
-    """The protocol of a name, or an error that suggests the nearest one.
+    """Look up a protocol by name; the error for an unknown name suggests the nearest one.
 
     Parameters
     ----------
@@ -127,12 +127,12 @@ def get_protocol(name: str) -> EvaluationProtocol:
 
 
 def register_protocol(protocol: EvaluationProtocol) -> None:
-    """Add a protocol and the rules that its tasks are made under.
+    """Add a protocol and its rules for making tasks.
 
     Parameters
     ----------
     protocol : EvaluationProtocol
-        The protocol; its rules name it.
+        The protocol; its rules must have its name.
     """
     if protocol.rules.protocol != protocol.name:
         raise ValueError(f"the rules of protocol {protocol.name!r} belong to {protocol.rules.protocol!r}")

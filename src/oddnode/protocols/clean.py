@@ -1,4 +1,4 @@
-"""The clean protocol, which is the default: nothing leaks, and one setting per method serves all data sets."""
+"""The clean protocol, the default: nothing leaks, and each method has the same settings on all data sets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["CleanProtocol"]
 
 
 class CleanProtocol(EvaluationProtocol):
-    """No OOD node touches training unless the method declares exposure; settings are the methods' own."""
+    """Training never uses OOD nodes, unless the method declares exposure; methods have their default settings."""
 
     name = "clean"
     summary = "nothing leaks; one setting per method for all data sets"
@@ -34,7 +34,7 @@ class CleanProtocol(EvaluationProtocol):
         **overrides: Any,
     ) -> Detector:
         backbone = get_recipe(method).backbone or backbone
-        # A benchmark compares methods as they are named, so nothing is adapted to the graph.
+        # A benchmark compares methods as published, so nothing is adapted to the graph.
         return Detector.from_recipe(method, backbone, seed, device, propagation="as-given", **overrides)
 
     def hyper_parameters(self, method: str, task: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The published protocol: what the code behind the paper's numbers does, quirk by quirk.
+"""The published protocol: the behaviour of the code behind the paper's numbers, quirk by quirk.
 
-`detector` puts the quirks together from ordinary parts, each marked below where it is built; parts that no other method
-needs are in `oddnode.protocols.published_terms`. What concerns the data are the protocol's `TaskRules`. The quirks:
+`detector` assembles the quirks from ordinary parts, each marked below; parts that no other method needs are in
+`oddnode.protocols.published_terms`. Quirks of the data are in the protocol's `TaskRules`. The quirks:
 
  1. The exposure graph goes through the network in training mode in every method of the energy family, also in those
     "without exposure", so that batch norm's running statistics mix it in.
@@ -21,12 +21,12 @@ needs are in `oddnode.protocols.published_terms`. What concerns the data are the
     that are not the training nodes, most of them of left-out classes, and takes their labels.
 14. GKDE and GPN have an epistemic score (the evidence) and an aleatoric one (the highest probability), and a table
     shows one of them per cell: the printed numbers fit the aleatoric one, but GKDE's on cora/label the epistemic one.
-15. ODIN and Mahalanobis return their scores negated: the paper's rows say the opposite of what these methods do.
-    This one is put right on purpose; ``detector(..., as_coded=True)`` gives the scores as the code has them.
+15. ODIN and Mahalanobis return negated scores, so the paper's rows show the opposite of these methods. This quirk is
+    corrected on purpose; ``detector(..., as_coded=True)`` returns the scores of the published code.
 
 By its rules for tasks, training also sees the left-out nodes in label leave-out (see `oddnode.tasks.label_task`),
-Twitch has a self-loop at every node, and on Arxiv the papers of all years are in every graph, those of the future
-without citations.
+Twitch has a self-loop at every node, and on Arxiv every graph has the papers of all years, newer ones without
+citations.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ __all__ = ["METHODS", "PublishedProtocol", "detector", "fpr_at_nearest_tpr", "id
 _HOPS = 2
 _LAMBDA1 = 0.001
 _PRIOR_WEIGHT = 0.001
-# Not stated anywhere; LogitNorm's own paper uses this.
+# Not stated in the paper; the value of the LogitNorm paper.
 _TAU = 0.04
 
-# Quirk 9. lambda2 of NODESAFE and of NODESAFE++; 1 where nothing was published.
+# Quirk 9. lambda2 of NODESAFE and of NODESAFE++; 1 for all other tasks, for which nothing was published.
 _LAMBDA2 = {
     "cora/structure": (12.0, 12.0),
     "cora/feature": (12.0, 10.0),
@@ -94,7 +94,7 @@ _LAMBDA2 = {
     "pubmed/feature": (1.0, 1.0),
 }
 
-# Adam's settings where a method has its own.
+# Settings of the methods that have their own.
 _SETTINGS: dict[str, dict[str, Any]] = {
     "mahalanobis": {"lr": 0.001, "weight_decay": 0.0},
     "gkde": {"hidden_channels": 16, "weight_decay": 5e-4},
@@ -114,22 +114,22 @@ def detector(
     as_coded: bool = False,
     **overrides: Any,
 ) -> Detector:
-    """The detector of a method with the published settings for a task.
+    """Build the detector of a method with the published settings for a task.
 
     Parameters
     ----------
     method : str
         One of `METHODS`.
     task : Task
-        What it will be fitted on.
+        The task it will be fitted on.
     backbone : str or torch.nn.Module
-        The network, unless the method has one of its own.
+        The network, unless the method has its own.
     seed, device
         As for `oddnode.Detector`.
     as_coded : bool
-        Keep the sign that the published code gives the scores of ODIN and Mahalanobis (quirk 15).
+        Whether to keep the sign of the published code for the scores of ODIN and Mahalanobis (quirk 15).
     **overrides
-        Settings of the detector that take the place of the published ones.
+        Settings of the detector that replace the published ones.
     """
     recipe = get_recipe(method)
     if method not in METHODS:
@@ -137,7 +137,7 @@ def detector(
             f"{method!r} has no published settings. Known: {', '.join(METHODS)}. Use the clean protocol for it."
         )
     objective, scorer = METHODS[method](task.name)
-    if method == "gkde":  # its prior alone depends on the task's data, not on its name
+    if method == "gkde":  # only its prior depends on the data of the task and not just on its name
         objective = objective + _PRIOR_WEIGHT * MisplacedPrior.of(task)  # quirk 13
     if as_coded and method in _NEGATED:
         scorer = Negated(scorer)
@@ -157,7 +157,7 @@ class PublishedProtocol(EvaluationProtocol):
     name = "published"
     summary = "as the code behind the paper does it, leaks included"
     rules = RULES["published"]
-    relative_cost = 1.3  # the exposure graph goes through the network in most methods
+    relative_cost = 1.3  # most methods also run the network on the exposure graph
 
     def methods(self) -> list[str]:
         return [name for name in RECIPES if name in METHODS]
@@ -219,7 +219,7 @@ def _msp(task: str) -> tuple[Objective, Scorer]:
 
 
 def _odin(task: str) -> tuple[Objective, Scorer]:
-    # The defaults of its command line. The outcome of the search over T and epsilon was not published.
+    # The defaults of the published command line. The result of the search over T and epsilon was not published.
     return CrossEntropy(), ODIN(temperature=1.0, epsilon=0.0)
 
 
@@ -324,7 +324,7 @@ def fpr_at_nearest_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95)
     thresholds = np.unique(np.concatenate([inside, outside]))
     recall = 1.0 - np.searchsorted(inside, thresholds) / inside.size
     gap = np.abs(recall - tpr)
-    nearest = thresholds[np.flatnonzero(gap <= gap.min() + 1e-9)[0]]  # of equally near ones, the lowest
+    nearest = thresholds[np.flatnonzero(gap <= gap.min() + 1e-9)[0]]  # the lowest of equally near thresholds
     return float(np.mean(outside >= nearest))
 
 

@@ -42,7 +42,7 @@ class ForwardedExposure(Term):
     Parameters
     ----------
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     needs_exposure = True
@@ -60,7 +60,7 @@ class Bound(Term):
     Parameters
     ----------
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     needs_all_logits = False
@@ -72,12 +72,12 @@ class Bound(Term):
 
 @dataclass(frozen=True, repr=False)
 class SignedUniform(Term):
-    """Quirk 3: variance of the logit sums over their mean, sign and all.
+    """Quirk 3: variance of the logit sums over their signed mean.
 
     Parameters
     ----------
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     needs_all_logits = False
@@ -95,7 +95,7 @@ class JointBound(Term):
     Parameters
     ----------
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     needs_exposure = True
@@ -113,7 +113,7 @@ class ExposedUniform(SignedUniform):
     Parameters
     ----------
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     needs_exposure = True
@@ -126,16 +126,16 @@ class ExposedUniform(SignedUniform):
 
 @dataclass(frozen=True, repr=False)
 class TruncatedHinge(Term):
-    """Quirk 6: margins on energies over all logits (quirk 7), the longer list cut to the shorter one's length.
+    """Quirk 6: margins on energies over all logits (quirk 7), with the longer list truncated.
 
     Parameters
     ----------
     m_in, m_out : float
-        The energy that ID nodes shall stay below, and OOD nodes above.
+        The margins: energies of ID nodes above ``m_in`` and of OOD nodes below ``m_out`` are penalised.
     num_hops : int
-        How many hops energies are propagated first.
+        Number of hops over which energies are propagated first.
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     """
 
     needs_exposure = True
@@ -157,14 +157,14 @@ class TruncatedHinge(Term):
 
 @dataclass(frozen=True, repr=False)
 class MisplacedPrior(KernelPrior):
-    """Quirk 13: the kernel prior of the first nodes of the graph, as many as there are training nodes.
+    """Quirk 13: the kernel prior with the first nodes of the graph in place of the training nodes.
 
     Parameters
     ----------
     labels : tuple of int
         The classes of those nodes.
     start : int
-        How many epochs pass before it counts.
+        Number of epochs before the term takes effect.
     prior : Tensor, optional
         The prior ``[N, C]``, which `prepare` computes.
     """
@@ -173,7 +173,7 @@ class MisplacedPrior(KernelPrior):
 
     @classmethod
     def of(cls, task: Task) -> MisplacedPrior:
-        """The prior of a task, with the labels that those nodes have, left-out classes included.
+        """Make the prior of a task, with the labels of these nodes, left-out classes included.
 
         Parameters
         ----------
@@ -202,7 +202,13 @@ class AllLogitsEnergy(Scorer):
 
 @dataclass
 class Negated(ScorerWrapper):
-    """Quirk 15: another scorer's scores with the wrong sign, lower = more in-distribution."""
+    """Quirk 15: another scorer's scores with the wrong sign, lower = more in-distribution.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        The other scorer.
+    """
 
     def score(self, outputs: Outputs) -> Tensor:
         return -self.scorer.score(outputs)
@@ -218,7 +224,7 @@ _BOUND = (Bound, JointBound)
 def reweighted(
     objective: Objective, lambda1: float | None = None, lambda2: float | None = None, start: int | None = None
 ) -> Objective:
-    """A published objective with other weights, or another first epoch, of its bound and uniform terms.
+    """Change the weights or the first epoch of the bound and uniform terms of a published objective.
 
     Parameters
     ----------
@@ -227,7 +233,7 @@ def reweighted(
     lambda1, lambda2 : float, optional
         The share of the uniform term, and the weight of both terms together.
     start : int, optional
-        How many epochs pass before both terms count.
+        Number of epochs before both terms take effect.
     """
     assert isinstance(objective, Sum)
     old_uniform = sum(w for w, term in objective.parts if isinstance(term, _UNIFORM))
@@ -238,7 +244,7 @@ def reweighted(
     for weight, term in objective.parts:
         if isinstance(term, (*_UNIFORM, *_BOUND)):
             weight = lambda2 * (lambda1 if isinstance(term, _UNIFORM) else 1 - lambda1)
-            # The published terms count from the epoch after the one that is named.
+            # The published terms take effect in the epoch after the given one.
             term = term if start is None else type(term)(start=start + 1 if start else 0)
         if weight:
             parts.append((weight, term))

@@ -1,7 +1,64 @@
-"""Runs trainings for `bench` and `paper`, here or in several processes, each distinct one once.
+"""Runs trainings for `bench` and `paper`, in this process or in several, each distinct training once.
 
-A `work.Training` is the unit of work; `detectors` says which methods share one. `groups` puts trainings together that
-one process does at a time, an `engine` spreads groups over processes, and `execute` fits and scores them.
+A `Training` is the unit of work; `detectors` decides which methods share one. `groups` combines trainings that one
+process runs at a time, an `Engine` distributes groups over processes, and `execute` fits and scores them.
 
-May import: evaluation, protocols, detector and below, tasks.
+May import: evaluation, protocols, detector and below, tasks. A name loads its module on first use: `Training` and
+`Outcome` need no torch.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from oddnode.runner.detectors import build_detector, distinct_trainings
+    from oddnode.runner.engine import Engine, InProcess, Worker, WorkerDied, num_cores
+    from oddnode.runner.execute import Setup, execute_group
+    from oddnode.runner.groups import Group, cell_groups, one_by_one, stacked_groups
+    from oddnode.runner.processes import Processes
+    from oddnode.runner.work import Outcome, Training
+
+__all__ = [
+    "Engine",
+    "Group",
+    "InProcess",
+    "Outcome",
+    "Processes",
+    "Setup",
+    "Training",
+    "Worker",
+    "WorkerDied",
+    "build_detector",
+    "cell_groups",
+    "distinct_trainings",
+    "execute_group",
+    "num_cores",
+    "one_by_one",
+    "stacked_groups",
+]
+
+# `source_key` takes a full module name in a string for an import, and what is listed here runs no training by itself.
+_HOME = {
+    "Engine": "engine",
+    "Group": "groups",
+    "InProcess": "engine",
+    "Outcome": "work",
+    "Processes": "processes",
+    "Setup": "execute",
+    "Training": "work",
+    "Worker": "engine",
+    "WorkerDied": "engine",
+    "build_detector": "detectors",
+    "cell_groups": "groups",
+    "distinct_trainings": "detectors",
+    "execute_group": "execute",
+    "num_cores": "engine",
+    "one_by_one": "groups",
+    "stacked_groups": "groups",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

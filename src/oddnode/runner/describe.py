@@ -1,4 +1,4 @@
-"""What a store keeps of a task beside scores: names, sizes, masks, classes and degrees of its graphs."""
+"""The description of a task's graphs that a store keeps: names, sizes, masks, classes and degrees."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def describe_graphs(task: Task) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 
 
 def _classes(data: Data) -> np.ndarray:
-    """Classes of a graph's nodes, -1 where it has none (a shifted copy of a graph)."""
+    """Classes of a graph's nodes; -1 if it has no labels (a shifted copy of a graph)."""
     y = data.y if isinstance(data.get("y"), Tensor) else torch.full((data.num_nodes,), -1)
     return y.cpu().numpy().astype(np.int16)
 
 
 def _fingerprint(task: Task) -> str:
-    """A hash of the numbers that training and scoring read."""
+    """A hash of all tensors that training and scoring read."""
     digest = hashlib.blake2b(digest_size=8)
     graphs = [task.train, *([] if task.exposure is None else [task.exposure]), task.id_test.data, *task.tests.values()]
     for data in {id(g): g for g in graphs}.values():

@@ -1,4 +1,4 @@
-"""From a training to its detector, and the trainings that methods share."""
+"""The detector of a training, and which methods share a training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["build_detector", "distinct_trainings", "may_stack", "training_key"]
 
 
 def build_detector(training: Training, method: str, task: Task, device: str = "auto") -> Detector:
-    """The detector of a method with the settings of a training.
+    """Build the detector of a method with the settings of a training.
 
     Parameters
     ----------
@@ -30,7 +30,7 @@ def build_detector(training: Training, method: str, task: Task, device: str = "a
     method : str
         One of the methods that score the training.
     task : Task
-        What it will be fitted on.
+        The task it will be fitted on.
     device : str
         As for `Detector`.
 
@@ -49,7 +49,7 @@ def build_detector(training: Training, method: str, task: Task, device: str = "a
 
 @cache
 def training_key(training: Training, method: str) -> str:
-    """In full what a method trains; methods with the same key train the same network from the same seed.
+    """Describe a method's training in full; methods with equal keys train the same network if their seeds are equal.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def training_key(training: Training, method: str) -> str:
 
 
 def distinct_trainings(task: str, protocol: str, backbone: str, methods: Sequence[str]) -> list[Training]:
-    """The trainings that methods need on a task: one for each network, with all the methods that score it.
+    """List the trainings that methods need on a task: one per network, with all methods that score it.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def distinct_trainings(task: str, protocol: str, backbone: str, methods: Sequenc
     Returns
     -------
     list of Training
-        For seed 0, in the order in which the methods need them.
+        With seed 0, ordered by the first method of each.
     """
     by_key: dict[str, list[str]] = {}
     for method in methods:
@@ -89,14 +89,14 @@ def distinct_trainings(task: str, protocol: str, backbone: str, methods: Sequenc
 
 
 def may_stack(training: Training) -> bool:
-    """Whether the seeds of a training may well be trained stacked, judged without data.
+    """Guess, without loading data, whether the seeds of a training can be stacked.
 
-    The trainer has the last word. Where this is wrong the trainings are grouped less well, and that is all.
+    The trainer decides. A wrong guess only makes the grouping less efficient.
 
     Parameters
     ----------
     training : Training
-        What is to be trained.
+        The training.
 
     Returns
     -------
@@ -109,17 +109,18 @@ def may_stack(training: Training) -> bool:
 
 @cache
 def _outlined_detector(training: Training) -> Detector:
-    """The detector of a training's first method, as far as it can be built without data."""
-    # The planar network depends on the data; everything else about its detector is as for a GAT.
+    """The detector of a training's first method, built without data."""
+    # The planar network depends on the data; its detector otherwise equals that of a GAT.
     named = replace(training, backbone="gat") if training.backbone == PLANAR else training
     return build_detector(named, training.methods[0], _outline(training.task, training.protocol), "cpu")
 
 
 def _outline(name: str, protocol: str) -> Task:
-    """A task with one node in place of its data: enough to ask a protocol for a method's settings.
+    """A task with a single node instead of its data, which is enough to ask a protocol for a method's settings.
 
-    Protocols choose settings by the name of a task. What they take from its data (the published prior of GKDE, the
-    number of left-out classes) then is the outline's, which is wrong for training and right for comparing methods.
+    Protocols choose settings by the name of a task. The few values that they read from its data (the published prior
+    of GKDE, the number of left-out classes) are those of the single node: wrong for training, but enough to tell
+    whether methods share a training.
     """
     node = Data(x=torch.zeros(1, 1), edge_index=torch.zeros(2, 0, dtype=torch.long), y=torch.zeros(1, dtype=torch.long))
     node.train_mask = torch.ones(1, dtype=torch.bool)

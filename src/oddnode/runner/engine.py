@@ -1,4 +1,4 @@
-"""What runs groups of trainings: the contract of an engine, and the engine that runs them in this process."""
+"""The contract of an engine, which runs groups of trainings, and the engine that uses this process."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from oddnode.runner.work import Outcome
 
 __all__ = ["Engine", "InProcess", "Worker", "WorkerDied", "num_cores"]
 
-#: Does the trainings of a group and yields an outcome for each. It may leave out trainings that are done elsewhere.
-#: Engines send it to other processes, so it can be pickled; so can its outcomes.
+#: Runs the trainings of a group and yields an outcome for each. It may skip trainings that another process runs.
+#: Engines send it to other processes, so it must be picklable, and so must its outcomes.
 Worker = Callable[[Group], Iterable[Outcome]]
 
 
 class WorkerDied(RuntimeError):
-    """The process that did a training died, for want of memory perhaps."""
+    """The process that ran a training died, perhaps because memory ran out."""
 
 
 class Engine(Protocol):
-    """Runs groups of trainings, here, in other processes or on other machines."""
+    """Runs groups of trainings in this process, in others or on other machines."""
 
     def run(self, groups: Sequence[Group], worker: Worker) -> Iterator[Outcome]:
-        """Have all groups done.
+        """Run all groups.
 
-        Groups are begun in about the given order; an engine prefers to give a process groups on data that it has
-        loaded. Closing the iterator, or an exception, ends all work that is under way.
+        Groups start in roughly the given order; an engine prefers to give a process groups whose data it has loaded.
+        Closing the iterator, or an exception, stops all running work.
 
         Parameters
         ----------
         groups : sequence of Group
-            What is to be done.
+            The groups to run.
         worker : callable
-            Does a group; it is called in whatever process the engine chooses.
+            Runs one group, in whatever process the engine chooses.
 
         Yields
         ------
         Outcome
-            What the worker yielded, in the order in which it comes. A training whose process died has an outcome with
-            a `WorkerDied` error and nothing else. An exception of the worker itself is raised.
+            The outcomes of the worker, in order of arrival. If a process dies, its training gets an outcome that has a
+            `WorkerDied` error only. Exceptions of the worker itself are raised.
         """
         ...
 
@@ -52,26 +52,26 @@ class InProcess:
     Parameters
     ----------
     threads : int, optional
-        Threads that torch computes with meanwhile; as many as it does anyway if left out.
+        Number of torch's threads during the run; by default it is not changed.
     """
 
     def __init__(self, threads: int | None = None):
         self.threads = threads
 
     def run(self, groups: Sequence[Group], worker: Worker) -> Iterator[Outcome]:
-        """Have all groups done, as `Engine.run` says.
+        """Run all groups; see `Engine.run`.
 
         Parameters
         ----------
         groups : sequence of Group
-            What is to be done.
+            The groups to run.
         worker : callable
-            Does a group.
+            Runs one group.
 
         Yields
         ------
         Outcome
-            What the worker yielded.
+            The outcomes of the worker.
         """
         with _threads(self.threads):
             for group in groups:

@@ -1,6 +1,6 @@
-"""Executes a group of trainings: load the data, fit, score with every method that shares a training, and measure.
+"""Executes a group of trainings: load the data, fit, score with every method that shares a training, evaluate.
 
-Everything that can change a number is imported from here; `oddnode.runner.source_key` starts at this module.
+This module imports everything that can change a result; `oddnode.runner.source_key` starts here.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Setup:
     data_dir : str, optional
         As for `load_task`.
     node_scores : bool
-        Whether outcomes have the scores and predictions of every node, and the description of the task's graphs.
+        Whether outcomes include the scores and predictions of every node, and the description of the task's graphs.
     gpu_share : float
-        How much of a GPU's memory a process may take: less than 1 where several share it.
+        The share of the GPU's memory that a process may use; less than 1 if several share it.
     """
 
     device: str = "auto"
@@ -61,14 +61,14 @@ def execute(training: Training, data_dir: str | None = None, device: str = "auto
     Parameters
     ----------
     training : Training
-        What to train, and the methods that score it.
+        The training, and the methods that score it.
     data_dir, device : str
         As for `Setup`.
 
     Returns
     -------
     Outcome
-        Its ``error`` says why the training failed, where it did.
+        Its ``error`` is set if the training failed.
     """
     [outcome] = execute_group(one_by_one([training])[0], Setup(device, data_dir, node_scores=True))
     return outcome
@@ -77,7 +77,7 @@ def execute(training: Training, data_dir: str | None = None, device: str = "auto
 def execute_group(group: Group, setup: Setup) -> Iterator[Outcome]:
     """Execute the trainings of a group.
 
-    A training that fails has an outcome too, and leaves the others alone.
+    A training that fails has an outcome too, and does not affect the others.
 
     Parameters
     ----------
@@ -89,7 +89,7 @@ def execute_group(group: Group, setup: Setup) -> Iterator[Outcome]:
     Yields
     ------
     Outcome
-        One for each training, as soon as it is there.
+        One for each training, as soon as it is available.
     """
     began = time.perf_counter()
     seeds = tuple(dict.fromkeys(training.seed for training in group.trainings))
@@ -102,7 +102,7 @@ def execute_group(group: Group, setup: Setup) -> Iterator[Outcome]:
 
 
 class _LoadedTask:
-    """A task and, once it is asked for, its description."""
+    """A task and its description, which is made on first use."""
 
     def __init__(self, task: Task):
         self.task = task
@@ -114,7 +114,7 @@ class _LoadedTask:
 
 @lru_cache(maxsize=2)
 def _load(name: str, protocol: str, data_dir: str | None, seeds: tuple[int, ...]) -> list[_LoadedTask]:
-    """The tasks of several seeds, kept for the next group on the same data."""
+    """Load the tasks of several seeds; they are cached for the next group on the same data."""
     return [_LoadedTask(task) for task in load_tasks(name, data_dir, seeds, protocol)]
 
 
@@ -141,14 +141,14 @@ def _outcome(fitted: Fitted, loaded: _LoadedTask, setup: Setup, load_seconds: fl
 def _failure(error: Exception) -> dict[str, Any]:
     """The facts of a training that failed.
 
-    A loss that becomes infinite would do so again; where memory ran out, another try may help.
+    A loss that becomes infinite would do so again; if memory ran out, another attempt may succeed.
     """
-    by_nature = isinstance(error, TrainingError)
-    return {"error": str(error) if by_nature else f"{type(error).__name__}: {error}", "retry": not by_nature}
+    diverged = isinstance(error, TrainingError)
+    return {"error": str(error) if diverged else f"{type(error).__name__}: {error}", "retry": not diverged}
 
 
 class _Scoring:
-    """Scores a fitted detector with all methods of its training, and writes into its outcome."""
+    """Scores a fitted detector with all methods of its training and fills in the outcome."""
 
     def __init__(self, detector: Detector, task: Task, setup: Setup, outcome: Outcome):
         self.detector = detector
@@ -191,7 +191,7 @@ class _Scoring:
         self._keep(f"scores/{method}", lambda graph: scored.score_samples(graph).float().cpu().numpy())
 
     def _keep(self, prefix: str, value: Callable[[Outputs], np.ndarray]) -> None:
-        """Keep an array of every graph, if those of single nodes are kept at all."""
+        """Add an array of every graph to the outcome, if node scores are wanted."""
         if self.setup.node_scores:
             by_name = {"id": self.outputs.id_test, **self.outputs.tests}
             stored = dict.fromkeys(self.outcome.graph_facts["graphs"].values())
@@ -200,7 +200,7 @@ class _Scoring:
 
 @dataclass
 class _CachedScorer(Scorer):
-    """A scorer that scores every graph once, however often it is asked."""
+    """A scorer that scores every graph once and returns the same scores afterwards."""
 
     scorer: Scorer
     known: dict[int, Tensor] = field(default_factory=dict)
@@ -219,7 +219,7 @@ def _predicted(outputs: Outputs) -> np.ndarray:
 
 
 def _wait_for(tensor: Tensor) -> None:
-    """Wait until a tensor is computed; other streams may be training meanwhile."""
+    """Wait until a tensor is computed, without waiting for the trainings on other streams."""
     if tensor.is_cuda:
         torch.cuda.current_stream(tensor.device).synchronize()
 

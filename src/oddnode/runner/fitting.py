@@ -1,4 +1,4 @@
-"""Fits the detectors of a group: seeds stacked, and several stacks at the same time on a GPU."""
+"""Fits the detectors of a group: seeds are stacked, and on a GPU several stacks train concurrently."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Fitted:
     Parameters
     ----------
     training : Training
-        What was trained.
-    detector : Detector, optional
-        Fitted; ``None`` where the training failed.
+        The training.
+    detector : Detector or None
+        The fitted detector; ``None`` if the training failed.
     seconds : float
-        The time that this process spent on it: for a stack, its share.
+        The time this process spent on the training: an equal share of the time of its stack.
     error : Exception, optional
-        Why it failed.
+        The reason of the failure.
     """
 
     training: Training
@@ -44,9 +44,9 @@ class Fitted:
 def fit_stacks(
     stacks: Sequence[Sequence[Training]], tasks: Mapping[int, Task], device: str = "auto", gpu_share: float = 1.0
 ) -> Iterator[Fitted]:
-    """Fit stacks of trainings. On a GPU they train at the same time, as far as they fit into its memory.
+    """Fit stacks of trainings. On a GPU they train concurrently, as far as memory allows.
 
-    A stack that fails is done again, one training after another, so that each stands for itself.
+    If a stack fails, its trainings are run one by one, so that one failure does not affect the others.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def fit_stacks(
     device : str
         As for `Detector`.
     gpu_share : float
-        How much of the GPU's memory this process may take.
+        The share of the GPU's memory that this process may use.
 
     Yields
     ------
@@ -127,7 +127,7 @@ class _Fit:
         elif len(self.trainings) == 1:
             yield Fitted(self.trainings[0], None, share, self.error)
         else:
-            self.detectors, self.error = [], None  # with the memory that they hold
+            self.detectors, self.error = [], None  # frees their memory
             for training in self.trainings:
                 alone = _Fit([training], self.tasks, self.device)
                 alone.start()
@@ -152,7 +152,7 @@ class _Memory:
         self._share = share
         self._taken = self._now()
         if self._taken > self._limit() / 2:
-            torch.cuda.empty_cache()  # what earlier tasks have left
+            torch.cuda.empty_cache()  # memory that earlier tasks have left in the cache
             self._taken = self._now()
         self._largest = 0
 
@@ -161,12 +161,12 @@ class _Memory:
         return torch.cuda.memory_reserved(self._device) if counts else 0
 
     def _limit(self) -> float:
-        # To ask the driver what is free would wait for steps that are under way.
+        # Asking the driver for free memory would wait for the running steps.
         on_cuda = self._device.type == "cuda" and torch.cuda.is_available()
         return self._share * torch.cuda.get_device_properties(self._device).total_memory if on_cuda else float("inf")
 
     def note_training(self) -> None:
-        """Learn from a training that has begun how much memory one takes."""
+        """Update the largest memory of a training from the one that has just started."""
         now = self._now()
         self._largest, self._taken = max(self._largest, now - self._taken), now
 

@@ -1,4 +1,4 @@
-"""Which trainings one process does together."""
+"""Groups of trainings that one process runs together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from oddnode.runner.work import Training
 
 __all__ = ["Group", "cell_groups", "one_by_one", "stacked_groups"]
 
-# Stacks of a group where several processes share a GPU: enough to fill it from one process, few enough to spread.
+# Stacks per group if several processes share a GPU: enough that one process fills it, few enough to balance the load.
 _STACKS_AT_ONCE = 4
 
 
@@ -22,7 +22,7 @@ class Group:
     ----------
     stacks : tuple of tuple of Training
         The trainings of a stack differ in their seed only and are fitted in one call. On a GPU the stacks of a group
-        train at the same time, as far as its memory allows.
+        train concurrently, as far as memory allows.
     """
 
     stacks: tuple[tuple[Training, ...], ...]
@@ -34,12 +34,12 @@ class Group:
 
     @property
     def data(self) -> tuple[str, str]:
-        """Task and protocol; a process that has loaded them goes on with groups of the same."""
+        """Task and protocol. A process prefers groups whose data it has loaded already."""
         first = self.stacks[0][0]
         return first.task, first.protocol
 
     def only(self, identities: Iterable[str]) -> Group:
-        """The group without the trainings that are not named.
+        """Restrict the group to some of its trainings.
 
         Parameters
         ----------
@@ -52,23 +52,23 @@ class Group:
 
 
 def one_by_one(trainings: Iterable[Training]) -> list[Group]:
-    """Groups of one training each.
+    """Make groups of one training each.
 
     Parameters
     ----------
     trainings : iterable of Training
-        What is to be done.
+        The trainings to run.
     """
     return [Group(((training,),)) for training in trainings]
 
 
 def cell_groups(trainings: Iterable[Training]) -> list[Group]:
-    """Groups of all trainings on a task under one protocol and seed, which share what is prepared of its graphs.
+    """Group trainings by task, protocol and seed; the trainings of a group share the prepared graphs.
 
     Parameters
     ----------
     trainings : iterable of Training
-        What is to be done.
+        The trainings to run.
     """
     cells: dict[tuple[str, str, int], list[tuple[Training, ...]]] = {}
     for training in trainings:
@@ -77,19 +77,20 @@ def cell_groups(trainings: Iterable[Training]) -> list[Group]:
 
 
 def stacked_groups(trainings: Sequence[Training], jobs: int = 1) -> list[Group]:
-    """Groups for a GPU: seeds are stacked where the trainer can do so, and stacks on the same data train together.
+    """Group trainings for a GPU: seeds are stacked if the trainer can, and stacks on the same data run together.
 
     Parameters
     ----------
     trainings : sequence of Training
-        What is to be done.
+        The trainings to run.
     jobs : int
-        How many processes share the GPU. One does all trainings of a task together; several get smaller groups.
+        Number of processes that share the GPU. A single process runs all trainings of a task in one group; several
+        get smaller groups.
 
     Returns
     -------
     list of Group
-        Task by task, in the order of the first training of each.
+        Task by task, ordered by the first training of each task.
     """
     stacks: dict[tuple[str, int | None], list[Training]] = {}
     for training in trainings:

@@ -14,14 +14,14 @@ __all__ = ["PlanarGAT", "new_planar_gat"]
 
 
 class PlanarGAT(Backbone):
-    r"""A GAT whose last linear map goes through a plane, :math:`R^D \to R^2 \to R^C`; ``embed`` gives the plane.
+    r"""A GAT with a two-dimensional bottleneck before the logits, :math:`R^D \to R^2 \to R^C`; ``embed`` returns it.
 
     Parameters
     ----------
     in_channels, hidden_channels, out_channels : int
         Numbers of features, hidden units and logits.
     dropout : float
-        Share of the activations that are dropped.
+        Dropout probability.
     """
 
     supports_capture = True
@@ -67,12 +67,12 @@ class PlanarGAT(Backbone):
 
 
 def new_planar_gat(task: Task, seed: int) -> PlanarGAT:
-    """A network for a task, with initial weights that follow from the seed.
+    """Build a network for a task, with initial weights determined by the seed.
 
     Parameters
     ----------
     task : Task
-        Says how many features and classes there are.
+        Determines the number of features and classes.
     seed : int
         Seed of the weights.
 

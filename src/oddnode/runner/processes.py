@@ -1,7 +1,7 @@
 """The engine that runs groups of trainings in several processes of this machine.
 
-A process that dies costs one training: the group it was at is done again training by training, and the one that is
-alone with its process when that dies is lost. Processes end with their parent, however that ends.
+If a process dies, the trainings of its group run again, each in a group of its own; a training is lost if its process
+dies then too. Processes end when their parent ends, whatever the reason.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ __all__ = ["Processes", "can_fork"]
 
 
 class Processes:
-    """Runs groups in processes that are kept until nothing is left to do.
+    """Runs groups in processes that live until all groups are done.
 
     Parameters
     ----------
     jobs : int
-        How many processes.
+        Number of processes.
     threads : int
-        Threads that torch computes with in each. On a CPU the order of floating-point sums depends on that and on
-        nothing else, so that the numbers are the same, bit for bit, for any number of processes.
+        Torch's threads in each process. On a CPU the order of floating-point sums depends on this number only, so
+        results are equal bit for bit for any number of processes.
     may_fork : bool
-        Whether processes may be forked from this one, if it is safe: they then start at once, but inherit whatever is
-        open. Otherwise they come from a server that has imported the library and done nothing else.
+        Whether processes may be forked from this one if it is safe: they start at once, but inherit open files.
+        Otherwise they are forked from a server process that has only imported the library.
     on_gpu : bool
-        Whether they compute on a GPU: they are then started afresh. Importing the library asks torch which devices
+        Whether the processes compute on a GPU: they are then spawned. Importing the library asks torch which devices
         there are, and CUDA refuses to work in a process that was forked after that.
     """
 
@@ -52,19 +52,19 @@ class Processes:
         self.on_gpu = on_gpu
 
     def run(self, groups: Sequence[Group], worker: Worker) -> Iterator[Outcome]:
-        """Have all groups done, as `Engine.run` says.
+        """Run all groups; see `Engine.run`.
 
         Parameters
         ----------
         groups : sequence of Group
-            What is to be done.
+            The groups to run.
         worker : callable
-            Does a group.
+            Runs one group.
 
         Yields
         ------
         Outcome
-            What the worker yielded, in the order in which it comes.
+            The outcomes of the worker, in order of arrival.
         """
         waiting = list(groups)
         workers = [self._new_process(worker) for _ in range(min(self.jobs, len(waiting)))]
@@ -104,8 +104,8 @@ class Processes:
 
 
 def can_fork() -> bool:
-    """Whether a process that computes with one thread may be forked from this one."""
-    # A forked child cannot use its parent's GPU; and forking is unsafe with the system libraries of other platforms.
+    """Whether it is safe to fork a single-threaded process from this one."""
+    # A forked child cannot use CUDA once its parent has initialised it, and system libraries elsewhere break on fork.
     if sys.platform != "linux":
         return False
     import torch
@@ -114,7 +114,7 @@ def can_fork() -> bool:
 
 
 def _next_group(waiting: list[Group], process: _Process, workers: list[_Process]) -> Group:
-    """Take the next group: one on data that the process has, else on data that no other has, else the first."""
+    """Take the next group: one whose data the process has, else one whose data no other process has, else the first."""
     own = process.data
     others = {other.data for other in workers}
     place = next((n for n, group in enumerate(waiting) if group.data == own), None)
@@ -124,28 +124,28 @@ def _next_group(waiting: list[Group], process: _Process, workers: list[_Process]
 
 
 def _given_up(process: _Process, waiting: list[Group]) -> Iterator[Outcome]:
-    """What to do about the group of a process that died: try its trainings alone, or give the last one up."""
+    """Queue the trainings of a dead process one by one, or give up on a training that was alone in its group."""
     if process.group is None:
-        raise WorkerDied("a process for trainings died before it could begin")
+        raise WorkerDied("a worker process died before its first training")
     left = [training for training in process.group.trainings if training.identity not in process.reported]
     if len(left) > 1:
         waiting[:0] = one_by_one(left)
     else:
         for training in left:
-            yield Outcome(training, error=WorkerDied(f"the process that did {training.label} died"))
+            yield Outcome(training, error=WorkerDied(f"the process that ran {training.label} died"))
 
 
 _READY, _DIED = "ready", "died"
 
 
 class _Process:
-    """A process at work, and the pipe to it; the pipe's end tells either side that the other is gone."""
+    """A worker process and the pipe to it. Either side learns from a closed pipe that the other has ended."""
 
     def __init__(self, context: Any, worker: Worker, threads: int):
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(worker, theirs, threads, file_plugins()), daemon=True)
         with warnings.catch_warnings():
-            # Of forking beside threads: a child that computes with one thread does not touch its parent's.
+            # Python warns of forking with threads; a single-threaded child does not touch its parent's.
             warnings.simplefilter("ignore", DeprecationWarning)
             self.process.start()
         theirs.close()
@@ -162,7 +162,7 @@ class _Process:
         self.pipe.send(group)
 
     def receive(self) -> Outcome | str:
-        """An outcome; or that the process is ready for a group, or died."""
+        """Wait for an outcome, ``_READY`` or ``_DIED``."""
         try:
             message = self.pipe.recv()
         except (EOFError, OSError):
@@ -176,7 +176,7 @@ class _Process:
         return message
 
     def end(self) -> None:
-        """Let a process that has nothing to do go."""
+        """End an idle process."""
         self.pipe.send(None)
         self.process.join()
         self.pipe.close()
@@ -188,16 +188,16 @@ class _Process:
 
 
 def _serve(worker: Worker, pipe: Any, threads: int, plugins: tuple[Path, ...]) -> None:
-    """Do groups until there are no more: the life of a process."""
+    """Run groups until there are no more; the main function of a worker process."""
     import torch
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl-C, and its end is ours
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and ends this process
     groups: queue.Queue[Group | None] = queue.Queue()
     threading.Thread(target=_receive_all, args=(pipe, groups), daemon=True).start()
     try:
         load_plugins(plugins)
         torch.set_num_threads(threads)
-        gc.freeze()  # what was imported stays; looking for garbage in it would take a few percent of the time
+        gc.freeze()  # imported modules are never garbage; scanning them would take a few percent of the time
         pipe.send(_READY)
         while (group := groups.get()) is not None:
             for outcome in worker(group):
@@ -208,7 +208,7 @@ def _serve(worker: Worker, pipe: Any, threads: int, plugins: tuple[Path, ...]) -
 
 
 def _receive_all(pipe: Any, groups: queue.Queue[Group | None]) -> None:
-    """Receive while the process works: that the pipe ends means that the parent is gone, and so is this process."""
+    """Receive groups on a thread of its own; if the pipe closes, the parent is gone and this process exits."""
     try:
         while True:
             group = pipe.recv()
@@ -226,9 +226,9 @@ def _portable(outcome: Outcome) -> Outcome:
 
 
 def _portable_error(error: Exception) -> Exception:
-    """The error, or its text where the error itself cannot be sent."""
+    """The error, or its text if the error itself cannot be sent."""
     try:
-        # A copy is rebuilt in the same way as what arrives in another process.
+        # Copying uses the same protocol as sending to another process.
         return error if isinstance(copy.copy(error), type(error)) else RuntimeError(str(error))
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")

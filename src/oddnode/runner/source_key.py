@@ -1,7 +1,7 @@
-"""A key of the source that can change a number, so that a store knows which of its records are still valid.
+"""A hash of the source code that can change a result, by which a store decides which of its records are valid.
 
-The key is a hash over the syntax trees of every module that executing a training can import, without docstrings and
-without imports that only a type checker sees. Comments, formatting and files that no training reaches do not count.
+It covers the syntax trees of all modules that executing a training can import, without docstrings and imports for type
+checkers. Comments, formatting and modules that no training reaches do not count.
 """
 
 from __future__ import annotations
@@ -19,28 +19,27 @@ __all__ = ["reachable_modules", "source_key", "store_key"]
 
 _PACKAGE = "oddnode"
 _ROOT = Path(__file__).parent.parent
-#: Where executing a training begins.
+#: The module that executes trainings.
 _ENTRY = "oddnode.runner.execute"
-# The package's own __init__ offers names to users, from modules that nothing in here takes them from; and a record
-# says by itself which version made it.
+# The package's own __init__ exports names to users, and nothing inside imports from it; every record has the version.
 _LEFT_OUT = (_PACKAGE, f"{_PACKAGE}._version")
-# A module that is reached by name: "oddnode.tasks.twitch", or "oddnode.tasks.twitch:load".
+# A module that is imported by name: "oddnode.tasks.twitch", or "oddnode.tasks.twitch:load".
 _NAMED = re.compile(rf"({_PACKAGE}(?:\.\w+)+)(?::\w+)?")
 
 
 def store_key() -> str:
-    """The key of the present source and of the plugins that are loaded, which new records of a store carry."""
+    """Compute the key of the current source and the loaded plugins, which new records of a store carry."""
     return source_key(plugin_files())
 
 
 @cache
 def source_key(plugins: tuple[Path, ...] = (), root: Path = _ROOT, entry: str = _ENTRY) -> str:
-    """The key of the present source.
+    """Compute the key of the current source.
 
     Parameters
     ----------
     plugins : tuple of Path
-        Files of plugins that take part in trainings.
+        Files of loaded plugins.
     root : Path
         The folder of the package.
     entry : str
@@ -60,7 +59,7 @@ def source_key(plugins: tuple[Path, ...] = (), root: Path = _ROOT, entry: str = 
 
 
 def reachable_modules(root: Path = _ROOT, entries: Iterable[str] = (_ENTRY,)) -> dict[str, ast.Module]:
-    """Every module of the package that importing and running ``entries`` can import, with its syntax tree.
+    """Find every module of the package that importing and running ``entries`` can import.
 
     Imports inside functions count, and so do names of modules in strings.
 
@@ -69,7 +68,7 @@ def reachable_modules(root: Path = _ROOT, entries: Iterable[str] = (_ENTRY,)) ->
     root : Path
         The folder of the package.
     entries : iterable of str
-        Names of modules to begin with.
+        Names of modules to start from.
 
     Returns
     -------
@@ -90,7 +89,7 @@ def reachable_modules(root: Path = _ROOT, entries: Iterable[str] = (_ENTRY,)) ->
 
 
 def _file_of(module: str, root: Path) -> Path | None:
-    """The file of a module of the package; ``None`` where there is none."""
+    """The file of a module of the package; ``None`` if there is none."""
     head, *rest = module.split(".")
     path = root.joinpath(*rest)
     candidates = (path / "__init__.py", path.with_suffix(".py") if rest else path)
@@ -128,7 +127,7 @@ def _imports(tree: ast.Module, package: str, root: Path) -> set[str]:
 
 
 def _canonical(value: object) -> Iterator[str]:
-    """A syntax tree as text that is the same under every version of Python: empty and absent fields are left out."""
+    """Write a syntax tree as text that is equal under all versions of Python: empty and absent fields are skipped."""
     if isinstance(value, ast.AST):
         yield f"({type(value).__name__}"
         for name, child in ast.iter_fields(value):

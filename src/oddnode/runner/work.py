@@ -1,4 +1,4 @@
-"""The unit of work, a distinct training, and its outcome. Imports nothing that is slow."""
+"""The unit of work, a distinct training, and its outcome. Imports no slow module."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLANAR = "gat-2d"
 
 @dataclass(frozen=True)
 class Training:
-    """What determines one training, and the methods that score its outcome.
+    """One training, and the methods that score the trained network.
 
     Parameters
     ----------
@@ -28,13 +28,14 @@ class Training:
     seed : int
         Seed of the task and of the training.
     methods : tuple of str
-        The methods that score the trained network; the first one says how to train it.
+        The methods that score the trained network; the first one defines the training.
     settings : tuple of (str, object)
         Hyper-parameters that differ from the method's own: ``(("lambda2", 10.0),)``.
     epochs : int, optional
-        The number of epochs where it differs from the method's own.
+        The number of epochs, if it differs from the method's own.
     parameters : str
-        In full what is trained: objective, optimiser, shape of the network; see `oddnode.runner.detectors`.
+        A full description of the training: objective, optimiser, shape of the network; see
+        `oddnode.runner.detectors.training_key`.
     """
 
     task: str
@@ -53,7 +54,7 @@ class Training:
 
     @cached_property
     def cell(self) -> str:
-        """The same for trainings that differ in nothing but their seed."""
+        """A hash that is equal for trainings which differ in their seed only."""
         return self._hash(leave_out=("methods", "seed"))
 
     def _hash(self, leave_out: tuple[str, ...]) -> str:
@@ -62,18 +63,18 @@ class Training:
 
     @property
     def label(self) -> str:
-        """A name for people."""
+        """A name to print."""
         extra = "".join(f", {name}={value}" for name, value in self.settings)
         network = "" if self.backbone == "gcn" else f", {self.backbone}"
         return f"{self.task}, {self.methods[0]}{extra}{network}, {self.protocol}, seed {self.seed}"
 
     def as_json(self) -> str:
-        """The text that `from_json` reads."""
+        """Serialise to the text that `from_json` reads."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> Training:
-        """The training that `as_json` wrote.
+        """Read a training that `as_json` wrote.
 
         Parameters
         ----------
@@ -93,21 +94,22 @@ class Outcome:
     Parameters
     ----------
     training : Training
-        What was trained.
+        The training.
     metrics : dict
-        For each method what `oddnode.evaluate` returned.
+        For each method, the return value of `oddnode.evaluate`.
     facts : dict
-        Everything about it that JSON can hold: the metrics (``methods``, with ``score_seconds``), ``best_epoch``,
-        ``epochs``, ``history``, ``seconds`` (``load``, ``fit``, ``forward``, ``score``), ``made_on``; with node scores
-        also ``graphs`` and ``data``. A training that failed has an ``error``, and ``retry`` says whether another try
-        may help.
+        Everything that fits into JSON: the metrics (``methods``, with ``score_seconds``), ``best_epoch``, ``epochs``,
+        ``history``, ``seconds`` (``load``, ``fit``, ``forward``, ``score``), ``made_on``; with node scores also
+        ``graphs`` and ``data``. A training that failed has an ``error``, and ``retry`` says whether another attempt
+        may succeed.
     arrays : dict of str to array
         Scores and predictions of every node, ``"scores/<method>/<graph>"`` and ``"predicted/<graph>"``; empty unless
-        node scores were asked for.
+        `Setup.node_scores` is set.
     graph_facts, graph_arrays : dict
-        The same for all trainings on the task under its protocol and seed: names, sizes, masks, classes, degrees.
+        Names, sizes, masks, classes and degrees of the graphs, equal for all trainings on the task under its protocol
+        and seed.
     error : Exception, optional
-        Why the training failed, where it did.
+        The reason if the training failed.
     """
 
     training: Training

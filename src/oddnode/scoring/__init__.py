@@ -1,4 +1,4 @@
-"""Scorers, which turn what a trained network says of a graph into one number per node, higher = in-distribution.
+"""Scorers, which turn the outputs of a trained network into one number per node, higher = more in-distribution.
 
 May import: nn and below.
 """

@@ -1,7 +1,7 @@
-"""Whether scores should be propagated over a graph.
+"""Advice on how far to propagate scores over a graph.
 
-Propagation relies on neighbours being alike. Homophily is measured on the labelled training and validation nodes
-alone: no OOD node and no calibration node takes part.
+Propagation assumes that neighbours are alike. Homophily is measured on labelled training and validation nodes only;
+OOD nodes and calibration nodes are not used.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from oddnode.scoring.base import Scorer
 
 __all__ = ["advised_hops", "advised_scorer"]
 
-# Fewer labelled edges than this say nothing certain of the graph.
+# Fewer labelled edges than this are too few to estimate homophily.
 _ENOUGH_EDGES = 50
-# Edges that mostly join nodes of one class: propagation stays as it is.
+# From this homophily on, all hops are used.
 _MOSTLY_ALIKE = 0.5
 
 
 def advised_hops(num_hops: int, graph: GraphProfile) -> int:
-    """How many hops to propagate: all, fewer, or none where edges say nothing of a node's class.
+    """Advise on the number of hops: all, fewer, or none if edges are not informative of a node's class.
 
-    All hops where at least half of the labelled edges join nodes of one class, and where there are too few such edges
-    to tell. Otherwise in proportion to the adjusted homophily, and none where that is zero or less.
+    All hops are used if at least half of the labelled edges join nodes of the same class, or if there are too few such
+    edges to tell. Otherwise the number is proportional to the adjusted homophily, and zero if that is not positive.
 
     Parameters
     ----------
     num_hops : int
-        The hops that a scorer asks for.
+        The number of hops of a scorer.
     graph : GraphProfile
         The homophily of the training graph.
 
@@ -51,18 +51,18 @@ def advised_scorer(scorer: Scorer, graph: GraphProfile, apply: bool = True) -> t
     Parameters
     ----------
     scorer : Scorer
-        Any scorer; one that does not propagate is returned as it is.
+        Any scorer; one that does not propagate is returned unchanged.
     graph : GraphProfile
         The homophily of the training graph.
     apply : bool
-        Whether to limit it. Otherwise the scorer is returned as it is, and the message says what the advice would be.
+        Whether to limit it. Otherwise the scorer is returned unchanged, and the message contains the advice.
 
     Returns
     -------
     Scorer
         The scorer, or a copy with fewer hops.
     str or None
-        A message for the user where fewer hops are advised.
+        A message for the user if fewer hops are advised.
     """
     asked = scorer.num_hops_used
     hops = advised_hops(asked, graph)

@@ -1,4 +1,4 @@
-"""The contract of a scorer, and the bases of scorers that change or propagate another scorer's scores."""
+"""The base class of scorers, and base classes of scorers that change or propagate the scores of another."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["PropagatingScorer", "Scorer", "ScorerWrapper"]
 class Scorer:
     """Base of all scorers: a dataclass whose fields are its settings, with a method ``score``.
 
-    A scorer says what it is, so that nothing else has to know its class: whether neighbours take part (`own_score`,
+    A scorer describes itself, so that no other code depends on its class: how it uses neighbours (`own_score`,
     `num_hops_used`, `limited_to`), and what it needs (`needs_raw_logits`, `needs_labelled_nodes`,
-    `learns_from_training_graph`). The defaults suit a scorer that sees each node on its own and learns nothing.
+    `learns_from_training_graph`). The defaults suit a scorer that neither propagates nor learns.
 
-    One that learns overrides `fit`. What it learns are tensors, numbers or texts in attributes whose names end in
-    ``_``; they are saved with a detector. To declare them, exclude them from the settings:
+    A scorer that learns overrides `fit`. It stores tensors, numbers or texts in attributes whose names end in ``_``;
+    they are saved with a detector. To declare them, exclude them from the settings:
     ``mean_: Tensor = field(init=False, repr=False, compare=False)``.
     """
 
@@ -40,7 +40,7 @@ class Scorer:
         Returns
         -------
         Scorer
-            A fitted copy; the scorer itself stays as it is.
+            A fitted copy; the scorer itself is unchanged.
         """
         return copy.copy(self)
 
@@ -60,7 +60,7 @@ class Scorer:
         raise TypeError(f"{type(self).__name__} does not define a score")
 
     def own_score(self, outputs: Outputs) -> Tensor:
-        """Score every node before its neighbours' scores take part.
+        """Score every node without the scores of its neighbours.
 
         Parameters
         ----------
@@ -76,7 +76,7 @@ class Scorer:
 
     @property
     def num_hops_used(self) -> int:
-        """How many hops scores travel over the edges; 0 for a scorer that does not propagate."""
+        """Number of hops over which scores are propagated; 0 for a scorer that does not propagate."""
         return 0
 
     def limited_to(self, num_hops: int) -> Scorer:
@@ -85,7 +85,7 @@ class Scorer:
         Parameters
         ----------
         num_hops : int
-            The most hops that scores may travel, 0 or more.
+            The maximum number of hops, 0 or more.
 
         Returns
         -------
@@ -96,28 +96,28 @@ class Scorer:
 
     @property
     def needs_raw_logits(self) -> bool:
-        """Whether log-probabilities in place of logits would make every node score the same, as energies do."""
+        """Whether log-probabilities instead of logits would give every node the same score, as with energies."""
         return False
 
     @property
     def needs_labelled_nodes(self) -> bool:
-        """Whether the graph that is scored should have labelled nodes (``train_mask``, ``val_mask``) to anchor on."""
+        """Whether the scored graph should have labelled nodes (``train_mask``, ``val_mask``) as anchors."""
         return False
 
     @property
     def learns_from_training_graph(self) -> bool:
-        """Whether `fit` reads the training graph; by default, whether the class has a `fit` of its own."""
+        """Whether `fit` reads the training graph; by default, whether the class overrides `fit`."""
         return type(self).fit is not Scorer.fit
 
 
 @dataclass
 class ScorerWrapper(Scorer):
-    """Base of scorers that change the scores of another one; all that it says of itself is what the other says.
+    """Base of scorers that change the scores of another; its properties are those of the other scorer.
 
     Parameters
     ----------
     scorer : Scorer
-        Gives the scores to change.
+        The other scorer.
     """
 
     scorer: Scorer
@@ -132,7 +132,7 @@ class ScorerWrapper(Scorer):
 
     @property
     def num_hops_used(self) -> int:
-        """The hops of the scorer inside."""
+        """The number of hops of the inner scorer."""
         return self.scorer.num_hops_used
 
     def limited_to(self, num_hops: int) -> Self:
@@ -142,37 +142,37 @@ class ScorerWrapper(Scorer):
 
     @property
     def needs_raw_logits(self) -> bool:
-        """Whether the scorer inside does."""
+        """Whether the inner scorer does."""
         return self.scorer.needs_raw_logits
 
     @property
     def needs_labelled_nodes(self) -> bool:
-        """Whether the scorer inside does."""
+        """Whether the inner scorer does."""
         return self.scorer.needs_labelled_nodes
 
     @property
     def learns_from_training_graph(self) -> bool:
-        """Whether the scorer inside does, or the class has a `fit` of its own."""
+        """Whether the inner scorer does, or the class overrides `fit`."""
         return type(self).fit is not ScorerWrapper.fit or self.scorer.learns_from_training_graph
 
 
 @dataclass
 class PropagatingScorer(ScorerWrapper):
-    """Base of scorers that send another scorer's scores over the edges, ``num_hops`` times.
+    """Base of scorers that propagate the scores of another over the edges, ``num_hops`` times.
 
     Parameters
     ----------
     scorer : Scorer
-        Gives the scores to propagate.
+        The other scorer.
     num_hops : int
-        How often to propagate them.
+        Number of hops.
     """
 
     num_hops: int
 
     @property
     def num_hops_used(self) -> int:
-        """Its own hops and those of the scorer inside."""
+        """The number of hops, including those of the inner scorer."""
         return self.num_hops + self.scorer.num_hops_used
 
     def limited_to(self, num_hops: int) -> Self:

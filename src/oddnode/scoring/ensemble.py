@@ -1,4 +1,4 @@
-"""One score from the scores of an ensemble's members."""
+"""The mean score of an ensemble."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ __all__ = ["EnsembleMean"]
 
 @dataclass
 class EnsembleMean(Scorer):
-    """The mean of the scores of an ensemble's networks, each by a scorer of its own.
+    """The mean over the networks of an ensemble, each of which has its own scorer.
 
     Parameters
     ----------
     scorers : tuple of Scorer
-        One for each network, with the same settings.
+        One scorer per network, all with the same settings.
     """
 
     scorers: tuple[Scorer, ...]
 
     @classmethod
     def of(cls, scorer: Scorer, num_members: int) -> EnsembleMean:
-        """Take the same scorer for every network.
+        """Use copies of the same scorer for all networks.
 
         Parameters
         ----------
         scorer : Scorer
-            Not fitted yet; every network gets a copy.
+            An unfitted scorer.
         num_members : int
-            How many networks there are.
+            Number of networks.
         """
         return cls(tuple(copy.deepcopy(scorer) for _ in range(num_members)))
 
@@ -54,7 +54,7 @@ class EnsembleMean(Scorer):
 
     @property
     def num_hops_used(self) -> int:
-        """The most hops of any of the scorers."""
+        """The largest number of hops of the scorers."""
         return max(scorer.num_hops_used for scorer in self.scorers)
 
     def limited_to(self, num_hops: int) -> Self:

@@ -15,7 +15,7 @@ from oddnode.scoring.outputs import Outputs
 
 __all__ = ["GRASP"]
 
-# What the published method adds for every edge between two trusted nodes: a little more than an edge of the graph.
+# The weight of an added edge between two trusted nodes in the published method; edges of the graph have weight 1.
 _EXTRA_EDGE = 1.001
 
 
@@ -29,17 +29,17 @@ class GRASP(PropagatingScorer):
     :math:`s \leftarrow (A s + 1.001 \cdot 1_G \sum_{u \in G} s_u) / d'` with degrees :math:`d' = d + |G|` on G, while
     labelled nodes are held at 1 or more.
 
-    The labelled nodes are those of the *scored* graph's ``train_mask`` and ``val_mask``: a graph without these has
-    no anchors, and what remains is a plain average over neighbours. A node without any edge keeps its score.
+    The labelled nodes are those in ``train_mask`` and ``val_mask`` of the *scored* graph. Without them there are no
+    anchors, and the method is a plain average over neighbours. A node without edges keeps its score.
 
     Parameters
     ----------
     scorer : Scorer
-        Gives the base scores. Anchors are held at 1, so it should be one whose scores end there, like `MaxSoftmax`.
+        The scorer of the base scores. Anchors are held at 1, so its highest score should be 1, as of `MaxSoftmax`.
     num_hops : int
-        How often to average (K).
+        Number of hops (K).
     share : float
-        Share of the unlabelled nodes in each of the two sets, above 0 and at most 0.5.
+        The share of the unlabelled nodes in each of the two sets, above 0 and at most 0.5.
     """
 
     scorer: Scorer = field(default_factory=MaxSoftmax)
@@ -52,12 +52,12 @@ class GRASP(PropagatingScorer):
 
     @property
     def needs_labelled_nodes(self) -> bool:
-        """True: they are the anchors."""
+        """True, because they are the anchors."""
         return True
 
     @property
     def learns_from_training_graph(self) -> bool:
-        """Whether the scorer inside does; `fit` itself checks the settings only."""
+        """Whether the inner scorer does; `fit` itself only checks the settings."""
         return self.scorer.learns_from_training_graph
 
     def score(self, outputs: Outputs) -> Tensor:
@@ -80,7 +80,7 @@ class GRASP(PropagatingScorer):
             raise ValueError(f"share is {self.share}, expected a share above 0 and at most 0.5")
 
     def _trusted(self, scores: Tensor, labelled: Tensor, graph: Graph) -> Tensor:
-        """The half of the labelled nodes whose neighbours look most in-distribution, as a mask."""
+        """A mask of the half of the labelled nodes whose neighbours have the most in-distribution scores."""
         unlabelled = (~labelled).nonzero().squeeze(1)
         anchors = labelled.nonzero().squeeze(1)
         ranked = unlabelled[scores[unlabelled].argsort()]
@@ -93,7 +93,7 @@ class GRASP(PropagatingScorer):
 
 
 def _neighbours_in(nodes: Tensor, graph: Graph, like: Tensor) -> Tensor:
-    """How many of each node's neighbours are among ``nodes``."""
+    """The number of neighbours of each node that are among ``nodes``."""
     chosen = torch.zeros_like(like)
     chosen[nodes] = 1.0
     return torch.zeros_like(like).index_add_(0, graph.edge_index[1], chosen[graph.edge_index[0]])

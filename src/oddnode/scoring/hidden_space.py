@@ -15,7 +15,7 @@ from oddnode.scoring.outputs import Outputs
 
 __all__ = ["KNN", "Mahalanobis"]
 
-# Nodes compared with the training nodes at once; bounds the memory of the distances.
+# Number of nodes that are compared with the training nodes at a time; limits the memory of the distances.
 _CHUNK = 4096
 
 
@@ -31,12 +31,12 @@ class Mahalanobis(Scorer):
     shrinkage : float
         Share of the covariance replaced by a multiple of the identity with the same trace, from 0 to 1. There are
         often fewer training nodes than channels; the covariance is then singular, and its pseudo-inverse (used at 0)
-        overlooks every direction in which the training nodes do not vary.
+        ignores all directions in which the training nodes do not vary.
 
     Attributes
     ----------
     means_ : Tensor
-        Class means ``[C, H]``, in double precision, as all that follows.
+        Class means ``[C, H]``, in double precision.
     precision_ : Tensor
         The inverse of the covariance ``[H, H]``.
     """
@@ -101,6 +101,6 @@ class KNN(Scorer):
         return torch.cat([self._score(hidden) for hidden in outputs.hidden.split(_CHUNK)])
 
     def _score(self, hidden: Tensor) -> Tensor:
-        # The exact form, because the fast one loses the small distances that matter most to rounding.
+        # Exact, because the fast mode loses the precision of small distances, which matter most.
         distances = torch.cdist(F.normalize(hidden, dim=1), self.bank_, compute_mode="donot_use_mm_for_euclid_dist")
         return -distances.kthvalue(self.k, dim=1).values

@@ -19,8 +19,8 @@ __all__ = ["ODIN", "Energy", "MaxLogit", "MaxSoftmax"]
 class MaxSoftmax(Scorer):
     """The highest class probability (MSP; Hendrycks and Gimpel, ICLR 2017).
 
-    Spare logits take part in the softmax, but are never the class meant. Without them a single ID class would
-    have probability one everywhere.
+    Spare logits are part of the softmax, but are never predicted. Without them, a single ID class would have
+    probability one everywhere.
     """
 
     def score(self, outputs: Outputs) -> Tensor:
@@ -37,21 +37,21 @@ class MaxLogit(Scorer):
 
 @dataclass
 class ODIN(Scorer):
-    r"""Temperature and a small step on the input (Liang et al., ICLR 2018).
+    r"""Temperature scaling and a small step on the input (Liang et al., ICLR 2018).
 
     :math:`\max_c \mathrm{softmax}_c(z(\tilde x) / T)` with
     :math:`\tilde x = x - \varepsilon\, \mathrm{sign}(-\nabla_x \sum_v \log \max_c \mathrm{softmax}_c(z_v(x) / T))`:
-    every feature takes a step that makes the predictions surer, which moves ID nodes more than OOD nodes.
+    every feature takes a step that makes the predictions more confident, which affects ID nodes more than OOD nodes.
 
-    In a graph the features of a node bear on its neighbours' predictions too, so one step is taken for all nodes
-    together. Spare logits take part as in `MaxSoftmax`.
+    In a graph, the features of a node also affect the predictions of its neighbours, so one joint step is taken for
+    all nodes. Spare logits are part of the softmax as in `MaxSoftmax`.
 
     Parameters
     ----------
     temperature : float
-        T, above 0. High temperatures weigh all logits, not only the two highest.
+        T, above 0. At high temperatures all logits matter, not only the two highest.
     epsilon : float
-        Length of the step on every feature; 0 for none.
+        Size of the step on every feature; 0 for none.
     """
 
     temperature: float = 5.0
@@ -69,7 +69,7 @@ class ODIN(Scorer):
         return _confidence(logits / self.temperature, outputs.num_classes).exp()
 
     def _gradient(self, outputs: Outputs) -> Tensor:
-        """How the summed log confidence of all nodes changes with every feature."""
+        """The gradient of the summed log confidence of all nodes with respect to the features."""
         x = outputs.graph.x.detach().clone().requires_grad_()
         with torch.enable_grad():
             logits = run_backbone(outputs.module, outputs.graph.with_features(x))
@@ -79,7 +79,7 @@ class ODIN(Scorer):
 
 
 def _confidence(logits: Tensor, num_classes: int) -> Tensor:
-    """The log of the highest probability of an ID class; spare logits take part in the softmax."""
+    """The log of the highest probability of an ID class; spare logits are part of the softmax."""
     return logits.log_softmax(dim=-1)[:, :num_classes].amax(dim=-1)
 
 
@@ -87,14 +87,14 @@ def _confidence(logits: Tensor, num_classes: int) -> Tensor:
 class Energy(Scorer):
     r"""The negative energy over the ID classes (Liu et al., NeurIPS 2020).
 
-    With ``centred`` a node's mean logit is taken out first, :math:`\log \sum_{c \in ID} e^{z_c - \bar z}`. A shift of
-    all logits, to which no classification loss reacts, then cannot move the score: what NODESAFE's uniform term asks
-    of the training nodes holds for every node that is scored.
+    With ``centred``, the mean logit of a node is subtracted first, :math:`\log \sum_{c \in ID} e^{z_c - \bar z}`. A
+    shift of all logits, to which classification losses are invariant, then does not change the score: what NODESAFE's
+    uniform term encourages at the training nodes holds at every scored node.
 
     Parameters
     ----------
     centred : bool
-        Whether to take the mean logit out.
+        Whether to subtract the mean logit.
     """
 
     centred: bool = False

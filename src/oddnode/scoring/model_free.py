@@ -1,4 +1,4 @@
-"""Scores that use no model: the floor under every table. A method that loses to them has learnt nothing."""
+"""Model-free scores, the baselines of every table: a method that loses to them has learnt nothing."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Degree(Scorer):
 class NeighbourCosine(Scorer):
     r"""The cosine of a node's features to its neighbours' mean, :math:`\cos(x_v, \mathrm{mean}_{u \in N(v)}\, x_u)`.
 
-    A node without neighbours cannot be judged: it gets the mean of the others in its graph (0 where no node has any).
-    A zero vector has cosine 0 to everything.
+    A node without neighbours gets the mean score of the other nodes (0 if no node has neighbours). A zero vector has
+    cosine 0 to everything.
     """
 
     def score(self, outputs: Outputs) -> Tensor:

@@ -24,12 +24,12 @@ class Outputs:
     module : torch.nn.Module
         The trained network, or an `oddnode.nn.Ensemble`.
     graph : Graph
-        N nodes to score.
+        A graph of N nodes to score.
     num_classes : int
-        How many of the logits are ID classes: the first ones. Any after them are spare.
+        Number of ID classes, whose logits come first; any others are spare.
     labelled : Tensor, optional
-        Positions of the nodes whose ID label is known (training and validation nodes) ``[n]``; ``None`` where the
-        graph has none.
+        Positions of the nodes whose ID label is known (training and validation nodes) ``[n]``; ``None`` if there are
+        none.
     """
 
     def __init__(self, module: nn.Module, graph: Graph, num_classes: int, labelled: Tensor | None = None):
@@ -39,7 +39,7 @@ class Outputs:
         self.labelled = labelled
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Outputs:
-        # The graph is never changed, large, and has sparse matrices, which torch cannot copy.
+        # The graph is large and immutable, and torch cannot copy its sparse matrices.
         return Outputs(copy.deepcopy(self.module, memo), self.graph, self.num_classes, self.labelled)
 
     @cached_property

@@ -20,27 +20,27 @@ __all__ = ["Propagated"]
 class Propagated(PropagatingScorer):
     r"""Another scorer's scores, averaged over the graph (GNNSafe; Wu et al., ICLR 2023).
 
-    An average over three nodes strays further than one over three hundred, so the lowest scores of a graph are those
-    of its smallest components, known or not. ``prior_nodes`` counters that: every node is scored as if its average
-    held that many more nodes of the mean score :math:`\mu` that known nodes have,
-    :math:`(m s + \kappa \mu) / (m + \kappa)`, where :math:`m` is how many nodes the average is over
-    (`oddnode.functional.energy.support`) and :math:`\kappa` is ``prior_nodes``. A node on its own then has to look
-    very odd to score low. :math:`\mu` is taken on the training graph, over labelled nodes that were not
-    trained on where there are any.
+    An average over three nodes has a higher variance than one over three hundred, so the lowest scores of a graph are
+    those of its smallest components, known or not. ``prior_nodes`` counters that: every node is scored as if its
+    average included that many additional nodes with the mean score :math:`\mu` of known nodes,
+    :math:`(m s + \kappa \mu) / (m + \kappa)`, where :math:`m` is the effective number of nodes in the average
+    (`oddnode.functional.energy.support`) and :math:`\kappa` is ``prior_nodes``. An isolated node then needs a very low
+    score of its own to be flagged. :math:`\mu` is the mean on the training graph over labelled nodes that were not
+    trained on, or over the training nodes if there are no others.
 
     Parameters
     ----------
     scorer : Scorer
-        Gives the scores to average.
+        The scorer whose scores are averaged.
     num_hops, eta, isolated
         As for `oddnode.functional.energy.propagate`.
     prior_nodes : float
-        How many nodes of the mean known score count beside the neighbours; 0 for none.
+        Number of additional nodes with the mean score of known nodes; 0 for none.
 
     Attributes
     ----------
     prior_ : Tensor
-        The mean known score, a scalar; learnt where ``prior_nodes`` is above 0.
+        The mean score of known nodes, a scalar; learnt if ``prior_nodes`` is positive.
     """
 
     scorer: Scorer = field(default_factory=Energy)
@@ -60,7 +60,7 @@ class Propagated(PropagatingScorer):
 
     @property
     def learns_from_training_graph(self) -> bool:
-        """True with a prior, which is a mean over known nodes; else whether the scorer inside does."""
+        """True with a prior, which is a mean over known nodes; otherwise whether the inner scorer does."""
         return self.prior_nodes != 0 or self.scorer.learns_from_training_graph
 
     def score(self, outputs: Outputs) -> Tensor:
@@ -76,7 +76,7 @@ class Propagated(PropagatingScorer):
 
 
 def _held_out(outputs: Outputs, train: Tensor) -> Tensor:
-    """Labelled nodes that the network was not trained on; all trained ones where there are no others."""
+    """Labelled nodes that the network was not trained on; the training nodes if there are no others."""
     if outputs.labelled is None:
         return train
     trained = torch.zeros(outputs.graph.num_nodes, dtype=torch.bool, device=train.device)

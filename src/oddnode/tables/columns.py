@@ -1,4 +1,4 @@
-"""Columns of a table as features: numbers scaled, categories one-hot. What is learnt at fit is used at score."""
+"""Columns of a table as features: numbers are scaled, categories one-hot, with the statistics of the fitted table."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["Category", "FeatureRecipe", "Number", "learn_features"]
 
 # More different texts than this in one column are names or free text, not categories.
 _MOST_CATEGORIES = 256
-# Numbers are cut at so many standard deviations: one wild value must not drown all others in a network's sums.
+# Numbers are clipped at this many standard deviations, so that one outlier does not dominate the network's sums.
 _FARTHEST = 5.0
 
 
 class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="number"):
-    """A numeric column, shifted by its mean, divided by its standard deviation and cut at five of them.
+    """A numeric column, standardised and clipped at five standard deviations.
 
     Parameters
     ----------
@@ -58,14 +58,14 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
         numpy.ndarray
             Features ``[n, width]``.
         int
-            How many categories were not seen at fit.
+            Number of values whose category was not seen at fit.
         """
         values = _numbers(array)
         if values is None:
             row, text = _first_text(array)
             raise TableError(
                 f"{where}: column {self.name!r} has the text {text!r} in row {first_row + row}, "
-                "but held numbers when the model was fitted"
+                "but had numbers when the model was fitted"
             )
         bad = ~np.isfinite(values)
         if bad.any():
@@ -75,7 +75,7 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
 
 
 class Category(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="category"):
-    """A text column, one-hot. A missing value and one not seen at fit are all zeros.
+    """A text column, one-hot. Missing values and values not seen at fit become zeros.
 
     Parameters
     ----------
@@ -110,7 +110,7 @@ class Category(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"
         numpy.ndarray
             Features ``[n, width]``.
         int
-            How many categories were not seen at fit.
+            Number of values whose category was not seen at fit.
         """
         pa = pyarrow()
         import pyarrow.compute as pc
@@ -141,7 +141,7 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def width(self) -> int:
-        """How many features it makes."""
+        """The number of features."""
         return sum(column.width for column in self.columns)
 
     def check(self) -> None:
@@ -167,7 +167,7 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
         numpy.ndarray
             Features ``[n, width]``.
         int
-            How many categories were not seen at fit.
+            Number of values whose category was not seen at fit.
         """
         out = np.empty((len(arrays[0]), self.width), dtype=np.float32)
         unseen, start = 0, 0
@@ -180,9 +180,9 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def learn_features(table: TableSource, names: Sequence[str]) -> tuple[FeatureRecipe, list[str]]:
-    """Learn in one pass how columns become features.
+    """Learn in one pass over the table how columns become features.
 
-    A column is numeric where every value of it is a number, and else categorical. A constant column is left out.
+    A column is numeric if all of its values are numbers, and categorical otherwise. Constant columns are left out.
 
     Parameters
     ----------
@@ -194,9 +194,9 @@ def learn_features(table: TableSource, names: Sequence[str]) -> tuple[FeatureRec
     Returns
     -------
     FeatureRecipe
-        For the columns that are not constant.
+        The encoding of the columns that are not constant.
     list of str
-        What to tell the user.
+        Notes for the user.
     """
     learners = [_Learner(name) for name in names]
     rows = 0
@@ -207,7 +207,7 @@ def learn_features(table: TableSource, names: Sequence[str]) -> tuple[FeatureRec
     if rows == 0:
         raise TableError(f"{table.name} has a header, but no rows")
     if rows == 1:
-        raise TableError(f"{table.name} has one node; a graph to learn from needs more")
+        raise TableError(f"{table.name} has one node; fitting needs more")
     columns = [(learner.name, learner.column(table.name)) for learner in learners]
     constant = [name for name, column in columns if column is None]
     kept = tuple(column for _, column in columns if column is not None)
@@ -216,13 +216,13 @@ def learn_features(table: TableSource, names: Sequence[str]) -> tuple[FeatureRec
             f"{table.name}: all feature columns ({', '.join(constant[:10])}) are constant; "
             "nothing can be learnt from them"
         )
-    notes = [f"constant columns carry nothing and are left out: {', '.join(constant)}"] if constant else []
+    notes = [f"constant columns are left out: {', '.join(constant)}"] if constant else []
     return FeatureRecipe(kept), notes
 
 
 @dataclass
 class _Learner:
-    """What is known of one column while its batches pass by: it may be numeric, and it may be categorical."""
+    """Statistics of one column, updated batch by batch, both as numbers and as categories."""
 
     name: str
     count: int = 0
@@ -265,11 +265,11 @@ class _Learner:
             self.count = total
 
     def column(self, where: str) -> Number | Category | None:
-        """The column's recipe; ``None`` where it is constant."""
+        """The column's encoding; ``None`` if it is constant."""
         if self.first_text is not None:
             return self._category(where)
         if self.count == 0 and (self.first_bad is None or math.isnan(self.first_bad[1])):
-            return None  # nothing but missing values
+            return None  # all values are missing
         if self.first_bad is not None:
             raise _not_finite(where, self.name, *self.first_bad)
         scale = math.sqrt(self.squares / self.count) if math.isfinite(self.squares) else math.inf
@@ -308,7 +308,7 @@ def _usable(array: Any) -> bool:
 
 
 def _numbers(array: Any) -> np.ndarray | None:
-    """As numbers, missing ones NaN; ``None`` where some value is none."""
+    """The values as numbers, missing ones as NaN; ``None`` if some value is not a number."""
     pa = pyarrow()
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.int8())
@@ -320,7 +320,7 @@ def _numbers(array: Any) -> np.ndarray | None:
 
 
 def _first_text(array: Any) -> tuple[int, str]:
-    """Position and value of the first entry that is no number."""
+    """Position and value of the first entry that is not a number."""
     for row, text in enumerate(missing_to_null(array).to_pylist()):
         if text is not None and not _parses(text):
             return row, str(text)[:60]

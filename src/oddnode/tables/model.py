@@ -1,7 +1,4 @@
-"""A detector together with how to read the tables it was fitted on.
-
-`TableModel.fit` has more than 60 lines because it documents its eighteen parameters.
-"""
+"""A detector together with the schema of the tables it was fitted on."""
 
 from __future__ import annotations
 
@@ -41,9 +38,9 @@ class TableGraph:
     data : torch_geometric.data.Data
         Their features and edges.
     columns : dict
-        Further columns of the table of nodes that were asked for, by name.
+        Further requested columns of the table of nodes, by name.
     notes : list of str
-        What to tell the user.
+        Notes for the user.
     """
 
     ids: Any
@@ -53,7 +50,7 @@ class TableGraph:
 
 
 class TableModel:
-    """A fitted detector for tables: reads nodes and edges, scores every node, writes a table.
+    """A fitted detector for tables: it reads nodes and edges, scores every node and writes a table.
 
     Parameters
     ----------
@@ -97,20 +94,20 @@ class TableModel:
         nodes, edges : path, or table in memory
             As for `oddnode.tables.open_table`.
         id_column, label_column : str
-            Columns with the ids and with the labels of the nodes. Nodes without a label are part of the graph and
-            teach nothing.
+            Columns with the ids and with the labels of the nodes. Nodes without a label are part of the graph, but
+            not trained on.
         feature_columns, source_column, target_column, directed, split_column
             As for `oddnode.tables.TrainingTables`.
         exposure_nodes, exposure_edges : path, or table in memory, optional
             Nodes that are known to be OOD, with their own edges or none.
         exposure_column : str, optional
-            Marks nodes of ``nodes`` that are known to be OOD; in place of ``exposure_nodes``.
+            Column that marks the nodes known to be OOD, instead of ``exposure_nodes``.
         method : str, optional
-            One of `oddnode.RECIPES`; ``"nodesafe"`` if left out, with known OOD nodes ``"nodesafe++"``.
+            One of `oddnode.RECIPES`; by default ``"nodesafe"``, or ``"nodesafe++"`` with known OOD nodes.
         false_alarm_rate : float
             The share of known nodes that may be flagged.
         seed : int
-            Of the split and of training.
+            Seed of the split and of training.
         device : str
             As for `oddnode.Detector`.
         on_epoch : callable, optional
@@ -123,7 +120,7 @@ class TableModel:
         TableModel
             The model.
         FitReport
-            What was read and learnt.
+            Sizes, split, threshold and notes.
         """
         tables = TrainingTables(
             nodes,
@@ -143,7 +140,7 @@ class TableModel:
         method = method or ("nodesafe" if graph.exposure is None else "nodesafe++")
         detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
         _check_method(method, detector, has_exposure=graph.exposure is not None)
-        # Too few calibration nodes for the rate are an error before training, not after.
+        # Raises before training, not after it, if there are too few calibration nodes for the rate.
         threshold_at(np.arange(len(graph.split.calibration), dtype=float), false_alarm_rate)
         detector.fit(graph.data, graph.exposure, on_epoch=on_epoch).calibrate(graph.data, false_alarm_rate)
         return cls(detector, graph.schema), FitReport.of(detector, graph)
@@ -167,7 +164,7 @@ class TableModel:
         notes = []
         if rows.unseen_categories:
             notes.append(
-                f"{rows.unseen_categories} categories were not seen when the model was fitted; they count as none"
+                f"{rows.unseen_categories} categories were not seen when the model was fitted; they count as missing"
             )
         return TableGraph(rows.ids, Data(x=torch.from_numpy(rows.x), edge_index=edge_index), rows.columns, notes)
 
@@ -223,7 +220,7 @@ class TableModel:
         Returns
         -------
         pyarrow.Table
-            As `score_graph` gives it.
+            As for `score_graph`.
         """
         return self.score_graph(self.read(nodes, edges), explain)
 
@@ -252,16 +249,16 @@ class TableModel:
     def calibrate(
         self, nodes: Any, edges: Any, known_column: str, false_alarm_rate: float | None = None
     ) -> CalibrationReport:
-        """Set the threshold anew, for another graph or another false-alarm rate; the network stays as it is.
+        """Recalibrate the threshold for another graph or another false-alarm rate; the network is unchanged.
 
         Parameters
         ----------
         nodes, edges : path, or table in memory
             As for `score`.
         known_column : str
-            Column of true and false: true for nodes that are surely known. None of them may have been trained on.
+            Column of true and false: true for known nodes, none of which may have been trained on.
         false_alarm_rate : float, optional
-            The share of known nodes that may be flagged; the model's own if left out.
+            The share of known nodes that may be flagged; by default the model's own.
         """
         graph = self.read(nodes, edges, [known_column])
         table = open_table(nodes, "nodes")
@@ -305,10 +302,10 @@ class TableModel:
         detector, config = load(Detector, path, device=device)
         if "table" not in config:
             raise ModelFileError(
-                f"{path} holds a detector that was not fitted on tables; use it from Python with Detector.load"
+                f"{path} has a detector that was not fitted on tables; use it from Python with Detector.load"
             )
         if detector.calibration_ is None or detector.class_means_ is None:
-            raise ModelFileError(f"{path} holds a model without calibration")
+            raise ModelFileError(f"{path} has a model without calibration")
         try:
             schema = TableSchema.from_json(config["table"], detector.n_features_in_, detector.num_classes_)
         except ModelFileError as error:
@@ -317,15 +314,15 @@ class TableModel:
 
     def _check_id_column(self) -> None:
         if self.schema.id_column in _WRITTEN + _EXPLAINED:
-            raise TableError(f"the id column {self.schema.id_column!r} has the name of a column that is written")
+            raise TableError(f"the id column {self.schema.id_column!r} has the name of an output column")
 
     def _label(self, classes: torch.Tensor) -> Any:
-        """Classes under the names they had in the table."""
+        """The labels of classes, as in the table."""
         return pyarrow().array(list(self.schema.classes)).take(pyarrow().array(classes.cpu().numpy()))
 
 
 def _num_edges(data: Data, schema: TableSchema) -> int:
-    """As many as the table has."""
+    """The number of edges in the table."""
     return data.num_edges if schema.directed else data.num_edges // 2
 
 
@@ -337,8 +334,8 @@ def _check_method(method: str, detector: Detector, has_exposure: bool) -> None:
         )
     if detector.needs_exposure and not has_exposure:
         raise TableError(
-            f"{method} needs exposure, nodes that are known not to belong: give them as a table (exposure_nodes) or "
-            "mark them in a column (exposure_column), or choose a method that needs none, for example nodesafe"
+            f"{method} needs exposure, nodes known to be OOD: give them as a table (exposure_nodes) or mark them in a "
+            "column (exposure_column), or choose a method that needs none, for example nodesafe"
         )
     if has_exposure and not detector.needs_exposure:
         raise TableError(

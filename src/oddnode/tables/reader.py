@@ -1,6 +1,6 @@
-"""Tables to read, batch by batch: files and frames in memory. With the writer, the only module that touches files.
+"""Readers of tables, batch by batch: files and frames in memory. Only this module and the writer access files.
 
-CSV values come as text and are turned into numbers by their reader: what "001" or "NA" means depends on the column.
+CSV values are read as text and converted later: what "001" or "NA" means depends on the column.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class TableError(ValueError):
 
 
 def pyarrow() -> Any:
-    """The pyarrow module, or how to get it."""
+    """Import pyarrow; the error says how to install it."""
     try:
         import pyarrow
     except ImportError:
@@ -55,7 +55,7 @@ def pyarrow() -> Any:
 
 
 def format_of(path: Path) -> str:
-    """The format of a file, by its name.
+    """Tell the format of a file by its name.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def format_of(path: Path) -> str:
     """
     kind = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}.get(path.suffix.lower())
     if kind is None:
-        raise TableError(f"{path} is neither .csv nor .parquet; name it by what it is")
+        raise TableError(f"{path} is neither .csv nor .parquet; rename it to match its format")
     return kind
 
 
@@ -79,7 +79,7 @@ class TableSource(ABC):
     Attributes
     ----------
     name : str
-        What messages call the table: the path of a file.
+        The name of the table in messages: the path of a file.
     columns : list of str
         The names of its columns.
     """
@@ -103,7 +103,7 @@ class TableSource(ABC):
         """
 
     def require(self, names: Sequence[str], what: str) -> None:
-        """Check that columns are there.
+        """Check that the table has certain columns.
 
         Parameters
         ----------
@@ -130,7 +130,7 @@ class TableSource(ABC):
 
 
 def open_table(source: Any, what: str) -> TableSource:
-    """Open a table to read.
+    """Open a table for reading.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ class MemoryTable(TableSource):
     frame : pyarrow.Table, frame or mapping
         Anything that `pyarrow.table` accepts.
     name : str
-        What messages call it.
+        Its name in messages.
     """
 
     def __init__(self, frame: Any, name: str):
@@ -171,12 +171,12 @@ class MemoryTable(TableSource):
 
 
 class Table(TableSource):
-    """A CSV or Parquet file, read in batches so that it never has to fit into memory whole.
+    """A CSV or Parquet file, read in batches so that it need not fit into memory.
 
     Parameters
     ----------
     path : path
-        Its name says its format.
+        The file; the suffix of its name determines the format.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -202,7 +202,7 @@ class Table(TableSource):
             if start.startswith(mark):
                 raise TableError(f"{self.path} is {encoding} text; save it as UTF-8")
         if b"\x00" in start:
-            raise TableError(f"{self.path} holds binary data, not CSV text")
+            raise TableError(f"{self.path} has binary data, not CSV text")
         with self.path.open(encoding="utf-8-sig", newline="") as file:
             header = next(csv.reader(io.StringIO(file.readline(2**20))), [])
         if not any(name.strip() for name in header):
@@ -245,7 +245,7 @@ class Table(TableSource):
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Re-raise pyarrow's errors under the file's name."""
+        """Re-raise pyarrow's errors with the name of the file."""
         pa = pyarrow()
         try:
             yield
@@ -274,7 +274,7 @@ def _check_file(path: Path) -> None:
 
 
 def _plain(array: Any) -> Any:
-    """Without dictionary encoding and without variants of text."""
+    """Decode dictionaries, and turn variants of text into plain strings."""
     pa = pyarrow()
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
@@ -289,7 +289,7 @@ def trimmed(array: Any) -> Any:
     Parameters
     ----------
     array : pyarrow.Array
-        Of any type; anything but text is returned as it is.
+        An array of any type; only text is changed.
     """
     pa = pyarrow()
     import pyarrow.compute as pc
@@ -298,12 +298,12 @@ def trimmed(array: Any) -> Any:
 
 
 def missing_to_null(array: Any) -> Any:
-    """Trim texts, and make texts that stand for a missing value, and NaN, null.
+    """Trim texts, and replace NaN and texts that stand for a missing value by null.
 
     Parameters
     ----------
     array : pyarrow.Array
-        Of any type.
+        An array of any type.
     """
     pa = pyarrow()
     import pyarrow.compute as pc

@@ -1,4 +1,4 @@
-"""What `TableModel` tells about its work."""
+"""Reports of `TableModel` on fitting, scoring and calibration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["CalibrationReport", "FitReport", "ScoreReport"]
 
 @dataclass(frozen=True)
 class FitReport:
-    """What was read and learnt.
+    """A report on a fitted model.
 
     Parameters
     ----------
@@ -21,15 +21,15 @@ class FitReport:
     labels : list
         The label of each class.
     num_train, num_validation, num_calibration : int
-        How the labelled nodes were used.
+        Numbers of labelled nodes by use.
     best_epoch : int
-        The epoch whose weights were kept.
+        The epoch with the best validation loss, whose weights are used.
     false_alarm_rate, threshold : float
-        Of the calibration.
+        The calibrated threshold and its false-alarm rate.
     mean_degree, homophily : float or None
-        Of the graph.
+        Statistics of the graph.
     notes : list of str
-        What to tell the user.
+        Notes for the user.
     """
 
     num_nodes: int
@@ -53,9 +53,9 @@ class FitReport:
         Parameters
         ----------
         detector : Detector
-            Fitted and calibrated.
+            A fitted and calibrated detector.
         graph : TrainingGraph
-            What it was fitted on.
+            The graph it was fitted on.
         """
         profile, directed = detector.graph_profile_, graph.schema.directed
         return cls(
@@ -77,18 +77,18 @@ class FitReport:
 
 @dataclass(frozen=True)
 class ScoreReport:
-    """What was scored.
+    """A report on scored tables.
 
     Parameters
     ----------
     num_nodes, num_edges : int
         Size of the tables.
     num_flagged : int
-        How many nodes were flagged as OOD.
+        Number of nodes that were flagged as OOD.
     false_alarm_rate : float
         The share of known nodes that may be flagged.
     notes : list of str
-        What to tell the user.
+        Notes for the user.
     """
 
     num_nodes: int
@@ -100,18 +100,18 @@ class ScoreReport:
 
 @dataclass(frozen=True)
 class CalibrationReport:
-    """What a threshold was set on.
+    """A report on a recalibrated threshold.
 
     Parameters
     ----------
     num_nodes, num_edges : int
         Size of the tables.
     num_calibration : int
-        How many known nodes it was set on.
+        Number of known nodes that determine the threshold.
     false_alarm_rate, threshold, old_threshold : float
-        Of the calibration, and the threshold before.
+        The false-alarm rate, and the threshold after and before.
     notes : list of str
-        What to tell the user.
+        Notes for the user.
     """
 
     num_nodes: int

@@ -1,4 +1,4 @@
-"""From rows to a graph: ids to positions, labels to classes, pairs of ids to edges."""
+"""Conversion of rows to a graph: ids to positions, labels to classes, pairs of ids to edges."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Nodes:
     columns : dict
         Further columns as they are, by name.
     unseen_categories : int
-        How many categories were not seen at fit.
+        Number of values whose category was not seen at fit.
     """
 
     ids: Any
@@ -107,14 +107,14 @@ def _check_unique(ids: Any, table: TableSource, column: str) -> None:
 
 
 def edge_columns(table: TableSource, source: str | None, target: str | None) -> tuple[str, str]:
-    """The columns with the ends of the edges: as named, else ``source`` and ``target``, else the first two.
+    """Choose the columns with the ends of the edges: the named ones, ``source`` and ``target``, or the first two.
 
     Parameters
     ----------
     table : TableSource
         The table of edges.
     source, target : str or None
-        What the user named.
+        The columns that the user named.
     """
     if (source is None) != (target is None):
         raise TableError("give both the source and the target column of the edges, or neither")
@@ -158,7 +158,7 @@ def read_edges(table: TableSource, source: str, target: str, ids: Any, directed:
         for name, array in zip((source, target), arrays, strict=True):
             array = _ids(array, table, name, rows + 1)
             known = ids
-            if array.type != ids.type:  # 7 in one file and "7" in the other is the same node
+            if array.type != ids.type:  # 7 in one file and "7" in the other are the same node
                 as_text = ids.cast(pyarrow().string()) if as_text is None else as_text
                 array, known = array.cast(pyarrow().string()), as_text
             ends.append(_positions(array, known, table, name, rows + 1))
@@ -212,7 +212,7 @@ def encode_labels(array: Any, table: TableSource, column: str) -> tuple[np.ndarr
 
     labels = missing_to_null(array)
     if pa.types.is_floating(labels.type):
-        # Whole numbers with gaps come as floats out of many tools.
+        # Many tools write integers with missing values as floats.
         try:
             labels = labels.cast(pa.int64())
         except pa.ArrowInvalid:

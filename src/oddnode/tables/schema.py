@@ -1,4 +1,4 @@
-"""What a model remembers of the tables it was fitted on."""
+"""The schema of the tables that a model was fitted on."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _Label = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str
 
 
 class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which columns mean what, and what was learnt of them. Saved with the model.
+    """The roles of the columns and their encoding. Saved with the model.
 
     Parameters
     ----------
     id_column : str
         Ids of the nodes.
     source_column, target_column : str or None
-        Ends of the edges; ``None`` where the user did not name them.
+        Columns with the ends of the edges; ``None`` if the user did not name them.
     directed : bool
         Whether edges are used in their direction only.
     features : FeatureRecipe
@@ -33,9 +33,9 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
     classes : tuple of str, int or bool
         The label of each class.
     other_columns : tuple of str
-        Columns that are known and are no features: labels, splits, constant ones.
+        Known columns that are not features: labels, splits, constant columns.
     named_features : bool
-        Whether the user named the feature columns; if not, a column never seen before is an error.
+        Whether the user named the feature columns; if not, an unknown column is an error.
     """
 
     id_column: str
@@ -55,7 +55,7 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
         table : TableSource
             A table of nodes to score.
         also : sequence of str
-            Further columns that it may have.
+            Further columns that the table may have.
         """
         table.require([self.id_column], "id")
         missing = [name for name in self.features.names if name not in table.columns]
@@ -84,9 +84,9 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
         Parameters
         ----------
         config : object
-            Parsed JSON, as `to_json` gives it; everything is checked.
+            Parsed JSON, as `to_json` returns it; everything is checked.
         num_features, num_classes : int
-            What the model's network has.
+            Inputs and outputs of the model's network.
         """
         schema = checked(config, cls, "table")
         if len({type(label) for label in schema.classes}) > 1:

@@ -1,4 +1,4 @@
-"""Which labelled nodes train, validate and calibrate."""
+"""Splits of the labelled nodes into training, validation and calibration."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from oddnode.tables.reader import TableError, TableSource, missing_to_null, pyar
 
 __all__ = ["Split", "read_split", "split_labelled"]
 
-# Shares of the labelled nodes. Calibration gets as many as training: with n nodes the achieved false-alarm rate
-# strays by about sqrt(rate / n) around the one asked for.
+# Shares of the labelled nodes. Calibration gets as many as training: with n nodes, the standard deviation of the
+# achieved false-alarm rate is about sqrt(rate / n).
 _TRAIN, _VALIDATION = 0.4, 0.2
 _SPLIT_WORDS = {
     "train": 0,
@@ -30,7 +30,7 @@ _SPLIT_WORDS = {
 
 @dataclass
 class Split:
-    """Positions of the labelled nodes by what they are used for.
+    """Positions of the labelled nodes by use.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def split_labelled(y: np.ndarray, classes: Sequence[Any], seed: int) -> Split:
     classes : sequence
         The label that each class stands for, for messages.
     seed : int
-        Of the random split.
+        Seed of the random split.
     """
     rng = np.random.default_rng(seed)
     parts: list[list[np.ndarray]] = [[], [], []]
@@ -73,12 +73,12 @@ def split_labelled(y: np.ndarray, classes: Sequence[Any], seed: int) -> Split:
 
 
 def read_split(array: Any, y: np.ndarray, classes: Sequence[Any], table: TableSource, column: str) -> Split:
-    """Split nodes by the words train, validation and calibration; other labelled nodes must say test or nothing.
+    """Split nodes by a column with train, validation, calibration, test or nothing.
 
     Parameters
     ----------
     array : pyarrow.Array
-        The words of n nodes.
+        The values of n nodes.
     y : numpy.ndarray
         Classes ``[n]``; -1 = unlabelled.
     classes : sequence
@@ -100,8 +100,7 @@ def read_split(array: Any, y: np.ndarray, classes: Sequence[Any], table: TableSo
     unlabelled = np.flatnonzero((part >= 0) & (y < 0))
     if unlabelled.size:
         raise TableError(
-            f"{table.name}: row {int(unlabelled[0]) + 1} is for {words[unlabelled[0]]} in column {column!r}, "
-            "but has no label"
+            f"{table.name}: row {int(unlabelled[0]) + 1} has {words[unlabelled[0]]} in column {column!r}, but no label"
         )
     split = Split(*(np.flatnonzero(part == number) for number in range(3)))
     for name in ("train", "validation", "calibration"):

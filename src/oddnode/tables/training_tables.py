@@ -37,19 +37,19 @@ class TrainingTables:
     id_column : str
         Ids of the nodes, text or whole numbers.
     label_column : str
-        Labels; a node without one is part of the graph and teaches nothing.
+        Column with labels; nodes without a label are part of the graph, but not trained on.
     feature_columns : sequence of str or None
         Columns with features; all others if ``None``.
     source_column, target_column : str or None
-        Ends of the edges; ``source`` and ``target``, or the first two columns, if ``None``.
+        Columns with the ends of the edges; if ``None``, ``source`` and ``target``, or else the first two columns.
     directed : bool
         Whether to use edges in their direction only.
     split_column : str or None
-        Says train, validation or calibration; 40, 20 and 40 % of every label at random if ``None``.
+        Column with train, validation or calibration; if ``None``, a random split of 40, 20 and 40 % of every label.
     exposure_nodes, exposure_edges : path, table in memory or None
         Nodes that are known to be OOD, and the edges between them.
     exposure_column : str or None
-        Marks nodes of ``nodes`` that are known to be OOD.
+        Column that marks the nodes known to be OOD.
     """
 
     nodes: Any
@@ -71,7 +71,7 @@ class TrainingTables:
         Parameters
         ----------
         seed : int
-            Of the random split.
+            Seed of the random split.
         """
         table, edge_table = open_table(self.nodes, "nodes"), open_table(self.edges, "edges")
         extra = [name for name in (self.label_column, self.split_column, self.exposure_column) if name is not None]
@@ -95,18 +95,18 @@ class TrainingTables:
         if named is None:
             chosen = [name for name in table.columns if name.strip() and name not in taken]
             if not chosen:
-                raise TableError(f"{table.name} has no column left for features beside {', '.join(sorted(taken))}")
+                raise TableError(f"{table.name} has no feature columns, only {', '.join(sorted(taken))}")
             return chosen
         table.require(named, "feature")
         both = [name for name in named if name in taken]
         if both:
             raise TableError(f"the column {both[0]!r} cannot be a feature: it holds ids, labels, the split or exposure")
         if not named or len(set(named)) < len(named):
-            raise TableError("the feature columns are none, or one is named twice")
+            raise TableError("no feature column is named, or one is named twice")
         return list(named)
 
     def _labels(self, rows: Nodes, table: TableSource) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
-        """Classes of the nodes; known OOD nodes teach no class, whatever label they have."""
+        """Classes of the nodes; known OOD nodes are unlabelled, whatever the table says."""
         array = rows.columns[self.label_column]
         if self.exposure_column is None:
             return (*encode_labels(array, table, self.label_column), None)
@@ -154,7 +154,7 @@ class TrainingTables:
 
 @dataclass(frozen=True)
 class TrainingGraph:
-    """What `TrainingTables.read` gives.
+    """The return value of `TrainingTables.read`.
 
     Parameters
     ----------
@@ -163,11 +163,11 @@ class TrainingGraph:
     exposure : torch_geometric.data.Data or None
         Known OOD nodes.
     split : Split
-        What the labelled nodes are used for.
+        The use of the labelled nodes.
     schema : TableSchema
-        How to read further tables.
+        The schema to read further tables with.
     notes : list of str
-        What to tell the user.
+        Notes for the user.
     """
 
     data: Data

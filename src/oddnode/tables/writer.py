@@ -1,4 +1,4 @@
-"""Writing a table whole or not at all, in slices of rows."""
+"""Atomic writing of tables, in slices of rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROWS = 2**17
 
 
 def check_target(path: Path, inputs: list[Path]) -> None:
-    """Raise an error where a table could not be written, before the work that makes the table.
+    """Check that a table can be written, so that a mistake shows before the work and not after it.
 
     Parameters
     ----------
@@ -33,18 +33,18 @@ def check_target(path: Path, inputs: list[Path]) -> None:
         raise PermissionError(f"cannot write {path}: no permission to write into {path.parent}")
     for source in inputs:
         if path.exists() and source.exists() and path.samefile(source):
-            raise TableError(f"{path} is one of the tables to read; write to another file")
+            raise TableError(f"{path} is one of the input tables; write to another file")
 
 
 def write_table(table: Any, path: Path) -> None:
-    """Write a table as a CSV or Parquet file; a file that was there is replaced at the end.
+    """Write a table as a CSV or Parquet file; an existing file is replaced at the end.
 
     Parameters
     ----------
     table : pyarrow.Table
         The table.
     path : Path
-        Its suffix says the format.
+        The file; its suffix determines the format.
     """
     with new_file(path) as part, part.open("wb") as file:
         _write_parquet(table, file) if format_of(path) == "parquet" else _write_csv(table, file)

@@ -1,4 +1,4 @@
-"""Arxiv: papers up to 2015 are ID, later ones OOD. Read from the raw files of OGB's ogbn-arxiv."""
+"""Arxiv: papers up to 2015 are ID, later ones OOD. Reads the raw files of OGB's ogbn-arxiv."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from oddnode.tasks.splits import one_one_eight
 
 __all__ = ["ARXIV", "arxiv_graph", "arxiv_task"]
 
-# One archive that holds the folder arxiv/raw.
+# An archive of the folder arxiv/raw.
 _SOURCE = "https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
 
 _LAST_ID, _LAST_EXPOSED, _TEST_YEARS = 2015, 2017, (2018, 2019, 2020)
 
 _COUNTS = ("num-node-list.csv.gz", "num-edge-list.csv.gz")
-# Under the name that OGB gives the folder, and under the archive's own.
+# OGB's name for the folder, and the archive's own.
 _FOLDERS = ("ogbn_arxiv/raw", "arxiv/raw")
 _FILES = DataFiles(
     "Arxiv",
@@ -38,11 +38,11 @@ _FILES = DataFiles(
 
 
 def arxiv_task(data_dir: DataDir = None, seed: int = 0, rules: TaskRules = CLEAN) -> Task:
-    """ID = papers up to 2015 (split 1:1:8 at random), exposure = 2016 and 2017, OOD test = 2018, 2019 and 2020.
+    """Make the task: ID = papers up to 2015 (split 1:1:8 at random), exposure = 2016 and 2017, OOD = 2018 to 2020.
 
-    Papers later than a graph are absent from it, and citations are read in both directions. Where the rules say
-    ``keep_future_nodes``, every graph holds all papers of all years and only the citations are cut to the year; where
-    they say ``keep_edge_direction``, citations point from the citing paper to the cited one, as given.
+    Papers that are newer than a graph are absent from it, and edges are undirected. If the rules set
+    ``keep_future_nodes``, every graph has the papers of all years, and only newer citations are absent. If they set
+    ``keep_edge_direction``, edges point from the citing paper to the cited one.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def arxiv_task(data_dir: DataDir = None, seed: int = 0, rules: TaskRules = CLEAN
     seed : int
         Seed of the split.
     rules : TaskRules
-        What may differ between protocols.
+        The rules of the protocol.
     """
     full, year = arxiv_graph(data_dir)
     is_id = year <= _LAST_ID
@@ -64,7 +64,7 @@ def arxiv_task(data_dir: DataDir = None, seed: int = 0, rules: TaskRules = CLEAN
     if not rules.keep_edge_direction:
         full.edge_index = to_undirected(full.edge_index, num_nodes=full.num_nodes)
     full.train_mask, full.val_mask, full.test_mask = masks
-    full.val_mask = full.val_mask & trained  # cross-entropy has no answer to a class that training never showed
+    full.val_mask = full.val_mask & trained  # the cross-entropy of a class without training papers is undefined
     if not rules.keep_untrained_classes:
         full.test_mask = full.test_mask & trained
     train = _up_to(full, year, _LAST_ID, rules)
@@ -92,9 +92,9 @@ def _id_split(is_id: Tensor, seed: int) -> list[Tensor]:
 
 
 def _trained_classes_first(y: Tensor, train_mask: Tensor) -> tuple[Tensor, int]:
-    """Labels renumbered so that classes without a training paper come last, and how many classes have one.
+    """Renumber the labels so that classes without a training paper come last; also return how many have one.
 
-    Some of the forty classes have so few papers that a tenth of them may be none.
+    Some of the forty classes have so few papers that a random tenth may contain none of them.
     """
     trained = torch.unique(y[train_mask])
     others = torch.tensor(sorted(set(range(int(y.max()) + 1)) - set(trained.tolist())), dtype=y.dtype)
@@ -104,7 +104,7 @@ def _trained_classes_first(y: Tensor, train_mask: Tensor) -> tuple[Tensor, int]:
 
 
 def _up_to(full: Data, year: Tensor, last: int, rules: TaskRules) -> Data:
-    """The graph as it was at the end of a year, with later papers in it or without them."""
+    """The graph at the end of a year, with or without later papers."""
     present = year <= last
     if not rules.keep_future_nodes:
         return induced(full, present)
@@ -170,6 +170,6 @@ ARXIV = DatasetSpec(
     (TaskSpec("arxiv", arxiv_task),),
     licence="ODC-BY 1.0; cite Hu et al. 2020",
     files=_FILES,
-    optional=True,  # large, and nothing downloads it
+    optional=True,  # large, and never downloaded automatically
     seconds=80.0,
 )

@@ -1,4 +1,4 @@
-"""What an out-of-distribution task is, and the rules it can be made under."""
+"""Out-of-distribution tasks, and the rules under which they are made."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ __all__ = ["CLEAN", "RULES", "ScoredNodes", "Task", "TaskRules"]
 
 @dataclass(frozen=True)
 class TaskRules:
-    """What may differ between protocols when a task is made. By default nothing leaks into training.
+    """The rules by which a protocol makes tasks. By default nothing leaks into training.
 
     Parameters
     ----------
     protocol : str
-        The protocol that these rules belong to; a task carries it on.
+        The protocol of these rules; tasks made under them carry its name.
     keep_left_out_nodes : bool
-        In label leave-out, nodes of left-out classes stay in every graph, and their classes are numbered on after the
-        ID classes. Otherwise they are absent from training and have the label -1.
+        In label leave-out, nodes of left-out classes stay in every graph, and the numbers of their classes follow
+        those of the ID classes. Otherwise they are absent from training and have the label -1.
     add_self_loops : bool
         On Twitch, every node gets a self-loop.
     keep_future_nodes : bool
         On Arxiv, papers that are newer than a graph stay in it, without citations.
     keep_edge_direction : bool
-        On Arxiv, citations keep their direction. Otherwise they are read both ways.
+        On Arxiv, citations keep their direction. Otherwise edges are undirected.
     keep_untrained_classes : bool
-        On Arxiv, papers of a class without a training paper keep their label and count in the test. Otherwise they are
+        On Arxiv, papers of a class without a training paper keep their label and are test nodes. Otherwise they are
         unlabelled.
     """
 
@@ -63,7 +63,7 @@ RULES.register(
 
 
 class ScoredNodes(NamedTuple):
-    """A graph, and which of its nodes are scored.
+    """A graph and the nodes of it that are scored.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class Task:
     Parameters
     ----------
     name : str
-        What tables call it.
+        Its name in tables.
     train : Data
         The graph to fit on: ``x``, ``edge_index``, ``y`` in ``0..num_classes-1`` (anything at unlabelled nodes),
         ``train_mask``, ``val_mask``, ``test_mask``.
@@ -93,13 +93,13 @@ class Task:
     tests : dict of str to Data
         Graphs with the OOD nodes to find, marked by ``ood_mask``.
     num_classes : int
-        How many ID classes there are.
+        Number of ID classes.
     exposure : Data, optional
         A graph with OOD nodes that methods with exposure may learn from, marked by ``ood_mask``.
     protocol : str
-        The protocol whose rules it was made under, such as ``"clean"`` or ``"published"``.
+        The protocol under whose rules the task was made, such as ``"clean"`` or ``"published"``.
     num_left_out : int
-        How many classes were taken out of the data. Only the published protocol's head knows of them.
+        Number of left-out classes. Only under the published protocol do networks have logits for them.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Numbers from ``.csv.gz`` files into arrays, a megabyte of text at a time."""
+"""A reader of numbers from ``.csv.gz`` files, a megabyte of text at a time."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ import numpy as np
 __all__ = ["DamagedFileError", "read_numbers"]
 
 _CHUNK = 1 << 20
-# Deflate cannot shrink anything further than this. A count that the file cannot hold is refused before it is allocated.
+# The highest compression ratio of deflate. A number of lines that the file cannot contain is refused before allocation.
 _MAX_RATIO = 1032
 
 
 class DamagedFileError(ValueError):
-    """A file that is not what it should be; the message says where and what was expected."""
+    """A damaged file; the message says where, and what was expected."""
 
 
 def read_numbers(path: Path, num_rows: int, num_columns: int | None, dtype: type) -> np.ndarray:
-    """All numbers of a file without header, as an array ``[num_rows, num_columns]``.
+    """Read a file without a header into an array ``[num_rows, num_columns]``.
 
-    Memory is the array and one chunk of text, however large the file.
+    Apart from the array, only one chunk of text is in memory at a time.
 
     Parameters
     ----------
     path : Path
         The file.
     num_rows : int
-        How many lines it has.
+        Number of lines.
     num_columns : int or None
-        How many numbers a line has; ``None`` means as many as the first line.
+        Numbers per line; ``None`` means as many as in the first line.
     dtype : type
-        NumPy's type of the numbers.
+        NumPy type of the numbers.
     """
     if num_rows > _MAX_RATIO * path.stat().st_size:
-        raise DamagedFileError(f"{path.name} is too small to hold the {num_rows} lines it should have")
+        raise DamagedFileError(f"{path.name} is too small for the {num_rows} lines it should have")
     array: np.ndarray | None = None
     row = 0
     for lines in _chunks(path):
@@ -60,11 +60,11 @@ def _chunks(path: Path) -> Iterator[list[str]]:
             while lines := file.readlines(_CHUNK):
                 yield lines
     except EOFError:
-        raise DamagedFileError(f"{path.name} ends too early: it was cut off; get it again") from None
+        raise DamagedFileError(f"{path.name} is truncated; download it again") from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise DamagedFileError(f"{path.name} is not a sound gzip file ({error}); get it again") from None
+        raise DamagedFileError(f"{path.name} is not a valid gzip file ({error}); download it again") from None
     except UnicodeDecodeError:
-        raise DamagedFileError(f"{path.name} holds something else than numbers and commas") from None
+        raise DamagedFileError(f"{path.name} has characters other than numbers and commas") from None
 
 
 def _parsed(path: Path, lines: list[str], row: int, num_columns: int, dtype: type) -> np.ndarray:
@@ -80,9 +80,9 @@ def _parsed(path: Path, lines: list[str], row: int, num_columns: int, dtype: typ
 
 
 def _numbers(lines: list[str], num_columns: int, dtype: type) -> np.ndarray | None:
-    """The numbers of some lines, or ``None`` where one of them is not ``num_columns`` finite numbers."""
+    """Parse lines; ``None`` if one of them does not consist of ``num_columns`` finite numbers."""
     with warnings.catch_warnings():
-        warnings.simplefilter("error")  # numpy only warns of an empty line, or of 1.5 for a whole number
+        warnings.simplefilter("error")  # numpy only warns about empty lines and about 1.5 as an integer
         try:
             numbers: np.ndarray = np.loadtxt(lines, delimiter=",", dtype=dtype, ndmin=2, comments=None)
         except (ValueError, UserWarning, DeprecationWarning):

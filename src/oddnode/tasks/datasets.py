@@ -1,7 +1,7 @@
-"""Data sets: one `DatasetSpec` says everything that the rest of the library knows about one.
+"""Data sets. A `DatasetSpec` describes one completely: its tasks, files, licence and cost.
 
-`DATASETS` holds them by name; a plugin adds its own with `register_dataset`, and a family of tasks that data sets share
-with `register_family`.
+`DATASETS` has them by name. A plugin adds a data set with `register_dataset`, and a family of tasks with
+`register_family`.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """A task by name, and how to make it.
+    """The name of a task and the function that makes it.
 
     Parameters
     ----------
     name : str
-        ``"dataset/family"``, or the data set's own name where that has a single task.
+        ``"dataset/family"``, or the name of the data set if it has a single task.
     make : callable
         ``make(data_dir, seed, rules) -> Task``.
     same_for_all_seeds : bool
-        Whether the seed changes nothing: several seeds then share one task.
+        Whether the task does not depend on the seed; several seeds then share one task.
     """
 
     name: str
@@ -69,12 +69,12 @@ class TaskFamily:
     uses_seed: bool = True
 
 
-#: OOD nodes are the same nodes under other edges, or under other features.
+#: Families in which the OOD nodes are the same nodes with other edges, or with other features.
 STRUCTURE, FEATURE = TaskFamily(structure_task), TaskFamily(feature_task)
 
 
 def leave_out(id_classes: Iterable[int], exposure_classes: Iterable[int], ood_classes: Iterable[int]) -> TaskFamily:
-    """The family of tasks in which some classes are OOD.
+    """Make the family of tasks in which some classes are OOD.
 
     Parameters
     ----------
@@ -92,28 +92,28 @@ def leave_out(id_classes: Iterable[int], exposure_classes: Iterable[int], ood_cl
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """A data set: its tasks, its files, its licence and what it costs.
+    """A data set: its tasks, files, licence and cost.
 
     Parameters
     ----------
     name : str
-        What the command line and tables call it; its tasks begin with it.
+        Its name on the command line and in tables; the names of its tasks begin with it.
     tasks : tuple of TaskSpec
         Its tasks, in the order of tables.
     licence : str
         Its terms, and whom to cite.
     files : DataFiles, optional
-        The files it is read from. If left out, it needs none.
+        The files it is read from; by default it needs none.
     download : callable, optional
-        ``download(data_dir)`` fetches the files into the cache, or raises `MissingDataError`.
+        ``download(data_dir)`` downloads the files into the cache, or raises `MissingDataError`.
     optional : bool
-        Whether ``--task all`` leaves it out where its files are not here.
+        Whether the group of tasks ``"all"`` leaves it out if its files are missing.
     seconds : float
-        Rough time of a training of 200 epochs on one core, to plan by.
+        Rough time of a training of 200 epochs on one core, for planning.
     load : callable, optional
-        ``load(data_dir, seed)`` gives its one graph, where its tasks are made from one; see `from_graph`.
+        ``load(data_dir, seed)`` returns the single graph that its tasks are made from; see `from_graph`.
     fixed_split : bool
-        Whether ``load`` gives the same for every seed.
+        Whether ``load`` returns the same for every seed.
 
     Examples
     --------
@@ -144,21 +144,21 @@ class DatasetSpec:
         fixed_split: bool = False,
         **others: Any,
     ) -> DatasetSpec:
-        """A data set that is one graph, with a task for each family of shifts.
+        """Describe a data set that is a single graph, with a task for each family of shifts.
 
         Parameters
         ----------
         name : str
-            What it is called.
+            Its name.
         load : callable
-            ``load(data_dir, seed)`` gives a `Data` with ``x`` ``[n, F]``, ``edge_index`` ``[2, E]`` and ``y`` ``[n]``.
-            Without ``train_mask``, ``val_mask`` and ``test_mask`` its nodes are split 1:1:8 at random.
+            ``load(data_dir, seed)`` returns a `Data` with ``x`` ``[n, F]``, ``edge_index`` ``[2, E]`` and ``y``
+            ``[n]``. Without ``train_mask``, ``val_mask`` and ``test_mask`` its nodes are split 1:1:8 at random.
         label_split : three sequences of int, optional
             The ID classes, the exposed ones and the OOD ones of the task ``name/label``.
         families : dict of str to TaskFamily, optional
             Families of tasks by name; by default ``label`` (with a ``label_split``), ``structure`` and ``feature``.
         fixed_split : bool
-            Whether ``load`` gives the same graph and the same masks for every seed.
+            Whether ``load`` returns the same graph and the same masks for every seed.
         **others
             Other arguments of `DatasetSpec`.
         """
@@ -172,7 +172,7 @@ class DatasetSpec:
         return spec
 
     def with_family(self, name: str, family: TaskFamily) -> DatasetSpec:
-        """The same data set with one more task.
+        """Add a task.
 
         Parameters
         ----------
@@ -192,7 +192,7 @@ class DatasetSpec:
         return replace(self, tasks=(*self.tasks, added))
 
     def missing(self, data_dir: DataDir = None) -> str | None:
-        """Why the data set is not here, without reading or downloading it; ``None`` where it is.
+        """Check, without reading or downloading, whether files are missing, and which; ``None`` if they are not.
 
         Parameters
         ----------
@@ -241,7 +241,7 @@ def register_dataset(spec: DatasetSpec) -> None:
 
 
 def register_family(name: str, family: TaskFamily, datasets: Iterable[str]) -> None:
-    """Add a family of tasks to data sets that are one graph.
+    """Add a family of tasks to data sets that are a single graph.
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def register_family(name: str, family: TaskFamily, datasets: Iterable[str]) -> N
     family : TaskFamily
         How to make a task from a graph.
     datasets : iterable of str
-        Names of the data sets that get it.
+        Names of the data sets to add it to.
     """
     for dataset in datasets:
         spec = DATASETS[dataset]
@@ -261,11 +261,11 @@ def register_family(name: str, family: TaskFamily, datasets: Iterable[str]) -> N
 
 def _checked_graph(dataset: str, data: Any, seed: int) -> Data:
     if not isinstance(data, Data):
-        raise TypeError(f"load of the data set {dataset!r} gave a {type(data).__name__}, expected a PyG Data")
+        raise TypeError(f"load of the data set {dataset!r} returned a {type(data).__name__}, expected a PyG Data")
     absent = [name for name in ("x", "edge_index", "y") if not isinstance(data.get(name), Tensor)]
     if absent:
         raise ValueError(f"the graph of the data set {dataset!r} has no {', '.join(absent)}")
-    data = copy.copy(data)  # what `load` gave may be its own
+    data = copy.copy(data)  # `load` may keep the object it returned
     masks = ("train_mask", "val_mask", "test_mask")
     absent = [name for name in masks if not isinstance(data.get(name), Tensor)]
     if len(absent) == len(masks):

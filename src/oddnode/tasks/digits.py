@@ -1,4 +1,4 @@
-"""The embedded data: scikit-learn's 1,797 handwritten digits as a nearest-neighbour graph."""
+"""The bundled data set: scikit-learn's 1,797 handwritten digits as a nearest-neighbour graph."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _VAL_PER_CLASS = 30
 
 
 def digits_graph(seed: int = 0) -> Data:
-    """Images as nodes (64 pixels from 0 to 1), each joined to its five nearest; a random split for every seed.
+    """Build a graph of images (64 pixels from 0 to 1), each connected to its five nearest neighbours.
 
-    20 training and 30 validation nodes per class, as in the Planetoid splits; the rest is for testing.
+    The split is random: 20 training and 30 validation nodes per class, and the rest for testing.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Where data files are looked for, and what to say when they are not there."""
+"""The search for data files, and the messages if they are missing."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import platformdirs
 
 __all__ = ["DataDir", "DataFiles", "MissingDataError", "cache_dir", "data_dir_of"]
 
-#: A directory with data that the user names; ``None`` stands for ``ODDNODE_DATA``, then the user's cache.
+#: The user's data directory; ``None`` stands for ``ODDNODE_DATA``, then the user's cache.
 DataDir = str | os.PathLike | None
 
 
 class MissingDataError(FileNotFoundError):
-    """Files of a data set are missing; the message says which, where they were looked for and how to get them."""
+    """Files of a data set are missing; the message names them, the searched folders and how to get them."""
 
 
 def data_dir_of(data_dir: DataDir) -> Path | None:
-    """The directory the user named, by argument or by ``ODDNODE_DATA``. It is only ever read.
+    """Resolve the user's data directory, given as an argument or by ``ODDNODE_DATA``. It is only ever read.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ def data_dir_of(data_dir: DataDir) -> Path | None:
     Returns
     -------
     Path or None
-        ``None`` where the user named none.
+        ``None`` if neither is given.
     """
     named = data_dir or os.environ.get("ODDNODE_DATA")
     if not named:
@@ -41,7 +41,7 @@ def data_dir_of(data_dir: DataDir) -> Path | None:
 
 
 def cache_dir() -> Path:
-    """Where downloads are kept: ``ODDNODE_CACHE``, or the user's cache directory."""
+    """Resolve the folder for downloads: ``ODDNODE_CACHE``, or the user's cache directory."""
     return Path(os.environ.get("ODDNODE_CACHE") or platformdirs.user_cache_dir("oddnode"))
 
 
@@ -54,13 +54,13 @@ class DataFiles:
     title : str
         The data set's name in messages.
     names : tuple of str
-        Names of the files, which lie in one folder together.
+        Names of the files, which are all in one folder.
     how_to_get : str
-        What to do where they are missing: "get ... and put it into <data dir>/...".
+        What to do if they are missing: "get ... and put it into <data dir>/...".
     folders_in_data_dir : tuple of str
         Folders of the user's data directory that are searched, in order; ``"."`` is the directory itself.
     folders_in_cache : tuple of str
-        Folders of the cache that are searched after those.
+        Folders of the cache that are searched next.
     """
 
     title: str
@@ -70,7 +70,7 @@ class DataFiles:
     folders_in_cache: tuple[str, ...] = ()
 
     def folders(self, data_dir: DataDir = None) -> list[Path]:
-        """The folders that are searched, in order.
+        """List the folders to search, in order.
 
         Parameters
         ----------
@@ -82,7 +82,7 @@ class DataFiles:
         return own + [cache_dir() / folder for folder in self.folders_in_cache]
 
     def find(self, data_dir: DataDir = None) -> Path | None:
-        """The first folder that has all the files, or ``None``.
+        """Find the first folder that has all the files; ``None`` if there is none.
 
         Parameters
         ----------
@@ -95,7 +95,7 @@ class DataFiles:
         return None
 
     def require(self, data_dir: DataDir = None) -> Path:
-        """The first folder that has all the files, or an error that says how to get them.
+        """Find the first folder that has all the files; the error otherwise says how to get them.
 
         Parameters
         ----------
@@ -108,7 +108,7 @@ class DataFiles:
         return folder
 
     def missing_message(self, data_dir: DataDir = None) -> str:
-        """Say which files are missing, where they were looked for, and how to get them.
+        """Name the missing files, the searched folders, and how to get the files.
 
         Parameters
         ----------
@@ -120,7 +120,7 @@ class DataFiles:
         return (
             f"{self.title} is missing {_shortened(missing) or 'files in one folder'}; looked in "
             f"{', '.join(map(str, folders)) or 'no folder'}. {self.how_to_get[:1].upper()}{self.how_to_get[1:]}, then "
-            "name <data dir> by data_dir (--data-dir) or ODDNODE_DATA"
+            "name <data dir> by data_dir or ODDNODE_DATA"
         )
 
 

@@ -29,8 +29,8 @@ _PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 _NUM_VAL = 500
 
 
-# Which classes are ID, exposed and OOD in label leave-out. This is the published split, whose one rule is: ID above t,
-# exposed = t, OOD below t. It leaves PubMed a single ID class; see docs/tasks.md.
+# ID, exposed and OOD classes in label leave-out. The published split has one rule: classes above t are ID, t is exposed
+# and classes below t are OOD. This leaves PubMed a single ID class; see docs/tasks.md.
 _LABEL_SPLITS = {
     "cora": ([4, 5, 6], [3], [0, 1, 2]),
     "citeseer": ([4, 5], [3], [0, 1, 2]),
@@ -40,9 +40,9 @@ _SECONDS = {"cora": 0.9, "citeseer": 1.3, "pubmed": 5.5}
 
 
 def planetoid_graph(name: str, data_dir: DataDir = None) -> Data:
-    """A citation graph with row-normalised features and the public split; downloaded where it is not found.
+    """Load a citation graph with row-normalised features and the public split; download it if it is missing.
 
-    Its tensors are those of every other call: not to be changed in place.
+    All calls share the same tensors; do not change them in place.
 
     Parameters
     ----------
@@ -73,10 +73,10 @@ def _download(name: str, data_dir: DataDir) -> Path:
     folder = cache_dir() / files.folders_in_cache[0]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with new_folder(folder) as part:  # all files or none: a half of one would count as found the next time
+        with new_folder(folder) as part:  # all files or none: a partial file would count as found the next time
             for file in files.names:
                 download_url(f"{_URL}/{file}", str(part), log=False)
-    except Exception as error:  # the network fails in many ways; the user needs the same answer to all of them
+    except Exception as error:  # a network fails in many ways, and the advice is always the same
         reason = f"could not be downloaded ({type(error).__name__}: {error})"
         raise MissingDataError(f"{FOLDERS[name]} {reason}. {files.missing_message(data_dir)}") from error
     return folder
@@ -89,12 +89,12 @@ def _read(name: str, folder: Path) -> Data:
     try:
         return _assemble(raw, test)
     except (AttributeError, ValueError, IndexError, TypeError) as error:
-        raise MissingDataError(f"the files in {folder} do not fit together as {FOLDERS[name]}: {error}") from error
+        raise MissingDataError(f"the files in {folder} are not consistent as {FOLDERS[name]}: {error}") from error
 
 
 def _assemble(raw: dict[str, Any], test: np.ndarray) -> Data:
-    # Rows of tx belong to the nodes of test.index in that file's order. CiteSeer has isolated test nodes that
-    # appear nowhere: they get zero features.
+    # The rows of tx belong to the nodes in test.index, in the order of that file. CiteSeer has isolated test nodes
+    # without a row: their features are zero.
     num_train, num_known = raw["x"].shape[0], raw["allx"].shape[0]
     num_nodes = max(int(test.max()) + 1, num_known + raw["tx"].shape[0])
     x = scipy.sparse.lil_matrix((num_nodes, raw["allx"].shape[1]), dtype=np.float32)
@@ -134,7 +134,7 @@ def _test_index(path: Path) -> np.ndarray:
 class _ArrayUnpickler(pickle.Unpickler):
     """Reads arrays, sparse matrices and adjacency lists, and refuses everything else.
 
-    A pickle can name any function and have it called; this one finds only the names below.
+    A pickle can call any function by name; this unpickler resolves only the names below.
     """
 
     _ALLOWED: ClassVar = {
@@ -153,7 +153,7 @@ class _ArrayUnpickler(pickle.Unpickler):
         try:
             return self._ALLOWED[module, name]
         except KeyError:
-            raise pickle.UnpicklingError(f"it asks for {module}.{name}, which data has no need of") from None
+            raise pickle.UnpicklingError(f"it refers to {module}.{name}, which data does not need") from None
 
 
 def _unpickle(path: Path) -> Any:

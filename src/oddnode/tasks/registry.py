@@ -1,4 +1,4 @@
-"""The tasks by name, and the state of the data behind them; everything is read from `DATASETS`."""
+"""Tasks by name, and the state of their data; everything comes from `DATASETS`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["PAPER_TASKS", "TASKS", "DatasetState", "dataset_states", "expand_tas
 for _spec in (DIGITS, *PLANETOID, TWITCH, ARXIV):
     register_dataset(_spec)
 
-#: The ten cells of the paper that the benchmark is about: nine citation cells and Twitch.
+#: The ten tasks of the paper's main benchmark: nine on citation graphs, and Twitch.
 PAPER_TASKS = [
     *(f"{data}/{shift}" for data in ("cora", "citeseer", "pubmed") for shift in ("structure", "feature", "label")),
     "twitch",
@@ -51,18 +51,18 @@ TASKS = _TasksByName()
 
 
 def load_task(name: str, data_dir: DataDir = None, seed: int = 0, protocol: str = "clean") -> Task:
-    """A task by name. The same seed gives the same task, bit for bit.
+    """Load a task. The same seed gives the same task, bit for bit.
 
     Parameters
     ----------
     name : str
         One of `TASKS`, for example ``"digits/label"`` or ``"cora/structure"``.
     data_dir : path, optional
-        Where the data lies (only read); by default ``ODDNODE_DATA``, then the user's cache.
+        The folder of the data sets, which is only read; by default ``ODDNODE_DATA``, then the user's cache.
     seed : int
         Seed of random splits and shifts.
     protocol : str
-        The protocol whose rules the task is made under: ``"clean"``, ``"published"`` or one of a plugin.
+        The protocol by whose rules the task is made: ``"clean"``, ``"published"`` or one of a plugin.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def load_tasks(name: str, data_dir: DataDir, seeds: Sequence[int], protocol: str
     Returns
     -------
     list of Task
-        One per seed; the same object for all of them where the task does not depend on the seed.
+        One per seed; the same object for all seeds if the task does not depend on them.
     """
     task, rules = TASKS[name], RULES[protocol]
     if task.same_for_all_seeds:
@@ -96,9 +96,9 @@ def load_tasks(name: str, data_dir: DataDir, seeds: Sequence[int], protocol: str
 
 
 def expand_tasks(names: Iterable[str], data_dir: DataDir = None) -> list[str]:
-    """Task names with ``paper`` (the ten cells) and ``all`` written out, each once, in order.
+    """Replace ``paper`` (the ten tasks of the paper) and ``all`` by the names they stand for, and drop repetitions.
 
-    ``all`` holds an optional data set, such as Arxiv, only where its files are.
+    ``all`` includes an optional data set, such as Arxiv, only if its files are found.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def _all_tasks(data_dir: DataDir) -> list[str]:
 
 @dataclass(frozen=True)
 class DatasetState:
-    """A data set, whether its files are here, and under which terms.
+    """A data set, the state of its files, and its licence.
 
     Parameters
     ----------
@@ -136,9 +136,9 @@ class DatasetState:
     tasks : tuple of str
         Names of its tasks.
     state : {"embedded", "found", "missing"}
-        Whether it needs no files, has them, or lacks them.
+        Whether it needs no files, its files were found, or files are missing.
     where : str
-        Where its files are, or where they were looked for and how to get them.
+        The folder of its files; if they are missing, the searched folders and how to get them.
     licence : str
         Its terms, and whom to cite.
     """
@@ -150,12 +150,12 @@ class DatasetState:
     licence: str
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """All fields, for JSON."""
         return asdict(self)
 
 
 def dataset_states(data_dir: DataDir = None) -> list[DatasetState]:
-    """Every data set with its state: embedded, found or missing; then where it was looked for and how to get it.
+    """List all data sets with the state of their files.
 
     Parameters
     ----------

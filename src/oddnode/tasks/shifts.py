@@ -1,4 +1,4 @@
-"""Three ways to make OOD nodes out of any graph, as in the paper: other edges, other features, unseen classes."""
+"""Three ways to make OOD nodes from any graph, as in the paper: other edges, other features, unseen classes."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ LabelSplit = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
 def structure_shift(data: Data, num_blocks: int, seed: int = 0) -> Data:
-    """The same nodes under random edges: a stochastic block model of the same density.
+    """Replace the edges by those of a stochastic block model of the same density.
 
-    The nodes are cut, in their order, into ``num_blocks`` equal blocks (the last takes the rest). With ``d`` the
-    density of the graph, two nodes of one block are joined with probability ``1.5 d``, of two blocks with ``0.5 d``.
+    The nodes are divided, in order, into ``num_blocks`` equal blocks (the last takes the rest). If ``d`` is the density
+    of the graph, two nodes of one block are joined with probability ``1.5 d``, and of two blocks with ``0.5 d``.
 
     Parameters
     ----------
     data : Data
         The graph, with ``x`` and ``edge_index``.
     num_blocks : int
-        How many blocks.
+        Number of blocks.
     seed : int
         Seed of the edges.
     """
@@ -56,16 +56,16 @@ def structure_shift(data: Data, num_blocks: int, seed: int = 0) -> Data:
 
 
 def stochastic_block_edges(sizes: Sequence[int], inside: float, across: float, rng: np.random.Generator) -> Tensor:
-    """Edges of an undirected stochastic block model, both directions, drawn in time linear in their number.
+    """Draw the edges of an undirected stochastic block model, in both directions, in time linear in their number.
 
     Parameters
     ----------
     sizes : sequence of int
-        How many nodes each block has.
+        Number of nodes of each block.
     inside, across : float
         Probability of an edge between two nodes of one block, and of two blocks.
     rng : numpy.random.Generator
-        Where random numbers come from.
+        The source of random numbers.
 
     Returns
     -------
@@ -94,22 +94,22 @@ def stochastic_block_edges(sizes: Sequence[int], inside: float, across: float, r
 
 
 def _triangle_pair(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The ``index``-th pair of the list (1,0), (2,0), (2,1), (3,0), ..."""
+    """The pair at position ``index`` of the list (1,0), (2,0), (2,1), (3,0), ..."""
     row = np.floor((1.0 + np.sqrt(1.0 + 8.0 * index.astype(np.float64))) / 2.0).astype(np.int64)
-    row += (row + 1) * row // 2 <= index  # square roots of large numbers may round down or up
+    row += (row + 1) * row // 2 <= index  # corrects square roots of large numbers that were rounded down or up
     row -= row * (row - 1) // 2 > index
     return row, index - row * (row - 1) // 2
 
 
 def feature_shift(data: Data, seed: int = 0) -> Data:
-    """The same edges under mixed features: every node gets ``w x_i + (1 - w) x_j`` for random ``i``, ``j``, ``w``.
+    """Replace the features of every node by ``w x_i + (1 - w) x_j`` with random ``i``, ``j`` and ``w``.
 
     Parameters
     ----------
     data : Data
         The graph, with ``x`` and ``edge_index``.
     seed : int
-        Seed of the nodes that are mixed.
+        Seed of the mixture.
     """
     num_nodes = data.num_nodes
     generator = torch.Generator().manual_seed(seed)
@@ -124,18 +124,20 @@ def _shifted(data: Data, x: Tensor, edge_index: Tensor) -> Data:
 
 
 def structure_task(name: str, data: Data, seed: int = 0, rules: TaskRules = CLEAN) -> Task:
-    """ID: the graph's own test nodes. OOD: all nodes of a block model; independent draws for exposure and test.
+    """Make a task whose ID nodes are the test nodes of the graph, and whose OOD nodes are those of a block model.
+
+    The graphs for exposure and for testing are drawn independently.
 
     Parameters
     ----------
     name : str
-        What tables call it.
+        Its name in tables.
     data : Data
         The graph, with ``y`` and the masks of a split.
     seed : int
         Seed of both draws.
     rules : TaskRules
-        What may differ between protocols.
+        The rules of the protocol.
     """
     num_classes = int(data.y.max()) + 1
     seeds = _independent_seeds(seed)
@@ -144,18 +146,20 @@ def structure_task(name: str, data: Data, seed: int = 0, rules: TaskRules = CLEA
 
 
 def feature_task(name: str, data: Data, seed: int = 0, rules: TaskRules = CLEAN) -> Task:
-    """ID: the graph's own test nodes. OOD: all nodes under mixed features; independent draws for exposure and test.
+    """Make a task whose ID nodes are the test nodes of the graph, and whose OOD nodes have mixed features.
+
+    The graphs for exposure and for testing are drawn independently.
 
     Parameters
     ----------
     name : str
-        What tables call it.
+        Its name in tables.
     data : Data
         The graph, with ``y`` and the masks of a split.
     seed : int
         Seed of both draws.
     rules : TaskRules
-        What may differ between protocols.
+        The rules of the protocol.
     """
     test, exposure = (feature_shift(data, s) for s in _independent_seeds(seed))
     return _shift_task(name, data, "feature", test, exposure, rules)
@@ -185,23 +189,23 @@ def label_task(
     ood_classes: Sequence[int],
     rules: TaskRules = CLEAN,
 ) -> Task:
-    """Leave classes out: nodes of ``id_classes`` are ID, of ``ood_classes`` OOD, of ``exposure_classes`` exposed.
+    """Make a task that leaves classes out: nodes of some classes are ID, of others exposed, of others OOD.
 
     Training is inductive: left-out nodes and their edges are absent from the training graph, and the exposure graph
-    holds only ID and exposed nodes. ID test nodes and OOD nodes are then scored together on the full graph. Where the
-    rules say ``keep_left_out_nodes``, all nodes are in every graph, and left-out classes are numbered on after the ID
-    classes.
+    has only ID and exposed nodes. ID test nodes and OOD nodes are then scored together on the full graph. If the rules
+    set ``keep_left_out_nodes``, all nodes are in every graph, and the numbers of left-out classes follow those of the
+    ID classes.
 
     Parameters
     ----------
     name : str
-        What tables call it.
+        Its name in tables.
     data : Data
         The graph, with ``y`` and the masks of a split.
     id_classes, exposure_classes, ood_classes : sequence of int
         Classes in ``y`` that are ID, exposed and OOD. The ID classes are numbered 0, 1, ... in their order.
     rules : TaskRules
-        What may differ between protocols.
+        The rules of the protocol.
     """
     is_id, is_exposed, is_ood = (
         torch.isin(data.y, torch.tensor(list(c), dtype=data.y.dtype))
@@ -241,7 +245,7 @@ def _renumbered(y: Tensor, classes: Sequence[int]) -> Tensor:
 
 
 def induced(data: Data, nodes: Tensor) -> Data:
-    """The part of the graph that lies within some nodes.
+    """Restrict a graph to some of its nodes.
 
     Parameters
     ----------

@@ -9,12 +9,12 @@ __all__ = ["one_one_eight"]
 
 
 def one_one_eight(num_nodes: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Training, validation and test mask: a tenth, a tenth and the rest of the nodes, at random.
+    """Split nodes at random into a tenth for training, a tenth for validation and the rest for testing.
 
     Parameters
     ----------
     num_nodes : int
-        How many nodes there are.
+        Number of nodes.
     seed : int
         Seed of the split.
 

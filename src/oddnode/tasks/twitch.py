@@ -1,4 +1,4 @@
-"""Twitch: users of one language are ID, of others OOD. Read from the raw MUSAE files."""
+"""Twitch: users of one language are ID, users of others OOD. Reads the raw MUSAE files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NUM_FEATURES = 3170
 
 
 def twitch_task(data_dir: DataDir = None, seed: int = 0, rules: TaskRules = CLEAN) -> Task:
-    """ID = DE (training, validation and test nodes 1:1:8 at random), exposure = EN, OOD test = ES, FR and RU.
+    """Make the task: ID = DE (split 1:1:8 at random), exposure = EN, OOD test = ES, FR and RU.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def twitch_task(data_dir: DataDir = None, seed: int = 0, rules: TaskRules = CLEA
     seed : int
         Seed of the split.
     rules : TaskRules
-        What may differ between protocols.
+        The rules of the protocol.
     """
     graphs = {region: twitch_graph(region, data_dir) for region in (_ID, _EXPOSURE, *_TESTS)}
     if rules.add_self_loops:
@@ -59,9 +59,9 @@ def twitch_task(data_dir: DataDir = None, seed: int = 0, rules: TaskRules = CLEA
 
 
 def twitch_graph(region: str, data_dir: DataDir = None) -> Data:
-    """Users of one region: row-normalised games as features, mutual follows as edges, ``mature`` as class.
+    """Load the users of a region: row-normalised games as features, mutual follows as edges, ``mature`` as class.
 
-    Its tensors are those of every other call: not to be changed in place.
+    All calls share the same tensors; do not change them in place.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def _read(region: str, folder: Path) -> Data:
 
 
 def _labels(path: Path) -> Tensor:
-    # Rows come in any order, and some twice: new_id is the node.
+    # Rows are in any order, and some are repeated: new_id is the node.
     with path.open(newline="", encoding="utf-8") as file:
         mature = {int(row["new_id"]): row["mature"] == "True" for row in csv.DictReader(file)}
     if sorted(mature) != list(range(len(mature))):

@@ -1,4 +1,7 @@
-"""The paper's figures with our runs, as SVG and PNG."""
+"""The paper's figures with our runs, as SVG and PNG.
+
+May import: the other modules of paper.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ DRAWERS: dict[str, Callable[[Results, str], Any]] = {
 
 
 def draw_figure(results: Results, name: str, folder: Path) -> list[Path]:
-    """Draw a figure, one for each protocol that has something to show, and write it as SVG and PNG.
+    """Draw a figure for each protocol with finished trainings, and write it as SVG and PNG.
 
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     name : str
         A key of `DRAWERS`.
     folder : Path
@@ -48,12 +51,12 @@ def draw_figure(results: Results, name: str, folder: Path) -> list[Path]:
     Raises
     ------
     NothingToDraw
-        Its data is not here, or its trainings failed, under every protocol.
+        If its data is missing or its trainings failed, under every protocol.
     """
     import matplotlib
 
     written, reasons = [], []
-    # Text stays text, and the same picture gives the same file.
+    # Keep text as text, and make the files reproducible.
     style = {"svg.fonttype": "none", "svg.hashsalt": "oddnode", "font.size": 9, "axes.titlesize": 9.5}
     for protocol in results.plan.protocols_of(ITEMS[name]):
         with matplotlib.rc_context(style):
@@ -63,7 +66,7 @@ def draw_figure(results: Results, name: str, folder: Path) -> list[Path]:
                 reasons.append(str(reason))
                 continue
             figure.draw_without_rendering()
-            figure.set_layout_engine("none")  # once is enough for both files
+            figure.set_layout_engine("none")  # the layout is computed once for both files
             for kind in ("svg", "png"):
                 path = folder / f"{name}-{protocol}.{kind}"
                 metadata = {"Date": None} if kind == "svg" else {"Software": None}

@@ -1,4 +1,4 @@
-"""What the figures share: colours, a canvas, and the scores of single nodes.
+"""Parts that the figures share: colours, a canvas, and node scores.
 
 Colours are those of Okabe and Ito, which colour-blind people can tell apart, and no colour stands alone: lines differ
 by style and marker, bars by hatching, and maps grow steadily from dark to light, so that all of it reads in black and
@@ -45,11 +45,11 @@ COLOUR_MAP = "viridis"
 
 
 class NothingToDraw(Exception):
-    """There are no runs behind the figure; the message says why."""
+    """There are no finished trainings for the figure; the message says why."""
 
 
 def canvas(rows: int, columns: int, size: tuple[float, float], **options: Any) -> tuple[Any, np.ndarray]:
-    """A figure and its axes ``[rows, columns]``.
+    """Make a figure and its axes ``[rows, columns]``.
 
     Parameters
     ----------
@@ -67,22 +67,22 @@ def canvas(rows: int, columns: int, size: tuple[float, float], **options: Any) -
 
 
 def first_record(results: Results, run: Run) -> Record:
-    """The record of the first seed that has one; pictures of single nodes show one training.
+    """Find the record of the first finished seed; figures of single nodes show one training.
 
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     run : Run
         A method on a task.
 
     Raises
     ------
     NothingToDraw
-        The task's data is not here, or no seed has a record.
+        If the task's data is missing, or no seed has a record.
     """
     if run.task in results.plan.absent:
-        raise NothingToDraw(f"{run.task} is not here: {results.plan.absent[run.task]}")
+        raise NothingToDraw(f"{run.task} is missing: {results.plan.absent[run.task]}")
     for seed in range(results.plan.seeds):
         record = results.record(run, seed)
         if record is not None:
@@ -91,12 +91,12 @@ def first_record(results: Results, run: Run) -> Record:
 
 
 def id_and_ood_scores(results: Results, run: Run, test: str | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of the ID test nodes and of the OOD nodes of a test graph.
+    """Return the scores of the ID test nodes and of the OOD nodes of a test graph.
 
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     run : Run
         A method on a task.
     test : str, optional
@@ -109,12 +109,12 @@ def id_and_ood_scores(results: Results, run: Run, test: str | None = None) -> tu
 
 
 def edges_of(results: Results, record: Record) -> dict[str, np.ndarray]:
-    """Edges ``[2, E]`` of every graph of a record's task, by its name; they are read from the data anew.
+    """Load the edges ``[2, E]`` of every graph of a record's task from the data.
 
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     record : Record
         The record of a training.
     """
@@ -130,7 +130,7 @@ def edges_of(results: Results, record: Record) -> dict[str, np.ndarray]:
 
 
 def histograms(axis: Any, inside: np.ndarray, outside: np.ndarray) -> None:
-    """Draw the distributions of ID and OOD scores over each other, each with a peak of 1.
+    """Draw the distributions of ID and OOD scores into one plot, each scaled to a peak of 1.
 
     Parameters
     ----------

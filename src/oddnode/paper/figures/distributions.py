@@ -1,4 +1,4 @@
-"""Figures of score distributions: of eight methods, and of what the paper's term does to extreme scores."""
+"""Figures of score distributions: of eight methods, and of the effect of the paper's term on extreme scores."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def draw_distributions(results: Results, protocol: str) -> Any:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     protocol : str
         One of the plan's protocols.
     """
@@ -55,7 +55,7 @@ def draw_motivation(results: Results, protocol: str) -> Any:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     protocol : str
         One of the plan's protocols.
     """
@@ -88,7 +88,7 @@ def draw_motivation(results: Results, protocol: str) -> Any:
 
 
 def _neighbourhood(axis: Any, edges: np.ndarray, scores: np.ndarray, degree: np.ndarray, order: np.ndarray) -> None:
-    """The first node in ``order`` with a handful of neighbours, their neighbours, and arrows to whom it reaches."""
+    """Draw the neighbourhood of the first node in ``order`` with a handful of neighbours, with arrows to them."""
     fits = [node for node in order[: len(order) // 4] if 3 <= degree[node] <= 9] or [order[0]]
     centre = int(fits[0])
     first = np.unique(edges[0][edges[1] == centre])

@@ -22,7 +22,7 @@ def draw_graphs(results: Results, protocol: str) -> Any:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     protocol : str
         One of the plan's protocols.
     """
@@ -53,7 +53,7 @@ def draw_graphs(results: Results, protocol: str) -> Any:
 
 @lru_cache(maxsize=8)
 def _layout(edges: bytes, num_nodes: int) -> np.ndarray:
-    """Both protocols show the same graph, in the same places."""
+    """Cache the layout, so that both protocols show the same picture."""
     return spring_layout(np.frombuffer(edges, dtype=np.int64).reshape(2, -1), num_nodes)
 
 
@@ -80,7 +80,7 @@ def draw_plane(results: Results, protocol: str) -> Any:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     protocol : str
         One of the plan's protocols.
     """
@@ -102,7 +102,7 @@ def draw_plane(results: Results, protocol: str) -> Any:
         axis.set_title(f"{title}\nstd / mean of norms {length.std() / length.mean():.2f}, ID accuracy {accuracy:.0f} %")
         axis.axhline(0, color="0.8", lw=0.6, zorder=0)
         axis.axvline(0, color="0.8", lw=0.6, zorder=0)
-        reach = 1.1 * np.percentile(np.abs(plane), 99.5)  # a few nodes may lie beyond
+        reach = 1.1 * np.percentile(np.abs(plane), 99.5)  # a few nodes may be outside
         axis.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal")
     handles, labels = axes[0, -1].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside right center", frameon=False, markerscale=2)

@@ -22,13 +22,13 @@ def draw_sensitivity(results: Results, protocol: str) -> Any:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     protocol : str
         One of the plan's protocols.
     """
     scope = results.plan.scope
     if scope.sensitivity in results.plan.absent:
-        raise NothingToDraw(f"{scope.sensitivity} is not here: {results.plan.absent[scope.sensitivity]}")
+        raise NothingToDraw(f"{scope.sensitivity} is missing: {results.plan.absent[scope.sensitivity]}")
     figure, axes = canvas(2, 3, (10.5, 5.2), sharex="col", sharey="row")
     titles = {"start": "epoch where UB starts", "lambda1": "λ1", "lambda2": "λ2"}
     metrics = {"fpr95": "FPR95 ↓ (%)", "id_acc": "ID accuracy ↑ (%)"}
@@ -49,7 +49,7 @@ def draw_sensitivity(results: Results, protocol: str) -> Any:
     for row, label in enumerate(metrics.values()):
         axes[row, 0].set_ylabel(label)
         low, high = axes[row, 0].get_ylim()
-        axes[row, 0].set_ylim(max(low, -2), min(high, 102))  # a bar of spread may reach past what a percentage can be
+        axes[row, 0].set_ylim(max(low, -2), min(high, 102))  # error bars may exceed the range of percentages
     axes[0, 0].legend(frameon=False)
     count = results.plan.seeds
     figure.suptitle(
@@ -77,14 +77,14 @@ def draw_backbones(results: Results, protocol: str) -> Any:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     protocol : str
         One of the plan's protocols.
     """
     scope = results.plan.scope
     tasks = [task for task in scope.backbones if task not in results.plan.absent]
     if not tasks:
-        raise NothingToDraw(f"{scope.backbones[0]} is not here: {results.plan.absent[scope.backbones[0]]}")
+        raise NothingToDraw(f"{scope.backbones[0]} is missing: {results.plan.absent[scope.backbones[0]]}")
     figure, axes = canvas(2, len(tasks), (max(4.2 * len(tasks), 6.4), 5.4), sharex=True, sharey="row")
     ends: dict[str, list[float]] = {"auroc": [100.0], "fpr95": [0.0]}
     for column, task in enumerate(tasks):
@@ -108,7 +108,7 @@ def draw_backbones(results: Results, protocol: str) -> Any:
 
 
 def _bars(axis: Any, place: int, label: str, numbers: Sequence[Sequence[float]]) -> list[float]:
-    """Draw a method's bar for every network; returns where the bars of spread end."""
+    """Draw a method's bar for every network; return the ends of the error bars."""
     colour, hatch = SERIES[place]
     xs = np.arange(len(numbers)) + 0.2 * (place - 1.5)
     means, spread = [fmean(n) if n else np.nan for n in numbers], [_spread(n) for n in numbers]

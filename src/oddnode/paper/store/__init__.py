@@ -1,7 +1,6 @@
 """The store of runs: one SQLite file in which every finished training is one row.
 
-A record is written in one transaction, so that it is there whole or not at all, and carries a checksum. Reading a
-store needs nothing but this module::
+A record has a checksum and is written in one transaction, so it is either complete or absent. To read a store::
 
     from oddnode.paper.store import Store
 
@@ -15,13 +14,15 @@ store needs nothing but this module::
             graphs = store.graphs(record.training)    # which nodes count, their classes and degrees
             graphs.id_mask, graphs.ood_mask["label"], graphs.y["label"], graphs.degree["label"]
 
-Scores are float32, as they were computed: a metric computed from them anew is the same number. ``"id"`` is the graph of
-the ID test nodes (``graphs.id_mask``); every other name is one of the task's test graphs, whose OOD nodes are in its
-``ood_mask``. In label leave-out both are one graph, which is stored once. A run may keep the scores of its first seeds
-only; asking for others raises `StoreError`.
+Scores are float32, as they were computed, so recomputing a metric from them gives the same number. ``"id"`` is the
+graph of the ID test nodes (``graphs.id_mask``); every other name is a test graph of the task, whose OOD nodes are in
+its ``ood_mask``. In label leave-out both are the same graph, which is stored once. If a run kept the scores of some
+seeds only, `StoreError` is raised for the others.
 
 The file can be opened with any SQLite tool: the view ``results`` has one row per training and method. Arrays are in
 NumPy's ``.npz`` form.
+
+May import: paper.record and runner.work.
 """
 
 from oddnode.paper.store.reader import StoreReader

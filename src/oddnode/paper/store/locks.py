@@ -1,4 +1,4 @@
-"""Locks of the operating system on files: they end with their process, however that ends."""
+"""File locks, which the operating system releases when their process ends for whatever reason."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["lock_file", "mark_open", "open_elsewhere", "unlock_file"]
 
 @contextmanager
 def lock_file(folder: Path, name: str) -> Iterator[bool]:
-    """Hold a lock of a store for the block, unless another process has it.
+    """Try to hold a lock of a store during a block.
 
     Parameters
     ----------
     folder : Path
         The store's folder.
     name : str
-        What is locked.
+        Name of the lock.
 
     Yields
     ------
@@ -49,14 +49,14 @@ def unlock_file(lock: BaseFileLock) -> None:
     lock : BaseFileLock
         A lock that this process has.
     """
-    # Removed while it is still locked, so that nobody's new lock is removed; on Windows releasing removes it.
+    # Removed before the release, so that no new lock of another process is removed; on Windows the release removes it.
     with suppress(OSError):
         os.unlink(lock.lock_file)
     lock.release()
 
 
 def mark_open(folder: Path) -> BaseFileLock:
-    """Tell other processes that this one has the store open.
+    """Mark the store as open in this process.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def mark_open(folder: Path) -> BaseFileLock:
     Returns
     -------
     BaseFileLock
-        To be given to `unlock_file` when the store is closed.
+        The lock; pass it to `unlock_file` when the store is closed.
     """
     lock = _lock_in(folder, f"open-{uuid4().hex}")
     lock.acquire()
@@ -84,7 +84,7 @@ def open_elsewhere(folder: Path) -> bool:
     Returns
     -------
     bool
-        Marks of processes that are gone do not count, and are removed.
+        Marks of processes that have ended are ignored and removed.
     """
     return not all(_is_free(folder, path.name) for path in (folder / "locks").glob("open-*"))
 

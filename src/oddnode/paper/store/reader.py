@@ -1,4 +1,4 @@
-"""Opening and reading the store's file."""
+"""Opening of the store's file, and reading of records."""
 
 from __future__ import annotations
 
@@ -52,15 +52,15 @@ class StoreReader:
             unlock_file(self._mark)
             if isinstance(error, StoreError):
                 raise
-            raise StoreError(f"{self.path} cannot be used: {error}; move it away to start anew") from error
+            raise StoreError(f"{self.path} cannot be used: {error}; move it away to start again") from error
 
     def _set_journal(self) -> None:
-        """Readers and one writer at a time; a process that is killed leaves nothing half-written behind."""
+        """Use write-ahead logging: many readers, one writer at a time, and atomic transactions."""
         for tries_left in reversed(range(100)):
             try:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 break
-            except sqlite3.OperationalError as error:  # another process does the same at this moment
+            except sqlite3.OperationalError as error:  # another process is doing the same
                 if "locked" not in str(error) or not tries_left:
                     raise
                 time.sleep(0.1)
@@ -96,7 +96,7 @@ class StoreReader:
         method: str | None = None,
         settings: tuple[tuple[str, Any], ...] | None = None,
     ) -> list[Record]:
-        """Records that match all that is given; damaged ones are left out (see `damaged`).
+        """List the records that match all given values; damaged ones are left out (see `damaged`).
 
         Parameters
         ----------
@@ -134,12 +134,12 @@ class StoreReader:
         ]
 
     def get(self, training: Training) -> Record | None:
-        """The record of a training, its checksum checked; ``None`` where there is none.
+        """Read the record of a training and check its checksum; ``None`` if there is none.
 
         Parameters
         ----------
         training : Training
-            What was trained.
+            The training.
 
         Raises
         ------
@@ -153,7 +153,7 @@ class StoreReader:
         return None if not rows else self._checked(*rows[-1])
 
     def finished(self) -> set[str]:
-        """Identities of all trainings that have a record, damaged or not."""
+        """List the identities of all trainings that have a record, damaged or not."""
         where, values = self._of_this_code("WHERE")
         return {identity for [identity] in self._db.execute(f"SELECT identity FROM trainings {where}", values)}
 
@@ -163,7 +163,7 @@ class StoreReader:
         Parameters
         ----------
         training : Training
-            What was trained.
+            The training.
         """
         where, values = self._of_this_code("AND")
         row = self._db.execute(
@@ -172,12 +172,12 @@ class StoreReader:
         return row is not None
 
     def graphs(self, training: Training) -> Graphs:
-        """Masks, classes and degrees of the graphs that a training was scored on.
+        """Read the masks, classes and degrees of the graphs of a training.
 
         Parameters
         ----------
         training : Training
-            What was trained.
+            The training.
 
         Raises
         ------
@@ -202,12 +202,12 @@ class StoreReader:
         return facts, arrays
 
     def damaged(self, trainings: Iterable[Training]) -> list[Training]:
-        """Those of the trainings whose record, or whose graphs, are there but damaged.
+        """List the trainings whose record or graphs are damaged.
 
         Parameters
         ----------
         trainings : iterable of Training
-            What was trained.
+            The training.
         """
         sound_graphs: dict[tuple[str, str, int], bool] = {}
         found = []
@@ -234,12 +234,12 @@ class StoreReader:
         return True
 
     def size(self) -> int:
-        """Bytes on disk."""
+        """Size of the store on disk in bytes."""
         files = (self.path, self.path.with_name(f"{FILE}-wal"))
         return sum(path.stat().st_size for path in files if path.exists())
 
     def _of_this_code(self, word: str) -> tuple[str, tuple[str, ...]]:
-        """The condition that only records of this version of the source count, where that is so."""
+        """The SQL condition for records of this version of the source; empty for any version."""
         return (f"{word} code = ?", (self.code,)) if self.code else ("", ())
 
     def _rows(self, identity: str) -> list[tuple[Any, ...]]:
@@ -278,6 +278,6 @@ class StoreReader:
         except BaseException as error:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):  # a full disk, a lock that was never given back, ...
+            if isinstance(error, sqlite3.Error):  # a full disk, a lock that was never released, ...
                 raise StoreError(f"cannot write to {self.path}: {error}") from error
             raise

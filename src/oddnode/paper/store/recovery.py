@@ -1,4 +1,4 @@
-"""Saving what can be read of a damaged file into a new one."""
+"""Recovery of the readable records of a damaged file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["recover"]
 
 
 def recover(folder: Path) -> int | None:
-    """Check whether the store's file is sound; if not, save what can be read of it into a new one.
+    """Check the store's file; if it is damaged, copy its readable records into a new one.
 
     Parameters
     ----------
@@ -24,18 +24,18 @@ def recover(folder: Path) -> int | None:
     Returns
     -------
     int or None
-        How many records were saved out of a damaged file, which stays beside the new one; ``None`` where it was sound.
+        Number of recovered records; ``None`` if the file is not damaged. The damaged file is kept under another name.
 
     Raises
     ------
     StoreError
-        The file is damaged, and another process has it open.
+        If the file is damaged and another process has it open.
     """
     path = folder / FILE
     if not path.exists() or _is_sound(path):
         return None
     if open_elsewhere(folder):
-        raise StoreError(f"{path} is damaged, and another process has it open; stop that one first")
+        raise StoreError(f"{path} is damaged, and another process has it open; stop that process first")
     aside = _set_aside(path)
     with Store(folder) as store:
         return store.copy_rows(readable_rows(aside))

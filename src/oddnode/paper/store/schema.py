@@ -1,4 +1,4 @@
-"""The store's file: its name, its tables, and its rows where it is damaged."""
+"""The SQLite file of a store: its name, its tables, and a reader of damaged files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ CREATE VIEW IF NOT EXISTS results AS
 
 
 def readable_rows(path: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Rows of a file that may be damaged, from its first to its last number, without those that cannot be read.
+    """Read the rows of a file that may be damaged, and skip those that cannot be read.
 
     Parameters
     ----------
@@ -76,5 +76,5 @@ def _row_numbers(db: sqlite3.Connection, table: str) -> Iterable[int]:
     try:
         [last] = db.execute(f"SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone() or [0]
     except sqlite3.DatabaseError:
-        last = 20_000  # the end of the table is lost; its beginning may not be
+        last = 20_000  # the end of the table is damaged, but its first rows may be readable
     return range(1, last + 1)

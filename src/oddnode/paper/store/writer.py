@@ -1,4 +1,4 @@
-"""Writing to the store's file, and claims on trainings."""
+"""Writing of records, and claims on trainings."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ __all__ = ["Store"]
 
 
 class Store(StoreReader):
-    """The runs in a folder, to read and to write.
+    """A store of trainings for reading and writing.
 
     Parameters
     ----------
     folder : path
-        Holds ``runs.sqlite``; made where it is missing. It can be copied to another machine and continued there.
+        The folder of ``runs.sqlite``, which is created if it does not exist. It can be copied to another machine.
     code : str, optional
-        Only records of this version of the source count; all of them if left out, the newest of each training.
+        Use records of this version of the source only; by default the newest record of each training.
 
     Raises
     ------
     StoreError
-        The file is no store, or of a newer format.
+        If the file is not a store, or has a newer format.
     """
 
     def save(self, training: Training, code: str, facts: dict[str, Any], arrays: dict[str, np.ndarray] | bytes) -> None:
-        """Write a record, whole or not at all; a record of the same training is replaced.
+        """Write a record atomically; an older record of the same training is replaced.
 
         Parameters
         ----------
         training : Training
-            What was trained.
+            The training.
         code : str
             The version of the source that made the record.
         facts : dict
-            Whatever JSON can hold of it.
+            The facts of the training; see `oddnode.paper.record.Record`.
         arrays : dict of str to array, or bytes
-            Scores and predictions of every node, or what `packed` made of them.
+            Scores and predictions of every node, or their bytes from `oddnode.paper.record.packed`.
         """
         text = json.dumps(facts, sort_keys=True)
         blob = arrays if isinstance(arrays, bytes) else packed(arrays)
@@ -61,7 +61,7 @@ class Store(StoreReader):
             )
 
     def save_graphs(self, training: Training, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Write what is the same for all trainings on the task of this one under its protocol and seed.
+        """Write the graphs that all trainings on a task under one protocol and seed have in common.
 
         Parameters
         ----------
@@ -75,7 +75,7 @@ class Store(StoreReader):
         text = json.dumps(facts, sort_keys=True)
         try:
             if self._checked_graphs(training)[0] == text:
-                return  # another training on this task was here first
+                return  # another training on this task has written them
         except StoreError:
             pass
         key, blob = (training.task, training.protocol, training.seed), packed(arrays)
@@ -84,19 +84,19 @@ class Store(StoreReader):
             self._db.execute("INSERT OR REPLACE INTO graphs VALUES (?, ?, ?, ?, ?, ?)", (*key, text, blob, checksum))
 
     def drop(self, training: Training) -> None:
-        """Remove a record, so that it is made again.
+        """Remove a record, so that its training runs again.
 
         Parameters
         ----------
         training : Training
-            What was trained.
+            The training.
         """
         where, values = self._of_this_code("AND")
         with self._transaction():
             self._db.execute(f"DELETE FROM trainings WHERE identity = ? {where}", (training.identity, *values))
 
     def take_from(self, folder: str | os.PathLike) -> int:
-        """Copy the sound records of another store, of a run on another machine say.
+        """Copy the undamaged records of another store, for example from another machine.
 
         Parameters
         ----------
@@ -106,7 +106,7 @@ class Store(StoreReader):
         Returns
         -------
         int
-            How many records were copied.
+            Number of copied records.
         """
         path = Path(folder) / FILE
         if not path.is_file():
@@ -114,7 +114,7 @@ class Store(StoreReader):
         return self.copy_rows(readable_rows(path))
 
     def copy_rows(self, rows: Iterable[tuple[str, tuple[Any, ...]]]) -> int:
-        """Write rows of another store as they are, those whose checksums are right.
+        """Copy rows of another store whose checksums are right.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class Store(StoreReader):
         Returns
         -------
         int
-            How many of them were records.
+            Number of copied records.
         """
         return sum(self._copy_row(table, row) for table, row in rows)
 
@@ -143,30 +143,30 @@ class Store(StoreReader):
 
     @contextmanager
     def claim(self, training: Training) -> Iterator[bool]:
-        """Claim a training for the block: no other process on this machine may do it meanwhile.
+        """Claim a training during a block, so that no other process on this machine runs it.
 
-        The claim ends with its process, however that ends, so that a process that is killed leaves none behind.
+        The claim ends when its process ends for whatever reason, so a killed process leaves no claim behind.
 
         Parameters
         ----------
         training : Training
-            What is to be trained.
+            The training.
 
         Yields
         ------
         bool
-            Whether this process may do it: nobody else has claimed it, and it is not finished.
+            Whether the claim succeeded: no other process has claimed the training, and it is not finished.
         """
         with lock_file(self.folder, training.identity) as mine:
             yield mine and not self.is_finished(training)
 
     def is_claimed(self, training: Training) -> bool:
-        """Whether some process has claimed a training at this moment.
+        """Whether a process has claimed a training.
 
         Parameters
         ----------
         training : Training
-            What is to be trained.
+            The training.
         """
         with lock_file(self.folder, training.identity) as mine:
             return not mine

@@ -1,4 +1,7 @@
-"""The paper's tables with our numbers, built from a store."""
+"""The paper's tables with our numbers, built from a store.
+
+May import: the other modules of paper.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ __all__ = ["BUILDERS", "build_table"]
 
 _SMOKE = "A smoke run: few epochs, and digits in place of all data. It shows that everything works, not how well."
 
-#: How each table is built.
+#: The builder of each table.
 BUILDERS: dict[str, Callable[[Results, str], Built]] = {
     "table1": main_table,
     "table2": others_table,
@@ -43,12 +46,12 @@ BUILDERS: dict[str, Callable[[Results, str], Built]] = {
 
 
 def build_table(results: Results, name: str) -> Table:
-    """A table with the numbers that the store has.
+    """Build a table from the finished trainings.
 
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     name : str
         A key of `BUILDERS`.
     """
@@ -57,6 +60,6 @@ def build_table(results: Results, name: str) -> Table:
     if plan.scope.name == "smoke":
         notes = [*notes, _SMOKE]
     tasks = dict.fromkeys(run.task for protocol in plan.protocols for run in item.runs(plan.scope, protocol))
-    # Without the reason: it names folders of this machine, and tables travel.
-    notes = [*notes, *(f"{task} is not here: its data was not found." for task in tasks if task in plan.absent)]
+    # Without the reason, which names folders of this machine; tables are published.
+    notes = [*notes, *(f"{task} is missing: its data was not found." for task in tasks if task in plan.absent)]
     return Table(name, item.where, item.title, blocks, notes)

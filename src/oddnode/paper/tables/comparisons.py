@@ -1,4 +1,4 @@
-"""Tables that compare: with the paper's claims, with its printed numbers, and methods with each other."""
+"""Tables of comparisons: with the paper's claims, with its printed numbers, and between methods."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from statistics import fmean
 
 from oddnode.bench.paper_numbers import paper_number
 from oddnode.evaluation import METRIC_TITLES
-from oddnode.paper.experiments import CORE, SCOPES, Run, methods_of
+from oddnode.paper.experiments import CORE, Run, methods_of
 from oddnode.paper.grid import Block, Entry, Row
 from oddnode.paper.results import Results, paper_facts
+from oddnode.paper.scopes import SCOPES
 from oddnode.paper.statistics import Comparison, compare, holm
 from oddnode.paper.tables.entries import Built, caption, mean_entry, present, run_entry
 
@@ -24,10 +25,10 @@ _TYPES: dict[str, Callable[[str], bool]] = {
     "graph": lambda task: task == "twitch",
 }
 
-#: A mean over seeds this near to a printed number, in points, counts as the same number.
+#: Means over seeds within this distance of a printed number, in points, are counted as agreeing.
 _NEAR = {"auroc": 2.0, "fpr95": 5.0}
 
-#: Who is compared with whom: the paper's own claims, each step on the way there, and the strongest simple rivals.
+#: The compared pairs: the paper's claims, each step towards its method, and the strongest simple alternatives.
 PAIRS = (
     ("nodesafe", "gnnsafe"),
     ("nodesafe++", "gnnsafe++"),
@@ -47,12 +48,12 @@ PAIRS = (
 
 
 def claims_table(results: Results, name: str) -> Built:
-    """The mean reduction of FPR95 for every OOD type, beside what the paper claims.
+    """Build the table of mean reductions of FPR95 by OOD type, with the paper's claims.
 
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     name : str
         The name of the table, as in `oddnode.paper.experiments.ITEMS`.
     """
@@ -101,12 +102,12 @@ def _paper_reduction(kind: str, base: str, ours: str) -> Entry:
 
 
 def agreement_table(results: Results, name: str) -> Built:
-    """How near our means come to the printed numbers, method by method.
+    """Build the table of differences between our means and the printed numbers, by method.
 
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     name : str
         The name of the table, as in `oddnode.paper.experiments.ITEMS`.
     """
@@ -140,12 +141,12 @@ def _agreement(results: Results, protocol: str, method: str) -> tuple[Entry, ...
 
 
 def wins_table(results: Results, name: str) -> Built:
-    """Wins of one method over another, over cells and seeds, with a test.
+    """Build the table of wins of one method over another, with a significance test.
 
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     name : str
         The name of the table, as in `oddnode.paper.experiments.ITEMS`.
     """
@@ -167,7 +168,7 @@ def wins_table(results: Results, name: str) -> Built:
 
 
 def _compared(results: Results, protocol: str, metric: str) -> dict[str, Comparison]:
-    """Every pair of methods on the cells that both have in full."""
+    """Compare every pair of methods on the tasks for which both have all seeds."""
     found = {method: _complete(results, protocol, method, metric) for method in methods_of(protocol)}
     compared = {}
     for a, b in PAIRS:
@@ -179,7 +180,7 @@ def _compared(results: Results, protocol: str, metric: str) -> dict[str, Compari
 
 
 def _complete(results: Results, protocol: str, method: str, metric: str) -> dict[str, list[float]]:
-    """Numbers per task, of the tasks for which every seed is there."""
+    """The numbers of a method on the tasks for which all seeds are finished."""
     tasks = present(results, results.plan.scope.tasks)
     found = {task: results.values(Run(task, protocol, method), metric) for task in tasks}
     return {task: values for task, values in found.items() if len(values) == results.plan.seeds}

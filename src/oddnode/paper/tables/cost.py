@@ -1,4 +1,4 @@
-"""Tables of what a training costs: seconds, and epochs until the best one."""
+"""Tables of the cost of training: seconds, and the number of epochs to the best one."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["convergence_table", "seconds_table"]
 
 
 def seconds_table(results: Results, name: str) -> Built:
-    """Seconds of training per epoch and of inference.
+    """Build the table of seconds of training per epoch and of inference.
 
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     name : str
         The name of the table, as in `oddnode.paper.experiments.ITEMS`.
     """
@@ -38,12 +38,12 @@ def seconds_table(results: Results, name: str) -> Built:
 
 
 def convergence_table(results: Results, name: str) -> Built:
-    """The epoch with the lowest validation loss, and the AUROC there.
+    """Build the table of the epoch with the lowest validation loss and its AUROC.
 
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     name : str
         The name of the table, as in `oddnode.paper.experiments.ITEMS`.
     """

@@ -30,7 +30,7 @@ def main_table(results: Results, name: str) -> Built:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     name : str
         The name of the table, as in `oddnode.paper.experiments.ITEMS`.
     """
@@ -53,7 +53,7 @@ def networks_table(results: Results, name: str) -> Built:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     name : str
         The name of the table, as in `oddnode.paper.experiments.ITEMS`.
     """
@@ -80,7 +80,7 @@ def others_table(results: Results, name: str) -> Built:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     name : str
         The name of the table, as in `oddnode.paper.experiments.ITEMS`.
     """
@@ -97,7 +97,7 @@ def per_cell_table(results: Results, name: str) -> Built:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     name : str
         The name of the table, as in `oddnode.paper.experiments.ITEMS`.
     """
@@ -110,7 +110,7 @@ def per_graph_table(results: Results, name: str) -> Built:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     name : str
         The name of the table, as in `oddnode.paper.experiments.ITEMS`.
     """
@@ -144,7 +144,7 @@ def ablation_table(results: Results, name: str) -> Built:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     name : str
         The name of the table, as in `oddnode.paper.experiments.ITEMS`.
     """

@@ -27,7 +27,7 @@ def present(results: Results, tasks: Iterable[str]) -> list[str]:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     tasks : iterable of str
         Names of tasks.
     """
@@ -40,7 +40,7 @@ def timed(results: Results) -> Mapping[str, str]:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     """
     return {label: task for label, task in results.plan.scope.timed.items() if task not in results.plan.absent}
 
@@ -51,19 +51,19 @@ def seeds_phrase(results: Results) -> str:
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     """
     count = results.plan.seeds
     return f"{count} seeds, mean ± standard deviation" if count > 1 else "one seed, no spread"
 
 
 def caption(results: Results, protocol: str, what: str = "percent") -> str:
-    """The terms that every block names: protocol, backbone, seeds and unit.
+    """Describe the numbers of a block: protocol, backbone, seeds and unit.
 
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     protocol : str
         The block's protocol.
     what : str
@@ -73,7 +73,7 @@ def caption(results: Results, protocol: str, what: str = "percent") -> str:
 
 
 def method_row(method: str, entries: Sequence[Entry]) -> Row:
-    """A method's row, in the group of those that have the same data to learn from.
+    """Make the row of a method; methods with and without exposure are separate groups.
 
     Parameters
     ----------
@@ -88,18 +88,18 @@ def method_row(method: str, entries: Sequence[Entry]) -> Row:
 
 
 def run_entry(results: Results, run: Run, metric: str, test: str | None = None) -> Entry:
-    """A run's numbers over the seeds, beside what the paper prints.
+    """Make the entry of a run: its numbers over the seeds, and the paper's number.
 
     Parameters
     ----------
     results : Results
-        A plan and what its store has.
+        The results of a plan.
     run : Run
         A method on a task.
     metric : str
         One of `oddnode.evaluation.METRICS`.
     test : str, optional
-        One of the task's test graphs; their mean without it.
+        One of the task's test graphs; by default the mean over all of them.
     """
     if metric == "id_acc" and is_model_free(run.method):
         return Entry(text="-")
@@ -108,7 +108,7 @@ def run_entry(results: Results, run: Run, metric: str, test: str | None = None) 
 
 
 def mean_entry(entries: Sequence[Entry]) -> Entry:
-    """The mean over cells, seed by seed; there is none where a cell lacks a seed that another has.
+    """Average entries seed by seed; the result has no values if the entries have different seeds.
 
     Parameters
     ----------

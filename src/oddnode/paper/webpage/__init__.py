@@ -1,4 +1,7 @@
-"""One HTML page to look at: plain data in (`Page`), a file that needs nothing else out (`render`)."""
+"""The HTML report: `render` turns plain data (`Page`) into one self-contained file.
+
+May import: bench.paper_numbers, evaluation, paper.layout, paper.names and, only when a page is rendered, protocols.
+"""
 
 from oddnode.paper.webpage.html import render, write_html
 from oddnode.paper.webpage.model import Cell, Grid, Method, Nodes, Number, Page, Scores, Table

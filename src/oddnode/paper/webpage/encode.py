@@ -1,4 +1,4 @@
-"""The page's data as compact JSON: arrays as base64, each distinct one once."""
+"""Encoding of the page's data as compact JSON: arrays are base64, and equal arrays are stored once."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from oddnode.paper.webpage.picture import Picture
 
 __all__ = ["Pool", "encode"]
 
-# What all scores together may take on the page. Larger runs show a random part of the nodes, and say so.
+# The maximum size of all scores on the page. Larger runs show a random sample of the nodes, and the page says so.
 _SCORE_BYTES = 2_000_000
 _MIN_NODES = 300
 _PIXELS = "0123456789abcdefg"
 
 
 class Pool:
-    """Arrays by number; equal ones have one number. Floating-point numbers become 32-bit, whole ones as few as fit."""
+    """Numbered arrays without duplicates. Floats become 32-bit, integers the smallest type that fits."""
 
     def __init__(self) -> None:
         self.arrays: list[list[str]] = []
@@ -53,7 +53,7 @@ def _smallest(array: np.ndarray) -> str:
 
 
 def encode(page: Page) -> dict[str, Any]:
-    """Everything that the page's script needs, as values that JSON can hold.
+    """Encode the data of the page for its script, as values for JSON.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def encode(page: Page) -> dict[str, Any]:
 
 
 def _node_limit(cells: Any) -> int:
-    """How many nodes of a graph are shown at most."""
+    """The maximum number of nodes of a graph that are shown."""
     lists = sum(len(cell.methods) * (1 + len(cell.unknown)) for cell in cells)
     return max(_MIN_NODES, _SCORE_BYTES // (4 * max(lists, 1)))
 
@@ -86,7 +86,7 @@ def _row(result: Result, method: Method) -> dict[str, Any]:
         printed = paper_number(result.task, result.method, metric)
         numbers[metric] = [_short(result.mean(metric)), _short(result.std(metric)), printed]
     if method.is_model_free:
-        del numbers["id_acc"]  # it classifies nothing
+        del numbers["id_acc"]  # a model-free score has no classifier
     return {
         "task": result.task,
         "method": result.method,

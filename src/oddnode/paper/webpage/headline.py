@@ -1,4 +1,4 @@
-"""The first sentences of the page, made of the numbers."""
+"""The headlines of the page, generated from the numbers."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Headline:
 
     @property
     def names(self) -> tuple[str, str]:
-        """Both methods as the paper writes them."""
+        """The display names of both methods."""
         return METHOD_NAMES[self.method], METHOD_NAMES[self.rival]
 
     @property
     def kind(self) -> str:
-        """Whether both methods learn from exposed OOD nodes, in words."""
+        """A phrase that says whether both methods use exposure."""
         return "with exposure (++)" if self.method.endswith("++") else "without exposure"
 
     @property
@@ -65,13 +65,13 @@ class Headline:
 
     @property
     def terms(self) -> str:
-        """What the numbers are of."""
+        """A sentence on the metric, the cells, the protocol and the seeds."""
         where = f"mean of {self.cells} cells" if self.cells > 1 else "one cell"
         return f"FPR95, {where}, protocol {self.protocol}, {self.seeds} seed{'s' if self.seeds > 1 else ''}."
 
     @property
     def comparison(self) -> str:
-        """How it stands beside the rival and the paper."""
+        """Sentences that compare with the rival and with the paper."""
         verdict = f"{self.names[0]} is better in {self.wins} of {self.cells} cells." if self.cells > 1 else ""
         if self.printed is None:
             return f"{verdict} The paper has no numbers for this data.".strip()

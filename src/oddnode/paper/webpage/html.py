@@ -1,4 +1,4 @@
-"""Puts the page together: one file with everything in it, plotting library included."""
+"""Rendering of the page as one self-contained file, including the plotting library."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["render", "write_html"]
 
 
 def write_html(page: Page, path: Path) -> Path:
-    """Write the page, whole or not at all.
+    """Write the page atomically.
 
     Parameters
     ----------
@@ -42,7 +42,7 @@ def write_html(page: Page, path: Path) -> Path:
 
 
 def render(page: Page) -> str:
-    """The page as HTML that opens from disk and asks the network for nothing.
+    """Render the page as HTML that works from disk, without a network.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def _templates() -> Environment:
 
 
 def _packed(text: str) -> str:
-    """Text as gzip in base64: a third of the size, and nothing in it that HTML could trip over."""
+    """Compress text to gzip in base64: a third of the size, and no characters that need escaping in HTML."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
 
 
@@ -101,8 +101,8 @@ def _asset(name: str) -> str:
 
 
 def _facts(page: Page) -> dict[str, Any]:
-    """The terms under which the numbers were made, without those that are empty."""
-    from oddnode.protocols import PROTOCOLS  # here, so that the page's data can be had without torch
+    """The conditions of the experiments, without empty ones."""
+    from oddnode.protocols import PROTOCOLS  # imported here, because the page's data needs no torch
 
     protocols = dict.fromkeys(r.protocol for r in page.results)
     seeds = sorted({r.seeds for r in page.results})

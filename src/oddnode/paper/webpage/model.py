@@ -1,4 +1,4 @@
-"""What the page shows, as plain data: it knows nothing of stores, tasks or networks."""
+"""The data of the page, as plain dataclasses that do not depend on stores, tasks or networks."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Scores:
-    """What a method says of some nodes.
+    """The scores and predictions of a method for some nodes.
 
     Parameters
     ----------
@@ -152,7 +152,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Table:
-    """A further table, folded up until it is wanted.
+    """A further table, which is collapsed at first.
 
     Parameters
     ----------
@@ -171,7 +171,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Method:
-    """How the page marks a method.
+    """The marks of a method on the page.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""A part of a graph to look at: which nodes, and where they lie."""
+"""The picture of a part of a graph: a sample of its nodes and their positions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Picture:
-    """A part of one or more graphs, with a place for every node.
+    """A part of one or more graphs, with the positions of its nodes.
 
     Parameters
     ----------
@@ -77,7 +77,7 @@ class Picture:
 
 
 def draw_picture(sources: Sequence[Source], num_nodes: int = 360, seed: int = 0) -> Picture:
-    """Draw a connected sample of every graph, one right of the other.
+    """Draw a connected sample of every graph, from left to right.
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def draw_picture(sources: Sequence[Source], num_nodes: int = 360, seed: int = 0)
 
 
 def _snowball(source: Source, size: int, rng: np.random.Generator) -> np.ndarray:
-    """Nodes around a few random ones of every kind, so that neighbours come along."""
+    """Sample the neighbourhoods of a few random nodes of every kind."""
     if len(source.kind) <= size:
         return np.arange(len(source.kind))
     order = np.argsort(source.edges[0], kind="stable")
@@ -137,7 +137,7 @@ def _snowball(source: Source, size: int, rng: np.random.Generator) -> np.ndarray
 
 
 def _starts(kind: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Known and unknown nodes in turn, at random, and then all others."""
+    """Order nodes at random: known and unknown ones alternate, then all others."""
     known, unknown, other = (rng.permutation(np.flatnonzero(kind == k)) for k in (KNOWN, UNKNOWN, OTHER))
     turns = np.full((2, max(len(known), len(unknown))), -1)
     turns[0, : len(known)], turns[1, : len(unknown)] = known, unknown
@@ -146,7 +146,7 @@ def _starts(kind: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def _edges_within(edges: np.ndarray, nodes: np.ndarray, num_nodes: int) -> np.ndarray:
-    """Edges between the nodes, each pair once, in their new numbers."""
+    """The edges between the sampled nodes, renumbered, without repetitions."""
     position = np.full(num_nodes, -1)
     position[nodes] = np.arange(len(nodes))
     source, target = position[edges[0]], position[edges[1]]

@@ -1,4 +1,4 @@
-"""A benchmark in memory: every distinct training once, however many methods score it."""
+"""A benchmark in memory. Methods that train the same network share a training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functools import partial
 
 from oddnode._utils.devices import is_gpu
 from oddnode._utils.suggestions import unknown
-from oddnode.detector import FLOOR, get_recipe
+from oddnode.detector import MODEL_FREE, get_recipe
 from oddnode.evaluation import Result
 from oddnode.nn import BACKBONES
 from oddnode.protocols import get_protocol
@@ -29,7 +29,7 @@ DEFAULT_METHODS = ("msp", "energy", "gnnsafe", "nodesafe", "energy-ft", "gnnsafe
 
 
 def expand_methods(names: Iterable[str], protocol: str = "clean") -> list[str]:
-    """Method names with ``all`` written out, each once, in order.
+    """Replace ``all`` by the names it stands for, and drop repetitions.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def benchmark(
     data_dir: str | os.PathLike | None = None,
     jobs: int | None = None,
     on_progress: Callable[[int, int, str], None] | None = None,
-    floor: bool = False,
+    model_free: bool = False,
 ) -> list[Result]:
     """Run methods on tasks over seeds 0, 1, ..., ``seeds - 1``.
 
@@ -71,24 +71,24 @@ def benchmark(
     tasks, methods : str or list of str
         Names; ``"paper"`` and ``"all"`` stand for groups of tasks, ``"all"`` for every method.
     seeds : int
-        How many seeds.
+        Number of seeds.
     protocol : {"clean", "published"}
-        Without leaks, or as the paper's code has it.
+        ``"clean"`` leaks nothing; ``"published"`` follows the code of the paper.
     backbone, device, data_dir
         As for `Detector` and `load_task`.
     jobs : int, optional
-        Processes to spread the work over. Each computes with its share of the cores, and the order of floating-point
-        sums depends on that: numbers are the same, bit for bit, for the same number of jobs. If left out, one process
-        per core on a CPU, and one on a GPU or where processes cannot be forked.
+        Number of processes. Each uses its share of the cores as threads, which determines the order of floating-point
+        sums: results are equal bit for bit for the same number of jobs. Default: one process per core on a CPU, and
+        one on a GPU or where processes cannot be forked.
     on_progress : callable, optional
-        Called with (cells done, cells in all, what was done last); a cell is a task under one seed.
-    floor : bool
-        Also give the trivial scores on every task, after the methods asked for; they cost no training.
+        Called with (finished cells, all cells, label of the last one); a cell is a task under one seed.
+    model_free : bool
+        Also return the model-free scores on every task, after the requested methods; they need no training.
 
     Returns
     -------
     list of Result
-        One per task and method, in the order asked for.
+        One per task and method, in the requested order.
 
     Examples
     --------
@@ -100,13 +100,13 @@ def benchmark(
     task_names = expand_tasks([tasks] if isinstance(tasks, str) else tasks, data_dir)
     _check(seeds, protocol, backbone, 1 if jobs is None else jobs)
     method_names = expand_methods([methods] if isinstance(methods, str) else methods, protocol)
-    cells = [_trainings(task, protocol, backbone, method_names, floor) for task in task_names]
+    cells = [_trainings(task, protocol, backbone, method_names, model_free) for task in task_names]
     trainings = [replace(training, seed=seed) for cell in cells for seed in range(seeds) for training in cell]
     jobs = max(1, min(jobs or _default_jobs(device), len(task_names) * seeds))
     setup = Setup(device, None if data_dir is None else os.fspath(data_dir), gpu_share=1 / jobs)
     groups = stacked_groups(trainings, jobs) if is_gpu(device) else cell_groups(trainings)
     outcomes = _run(groups, _engine(jobs, device), partial(execute_group, setup=setup), on_progress)
-    shown = dict.fromkeys([*method_names, *(FLOOR if floor else ())])
+    shown = dict.fromkeys([*method_names, *(MODEL_FREE if model_free else ())])
     results = {(t, m): Result(t, m, protocol, backbone) for t in task_names for m in shown}
     for training in trainings:
         for method, numbers in outcomes[training].metrics.items():
@@ -124,19 +124,19 @@ def _check(seeds: int, protocol: str, backbone: str, jobs: int) -> None:
         raise unknown("backbone", backbone, BACKBONES)
 
 
-def _trainings(task: str, protocol: str, backbone: str, methods: Sequence[str], floor: bool) -> list[Training]:
-    """The trainings of a cell. The trivial scores take nothing from a network, so that the first one serves them."""
+def _trainings(task: str, protocol: str, backbone: str, methods: Sequence[str], model_free: bool) -> list[Training]:
+    """The trainings of a cell. Model-free scores use no network, so they are computed along with the first one."""
     trainings = distinct_trainings(task, protocol, backbone, methods)
-    if floor and trainings:
+    if model_free and trainings:
         first, *others = trainings
         asked = {method for training in others for method in training.methods}
-        own = [method for method in FLOOR if method not in asked]
+        own = [method for method in MODEL_FREE if method not in asked]
         trainings[0] = replace(first, methods=tuple(dict.fromkeys([*first.methods, *own])))
     return trainings
 
 
 def _default_jobs(device: str) -> int:
-    """How many processes a benchmark takes by itself."""
+    """The number of processes if the caller gives none."""
     return 1 if is_gpu(device) or not can_fork() else num_cores()
 
 
