@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import MessagePassing
 
 from oddnode.graph import Graph
@@ -29,7 +30,8 @@ class Backbone(nn.Module):
     """Two steps: ``embed`` gives a node's hidden features, ``head`` turns them into logits."""
 
     dropout: float
-    #: Where dropout masks come from in training; torch's own random numbers where there is none.
+    #: Where dropout masks come from in training; torch's own random numbers where there is none. Backbones inside
+    #: another one share its stream, so their places of dropout must differ.
     stream: DropoutStream | None = None
     #: Whether a training pass may be captured as a CUDA graph and replayed: the same kernels on tensors of the same
     #: shapes in every epoch, without waiting for the device, and nothing random but what follows from `stream`. A
@@ -177,6 +179,23 @@ class Backbone(nn.Module):
         epoch : int
             The number of steps taken.
         """
+
+    @property
+    def num_dropout_places(self) -> int:
+        """An upper bound on the places of dropout: `stream` is asked for places below it."""
+        return 2 * sum(isinstance(layer, _BatchNorm) for layer in self.modules()) + 2
+
+    @property
+    def _drops(self) -> bool:
+        return self.training and self.dropout > 0.0
+
+    def _drop(self, values: Tensor, place: int) -> Tensor:
+        """Dropout at one of the places of the network that have it."""
+        if not self._drops:
+            return values
+        if self.stream is None:
+            return F.dropout(values, self.dropout)
+        return values * self.stream.scales_like(values, self.dropout, place)
 
     @property
     def is_deterministic(self) -> bool:
