@@ -18,7 +18,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import MessagePassing
 
 from oddnode.graph import Graph
-from oddnode.ops import DropoutStream, PreNormActivations, dropout_factor
+from oddnode.ops import DropoutStream, PreNormActivations
 
 if TYPE_CHECKING:
     from oddnode.graph import TrainingSet
@@ -261,7 +261,7 @@ class LayeredBackbone(Backbone):
             return F.dropout(before.activated(self.norms[layer], rows), self.dropout)
         nodes = torch.arange(len(before.values), device=before.values.device) if rows is None else rows
         scales = self.stream.scales(nodes, before.values.shape[1], self.dropout, layer, before.values.dtype)
-        return before.activated(self.norms[layer], rows, scales, dropout_factor(self.dropout))
+        return before.activated(self.norms[layer], rows, scales)
 
 
 def run_backbone(module: nn.Module, graph: Graph) -> Tensor:

@@ -194,7 +194,7 @@ class SingleTrainee:
         if shared.pre_norm is not None:
             assert isinstance(self.module, Backbone)
             subset = self._subset("validation", data.val, data.graph)
-            logits = self.module.forward_rest(shared.pre_norm.detached(), shared.graph, subset)
+            logits = self.module.forward_rest(shared.pre_norm, shared.graph, subset)
         elif shared.logits is not None:
             logits = shared.logits[data.val]
         else:
