@@ -36,9 +36,7 @@ from oddnode.ops import (
     Adam,
     DropoutStream,
     NeighbourMean,
-    PreNormActivations,
     SparseMatrix,
-    dropout_factor,
     relu_dropout,
     stacked_keys,
 )
@@ -202,49 +200,6 @@ def dropouts(name: str, nodes: int, device: str) -> Iterator[Comparison]:
         yield Comparison(f"dropout by hash, p = {p}, {WIDTH} wide", name, ways)
 
 
-def norms(name: str, nodes: int) -> Iterator[Comparison]:
-    """Batch norm, ReLU and dropout on a CPU: of all rows, of a tenth, and of what one epoch needs."""
-    values, norm, stream = torch.randn(nodes, WIDTH), nn.BatchNorm1d(WIDTH), DropoutStream(0)
-    order = torch.randperm(nodes)
-    train, val = order[: nodes // 10], order[nodes // 10 : nodes // 5]
-
-    def scales(rows: Tensor | None) -> Tensor:
-        return stream.scales(torch.arange(nodes) if rows is None else rows, WIDTH, 0.5, 0, torch.float32)
-
-    def ours(rows: Tensor | None, x: Tensor) -> Tensor:
-        return PreNormActivations(x).activated(norm, rows, scales(rows), dropout_factor(0.5))
-
-    def torchs(rows: Tensor | None, x: Tensor) -> Tensor:
-        return _chosen(norm(x), rows).relu() * scales(rows)
-
-    def with_torchs_dropout(rows: Tensor | None, x: Tensor) -> Tensor:
-        return F.dropout(_chosen(norm(x), rows).relu())
-
-    def our_epoch(x: Tensor) -> Tensor:
-        shared = PreNormActivations(x)
-        trained = shared.activated(norm, train, scales(train), dropout_factor(0.5))
-        return torch.cat([shared.detached().activated(norm, val), trained])
-
-    def torchs_epoch(x: Tensor) -> Tensor:
-        normed = norm(x)
-        return torch.cat([_chosen(normed.detach(), val).relu(), _chosen(normed, train).relu() * scales(train)])
-
-    both = "BatchNorm1d, relu, the same dropout"
-    for share, rows in (("all rows", None), ("a tenth of the rows", train)):
-        maps: dict[str, Map] = {OURS: partial(ours, rows), both: partial(torchs, rows)}
-        comparison = differentiated(f"batch norm, ReLU and dropout of {share}", name, maps, values)
-        direction = torch.randn(nodes if rows is None else len(rows), WIDTH)
-        plain = forward_and_backward(partial(with_torchs_dropout, rows), values, direction)
-        yield Comparison(comparison.part, name, comparison.ways | {"BatchNorm1d, relu, F.dropout": plain})
-    epochs: dict[str, Map] = {OURS: our_epoch, both: torchs_epoch}
-    epoch = differentiated("the same, to train and to evaluate a tenth each", name, epochs, values)
-    yield Comparison(epoch.part, name, epoch.ways)
-
-
-def _chosen(values: Tensor, rows: Tensor | None) -> Tensor:
-    return values if rows is None else values.index_select(0, rows)
-
-
 def relu_dropouts(name: str, nodes: int) -> Iterator[Comparison]:
     """The kernel for ten networks at once, which takes its masks from the hash without storing them."""
     networks = 10
@@ -287,7 +242,8 @@ def comparisons(device: str) -> Iterator[Callable[[], Iterator[Comparison]]]:
         yield partial(attention, name, data)
         yield partial(neighbour_means, name, data.edge_index, nodes)
         yield partial(dropouts, name, nodes, device)
-        yield partial(norms, name, nodes) if device == "cpu" else partial(relu_dropouts, name, nodes)
+        if device != "cpu":
+            yield partial(relu_dropouts, name, nodes)
         yield partial(optimisers, name, features, classes, device)
     edges = torch.randint(LARGE[0], (2, LARGE[1]), device=device)
     yield partial(neighbour_means, f"{LARGE[0]:,} nodes, {LARGE[1]:,} edges", edges, LARGE[0])

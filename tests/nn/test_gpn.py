@@ -7,12 +7,13 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch_geometric.utils import to_undirected
 
 from oddnode import Detector
 from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import GPN, RadialFlows, personalised_page_rank
+from oddnode.ops import DropoutStream
 from oddnode.tasks import load_task
 
 
@@ -163,3 +164,34 @@ def test_scores_and_probabilities_are_those_of_the_dirichlet() -> None:
     alpha = detector.outputs(task.train).logits.exp().cpu()
     torch.testing.assert_close(detector.predict_proba(task.train), alpha / alpha.sum(dim=1, keepdim=True))
     torch.testing.assert_close(detector.score_samples(task.train), alpha.sum(dim=1).log())
+
+
+def test_dropout_follows_from_the_stream() -> None:
+    torch.manual_seed(0)
+    gpn = GPN(6, 40, 3, num_layers=4, dropout=0.5).double().train()
+    graph = Graph(torch.randn(30, 6, dtype=torch.float64), torch.randint(30, (2, 60)))
+    outputs = []
+    for seed in (1, 2):  # of torch's random numbers
+        torch.manual_seed(seed)
+        gpn.stream = stream = DropoutStream(5)
+        stream.at(epoch=7, graph=0)
+        outputs.append(gpn.run(graph))
+    assert torch.equal(*outputs)
+    for epoch, which in ((8, 0), (7, 1)):
+        stream.at(epoch, which)
+        assert not torch.equal(gpn.run(graph), outputs[0])
+
+
+def test_every_layer_has_dropout_of_its_own() -> None:
+    torch.manual_seed(0)
+    gpn = GPN(6, 40, 3, num_layers=3, dropout=0.5).double().train()
+    gpn.stream, kept = DropoutStream(5), list[Tensor]()
+    for layer in gpn.layers:
+        layer.register_forward_pre_hook(lambda _, inputs: kept.append(inputs[0] != 0))
+    for name, bias in gpn.named_parameters():
+        if name.endswith("bias"):
+            nn.init.constant_(bias, 10.0)  # so that nothing but dropout gives zeros
+    gpn.run(Graph(torch.rand(50, 6, dtype=torch.float64), torch.empty(2, 0, dtype=torch.long)))
+    assert len(kept) == gpn.num_dropout_places == 2
+    assert all(0.4 < each.double().mean() < 0.6 for each in kept)
+    assert not torch.equal(*kept)

@@ -28,7 +28,7 @@ def test_values_and_all_gradients_are_those_of_torch(training: bool, some: bool,
     layer.train(training)
     rows = torch.tensor([3, 30, 7, 8]) if some else torch.arange(40)
     scales = 2.0 * torch.randint(2, (len(rows), 5)).double() if dropped else torch.ones(len(rows), 5).double()
-    ours = PreNormActivations(z).activated(layer, rows if some else None, *((scales, 2.0) if dropped else ()))
+    ours = PreNormActivations(z).activated(layer, rows if some else None, scales if dropped else None)
     whole = layer(z).relu()[rows] * scales
     torch.testing.assert_close(ours, whole)
     direction = torch.randn(len(rows), 5, dtype=torch.float64)
@@ -51,10 +51,28 @@ def test_running_statistics_are_those_of_torch(momentum: float) -> None:
         torch.testing.assert_close(getattr(ours, name), getattr(theirs, name))
 
 
-def test_evaluation_uses_the_moments_that_training_computed() -> None:
+def test_an_evaluation_before_the_training_pass_shares_its_batch_norm() -> None:
+    torch.manual_seed(0)
     z, layer, rows = values(), norm(), torch.tensor([0, 5])
+    shared, expected = PreNormActivations(z), norm()
+    expected.load_state_dict(layer.state_dict())
+    with torch.no_grad():
+        evaluated = shared.activated(layer, rows)
+    trained = shared.activated(layer)
+    assert not evaluated.requires_grad
+    assert layer.num_batches_tracked == 1
+    whole = expected(z).relu()
+    torch.testing.assert_close(evaluated, whole[rows].detach())
+    torch.testing.assert_close(trained, whole)
+    direction = torch.randn(40, 5, dtype=torch.float64)
+    found = torch.autograd.grad(trained, [z, *layer.parameters()], direction)
+    torch.testing.assert_close(found, torch.autograd.grad(whole, [z, *expected.parameters()], direction))
+
+
+def test_running_statistics_are_used_beside_the_values_own() -> None:
+    torch.manual_seed(0)
+    z, layer = values(), norm()
     shared = PreNormActivations(z)
-    first = shared.activated(layer, rows)
-    again = shared.detached().activated(layer, rows)
-    torch.testing.assert_close(first.detach(), again)
-    assert not shared.detached().values.requires_grad
+    shared.activated(layer)
+    layer.eval()
+    torch.testing.assert_close(shared.activated(layer, torch.tensor([7, 3])), layer(z).relu()[[7, 3]])

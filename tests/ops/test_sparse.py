@@ -219,3 +219,38 @@ def test_the_kernel_on_a_gpu_takes_rows_of_any_length(size: int, width: int) -> 
     expected = matrix.to(torch.float64).diffuse(values.double(), 0.3, 2)
     there = matrix.to("cuda").diffuse(values.cuda(), 0.3, 2)
     torch.testing.assert_close(there.cpu().double(), expected, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("width", [1, 16, 17, 64, 65])
+@pytest.mark.parametrize("transposed_factor", [False, True])
+def test_products_in_single_precision_are_those_of_dense_double_ones(width: int, transposed_factor: bool) -> None:
+    torch.manual_seed(0)
+    row, col, value = torch.randint(30, (90,)), torch.randint(1, 20, (90,)), torch.randn(90)
+    row[row == 4] = 5  # a row and a column without entries
+    matrix = SparseMatrix(row, col, value, (30, 20))
+    dense = matrix.to_dense().double()
+    factor = torch.randn(width, 20).t() if transposed_factor else torch.randn(20, width)
+    factor.requires_grad_()
+    direction = torch.randn(30, width)
+    product = matrix @ factor
+    torch.testing.assert_close(product, (dense @ factor.double()).float())
+    (gradient,) = torch.autograd.grad(product, factor, direction)
+    torch.testing.assert_close(gradient, (dense.t() @ direction.double()).float())
+
+
+@pytest.mark.parametrize("width", [16, 17])
+def test_diffusion_of_many_columns_is_that_of_dense_double_ones(width: int) -> None:
+    torch.manual_seed(0)
+    matrix = SparseMatrix(torch.randint(20, (60,)), torch.randint(20, (60,)), torch.rand(60) / 3, (20, 20))
+    values = torch.randn(20, width)
+    expected = values.double()
+    for _ in range(3):
+        expected = 0.3 * expected + 0.7 * matrix.to_dense().double() @ expected
+    torch.testing.assert_close(matrix.diffuse(values, 0.3, 3), expected.float())
+
+
+def test_a_matrix_without_entries_gives_zeros_whatever_the_width() -> None:
+    none = torch.empty(0, dtype=torch.long)
+    for columns in (0, 3):
+        matrix = SparseMatrix(none, none, torch.empty(0), (4, columns))
+        assert torch.equal(matrix @ torch.ones(columns, 64), torch.zeros(4, 64))

@@ -14,6 +14,7 @@ from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import BACKBONES, GAT, GCN, MLP, Backbone
 from oddnode.objectives import CrossEntropy, EnergyHinge, Objective
 from oddnode.ops import FeatureProducts
+from oddnode.runner.planar_gat import PlanarGAT
 from oddnode.training import SingleTrainee, StackedGCNs, TrainingConfig, TrainingError, TrainingLoop, train
 
 
@@ -162,3 +163,45 @@ def test_an_objective_that_does_not_declare_it_is_not_captured() -> None:
             return step.logits.sum()
 
     assert blocker(GCN(60, 8, 3), Mine()) == "a term of the objective does not declare supports_capture = True"
+
+
+class Nested(Backbone):
+    """A backbone with another one inside, like the network of the figure of two-dimensional logits."""
+
+    def __init__(self, body: Backbone):
+        super().__init__()
+        self.body, self.dropout, self.last = body, body.dropout, nn.Linear(4, 3)
+
+    def embed(self, graph: Graph) -> Tensor:
+        return self.body.run(graph)
+
+    def head(self, hidden: Tensor, graph: Graph) -> Tensor:
+        return self.last(hidden)
+
+
+def nested_gat() -> nn.Module:
+    return Nested(GAT(60, 8, 4, dropout=0.5)).double()
+
+
+def planar_gat() -> nn.Module:
+    return PlanarGAT(60, 8, 3, dropout=0.5).double()
+
+
+def gpn() -> nn.Module:
+    return new_module("gpn", dropout=0.5)
+
+
+@pytest.mark.parametrize("make", [nested_gat, planar_gat, gpn])
+def test_dropout_does_not_depend_on_what_else_is_drawn(make: Any) -> None:
+    def draw(epoch: int) -> None:
+        torch.rand(epoch)
+
+    histories = []
+    for disturb in (None, draw):
+        torch.manual_seed(0)
+        module = make()
+        torch.manual_seed(1)
+        histories.append(train(module, CrossEntropy(), sparse_set(), epochs=5, on_epoch=disturb).history)
+        assert all(layer.stream is None for layer in module.modules() if isinstance(layer, Backbone))
+    assert histories[0] == histories[1]
+    assert len({row["loss"] for row in histories[0]}) == 5

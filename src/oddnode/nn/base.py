@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch_geometric.nn import MessagePassing
 
 from oddnode.graph import Graph
-from oddnode.ops import DropoutStream, PreNormActivations, dropout_factor
+from oddnode.ops import DropoutStream, PreNormActivations
 
 if TYPE_CHECKING:
     from oddnode.graph import TrainingSet
@@ -29,7 +30,8 @@ class Backbone(nn.Module):
     """Two steps: ``embed`` gives a node's hidden features, ``head`` turns them into logits."""
 
     dropout: float
-    #: Where dropout masks come from in training; torch's own random numbers where there is none.
+    #: Where dropout masks come from in training; torch's own random numbers where there is none. Backbones inside
+    #: another one share its stream, so their places of dropout must differ.
     stream: DropoutStream | None = None
     #: Whether a training pass may be captured as a CUDA graph and replayed: the same kernels on tensors of the same
     #: shapes in every epoch, without waiting for the device, and nothing random but what follows from `stream`. A
@@ -179,6 +181,23 @@ class Backbone(nn.Module):
         """
 
     @property
+    def num_dropout_places(self) -> int:
+        """An upper bound on the places of dropout: `stream` is asked for places below it."""
+        return 2 * sum(isinstance(layer, _BatchNorm) for layer in self.modules()) + 2
+
+    @property
+    def _drops(self) -> bool:
+        return self.training and self.dropout > 0.0
+
+    def _drop(self, values: Tensor, place: int) -> Tensor:
+        """Dropout at one of the places of the network that have it."""
+        if not self._drops:
+            return values
+        if self.stream is None:
+            return F.dropout(values, self.dropout)
+        return values * self.stream.scales_like(values, self.dropout, place)
+
+    @property
     def is_deterministic(self) -> bool:
         """Whether two passes in training mode give the same logits."""
         return self.dropout == 0.0
@@ -242,7 +261,7 @@ class LayeredBackbone(Backbone):
             return F.dropout(before.activated(self.norms[layer], rows), self.dropout)
         nodes = torch.arange(len(before.values), device=before.values.device) if rows is None else rows
         scales = self.stream.scales(nodes, before.values.shape[1], self.dropout, layer, before.values.dtype)
-        return before.activated(self.norms[layer], rows, scales, dropout_factor(self.dropout))
+        return before.activated(self.norms[layer], rows, scales)
 
 
 def run_backbone(module: nn.Module, graph: Graph) -> Tensor:

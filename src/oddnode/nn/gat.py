@@ -66,15 +66,3 @@ class GAT(LayeredBackbone):
         if not graph.is_sparse:
             return self._drop(graph.x, 0) @ weight.t()
         return graph.feature_pattern.times(self._drop(graph.feature_entries, 0), weight.t())
-
-    @property
-    def _drops(self) -> bool:
-        return self.training and self.dropout > 0.0
-
-    def _drop(self, values: Tensor, place: int) -> Tensor:
-        """Dropout at one of the places of the network where there is some."""
-        if not self._drops:
-            return values
-        if self.stream is None:
-            return F.dropout(values, self.dropout)
-        return values * self.stream.scales_like(values, self.dropout, place)

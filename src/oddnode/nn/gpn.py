@@ -107,13 +107,18 @@ class GPN(Backbone):
     def prepare(self, data: TrainingSet) -> None:
         self.prior.copy_(torch.bincount(data.y_train, minlength=data.num_logits) / len(data.y_train))
 
+    @property
+    def num_dropout_places(self) -> int:
+        """One before every layer but the first."""
+        return len(self.layers)
+
     def begin_epoch(self, epoch: int) -> None:
         self._is_warming_up = epoch < self.warm_up
 
     def embed(self, graph: Graph) -> Tensor:
         hidden = graph.times_features(self.first.weight) + self.first.bias
-        for layer in self.layers:
-            hidden = layer(F.dropout(F.relu(hidden), self.dropout, self.training))
+        for place, layer in enumerate(self.layers):
+            hidden = layer(self._drop(F.relu(hidden), place))
         return hidden.detach() if self.training and self._is_warming_up else hidden
 
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:

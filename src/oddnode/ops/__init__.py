@@ -4,7 +4,7 @@ May import: _utils.
 """
 
 from oddnode.ops.block_matrix import BlockMatrix
-from oddnode.ops.dropout import DropoutStream, dropout_factor, dropout_keys, dropout_scales, stacked_keys
+from oddnode.ops.dropout import DropoutStream, dropout_keys, dropout_scales, stacked_keys
 from oddnode.ops.feature_products import FeatureProducts
 from oddnode.ops.neighbour_mean import BlockedNeighbourMean, NeighbourMean, neighbour_mean, neighbour_mean_matrix
 from oddnode.ops.norm_relu_dropout import PreNormActivations, ReluDropout
@@ -27,7 +27,6 @@ __all__ = [
     "SparsePattern",
     "add_block",
     "can_run",
-    "dropout_factor",
     "dropout_keys",
     "dropout_scales",
     "mix",

@@ -1,8 +1,4 @@
-"""Batch norm, ReLU and dropout of a layer as one step, for all nodes or for some.
-
-The statistics are those of all rows. On a CPU the step is one differentiable operation of a few passes over memory, and
-for some rows most of these passes are over them alone.
-"""
+"""Batch norm, ReLU and dropout of a layer, for all nodes or for some, with the statistics of all."""
 
 from __future__ import annotations
 
@@ -18,27 +14,19 @@ __all__ = ["PreNormActivations", "ReluDropout"]
 
 
 class PreNormActivations:
-    """A layer's values before batch norm, and their moments once they have been computed.
+    """A layer's values before batch norm; with the values' own statistics they are normalised once.
 
     Parameters
     ----------
     values : Tensor
         Shape ``[N, C]``.
-    moments : list of tuple of Tensor, optional
-        Empty, or the mean and the variance ``[C]`` of the values. Instances that share the list share the moments.
     """
 
-    def __init__(self, values: Tensor, moments: list[tuple[Tensor, Tensor]] | None = None):
+    def __init__(self, values: Tensor):
         self.values = values
-        self._moments = [] if moments is None else moments
+        self._normalised: Tensor | None = None
 
-    def detached(self) -> PreNormActivations:
-        """A detached view that shares its moments with this one."""
-        return PreNormActivations(self.values.detach(), self._moments)
-
-    def activated(
-        self, norm: nn.Module, rows: Tensor | None = None, scales: Tensor | None = None, factor: float = 1.0
-    ) -> Tensor:
+    def activated(self, norm: nn.Module, rows: Tensor | None = None, scales: Tensor | None = None) -> Tensor:
         """Compute ``relu(norm(values)) * scales``, of all rows or of some.
 
         Parameters
@@ -48,106 +36,30 @@ class PreNormActivations:
         rows : Tensor, optional
             Positions ``[n]`` of the rows to compute; the statistics are those of all rows in any case.
         scales : Tensor, optional
-            Shape ``[n, C]``: 0 where a feature is dropped, and ``factor`` elsewhere.
-        factor : float
-            What features that are not dropped are multiplied by.
+            Shape ``[n, C]``: what every feature is multiplied by, 0 where it is dropped.
 
         Returns
         -------
         Tensor
             Shape ``[n, C]``.
         """
-        # Scoring goes step by step: only training is worth an operation that cannot be differentiated twice.
-        in_training = scales is not None or norm.training
-        if not isinstance(norm, nn.BatchNorm1d) or not in_training or self.values.device.type != "cpu":
-            return self._step_by_step(norm, rows, scales)
-        mean, variance = self._statistics(norm)
-        inverse = (variance + norm.eps).rsqrt()
-        return _NormReluDrop.apply(
-            self.values, norm.weight, norm.bias, rows, mean, inverse, scales, factor, norm.training
-        )
-
-    def _step_by_step(self, norm: nn.Module, rows: Tensor | None, scales: Tensor | None) -> Tensor:
-        values = self.values
-        if rows is not None and not (isinstance(norm, _BatchNorm) and norm.training):
-            values, rows = values.index_select(0, rows), None
-        hidden = norm(values)
-        hidden = (hidden if rows is None else hidden.index_select(0, rows)).relu()
+        if isinstance(norm, _BatchNorm) and norm.training:
+            hidden = _chosen(self._by_own_statistics(norm), rows)
+        else:
+            hidden = norm(_chosen(self.values, rows))
+        hidden = hidden.relu()
         return hidden if scales is None else hidden * scales
 
-    def _statistics(self, norm: nn.BatchNorm1d) -> tuple[Tensor, Tensor]:
-        """Mean and variance to normalise by: in training those of the values, which the layer then keeps track of."""
-        assert norm.running_mean is not None
-        assert norm.running_var is not None
-        if not norm.training:
-            return norm.running_mean.clone(), norm.running_var.clone()
-        if not self._moments:
-            values = self.values.detach()
-            mean = values.mean(dim=0)
-            self._moments.append((mean, (values - mean).square_().mean(dim=0)))
-            _track(norm, *self._moments[0], len(values))  # once, however often they are used
-        return self._moments[0]
+    def _by_own_statistics(self, norm: _BatchNorm) -> Tensor:
+        """All rows after batch norm, which keeps track of their statistics once, however often they are used."""
+        if self._normalised is None:
+            with torch.enable_grad():  # an evaluation without gradients may come before the training pass
+                self._normalised = norm(self.values)
+        return self._normalised
 
 
-@torch.no_grad()
-def _track(norm: Any, mean: Tensor, variance: Tensor, count: int) -> None:
-    """What `torch.nn.BatchNorm1d` does to its running statistics."""
-    norm.num_batches_tracked.add_(1)
-    norm.running_mean.lerp_(mean, norm.momentum)
-    norm.running_var.lerp_(variance * (count / max(count - 1, 1)), norm.momentum)
-
-
-class _NormReluDrop(torch.autograd.Function):
-    r"""Rows of :math:`m \max(0, \gamma \hat z + \beta)` with :math:`\hat z = (z - \mu) / \sigma` and a dropout mask m.
-
-    With ``g`` the gradient at :math:`\gamma \hat z + \beta`, zero outside those rows, batch norm's gradient is
-    :math:`\frac{\gamma}{\sigma} g` where the statistics are given, and
-    :math:`\frac{\gamma}{\sigma} (g - \frac1N \sum g - \frac{\hat z}{N} \sum g \hat z)` where they are the values' own.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        values: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        rows: Tensor | None,
-        mean: Tensor,
-        inverse: Tensor,
-        scales: Tensor | None,
-        factor: float,
-        own_statistics: bool,
-    ) -> Tensor:
-        scale = weight * inverse
-        chosen = values if rows is None else values.index_select(0, rows)
-        out = torch.addcmul(bias - mean * scale, chosen, scale).relu_()
-        if scales is not None:
-            out.mul_(scales)
-        ctx.save_for_backward(values, chosen, weight, rows, mean, inverse, out)
-        ctx.own_statistics, ctx.factor = own_statistics, factor
-        return out
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        values, chosen, weight, rows, mean, inverse, out = ctx.saved_tensors
-        # What was dropped and what ReLU cut are both zero now; the rest was multiplied by one factor.
-        grad = torch.ops.aten.threshold_backward(grad, out, 0)
-        grad_bias = grad.sum(dim=0) * ctx.factor
-        grad_weight = ((grad * chosen).sum(dim=0) * ctx.factor - mean * grad_bias) * inverse
-        scale = weight * inverse
-        grad_values = grad.mul_(scale * ctx.factor)
-        if ctx.own_statistics:
-            slope = -scale * inverse * grad_weight / len(values)
-            shift = -scale * grad_bias / len(values) - slope * mean
-            through_statistics = torch.addcmul(shift, values, slope)
-            if rows is None:
-                grad_values += through_statistics
-            else:
-                grad_values = through_statistics.index_add_(0, rows, grad_values)
-        elif rows is not None:
-            grad_values = torch.zeros_like(values).index_add_(0, rows, grad_values)
-        return grad_values, grad_weight, grad_bias, None, None, None, None, None, None
+def _chosen(values: Tensor, rows: Tensor | None) -> Tensor:
+    return values if rows is None else values.index_select(0, rows)
 
 
 class ReluDropout(torch.autograd.Function):

@@ -28,6 +28,8 @@ class Product(torch.autograd.Function):
         assert matrix.diagonal is None, "a BlockMatrix can be used under torch.vmap alone"
         tensor = matrix.oriented(transpose)
         if matrix.is_plain and dense.dim() == 2:  # the usual case, without the checks that the others need
+            if csr.is_wide(dense):
+                return csr.multiply_wide(tensor, dense)
             out = dense.new_empty(tensor.shape[0], dense.shape[1])
             return torch.addmm(out, tensor, dense, beta=0, out=out)
         return csr.multiply(tensor, dense)

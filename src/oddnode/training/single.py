@@ -109,10 +109,13 @@ class SingleTrainee:
         # Without dropout a training pass over the ID graph *is* the evaluation of the weights it starts from.
         self._pass_evaluates = self._from_id_graph and isinstance(module, Backbone) and module.is_deterministic
         self._subsets: dict[str, tuple[Tensor, Graph]] = {}
-        if isinstance(module, Backbone):
-            module.stream = DropoutStream(dropout_seed)
-            if self.epoch_counter.device.type != "cpu":
-                module.stream.follow(self.epoch_counter, epochs, 2 * len(self._norms) + 2)
+        self._backbones = [layer for layer in self._layers if isinstance(layer, Backbone)]
+        self._stream = DropoutStream(dropout_seed)
+        if self._backbones and self.epoch_counter.device.type != "cpu":
+            places = max(backbone.num_dropout_places for backbone in self._backbones)
+            self._stream.follow(self.epoch_counter, epochs, places)
+        for backbone in self._backbones:
+            backbone.stream = self._stream
 
     @property
     def starts(self) -> frozenset[int]:
@@ -191,7 +194,7 @@ class SingleTrainee:
         if shared.pre_norm is not None:
             assert isinstance(self.module, Backbone)
             subset = self._subset("validation", data.val, data.graph)
-            logits = self.module.forward_rest(shared.pre_norm.detached(), shared.graph, subset)
+            logits = self.module.forward_rest(shared.pre_norm, shared.graph, subset)
         elif shared.logits is not None:
             logits = shared.logits[data.val]
         else:
@@ -291,16 +294,15 @@ class SingleTrainee:
                 # Batch norm's statistics come from one pass over the ID graph, dropout off.
                 self._set_mode(training=False, norms=True)
                 run_backbone(self.module, self.data.graph)
-        if isinstance(self.module, Backbone):
-            self.module.stream = None
+        for backbone in self._backbones:
+            backbone.stream = None
         self.module.eval()
 
     def _set_training(self, epoch: int, graph: int, norms: bool = True) -> None:
         self._set_mode(training=True, norms=norms)
+        self._stream.at(epoch, graph)
         if isinstance(self.module, Backbone):
             self.module.begin_epoch(epoch)
-            assert self.module.stream is not None
-            self.module.stream.at(epoch, graph)
 
     def _set_mode(self, training: bool, norms: bool) -> None:
         """Set the mode of the network, and that of its batch norm."""
