@@ -74,8 +74,8 @@ def test_adam_moves_the_weight_as_torch_does_whatever_its_layout(width: int) -> 
     plain = torch.optim.Adam(theirs.parameters(), 0.1, weight_decay=0.01, foreach=False, fused=False)
     for _ in range(3):
         for conv, optimiser in ((ours, fused), (theirs, plain)):
-            optimiser.zero_grad()  # type: ignore[attr-defined]
+            optimiser.zero_grad()
             conv(hidden, data).square().sum().backward()
             assert conv.lin.weight.grad.stride() == conv.lin.weight.stride()
-            optimiser.step()  # type: ignore[attr-defined]
+            optimiser.step()
     torch.testing.assert_close(ours.lin.weight, theirs.lin.weight)
