@@ -113,6 +113,7 @@ def paper(
     plan = make_plan(scope, items, protocols, seeds, data_dir, device, done)
     _note_absent(plan, note)
     jobs, code = jobs or default_jobs(device), store_key()
+    _note_shared_gpu(device, jobs, note)
     facts = {"out": str(folder), "rescued": rescued} | _print_plan(
         plan, folder, None if any_version else code, jobs, note
     )
@@ -164,6 +165,17 @@ def _note_absent(plan: Plan, note: Callable[[str], None]) -> None:
         raise ValueError(f"nothing to do: no data set was found ({', '.join(absent)}). {reasons}")
     for data, reason in absent.items():
         note(f"[bold yellow]note:[/] {escape(data)} is left out: {escape(reason)}")
+
+
+def _note_shared_gpu(device: str, jobs: int, note: Callable[[str], None]) -> None:
+    """Say how several processes can use a GPU at the same time, where they cannot."""
+    from oddnode._utils.devices import is_gpu, processes_share_gpu
+
+    if jobs > 1 and is_gpu(device) and not processes_share_gpu():
+        note(
+            "[bold yellow]note:[/] the GPU works for one of the processes at a time; start NVIDIA's Multi-Process "
+            "Service (nvidia-cuda-mps-control -d) to about double the speed"
+        )
 
 
 def _print_plan(plan: Plan, folder: Path, code: str | None, jobs: int, note: Callable[[str], None]) -> dict[str, Any]:
