@@ -158,7 +158,7 @@ class Source:
             stdout=subprocess.PIPE,
             text=True,
             cwd=source.parent,
-            env=os.environ | {"PYTHONPATH": str(source)},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])},
         )
 
     def seconds(self, probe: str) -> float:

@@ -69,6 +69,28 @@ def test_a_process_that_dies_costs_one_training() -> None:
     assert Counter(outcome.training.seed for outcome in outcomes) == Counter(range(12))
 
 
+def lose_device_at(seed: int, told: bool, group: Group) -> Iterator[Outcome]:
+    """Fail as a process does whose CUDA context is lost: by an outcome with that error, or by raising it."""
+    for one in group.trainings:
+        if one.seed == seed:
+            error = RuntimeError("CUDA error: an illegal instruction was encountered")
+            if not told:
+                raise error
+            yield Outcome(one, error=error)
+            raise AssertionError("this process must not go on")
+        yield Outcome(one, facts={"process": os.getpid()})
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_process_that_loses_its_gpu_is_replaced(told: bool) -> None:
+    outcomes = list(Processes(1).run(GROUPS, partial(lose_device_at, 5, told)))
+    assert Counter(outcome.training.seed for outcome in outcomes) == Counter(range(12))
+    [lost] = [outcome for outcome in outcomes if outcome.error is not None]
+    assert lost.training.seed == 5
+    before, after = ({o.facts["process"] for o in outcomes if o.training.seed in seeds} for seeds in ((4,), (6, 7)))
+    assert before.isdisjoint(after)
+
+
 @pytest.mark.parametrize("engine", [InProcess(), Processes(2)])
 def test_an_error_of_the_worker_is_raised_as_it_is(engine: Any) -> None:
     with pytest.raises(MissingDataError, match="not here"):

@@ -201,9 +201,14 @@ def _serve(worker: Worker, pipe: Any, threads: int, plugins: tuple[Path, ...]) -
         pipe.send(_READY)
         while (group := groups.get()) is not None:
             for outcome in worker(group):
+                lost = _is_lost_device(outcome.error)
                 pipe.send(_portable(outcome))
+                if lost:
+                    os._exit(1)
             pipe.send(_READY)
     except Exception as error:
+        if _is_lost_device(error):
+            os._exit(1)
         pipe.send(_portable_error(error))
 
 
@@ -217,6 +222,13 @@ def _receive_all(pipe: Any, groups: queue.Queue[Group | None]) -> None:
                 return
     except (EOFError, OSError):
         os._exit(1)
+
+
+def _is_lost_device(error: Exception | None) -> bool:
+    """Whether CUDA refuses all further work of this process, so that only a new process can go on."""
+    import torch
+
+    return "CUDA error" in str(error) and not isinstance(error, torch.OutOfMemoryError)
 
 
 def _portable(outcome: Outcome) -> Outcome:

@@ -85,12 +85,14 @@ class FullBatch:
                 return (CapturedSteps(loop) if device.type == "cuda" else loop).start(on_epoch)
             if len(modules) > 1:
                 _log.info("training %d networks one after another: %s", len(modules), blocker)
+        captures = device.type == "cuda"
         if len(modules) == 1:
-            return _start_one(modules[0], objective, data[0], seeds[0], config, on_epoch)
+            return _start_one(modules[0], objective, data[0], seeds[0], config, captures, on_epoch)[0]
         results: list[TrainingResult] = []
         for place, (module, own, seed) in enumerate(zip(modules, data, seeds, strict=True)):
             counted = _counted_on(on_epoch, place * config.epochs)
-            results += _start_one(module, objective, own, seed, config, counted).result()
+            handle, captures = _start_one(module, objective, own, seed, config, captures, counted)
+            results += handle.result()
         return TrainingHandle(lambda: results)
 
 
@@ -100,23 +102,25 @@ def _start_one(
     data: TrainingSet,
     seed: int,
     config: TrainingConfig,
+    captures: bool,
     on_epoch: Callable[[int], None] | None,
-) -> TrainingHandle[list[TrainingResult]]:
-    """Start to train one network; steps that a GPU replays go on in the background."""
-    device = data.graph.device
+) -> tuple[TrainingHandle[list[TrainingResult]], bool]:
+    """Start to train one network; captured steps go on in the background. Also returns whether they were captured."""
     with ExitStack() as until_finished:
         if config.batch_norm == "id-graph":
             until_finished.enter_context(last_pass_statistics(module))
-        with seeded(seed, device):  # for whatever is random beside dropout
+        with seeded(seed, data.graph.device):  # for whatever is random beside dropout
             prepared = objective.prepare(data, train)
             if isinstance(module, Backbone):
                 module.prepare(data)
             trainee = SingleTrainee(module, prepared, data, config.batch_norm, seed, config.epochs)
-            loop = TrainingLoop(trainee, config)
-            captures = device.type == "cuda" and trainee.capture_blocker is None
-            if device.type == "cuda" and not captures:
+            if captures and trainee.capture_blocker:
                 _log.info("steps are not captured as a CUDA graph: %s", trainee.capture_blocker)
-            handle = (CapturedSteps(loop) if captures else loop).start(on_epoch)
+                captures = False
+            loop = TrainingLoop(trainee, config)
+            steps = CapturedSteps(loop) if captures else loop
+            handle = steps.start(on_epoch)
+            captures = isinstance(steps, CapturedSteps) and steps.can_capture
             if not captures:
                 handle.result()
         finish = until_finished.pop_all()
@@ -125,7 +129,7 @@ def _start_one(
         with finish:
             return handle.result()
 
-    return TrainingHandle(result)
+    return TrainingHandle(result), captures
 
 
 def train(
