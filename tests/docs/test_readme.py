@@ -19,4 +19,4 @@ def test_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: p
     [hits] = re.findall(r"(\d+) of the 100 lowest-scoring nodes are unknown digits", capsys.readouterr().out)
     assert int(hits) >= 90
     assert bool(names["flagged"][names["graph"].ood_mask].float().mean() > 0.5)
-    assert (tmp_path / "model" / "config.json").exists()
+    assert (tmp_path / "digits-model" / "config.json").exists()

@@ -97,6 +97,17 @@ def test_an_error_of_the_worker_is_raised_as_it_is(engine: Any) -> None:
         list(engine.run(GROUPS, partial(fail, error=MissingDataError("not here"))))
 
 
+def fail_in_a_helper(group: Group) -> Iterator[Outcome]:
+    yield Outcome(group.trainings[0])
+    dict[str, int]()["missing"]
+
+
+def test_an_error_from_another_process_says_where_it_was_raised() -> None:
+    with pytest.raises(KeyError) as caught:
+        list(Processes(2).run(GROUPS, fail_in_a_helper))
+    assert "fail_in_a_helper" in "".join(caught.value.__notes__)
+
+
 def test_an_error_that_cannot_travel_is_told() -> None:
     with pytest.raises(RuntimeError, match="OddError: ab"):
         list(Processes(2).run(GROUPS, fail_oddly))

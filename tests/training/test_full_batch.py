@@ -9,11 +9,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from oddnode import Detector
 from oddnode._utils.random import seeded
 from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import GCN, MLP, EvidentialGCN, JKNet, MixHop
 from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, Objective, Term, Train, TrainingPass
-from oddnode.training import TrainingError, last_pass_statistics, train
+from oddnode.training import FullBatch, TrainingError, last_pass_statistics, train
 
 
 def training_set(data: Data, exposure: Data | None = None) -> TrainingSet:
@@ -243,3 +244,10 @@ def test_modules_with_functional_dropout_are_validated_without_it(two_groups: Da
     outcome = train(module, CrossEntropy(), data, epochs=3)
     logits = module(data.graph.x, data.graph.edge_index)[data.val]
     assert F.cross_entropy(logits, data.y_val).item() == pytest.approx(outcome.best_val_loss)
+
+
+def test_detectors_with_equal_trainers_may_share_a_training() -> None:
+    keys = [
+        Detector(trainer=trainer).training_key() for trainer in (FullBatch(), FullBatch(), FullBatch(stacked=False))
+    ]
+    assert keys[0] == keys[1] != keys[2]

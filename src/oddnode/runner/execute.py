@@ -26,7 +26,7 @@ from oddnode.runner.detectors import build_detector
 from oddnode.runner.fitting import Fitted, fit_stacks
 from oddnode.runner.groups import Group, one_by_one
 from oddnode.runner.work import PLANAR, Outcome, Training
-from oddnode.scoring import Outputs, Scorer
+from oddnode.scoring import Outputs, ScorerWrapper
 from oddnode.tasks import Task, load_tasks
 from oddnode.training import TrainingError
 
@@ -199,10 +199,9 @@ class _Scoring:
 
 
 @dataclass
-class _CachedScorer(Scorer):
+class _CachedScorer(ScorerWrapper):
     """A scorer that scores every graph once and returns the same scores afterwards."""
 
-    scorer: Scorer
     known: dict[int, Tensor] = field(default_factory=dict)
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> _CachedScorer:

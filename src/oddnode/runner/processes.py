@@ -13,6 +13,7 @@ import queue
 import signal
 import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from multiprocessing import connection, get_all_start_methods, get_context
@@ -238,7 +239,9 @@ def _portable(outcome: Outcome) -> Outcome:
 
 
 def _portable_error(error: Exception) -> Exception:
-    """The error, or its text if the error itself cannot be sent."""
+    """The error with its traceback as a note, or its text if the error itself cannot be sent."""
+    if not isinstance(error, ValueError):  # those are messages for the user
+        error.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)).rstrip())
     try:
         # Copying uses the same protocol as sending to another process.
         return error if isinstance(copy.copy(error), type(error)) else RuntimeError(str(error))

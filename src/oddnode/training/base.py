@@ -104,7 +104,11 @@ class TrainingHandle(Generic[T]):
 
 
 class Trainer(Protocol):
-    """Turns networks, an objective and data into trained networks."""
+    """Turns networks, an objective and data into trained networks.
+
+    Detectors whose trainers have equal reprs may share a training, so a trainer with settings shows them in its repr,
+    as a dataclass does.
+    """
 
     def start(
         self,

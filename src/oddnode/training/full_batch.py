@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
@@ -25,6 +26,7 @@ __all__ = ["FullBatch", "train"]
 _log = logging.getLogger("oddnode")
 
 
+@dataclass(frozen=True)
 class FullBatch:
     """Trains on whole graphs at once, each step over all labelled nodes.
 
@@ -36,8 +38,7 @@ class FullBatch:
         Whether to stack networks that can be stacked; if left out, on a GPU only: a CPU gains nothing from it.
     """
 
-    def __init__(self, stacked: bool | None = None):
-        self.stacked = stacked
+    stacked: bool | None = None
 
     def start(
         self,
