@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 #: Differences that are meant: item, or pattern of items -> why, for example a fault that was mended on the way.
 EXPECTED: dict[str, str] = {
     "clean digits/label grasp: explanation*": "explain showed GRASP's whole score as the node's own; mended",
+    "tables*: fit, report, notes": "a note is worded differently",
     "tables*: score, column, neighbour_share": "the column is called neighbour_contribution now",
     "tables*: score, column, neighbour_contribution": "the column was called neighbour_share",
 }
