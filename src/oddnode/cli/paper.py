@@ -174,7 +174,7 @@ def _note_shared_gpu(device: str, jobs: int, note: Callable[[str], None]) -> Non
     if jobs > 1 and is_gpu(device) and not processes_share_gpu():
         note(
             "[bold yellow]note:[/] the GPU works for one of the processes at a time; start NVIDIA's Multi-Process "
-            "Service (nvidia-cuda-mps-control -d) to about double the speed"
+            "Service (nvidia-cuda-mps-control -d) to have it work for all of them at once"
         )
 
 
