@@ -2,12 +2,46 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from oddnode._utils.atomic_files import new_file, new_folder
+from oddnode._utils import atomic_files, hidden_siblings
+from oddnode._utils.atomic_files import new_file, new_folder, read_folder
+
+FILES = ("a", "b", "c")
+
+
+def write_folder(folder: Path, text: str) -> None:
+    for name in FILES:
+        (folder / name).write_text(text)
+
+
+def texts(folder: Path) -> list[str]:
+    return [(folder / name).read_text() for name in FILES]
+
+
+def save(target: Path, text: str) -> None:
+    with new_folder(target) as part:
+        write_folder(part, text)
+
+
+def no_exchange(*_: Path) -> bool:
+    return False
+
+
+@pytest.fixture(params=["exchange", "portable"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to replace a folder: that of Linux, and that of systems that cannot exchange folders."""
+    if request.param == "portable":
+        monkeypatch.setattr(atomic_files, "exchange", no_exchange)
+    return request.param
 
 
 def _write_half(path: Path, failure: BaseException) -> None:
@@ -55,25 +89,6 @@ def test_a_failure_leaves_the_old_folder_and_nothing_else(tmp_path: Path, failur
     assert [p.name for p in tmp_path.iterdir()] == ["model"]
 
 
-def test_a_folder_is_put_back_when_the_last_rename_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = tmp_path / "model"
-    target.mkdir()
-    (target / "a").write_text("old")
-    rename, calls = Path.rename, []
-
-    def fail_on_second(self: Path, other: Path) -> Path:
-        calls.append(self)
-        if len(calls) == 2:
-            raise OSError(errno.EIO, "Input/output error")
-        return rename(self, other)
-
-    monkeypatch.setattr(Path, "rename", fail_on_second)
-    with pytest.raises(OSError, match="Input/output"), new_folder(target) as part:
-        (part / "a").write_text("new")
-    assert (target / "a").read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["model"]
-
-
 def test_new_files_have_the_usual_permissions(tmp_path: Path) -> None:
     mask = os.umask(0o022)
     try:
@@ -93,3 +108,153 @@ def test_a_missing_folder_is_named(tmp_path: Path) -> None:
         new_file(tmp_path / "nowhere/a"),
     ):
         pass
+
+
+@pytest.mark.parametrize("new", [new_file, new_folder])
+def test_a_name_too_long_for_its_sibling_is_refused_before_the_work(tmp_path: Path, new: Callable[[Path], Any]) -> None:
+    with pytest.raises(OSError, match="has 250 bytes, expected at most 2"), new(tmp_path / ("é" * 125)):
+        pytest.fail("the work was done")
+
+
+def test_the_longest_name_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.getpid", lambda: 2**32 - 1)
+    longest = 0
+    for length in range(1, 256):
+        try:
+            hidden_siblings.check_name(tmp_path / ("n" * length))
+        except OSError:
+            break
+        longest = length
+    with new_file(tmp_path / ("n" * longest)) as part:
+        assert len(part.name) <= 255
+    assert longest > 200
+
+
+# --- interrupts ------------------------------------------------------------------------------------------------------
+
+
+CALLS = ("mkdir", "rename", "replace", "unlink", "rmdir", "fsync", "listdir")
+
+
+class Interrupts:
+    """Raises KeyboardInterrupt at one call of the operating system, before or after it has had its effect."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, at: int, after: bool):
+        self.count, self.at, self.after = 0, at, after
+        for name in CALLS:
+            monkeypatch.setattr(os, name, self.wrapped(getattr(os, name)))
+        monkeypatch.setattr(atomic_files, "exchange", self.wrapped(atomic_files.exchange))
+
+    def wrapped(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def interrupted(*args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            is_this = self.count == self.at
+            if is_this and not self.after:
+                raise KeyboardInterrupt
+            result = call(*args, **kwargs)
+            if is_this:
+                raise KeyboardInterrupt
+            return result
+
+        return interrupted
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("old", [None, "old"])
+def test_an_interrupt_at_any_call_leaves_a_whole_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, after: bool, old: str | None
+) -> None:
+    interrupted = 0
+    for at in range(1, 100):
+        target = tmp_path / str(at) / "model"
+        target.parent.mkdir()
+        if old is not None:
+            target.mkdir()
+            write_folder(target, old)
+        with monkeypatch.context() as patch:
+            interrupts = Interrupts(patch, at, after)
+            try:
+                save(target, "new")
+            except KeyboardInterrupt:
+                interrupted += 1
+        if interrupts.count < at:
+            break
+        if target.exists() or old is not None:
+            assert texts(target) in ([old] * 3, ["new"] * 3)
+        # What an interrupt of the last clean-up leaves is ours, and the next process removes it.
+        with monkeypatch.context() as patch:
+            patch.setattr(hidden_siblings, "_is_running", lambda pid: False)
+            save(target, "newer")
+        assert texts(target) == ["newer"] * 3
+        assert os.listdir(target.parent) == ["model"]
+    assert interrupted >= (3 if old is None else 6)
+    assert texts(target) == ["new"] * 3
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from oddnode._utils import atomic_files
+target, text, way, times = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
+if way == "portable":
+    atomic_files.exchange = lambda *_: False
+for _ in range(times):
+    with atomic_files.new_folder(target) as part:
+        for name in "abc":
+            (part / name).write_text(text)
+"""
+
+
+def run_script(target: Path, text: str, way: str, times: int = 1, before: tuple[str, ...] = ()) -> subprocess.Popen:
+    command = [*before, sys.executable, "-c", SCRIPT, str(target), text, way, str(times)]
+    source = str(Path(atomic_files.__file__).parents[2])
+    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": source}
+    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+
+
+def can_trace() -> bool:
+    strace = shutil.which("strace")
+    return (
+        strace is not None and subprocess.run([strace, "-o", os.devnull, "true"], capture_output=True).returncode == 0
+    )
+
+
+@pytest.mark.skipif(not can_trace(), reason="needs strace, and the permission to trace")
+@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM", "SIGKILL"])
+@pytest.mark.parametrize(
+    ("way", "call", "when"), [("exchange", "renameat2", 1), ("portable", "rename", 1), ("portable", "rename", 2)]
+)
+def test_a_signal_at_a_rename_loses_no_folder(tmp_path: Path, signal: str, way: str, call: str, when: int) -> None:
+    target = tmp_path / "model"
+    target.mkdir()
+    write_folder(target, "old")
+    inject = ("-e", f"trace={call}", "-e", f"inject={call}:signal={signal}:when={when}")
+    process = run_script(target, "new", way, before=("strace", "-f", "-o", str(tmp_path / "calls"), *inject))
+    _, errors = process.communicate(timeout=60)
+    assert signal in (tmp_path / "calls").read_text()
+    assert process.returncode != 0
+    assert "Errno" not in errors
+    (tmp_path / "calls").unlink()
+    assert read_folder(target, texts) in (["old"] * 3, ["new"] * 3)
+    save(target, "newer")
+    assert texts(target) == ["newer"] * 3
+    assert os.listdir(tmp_path) == ["model"]
+
+
+# --- several processes -----------------------------------------------------------------------------------------------
+
+
+def test_writers_of_one_folder_do_not_disturb_each_other_or_a_reader(tmp_path: Path, way: str) -> None:
+    target = tmp_path / "model"
+    save(target, "0")
+    writers = [run_script(target, str(number), way, times=100) for number in range(1, 4)]
+    seen = set()
+    while any(writer.poll() is None for writer in writers):
+        found = read_folder(target, texts)
+        assert len(set(found)) == 1, found
+        seen |= set(found)
+    for writer in writers:
+        assert writer.communicate()[1] == ""
+        assert writer.returncode == 0
+    assert len(seen) > 1
+    assert os.listdir(tmp_path) == ["model"]
