@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import copy
 import errno
-import hashlib
 import json
 import os
 import random
 import shutil
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,10 +21,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from oddnode import CrossEntropy, Detector, Energy, MaxSoftmax, ModelFileError, Propagated, load_task
-from oddnode.detector import RECIPES
+from oddnode._utils import hidden_siblings
+from oddnode.detector import RECIPES, check_target, read_config, restore, save
 from oddnode.detector.model_config import Settings
 from oddnode.objectives import Term, TrainingPass
 from oddnode.scoring import Outputs, Scorer
+from tests.saved_models import rewrite, sign
 
 
 @pytest.fixture(scope="module")
@@ -117,7 +121,7 @@ def test_the_config_can_be_read_by_a_human(folder: Path) -> None:
         "isolated": "keep",
         "prior_nodes": 10.0,
     }
-    assert sorted(p.name for p in folder.iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(p.name for p in folder.iterdir()) == ["config.json", "manifest.json", "model.safetensors"]
 
 
 def test_an_unfitted_detector_is_not_saved(tmp_path: Path) -> None:
@@ -311,7 +315,7 @@ def test_a_failed_save_keeps_the_old_model(
     def fail(*_: Any, **__: Any) -> int:
         raise failure
 
-    monkeypatch.setattr(Path, "write_text", fail)
+    monkeypatch.setattr(Path, "write_bytes", fail)
     with pytest.raises(type(failure)):
         fitted.with_scorer(Energy()).save(folder)
     assert {p.name: p.read_bytes() for p in folder.iterdir()} == before
@@ -323,13 +327,59 @@ def test_no_permission_is_one_clear_line(fitted: Detector, tmp_path: Path, monke
         raise PermissionError(errno.EACCES, "Permission denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr("tempfile.mkdtemp", refuse)
+        patch.setattr("os.mkdir", refuse)
         with pytest.raises(PermissionError, match="no permission to write into"):
             fitted.save(tmp_path / "m")
     monkeypatch.setattr("os.access", lambda path, mode: False)
     with pytest.raises(PermissionError, match="no permission to write into"):
         fitted.save(tmp_path / "new" / "m")
     assert not list(tmp_path.iterdir())
+
+
+def test_a_name_too_long_is_refused_before_the_work(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="its name has 250 bytes, expected at most"):
+        check_target(tmp_path / ("m" * 250))
+
+
+def test_a_model_that_a_killed_process_moved_aside_is_found(fitted: Detector, folder: Path, graph: Data) -> None:
+    """Where folders cannot be exchanged, a process may be killed when the old model is aside and the new not there."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    aside = folder.with_name(f".model.oddnode-{hidden_siblings._machine()}-{process.pid}-01234567.old")
+    folder.rename(aside)
+    assert torch.equal(Detector.load(folder).score_samples(graph), fitted.score_samples(graph))
+    folder.rename(aside)
+    check_target(folder)
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
+
+
+def test_a_model_that_cannot_be_put_back_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oddnode._utils.atomic_files._PAUSE", 0)
+    aside = folder.with_name(f".model.oddnode-{hidden_siblings._machine()}-{os.getpid()}-01234567.old")
+    folder.rename(aside)
+    with pytest.raises(ModelFileError, match=f"has left it as .*{aside.name}, move it back"):
+        Detector.load(folder)
+
+
+def test_readers_see_a_whole_model_while_others_replace_it(fitted: Detector, folder: Path, graph: Data) -> None:
+    energy = fitted.with_scorer(Energy())
+    expected = {"Propagated": fitted.score_samples(graph), "Energy": energy.score_samples(graph)}
+    seen = []
+
+    def write(detector: Detector) -> None:
+        for _ in range(30):
+            detector.save(folder)
+
+    with ThreadPoolExecutor(2) as pool:
+        writers = [pool.submit(write, fitted), pool.submit(write, energy)]
+        while not all(writer.done() for writer in writers):
+            loaded = Detector.load(folder, device="cpu")
+            seen.append(type(loaded.scorer).__name__)
+            assert torch.equal(loaded.score_samples(graph), expected[seen[-1]])
+        for writer in writers:
+            writer.result()
+    assert seen
+    assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
 def test_a_file_in_the_way_is_named(fitted: Detector, tmp_path: Path) -> None:
@@ -341,27 +391,31 @@ def test_a_file_in_the_way_is_named(fitted: Detector, tmp_path: Path) -> None:
 # --- damaged and hostile folders -------------------------------------------------------------------------------------
 
 
-def rewrite(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
-    path = folder / "config.json"
-    config = json.loads(path.read_text())
-    changed = change(config)
-    path.write_text(json.dumps(config if changed is None else changed))
-
-
 def rewrite_tensors(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
-    """Change the numbers as somebody would who means harm: with a checksum that fits."""
     path = folder / "model.safetensors"
     tensors = load_file(path)
     change(tensors)
     save_file(tensors, path)
-    rewrite(folder, lambda c: c.update(tensors_sha256=hashlib.sha256(path.read_bytes()).hexdigest()))
+    sign(folder)
+
+
+def rewrite_header(folder: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    """Change the header of the tensors, but not their numbers."""
+    path = folder / "model.safetensors"
+    raw = path.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    header = json.loads(raw[8 : 8 + length])
+    change(header)
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + raw[8 + length :])
+    sign(folder)
 
 
 CONFIG_ATTACKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a list": (lambda c: [], "not the config of a saved oddnode detector"),
     "another format": (lambda c: c.update(format="pickle"), "not the config"),
-    "a later version": (lambda c: c.update(format_version=3), "format version 3 .* reads version 2; load it with"),
-    "an earlier version": (lambda c: c.update(format_version=1), "format version 1 .* fit the model again"),
+    "a later version": (lambda c: c.update(format_version=4), "format version 4 .* reads version 3; load it with"),
+    "an earlier version": (lambda c: c.update(format_version=1), "format version 1 .* fit the model again .* and save"),
     "a version that is true": (lambda c: c.update(format_version=True), "format version True"),
     "a foreign class": (
         lambda c: c.update(scorer={"class": "os.system"}),
@@ -425,8 +479,12 @@ CONFIG_ATTACKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a rate of 2": (lambda c: c["calibration"].update(false_alarm_rate=2), "calibration: .*between 0 and 1"),
     "a tiny rate": (lambda c: c["calibration"].update(false_alarm_rate=1e-9), "needs at least"),
     "no calibration": (lambda c: c.update(calibration=None), "belongs to no part"),
-    "another checksum": (lambda c: c.update(tensors_sha256="0"), "checksum differs"),
-    "a checksum of numbers": (lambda c: c.update(tensors_sha256=0), "tensors_sha256 is 0"),
+    "another rate": (lambda c: c["calibration"].update(false_alarm_rate=0.85), "scores give the threshold"),
+    "another number of scores": (lambda c: c["calibration"].update(num_nodes=3), "the config has 3 and"),
+    "an endless eta": (lambda c: c["scorer"].update(eta=10**400), "scorer.*(1e|too large|1000)"),
+    "an endless dropout": (lambda c: c["settings"].update(dropout=10**400), "too large|1000"),
+    "an endless degree": (lambda c: c["graph"].update(mean_degree=10**400), "too large|1000"),
+    "an endless rate": (lambda c: c["calibration"].update(false_alarm_rate=10**400), "too large|1000"),
     "a graph of text": (lambda c: c["graph"].update(num_nodes="x"), "graph.num_nodes"),
     "advice of numbers": (lambda c: c.update(advice=[1]), r"advice\[0\] is 1: expected `str`"),
 }
@@ -443,7 +501,7 @@ def test_hostile_configs_are_refused(folder: Path, attack: str) -> None:
 def test_nested_scorers_have_an_end(folder: Path) -> None:
     def nest(config: dict[str, Any]) -> None:
         for _ in range(50):
-            config["scorer"] = {"class": "Propagated", "scorer": config["scorer"]}
+            config["scorer"] = config["scorer"] | {"scorer": config["scorer"]}
 
     rewrite(folder, nest)
     with pytest.raises(ModelFileError, match="nested too deeply"):
@@ -463,6 +521,12 @@ TENSOR_ATTACKS: dict[str, tuple[Callable[[dict[str, Tensor]], Any], str]] = {
     "negative variance": (lambda t: t["module.norms.0.running_var"].fill_(-1.0), "do not return a finite score"),
     "whole calibration scores": (lambda t: t.update({"calibration.scores": torch.ones(651).long()}), "int64"),
     "short calibration": (lambda t: t.update({"calibration.scores": torch.ones(3)}), "do not match"),
+    "coarse calibration scores": (lambda t: t.update({"calibration.scores": torch.ones(651).bfloat16()}), "bfloat16"),
+    "huge weights": (lambda t: [t[k].fill_(3.4e38) for k in t if k.startswith("module.convs")], "a finite score"),
+    "a value for each of three nodes": (lambda t: t.update({"scorer.prior_": torch.ones(3)}), "do not work together"),
+    "a value for each of five nodes": (lambda t: t.update({"scorer.prior_": torch.ones(5)}), "do not work together"),
+    "eight bits": (lambda t: t.update({"x": torch.ones(4).to(torch.float8_e4m3fn)}), "'x' is F8_E4M3, expected one of"),
+    "many dimensions": (lambda t: t.update({"x": torch.ones([1] * 9)}), "'x' has 9 dimensions, expected at most 8"),
     "class means": (lambda t: t.update({"class_means": torch.ones(2, 2)}), "class_means is"),
 }
 
@@ -500,11 +564,12 @@ RAW_ATTACKS: dict[str, tuple[str, bytes, str]] = {
 def test_hostile_bytes_are_refused(folder: Path, attack: str) -> None:
     name, content, message = RAW_ATTACKS[attack]
     (folder / name).write_bytes(content)
+    sign(folder)
     with pytest.raises(ModelFileError, match=message):
         Detector.load(folder)
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "manifest.json"])
 def test_missing_files_folders_and_pipes_are_refused(folder: Path, name: str) -> None:
     (folder / name).unlink()
     with pytest.raises(ModelFileError, match="missing or not a regular file"):
@@ -514,6 +579,181 @@ def test_missing_files_folders_and_pipes_are_refused(folder: Path, name: str) ->
         Detector.load(folder)
     with pytest.raises(ModelFileError, match="is not a folder"):
         Detector.load(folder / "nowhere")
+
+
+# --- what is loaded is what was saved --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "manifest.json"])
+def test_every_changed_byte_is_refused(folder: Path, name: str) -> None:
+    raw = (folder / name).read_bytes()
+    for place in range(0, len(raw), 5 if name == "model.safetensors" else 1):
+        changed = bytearray(raw)
+        changed[place] ^= 1 << place % 8
+        (folder / name).write_bytes(changed)
+        with pytest.raises(ModelFileError):
+            Detector.load(folder, device="cpu")
+    (folder / name).write_bytes(raw + b" ")
+    with pytest.raises(ModelFileError):
+        Detector.load(folder)
+    (folder / name).write_bytes(raw)
+    Detector.load(folder)
+
+
+def test_a_changed_config_is_not_shown_either(folder: Path) -> None:
+    text = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(text.replace('"num_hops": 32', '"num_hops": 22'))
+    with pytest.raises(ModelFileError, match=r"config.json is damaged or was changed: its checksum is not that in man"):
+        read_config(folder)
+
+
+def paths_of(config: Any, path: tuple = ()) -> Iterator[tuple]:
+    """The places of all fields."""
+    items = config.items() if isinstance(config, dict) else enumerate(config) if isinstance(config, list) else ()
+    for key, value in items:
+        if isinstance(config, dict):
+            yield (*path, key)
+        yield from paths_of(value, (*path, key))
+
+
+def test_every_missing_field_is_an_error(folder: Path) -> None:
+    sound = json.loads((folder / "config.json").read_text())
+    paths = list(paths_of(sound))
+    assert ("scorer", "num_hops") in paths
+    assert ("objective", "parts", 0, 1, "class") in paths
+    for path in paths:
+
+        def leave_out(config: dict[str, Any], path: tuple = path) -> dict[str, Any]:
+            config = copy.deepcopy(sound)
+            place: Any = config
+            for step in path[:-1]:
+                place = place[step]
+            del place[path[-1]]
+            return config
+
+        rewrite(folder, leave_out)
+        with pytest.raises(ModelFileError):
+            Detector.load(folder, device="cpu")
+
+
+def test_the_manifest_lists_the_other_files_and_nothing_else(folder: Path) -> None:
+    raw = (folder / "manifest.json").read_bytes()
+    sign(folder)
+    assert (folder / "manifest.json").read_bytes() == raw
+    facts = json.loads(raw)
+    for changed in ({}, facts | {"more": facts["config.json"]}, [], {"config.json": facts["config.json"]}):
+        (folder / "manifest.json").write_text(json.dumps(changed, indent=1) + "\n")
+        with pytest.raises(ModelFileError, match=r"manifest\.json"):
+            Detector.load(folder)
+
+
+def test_a_folder_of_format_2_says_how_to_make_the_model_anew(fitted: Detector, folder: Path, graph: Data) -> None:
+    rewrite(folder, lambda c: c.update(format_version=2, tensors_sha256="0" * 64))
+    (folder / "manifest.json").unlink()
+    with pytest.raises(ModelFileError, match=r"format version 2 .* fit the model again with this version and save it"):
+        Detector.load(folder)
+    fitted.save(folder)
+    assert torch.equal(Detector.load(folder).score_samples(graph), fitted.score_samples(graph))
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+def test_sizes_are_checked_before_anything_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of eight terabytes that takes no space on the disk."""
+    path = folder / "model.safetensors"
+    raw = path.read_bytes()
+    size = 2**43
+    with path.open("r+b") as file:
+        file.truncate(size)
+    with pytest.raises(ModelFileError, match=f"has {size} bytes, but {len(raw)} according to manifest.json"):
+        Detector.load(folder)
+    facts = json.loads((folder / "manifest.json").read_text())
+    facts["model.safetensors"]["bytes"] = size
+    (folder / "manifest.json").write_text(json.dumps(facts, indent=1) + "\n")
+    with pytest.raises(ModelFileError, match=f"it has {size} bytes, but {len(raw)} according to its header"):
+        Detector.load(folder)
+
+
+def test_a_tensor_larger_than_the_memory_is_an_error_of_the_file(folder: Path) -> None:
+    path, size = folder / "model.safetensors", 2**43
+    header = json.dumps({"x": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header)
+    with path.open("r+b") as file:
+        file.truncate(8 + len(header) + size)
+    facts = json.loads((folder / "manifest.json").read_text())
+    facts["model.safetensors"]["bytes"] = 8 + len(header) + size
+    (folder / "manifest.json").write_text(json.dumps(facts, indent=1) + "\n")
+    with pytest.raises(ModelFileError, match=r"model.safetensors cannot be read"):
+        Detector.load(folder)
+
+
+def test_a_large_config_is_not_read(folder: Path) -> None:
+    with (folder / "config.json").open("r+b") as file:
+        file.truncate(17 * 2**20)
+    with pytest.raises(ModelFileError, match="bytes, expected at most 16777216"):
+        Detector.load(folder)
+
+
+def test_a_config_too_large_to_be_loaded_is_not_saved(fitted: Detector, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="use fewer columns"):
+        save(fitted, tmp_path / "m", {"table": ["x" * 1000] * 20_000})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"num_layers": 1000}, "num_layers is 1000, but there are 9 weights"),
+        ({"ensemble": 1000}, "ensemble is 1000, but there are 9 weights, not 1000 times 9"),
+        ({"ensemble": 1000, "num_layers": 50}, "ensemble is 1000, but there are"),
+    ],
+)
+def test_networks_without_weights_are_not_built(
+    folder: Path, settings: dict[str, int], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = []
+    new_backbone = restore.new_backbone
+
+    def counted(*arguments: Any) -> nn.Module:
+        built.append(arguments)
+        return new_backbone(*arguments)
+
+    monkeypatch.setattr(restore, "new_backbone", counted)
+    rewrite(folder, lambda c: c["settings"].update(settings))
+    with pytest.raises(ModelFileError, match=message):
+        Detector.load(folder)
+    assert len(built) <= 1
+
+
+def test_the_header_of_the_tensors_is_checked(folder: Path) -> None:
+    rewrite_header(folder, lambda h: h["module.convs.0.bias"].update(shape=[1] * 5000))
+    with pytest.raises(ModelFileError, match="has 5000 dimensions"):
+        Detector.load(folder)
+    rewrite_header(folder, lambda h: h["module.convs.0.bias"].update(shape=[2**40, 2**40]))
+    with pytest.raises(ModelFileError, match="do not fit its shape"):
+        Detector.load(folder)
+    rewrite_header(folder, lambda h: h.update({"module.convs.0.bias": 1}))
+    with pytest.raises(ModelFileError, match="damaged or not a safetensors file"):
+        Detector.load(folder)
+
+
+def test_tensors_that_could_not_be_loaded_are_not_saved(graph: Data, tmp_path: Path) -> None:
+    module = Net()
+    module.register_buffer("odd", torch.ones(2).to(torch.float8_e4m3fn))
+    detector = Detector(module, epochs=1).fit(graph)
+    with pytest.raises(ValueError, match=r"cannot be saved: 'module.odd' is F8_E4M3, expected one of"):
+        detector.save(tmp_path / "m")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unreadable_file_is_an_error_of_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(ModelFileError, match=r"config\.json cannot be read: Permission denied"):
+        Detector.load(folder)
 
 
 ODD_VALUES: list[Any] = [
@@ -539,7 +779,7 @@ def damage(folder: Path, rng: random.Random) -> None:
     """One random damage: an odd value somewhere in the config, or bytes of a file lost, changed or added."""
     kind = rng.randrange(4)
     if kind == 0:
-        name = rng.choice(["config.json", "model.safetensors"])
+        name = rng.choice(["config.json", "model.safetensors", "manifest.json"])
         raw = bytearray((folder / name).read_bytes())
         match rng.randrange(3):
             case 0:

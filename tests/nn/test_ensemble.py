@@ -22,6 +22,7 @@ from oddnode import (
 )
 from oddnode.detector import fit_together
 from oddnode.nn import Ensemble, member_seeds
+from tests.saved_models import rewrite
 
 
 @pytest.fixture
@@ -109,8 +110,7 @@ def test_own_parts_come_back_when_they_are_given_again(two_groups: Data, tmp_pat
 @pytest.mark.parametrize("count", [2, 4, 0, 100_000_000])
 def test_a_folder_whose_count_does_not_fit_is_refused(detector: Detector, tmp_path: Path, count: int) -> None:
     detector.save(tmp_path / "model")
-    config = tmp_path / "model" / "config.json"
-    config.write_text(config.read_text().replace('"ensemble": 3', f'"ensemble": {count}'))
+    rewrite(tmp_path / "model", lambda config: config["settings"].update(ensemble=count))
     with pytest.raises(ModelFileError, match="ensemble"):
         Detector.load(tmp_path / "model")
 

@@ -31,6 +31,7 @@ from oddnode.tables import (
     read_nodes,
     split_labelled,
 )
+from tests.saved_models import rewrite
 
 Rows = list[dict[str, Any]]
 
@@ -520,6 +521,8 @@ def test_bad_targets_are_found_before_the_work(model_folder: Path, tables: tuple
     ):
         with pytest.raises(TableError, match=message):
             model.score(*tables, out)
+    with pytest.raises(OSError, match="its name has 250 bytes, expected at most"):
+        model.score(*tables, tmp_path / ("s" * 246 + ".csv"))
 
 
 @pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
@@ -584,11 +587,23 @@ def test_hostile_schemas_are_refused(
     import shutil
 
     shutil.copytree(model_folder, tmp_path / "m")
-    config = json.loads((tmp_path / "m" / "config.json").read_text())
-    change(config["table"])
-    (tmp_path / "m" / "config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelFileError):
+    rewrite(tmp_path / "m", lambda config: change(config["table"]) and None)
+    with pytest.raises(ModelFileError, match=r"table|the tables give"):
         TableModel.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize("name", ["config.json", "manifest.json"])
+def test_every_changed_byte_of_a_table_model_is_refused(model_folder: Path, tmp_path: Path, name: str) -> None:
+    import shutil
+
+    shutil.copytree(model_folder, tmp_path / "m")
+    raw = (tmp_path / "m" / name).read_bytes()
+    for place in range(len(raw)):
+        changed = bytearray(raw)
+        changed[place] ^= 1 << place % 8
+        (tmp_path / "m" / name).write_bytes(changed)
+        with pytest.raises(ModelFileError):
+            TableModel.load(tmp_path / "m", device="cpu")
 
 
 def test_a_model_without_tables_says_so(tmp_path: Path) -> None:

@@ -186,7 +186,7 @@ def info(
 
     load_plugins(plugin or ())
     config = read_config(model)
-    shown = {key: value for key, value in config.items() if key not in ("tensors_sha256", "table", "format")}
+    shown = {key: value for key, value in config.items() if key not in ("table", "format")}
     own = any(isinstance(config.get(k), dict) and "own" in config[k] for k in ("backbone", "objective", "scorer"))
     if not own:  # a model with the user's own classes cannot be rebuilt here; its config can be shown
         detector, _ = load(Detector, model, device="cpu")

@@ -28,7 +28,7 @@ class CalibrationConfig(Struct, frozen=True):
     Parameters
     ----------
     false_alarm_rate, threshold : float
-        As for `Calibration`; the threshold is informative only and computed again.
+        As for `Calibration`; the threshold is computed again and compared.
     num_nodes : int
         Number of calibration nodes.
     """
@@ -173,7 +173,7 @@ class Calibration:
 
     @classmethod
     def from_config(cls, config: CalibrationConfig, scores: Tensor | None, classes: Tensor | None) -> Calibration:
-        """Restore a saved calibration; its threshold is computed again from its scores.
+        """Restore a saved calibration; its threshold is computed again from its scores and compared.
 
         Parameters
         ----------
@@ -184,13 +184,19 @@ class Calibration:
         """
         if scores is None or scores.dim() != 1 or (classes is not None and classes.shape != scores.shape):
             raise ModelFileError("the calibration scores and classes are missing or do not match")
-        if not scores.is_floating_point() or (classes is not None and classes.dtype != torch.long):
+        if scores.dtype not in (torch.float32, torch.float64) or (classes is not None and classes.dtype != torch.long):
             found = "none" if classes is None else classes.dtype
             raise ModelFileError(f"the calibration scores are {scores.dtype} and their classes {found}")
         try:
-            return cls.from_scores(scores, classes, config.false_alarm_rate)
+            calibration = cls.from_scores(scores, classes, config.false_alarm_rate)
         except ValueError as error:
             raise ModelFileError(f"calibration: {error}") from None
+        if (calibration.threshold, len(scores)) != (config.threshold, config.num_nodes):
+            raise ModelFileError(
+                f"calibration: {len(scores)} scores give the threshold {calibration.threshold}, but the config has "
+                f"{config.num_nodes} and {config.threshold}"
+            )
+        return calibration
 
 
 def _on_cpu(values: Any) -> Tensor:

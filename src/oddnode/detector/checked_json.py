@@ -68,6 +68,8 @@ def checked(value: Any, kind: type[T], where: str, decode: Callable[[type, Any],
     """
     try:
         return msgspec.convert(value, kind, dec_hook=decode)
+    except OverflowError:
+        raise ModelFileError(f"{where or 'it'} has a number that is too large") from None
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `")
         path = place.removesuffix("`").removeprefix("$")

@@ -46,6 +46,8 @@ class ModelConfig(StateConfig, frozen=True):
     ----------
     num_features, num_classes, best_epoch, dtype, graph, advice, learnt
         As for `StateConfig`.
+    oddnode_version : str
+        The version that wrote it.
     backbone : str or dict
         A name, ``{"name": ..., "plugin": ...}``, or ``{"own": ...}`` for the user's own module.
     objective, scorer : dict or None
@@ -54,13 +56,11 @@ class ModelConfig(StateConfig, frozen=True):
         The other arguments of the detector.
     calibration : CalibrationConfig or None
         The calibration, if there is one.
-    tensors_sha256 : str
-        The checksum of ``model.safetensors``.
     """
 
+    oddnode_version: str
     backbone: str | dict[str, str]
     objective: dict[str, Any] | None
     scorer: dict[str, Any]
     settings: Settings
     calibration: CalibrationConfig | None
-    tensors_sha256: str

@@ -1,29 +1,36 @@
-"""Saved detectors: a folder with a readable ``config.json`` and the tensors in ``model.safetensors``.
+"""Saved detectors: a folder with a readable ``config.json``, the tensors in ``model.safetensors``, and a manifest.
 
-Nothing in them is executed. Parts are rebuilt by name from known classes; the type and range of every value, and the
-shape, type and finiteness of every tensor are checked before use.
+Nothing in them is executed. Parts are rebuilt by name from known classes; the checksum of every file, the type and
+range of every value, and the shape, type and finiteness of every tensor are checked before use.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import io
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from msgspec.structs import asdict
-from safetensors import SafetensorError
-from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
-from oddnode._utils.atomic_files import new_folder, sync_file
+from oddnode._utils.atomic_files import new_folder, read_folder
+from oddnode._utils.hidden_siblings import check_name, recover
 from oddnode._utils.plugins import plugin_of
 from oddnode._version import __version__
-from oddnode.detector.checked_json import ModelFileError, checked, first_line, parse_json, show
+from oddnode.detector.checked_json import ModelFileError, checked, show
 from oddnode.detector.model_config import ModelConfig, Settings
+from oddnode.detector.model_files import (
+    CONFIG,
+    FILES,
+    FileFacts,
+    check_tensors,
+    read_json,
+    read_manifest,
+    read_tensors,
+    write_files,
+)
 from oddnode.detector.part_config import encode
 from oddnode.detector.restore import made_or_given, named_or_given, restored
 from oddnode.nn import BACKBONES
@@ -35,10 +42,8 @@ if TYPE_CHECKING:
 
 __all__ = ["FORMAT_VERSION", "check_target", "load", "read_config", "save"]
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 _FORMAT = "oddnode detector"
-_CONFIG, _TENSORS = "config.json", "model.safetensors"
-_LARGEST_CONFIG = 64 * 2**20
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -61,14 +66,14 @@ def save(detector: Detector, path: str | os.PathLike, extra: dict[str, Any] | No
     tensors = state.tensors() | ({} if calibration is None else calibration.tensors())
     # Copies, because safetensors refuses tensors that share memory.
     blob = format_tensors({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
-    config = _config_of(detector, hashlib.sha256(blob).hexdigest()) | (extra or {})
-    text = json.dumps(config, indent=1, allow_nan=False, ensure_ascii=False)
+    try:
+        check_tensors(io.BytesIO(blob), len(blob))
+    except ModelFileError as error:
+        raise ValueError(f"the tensors of the model cannot be saved: {error}") from None
+    config = _config_of(detector) | (extra or {})
     target.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(target) as folder:
-        (folder / _TENSORS).write_bytes(blob)
-        (folder / _CONFIG).write_text(text + "\n", encoding="utf-8")
-        for name in (_TENSORS, _CONFIG):
-            sync_file(folder / name)
+        write_files(folder, config, blob)
 
 
 def check_target(target: Path) -> None:
@@ -84,24 +89,27 @@ def check_target(target: Path) -> None:
         raise NotADirectoryError(f"cannot write {target}: {standing} is not a folder")
     if not os.access(standing, os.W_OK):
         raise PermissionError(f"cannot write {target}: no permission to write into {standing}")
+    check_name(target.resolve())
+    recover(target.resolve())
     if not target.exists():
         return
     if not target.is_dir():
         raise FileExistsError(f"{target} is a file; give a folder for the model")
-    others = sorted({entry.name for entry in target.iterdir()} - {_CONFIG, _TENSORS})
+    names = read_folder(target, lambda folder: {entry.name for entry in folder.iterdir()})
+    others = sorted(names.difference(FILES))
     if others:
         raise FileExistsError(
             f"{target} has other files ({', '.join(others[:3])}{', ...' if len(others) > 3 else ''}); "
             "give a new folder, or one with a saved model and nothing else"
         )
-    if any(target.iterdir()):
+    if names:
         try:
-            _read_header(target)
+            read_folder(target, _read_header)
         except ModelFileError as error:
             raise FileExistsError(f"{target} is not replaced, because it is not a saved model: {error}") from None
 
 
-def _config_of(detector: Detector, checksum: str) -> dict[str, Any]:
+def _config_of(detector: Detector) -> dict[str, Any]:
     params = detector.get_params(deep=False)
     calibration = detector.calibration_
     config: dict[str, Any] = {
@@ -114,7 +122,6 @@ def _config_of(detector: Detector, checksum: str) -> dict[str, Any]:
         "settings": {name: params[name] for name in Settings.__struct_fields__},
         **detector.state_.to_config(),
         "calibration": None if calibration is None else calibration.to_config(),
-        "tensors_sha256": checksum,
     }
     # Values that could not be loaded again raise an error now, while the fitted detector still exists.
     checked(config, ModelConfig, "")
@@ -142,18 +149,9 @@ def read_config(folder: Path) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``config.json``; only its format and version have been checked.
+        ``config.json``, as it was saved; only its format and version have been checked.
     """
-    config = _read_header(folder)
-    version = config.get("format_version")
-    if version != FORMAT_VERSION or isinstance(version, bool):
-        older = isinstance(version, int) and version < FORMAT_VERSION
-        advice = "fit the model again with this version" if older else "load it with the version that wrote it"
-        raise ModelFileError(
-            f"{folder / _CONFIG} has format version {show(version)} (oddnode {show(config.get('oddnode_version'))}), "
-            f"but this is oddnode {__version__}, which reads version {FORMAT_VERSION}; {advice}"
-        )
-    return config
+    return read_folder(folder, _read_config)[0]
 
 
 def load(
@@ -186,10 +184,9 @@ def load(
         The complete ``config.json``.
     """
     folder = Path(path)
-    raw = read_config(folder)
+    raw, tensors = read_folder(folder, _read_model)
     try:
         config = checked(raw, ModelConfig, "")
-        tensors = _read_tensors(folder, config.tensors_sha256)
         detector = detector_class(
             backbone=named_or_given(config.backbone, backbone),
             objective=None if config.objective is None else made_or_given(config.objective, objective, Objective),
@@ -202,41 +199,30 @@ def load(
         raise ModelFileError(f"{folder}: {error}") from None
 
 
-def _read_header(folder: Path) -> dict[str, Any]:
-    """Read the config of a model, and check its ``format``."""
-    if not folder.is_dir():
-        raise ModelFileError(f"{folder} is not a folder with a saved model")
-    raw = _read_bytes(folder / _CONFIG, _LARGEST_CONFIG)
-    try:
-        config = parse_json(raw)
-    except ModelFileError as error:
-        raise ModelFileError(f"{folder / _CONFIG} {error}") from None
+def _read_model(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    config, facts = _read_config(folder)
+    return config, read_tensors(folder, facts)
+
+
+def _read_config(folder: Path) -> tuple[dict[str, Any], FileFacts]:
+    """Read the config, and what the manifest says of the tensors."""
+    config, raw = _read_header(folder)
+    version = config.get("format_version")
+    if version != FORMAT_VERSION or isinstance(version, bool):
+        older = isinstance(version, int) and version < FORMAT_VERSION
+        advice = (
+            "fit the model again with this version and save it" if older else "load it with the version that wrote it"
+        )
+        raise ModelFileError(
+            f"{folder / CONFIG} has format version {show(version)} (oddnode {show(config.get('oddnode_version'))}), "
+            f"but this is oddnode {__version__}, which reads version {FORMAT_VERSION}; {advice}"
+        )
+    return config, read_manifest(folder, raw)
+
+
+def _read_header(folder: Path) -> tuple[dict[str, Any], bytes]:
+    """Read the config, and check its ``format``."""
+    config, raw = read_json(folder)
     if not isinstance(config, dict) or config.get("format") != _FORMAT:
-        raise ModelFileError(f"{folder / _CONFIG} is not the config of a saved oddnode detector")
-    return config
-
-
-def _read_bytes(path: Path, at_most: int | None = None) -> bytes:
-    # Only regular files, because reading a pipe or a device may never end.
-    if not path.is_file():
-        raise ModelFileError(f"{path} is missing or not a regular file")
-    if at_most is not None and path.stat().st_size > at_most:
-        raise ModelFileError(f"{path} has {path.stat().st_size} bytes, expected at most {at_most}")
-    try:
-        return path.read_bytes()
-    except PermissionError:
-        raise PermissionError(f"no permission to read {path}") from None
-
-
-def _read_tensors(folder: Path, checksum: str) -> dict[str, Tensor]:
-    blob = _read_bytes(folder / _TENSORS)
-    try:
-        tensors = parse_tensors(blob)
-    except (SafetensorError, ValueError, RuntimeError, KeyError, TypeError, OverflowError) as error:
-        raise ModelFileError(f"{_TENSORS} is damaged or not a safetensors file: {first_line(error)}") from None
-    if hashlib.sha256(blob).hexdigest() != checksum:
-        raise ModelFileError(f"{_TENSORS} does not belong to {_CONFIG}: its checksum differs")
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise ModelFileError(f"{_TENSORS}: {name!r} has NaN or infinite values")
-    return tensors
+        raise ModelFileError(f"{folder / CONFIG} is not the config of a saved oddnode detector")
+    return config, raw

@@ -115,18 +115,16 @@ def _decoded(config: Any, base: type, depth: int) -> Any:
     struct = checked(values, _struct_of(kind), "", lambda inner, value: _decoded(value, _base_of(inner), depth + 1))
     given = {f.name: getattr(struct, f.name) for f in _settings(kind)}
     try:
-        return kind(**{name: value for name, value in given.items() if value is not msgspec.UNSET})
+        return kind(**given)
     except (ValueError, TypeError) as error:
         raise ModelFileError(f"class {kind.__name__} cannot be built: {first_line(error)}") from None
 
 
 @cache
 def _struct_of(kind: type) -> type[msgspec.Struct]:
-    """A struct with the settings of a part and limits on their types; absent settings have their defaults."""
+    """A struct with the settings of a part and limits on their types."""
     hints = get_type_hints(kind)
-    columns: list[tuple[str, Any, Any]] = [
-        (f.name, _limited(hints[f.name]) | msgspec.UnsetType, msgspec.UNSET) for f in _settings(kind)
-    ]
+    columns = [(f.name, _limited(hints[f.name])) for f in _settings(kind)]
     return msgspec.defstruct(kind.__name__, columns, forbid_unknown_fields=True)
 
 

@@ -17,7 +17,7 @@ from oddnode.detector.model_config import ModelConfig
 from oddnode.detector.networks import as_module, new_backbone
 from oddnode.detector.part_config import decode
 from oddnode.graph import Graph
-from oddnode.nn import BACKBONES, Ensemble
+from oddnode.nn import BACKBONES
 from oddnode.objectives import Objective
 from oddnode.scoring import Outputs, Scorer
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["made_or_given", "named_or_given", "restored"]
 
 Part = TypeVar("Part", Objective, Scorer)
+
+_FEW_LAYERS = 50
 
 
 def named_or_given(config: str | dict[str, str], given: nn.Module | None) -> str | nn.Module:
@@ -123,31 +125,40 @@ def _taken(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, Tensor]) -> nn.Module:
-    """The network with its saved weights."""
-    if isinstance(detector.backbone, nn.Module):
-        module = as_module([copy.deepcopy(detector.backbone) for _ in range(detector.ensemble)])
-        _check_weights(module, weights)
-    else:
-        # Shapes are compared on the meta device first, because a hostile config may declare any size.
-        with torch.device("meta"):
-            _check_weights(_new_module(detector, config), weights)
-        module = _new_module(detector, config)
+    """The network with its saved weights, which are compared with the config before the network is made."""
+    own = detector.backbone if isinstance(detector.backbone, nn.Module) else None
+    _check_weights(own or _sketch(detector, config, len(weights)), detector.ensemble, weights)
+    networks = [copy.deepcopy(own) if own else _new_network(detector, config) for _ in range(detector.ensemble)]
+    module = as_module(networks)
     module.load_state_dict(weights)
     return module
 
 
-def _new_module(detector: Detector, config: ModelConfig) -> nn.Module:
+def _sketch(detector: Detector, config: ModelConfig, num_weights: int) -> nn.Module:
+    """One of the networks, with the shapes of its weights but without memory for them."""
+    # A backbone may ignore this setting, so that a few more layers than weights prove nothing.
+    if detector.num_layers > max(_FEW_LAYERS, num_weights):
+        raise ModelFileError(f"settings.num_layers is {detector.num_layers}, but there are {num_weights} weights")
+    with torch.device("meta"):
+        return _new_network(detector, config)
+
+
+def _new_network(detector: Detector, config: ModelConfig) -> nn.Module:
     try:
         with seeded(0, torch.device("cpu")):
-            shape, dtype = (config.num_features, config.num_classes), getattr(torch, config.dtype)
-            return as_module([new_backbone(detector, *shape).to(dtype) for _ in range(detector.ensemble)])
+            return new_backbone(detector, config.num_features, config.num_classes).to(getattr(torch, config.dtype))
     except (RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise ModelFileError(f"the backbone cannot be built from these settings: {first_line(error)}") from None
 
 
-def _check_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
-    expected = module.state_dict()
-    name = f"an ensemble of {len(module.members)}" if isinstance(module, Ensemble) else type(module).__name__
+def _check_weights(network: nn.Module, ensemble: int, weights: dict[str, Tensor]) -> None:
+    expected, name = network.state_dict(), type(network).__name__
+    if ensemble > 1:
+        if ensemble * len(expected) != len(weights):
+            needed = f"{ensemble} times {len(expected)}"
+            raise ModelFileError(f"settings.ensemble is {ensemble}, but there are {len(weights)} weights, not {needed}")
+        expected = {f"members.{n}.{key}": value for n in range(ensemble) for key, value in expected.items()}
+        name = f"an ensemble of {ensemble}"
     for key in expected.keys() | weights.keys():
         if key not in weights:
             raise ModelFileError(f"the weights {key!r} of {name} are missing")
@@ -162,12 +173,14 @@ def _check_weights(module: nn.Module, weights: dict[str, Tensor]) -> None:
 
 
 def _try_out(state: FittedState, device: torch.device) -> None:
-    """Score three nodes, so that parts that do not work together raise an error when the model is loaded."""
-    nodes = torch.zeros(3, state.num_features, dtype=state.dtype, device=device)
-    graph = Graph(nodes, torch.tensor([[0, 1], [1, 0]], device=device))
-    try:
-        scores = state.scorer.score(Outputs(state.module, graph, state.num_classes))
-    except Exception as error:  # any failure of a part means that the folder is invalid
-        raise ModelFileError(f"the parts do not work together: {first_line(error)}") from None
-    if scores.shape != (3,) or not bool(torch.isfinite(scores).all()):
-        raise ModelFileError("the parts do not work together: they do not return a finite score per node")
+    """Score small graphs, so that parts that do not work together raise an error when the model is loaded."""
+    for num_nodes in (3, 5):  # two sizes, because a learnt value may fit one of them by chance
+        nodes = torch.full((num_nodes, state.num_features), 1 / state.num_features, dtype=state.dtype, device=device)
+        nodes[0] = 0
+        graph = Graph(nodes, torch.tensor([[0, 1], [1, 0]], device=device))
+        try:
+            scores = state.scorer.score(Outputs(state.module, graph, state.num_classes))
+        except Exception as error:  # any failure of a part means that the folder is invalid
+            raise ModelFileError(f"the parts do not work together: {first_line(error)}") from None
+        if scores.shape != (num_nodes,) or not bool(torch.isfinite(scores).all()):
+            raise ModelFileError("the parts do not work together: they do not return a finite score per node")

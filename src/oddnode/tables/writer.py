@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from oddnode._utils.atomic_files import new_file
+from oddnode._utils.hidden_siblings import check_name
 from oddnode.tables.reader import TableError, format_of
 
 __all__ = ["check_target", "write_table"]
@@ -31,6 +32,7 @@ def check_target(path: Path, inputs: list[Path]) -> None:
         raise TableError(f"cannot write {path}: the folder {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(f"cannot write {path}: no permission to write into {path.parent}")
+    check_name(path.resolve())
     for source in inputs:
         if path.exists() and source.exists() and path.samefile(source):
             raise TableError(f"{path} is one of the input tables; write to another file")

@@ -1,9 +1,9 @@
 """A reader of pickled arrays, sparse matrices and adjacency lists that calls nothing which the file names.
 
-A pickle is a program for a small stack machine. This module is another machine for the few operations that Planetoid's
-files consist of: it makes integers, bytes, tuples, lists, dictionaries, and arrays of numbers out of bytes. The names in
-a file select one of the forms below and are never looked up. The operations come from `pickletools.genops`, which only
-splits the file into them.
+A pickle is a program for a small stack machine. This module is another machine for the few operations that
+Planetoid's files consist of: it makes integers, bytes, tuples, lists, dictionaries, and arrays of numbers out of bytes.
+The names in a file select one of the forms below and are never looked up. The operations come from
+`pickletools.genops`, which only splits the file into them.
 """
 
 from __future__ import annotations
