@@ -361,7 +361,12 @@ def test_a_model_that_cannot_be_put_back_is_named(folder: Path, monkeypatch: pyt
         Detector.load(folder)
 
 
-def test_readers_see_a_whole_model_while_others_replace_it(fitted: Detector, folder: Path, graph: Data) -> None:
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_readers_see_a_whole_model_while_others_replace_it(
+    fitted: Detector, folder: Path, graph: Data, can_exchange: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not can_exchange:
+        monkeypatch.setattr("oddnode._utils.atomic_files.exchange", lambda *_: False)
     energy = fitted.with_scorer(Energy())
     expected = {"Propagated": fitted.score_samples(graph), "Energy": energy.score_samples(graph)}
     seen = []
@@ -478,6 +483,7 @@ CONFIG_ATTACKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "an odd dtype": (lambda c: c.update(dtype="object"), "dtype is 'object'"),
     "a rate of 2": (lambda c: c["calibration"].update(false_alarm_rate=2), "calibration: .*between 0 and 1"),
     "a tiny rate": (lambda c: c["calibration"].update(false_alarm_rate=1e-9), "needs at least"),
+    "a rate next to nothing": (lambda c: c["calibration"].update(false_alarm_rate=1e-320), "calibration: "),
     "no calibration": (lambda c: c.update(calibration=None), "belongs to no part"),
     "another rate": (lambda c: c["calibration"].update(false_alarm_rate=0.85), "scores give the threshold"),
     "another number of scores": (lambda c: c["calibration"].update(num_nodes=3), "the config has 3 and"),
@@ -587,7 +593,7 @@ def test_missing_files_folders_and_pipes_are_refused(folder: Path, name: str) ->
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "manifest.json"])
 def test_every_changed_byte_is_refused(folder: Path, name: str) -> None:
     raw = (folder / name).read_bytes()
-    for place in range(0, len(raw), 5 if name == "model.safetensors" else 1):
+    for place in range(0, len(raw), 11 if name == "model.safetensors" else 1):
         changed = bytearray(raw)
         changed[place] ^= 1 << place % 8
         (folder / name).write_bytes(changed)
@@ -641,7 +647,8 @@ def test_the_manifest_lists_the_other_files_and_nothing_else(folder: Path) -> No
     sign(folder)
     assert (folder / "manifest.json").read_bytes() == raw
     facts = json.loads(raw)
-    for changed in ({}, facts | {"more": facts["config.json"]}, [], {"config.json": facts["config.json"]}):
+    odd: list[Any] = [{}, facts | {"more": facts["config.json"]}, [], {"config.json": facts["config.json"]}]
+    for changed in odd:
         (folder / "manifest.json").write_text(json.dumps(changed, indent=1) + "\n")
         with pytest.raises(ModelFileError, match=r"manifest\.json"):
             Detector.load(folder)
@@ -745,6 +752,16 @@ def test_tensors_that_could_not_be_loaded_are_not_saved(graph: Data, tmp_path: P
     with pytest.raises(ValueError, match=r"cannot be saved: 'module.odd' is F8_E4M3, expected one of"):
         detector.save(tmp_path / "m")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["m" * 300, "a\0b", "loop", "loop/m", ""])
+def test_paths_that_cannot_be_are_errors_of_the_folder(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("loop").symlink_to("loop")
+    with pytest.raises(ModelFileError, match=r"not a folder with a saved model|missing"):
+        Detector.load(name)
 
 
 def test_an_unreadable_file_is_an_error_of_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,7 +121,7 @@ def changed(**parts: Any) -> scipy.sparse.csr_matrix:
     return matrix
 
 
-RECONSTRUCT = np.ndarray.__reduce__(np.empty(0))[0]
+RECONSTRUCT: Any = np.ndarray.__reduce__(np.empty(0))[0]
 EMPTY = (np.ndarray, (0,), b"b")
 POINTERS = b"A" * 8 * 16
 ATTACKS: dict[str, tuple[str, Any, str]] = {

@@ -130,8 +130,8 @@ def read_folder(folder: Path, read: Callable[[Path], T]) -> T:
     """
     for _ in range(_TRIES):
         before = _identity(folder)
-        if before is None and moved_aside(folder.resolve()) is not None:
-            recover(folder.resolve())
+        if before is None and moved_aside(folder) is not None:
+            recover(folder)
             time.sleep(_PAUSE)
             continue
         try:
@@ -149,7 +149,7 @@ def _identity(folder: Path) -> tuple[int, ...] | None:
     """Numbers that change when a folder is replaced; ``None`` if there is none."""
     try:
         found = folder.stat()
-    except OSError:
+    except (OSError, ValueError):
         return None
     return found.st_dev, found.st_ino, found.st_ctime_ns
 

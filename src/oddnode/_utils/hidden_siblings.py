@@ -50,7 +50,7 @@ def check_name(target: Path) -> None:
         The file or folder to write.
     """
     longest = _LONGEST_NAME - len(f"..{_MARK}-{_machine()}--{'0' * 8}.new") - _LONGEST_PID
-    found = len(os.fsencode(target.name))
+    found = len(os.fsencode(_real(target).name))
     if found > longest:
         raise OSError(
             errno.ENAMETOOLONG,
@@ -69,6 +69,7 @@ def recover(target: Path) -> None:
     target : Path
         The file or folder that they were to write.
     """
+    target = _real(target)
     for sibling in filter(_is_abandoned, _siblings(target)):
         if sibling.suffix == ".old" and not target.exists():
             with suppress(OSError):
@@ -85,7 +86,7 @@ def moved_aside(target: Path) -> Path | None:
     target : Path
         The folder.
     """
-    return next((sibling for sibling in _siblings(target) if sibling.suffix == ".old"), None)
+    return next((sibling for sibling in _siblings(_real(target)) if sibling.suffix == ".old"), None)
 
 
 def remove(path: Path) -> None:
@@ -103,12 +104,20 @@ def remove(path: Path) -> None:
             path.unlink()
 
 
+def _real(target: Path) -> Path:
+    """The path without links: siblings are beside what a link points to."""
+    try:
+        return Path(os.path.realpath(target))
+    except ValueError:  # a name that no file can have
+        return target
+
+
 def _siblings(target: Path) -> list[Path]:
     """The hidden siblings of a target."""
     form = re.compile(rf"\.{re.escape(target.name)}\.{_MARK}-[0-9a-f]{{8}}-[0-9]+-[0-9a-f]{{8}}\.(new|old)")
     try:
         names = os.listdir(target.parent)
-    except OSError:
+    except (OSError, ValueError):
         return []
     return [target.with_name(name) for name in sorted(names) if form.fullmatch(name)]
 

@@ -189,7 +189,7 @@ class Calibration:
             raise ModelFileError(f"the calibration scores are {scores.dtype} and their classes {found}")
         try:
             calibration = cls.from_scores(scores, classes, config.false_alarm_rate)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:  # the latter for a rate whose inverse is infinite
             raise ModelFileError(f"calibration: {error}") from None
         if (calibration.threshold, len(scores)) != (config.threshold, config.num_nodes):
             raise ModelFileError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -109,8 +110,8 @@ def read_json(folder: Path) -> tuple[Any, bytes]:
     bytes
         The same as bytes, which `read_manifest` checks.
     """
-    if not folder.is_dir():
-        aside = moved_aside(folder.resolve())
+    if not os.path.isdir(folder):  # this one raises no error for names that no folder can have
+        aside = moved_aside(folder)
         hint = "" if aside is None else f"; a process that was replacing it has left it as {aside}, move it back"
         raise ModelFileError(f"{folder} is not a folder with a saved model{hint}")
     raw = _read_bytes(folder / CONFIG)

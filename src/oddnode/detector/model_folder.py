@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import os
 from pathlib import Path
+from stat import S_ISDIR
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
@@ -89,11 +90,13 @@ def check_target(target: Path) -> None:
         raise NotADirectoryError(f"cannot write {target}: {standing} is not a folder")
     if not os.access(standing, os.W_OK):
         raise PermissionError(f"cannot write {target}: no permission to write into {standing}")
-    check_name(target.resolve())
-    recover(target.resolve())
-    if not target.exists():
+    check_name(target)
+    recover(target)
+    try:
+        found = target.stat()  # once, because another process may replace it
+    except FileNotFoundError:
         return
-    if not target.is_dir():
+    if not S_ISDIR(found.st_mode):
         raise FileExistsError(f"{target} is a file; give a folder for the model")
     names = read_folder(target, lambda folder: {entry.name for entry in folder.iterdir()})
     others = sorted(names.difference(FILES))

@@ -127,9 +127,10 @@ def _taken(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, Tensor]) -> nn.Module:
     """The network with its saved weights, which are compared with the config before the network is made."""
     own = detector.backbone if isinstance(detector.backbone, nn.Module) else None
-    _check_weights(own or _sketch(detector, config, len(weights)), detector.ensemble, weights)
-    networks = [copy.deepcopy(own) if own else _new_network(detector, config) for _ in range(detector.ensemble)]
-    module = as_module(networks)
+    _check_weights(_sketch(detector, config, len(weights)) if own is None else own, detector.ensemble, weights)
+    module = as_module(
+        [_new_network(detector, config) if own is None else copy.deepcopy(own) for _ in range(detector.ensemble)]
+    )
     module.load_state_dict(weights)
     return module
 

@@ -32,7 +32,7 @@ def check_target(path: Path, inputs: list[Path]) -> None:
         raise TableError(f"cannot write {path}: the folder {path.parent} does not exist")
     if not os.access(path.parent, os.W_OK):
         raise PermissionError(f"cannot write {path}: no permission to write into {path.parent}")
-    check_name(path.resolve())
+    check_name(path)
     for source in inputs:
         if path.exists() and source.exists() and path.samefile(source):
             raise TableError(f"{path} is one of the input tables; write to another file")

@@ -76,7 +76,7 @@ def read_arrays(raw: bytes) -> Any:
                 raise ValueError(f"it has more than {_MOST_OPERATIONS} operations")
             machine.step(operation.name, argument)
         return machine.stack.pop()
-    except (IndexError, KeyError, TypeError):
+    except (IndexError, KeyError, TypeError, DeprecationWarning):  # the last of odd escapes, if warnings are errors
         raise ValueError("its operations do not fit together") from None
 
 
