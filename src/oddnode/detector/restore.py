@@ -137,7 +137,7 @@ def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, T
 
 def _sketch(detector: Detector, config: ModelConfig, num_weights: int) -> nn.Module:
     """One of the networks, with the shapes of its weights but without memory for them."""
-    # A backbone may ignore this setting, so that a few more layers than weights prove nothing.
+    # A backbone of a plugin may ignore this setting, so that a few more layers than weights prove nothing.
     if detector.num_layers > max(_FEW_LAYERS, num_weights):
         raise ModelFileError(f"settings.num_layers is {detector.num_layers}, but there are {num_weights} weights")
     with torch.device("meta"):
