@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from oddnode._utils.devices import resolve_device
-from oddnode._utils.random import new_dropout_seed, seeded
+from oddnode._utils.random import new_dropout_seed, new_weights, redirected, seeded
 from oddnode._utils.suggestions import unknown
 from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of, refuse_log_probabilities
 from oddnode.detector.networks import as_module, new_backbone, reset_parameters
@@ -148,7 +148,7 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
         dataset.to_dtype(dtype_of(backbone))
     modules, seeds = [], []
     for place, seed in enumerate(member_seeds(detector.seed, detector.ensemble)):
-        with seeded(seed, device):
+        with seeded(seed), redirected():
             modules.append(_new_module(detector, dataset).to(device))
             if place > 0 and isinstance(backbone, nn.Module):
                 reset_parameters(modules[-1])
@@ -159,7 +159,8 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
 def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
     graph = dataset.graph
     if isinstance(detector.backbone, str):
-        return new_backbone(detector, graph.x.shape[1], dataset.num_classes).to(graph.x.dtype)
+        with new_weights():
+            return new_backbone(detector, graph.x.shape[1], dataset.num_classes).to(graph.x.dtype)
     module = copy.deepcopy(detector.backbone).to(graph.device)
     with torch.no_grad():
         logits = run_backbone(module.eval(), graph)

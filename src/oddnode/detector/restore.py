@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from oddnode._utils.devices import resolve_device
-from oddnode._utils.random import seeded
+from oddnode._utils.random import new_weights, seeded
 from oddnode.detector.calibration import Calibration
 from oddnode.detector.checked_json import ModelFileError, first_line, show
 from oddnode.detector.fitted import FittedState
@@ -138,7 +138,7 @@ def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, T
 
 def _new_module(detector: Detector, config: ModelConfig) -> nn.Module:
     try:
-        with seeded(0, torch.device("cpu")):
+        with seeded(0), new_weights():
             shape, dtype = (config.num_features, config.num_classes), getattr(torch, config.dtype)
             return as_module([new_backbone(detector, *shape).to(dtype) for _ in range(detector.ensemble)])
     except (RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
