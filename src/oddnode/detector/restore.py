@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from oddnode._utils.devices import resolve_device
+from oddnode._utils.modes import gradients_enabled
 from oddnode._utils.random import new_weights, seeded
 from oddnode.detector.calibration import Calibration
 from oddnode.detector.checked_json import ModelFileError, first_line, show
@@ -81,6 +82,7 @@ def made_or_given(config: dict[str, Any], given: Part | None, base: type[Part]) 
     return given
 
 
+@gradients_enabled()
 def restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor]) -> Detector:
     """Restore the saved state of a detector.
 
