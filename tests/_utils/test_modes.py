@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
@@ -24,16 +24,12 @@ def double_by_default() -> Iterator[None]:
         torch.set_default_dtype(torch.float32)
 
 
-MODES = {
+MODES: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "no_grad": torch.no_grad,
     "grad disabled": lambda: torch.set_grad_enabled(False),
     "inference_mode": torch.inference_mode,
     "double by default": double_by_default,
 }
-
-
-def mode(name: str) -> AbstractContextManager[object]:
-    return MODES[name]()
 
 
 def fitted(method: str, data: Data) -> Detector:
@@ -63,8 +59,8 @@ def test_fitting_loading_and_scoring_do_not_depend_on_the_callers_modes(
     plain = fitted(method, two_groups)
     plain.save(tmp_path / "model")
     expected = results(plain, two_groups)
-    for name in MODES:
-        with mode(name):
+    for name, mode in MODES.items():
+        with mode():
             before = state()
             detectors = fitted(method, two_groups), Detector.load(tmp_path / "model", device="cpu"), plain
             found = [results(detector, two_groups) for detector in detectors]

@@ -20,9 +20,9 @@ def draws() -> list[Tensor]:
     linear = nn.Linear(3, 4)
     return [
         linear.weight.detach(), linear.bias.detach(), torch.rand(3), torch.randn(2, 2), torch.randint(9, (4,)),
-        torch.randint(2, 9, (4,)), torch.randperm(6), torch.rand_like(x.t()), torch.randn_like(x), torch.bernoulli(x / 2),
-        F.dropout(x, 0.3), F.alpha_dropout(x, 0.3, training=True), F.gumbel_softmax(x), torch.multinomial(x, 2),
-        F.rrelu(-x, training=True), torch.normal(x, x), torch.empty(4).exponential_(),
+        torch.randint(2, 9, (4,)), torch.randperm(6), torch.rand_like(x.t()), torch.randn_like(x),
+        torch.bernoulli(x / 2), torch.multinomial(x, 2), torch.normal(x, x), torch.empty(4).exponential_(),
+        F.dropout(x, 0.3), F.alpha_dropout(x, 0.3, training=True), F.gumbel_softmax(x), F.rrelu(-x, training=True),
         nn.init.orthogonal_(torch.empty(3, 3)), nn.init.trunc_normal_(torch.empty(3)),
     ]  # fmt: skip
 

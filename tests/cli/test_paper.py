@@ -64,6 +64,32 @@ def test_a_store_that_is_none_is_said_to_be_damaged(tmp_path: Path, cli: CLI) ->
     assert "was damaged; 0 records were recovered" in done.stderr
 
 
+@pytest.mark.parametrize("name", ["c[/b]x", "c[red]x"])
+def test_the_name_of_a_folder_is_no_markup(tmp_path: Path, cli: CLI, name: str) -> None:
+    # "/" makes two folders of the first name, which rich would still take for the end of a style.
+    done = cli("paper", "--smoke", "--out", str(tmp_path / name), "--only", "table10", "--no-train")
+    assert done.returncode == 0, done.stderr
+    assert f"files in {tmp_path / name};" in done.stderr
+    assert str(tmp_path / name / "report.html") in done.stderr
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_in_a_record_is_made_good(tmp_path: Path) -> None:
+    arguments = ["--smoke", "--out", str(tmp_path), "--protocol", "clean", "--seeds", "1", "--jobs", "1"]
+    assert paper(*arguments, "--only", "table10").returncode == 0
+    file = tmp_path / "runs.sqlite"
+    content = bytearray(file.read_bytes())
+    at = 0
+    for text, place, mask in ((b'"best_epoch"', 3, 0x80), (b'"seconds": {"fit"', 1, 1), (b'{"fit": ', 2, 1)):
+        at = content.index(text, content.index(b'"best_epoch"', at))  # in the next record
+        content[at + place] ^= mask
+        at += len(text)
+    file.write_bytes(content)
+    done = paper(*arguments, "--only", "table10")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("a damaged record was replaced by a new training: digits/") == 3
+
+
 def test_a_store_can_be_written_out_where_its_data_is_not(tmp_path: Path, cli: CLI) -> None:
     """A run that was copied to another machine: its tables need nothing but the store."""
     plan = make_plan(SCOPES["paper"], choose_items(["table4"]), ("clean",), seeds=1, done={"twitch"})

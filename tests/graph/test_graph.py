@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch_geometric.data import Data
@@ -154,7 +156,7 @@ def test_bad_graphs_are_refused_with_what_was_found(changes: dict, message: str)
 
 
 @pytest.mark.parametrize("source", [None, {}, "graph.pt", torch.ones(3, 2)])
-def test_what_is_no_graph_is_refused(source: object) -> None:
+def test_what_is_no_graph_is_refused(source: Any) -> None:
     for use in (Graph.from_data, Detector(epochs=1).fit):
         with pytest.raises(GraphError, match=f"data is {type(source).__name__}, expected a graph with x"):
             use(source)

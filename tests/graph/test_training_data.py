@@ -43,7 +43,7 @@ def test_a_class_with_one_node_cannot_be_split(two_groups: Data) -> None:
 def test_masks_that_overlap_are_refused(two_groups: Data) -> None:
     two_groups.val_mask = two_groups.val_mask.clone()
     two_groups.val_mask[21] = True
-    with pytest.raises(GraphError, match="1 of the 24 nodes in data.train_mask are also in data.val_mask, .* node 21"):
+    with pytest.raises(GraphError, match=r"1 of the 24 nodes .* also in data.val_mask, .* node 21"):
         training_set(two_groups, None, CPU)
     two_groups.val_mask = two_groups.train_mask
     with pytest.raises(GraphError, match="24 of the 24 nodes"):
@@ -53,7 +53,7 @@ def test_masks_that_overlap_are_refused(two_groups: Data) -> None:
 @pytest.mark.parametrize("y", [torch.zeros(60, dtype=torch.cfloat), torch.zeros(60, device="meta")])
 def test_labels_that_are_no_whole_numbers_are_refused(two_groups: Data, y: torch.Tensor) -> None:
     two_groups.y = y
-    with pytest.raises(GraphError, match="data.y is"):
+    with pytest.raises(GraphError, match=r"data\.y is"):
         training_set(two_groups, None, CPU)
 
 
