@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -77,14 +79,13 @@ def test_the_name_of_a_folder_is_no_markup(tmp_path: Path, cli: CLI, name: str) 
 def test_a_flipped_bit_in_a_record_is_made_good(tmp_path: Path) -> None:
     arguments = ["--smoke", "--out", str(tmp_path), "--protocol", "clean", "--seeds", "1", "--jobs", "1"]
     assert paper(*arguments, "--only", "table10").returncode == 0
-    file = tmp_path / "runs.sqlite"
-    content = bytearray(file.read_bytes())
-    at = 0
-    for text, place, mask in ((b'"best_epoch"', 3, 0x80), (b'"seconds": {"fit"', 1, 1), (b'{"fit": ', 2, 1)):
-        at = content.index(text, content.index(b'"best_epoch"', at))  # in the next record
-        content[at + place] ^= mask
-        at += len(text)
-    file.write_bytes(content)
+    flips = ((b'"best_epoch"', 3, 0x80), (b'"seconds": {"fit"', 1, 1), (b'{"fit": ', 2, 1))
+    with closing(sqlite3.connect(tmp_path / "runs.sqlite", isolation_level=None)) as db:
+        rows = db.execute("SELECT rowid, CAST(facts AS BLOB) FROM trainings").fetchmany(3)
+        for (number, facts), (text, place, mask) in zip(rows, flips, strict=True):
+            damaged = bytearray(facts)
+            damaged[facts.index(text) + place] ^= mask
+            db.execute("UPDATE trainings SET facts = CAST(? AS TEXT) WHERE rowid = ?", (bytes(damaged), number))
     done = paper(*arguments, "--only", "table10")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("a damaged record was replaced by a new training: digits/") == 3
