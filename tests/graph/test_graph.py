@@ -186,6 +186,7 @@ def test_int32_edges_and_no_edges_are_taken() -> None:
         (torch.ones(3, dtype=torch.bool), "each of the 4 nodes"),
         (torch.tensor([0, 1, 2]), "torch.int64"),
         ([True] * 4, "is list, expected a boolean tensor"),
+        (torch.ones(4, dtype=torch.bool).to_sparse(), "expected a dense tensor"),
         (torch.ones(4, dtype=torch.bool, device="meta"), "data.train_mask is on the meta device"),
     ],
 )
@@ -202,6 +203,7 @@ def test_bad_masks_are_refused(mask: torch.Tensor | None, message: str) -> None:
         (torch.ones(3, dtype=torch.long), "each of the 4 nodes"),
         (torch.tensor([0, -1, 0, 1]), "node 1 with label -1"),
         (torch.zeros(4, dtype=torch.cfloat), "torch.complex64 of shape"),
+        (torch.ones(4, dtype=torch.long).to_sparse(), "expected a dense tensor"),
         (torch.zeros(4, dtype=torch.long, device="meta"), "data.y is on the meta device"),
     ],
 )

@@ -118,14 +118,13 @@ class _Redirection(TorchDispatchMode):
         draws = torch.Tag.nondeterministic_seeded in func.tags
         if not draws or stream is None or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
-        device = _device_of(args, kwargs)
+        device, variant = _device_of(args, kwargs), _with_generator(func)
         if device.type == "meta":
             return func(*args, **kwargs)
-        variant = _with_generator(func)
-        if variant is None:
-            with _borrowed(stream.on(device)):
-                return func(*args, **kwargs)
-        return variant(*args, **kwargs, generator=stream.on(device))
+        if variant is not None:
+            return variant(*args, **kwargs, generator=stream.on(device))
+        with _borrowed(stream.on(device)):
+            return func(*args, **kwargs)
 
 
 def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:

@@ -43,6 +43,11 @@ def _refuse_meta(tensor: Tensor, name: str) -> None:
         raise GraphError(f"{name} is on the meta device, which holds no numbers; move the data to a real device")
 
 
+def _refuse_sparse(tensor: Tensor, name: str) -> None:
+    if tensor.layout != torch.strided:
+        raise GraphError(f"{name} has the layout {tensor.layout}, expected a dense tensor; call its to_dense()")
+
+
 def _differentiable(tensor: Tensor) -> Tensor:
     """The same numbers, copied if they were made in inference mode, which training cannot use."""
     return tensor.clone() if tensor.is_inference() else tensor
@@ -169,6 +174,7 @@ def checked_nodes(mask: object, num_nodes: int, name: str) -> Tensor:
     if not isinstance(mask, Tensor):
         raise GraphError(f"{name} is {type(mask).__name__}, expected a boolean tensor")
     _refuse_meta(mask, name)
+    _refuse_sparse(mask, name)
     if mask.dtype != torch.bool or mask.dim() != 1 or mask.shape[0] != num_nodes:
         raise GraphError(
             f"{name} is {mask.dtype} of shape {list(mask.shape)}, "
@@ -211,6 +217,7 @@ def check_labels(data: GraphSource, nodes: Tensor, what: str) -> Tensor:
     if not isinstance(y, Tensor):
         raise GraphError(f"data.y is {type(y).__name__}, expected one class (0, 1, 2, ...) per node")
     _refuse_meta(y, "data.y")
+    _refuse_sparse(y, "data.y")
     y = as_labels(y)
     if y.dim() != 1 or y.shape[0] != data.x.shape[0] or y.is_floating_point() or y.is_complex():
         raise GraphError(

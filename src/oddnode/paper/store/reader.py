@@ -253,15 +253,15 @@ class StoreReader:
             training, facts = checked_training(row)
         except DamagedRecord as error:
             raise DamagedRecord(f"record {row[0]!r} in {self.path} is damaged: {error}") from error
+        code = row[1]
 
         def read() -> bytes:
-            for row in self._rows(training.identity):
-                if row[1] == code:
-                    self._checked(row)
-                    return row[8]
+            for found in self._rows(training.identity):
+                if found[1] == code:
+                    self._checked(found)
+                    return found[8]
             raise DamagedRecord(f"record {training.identity} is no longer in {self.path}")
 
-        code = row[1]
         return Record(training, code, facts, read)
 
     @contextmanager
