@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,31 @@ def test_a_store_that_is_none_is_said_to_be_damaged(tmp_path: Path, cli: CLI) ->
     done = cli("paper", *arguments, "--no-train")
     assert done.returncode == 0, done.stderr
     assert "was damaged; 0 records were recovered" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["c[/b]x", "c[red]x"])
+def test_the_name_of_a_folder_is_no_markup(tmp_path: Path, cli: CLI, name: str) -> None:
+    # "/" makes two folders of the first name, which rich would still take for the end of a style.
+    done = cli("paper", "--smoke", "--out", str(tmp_path / name), "--only", "table10", "--no-train")
+    assert done.returncode == 0, done.stderr
+    assert f"files in {tmp_path / name};" in done.stderr
+    assert str(tmp_path / name / "report.html") in done.stderr
+
+
+@pytest.mark.slow
+def test_a_flipped_bit_in_a_record_is_made_good(tmp_path: Path) -> None:
+    arguments = ["--smoke", "--out", str(tmp_path), "--protocol", "clean", "--seeds", "1", "--jobs", "1"]
+    assert paper(*arguments, "--only", "table10").returncode == 0
+    flips = ((b'"best_epoch"', 3, 0x80), (b'"seconds": {"fit"', 1, 1), (b'{"fit": ', 2, 1))
+    with closing(sqlite3.connect(tmp_path / "runs.sqlite", isolation_level=None)) as db:
+        rows = db.execute("SELECT rowid, CAST(facts AS BLOB) FROM trainings").fetchmany(3)
+        for (number, facts), (text, place, mask) in zip(rows, flips, strict=True):
+            damaged = bytearray(facts)
+            damaged[facts.index(text) + place] ^= mask
+            db.execute("UPDATE trainings SET facts = CAST(? AS TEXT) WHERE rowid = ?", (bytes(damaged), number))
+    done = paper(*arguments, "--only", "table10")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("a damaged record was replaced by a new training: digits/") == 3
 
 
 def test_a_store_can_be_written_out_where_its_data_is_not(tmp_path: Path, cli: CLI) -> None:

@@ -14,6 +14,7 @@ from torch_geometric.data import Data
 from oddnode import CalibrationError, Detector, Energy, MaxSoftmax, Propagated, load_task
 from oddnode.detector import Calibration
 from oddnode.functional import negative_energy, propagate
+from oddnode.graph import GraphError
 
 
 @pytest.fixture(scope="module")
@@ -146,10 +147,20 @@ def test_wrapping_takes_the_classes_from_labels_else_from_logits(graph: Data) ->
     assert Detector.wrap(net, data=bare, num_classes=6).num_classes_ == 6
 
 
+def test_unknown_nodes_are_refused_in_labels_of_either_shape(graph: Data, fitted: Detector) -> None:
+    data = graph.clone()
+    for y in (graph.y, graph.y.unsqueeze(1)):
+        data.y = torch.where(graph.calibration_mask if y.dim() == 1 else graph.calibration_mask.unsqueeze(1), -1, y)
+        with pytest.raises(CalibrationError, match="200 of the calibration nodes have label -1"):
+            fitted.calibrate(data)
+    with pytest.raises(GraphError, match="data is dict, expected a graph"):
+        fitted.calibrate({})  # type: ignore[arg-type]
+
+
 def test_wrapping_refuses_what_does_not_fit(graph: Data) -> None:
     with pytest.raises(ValueError, match="Net returns 3 logits, but the data has 5 classes"):
         Detector.wrap(Net(64, 3), data=graph)
-    with pytest.raises(TypeError, match="data is NoneType"):
+    with pytest.raises(GraphError, match="data is NoneType"):
         Detector.wrap(Net(64, 5))
 
 

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import to_dense_adj
 
+from oddnode import Detector
 from oddnode.graph import Graph, GraphError, check_labels, check_mask, graph_cache
 from oddnode.ops import FeatureProducts
 
@@ -139,6 +142,10 @@ def test_features_of_another_precision_get_matrices_of_their_own() -> None:
         ({"edge_index": torch.zeros(2, 3)}, "expected whole numbers"),
         ({"edge_index": torch.tensor([[0], [4]])}, r"edge_index has node 4, but x has only 4 rows \(0..3\)"),
         ({"edge_index": torch.tensor([[0], [-1]])}, r"edge_index has node -1"),
+        ({"x": torch.ones(4, 2, device="meta")}, "data.x is on the meta device"),
+        ({"edge_index": torch.zeros(2, 3, dtype=torch.long, device="meta")}, "data.edge_index is on the meta device"),
+        ({"edge_index": torch.zeros(2, 3, dtype=torch.long).to_sparse()}, "expected a dense tensor"),
+        ({"edge_index": torch.zeros(2, 3, dtype=torch.uint64)}, "torch.uint64, expected whole numbers"),
         ({"edge_weight": torch.ones(8)}, "data.edge_weight is set, but edges are used unweighted"),
         ({"edge_attr": torch.ones(8, 1)}, "data.edge_attr has one number per edge"),
     ],
@@ -146,6 +153,13 @@ def test_features_of_another_precision_get_matrices_of_their_own() -> None:
 def test_bad_graphs_are_refused_with_what_was_found(changes: dict, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         Graph.from_data(small(**changes))
+
+
+@pytest.mark.parametrize("source", [None, {}, "graph.pt", torch.ones(3, 2)])
+def test_what_is_no_graph_is_refused(source: Any) -> None:
+    for use in (Graph.from_data, Detector(epochs=1).fit):
+        with pytest.raises(GraphError, match=f"data is {type(source).__name__}, expected a graph with x"):
+            use(source)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.int64, torch.uint8, torch.bool])
@@ -172,6 +186,8 @@ def test_int32_edges_and_no_edges_are_taken() -> None:
         (torch.ones(3, dtype=torch.bool), "each of the 4 nodes"),
         (torch.tensor([0, 1, 2]), "torch.int64"),
         ([True] * 4, "is list, expected a boolean tensor"),
+        (torch.ones(4, dtype=torch.bool).to_sparse(), "expected a dense tensor"),
+        (torch.ones(4, dtype=torch.bool, device="meta"), "data.train_mask is on the meta device"),
     ],
 )
 def test_bad_masks_are_refused(mask: torch.Tensor | None, message: str) -> None:
@@ -186,6 +202,9 @@ def test_bad_masks_are_refused(mask: torch.Tensor | None, message: str) -> None:
         (torch.ones(4), "expected one whole number"),
         (torch.ones(3, dtype=torch.long), "each of the 4 nodes"),
         (torch.tensor([0, -1, 0, 1]), "node 1 with label -1"),
+        (torch.zeros(4, dtype=torch.cfloat), "torch.complex64 of shape"),
+        (torch.ones(4, dtype=torch.long).to_sparse(), "expected a dense tensor"),
+        (torch.zeros(4, dtype=torch.long, device="meta"), "data.y is on the meta device"),
     ],
 )
 def test_bad_labels_are_refused(y: torch.Tensor | None, message: str) -> None:

@@ -69,5 +69,5 @@ def test_a_network_can_be_wrapped_with_and_without_labels(two_groups: Data) -> N
 
     assert Detector.wrap(Net(), Energy(), Stored(two_groups, *LABELLED)).num_classes_ == 3
     assert Detector.wrap(Net(), Energy(), Stored(two_groups)).num_classes_ == 4
-    with pytest.raises(TypeError, match="data is str, expected a graph with x and edge_index"):
+    with pytest.raises(GraphError, match="data is str, expected a graph with x and edge_index"):
         Detector.wrap(Net(), Energy(), "graph.pt")  # type: ignore[arg-type]

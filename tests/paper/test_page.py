@@ -87,3 +87,16 @@ def test_the_message_of_a_failed_training_is_shown_as_it_is(tmp_path: Path) -> N
     assert inline.children is not None
     assert {child.type for child in inline.children} <= {"text", "text_special"}
     assert "".join(child.content for child in inline.children) == f"{failed.label}: {' '.join(message.split())}"
+
+
+def test_the_machine_of_a_record_is_shown_as_it_is(tmp_path: Path) -> None:
+    plan = tiny_plan("table1")
+    hostile = "x86_64\n\n# <script>alert(1)</script> [a](b)"
+    with Store(tmp_path) as store:
+        facts = record_facts(plan.trainings[0], {}) | {"error": "none", "retry": False}
+        facts["made_on"] |= {"system": hostile}
+        store.save(plan.trainings[0], CODE, facts, {})
+        page = results_page(Results(plan, store), "oddnode paper")
+    shown = MarkdownIt("commonmark").render(page)
+    assert "<script>" not in shown
+    assert "x86_64 # &lt;script&gt;alert(1)&lt;/script&gt; [a](b)" in shown

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import random
 import signal
 import sqlite3
+import time
 from pathlib import Path
 
 import numpy as np
@@ -121,6 +123,127 @@ def test_sound_records_are_saved_out_of_a_damaged_file(tmp_path: Path) -> None:
     assert recover(tmp_path) is None
 
 
+@pytest.fixture(scope="module")
+def sound_file(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """A store of six records, closed."""
+    folder = tmp_path_factory.mktemp("sound")
+    with Store(folder) as store:
+        for number in range(6):
+            save(store, other(number))
+    return (folder / "runs.sqlite").read_bytes()
+
+
+def flipped(content: bytes, bit: int) -> bytes:
+    return content[: bit // 8] + bytes([content[bit // 8] ^ 1 << bit % 8]) + content[bit // 8 + 1 :]
+
+
+def repaired(folder: Path) -> tuple[int | None, list[Training]]:
+    """What the command does with a store that it finds: recover the file, drop damaged records, train again."""
+    wanted = [other(number) for number in range(6)]
+    found = recover(folder)
+    with Store(folder) as store:
+        store.records()
+        damaged = store.damaged(wanted)
+        for training in damaged:
+            store.drop(training)
+        for training in wanted:
+            if not store.is_finished(training):
+                save(store, training)
+        assert {r.training for r in store.records()} == set(wanted)
+        assert store.damaged(wanted) == []
+        assert store._db.execute("SELECT count(*) FROM trainings").fetchone() == (6,)
+        for record in store.records():
+            np.testing.assert_array_equal(record.scores("msp")["label"], SCORES)
+    assert recover(folder) is None
+    return found, damaged
+
+
+def test_no_flipped_bit_of_the_header_costs_a_record(tmp_path: Path, sound_file: bytes) -> None:
+    for bit in range(0, 800, 5):
+        folder = tmp_path / str(bit)
+        folder.mkdir()
+        (folder / "runs.sqlite").write_bytes(flipped(sound_file, bit))
+        found, damaged = repaired(folder)
+        assert found in (None, 6), f"bit {bit}"
+        assert damaged == [], f"bit {bit}"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_flipped_bit_anywhere_stops_a_run_or_doubles_a_row(tmp_path: Path, sound_file: bytes, seed: int) -> None:
+    for bit in random.Random(seed).sample(range(800, 8 * len(sound_file)), 40):
+        folder = tmp_path / str(bit)
+        folder.mkdir()
+        (folder / "runs.sqlite").write_bytes(flipped(sound_file, bit))
+        found, damaged = repaired(folder)
+        assert found in (None, 5, 6), f"bit {bit}"
+        assert len(damaged) <= 1, f"bit {bit}"
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "mask"),
+    [(b'"methods"', 3, 0x80), (b'{"graphs"', 2, 1), (b'"auroc"', 1, 1), (b'"epochs"', 4, 0x80)],
+)
+def test_a_flipped_bit_in_a_text_is_found_and_named(
+    tmp_path: Path, sound_file: bytes, text: bytes, place: int, mask: int
+) -> None:
+    content = bytearray(sound_file)
+    content[content.rindex(text) + place] ^= mask
+    (tmp_path / "runs.sqlite").write_bytes(content)
+    found, damaged = repaired(tmp_path)
+    assert found is None
+    assert len(damaged) == 1  # its record or its graphs
+
+
+@pytest.mark.parametrize("column", ["task", "protocol", "backbone", "seed"])
+def test_columns_that_contradict_the_training_are_found(tmp_path: Path, column: str) -> None:
+    with Store(tmp_path) as store:
+        save(store)
+        store._db.execute(f"UPDATE trainings SET {column} = 7")
+        assert store.records() == []
+        with pytest.raises(DamagedRecord, match="contradict"):
+            store.get(TRAINING)
+        with Store(tmp_path / "other") as there:
+            assert there.take_from(tmp_path) == 0
+
+
+def test_rows_that_an_index_does_not_know_are_not_doubled(tmp_path: Path) -> None:
+    """The index loses a row, the record is written again, and the table has it twice."""
+    with Store(tmp_path) as store:
+        save(store, other(0))
+        store._db.execute("PRAGMA writable_schema = ON")
+        [[index]] = store._db.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'sqlite_autoindex_trainings_1'")
+        [[page]] = store._db.execute("PRAGMA page_size")
+        store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    content = bytearray((tmp_path / "runs.sqlite").read_bytes())
+    content[(index - 1) * page + 3 : (index - 1) * page + 5] = bytes(2)  # no cells in this page
+    (tmp_path / "runs.sqlite").write_bytes(content)
+    with Store(tmp_path) as store:
+        save(store, other(0))
+        assert store._db.execute("SELECT count(*) FROM trainings NOT INDEXED").fetchone() == (2,)
+        assert len(store.records()) == 1
+    assert recover(tmp_path) == 1
+    with Store(tmp_path) as store:
+        assert store._db.execute("SELECT count(*) FROM trainings NOT INDEXED").fetchone() == (1,)
+
+
+@pytest.mark.parametrize("number", [2**40, 2**63 - 1, -(2**63), -5])
+def test_huge_row_numbers_take_no_longer(tmp_path: Path, number: int) -> None:
+    with Store(tmp_path / "there") as there:
+        save(there, other(0))
+        save(there, other(1))
+        there._db.execute("UPDATE trainings SET rowid = ? WHERE seed = 1", (number,))
+    began = time.monotonic()
+    with Store(tmp_path / "here") as here:
+        assert here.take_from(tmp_path / "there") == 2
+    assert time.monotonic() - began < 10
+    file = tmp_path / "there" / "runs.sqlite"
+    content = bytearray(file.read_bytes())
+    content[100:4096] = b"\xff" * 3996  # the definitions of all tables
+    file.write_bytes(content)
+    assert recover(tmp_path / "there") == 2
+    assert time.monotonic() - began < 20
+
+
 def test_records_of_another_store_can_be_taken_over(tmp_path: Path) -> None:
     with Store(tmp_path / "here") as here, Store(tmp_path / "there") as there:
         save(here)
@@ -142,9 +265,15 @@ def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
 
 def test_a_store_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
+        save(store)
         store._db.execute("PRAGMA user_version=99")
+    with Store(tmp_path) as store:  # the tables are ours, so the number is damaged
+        assert [r.training for r in store.records()] == [TRAINING]
+        store._db.execute("PRAGMA user_version=99")
+        store._db.execute("ALTER TABLE trainings ADD COLUMN more TEXT")
     with pytest.raises(StoreError, match="newer oddnode"):
         Store(tmp_path)
+    assert recover(tmp_path) is None
 
 
 def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from oddnode import Detector, benchmark, load_task
-from oddnode._utils.random import seeded
+from oddnode._utils.random import redirected, seeded
 from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import BACKBONES, GCN
 from oddnode.objectives import CrossEntropy, Objective, Term, TrainingPass
@@ -98,7 +98,7 @@ def in_background(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def networks(kind: str, count: int, device: str) -> list[Any]:
     made = []
     for seed in range(count):
-        with seeded(seed, torch.device("cpu")):
+        with seeded(seed), redirected():
             made.append(BACKBONES[kind](6, 8, 4, dropout=0.5).double().to(device))
     return made
 
@@ -170,7 +170,7 @@ def sparse_sets(device: str, exposed: bool) -> list[TrainingSet]:
 def wide_networks(device: str) -> list[Any]:
     made = []
     for seed in range(4):
-        with seeded(seed, torch.device("cpu")):
+        with seeded(seed), redirected():
             made.append(BACKBONES["gcn"](90, 64, 4, dropout=0.5).double().to(device))
     return made
 
@@ -242,7 +242,7 @@ def test_stacked_networks_that_cannot_be_captured_fall_back(
 def test_attention_over_sparse_features_is_captured_and_what_the_cpu_does(captures: list[bool]) -> None:
     both = []
     for device in ("cuda", "cpu"):
-        with seeded(0, torch.device("cpu")):
+        with seeded(0), redirected():
             gat = BACKBONES["gat"](90, 8, 4, dropout=0.5).double().to(device)
         [own, *_] = sparse_sets(device, False)
         assert own.graph.is_sparse
@@ -307,7 +307,7 @@ class DeclaredBackbone(GCN):
 def test_a_users_backbone_that_declares_it_is_captured(two_groups: Data, captures: list[bool]) -> None:
     histories = []
     for device in ("cuda", "cpu"):
-        with seeded(0, torch.device("cpu")):
+        with seeded(0), redirected():
             module = DeclaredBackbone(6, 8, 4, dropout=0.5).double().to(device)
         [outcome] = train_together(
             [module], CrossEntropy(), data_sets(two_groups, 1, device, False), [0], epochs=EPOCHS

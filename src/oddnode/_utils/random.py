@@ -1,48 +1,161 @@
-"""Random streams that leave the caller's untouched, and seeds derived from other seeds."""
+"""Random streams that leave the caller's untouched, in every thread, and seeds derived from other seeds.
+
+`torch.random.fork_rng` does not do: it borrows torch's generator, which all threads of the process share. A stream has
+generators of its own, and belongs to the thread that opened it.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["mixed_bits", "new_dropout_seed", "seeded"]
+__all__ = ["current_generator", "mixed_bits", "new_dropout_seed", "new_weights", "redirected", "seeded"]
 
 _MASK64 = 2**64 - 1
 
+_stream: ContextVar[_Stream | None] = ContextVar("random_stream", default=None)
+_borrowing = threading.RLock()
 
-def new_dropout_seed() -> int:
-    """Draw a seed from torch's generator, so that the seed of a network determines its dropout too."""
-    return int(torch.randint(2**62, ()))
+
+class _Stream:
+    """Generators of one seed, one for each device that asks for numbers."""
+
+    def __init__(self, seed: int):
+        self._seed = seed
+        self._generators: dict[torch.device, torch.Generator] = {}
+
+    def on(self, device: torch.device) -> torch.Generator:
+        if device not in self._generators:
+            self._generators[device] = torch.Generator(device).manual_seed(self._seed)
+        return self._generators[device]
 
 
 @contextmanager
-def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Run a block with its own random stream; the caller's stream is restored afterwards.
+def seeded(seed: int) -> Iterator[None]:
+    """Open a random stream for a block of this thread; torch's generators are neither used nor moved.
+
+    Code of this library draws from `current_generator`. Layers and modules that know nothing of it draw from the
+    stream within `new_weights` or `redirected`.
 
     Parameters
     ----------
     seed : int
-        The seed of the block's stream.
-    device : torch.device
-        The device that draws numbers, besides the CPU.
+        The seed of the stream.
     """
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        _seed(seed, device)
+    token = _stream.set(_Stream(seed))
+    try:
+        yield
+    finally:
+        _stream.reset(token)
+
+
+def current_generator(device: torch.device) -> torch.Generator | None:
+    """Return the generator to draw from.
+
+    Parameters
+    ----------
+    device : torch.device
+        Where the numbers will be.
+
+    Returns
+    -------
+    torch.Generator or None
+        That of the innermost `seeded` block; ``None``, which stands for torch's own, outside of any.
+    """
+    stream = _stream.get()
+    return None if stream is None else stream.on(device)
+
+
+def new_dropout_seed() -> int:
+    """Draw a seed from the stream, so that the seed of a network determines its dropout too."""
+    cpu = torch.device("cpu")
+    return int(torch.randint(2**62, (), device=cpu, generator=current_generator(cpu)))
+
+
+@contextmanager
+def new_weights() -> Iterator[None]:
+    """Within the block, new layers draw their weights from the stream, in single precision.
+
+    They do so whatever the caller's default precision is, which a thread cannot change for itself alone.
+    """
+    single = nullcontext() if torch.get_default_dtype() == torch.float32 else _SinglePrecision()
+    with redirected(), single:
         yield
 
 
-def _seed(seed: int, device: torch.device) -> None:
-    """Like `torch.manual_seed`, but seeds only the CPU and this device; the full call probes every backend."""
-    if device.type not in ("cpu", "cuda"):
-        torch.manual_seed(seed)
-        return
-    torch.default_generator.manual_seed(seed)
-    if device.type == "cuda":
-        with torch.cuda.device(device):
-            torch.cuda.manual_seed(seed)
+@contextmanager
+def redirected() -> Iterator[None]:
+    """Within the block, whatever draws random numbers in this thread draws them from the stream of `seeded`."""
+    with nullcontext() if _stream.get() is None else _Redirection():
+        yield
+
+
+class _SinglePrecision(TorchFunctionMode):
+    """Makes new tensors single precision unless another one is asked for."""
+
+    _FACTORIES = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in self._FACTORIES and kwargs.get("dtype") is None:
+            kwargs = kwargs | {"dtype": torch.float32}
+        return func(*args, **kwargs)
+
+
+class _Redirection(TorchDispatchMode):
+    """Gives the stream's generator to every operation that draws random numbers; the numbers are as from torch's."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        stream = _stream.get()
+        draws = torch.Tag.nondeterministic_seeded in func.tags
+        if not draws or stream is None or kwargs.get("generator") is not None:
+            return func(*args, **kwargs)
+        device, variant = _device_of(args, kwargs), _with_generator(func)
+        if device.type == "meta":
+            return func(*args, **kwargs)
+        if variant is not None:
+            return variant(*args, **kwargs, generator=stream.on(device))
+        with _borrowed(stream.on(device)):
+            return func(*args, **kwargs)
+
+
+def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
+    """Where an operation draws its numbers: where its first tensor is, or where a new one is to be."""
+    for arg in args:
+        if isinstance(arg, torch.Tensor):
+            return arg.device
+    return torch.device(kwargs.get("device") or "cpu")
+
+
+def _with_generator(func: Any) -> Any:
+    """The variant of an operation that takes a generator; ``None`` if there is none."""
+    if any(argument.name == "generator" for argument in func._schema.arguments):
+        return func
+    name = "generator" if func._overloadname == "default" else f"{func._overloadname}_generator"
+    return getattr(func.overloadpacket, name, None)
+
+
+@contextmanager
+def _borrowed(generator: torch.Generator) -> Iterator[None]:
+    """Put a stream's generator in the place of torch's own, for one operation that takes none."""
+    device = generator.device
+    theirs = torch.cuda.default_generators[device.index or 0] if device.type == "cuda" else torch.default_generator
+    with _borrowing:
+        state = theirs.get_state()
+        theirs.set_state(generator.get_state())
+        try:
+            yield
+        finally:
+            generator.set_state(theirs.get_state())
+            theirs.set_state(state)
 
 
 def mixed_bits(*parts: int) -> int:

@@ -278,7 +278,7 @@ def _where(folder: Path, written: list[Path], store_bytes: int) -> str:
     pages = [path for path in written if path.suffix == ".html"]
     first = pages[0] if pages else folder / "results.md"
     return (
-        f"written: {len(written)} files in {folder}; the store has {store_bytes / 1e6:.1f} MB\n"
+        f"written: {len(written)} files in {escape(str(folder))}; the store has {store_bytes / 1e6:.1f} MB\n"
         f"[bold]open {escape(str(first))}[/]"
     )
 

@@ -17,7 +17,7 @@ from oddnode.functional import (
     conformal_p_values_per_class,
     threshold_at,
 )
-from oddnode.graph import GraphSource, check_mask, checked_nodes, optional_attribute
+from oddnode.graph import GraphSource, as_labels, check_mask, check_source, checked_nodes, optional_attribute
 
 __all__ = ["Calibration", "CalibrationConfig", "calibration_nodes"]
 
@@ -220,6 +220,7 @@ def calibration_nodes(data: GraphSource, mask: Tensor | None, num_classes: int) 
     Tensor
         Their positions ``[n]``: none in ``train_mask`` or ``val_mask``, none of an unknown class.
     """
+    check_source(data)
     if mask is not None:
         nodes = checked_nodes(mask, data.x.shape[0], "mask")
     elif optional_attribute(data, "calibration_mask") is not None:
@@ -249,7 +250,10 @@ def _check_held_out(data: GraphSource, nodes: Tensor) -> None:
 
 def _check_known(data: GraphSource, nodes: Tensor, num_classes: int) -> None:
     y = optional_attribute(data, "y")
-    if not isinstance(y, Tensor) or y.dim() != 1 or y.shape[0] != data.x.shape[0]:
+    if not isinstance(y, Tensor):
+        return
+    y = as_labels(y)
+    if y.dim() != 1 or y.shape[0] != data.x.shape[0]:
         return
     labels = y[nodes.to(y.device)]
     if int(labels.min()) < 0:

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict
 from torch import Tensor, nn
 
+from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.checked_json import Count, ModelFileError, Number
 from oddnode.detector.part_config import learnt_of, set_learnt
 from oddnode.functional import negative_energy
@@ -73,7 +74,7 @@ class StateConfig(Struct, frozen=True):
 
     Parameters
     ----------
-    num_features, num_classes, best_epoch, advice
+    num_features, num_classes, max_abs_feature, best_epoch, advice
         As for `FittedState`.
     dtype : {"float32", "float64"}
         The precision of the network.
@@ -85,6 +86,7 @@ class StateConfig(Struct, frozen=True):
 
     num_features: Count
     num_classes: Count
+    max_abs_feature: Annotated[float, Meta(ge=0, le=1e300)]
     best_epoch: _Size
     dtype: Literal["float32", "float64"]
     graph: ProfileConfig
@@ -104,6 +106,8 @@ class FittedState:
         Number of features of a node.
     num_classes : int
         Number of ID classes.
+    max_abs_feature : float
+        The largest magnitude of a feature of the training graph.
     profile : GraphProfile
         Size, degrees and homophily of the training graph.
     base_scorer : Scorer
@@ -125,6 +129,7 @@ class FittedState:
     module: nn.Module
     num_features: int
     num_classes: int
+    max_abs_feature: float
     profile: GraphProfile
     base_scorer: Scorer
     scorer: Scorer
@@ -139,6 +144,7 @@ class FittedState:
         """The precision of the network."""
         return dtype_of(self.module)
 
+    @gradients_enabled()
     def with_scorer(self, scorer: Scorer) -> FittedState:
         """Fit another scorer to the same network.
 
@@ -171,6 +177,7 @@ class FittedState:
         return {
             "num_features": self.num_features,
             "num_classes": self.num_classes,
+            "max_abs_feature": self.max_abs_feature,
             "best_epoch": self.best_epoch,
             "dtype": str(self.dtype).removeprefix("torch."),
             "graph": graph,
@@ -224,6 +231,7 @@ class FittedState:
             module=module,
             num_features=config.num_features,
             num_classes=config.num_classes,
+            max_abs_feature=config.max_abs_feature,
             profile=GraphProfile(**asdict(config.graph)),
             base_scorer=scorer,
             scorer=fitted,

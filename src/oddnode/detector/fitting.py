@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from oddnode._utils.devices import resolve_device
-from oddnode._utils.random import new_dropout_seed, seeded
+from oddnode._utils.modes import gradients_enabled
+from oddnode._utils.random import new_dropout_seed, new_weights, redirected, seeded
 from oddnode._utils.suggestions import unknown
 from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of, refuse_log_probabilities
 from oddnode.detector.networks import as_module, new_backbone, reset_parameters
@@ -84,6 +85,7 @@ def fit_together(
     start_fitting(detectors, data, exposures, on_epoch=on_epoch).result()
 
 
+@gradients_enabled()
 def start_fitting(
     detectors: Sequence[Detector],
     data: Sequence[GraphSource],
@@ -118,6 +120,7 @@ def start_fitting(
         on_epoch,
     )
 
+    @gradients_enabled()
     def finish() -> None:
         results = iter(handle.result())
         for detector, each in zip(detectors, networks, strict=True):
@@ -148,7 +151,7 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
         dataset.to_dtype(dtype_of(backbone))
     modules, seeds = [], []
     for place, seed in enumerate(member_seeds(detector.seed, detector.ensemble)):
-        with seeded(seed, device):
+        with seeded(seed), redirected():
             modules.append(_new_module(detector, dataset).to(device))
             if place > 0 and isinstance(backbone, nn.Module):
                 reset_parameters(modules[-1])
@@ -159,7 +162,8 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
 def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
     graph = dataset.graph
     if isinstance(detector.backbone, str):
-        return new_backbone(detector, graph.x.shape[1], dataset.num_classes).to(graph.x.dtype)
+        with new_weights():
+            return new_backbone(detector, graph.x.shape[1], dataset.num_classes).to(graph.x.dtype)
     module = copy.deepcopy(detector.backbone).to(graph.device)
     with torch.no_grad():
         logits = run_backbone(module.eval(), graph)
@@ -188,6 +192,7 @@ def _trained_state(
         module=module,
         num_features=data.graph.x.shape[1],
         num_classes=data.num_classes,
+        max_abs_feature=data.graph.max_abs_feature,
         profile=profile,
         base_scorer=scorer,
         scorer=scorer,
@@ -199,6 +204,7 @@ def _trained_state(
     ).with_scorer(scorer)
 
 
+@gradients_enabled()
 def wrapped_state(detector: Detector, module: nn.Module, data: GraphSource, num_classes: int | None) -> FittedState:
     """Make the state of a detector from a trained network.
 
@@ -231,6 +237,7 @@ def wrapped_state(detector: Detector, module: nn.Module, data: GraphSource, num_
         module=module,
         num_features=graph.x.shape[1],
         num_classes=num_classes,
+        max_abs_feature=graph.max_abs_feature,
         profile=profile,
         base_scorer=scorer,
         scorer=scorer,

@@ -9,8 +9,10 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 
 from oddnode._utils.devices import resolve_device
+from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.calibration import Calibration, calibration_nodes
 from oddnode.detector.explanation import Explanation, explain
+from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import FittedState
 from oddnode.detector.fitting import labelled_nodes
 from oddnode.functional import CalibrationError
@@ -43,6 +45,7 @@ class FittedEstimator(BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return "_state" in vars(self)
 
+    @gradients_enabled()
     def outputs(self, data: GraphSource) -> Outputs:
         """Run the network on a graph once, for several of the methods below.
 
@@ -63,9 +66,11 @@ class FittedEstimator(BaseEstimator):
             raise GraphError(
                 f"data.x has {graph.x.shape[1]} features, but the detector was fitted on {state.num_features}"
             )
+        graph, far = clip_far_features(graph, state.max_abs_feature)
         graph = graph if graph.x.dtype == state.dtype else graph.with_features(graph.x.to(state.dtype))
-        return Outputs(state.module, graph, state.num_classes, labelled_nodes(data, graph.device))
+        return Outputs(state.module, graph, state.num_classes, labelled_nodes(data, graph.device), far)
 
+    @gradients_enabled()
     def score_samples(self, data: GraphSource | Outputs) -> Tensor:
         """Score every node; higher = more like the training distribution.
 
@@ -77,10 +82,13 @@ class FittedEstimator(BaseEstimator):
         Returns
         -------
         Tensor
-            Scores ``[N]``, on the device of the data.
+            Scores ``[N]``, finite, on the device of the data. Nodes whose features are far beyond those of training
+            score below all others.
         """
-        return _to_device_of(data, self.scorer_.score(self._outputs(data)).detach())
+        outputs = self._outputs(data)
+        return _to_device_of(data, self._checked(self.scorer_.score(outputs).detach(), outputs))
 
+    @gradients_enabled()
     def predict(self, data: GraphSource | Outputs) -> Tensor:
         """Predict the most likely ID class of every node.
 
@@ -96,6 +104,7 @@ class FittedEstimator(BaseEstimator):
         """
         return _to_device_of(data, self._outputs(data).logits.argmax(dim=-1))
 
+    @gradients_enabled()
     def predict_proba(self, data: GraphSource | Outputs) -> Tensor:
         """Predict the probabilities of the ID classes.
 
@@ -111,6 +120,7 @@ class FittedEstimator(BaseEstimator):
         """
         return _to_device_of(data, self._outputs(data).logits.softmax(dim=-1))
 
+    @gradients_enabled()
     def calibrate(self, data: GraphSource, false_alarm_rate: float = 0.05, mask: Tensor | None = None) -> Self:
         """Choose the threshold so that a known node is flagged with at most the given probability.
 
@@ -199,6 +209,7 @@ class FittedEstimator(BaseEstimator):
         calibration, outputs = self._calibrated(), self._outputs(data)
         return calibration.flag(self.score_samples(outputs), fdr, self.predict(outputs) if per_class else None)
 
+    @gradients_enabled()
     def explain(self, data: GraphSource | Outputs) -> Explanation:
         """Split every score into the node's own score and the contribution of its neighbours; find the nearest class.
 
@@ -207,7 +218,11 @@ class FittedEstimator(BaseEstimator):
         data : GraphSource or Outputs
             A graph of N nodes.
         """
-        return Explanation(*(_to_device_of(data, each) for each in explain(self.state_, self._outputs(data))))
+        outputs = self._outputs(data)
+        found = explain(self.state_, outputs)
+        score = self._checked(found.score, outputs)
+        found = found._replace(score=score, neighbour_contribution=score - found.own_score)
+        return Explanation(*(_to_device_of(data, each) for each in found))
 
     @property
     def state_(self) -> FittedState:
@@ -282,6 +297,18 @@ class FittedEstimator(BaseEstimator):
 
     def _outputs(self, data: GraphSource | Outputs) -> Outputs:
         return data if isinstance(data, Outputs) else self.outputs(data)
+
+    def _checked(self, scores: Tensor, outputs: Outputs) -> Tensor:
+        """Finite scores, those of nodes far beyond training below all others."""
+        finite = scores.isfinite()
+        if not bool(finite.all()):
+            node = int((~finite).nonzero()[0])
+            raise ValueError(
+                f"{int((~finite).sum())} of {len(scores)} scores are not finite, the first is {float(scores[node])} at "
+                f"node {node}: the network's outputs overflow; check the scale of the features, and fit again"
+            )
+        known = None if self.calibration_ is None else self.calibration_.scores
+        return lower_far_scores(scores, outputs.far, known)
 
     def _calibrated(self) -> Calibration:
         if self.calibration_ is None:

@@ -44,7 +44,7 @@ class ModelConfig(StateConfig, frozen=True):
 
     Parameters
     ----------
-    num_features, num_classes, best_epoch, dtype, graph, advice, learnt
+    num_features, num_classes, max_abs_feature, best_epoch, dtype, graph, advice, learnt
         As for `StateConfig`.
     oddnode_version : str
         The version that wrote it.

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from oddnode._utils.devices import resolve_device
-from oddnode._utils.random import seeded
+from oddnode._utils.modes import gradients_enabled
+from oddnode._utils.random import new_weights, seeded
 from oddnode.detector.calibration import Calibration
 from oddnode.detector.checked_json import ModelFileError, first_line, show
 from oddnode.detector.fitted import FittedState
@@ -83,6 +84,7 @@ def made_or_given(config: dict[str, Any], given: Part | None, base: type[Part]) 
     return given
 
 
+@gradients_enabled()
 def restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor]) -> Detector:
     """Restore the saved state of a detector.
 
@@ -146,7 +148,7 @@ def _sketch(detector: Detector, config: ModelConfig, num_weights: int) -> nn.Mod
 
 def _new_network(detector: Detector, config: ModelConfig) -> nn.Module:
     try:
-        with seeded(0, torch.device("cpu")):
+        with seeded(0), new_weights():
             return new_backbone(detector, config.num_features, config.num_classes).to(getattr(torch, config.dtype))
     except (RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
         raise ModelFileError(f"the backbone cannot be built from these settings: {first_line(error)}") from None

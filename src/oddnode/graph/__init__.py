@@ -5,9 +5,9 @@ May import: functional and below.
 
 from oddnode.graph.graph import Graph, graph_cache
 from oddnode.graph.profile import GraphProfile, profile_graph
-from oddnode.graph.source import GraphSource, check_source, optional_attribute
+from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.graph.training_data import TrainingSet, split_validation, training_set
-from oddnode.graph.validation import GraphError, check_labels, check_mask, checked_nodes
+from oddnode.graph.validation import GraphError, as_labels, check_labels, check_mask, check_source, checked_nodes
 
 __all__ = [
     "Graph",
@@ -15,6 +15,7 @@ __all__ = [
     "GraphProfile",
     "GraphSource",
     "TrainingSet",
+    "as_labels",
     "check_labels",
     "check_mask",
     "check_source",

@@ -18,7 +18,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.functional import support
 from oddnode.graph.source import GraphSource
-from oddnode.graph.validation import _checked_edges, _checked_features
+from oddnode.graph.validation import _checked_edges, _checked_features, check_source
 from oddnode.ops import FeatureProducts, SparseMatrix, SparsePattern, neighbour_mean_matrix
 
 __all__ = ["Graph", "graph_cache"]
@@ -91,6 +91,7 @@ class Graph:
         Graph
             The checked graph; within `graph_cache` the same one for the same tensors.
         """
+        check_source(data)
         device = torch.device(device)
         cache = _active_cache.get() or _GraphCache()
 
@@ -259,6 +260,11 @@ class Graph:
     def density(self) -> float:
         """The share of non-zero features."""
         return self.cached("density", lambda: torch.count_nonzero(self.x).item() / max(self.x.numel(), 1), "features")
+
+    @property
+    def max_abs_feature(self) -> float:
+        """The largest magnitude of a feature."""
+        return self.cached("max_abs_feature", lambda: max(map(abs, torch.stack(self.x.aminmax()).tolist())), "features")
 
     @property
     def smoothed_x(self) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-__all__ = ["GraphSource", "check_source", "optional_attribute"]
+__all__ = ["GraphSource", "optional_attribute"]
 
 
 class GraphSource(Protocol):
@@ -70,20 +70,3 @@ def optional_attribute(source: GraphSource, name: str) -> Any:
         Its value; ``None`` if the source has no such attribute.
     """
     return getattr(source, name, None)
-
-
-def check_source(source: Any, name: str = "data") -> None:
-    """Raise a `TypeError` for an object that is not a graph.
-
-    Parameters
-    ----------
-    source : object
-        The user's argument.
-    name : str
-        Its name in the message.
-    """
-    if not all(hasattr(source, member) for member in ("x", "edge_index")):
-        raise TypeError(
-            f"{name} is {type(source).__name__}, expected a graph with x and edge_index, "
-            "for example a torch_geometric.data.Data"
-        )

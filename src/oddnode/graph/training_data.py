@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +14,9 @@ from oddnode.graph.source import GraphSource
 from oddnode.graph.validation import GraphError, check_labels, check_mask
 
 __all__ = ["TrainingSet", "training_set"]
+
+# A bound on weights, when it is asked whether features are too large to train with.
+_LARGEST_WEIGHT = 16.0
 
 
 @dataclass
@@ -99,8 +103,11 @@ def training_set(
     train_nodes = check_mask(data, "train_mask")
     val_nodes = check_mask(data, "val_mask", required=False)
     assert train_nodes is not None
+    _check_magnitude(graph.x, "data.x")
     if val_nodes is None:
         train_nodes, val_nodes = split_validation(data, train_nodes, val_share, seed)
+    else:
+        _check_apart(train_nodes, val_nodes)
     y_train = check_labels(data, train_nodes, "training")
     y_val = check_labels(data, val_nodes, "validation")
     num_classes = int(y_train.max()) + 1
@@ -125,17 +132,43 @@ def _add_exposure(dataset: TrainingSet, exposure: GraphSource, device: torch.dev
         graph = graph.with_features(graph.x.to(dataset.graph.x.dtype))
     if graph.x.shape[1] != dataset.graph.x.shape[1]:
         raise GraphError(f"exposure has {graph.x.shape[1]} features, but the training graph {dataset.graph.x.shape[1]}")
+    _check_magnitude(graph.x, "exposure.x")
     exposed = check_mask(exposure, "ood_mask", required=False)
     graph.share_features(dataset.graph)
     dataset.exposure = graph
     dataset.exposed = (torch.arange(graph.num_nodes) if exposed is None else exposed).to(device)
 
 
-def _check_classes(y_train: Tensor, y_val: Tensor, num_classes: int, num_spare_logits: int) -> None:
-    missing = sorted(set(range(num_classes)) - set(y_train.tolist()))
-    if missing:
+def _check_magnitude(x: Tensor, name: str) -> None:
+    """Raise an error if the outputs of a layer could be too large to be squared and summed, as batch norm does."""
+    num_nodes, num_features = x.shape
+    limit = math.sqrt(torch.finfo(x.dtype).max / num_nodes) / (_LARGEST_WEIGHT * num_features)
+    low, high = x.aminmax(dim=0)
+    largest = torch.maximum(-low, high)
+    feature = int(largest.argmax())
+    if float(largest[feature]) > limit:
         raise GraphError(
-            f"the training nodes have labels up to {num_classes - 1}, but none of class {missing[0]}; "
+            f"feature {feature} of {name} has values up to {float(largest[feature]):.4g} in magnitude, and training in "
+            f"{x.dtype} overflows beyond {limit:.2g}; standardise the features (subtract the mean of each, divide by "
+            "its standard deviation)"
+        )
+
+
+def _check_apart(train: Tensor, val: Tensor) -> None:
+    shared = train[torch.isin(train, val.to(train.device))]
+    if len(shared):
+        raise GraphError(
+            f"{len(shared)} of the {len(train)} nodes in data.train_mask are also in data.val_mask, the first is node "
+            f"{int(shared[0])}; validation nodes choose the epoch, so the network must not be trained on them"
+        )
+
+
+def _check_classes(y_train: Tensor, y_val: Tensor, num_classes: int, num_spare_logits: int) -> None:
+    classes = y_train.unique()
+    if len(classes) < num_classes:
+        missing = int((classes != torch.arange(len(classes), device=classes.device)).nonzero()[0])
+        raise GraphError(
+            f"the training nodes have labels up to {num_classes - 1}, but none of class {missing}; "
             "number the classes 0, 1, 2, ... without gaps"
         )
     if int(y_val.max()) >= num_classes:
@@ -170,14 +203,14 @@ def split_validation(data: GraphSource, nodes: Tensor, share: float, seed: int) 
         Sorted positions.
     """
     labels = check_labels(data, nodes, "training")
-    counts = torch.bincount(labels)
-    if int(counts[counts > 0].min()) < 2:
-        lonely = int((counts == 1).nonzero()[0])
+    classes, counts = labels.unique(return_counts=True)
+    if int(counts.min()) < 2:
+        lonely = int(classes[counts == 1][0])
         raise GraphError(
             f"class {lonely} has one training node, so no validation node can be split off; "
             "give data.val_mask, or label more nodes"
         )
-    num_val = max(round(share * len(nodes)), int((counts > 0).sum()))
+    num_val = max(round(share * len(nodes)), len(classes))
     kept, held_out = train_test_split(
         nodes.cpu().numpy(), test_size=num_val, stratify=labels.cpu().numpy(), random_state=seed
     )

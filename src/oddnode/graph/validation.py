@@ -2,26 +2,71 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from oddnode.graph.source import GraphSource, optional_attribute
 
-__all__ = ["GraphError", "check_labels", "check_mask"]
+__all__ = ["GraphError", "as_labels", "check_labels", "check_mask", "check_source", "checked_nodes"]
+
+# Sparse features are written out with their zeros, up to so many numbers: 16 GiB in single precision.
+_LARGEST_DENSE = 2**32
+
+_UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 
 class GraphError(ValueError):
     """An invalid graph; the message says what was found, what was expected and what to do."""
 
 
+def check_source(source: Any, name: str = "data") -> None:
+    """Raise an error for an object that is not a graph.
+
+    Parameters
+    ----------
+    source : object
+        The user's argument.
+    name : str
+        Its name in the message.
+    """
+    if not all(hasattr(source, member) for member in ("x", "edge_index")):
+        raise GraphError(
+            f"{name} is {type(source).__name__}, expected a graph with x and edge_index, "
+            "for example a torch_geometric.data.Data"
+        )
+
+
+def _refuse_meta(tensor: Tensor, name: str) -> None:
+    if tensor.is_meta:
+        raise GraphError(f"{name} is on the meta device, which holds no numbers; move the data to a real device")
+
+
+def _refuse_sparse(tensor: Tensor, name: str) -> None:
+    if tensor.layout != torch.strided:
+        raise GraphError(f"{name} has the layout {tensor.layout}, expected a dense tensor; call its to_dense()")
+
+
+def _differentiable(tensor: Tensor) -> Tensor:
+    """The same numbers, copied if they were made in inference mode, which training cannot use."""
+    return tensor.clone() if tensor.is_inference() else tensor
+
+
 def _checked_features(data: GraphSource) -> Tensor:
     x = data.x
     if not isinstance(x, Tensor):
         raise GraphError(f"data.x is {type(x).__name__}, expected a tensor of node features [nodes, features]")
-    if x.is_sparse or x.layout != torch.strided:
-        x = x.to_dense()
+    _refuse_meta(x, "data.x")
     if x.dim() != 2 or x.shape[1] == 0:
         raise GraphError(f"data.x has shape {list(x.shape)}, expected [nodes, features] with at least one feature")
+    if x.layout != torch.strided:
+        if x.numel() > _LARGEST_DENSE:
+            raise GraphError(
+                f"data.x is sparse, {x.shape[0]} x {x.shape[1]}, and would be written out as {x.numel():.2g} numbers; "
+                f"reduce the number of features (at most {_LARGEST_DENSE} numbers are written out)"
+            )
+        x = x.to_dense()
     if x.shape[0] == 0:
         raise GraphError("the graph has no nodes")
     if x.is_complex():
@@ -29,7 +74,8 @@ def _checked_features(data: GraphSource) -> Tensor:
     x = x.to(x.dtype if x.dtype in (torch.float32, torch.float64) else torch.float32)
     if not bool(x.sum().isfinite()):  # a sum is quick, and finite only if everything is
         _refuse_infinite(x)
-    return x
+    # The caller's gradients are not ours to compute.
+    return _differentiable(x.detach() if x.requires_grad else x)
 
 
 def _refuse_infinite(x: Tensor) -> None:
@@ -62,11 +108,17 @@ def _checked_edges(data: GraphSource) -> Tensor:
             f"data.edge_index is {type(edges).__name__}, expected an integer tensor [2, edges]; "
             "for a graph without edges use torch.empty(2, 0, dtype=torch.long)"
         )
+    _refuse_meta(edges, "data.edge_index")
+    if edges.layout != torch.strided:
+        raise GraphError(
+            f"data.edge_index has the layout {edges.layout}, expected a dense tensor [2, edges]; "
+            "for a sparse adjacency matrix use torch_geometric.utils.to_edge_index(matrix)[0]"
+        )
     edges = edges.as_subclass(Tensor)
     if edges.dim() != 2 or edges.shape[0] != 2:
         hint = "; did you mean edge_index.t()?" if edges.dim() == 2 and edges.shape[1] == 2 else ""
         raise GraphError(f"data.edge_index has shape {list(edges.shape)}, expected [2, edges]{hint}")
-    if edges.is_floating_point() or edges.is_complex() or edges.dtype == torch.bool:
+    if edges.is_floating_point() or edges.is_complex() or edges.dtype in (torch.bool, *_UNSIGNED):
         raise GraphError(f"data.edge_index is {edges.dtype}, expected whole numbers (torch.long)")
     num_nodes = data.x.shape[0]
     if edges.numel():
@@ -74,7 +126,7 @@ def _checked_edges(data: GraphSource) -> Tensor:
         if lowest < 0 or highest >= num_nodes:
             wrong = highest if highest >= num_nodes else lowest
             raise GraphError(f"edge_index has node {wrong}, but x has only {num_nodes} rows (0..{num_nodes - 1})")
-    return edges.long()
+    return _differentiable(edges.long())
 
 
 def check_mask(data: GraphSource, name: str, required: bool = True) -> Tensor | None:
@@ -121,6 +173,8 @@ def checked_nodes(mask: object, num_nodes: int, name: str) -> Tensor:
     """
     if not isinstance(mask, Tensor):
         raise GraphError(f"{name} is {type(mask).__name__}, expected a boolean tensor")
+    _refuse_meta(mask, name)
+    _refuse_sparse(mask, name)
     if mask.dtype != torch.bool or mask.dim() != 1 or mask.shape[0] != num_nodes:
         raise GraphError(
             f"{name} is {mask.dtype} of shape {list(mask.shape)}, "
@@ -129,6 +183,17 @@ def checked_nodes(mask: object, num_nodes: int, name: str) -> Tensor:
     if not bool(mask.any()):
         raise GraphError(f"{name} selects no node")
     return mask.nonzero().squeeze(1)
+
+
+def as_labels(y: Tensor) -> Tensor:
+    """Return labels as a vector.
+
+    Parameters
+    ----------
+    y : Tensor
+        Labels ``[N]`` or ``[N, 1]``; any other shape is left as it is.
+    """
+    return y.squeeze(1) if y.dim() == 2 and y.shape[1] == 1 else y
 
 
 def check_labels(data: GraphSource, nodes: Tensor, what: str) -> Tensor:
@@ -151,14 +216,15 @@ def check_labels(data: GraphSource, nodes: Tensor, what: str) -> Tensor:
     y = optional_attribute(data, "y")
     if not isinstance(y, Tensor):
         raise GraphError(f"data.y is {type(y).__name__}, expected one class (0, 1, 2, ...) per node")
-    if y.dim() == 2 and y.shape[1] == 1:
-        y = y.squeeze(1)
-    if y.dim() != 1 or y.shape[0] != data.x.shape[0] or y.is_floating_point():
+    _refuse_meta(y, "data.y")
+    _refuse_sparse(y, "data.y")
+    y = as_labels(y)
+    if y.dim() != 1 or y.shape[0] != data.x.shape[0] or y.is_floating_point() or y.is_complex():
         raise GraphError(
             f"data.y is {y.dtype} of shape {list(y.shape)}, "
             f"expected one whole number for each of the {data.x.shape[0]} nodes"
         )
-    labels = y[nodes.to(y.device)].long()
+    labels = y.long()[nodes.to(y.device)]
     if int(labels.min()) < 0:
         node = int(nodes[(labels < 0).nonzero()[0]])
         raise GraphError(

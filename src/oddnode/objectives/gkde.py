@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oddnode._utils.random import new_weights
 from oddnode.functional import dirichlet_kl
 from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import GCN
@@ -167,7 +168,9 @@ class Teacher(Term):
 
     def prepare(self, data: TrainingSet, train: Train) -> Teacher:
         graph = data.graph
-        teacher = GCN(graph.x.shape[1], self.hidden_channels, data.num_logits, dropout=self.dropout, batch_norm=False)
+        shape = graph.x.shape[1], self.hidden_channels, data.num_logits
+        with new_weights():
+            teacher = GCN(*shape, dropout=self.dropout, batch_norm=False)
         teacher = teacher.to(graph.device, graph.x.dtype)
         train(teacher, CrossEntropy(), data, epochs=self.epochs, lr=self.lr, weight_decay=self.weight_decay)
         with torch.no_grad():

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from oddnode._utils.random import current_generator
 from oddnode.functional import losses, negative_energy
 from oddnode.objectives.base import Term, TrainingPass
 
@@ -50,5 +51,6 @@ class SyntheticExposure(Term):
         """One synthetic outlier per labelled node: the node itself, crossed with another."""
         assert step.hidden is not None
         hidden = step.hidden[step.train].detach()
-        partner = hidden[torch.randint(len(hidden), (len(hidden),), device=hidden.device)]
-        return torch.where(torch.rand_like(hidden) < 0.5, hidden, partner)
+        generator = current_generator(hidden.device)
+        partner = hidden[torch.randint(len(hidden), (len(hidden),), device=hidden.device, generator=generator)]
+        return torch.where(torch.empty_like(hidden).uniform_(generator=generator) < 0.5, hidden, partner)

@@ -28,6 +28,20 @@ _LARGEST_INT32 = 2**31 - 1
 _FEW_COLUMNS = 16
 
 
+def _swallow_warning() -> None:
+    """Make torch say now that CSR is in beta, which it says once per process and no user can act on.
+
+    Warnings are filtered for all threads at once, so they must not be filtered later, while several threads score.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        index = torch.zeros(2, dtype=torch.long, device="cpu")
+        torch.sparse_csr_tensor(index, index[:0], index[:0], (1, 1), check_invariants=False)
+
+
+_swallow_warning()
+
+
 def from_coordinates(row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
     """Build a CSR tensor from coordinates; equal coordinates add up.
 
@@ -45,15 +59,12 @@ def from_coordinates(row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, 
     Tensor
         Sparse CSR, with 32-bit indices where they suffice.
     """
-    with warnings.catch_warnings():
-        # Torch warns once per process that CSR is in beta; nothing a user can act on.
-        warnings.simplefilter("ignore", UserWarning)
-        coo = torch.sparse_coo_tensor(torch.stack([row, col]), value, shape, check_invariants=False)
-        csr = coo.coalesce().to_sparse_csr()
-        if max(csr.values().numel(), *shape) > _LARGEST_INT32:
-            return csr
-        crow, col = csr.crow_indices().int(), csr.col_indices().int()
-        return torch.sparse_csr_tensor(crow, col, csr.values(), shape, check_invariants=False)
+    coo = torch.sparse_coo_tensor(torch.stack([row, col]), value, shape, check_invariants=False)
+    csr = coo.coalesce().to_sparse_csr()
+    if max(csr.values().numel(), *shape) > _LARGEST_INT32:
+        return csr
+    crow, col = csr.crow_indices().int(), csr.col_indices().int()
+    return torch.sparse_csr_tensor(crow, col, csr.values(), shape, check_invariants=False)
 
 
 def from_offsets(crow: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -75,9 +86,7 @@ def from_offsets(crow: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int
     Tensor
         Sparse CSR.
     """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.sparse_csr_tensor(crow, col, value, shape, check_invariants=False)
+    return torch.sparse_csr_tensor(crow, col, value, shape, check_invariants=False)
 
 
 def coordinates(csr: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -40,7 +40,8 @@ def results_page(results: Results, command: str) -> str:
         The command that reproduces the numbers, for the first sentence.
     """
     plan = results.plan
-    parts = [_INTRO.format(command=command), "Made on: " + "; ".join(results.made_on() or ["nothing yet"]) + ".\n"]
+    made_on = escape_markdown("; ".join(results.made_on() or ["nothing yet"]))
+    parts = [_INTRO.format(command=command), f"Made on: {made_on}.\n"]
     if plan.absent:
         names = ", ".join(absent_data(plan))
         parts.append(f"Not in these tables, because its data was not found: {names} ([tasks](tasks.md)).\n")

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
-from oddnode._utils.random import seeded
+from oddnode._utils.random import new_weights, seeded
 from oddnode.graph import Graph
 from oddnode.nn import GAT, Backbone
 from oddnode.tasks import Task
@@ -81,5 +80,5 @@ def new_planar_gat(task: Task, seed: int) -> PlanarGAT:
     PlanarGAT
         The network, on the CPU.
     """
-    with seeded(seed, torch.device("cpu")):
+    with seeded(seed), new_weights():
         return PlanarGAT(task.train.x.shape[1], 64, task.num_classes, dropout=0.5)

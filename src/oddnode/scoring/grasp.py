@@ -71,7 +71,9 @@ class GRASP(PropagatingScorer):
         new_degree = degree + trusted.sum() * trusted
         for _ in range(self.num_hops):
             scores = torch.where(labelled, scores.clamp_min(1.0), scores)
-            summed = degree * (graph.random_walk @ scores) + _EXTRA_EDGE * trusted * scores[trusted].sum()
+            # A boolean times a number would have the caller's default precision.
+            extra = _EXTRA_EDGE * trusted.float() * scores[trusted].sum()
+            summed = degree * (graph.random_walk @ scores) + extra
             scores = torch.where(new_degree > 0, summed / new_degree.clamp_min(1.0), scores)
         return torch.where(labelled, scores.clamp_min(1.0), scores)
 

@@ -30,17 +30,27 @@ class Outputs:
     labelled : Tensor, optional
         Positions of the nodes whose ID label is known (training and validation nodes) ``[n]``; ``None`` if there are
         none.
+    far : Tensor, optional
+        Positions of the nodes whose features were clipped, because they are far beyond those of training.
     """
 
-    def __init__(self, module: nn.Module, graph: Graph, num_classes: int, labelled: Tensor | None = None):
+    def __init__(
+        self,
+        module: nn.Module,
+        graph: Graph,
+        num_classes: int,
+        labelled: Tensor | None = None,
+        far: Tensor | None = None,
+    ):
         self.module = module
         self.graph = graph
         self.num_classes = num_classes
         self.labelled = labelled
+        self.far = far
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Outputs:
         # The graph is large and immutable, and torch cannot copy its sparse matrices.
-        return Outputs(copy.deepcopy(self.module, memo), self.graph, self.num_classes, self.labelled)
+        return Outputs(copy.deepcopy(self.module, memo), self.graph, self.num_classes, self.labelled, self.far)
 
     @cached_property
     def members(self) -> list[Outputs]:

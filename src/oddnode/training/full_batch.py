@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 from torch import nn
 
-from oddnode._utils.random import new_dropout_seed, seeded
+from oddnode._utils.random import new_dropout_seed, redirected, seeded
 from oddnode.graph import TrainingSet
 from oddnode.nn import Backbone
 from oddnode.objectives import Objective, Term
@@ -19,7 +19,7 @@ from oddnode.training.cuda_graphs import CapturedSteps
 from oddnode.training.loop import TrainingLoop
 from oddnode.training.single import SingleTrainee, last_pass_statistics
 from oddnode.training.stacked_gcn import StackedGCNs
-from oddnode.training.stacking import stacking_blocker
+from oddnode.training.stacking import is_ours, stacking_blocker, terms_of
 
 __all__ = ["FullBatch", "train"]
 
@@ -110,20 +110,25 @@ def _start_one(
     with ExitStack() as until_finished:
         if config.batch_norm == "id-graph":
             until_finished.enter_context(last_pass_statistics(module))
-        with seeded(seed, data.graph.device):  # for whatever is random beside dropout
-            prepared = objective.prepare(data, train)
-            if isinstance(module, Backbone):
-                module.prepare(data)
+        with seeded(seed):  # for whatever is random beside dropout
+            # Our own parts draw from the stream; redirecting costs time, so only what else there may be is redirected.
+            is_foreign = not all(is_ours(part) for part in (module, *terms_of(objective)))
+            with redirected() if is_foreign else nullcontext():
+                prepared = objective.prepare(data, train)
+                if isinstance(module, Backbone):
+                    module.prepare(data)
             trainee = SingleTrainee(module, prepared, data, config.batch_norm, seed, config.epochs)
             if captures and trainee.capture_blocker:
                 _log.info("steps are not captured as a CUDA graph: %s", trainee.capture_blocker)
                 captures = False
             loop = TrainingLoop(trainee, config)
             steps = CapturedSteps(loop) if captures else loop
-            handle = steps.start(on_epoch)
-            captures = isinstance(steps, CapturedSteps) and steps.can_capture
-            if not captures:
-                handle.result()
+            # What may be captured draws nothing.
+            with redirected() if is_foreign and trainee.capture_blocker else nullcontext():
+                handle = steps.start(on_epoch)
+                captures = isinstance(steps, CapturedSteps) and steps.can_capture
+                if not captures:
+                    handle.result()
         finish = until_finished.pop_all()
 
     def result() -> list[TrainingResult]:

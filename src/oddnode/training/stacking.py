@@ -13,7 +13,7 @@ from oddnode.objectives import Objective, Sum, Term
 from oddnode.training.stacked_gcn import StackedGCNs
 from oddnode.training.stacked_graphs import is_same_graph
 
-__all__ = ["stacking_blocker"]
+__all__ = ["is_ours", "stacking_blocker", "terms_of"]
 
 
 def stacking_blocker(
@@ -55,13 +55,35 @@ def stacking_blocker(
     return _objective_blocker(modules, objective, data)
 
 
+def terms_of(objective: Objective) -> list[Objective]:
+    """List the terms of an objective.
+
+    Parameters
+    ----------
+    objective : Objective
+        A sum, or an objective that counts as one term.
+    """
+    return [term for _, term in objective.parts] if isinstance(objective, Sum) else [objective]
+
+
+def is_ours(part: object) -> bool:
+    """Whether the class of a network or term is one of this library.
+
+    Parameters
+    ----------
+    part : object
+        A network or a term.
+    """
+    return type(part).__module__.startswith("oddnode.")
+
+
 def _objective_blocker(modules: Sequence[nn.Module], objective: Objective, data: Sequence[TrainingSet]) -> str | None:
     """Why an objective cannot be computed for all networks at once, found out by computing it."""
-    parts: list[Objective] = [term for _, term in objective.parts] if isinstance(objective, Sum) else [objective]
+    parts = terms_of(objective)
     for part in parts:
         if type(part).prepare not in (Objective.prepare, Term.prepare):
             return f"{type(part).__name__} is prepared on the data of each network"
-    if all(type(part).__module__.startswith("oddnode.") for part in parts):
+    if all(is_ours(part) for part in parts):
         return None  # tested with this library
     try:
         _try_out(StackedGCNs(modules, objective, data, [0] * len(modules), epochs=1))

@@ -7,13 +7,14 @@ import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from oddnode.paper.record import DamagedRecord, Graphs, Record, StoreError, checksum_of, unpacked
+from oddnode.paper.record import DamagedRecord, Graphs, Record, StoreError, unpacked
 from oddnode.paper.store.locks import mark_open, unlock_file
-from oddnode.paper.store.schema import FILE, FORMAT, SCHEMA
+from oddnode.paper.store.rows import check_graphs, checked_training, table_rows
+from oddnode.paper.store.schema import FILE, FORMAT, SCHEMA, UNREADABLE, connect, own_tables, tables_of
 from oddnode.runner.work import Training
 
 __all__ = ["StoreReader"]
@@ -42,13 +43,13 @@ class StoreReader:
         self.code = code
         self._mark = mark_open(self.folder)
         try:
-            self._db = sqlite3.connect(self.path, timeout=120, isolation_level=None)
+            self._db = connect(self.path)
             self._set_journal()
             self._set_up()
         except sqlite3.OperationalError as error:
             unlock_file(self._mark)
             raise StoreError(f"{self.path} cannot be opened: {error}") from error
-        except (StoreError, sqlite3.DatabaseError) as error:
+        except (StoreError, *UNREADABLE) as error:
             unlock_file(self._mark)
             if isinstance(error, StoreError):
                 raise
@@ -68,9 +69,10 @@ class StoreReader:
 
     def _set_up(self) -> None:
         [version] = self._db.execute("PRAGMA user_version").fetchone()
-        if version > FORMAT:
+        # A newer format has other tables; with ours, the number itself is damaged.
+        if version > FORMAT and tables_of(self._db) != own_tables():
             raise StoreError(f"{self.path} has format {version}, made by a newer oddnode; this one reads {FORMAT}")
-        if version < FORMAT:
+        if version != FORMAT:
             with self._transaction():
                 for statement in SCHEMA.split(";\n"):
                     self._db.execute(statement)
@@ -114,23 +116,19 @@ class StoreReader:
         list of Record
             In the order in which they were written.
         """
-        wanted = {"task": task, "protocol": protocol, "backbone": backbone, "seed": seed, "code": self.code}
+        wanted = {"task": task, "protocol": protocol, "backbone": backbone, "seed": seed, "settings": settings}
         given = {name: value for name, value in wanted.items() if value is not None}
-        where = " AND ".join(f"{name} = ?" for name in given) or "1"
-        rows = self._db.execute(
-            f"SELECT identity, code, training, facts FROM trainings WHERE {where} ORDER BY rowid", tuple(given.values())
-        )
         newest: dict[str, Record] = {}
-        for identity, code, training, facts in rows:
-            try:
-                newest[identity] = self._record(identity, code, training, facts)
-            except (ValueError, TypeError, KeyError):
-                continue
+        for row in table_rows(self._db, "trainings"):
+            if self.code is None or row[1] == self.code:
+                with suppress(DamagedRecord):
+                    record = self._checked(row)
+                    newest[record.training.identity] = record
         return [
             record
             for record in newest.values()
             if (method is None or method in record.training.methods)
-            and (settings is None or settings == record.training.settings)
+            and all(getattr(record.training, name) == value for name, value in given.items())
         ]
 
     def get(self, training: Training) -> Record | None:
@@ -148,9 +146,9 @@ class StoreReader:
         """
         try:
             rows = self._rows(training.identity)
-        except sqlite3.DatabaseError as error:
+        except UNREADABLE as error:
             raise DamagedRecord(f"record {training.identity} in {self.path} cannot be read: {error}") from error
-        return None if not rows else self._checked(*rows[-1])
+        return None if not rows else self._checked(rows[-1])
 
     def finished(self) -> set[str]:
         """List the identities of all trainings that have a record, damaged or not."""
@@ -191,15 +189,16 @@ class StoreReader:
 
     def _checked_graphs(self, training: Training) -> tuple[str, bytes]:
         key = (training.task, training.protocol, training.seed)
-        row = self._db.execute(
-            "SELECT facts, arrays, checksum FROM graphs WHERE task=? AND protocol=? AND seed=?", key
-        ).fetchone()
+        try:
+            row = self._db.execute("SELECT * FROM graphs WHERE task=? AND protocol=? AND seed=?", key).fetchone()
+            if row is not None:
+                check_graphs(row)
+        except (DamagedRecord, *UNREADABLE) as error:
+            which = f"the graphs of {training.task}, seed {training.seed} in {self.path}"
+            raise DamagedRecord(f"{which} are damaged: {error}") from error
         if row is None:
             raise StoreError(f"{self.path} has no graphs of {training.task}, {training.protocol}, seed {training.seed}")
-        facts, arrays, checksum = row
-        if checksum != checksum_of(*map(str, key), facts, arrays):
-            raise DamagedRecord(f"the graphs of {training.task}, seed {training.seed} in {self.path} are damaged")
-        return facts, arrays
+        return row[3], row[4]
 
     def damaged(self, trainings: Iterable[Training]) -> list[Training]:
         """List the trainings whose record or graphs are damaged.
@@ -245,29 +244,25 @@ class StoreReader:
     def _rows(self, identity: str) -> list[tuple[Any, ...]]:
         where, values = self._of_this_code("AND")
         return self._db.execute(
-            f"SELECT identity, code, training, facts, arrays, checksum FROM trainings WHERE identity = ? {where} "
-            "ORDER BY rowid",
-            (identity, *values),
+            f"SELECT * FROM trainings WHERE identity = ? {where} ORDER BY rowid", (identity, *values)
         ).fetchall()
 
-    def _checked(self, identity: str, code: str, training: str, facts: str, arrays: bytes, checksum: str) -> Record:
+    def _checked(self, row: tuple[Any, ...]) -> Record:
+        """The record of a row of the table of trainings."""
         try:
-            if checksum != checksum_of(identity, code, training, facts, arrays):
-                raise DamagedRecord(f"record {identity} in {self.path} is damaged: its checksum is wrong")
-            return self._record(identity, code, training, facts)
-        except (ValueError, TypeError, KeyError) as error:
-            raise DamagedRecord(f"record {identity} in {self.path} is damaged: {error}") from error
+            training, facts = checked_training(row)
+        except DamagedRecord as error:
+            raise DamagedRecord(f"record {row[0]!r} in {self.path} is damaged: {error}") from error
+        code = row[1]
 
-    def _record(self, identity: str, code: str, training: str, facts: str) -> Record:
         def read() -> bytes:
-            row = self._db.execute(
-                "SELECT identity, code, training, facts, arrays, checksum FROM trainings WHERE identity=? AND code=?",
-                (identity, code),
-            ).fetchone()
-            self._checked(*row)
-            return row[4]
+            for found in self._rows(training.identity):
+                if found[1] == code:
+                    self._checked(found)
+                    return found[8]
+            raise DamagedRecord(f"record {training.identity} is no longer in {self.path}")
 
-        return Record(Training.from_json(training), code, json.loads(facts), read)
+        return Record(training, code, facts, read)
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

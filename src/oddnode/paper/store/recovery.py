@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
+import shutil
+import tempfile
+from contextlib import closing
 from pathlib import Path
 
 from oddnode.paper.record import StoreError
 from oddnode.paper.store.locks import open_elsewhere
-from oddnode.paper.store.schema import FILE, readable_rows
+from oddnode.paper.store.rows import readable_rows
+from oddnode.paper.store.schema import FILE, FORMAT, UNREADABLE, connect, own_tables, tables_of
 from oddnode.paper.store.writer import Store
 
 __all__ = ["recover"]
@@ -37,18 +40,22 @@ def recover(folder: Path) -> int | None:
     if open_elsewhere(folder):
         raise StoreError(f"{path} is damaged, and another process has it open; stop that process first")
     aside = _set_aside(path)
-    with Store(folder) as store:
-        return store.copy_rows(readable_rows(aside))
+    with Store(folder) as store, tempfile.TemporaryDirectory(dir=folder) as work:
+        for readable in (aside, _with_new_first_page(aside, Path(work))):
+            store.copy_rows(readable_rows(readable))
+        return len(store.records())
 
 
 def _is_sound(path: Path) -> bool:
-    db = sqlite3.connect(path, timeout=120)
-    try:
-        return db.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok"
-    except sqlite3.DatabaseError:
-        return False
-    finally:
-        db.close()
+    """Whether SQLite finds no fault in pages and indexes, and the tables are ours, or those of a newer format."""
+    with closing(connect(path)) as db:
+        try:
+            if db.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
+                return False
+            [version] = db.execute("PRAGMA user_version").fetchone()
+            return version > FORMAT or tables_of(db) in ([], own_tables())
+        except UNREADABLE:
+            return False
 
 
 def _set_aside(path: Path) -> Path:
@@ -59,3 +66,22 @@ def _set_aside(path: Path) -> Path:
         if part.exists():
             part.rename(aside.with_name(aside.name + ending))
     return aside
+
+
+def _with_new_first_page(damaged: Path, work: Path) -> Path:
+    """A copy of a file with the first page of a new store: the header, and where every table begins.
+
+    Tables are always made in the same order, so they begin on the same pages in every store.
+    """
+    with Store(work / "new"):
+        pass
+    new = (work / "new" / FILE).read_bytes()
+    size = int.from_bytes(new[16:18], "big")
+    page = bytearray(new[:size])
+    page[28:32] = (damaged.stat().st_size // size).to_bytes(4, "big")  # pages of the file
+    page[32:40] = bytes(8)  # no list of free pages
+    copy = work / "copy.sqlite"
+    shutil.copyfile(damaged, copy)
+    with copy.open("r+b") as file:
+        file.write(page)
+    return copy

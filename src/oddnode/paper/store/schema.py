@@ -1,18 +1,20 @@
-"""The SQLite file of a store: its name, its tables, and a reader of damaged files."""
+"""The SQLite file of a store: its name, its tables, and how it is opened."""
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator
+from contextlib import closing
+from functools import cache
 from pathlib import Path
-from typing import Any
 
-__all__ = ["FILE", "FORMAT", "SCHEMA", "readable_rows"]
+__all__ = ["FILE", "FORMAT", "SCHEMA", "UNREADABLE", "connect", "own_tables", "tables_of"]
 
 #: Its name in the folder.
 FILE = "runs.sqlite"
 #: The version of its tables.
 FORMAT = 1
+#: What reading a damaged file raises: SQLite's message may quote bytes of the file that are not UTF-8.
+UNREADABLE = (sqlite3.DatabaseError, UnicodeDecodeError)
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS trainings (
@@ -45,36 +47,33 @@ CREATE VIEW IF NOT EXISTS results AS
 """
 
 
-def readable_rows(path: Path) -> Iterator[tuple[str, tuple[Any, ...]]]:
-    """Read the rows of a file that may be damaged, and skip those that cannot be read.
+def connect(path: Path | str) -> sqlite3.Connection:
+    """Open a file of SQLite in autocommit mode; text that is not UTF-8 is read, so that it can be checked.
 
     Parameters
     ----------
-    path : Path
+    path : Path or str
         The file.
-
-    Yields
-    ------
-    (str, tuple)
-        The name of a table, and a row of it.
     """
-    db = sqlite3.connect(path)
-    try:
-        for table in ("graphs", "trainings"):
-            for number in _row_numbers(db, table):
-                try:
-                    row = db.execute(f"SELECT * FROM {table} WHERE rowid = ?", (number,)).fetchone()
-                except sqlite3.DatabaseError:
-                    continue
-                if row is not None:
-                    yield table, row
-    finally:
-        db.close()
+    db = sqlite3.connect(path, timeout=120, isolation_level=None)
+    db.text_factory = lambda raw: raw.decode("utf-8", "surrogateescape")
+    return db
 
 
-def _row_numbers(db: sqlite3.Connection, table: str) -> Iterable[int]:
-    try:
-        [last] = db.execute(f"SELECT rowid FROM {table} ORDER BY rowid DESC LIMIT 1").fetchone() or [0]
-    except sqlite3.DatabaseError:
-        last = 20_000  # the end of the table is damaged, but its first rows may be readable
-    return range(1, last + 1)
+def tables_of(db: sqlite3.Connection) -> list[tuple[str, str]]:
+    """List the names and definitions of the tables in a file.
+
+    Parameters
+    ----------
+    db : sqlite3.Connection
+        An open file.
+    """
+    return db.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'table' ORDER BY name").fetchall()
+
+
+@cache
+def own_tables() -> list[tuple[str, str]]:
+    """List the tables of this format, as `tables_of` does."""
+    with closing(connect(":memory:")) as db:
+        db.executescript(SCHEMA)
+        return tables_of(db)

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from oddnode.paper.record import StoreError, checksum_of, packed
+from oddnode.paper.record import DamagedRecord, StoreError, checksum_of, packed
 from oddnode.paper.store.locks import lock_file
 from oddnode.paper.store.reader import StoreReader
-from oddnode.paper.store.schema import FILE, readable_rows
+from oddnode.paper.store.rows import check_graphs, checked_training, readable_rows
+from oddnode.paper.store.schema import FILE
 from oddnode.runner.work import Training
 
 __all__ = ["Store"]
@@ -126,15 +127,13 @@ class Store(StoreReader):
         int
             Number of copied records.
         """
-        return sum(self._copy_row(table, row) for table, row in rows)
+        return len({row[:2] for table, row in rows if self._copy_row(table, row)})
 
     def _copy_row(self, table: str, row: tuple[Any, ...]) -> bool:
         is_record = table == "trainings"
-        checked = (row[0], row[1], *row[6:9]) if is_record else (*map(str, row[:3]), *row[3:5])
         try:
-            if row[-1] != checksum_of(*checked):
-                return False
-        except (TypeError, AttributeError):
+            (checked_training if is_record else check_graphs)(row)
+        except DamagedRecord:
             return False
         with self._transaction():
             marks = ", ".join("?" * len(row))

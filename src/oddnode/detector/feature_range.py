@@ -1,0 +1,91 @@
+"""Nodes whose features are far beyond those of training, about which a network knows nothing.
+
+The logits of a network grow with its input without bound, and with them the energy: a node with one broken feature of
+10^10 would score as the best known of all, and lift its neighbours. Such features are clipped, and such nodes score
+below all others.
+"""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from torch import Tensor
+
+from oddnode.graph import Graph, GraphError
+
+__all__ = ["clip_far_features", "lower_far_scores"]
+
+_log = logging.getLogger("oddnode")
+
+#: A feature is far beyond training if its magnitude is more than so many times the largest one there.
+FAR = 100.0
+
+
+def clip_far_features(graph: Graph, max_abs_feature: float) -> tuple[Graph, Tensor | None]:
+    """Clip features that are far beyond those of training, and log a message.
+
+    The weights of a layer are of the same size for all features, so it is the largest magnitude of any feature in
+    training that says which magnitudes the network has seen.
+
+    Parameters
+    ----------
+    graph : Graph
+        A graph of N nodes to score.
+    max_abs_feature : float
+        The largest magnitude of a feature in training.
+
+    Returns
+    -------
+    graph : Graph
+        The same graph, where nothing is far beyond; otherwise with clipped features.
+    far : Tensor or None
+        Positions of the nodes with clipped features.
+    """
+    if graph.max_abs_feature <= FAR * max_abs_feature or max_abs_feature == 0.0:
+        return graph, None
+    beyond = graph.x.abs() > FAR * max_abs_feature
+    far = beyond.any(dim=1).nonzero().squeeze(1)
+    node, feature = beyond.nonzero()[0].tolist()
+    _log.warning(
+        "%d of %d nodes have features far beyond those of training, where the largest magnitude is %.4g (the first is "
+        "feature %d of node %d, %.4g); they are clipped, and these nodes score below all others",
+        len(far), graph.num_nodes, max_abs_feature, feature, node, float(graph.x[node, feature]),
+    )  # fmt: skip
+    clipped = graph.x.clamp(-max_abs_feature, max_abs_feature)
+    return graph.with_features(torch.where(beyond, clipped, graph.x)), far
+
+
+def lower_far_scores(scores: Tensor, far: Tensor | None, known: Tensor | None) -> Tensor:
+    """Give nodes with clipped features a score below those of all other nodes.
+
+    Parameters
+    ----------
+    scores : Tensor
+        Scores ``[N]``.
+    far : Tensor or None
+        Positions of the nodes with clipped features.
+    known : Tensor or None
+        Scores of known nodes from a calibration ``[n]``, which are not undercut otherwise.
+
+    Returns
+    -------
+    Tensor
+        Scores ``[N]``.
+
+    Raises
+    ------
+    GraphError
+        If there are no other scores to compare with.
+    """
+    if far is None:
+        return scores
+    others = torch.ones_like(scores, dtype=torch.bool)
+    others[far] = False
+    rest = scores[others] if known is None else torch.cat([scores[others], known.to(scores)])
+    if len(rest) == 0:
+        raise GraphError(
+            f"each of the {len(scores)} nodes has features far beyond those of training; scale them as for training"
+        )
+    below = torch.nextafter(rest.min(), rest.new_tensor(-torch.inf))
+    return torch.where(others, scores, scores.clamp(max=below))
