@@ -169,8 +169,8 @@ def _check_header(table: TableSource, ends: tuple[str, str], ids: Any) -> None:
     if ends != ("source", "target") and pc.all(pc.is_in(as_ids, value_set=ids.cast(pa.string()))).as_py():
         raise TableError(
             f"{table.name} has no header: the first line holds the nodes {quoted(ends[0])} and {quoted(ends[1])}; "
-            "add a first line with the names source and target, or, if these are names, name them with "
-            "`source_column` and `target_column`"
+            "add a first line with the names source and target; if these are the names of columns, say so when fitting "
+            "with `source_column` and `target_column`"
         )
 
 
@@ -191,7 +191,7 @@ def _unknown_ids(reader: _EdgeReader, ids: Any, named: bool) -> TableError:
             "`ignore_unknown_edges`"
         )
     if not named and column not in ("source", "target"):
-        advice += f"; if {column!r} holds no ids, name the right columns with `source_column` and `target_column`"
+        advice += f"; if {column!r} holds no ids, name the right ones when fitting (`source_column`, `target_column`)"
     return TableError(
         f"{where}: {reader.unknown} of {reader.rows} edges name a node that the table of nodes does not have, "
         f"first {quoted(unknown)} in column {column!r}, {place}; {advice}"

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from oddnode.tables.columns import FeatureRecipe
+from oddnode.tables.labels import Labels
 from oddnode.tables.learning import ColumnStatistics
 from oddnode.tables.values import as_text
 
-__all__ = ["ColumnSummary", "summary_of_features", "summary_of_role"]
+__all__ = ["ColumnSummary", "summary_of_features", "summary_of_labels", "summary_of_role"]
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,7 @@ class ColumnSummary:
     name : str
         The column.
     read_as : str
-        ``"id"``, ``"label"``, ``"split"``, ``"exposure"``, ``"number"``, ``"category"``, ``"constant"`` or
-        ``"left out"``.
+        ``"id"``, ``"label"``, ``"split"``, ``"exposure"``, ``"number"``, ``"category"`` or ``"constant"``.
     detail : str
         The range of numbers, or the number of different values.
     num_values, num_missing : int
@@ -64,6 +64,20 @@ def summary_of_features(columns: Sequence[ColumnStatistics], recipe: FeatureReci
     return found
 
 
+def summary_of_labels(name: str, labels: Labels) -> ColumnSummary:
+    """Summarise the labels that are used.
+
+    Parameters
+    ----------
+    name : str
+        Their column.
+    labels : Labels
+        The labels.
+    """
+    used = int((labels.y >= 0).sum())
+    return ColumnSummary(name, "label", f"{len(labels.classes)} different", used, len(labels.y) - used)
+
+
 def summary_of_role(name: str, role: str, array: Any, where: str) -> ColumnSummary:
     """Summarise a column that is no feature.
 
@@ -77,5 +91,5 @@ def summary_of_role(name: str, role: str, array: Any, where: str) -> ColumnSumma
         Its table, for messages.
     """
     texts = as_text(array, where, name)
-    detail = "" if role == "id" else f"{len(texts.drop_null().unique())} different"
+    detail = f"{len(texts.drop_null().unique())} different"
     return ColumnSummary(name, role, detail, len(texts) - texts.null_count, texts.null_count)

@@ -19,7 +19,7 @@ from oddnode.tables.notes import notes_on_fitted_columns
 from oddnode.tables.reader import TableSource, open_table
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.splits import Split, read_split, split_labelled
-from oddnode.tables.summary import ColumnSummary, summary_of_features, summary_of_role
+from oddnode.tables.summary import ColumnSummary, summary_of_features, summary_of_labels, summary_of_role
 from oddnode.tables.used_rows import UsedRows
 from oddnode.tables.values import TableError, listed, pyarrow, quoted
 
@@ -103,7 +103,7 @@ class TrainingTables:
             split=split,
             schema=self._schema(table, recipe, labels.classes),
             used_rows=used,
-            columns=self._summary(rows, roles, table) + summary_of_features(statistics, recipe),
+            columns=self._summary(rows, labels, table) + summary_of_features(statistics, recipe),
             notes=notes,
         )
 
@@ -198,12 +198,14 @@ class TrainingTables:
             named_features=self.feature_columns is not None,
         )
 
-    def _summary(self, rows: Nodes, roles: dict[str, str], table: TableSource) -> list[ColumnSummary]:
-        columns = [
-            (self.id_column, "id", rows.ids),
-            *((name, role, rows.columns[name]) for name, role in roles.items()),
+    def _summary(self, rows: Nodes, labels: Labels, table: TableSource) -> list[ColumnSummary]:
+        others = [
+            summary_of_role(name, role, rows.columns[name], table.name)
+            for name, role in ((self.split_column, "split"), (self.exposure_column, "exposure"))
+            if name is not None
         ]
-        return [summary_of_role(name, role, array, table.name) for name, role, array in columns]
+        ids = summary_of_role(self.id_column, "id", rows.ids, table.name)
+        return [ids, summary_of_labels(self.label_column, labels), *others]
 
 
 @dataclass(frozen=True)
