@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from oddnode.tables.nodes import read_ids, similar_id
-from oddnode.tables.reader import Batch, TableSource
+from oddnode.tables.reader import TableSource
 from oddnode.tables.values import TableError, arrow_errors, listed, pyarrow, quoted
 
 __all__ = ["Edges", "edge_columns", "read_edges"]
@@ -116,10 +116,14 @@ class _EdgeReader:
     def read(self, table: TableSource, columns: tuple[str, str]) -> None:
         for batch in table.batches(columns):
             with arrow_errors(f"{batch.table} cannot be read"):
-                a, b = (
-                    self._positions(array, batch, column) for column, array in zip(columns, batch.arrays, strict=True)
-                )
+                pairs = zip(columns, batch.arrays, strict=True)
+                ends = [read_ids(array, batch, column) for column, array in pairs]
+                a, b = (self._positions(end) for end in ends)
             known = (a >= 0) & (b >= 0)
+            if self.first_unknown is None and not known.all():
+                row = int(np.argmin(known))
+                side = 0 if a[row] < 0 else 1
+                self.first_unknown = (batch.table, batch.place(row), columns[side], ends[side][row].as_py())
             self.rows += batch.num_rows
             self.unknown += int((~known).sum())
             low, high = (a, b) if self.directed else (np.minimum(a, b), np.maximum(a, b))
@@ -137,19 +141,16 @@ class _EdgeReader:
         self._keys = np.unique(np.concatenate([self._keys, *self._pending]))
         self._pending, self._num_pending = [], 0
 
-    def _positions(self, array: Any, batch: Batch, column: str) -> np.ndarray:
+    def _positions(self, array: Any) -> np.ndarray:
         """Positions of ids in the table of nodes; -1 = unknown."""
         pa = pyarrow()
         import pyarrow.compute as pc
 
-        array, known = read_ids(array, batch, column), self.ids
+        known = self.ids
         if array.type != known.type:  # 7 in one file and "7" in the other are the same node
             self._as_text = known.cast(pa.string()) if self._as_text is None else self._as_text
             array, known = array.cast(pa.string()), self._as_text
         index = pc.index_in(array, value_set=known)
-        if index.null_count and self.first_unknown is None:
-            row = int(np.argmax(index.is_null().to_numpy(zero_copy_only=False)))
-            self.first_unknown = (batch.table, batch.place(row), column, array[row].as_py())
         return index.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
 
     def edge_index(self) -> np.ndarray:
