@@ -94,7 +94,7 @@ def test_every_one_of_several_tables_needs_the_features(paths: tuple[Path, Path]
     bad = write_csv(tmp_path / "new.csv", [{"name": "m1", "size": 1}])
     with pytest.raises(TableError, match=r"new.csv lacks 1 \(colour\) of the 2 feature columns"):
         model.score_frame([paths[0], bad], paths[1])
-    with pytest.raises(TableError, match="new.csv has no feature column 'colour'. It has 'name', 'size'"):
+    with pytest.raises(TableError, match=r"new.csv has no feature column 'colour'. It has 'name', 'size'"):
         TableModel.fit([paths[0], bad], paths[1], **FIT)
 
 
@@ -132,7 +132,7 @@ def test_no_error_of_pyarrow_leaves_the_package(kind: str, column: str, paths: t
 def test_a_column_that_is_neither_numbers_nor_text_can_be_dropped(kind: str, paths: tuple[Path, Path]) -> None:
     nodes = pa.Table.from_pylist(example()[0]).append_column("strange", STRANGE[kind])
     with pytest.raises(
-        TableError, match="column 'strange' holds .* or leave it out when fitting: `drop_columns` strange"
+        TableError, match=r"column 'strange' holds .* or leave it out when fitting: `drop_columns` strange"
     ):
         TableModel.fit(nodes, paths[1], **FIT)
     model, report = TableModel.fit(nodes, paths[1], **FIT, drop_columns=["strange"])
