@@ -13,7 +13,7 @@ from oddnode.tables import FeatureRecipe, ReadAs, TableError, learn_features, op
 from oddnode.tables.notes import notes_on_fitted_columns, notes_on_scored_columns
 
 
-def learnt(values: Sequence[Any], **read_as: Any) -> tuple[FeatureRecipe, list[str], np.ndarray]:
+def learnt(values: Sequence[Any] | np.ndarray, **read_as: Any) -> tuple[FeatureRecipe, list[str], np.ndarray]:
     """The encoding of a column ``c``, the notes on it, and its features."""
     table = open_table({"id": range(len(values)), "c": values, "other": np.arange(len(values)) / 7}, "nodes")
     recipe, columns = learn_features(table, ["c", "other"], ReadAs(**read_as))
@@ -21,7 +21,7 @@ def learnt(values: Sequence[Any], **read_as: Any) -> tuple[FeatureRecipe, list[s
     return recipe, notes_on_fitted_columns(columns, recipe), x[:, :-1]
 
 
-def scored(recipe: FeatureRecipe, values: Sequence[Any]) -> tuple[np.ndarray, list[str]]:
+def scored(recipe: FeatureRecipe, values: Sequence[Any] | np.ndarray) -> tuple[np.ndarray, list[str]]:
     table = open_table({"id": range(len(values)), "c": values, "other": np.arange(len(values)) / 7}, "nodes")
     rows = read_nodes(table, "id", recipe)
     return rows.x[:, :-1], notes_on_scored_columns(recipe, rows.counts)

@@ -79,7 +79,7 @@ def test_several_tables_are_read_as_one(paths: tuple[Path, Path], tmp_path: Path
 
 def test_messages_count_lines_as_an_editor_does_and_name_the_file(paths: tuple[Path, Path], tmp_path: Path) -> None:
     model, _ = TableModel.fit(*paths, **FIT)
-    new = [{"name": "m1", "size": 1, "colour": "red"}, {"name": "m2", "size": "big", "colour": "red"}]
+    new: Rows = [{"name": "m1", "size": 1, "colour": "red"}, {"name": "m2", "size": "big", "colour": "red"}]
     bad = write_csv(tmp_path / "new.csv", new)
     assert bad.read_text().splitlines()[3 - 1].startswith("m2")
     with pytest.raises(TableError, match=r"^\S+/new.csv: column 'size' has the text 'big' in line 3, but"):
@@ -143,12 +143,12 @@ def test_a_column_that_is_neither_numbers_nor_text_can_be_dropped(kind: str, pat
 def test_ids_beyond_64_bits_with_sign_are_ids(paths: tuple[Path, Path]) -> None:
     nodes, edges = example()
     big = {row["name"]: 2**64 - 1 - i for i, row in enumerate(nodes)}
-    frames = [
+    frames: list[Any] = [
         {"name": pa.array([big[row["name"]] for row in nodes], pa.uint64())}
         | {key: [row[key] for row in nodes] for key in ("kind", "size", "colour")},
         {key: pa.array([big[row[key]] for row in edges], pa.uint64()) for key in ("source", "target")},
     ]
     expected = TableModel.fit(*paths, **FIT)[0].score_frame(*paths)
-    scored = TableModel.fit(*frames, **FIT)[0].score_frame(*frames)
+    scored = TableModel.fit(*frames, **FIT)[0].score_frame(frames[0], frames[1])
     assert scored["name"].to_pylist()[:2] == ["18446744073709551615", "18446744073709551614"]
     assert scored["score"].equals(expected["score"])

@@ -141,20 +141,20 @@ class ColumnStatistics:
     is_category: bool = False
     is_number: bool = False
     decimal_comma: bool = False
-    rows: int = 0
-    missing: int = 0
-    infinite: int = 0
-    count: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-    low: float = math.inf
-    high: float = -math.inf
-    numeric: int = 0
-    others: int = 0
-    first_text: tuple[str, str] | None = None
-    texts: set[str] = field(default_factory=set)
-    whole: set[float] | None = field(default_factory=set)
-    _is_text: bool = True
+    rows: int = field(default=0, init=False)
+    missing: int = field(default=0, init=False)
+    infinite: int = field(default=0, init=False)
+    count: int = field(default=0, init=False)
+    mean: float = field(default=0.0, init=False)
+    squares: float = field(default=0.0, init=False)
+    low: float = field(default=math.inf, init=False)
+    high: float = field(default=-math.inf, init=False)
+    numeric: int = field(default=0, init=False)
+    others: int = field(default=0, init=False)
+    first_text: tuple[str, str] | None = field(default=None, init=False)
+    texts: set[str] = field(default_factory=set, init=False)
+    whole: set[float] | None = field(default_factory=set, init=False)
+    _is_text: bool = field(default=True, init=False)
 
     @property
     def is_text(self) -> bool:
