@@ -137,8 +137,9 @@ def as_text(array: Any, where: str, column: str) -> Any:
         The names of the table and of the column, for messages.
     """
     pa = pyarrow()
+    array = missing_to_null(array)
     try:
-        return missing_to_null(missing_to_null(array).cast(pa.string()))
+        return array if pa.types.is_string(array.type) else array.cast(pa.string())
     except pa.ArrowException:
         raise TableError(f"{where}: column {column!r} holds {array.type}, expected text or numbers") from None
 
