@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from oddnode.tables import Table, TableError, TableModel, open_table
+from oddnode.tables import Table, TableError, TableModel, learn_features, open_table, read_nodes
 from tests.tables.examples import FIT, Rows, example, write_csv, write_parquet
 
 
@@ -33,7 +33,8 @@ class Graph:
         return False
 
     def nodes(self, data: bool = False) -> Iterator[Any]:
-        return ((row["name"], {k: v for k, v in row.items() if k != "name"}) if data else row for row in self._nodes)
+        # An attribute called id is not the key of the node.
+        return ((row["name"], {**row, "id": 0}) if data else row for row in self._nodes)
 
     def edges(self, data: bool = False) -> Iterator[Any]:
         return ((row["source"], row["target"], {"weight": 2}) if data else row for row in self._edges)
@@ -56,7 +57,7 @@ def test_frames_of_other_libraries_fit_and_score_as_files_do(paths: tuple[Path, 
 def test_a_networkx_graph_is_both_tables(paths: tuple[Path, Path]) -> None:
     graph = Graph(*example())
     from_files = TableModel.fit(*paths, **FIT)[0].score_frame(*paths)
-    model, report = TableModel.fit(graph, graph, **(FIT | {"id_column": "id"}))
+    model, report = TableModel.fit(graph, graph, **(FIT | {"id_column": "id"}), drop_columns=["name"])
     scored = model.score_frame(graph, graph)
     assert scored["id"].to_pylist() == from_files["name"].to_pylist()
     assert scored["score"].equals(from_files["score"])
@@ -138,6 +139,12 @@ def test_a_column_that_is_neither_numbers_nor_text_can_be_dropped(kind: str, pat
     model, report = TableModel.fit(nodes, paths[1], **FIT, drop_columns=["strange"])
     assert model.schema.features.names == ["size", "colour"]
     assert report.notes == []
+
+
+def test_short_floats_are_numbers() -> None:
+    table = open_table({"id": ["a", "b", "c"], "x": pa.array([0.5, None, 1.5], pa.float16())}, "nodes")
+    recipe, _ = learn_features(table, ["x"])
+    assert read_nodes(table, "id", recipe).x.tolist() == [[-1, 0], [0, 1], [1, 0]]
 
 
 def test_ids_beyond_64_bits_with_sign_are_ids(paths: tuple[Path, Path]) -> None:

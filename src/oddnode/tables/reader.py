@@ -162,17 +162,17 @@ def files_of(source: Any) -> list[Path]:
 
 def _nodes_of(graph: Any) -> dict[str, list[Any]]:
     """The nodes of a NetworkX graph as columns: their keys and their attributes."""
-    return _as_columns([{"id": node, **facts} for node, facts in graph.nodes(data=True)], ["id"])
+    return _as_columns([{**facts, "id": node} for node, facts in graph.nodes(data=True)], ["id"])
 
 
 def _edges_of(graph: Any) -> dict[str, list[Any]]:
-    rows = [{"source": a, "target": b, **facts} for a, b, facts in graph.edges(data=True)]
+    rows = [{**facts, "source": a, "target": b} for a, b, facts in graph.edges(data=True)]
     return _as_columns(rows, ["source", "target"])
 
 
 def _as_columns(rows: list[dict[str, Any]], first: list[str]) -> dict[str, list[Any]]:
-    names = dict.fromkeys([*first, *(str(name) for row in rows for name in row)])
-    return {name: [row.get(name) for row in rows] for name in names}
+    names = dict.fromkeys([*first, *(name for row in rows for name in row)])
+    return {str(name): [row.get(name) for row in rows] for name in names}
 
 
 class MemoryTable(TableSource):

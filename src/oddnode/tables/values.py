@@ -60,7 +60,7 @@ def arrow_errors(message: str) -> Iterator[None]:
 
 
 def plain(array: Any, where: str) -> Any:
-    """Decode dictionaries, and turn variants of text into plain strings.
+    """Decode dictionaries, and turn variants of text and numbers into the plain ones.
 
     Parameters
     ----------
@@ -75,6 +75,8 @@ def plain(array: Any, where: str) -> Any:
         array = array.dictionary_decode()
     if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
         array = array.cast(pa.string())
+    if pa.types.is_float16(array.type):  # pyarrow computes little with it
+        array = array.cast(pa.float32())
     return array
 
 
