@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import torch
 
-from oddnode.detector import Detector, ModelFileError, checked, load, save
+from oddnode.detector import Detector, ModelFileError, load, save
 from oddnode.tables.checks import calibration_rows, check_before_training
 from oddnode.tables.learning import ReadAs
 from oddnode.tables.reader import files_of
@@ -300,7 +299,7 @@ class TableModel:
         path : path
             As for `Detector.save`.
         """
-        rows = None if self.used_rows is None else msgspec.to_builtins(self.used_rows)
+        rows = None if self.used_rows is None else self.used_rows.to_json()
         save(self.detector, path, {"table": self.schema.to_json(), "table_rows": rows})
 
     @classmethod
@@ -323,9 +322,7 @@ class TableModel:
             raise ModelFileError(f"{path} has a model without calibration")
         try:
             schema = TableSchema.from_json(config["table"], detector.n_features_in_, detector.num_classes_)
-            used_rows = checked(config.get("table_rows"), UsedRows | None, "table_rows")  # type: ignore[arg-type]
-            if used_rows is not None:
-                used_rows.check()
+            used_rows = UsedRows.from_json(config.get("table_rows", {}))
         except ModelFileError as error:
             raise ModelFileError(f"{path}: {error}") from None
         return cls(detector, schema, used_rows)

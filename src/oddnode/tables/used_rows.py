@@ -6,15 +6,15 @@ The model keeps keyed hashes of their ids, not the ids: a folder that is passed 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import secrets
 from typing import Any
 
+import msgspec
 import numpy as np
 from msgspec import Struct
 
-from oddnode.detector import ModelFileError
+from oddnode.detector import ModelFileError, checked
 from oddnode.tables.splits import Split
 from oddnode.tables.values import pyarrow
 
@@ -65,14 +65,27 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
         digests = (np.sort(_digests(ids.take(pyarrow().array(nodes)), key)) for nodes in positions)
         return cls(key.hex(), *(base64.b64encode(each.tobytes()).decode() for each in digests))
 
-    def check(self) -> None:
-        """Raise an error for a damaged record."""
+    def to_json(self) -> dict[str, str]:
+        """The record as a section of the model's config."""
+        return msgspec.to_builtins(self)
+
+    @classmethod
+    def from_json(cls, config: Any) -> UsedRows | None:
+        """Read a record from the section of a model's config.
+
+        Parameters
+        ----------
+        config : object
+            Parsed JSON, as `to_json` returns it, or ``None`` if the model has no record; everything is checked.
+        """
+        if config is None:
+            return None
+        rows = checked(config, cls, "table_rows")
         try:
-            _digests(pyarrow().array(["any"]), bytes.fromhex(self.key))
-            for part in _PARTS:
-                self._part(part)
-        except (ValueError, binascii.Error) as error:
+            rows.use_of(pyarrow().array(["any"]))
+        except ValueError as error:
             raise ModelFileError(f"table_rows: {error}") from None
+        return rows
 
     def use_of(self, ids: Any) -> Any:
         """Tell what rows were used for.
