@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -67,6 +68,13 @@ def test_errors_and_notes_name_options(folder: Path, cli: CLI) -> None:
     assert "labels:            a, b\n" in settled.stdout
     exposed = cli(*FIT, "--overwrite", "--drop-columns", "day", "--method", "nodesafe++")
     assert "(--exposure-nodes)" in exposed.stderr
+
+
+def test_a_label_that_starts_like_an_option_can_be_named(folder: Path, cli: CLI) -> None:
+    rows = read_csv(folder / "nodes.csv")
+    write_csv(folder / "nodes.csv", [row | {"kind": row["kind"] or "-1"} for row in rows])
+    done = cli(*FIT, "--unlabelled", "-1", "--unlabelled", "?", "--json")
+    assert json.loads(done.stdout)["labels"] == ["a", "b"]
 
 
 def test_a_file_from_a_european_spreadsheet_is_read(folder: Path, cli: CLI) -> None:
@@ -160,9 +168,13 @@ def test_a_class_that_only_exposed_nodes_have_is_named(folder: Path, cli: CLI) -
 
 
 def test_a_column_name_with_a_comma_can_be_named(folder: Path, cli: CLI) -> None:
-    rows = [row | {"height, cm": i, "age": i % 9 + 0.5} for i, row in enumerate(read_csv(folder / "nodes.csv"))]
+    rows = [row | {"height, cm": i % 9, "age": i % 9 + 0.5} for i, row in enumerate(read_csv(folder / "nodes.csv"))]
     write_csv(folder / "nodes.csv", rows)
-    done = cli(*FIT, "--drop-columns", '"height, cm", age', "--json")
+    note = cli(*FIT).stderr
+    given = note.split("if they are codes: ")[1]
+    assert shlex.split(given) == ["--category-columns", '"height, cm"']
+    assert cli(*FIT, *shlex.split(given), "--overwrite").returncode == 0
+    done = cli(*FIT, "--drop-columns", '"height, cm", age', "--json", "--overwrite")
     assert [column["name"] for column in json.loads(done.stdout)["columns"]] == ["name", "kind", "size", "colour"]
 
 

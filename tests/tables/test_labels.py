@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,7 @@ def test_a_label_that_looks_like_none_is_pointed_out_and_can_be_none(label: Any)
     labels = encode_labels(array, "n.csv", "kind")
     assert label in labels.classes
     assert labels.notes == [
-        f"{label!r} is a label of 2 nodes, which are known nodes then; "
-        f"if it means 'not labelled': `unlabelled` '{label}'"
+        f"{label!r} is read as a label, of 2 nodes; if it means 'not labelled': `unlabelled` {shlex.quote(str(label))}"
     ]
     labels = encode_labels(array, "n.csv", "kind", [str(label)])
     assert (labels.classes, labels.y.tolist(), labels.notes) == (others, [0, 1, -1, -1], [])

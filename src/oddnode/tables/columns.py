@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 
 from oddnode.detector import ModelFileError
 from oddnode.tables.reader import Batch
-from oddnode.tables.values import TableError, arrow_errors, as_text, missing_to_null, pyarrow, quoted
+from oddnode.tables.values import TableError, arrow_errors, as_argument, as_text, missing_to_null, pyarrow, quoted
 
 __all__ = [
     "MOST_CATEGORIES",
@@ -249,7 +249,7 @@ def check_type(array: Any, batch: Batch, column: str) -> None:
     if not any(getattr(types, f"is_{name}")(kind) for name in usable):
         raise TableError(
             f"{batch.table}: column {column!r} holds {kind}, expected numbers or text; turn it into one of these, "
-            f"or leave it out when fitting: `drop_columns` {column}"
+            f"or leave it out when fitting: `drop_columns` {as_argument([column])}"
         )
 
 

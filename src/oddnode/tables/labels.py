@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from oddnode.tables.values import TableError, as_text, listed, missing_to_null, pyarrow, quoted
+from oddnode.tables.values import TableError, as_argument, as_text, listed, missing_to_null, pyarrow, quoted
 
 __all__ = ["Labels", "encode_labels", "read_marks"]
 
@@ -91,8 +91,8 @@ def _notes(y: np.ndarray, classes: list[Any], unlabelled: Sequence[str], num_unl
         if not isinstance(label, bool) and str(label).lower() in _LOOKS_UNLABELLED:
             count = int((y == number).sum())
             notes.append(
-                f"{quoted(label)} is a label of {count} nodes, which are known nodes then; "
-                f"if it means 'not labelled': `unlabelled` {quoted(str(label))}"
+                f"{quoted(label)} is read as a label, of {count} nodes; "
+                f"if it means 'not labelled': `unlabelled` {as_argument([label])}"
             )
     if len(classes) == 1:
         notes.append(f"there is one label, {quoted(classes[0])}, so the predicted label says nothing")

@@ -19,7 +19,7 @@ from oddnode.tables.columns import (
     to_numbers,
 )
 from oddnode.tables.reader import Batch, TableSource
-from oddnode.tables.values import TableError, arrow_errors, as_text, listed, pyarrow, quoted
+from oddnode.tables.values import TableError, arrow_errors, as_argument, as_text, listed, pyarrow, quoted
 
 __all__ = ["ColumnStatistics", "ReadAs", "learn_features"]
 
@@ -258,11 +258,12 @@ class ColumnStatistics:
             return Category(self.name, tuple(sorted(self.texts))) if len(self.texts) > 1 else None
         first = None if self.first_text is None else f"{quoted(self.first_text[0])} in {self.first_text[1]}"
         found = "has" if first is None else f"is text (first {first}) with"
-        advice = f"leave it out with `drop_columns` {self.name}"
+        name = as_argument([self.name])
+        advice = f"leave it out with `drop_columns` {name}"
         if self.has_decimal_commas:
             advice = "read it as numbers with `decimal_comma`, or " + advice
         elif self.numeric > self.others:
-            advice = f"read it as numbers with `number_columns` {self.name}, or {advice}"
+            advice = f"read it as numbers with `number_columns` {name}, or {advice}"
         raise TableError(
             f"{where}: column {self.name!r} {found} more than {MOST_CATEGORIES} different values, "
             f"too many for categories; {advice}"

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from oddnode.tables.columns import MOST_CATEGORIES, Category, ColumnCounts, FeatureRecipe
 from oddnode.tables.learning import ColumnStatistics
 from oddnode.tables.splits import SPLIT_WORDS
-from oddnode.tables.values import listed, quoted
+from oddnode.tables.values import as_argument, listed, quoted
 
 __all__ = ["notes_on_fitted_columns", "notes_on_scored_columns"]
 
@@ -44,7 +44,7 @@ def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: Feature
         notes.append(f"infinite numbers count as missing: {listed(infinite)}")
     if codes:
         found = listed([f"{column.name} ({len(column.whole or ())} values)" for column in codes])
-        names = ",".join(column.name for column in codes[:10])
+        names = as_argument([column.name for column in codes[:10]])
         notes.append(
             f"whole numbers with few values are read as amounts: {found}; if they are codes: `category_columns` {names}"
         )
@@ -58,14 +58,14 @@ def _may_be_codes(column: ColumnStatistics) -> bool:
 
 
 def _note_on_text(column: ColumnStatistics) -> str | None:
-    name, count = column.name, len(column.texts)
+    name, count, argument = column.name, len(column.texts), as_argument([column.name])
     if column.is_category:
         return None
     if {text.lower() for text in column.texts} <= set(SPLIT_WORDS):
         words = listed(sorted(column.texts))
         return (
             f"column {name!r} looks like a split ({words}), but is used as a feature; "
-            f"use it with `split_column` {name}, or leave it out with `drop_columns` {name}"
+            f"use it with `split_column` {argument}, or leave it out with `drop_columns` {argument}"
         )
     if column.has_decimal_commas:
         example = next(text for text in sorted(column.texts) if "," in text)
@@ -75,10 +75,10 @@ def _note_on_text(column: ColumnStatistics) -> str | None:
         return (
             f"column {name!r} is read as {count} categories, because {column.others} of "
             f"{column.numeric + column.others} values are no numbers (first {quoted(text)} in {place}); correct them, "
-            f"or let them count as missing with `number_columns` {name}"
+            f"or let them count as missing with `number_columns` {argument}"
         )
     if all(_DATE.fullmatch(text) for text in column.texts):
-        return f"column {name!r} holds dates, read as {count} categories; leave it out with `drop_columns` {name}"
+        return f"column {name!r} holds dates, read as {count} categories; leave it out with `drop_columns` {argument}"
     return None
 
 

@@ -137,7 +137,8 @@ def open_table(source: Any, what: str) -> TableSource:
     if isinstance(source, TableSource):
         return source
     if isinstance(source, (list, tuple)):
-        return JoinedTable([open_table(each, what) for each in source], what)
+        parts = [open_table(each, what) for each in source]
+        return parts[0] if len(parts) == 1 else JoinedTable(parts, what)
     if isinstance(source, (str, os.PathLike)):
         return Table(source)
     if callable(getattr(source, "is_directed", None)) and callable(getattr(source, "edges", None)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 __all__ = [
     "TableError",
     "arrow_errors",
+    "as_argument",
     "as_text",
     "concatenated",
     "listed",
@@ -175,6 +177,22 @@ def quoted(value: Any) -> str:
     """
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def as_argument(names: Sequence[Any]) -> str:
+    """Write names as they are given to an option of the command line.
+
+    Parameters
+    ----------
+    names : sequence
+        Names of columns or labels.
+
+    Examples
+    --------
+    >>> print(as_argument(["age", "height, cm"]))
+    'age,"height, cm"'
+    """
+    return shlex.quote(",".join(f'"{name}"' if "," in str(name) else str(name) for name in names))
 
 
 def listed(names: Sequence[Any], at_most: int = 10) -> str:
