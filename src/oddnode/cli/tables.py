@@ -6,19 +6,15 @@ Long because the signature of `fit` declares the options of the command.
 from __future__ import annotations
 
 import csv
-import functools
-import json
-import re
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from oddnode._utils.plugins import load_plugins
-from oddnode.cli.shared import Device, Json, Plugins, check_device, err, progress_bar, split_names
+from oddnode.cli.messages import in_words_of_options, print_facts, visible
+from oddnode.cli.shared import Device, Json, Plugins, check_device, progress_bar, split_names
 
 if TYPE_CHECKING:
     from oddnode.tables import ColumnSummary, Table
@@ -27,7 +23,6 @@ __all__ = ["register"]
 
 # More columns than this are counted, not listed; JSON lists all.
 _MOST_COLUMNS = 60
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 NodeTables = Annotated[
     list[Path],
@@ -52,48 +47,19 @@ def register(app: typer.Typer) -> None:
         "--out model\n\n"
         "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --unlabelled unknown "
         "--category-columns zip,major --drop-columns joined --out model"
-    )(_in_words_of_options(fit))
+    )(in_words_of_options(fit))
     app.command(
         epilog="Examples:\n\n"
         "  oddnode score model --nodes nodes.csv --edges edges.csv --out scores.csv\n\n"
         "  oddnode score model --nodes new.parquet --edges new_edges.parquet --out scores.parquet --explain\n\n"
         "  oddnode score model --nodes old.csv --nodes new.csv --edges old_edges.csv --edges new_edges.csv --out s.csv"
-    )(_in_words_of_options(score))
+    )(in_words_of_options(score))
     app.command(
         epilog="Examples:\n\n"
         "  oddnode calibrate model --nodes may.csv --edges may_edges.csv --known-column checked --out model-may\n\n"
         "  oddnode calibrate model --false-alarm-rate 0.01 --out strict"
-    )(_in_words_of_options(calibrate))
-    app.command(epilog="Examples:\n\n  oddnode info model\n\n  oddnode info model --json")(_in_words_of_options(info))
-
-
-def _in_words_of_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command name options in its errors where the library names arguments."""
-
-    @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except ValueError as error:
-            raise ValueError(_as_options(str(error))) from None
-
-    return run
-
-
-def _as_options(text: str) -> str:
-    """Name options where a message of the library names arguments, which it puts in backticks.
-
-    Examples
-    --------
-    >>> _as_options("leave it out with `drop_columns` age")
-    'leave it out with --drop-columns age'
-    """
-    return _visible(re.sub(r"`([a-z_]+)`", lambda match: "--" + match.group(1).replace("_", "-"), text))
-
-
-def _visible(text: str) -> str:
-    """Escape control characters, which a terminal would obey."""
-    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+    )(in_words_of_options(calibrate))
+    app.command(epilog="Examples:\n\n  oddnode info model\n\n  oddnode info model --json")(in_words_of_options(info))
 
 
 def _column_names(text: str | None) -> list[str]:
@@ -225,7 +191,7 @@ def fit(
     model.save(out)
     if not as_json:
         _print_columns(report.columns)
-    _print_facts(asdict(report) | {"model": str(out)}, as_json)
+    print_facts(asdict(report) | {"model": str(out)}, as_json)
 
 
 def score(
@@ -260,7 +226,7 @@ def score(
     check_device(device)
     tables = _opened(nodes, encoding), _opened(edges, encoding)
     report = TableModel.load(model, device).score(*tables, out, explain, ignore_unknown_edges, raw_text)
-    _print_facts(asdict(report) | {"written": str(out)}, as_json)
+    print_facts(asdict(report) | {"written": str(out)}, as_json)
 
 
 def calibrate(
@@ -312,7 +278,7 @@ def calibrate(
         assert false_alarm_rate is not None
         report = loaded.set_false_alarm_rate(false_alarm_rate)
     loaded.save(out)
-    _print_facts(asdict(report) | {"model": str(out)}, as_json)
+    print_facts(asdict(report) | {"model": str(out)}, as_json)
 
 
 def info(
@@ -338,32 +304,11 @@ def info(
             shown["labels"] = list(schema.classes)
             shown["id_column"] = schema.id_column
             shown["feature_columns"] = schema.features.names
-    _print_facts(shown, as_json)
+    print_facts(shown, as_json)
 
 
 def _print_columns(columns: list[ColumnSummary]) -> None:
     for column in columns[:_MOST_COLUMNS]:
-        typer.echo(_visible(f"column {column.name}: {column}"))
+        typer.echo(visible(f"column {column.name}: {column}"))
     if len(columns) > _MOST_COLUMNS:
         typer.echo(f"{len(columns) - _MOST_COLUMNS} more columns, which --json lists")
-
-
-def _print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    facts["notes"] = [_as_options(note) for note in facts.get("notes", [])]
-    if as_json:
-        text = json.dumps(facts, indent=1, ensure_ascii=False)
-        typer.echo(re.sub(r"[\x7f-\x9f]", lambda match: f"\\u{ord(match.group()):04x}", text))
-        return
-    for name, value in facts.items():
-        if value is not None and name not in ("notes", "columns"):
-            typer.echo(f"{name.replace('_', ' ') + ':':<18} {_visible(_shown(value))}")
-    for note in facts["notes"]:
-        err.print(f"[bold yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    if isinstance(value, list):
-        return ", ".join(map(str, value[:12])) + (f", ... ({len(value)})" if len(value) > 12 else "")
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
