@@ -34,6 +34,14 @@ def test_the_quick_start_flags_the_unknown_digits(capsys: pytest.CaptureFixture[
     assert flagged[task.id_test.mask & ~left["calibration"]].float().mean() < 0.1
 
 
+def test_tables_in_memory_are_scored() -> None:
+    left = run("quickstart.md", "Two tables, no Python")
+    scores = left["scores"]
+    assert scores["id"].to_pylist() == left["nodes"]["id"]
+    assert left["report"].notes == []
+    assert set(scores["split"].to_pylist()) == {"train", "validation", "calibration", None}
+
+
 def test_a_network_of_ones_own_is_calibrated_and_trained() -> None:
     left = run("quickstart.md", "A network of your own")
     data = left["data"]

@@ -5,18 +5,35 @@ Long because the signature of `fit` declares the options of the command.
 
 from __future__ import annotations
 
-import json
+import csv
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from oddnode._utils.plugins import load_plugins
-from oddnode.cli.shared import Device, Json, Plugins, check_device, err, progress_bar, split_names
+from oddnode.cli.messages import in_words_of_options, print_facts, visible
+from oddnode.cli.shared import Device, Json, Plugins, check_device, progress_bar, split_names
+
+if TYPE_CHECKING:
+    from oddnode.tables import ColumnSummary, Table
 
 __all__ = ["register"]
+
+# More columns than this are counted, not listed; JSON lists all.
+_MOST_COLUMNS = 60
+
+NodeTables = Annotated[
+    list[Path],
+    typer.Option(help="Table of nodes with the columns the model was fitted on. Several are read as one."),
+]
+EdgeTables = Annotated[list[Path], typer.Option(help="Table of edges. Several are read as one.")]
+Encoding = Annotated[str | None, typer.Option(help="Encoding of CSV files, for example latin-1.", show_default="UTF-8")]
+IgnoreUnknownEdges = Annotated[
+    bool, typer.Option("--ignore-unknown-edges", help="Leave out edges of nodes that are in no table of nodes.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a model that --out has already.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -26,31 +43,80 @@ def register(app: typer.Typer) -> None:
         "  oddnode fit --nodes nodes.csv --edges edges.csv --id-column id --label-column topic --out model\n\n"
         "  oddnode fit --nodes n.parquet --edges e.parquet --id-column id --label-column y "
         "--feature-columns age,country --false-alarm-rate 0.01 --out model\n\n"
-        "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --exposure-column spam --out model"
-    )(fit)
+        "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --exposure-column spam "
+        "--out model\n\n"
+        "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --unlabelled unknown "
+        "--category-columns zip,major --drop-columns joined --out model"
+    )(in_words_of_options(fit))
     app.command(
         epilog="Examples:\n\n"
         "  oddnode score model --nodes nodes.csv --edges edges.csv --out scores.csv\n\n"
-        "  oddnode score model --nodes new.parquet --edges new_edges.parquet --out scores.parquet --explain"
-    )(score)
+        "  oddnode score model --nodes new.parquet --edges new_edges.parquet --out scores.parquet --explain\n\n"
+        "  oddnode score model --nodes old.csv --nodes new.csv --edges old_edges.csv --edges new_edges.csv --out s.csv"
+    )(in_words_of_options(score))
     app.command(
         epilog="Examples:\n\n"
         "  oddnode calibrate model --nodes may.csv --edges may_edges.csv --known-column checked --out model-may\n\n"
-        "  oddnode calibrate model --nodes n.csv --edges e.csv --known-column ok --false-alarm-rate 0.01 --out strict"
-    )(calibrate)
-    app.command(epilog="Examples:\n\n  oddnode info model\n\n  oddnode info model --json")(info)
+        "  oddnode calibrate model --false-alarm-rate 0.01 --out strict"
+    )(in_words_of_options(calibrate))
+    app.command(epilog="Examples:\n\n  oddnode info model\n\n  oddnode info model --json")(in_words_of_options(info))
+
+
+def _column_names(text: str | None) -> list[str]:
+    """Split names of columns at commas; a name with a comma stands in double quotes.
+
+    Examples
+    --------
+    >>> _column_names('age, "height, cm"')
+    ['age', 'height, cm']
+    """
+    if text is None:
+        return []
+    return split_names(text) if '"' not in text else next(csv.reader([text], skipinitialspace=True))
+
+
+def _opened(paths: list[Path] | None, encoding: str | None) -> list[Table] | None:
+    from oddnode.tables import Table
+
+    return None if not paths else [Table(path, encoding) for path in paths]
+
+
+def _check_new(out: Path, overwrite: bool) -> None:
+    from oddnode.detector import check_target
+
+    check_target(out)
+    if not overwrite and out.exists() and any(out.iterdir()):
+        raise FileExistsError(f"{out} has a model already; replace it with --overwrite, or give another --out")
 
 
 def fit(
-    nodes: Annotated[Path, typer.Option(help="Table of nodes, .csv or .parquet: an id, a label, features.")],
-    edges: Annotated[Path, typer.Option(help="Table of edges, .csv or .parquet: two columns with ids.")],
+    nodes: Annotated[
+        list[Path],
+        typer.Option(help="Table of nodes, .csv or .parquet: an id, a label, features. Several are read as one."),
+    ],
+    edges: Annotated[
+        list[Path],
+        typer.Option(help="Table of edges, .csv or .parquet: two columns with ids. Several are read as one."),
+    ],
     id_column: Annotated[str, typer.Option(help="Column with the ids of the nodes, text or whole numbers.")],
     label_column: Annotated[str, typer.Option(help="Column with the labels; empty = not labelled.")],
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
+    unlabelled: Annotated[
+        list[str] | None, typer.Option(help="Label that stands for 'not labelled'. Can be repeated.")
+    ] = None,
     feature_columns: Annotated[
         str | None,
         typer.Option(help="Columns with features, separated by commas.", show_default="all other columns"),
     ] = None,
+    drop_columns: Annotated[str | None, typer.Option(help="Columns that are no features, separated by commas.")] = None,
+    category_columns: Annotated[
+        str | None, typer.Option(help="Columns of codes: every number is a category of its own.")
+    ] = None,
+    number_columns: Annotated[
+        str | None, typer.Option(help="Columns of numbers: any other text in them counts as missing.")
+    ] = None,
+    decimal_comma: Annotated[bool, typer.Option("--decimal-comma", help="Read 3,5 as a number.")] = False,
+    encoding: Encoding = None,
     source_column: Annotated[
         str | None,
         typer.Option(help="Column with the start of an edge.", show_default="source, or the first column"),
@@ -59,6 +125,7 @@ def fit(
         str | None, typer.Option(help="Column with the end of an edge.", show_default="target, or the second column")
     ] = None,
     directed: Annotated[bool, typer.Option("--directed", help="Use edges in their direction only.")] = False,
+    ignore_unknown_edges: IgnoreUnknownEdges = False,
     split_column: Annotated[
         str | None,
         typer.Option(
@@ -66,9 +133,9 @@ def fit(
             show_default="40, 20 and 40 % of every label at random",
         ),
     ] = None,
-    exposure_nodes: Annotated[Path | None, typer.Option(help="Table of nodes known to be OOD.")] = None,
+    exposure_nodes: Annotated[list[Path] | None, typer.Option(help="Table of nodes known to be OOD.")] = None,
     exposure_edges: Annotated[
-        Path | None, typer.Option(help="Table of the edges between them.", show_default="none")
+        list[Path] | None, typer.Option(help="Table of the edges between them.", show_default="none")
     ] = None,
     exposure_column: Annotated[
         str | None, typer.Option(help="Column of true and false that marks the nodes known to be OOD.")
@@ -78,6 +145,7 @@ def fit(
     ] = None,
     false_alarm_rate: Annotated[float, typer.Option(help="Share of known nodes that may be flagged.")] = 0.05,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split and of training.")] = 0,
+    overwrite: Overwrite = False,
     device: Device = "auto",
     plugin: Plugins = None,
     as_json: Json = False,
@@ -86,27 +154,33 @@ def fit(
 
     Numbers are scaled and text columns become categories; unseen categories are treated as missing when scoring.
     """
-    from oddnode.detector import check_target, get_recipe
+    from oddnode.detector import get_recipe
     from oddnode.tables import TableModel
 
     load_plugins(plugin or ())
     check_device(device)
-    check_target(out)
+    _check_new(out, overwrite)
     if method is not None:
         get_recipe(method)
     with progress_bar(terminal_only=True) as show:
         model, report = TableModel.fit(
-            nodes,
-            edges,
+            _opened(nodes, encoding),
+            _opened(edges, encoding),
             id_column=id_column,
             label_column=label_column,
-            feature_columns=None if feature_columns is None else split_names(feature_columns),
+            unlabelled=unlabelled or (),
+            feature_columns=None if feature_columns is None else _column_names(feature_columns),
+            drop_columns=_column_names(drop_columns),
+            category_columns=_column_names(category_columns),
+            number_columns=_column_names(number_columns),
+            decimal_comma=decimal_comma,
             source_column=source_column,
             target_column=target_column,
             directed=directed,
+            ignore_unknown_edges=ignore_unknown_edges,
             split_column=split_column,
-            exposure_nodes=exposure_nodes,
-            exposure_edges=exposure_edges,
+            exposure_nodes=_opened(exposure_nodes, encoding),
+            exposure_edges=_opened(exposure_edges, encoding),
             exposure_column=exposure_column,
             method=method,
             false_alarm_rate=false_alarm_rate,
@@ -115,64 +189,96 @@ def fit(
             on_epoch=lambda epoch: show(epoch, None, "training"),
         )
     model.save(out)
-    _print_facts(asdict(report) | {"model": str(out)}, as_json, report.notes)
+    if not as_json:
+        _print_columns(report.columns)
+    print_facts(asdict(report) | {"model": str(out)}, as_json)
 
 
 def score(
     model: Annotated[Path, typer.Argument(help="Folder that `oddnode fit` wrote.")],
-    nodes: Annotated[Path, typer.Option(help="Table of nodes with the columns the model was fitted on.")],
-    edges: Annotated[Path, typer.Option(help="Table of edges.")],
+    nodes: NodeTables,
+    edges: EdgeTables,
     out: Annotated[Path, typer.Option(help="File to write, .csv or .parquet.")],
     explain: Annotated[
         bool,
         typer.Option("--explain", help="Add the columns own_score, neighbour_contribution and nearest_class."),
     ] = False,
+    ignore_unknown_edges: IgnoreUnknownEdges = False,
+    raw_text: Annotated[
+        bool,
+        typer.Option(
+            "--raw-text", help="Write ids and labels to CSV as they are, even if a spreadsheet would run them."
+        ),
+    ] = False,
+    encoding: Encoding = None,
     device: Device = "auto",
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Score the nodes of two tables and write one row per node.
 
-    Columns: the id, predicted, confidence, score (higher = better known), p_value, is_ood.
+    Columns: the id, predicted, confidence, score (higher = better known), p_value, is_ood, and split, which says
+    what a row was used for when the model was fitted.
     """
     from oddnode.tables import TableModel
 
     load_plugins(plugin or ())
     check_device(device)
-    report = TableModel.load(model, device).score(nodes, edges, out, explain)
-    _print_facts(asdict(report) | {"written": str(out)}, as_json, report.notes)
+    tables = _opened(nodes, encoding), _opened(edges, encoding)
+    report = TableModel.load(model, device).score(*tables, out, explain, ignore_unknown_edges, raw_text)
+    print_facts(asdict(report) | {"written": str(out)}, as_json)
 
 
 def calibrate(
     model: Annotated[Path, typer.Argument(help="Folder that `oddnode fit` wrote.")],
-    nodes: Annotated[Path, typer.Option(help="Table of nodes with the columns the model was fitted on.")],
-    edges: Annotated[Path, typer.Option(help="Table of edges.")],
-    known_column: Annotated[
-        str, typer.Option(help="Column of true and false: true for known nodes that were not trained on.")
-    ],
     out: Annotated[Path, typer.Option(help="Folder for the model with the new threshold.")],
+    nodes: Annotated[
+        list[Path] | None,
+        typer.Option(help="Table of nodes with the columns the model was fitted on. Several are read as one."),
+    ] = None,
+    edges: Annotated[list[Path] | None, typer.Option(help="Table of edges. Several are read as one.")] = None,
+    known_column: Annotated[
+        str | None, typer.Option(help="Column of true and false: true for nodes that are known.")
+    ] = None,
     false_alarm_rate: Annotated[
         float | None,
         typer.Option(help="Share of known nodes that may be flagged.", show_default="the model's"),
     ] = None,
+    ignore_unknown_edges: IgnoreUnknownEdges = False,
+    new_ids: Annotated[
+        bool,
+        typer.Option("--new-ids", help="Ids name other nodes than in the fitted table, so none was trained on."),
+    ] = False,
+    encoding: Encoding = None,
+    overwrite: Overwrite = False,
     device: Device = "auto",
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Recalibrate the threshold of a model on known nodes of another graph, or for another false-alarm rate.
 
-    The network is not trained again. The old model is unchanged unless --out names its folder.
+    Without tables, the nodes that the model was calibrated on determine the threshold for the new rate. Nodes that it
+    was trained on are left out. The network is not trained again. The old model is unchanged unless --out names it.
     """
-    from oddnode.detector import check_target
     from oddnode.tables import TableModel
 
     load_plugins(plugin or ())
     check_device(device)
-    check_target(out)
+    _check_new(out, overwrite)
+    given = [bool(nodes), bool(edges), known_column is not None]
+    if any(given) and not all(given):
+        raise ValueError("give --nodes, --edges and --known-column together, or none of them")
+    if not any(given) and false_alarm_rate is None:
+        raise ValueError("nothing to do: give a --false-alarm-rate, or --nodes, --edges and --known-column, or both")
     loaded = TableModel.load(model, device)
-    report = loaded.calibrate(nodes, edges, known_column, false_alarm_rate)
+    if known_column is not None:
+        tables = _opened(nodes, encoding), _opened(edges, encoding)
+        report = loaded.calibrate(*tables, known_column, false_alarm_rate, ignore_unknown_edges, new_ids)
+    else:
+        assert false_alarm_rate is not None
+        report = loaded.set_false_alarm_rate(false_alarm_rate)
     loaded.save(out)
-    _print_facts(asdict(report) | {"model": str(out)}, as_json, report.notes)
+    print_facts(asdict(report) | {"model": str(out)}, as_json)
 
 
 def info(
@@ -186,7 +292,7 @@ def info(
 
     load_plugins(plugin or ())
     config = read_config(model)
-    shown = {key: value for key, value in config.items() if key not in ("table", "format")}
+    shown = {key: value for key, value in config.items() if key not in ("table", "table_rows", "format")}
     own = any(isinstance(config.get(k), dict) and "own" in config[k] for k in ("backbone", "objective", "scorer"))
     if not own:  # a model with the user's own classes cannot be rebuilt here; its config can be shown
         detector, _ = load(Detector, model, device="cpu")
@@ -196,23 +302,11 @@ def info(
             shown["labels"] = list(schema.classes)
             shown["id_column"] = schema.id_column
             shown["feature_columns"] = schema.features.names
-    _print_facts(shown, as_json, [])
+    print_facts(shown, as_json)
 
 
-def _print_facts(facts: dict[str, Any], as_json: bool, notes: list[str]) -> None:
-    if as_json:
-        typer.echo(json.dumps(facts, indent=1, ensure_ascii=False))
-        return
-    for name, value in facts.items():
-        if name != "notes":
-            typer.echo(f"{name.replace('_', ' ') + ':':<18} {_shown(value)}")
-    for note in notes:
-        err.print(f"[bold yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, list):
-        return ", ".join(map(str, value[:12])) + (f", ... ({len(value)})" if len(value) > 12 else "")
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
+def _print_columns(columns: list[ColumnSummary]) -> None:
+    for column in columns[:_MOST_COLUMNS]:
+        typer.echo(visible(f"column {column.name}: {column}"))
+    if len(columns) > _MOST_COLUMNS:
+        typer.echo(f"{len(columns) - _MOST_COLUMNS} more columns, which --json lists")

@@ -154,6 +154,22 @@ class FittedEstimator(BaseEstimator):
         scores, classes = self.score_samples(outputs)[nodes], self.predict(outputs)[nodes]
         return self._with_state(self.state_, Calibration.from_scores(scores, classes, false_alarm_rate))
 
+    def set_false_alarm_rate(self, false_alarm_rate: float) -> Self:
+        """Choose the threshold for another rate of false alarms, on the same calibration nodes.
+
+        Parameters
+        ----------
+        false_alarm_rate : float
+            The share of known nodes that may be flagged.
+
+        Returns
+        -------
+        Detector
+            The detector itself.
+        """
+        known = self._calibrated()
+        return self._with_state(self.state_, Calibration.from_scores(known.scores, known.classes, false_alarm_rate))
+
     def detect(self, data: GraphSource | Outputs) -> Tensor:
         """Flag nodes at the calibrated false-alarm rate.
 

@@ -3,41 +3,37 @@
 May import: detector and below.
 """
 
-from oddnode.tables.columns import Category, FeatureRecipe, Number, learn_features
-from oddnode.tables.model import TableGraph, TableModel
-from oddnode.tables.reader import (
-    MemoryTable,
-    Table,
-    TableError,
-    TableSource,
-    format_of,
-    missing_to_null,
-    open_table,
-    pyarrow,
-    trimmed,
-)
+from oddnode.tables.columns import Category, FeatureRecipe, Number
+from oddnode.tables.edges import Edges, edge_columns, read_edges
+from oddnode.tables.formats import format_of
+from oddnode.tables.labels import Labels, encode_labels, read_marks
+from oddnode.tables.learning import ReadAs, learn_features
+from oddnode.tables.model import TableModel
+from oddnode.tables.nodes import Nodes, read_nodes
+from oddnode.tables.reader import JoinedTable, MemoryTable, Table, TableSource, open_table
 from oddnode.tables.reports import CalibrationReport, FitReport, ScoreReport
-from oddnode.tables.rows_to_graph import (
-    Nodes,
-    edge_columns,
-    encode_labels,
-    read_edges,
-    read_marks,
-    read_nodes,
-)
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.splits import Split, read_split, split_labelled
+from oddnode.tables.summary import ColumnSummary
+from oddnode.tables.table_graph import TableGraph, read_graph
 from oddnode.tables.training_tables import TrainingTables
-from oddnode.tables.writer import check_target, write_table
+from oddnode.tables.used_rows import UsedRows
+from oddnode.tables.values import TableError, missing_to_null, pyarrow, trimmed
+from oddnode.tables.writer import check_target, neutralised, write_table
 
 __all__ = [
     "CalibrationReport",
     "Category",
+    "ColumnSummary",
+    "Edges",
     "FeatureRecipe",
     "FitReport",
+    "JoinedTable",
+    "Labels",
     "MemoryTable",
     "Nodes",
     "Number",
+    "ReadAs",
     "ScoreReport",
     "Split",
     "Table",
@@ -47,15 +43,18 @@ __all__ = [
     "TableSchema",
     "TableSource",
     "TrainingTables",
+    "UsedRows",
     "check_target",
     "edge_columns",
     "encode_labels",
     "format_of",
     "learn_features",
     "missing_to_null",
+    "neutralised",
     "open_table",
     "pyarrow",
     "read_edges",
+    "read_graph",
     "read_marks",
     "read_nodes",
     "read_split",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -11,18 +10,56 @@ import numpy as np
 from msgspec import Meta, Struct
 
 from oddnode.detector import ModelFileError
-from oddnode.tables.reader import TableError, TableSource, missing_to_null, pyarrow
+from oddnode.tables.reader import Batch
+from oddnode.tables.values import TableError, arrow_errors, as_argument, as_text, missing_to_null, pyarrow, quoted
 
-__all__ = ["Category", "FeatureRecipe", "Number", "learn_features"]
+__all__ = [
+    "MOST_CATEGORIES",
+    "Category",
+    "ColumnCounts",
+    "FeatureRecipe",
+    "Number",
+    "are_numbers",
+    "check_type",
+    "to_numbers",
+]
 
-# More different texts than this in one column are names or free text, not categories.
-_MOST_CATEGORIES = 256
+#: More different texts than this in one column are names or free text, not categories.
+MOST_CATEGORIES = 256
 # Numbers are clipped at this many standard deviations, so that one outlier does not dominate the network's sums.
 _FARTHEST = 5.0
+_NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$"
+
+
+@dataclass
+class ColumnCounts:
+    """What encoding has met in a column that is worth a note.
+
+    Parameters
+    ----------
+    rows, missing, infinite : int
+        Numbers of all rows, of missing values and of infinite numbers.
+    clipped : int
+        Number of values beyond five standard deviations.
+    example : float
+        One of these values.
+    unseen : int
+        Number of values whose category was not seen at fit.
+    new : set of str
+        These categories; after more than `MOST_CATEGORIES` no further ones are added.
+    """
+
+    rows: int = 0
+    missing: int = 0
+    infinite: int = 0
+    clipped: int = 0
+    example: float = 0.0
+    unseen: int = 0
+    new: set[str] = field(default_factory=set)
 
 
 class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="number"):
-    """A numeric column, standardised and clipped at five standard deviations.
+    """A numeric column, standardised and clipped at five standard deviations; missing numbers count as the mean.
 
     Parameters
     ----------
@@ -30,48 +67,62 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
         The column.
     mean, scale : float
         Mean and standard deviation at fit.
+    has_missing : bool
+        Whether numbers were missing at fit; if so, a second feature marks missing ones.
+    decimal_comma : bool
+        Whether texts like ``"3,5"`` are numbers.
+    text_is_missing : bool
+        Whether texts that are no numbers count as missing; if not, they are an error.
     """
 
     name: str
     mean: Annotated[float, Meta(ge=-1e300, le=1e300)]
     scale: Annotated[float, Meta(gt=0, le=1e300)]
+    has_missing: bool = False
+    decimal_comma: bool = False
+    text_is_missing: bool = False
 
     @property
     def width(self) -> int:
-        """One feature."""
-        return 1
+        """One feature, or two with the mark of missing numbers."""
+        return 2 if self.has_missing else 1
 
-    def encode(self, array: Any, where: str, first_row: int) -> tuple[np.ndarray, int]:
+    def encode(self, array: Any, batch: Batch, counts: ColumnCounts) -> np.ndarray:
         """Turn the values of a batch into features.
 
         Parameters
         ----------
         array : pyarrow.Array
             The column's values in n rows.
-        where : str
-            The name of the table, for messages.
-        first_row : int
-            The number of the first of these rows, for messages.
+        batch : Batch
+            The batch they come from, for messages.
+        counts : ColumnCounts
+            The counts to add to.
 
         Returns
         -------
         numpy.ndarray
             Features ``[n, width]``.
-        int
-            Number of values whose category was not seen at fit.
         """
-        values = _numbers(array)
+        check_type(array, batch, self.name)
+        values = to_numbers(array, self.decimal_comma, self.text_is_missing)
         if values is None:
-            row, text = _first_text(array)
+            row = int(np.argmin(are_numbers(array, self.decimal_comma)))
             raise TableError(
-                f"{where}: column {self.name!r} has the text {text!r} in row {first_row + row}, "
+                f"{batch.table}: column {self.name!r} has the text {quoted(array[row].as_py())} in {batch.place(row)}, "
                 "but had numbers when the model was fitted"
             )
-        bad = ~np.isfinite(values)
-        if bad.any():
-            raise _not_finite(where, self.name, first_row + int(bad.argmax()), values[bad.argmax()])
-        scaled = np.clip((values - self.mean) / self.scale, -_FARTHEST, _FARTHEST)
-        return scaled.astype(np.float32)[:, None], 0
+        gone = ~np.isfinite(values)
+        scaled = (np.where(gone, self.mean, values) - self.mean) / self.scale
+        far = np.abs(scaled) > _FARTHEST
+        counts.rows += len(values)
+        counts.infinite += int(np.isinf(values).sum())
+        counts.missing += int(np.isnan(values).sum())
+        if far.any():
+            counts.example = float(values[far.argmax()])
+            counts.clipped += int(far.sum())
+        features = np.clip(scaled, -_FARTHEST, _FARTHEST).astype(np.float32)[:, None]
+        return np.hstack([features, gone[:, None].astype(np.float32)]) if self.has_missing else features
 
 
 class Category(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="category"):
@@ -93,34 +144,39 @@ class Category(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"
         """One feature per category."""
         return len(self.categories)
 
-    def encode(self, array: Any, where: str, first_row: int) -> tuple[np.ndarray, int]:
+    def encode(self, array: Any, batch: Batch, counts: ColumnCounts) -> np.ndarray:
         """Turn the values of a batch into features.
 
         Parameters
         ----------
         array : pyarrow.Array
             The column's values in n rows.
-        where : str
-            The name of the table, for messages.
-        first_row : int
-            The number of the first of these rows, for messages.
+        batch : Batch
+            The batch they come from, for messages.
+        counts : ColumnCounts
+            The counts to add to.
 
         Returns
         -------
         numpy.ndarray
             Features ``[n, width]``.
-        int
-            Number of values whose category was not seen at fit.
         """
         pa = pyarrow()
         import pyarrow.compute as pc
 
-        texts = missing_to_null(array.cast(pa.string()))
+        check_type(array, batch, self.name)
+        texts = as_text(array, batch.table, self.name)
         index = pc.index_in(texts, value_set=pa.array(self.categories, pa.string()), skip_nulls=True)
         known = index.is_valid().to_numpy(zero_copy_only=False)
         out = np.zeros((len(array), self.width), dtype=np.float32)
         out[np.flatnonzero(known), index.fill_null(0).to_numpy(zero_copy_only=False)[known]] = 1.0
-        return out, int((~known & texts.is_valid().to_numpy(zero_copy_only=False)).sum())
+        unseen = ~known & texts.is_valid().to_numpy(zero_copy_only=False)
+        counts.rows += len(array)
+        counts.missing += texts.null_count
+        counts.unseen += int(unseen.sum())
+        if unseen.any() and len(counts.new) <= MOST_CATEGORIES:
+            counts.new |= set(texts.filter(pa.array(unseen)).unique().to_pylist()[: MOST_CATEGORIES + 1])
+        return out
 
 
 class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,195 +206,103 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
             if isinstance(column, Category) and len(set(column.categories)) < len(column.categories):
                 raise ModelFileError(f"table.features: the column {column.name[:60]!r} has a category twice")
 
-    def encode(self, arrays: Sequence[Any], where: str, first_row: int) -> tuple[np.ndarray, int]:
+    def encode(self, arrays: Sequence[Any], batch: Batch, counts: Sequence[ColumnCounts]) -> np.ndarray:
         """Turn a batch of rows into features.
 
         Parameters
         ----------
         arrays : sequence of pyarrow.Array
             The columns named by `names`, with n rows.
-        where : str
-            The name of the table, for messages.
-        first_row : int
-            The number of the first of these rows, for messages.
+        batch : Batch
+            The batch they come from, for messages.
+        counts : sequence of ColumnCounts
+            The counts of each column, to add to.
 
         Returns
         -------
         numpy.ndarray
             Features ``[n, width]``.
-        int
-            Number of values whose category was not seen at fit.
         """
-        out = np.empty((len(arrays[0]), self.width), dtype=np.float32)
-        unseen, start = 0, 0
-        for column, array in zip(self.columns, arrays, strict=True):
-            values, unknown = column.encode(array, where, first_row)
-            out[:, start : start + column.width] = values
-            start += column.width
-            unseen += unknown
-        return out, unseen
+        out = np.empty((batch.num_rows, self.width), dtype=np.float32)
+        start = 0
+        with arrow_errors(f"{batch.table} cannot be read"):
+            for column, array, count in zip(self.columns, arrays, counts, strict=True):
+                out[:, start : start + column.width] = column.encode(array, batch, count)
+                start += column.width
+        return out
 
 
-def learn_features(table: TableSource, names: Sequence[str]) -> tuple[FeatureRecipe, list[str]]:
-    """Learn in one pass over the table how columns become features.
-
-    A column is numeric if all of its values are numbers, and categorical otherwise. Constant columns are left out.
+def check_type(array: Any, batch: Batch, column: str) -> None:
+    """Raise an error for a column of dates, lists or other values that are neither numbers nor text.
 
     Parameters
     ----------
-    table : TableSource
-        The table of nodes to fit on.
-    names : sequence of str
-        Its feature columns.
+    array : pyarrow.Array
+        The column's values.
+    batch : Batch
+        The batch they come from, for messages.
+    column : str
+        The column, for messages.
+    """
+    types, kind = pyarrow().types, array.type
+    usable = ("integer", "floating", "boolean", "string", "null", "decimal")
+    if not any(getattr(types, f"is_{name}")(kind) for name in usable):
+        raise TableError(
+            f"{batch.table}: column {column!r} holds {kind}, expected numbers or text; turn it into one of these, "
+            f"or leave it out when fitting: `drop_columns` {as_argument([column])}"
+        )
+
+
+def to_numbers(array: Any, decimal_comma: bool = False, text_is_missing: bool = False) -> np.ndarray | None:
+    """Convert values to numbers.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Numbers, booleans or texts ``[n]``.
+    decimal_comma, text_is_missing : bool
+        As for `Number`.
 
     Returns
     -------
-    FeatureRecipe
-        The encoding of the columns that are not constant.
-    list of str
-        Notes for the user.
+    numpy.ndarray or None
+        Numbers ``[n]``, missing ones as NaN; ``None`` if some value is not a number.
     """
-    learners = [_Learner(name) for name in names]
-    rows = 0
-    for arrays in table.batches(names):
-        for learner, array in zip(learners, arrays, strict=True):
-            learner.see(array, rows + 1, table.name)
-        rows += len(arrays[0]) if arrays else 0
-    if rows == 0:
-        raise TableError(f"{table.name} has a header, but no rows")
-    if rows == 1:
-        raise TableError(f"{table.name} has one node; fitting needs more")
-    columns = [(learner.name, learner.column(table.name)) for learner in learners]
-    constant = [name for name, column in columns if column is None]
-    kept = tuple(column for _, column in columns if column is not None)
-    if not kept:
-        raise TableError(
-            f"{table.name}: all feature columns ({', '.join(constant[:10])}) are constant; "
-            "nothing can be learnt from them"
-        )
-    notes = [f"constant columns are left out: {', '.join(constant)}"] if constant else []
-    return FeatureRecipe(kept), notes
-
-
-@dataclass
-class _Learner:
-    """Statistics of one column, updated batch by batch, both as numbers and as categories."""
-
-    name: str
-    count: int = 0
-    mean: float = 0.0
-    squares: float = 0.0
-    first_bad: tuple[int, float] | None = None
-    first_text: tuple[int, str] | None = None
-    texts: set[str] = field(default_factory=set)
-    is_text: bool = True
-
-    def see(self, array: Any, first_row: int, where: str) -> None:
-        pa = pyarrow()
-        if not _usable(array):
-            raise TableError(f"{where}: column {self.name!r} holds {array.type}, expected numbers or text")
-        if not pa.types.is_string(array.type) and not pa.types.is_null(array.type):
-            self.is_text = False
-        if self.first_text is None:
-            values = _numbers(array)
-            if values is None:
-                row, text = _first_text(array)
-                self.first_text = (first_row + row, text)
-            else:
-                self._add(values, first_row)
-        if self.is_text and len(self.texts) <= _MOST_CATEGORIES:
-            self.texts |= set(missing_to_null(array).drop_null().unique().to_pylist())
-
-    def _add(self, values: np.ndarray, first_row: int) -> None:
-        bad = ~np.isfinite(values)
-        if bad.any() and self.first_bad is None:
-            self.first_bad = (first_row + int(bad.argmax()), float(values[bad.argmax()]))
-        values = values[~bad]
-        if not values.size:
-            return
-        with np.errstate(over="ignore", invalid="ignore"):
-            # Chan's update: batches of any size, without the cancellation of sums of squares.
-            mean, total = float(values.mean()), self.count + values.size
-            shift = mean - self.mean
-            self.squares += float(np.square(values - mean).sum()) + shift * shift * self.count * values.size / total
-            self.mean += shift * values.size / total
-            self.count = total
-
-    def column(self, where: str) -> Number | Category | None:
-        """The column's encoding; ``None`` if it is constant."""
-        if self.first_text is not None:
-            return self._category(where)
-        if self.count == 0 and (self.first_bad is None or math.isnan(self.first_bad[1])):
-            return None  # all values are missing
-        if self.first_bad is not None:
-            raise _not_finite(where, self.name, *self.first_bad)
-        scale = math.sqrt(self.squares / self.count) if math.isfinite(self.squares) else math.inf
-        if not math.isfinite(scale) or abs(self.mean) > 1e299:
-            raise TableError(f"{where}: the values of column {self.name!r} are too large to be scaled")
-        if scale <= 1e-12 * max(abs(self.mean), 1e-290):
-            return None
-        return Number(self.name, self.mean, scale)
-
-    def _category(self, where: str) -> Category | None:
-        assert self.first_text is not None
-        if len(self.texts) > _MOST_CATEGORIES:
-            row, text = self.first_text
-            raise TableError(
-                f"{where}: column {self.name!r} is text (first in row {row}: {text!r}) with more than "
-                f"{_MOST_CATEGORIES} different values, too many for categories; correct it if it should hold numbers, "
-                "or leave it out by naming the other feature columns"
-            )
-        return Category(self.name, tuple(sorted(self.texts))) if len(self.texts) > 1 else None
-
-
-def _usable(array: Any) -> bool:
-    types = pyarrow().types
-    kind = array.type
-    return any(
-        test(kind)
-        for test in (
-            types.is_integer,
-            types.is_floating,
-            types.is_boolean,
-            types.is_string,
-            types.is_null,
-            types.is_decimal,
-        )
-    )
-
-
-def _numbers(array: Any) -> np.ndarray | None:
-    """The values as numbers, missing ones as NaN; ``None`` if some value is not a number."""
     pa = pyarrow()
+    import pyarrow.compute as pc
+
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.int8())
+    array = missing_to_null(array)
+    if pa.types.is_string(array.type):
+        array = pc.replace_substring(array, ",", ".") if decimal_comma else array
+        if text_is_missing:
+            array = pc.if_else(pa.array(are_numbers(array)), array, pa.scalar(None, pa.string()))
     try:
-        numbers = missing_to_null(array).cast(pa.float64(), safe=False)
+        numbers = array.cast(pa.float64(), safe=False)
     except pa.ArrowInvalid:
         return None
     return numbers.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
 
 
-def _first_text(array: Any) -> tuple[int, str]:
-    """Position and value of the first entry that is not a number."""
-    for row, text in enumerate(missing_to_null(array).to_pylist()):
-        if text is not None and not _parses(text):
-            return row, str(text)[:60]
-    return 0, ""
+def are_numbers(array: Any, decimal_comma: bool = False) -> np.ndarray:
+    """Tell which texts are numbers.
 
+    Parameters
+    ----------
+    array : pyarrow.Array
+        Texts ``[n]``; missing ones count as numbers.
+    decimal_comma : bool
+        As for `Number`.
 
-def _parses(text: Any) -> bool:
+    Returns
+    -------
+    numpy.ndarray
+        One boolean per text ``[n]``.
+    """
     pa = pyarrow()
-    try:
-        pa.array([text]).cast(pa.float64())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return False
-    return True
+    import pyarrow.compute as pc
 
-
-def _not_finite(where: str, name: str, row: int, value: float) -> TableError:
-    what = "is missing or NaN" if math.isnan(value) else "is infinite"
-    return TableError(
-        f"{where}: column {name!r} {what} in row {row}; fill or remove such rows, or leave the column out "
-        "by naming the other feature columns"
-    )
+    texts = missing_to_null(array).cast(pa.string())
+    texts = pc.replace_substring(texts, ",", ".") if decimal_comma else texts
+    return pc.match_substring_regex(texts, _NUMBER).fill_null(True).to_numpy(zero_copy_only=False)

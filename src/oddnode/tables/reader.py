@@ -1,76 +1,65 @@
-"""Readers of tables, batch by batch: files and frames in memory. Only this module and the writer access files.
+"""Tables that are read in batches of rows: files, frames and graphs in memory, and several of these in a row.
 
 CSV values are read as text and converted later: what "001" or "NA" means depends on the column.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import os
+import re
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-__all__ = [
-    "MemoryTable",
-    "Table",
-    "TableError",
-    "TableSource",
-    "format_of",
-    "missing_to_null",
-    "open_table",
-    "pyarrow",
-    "quoted",
-    "trimmed",
-]
+from oddnode.tables.formats import ROWS, CsvFile, ParquetFile, format_of
+from oddnode.tables.values import TableError, arrow_errors, plain, pyarrow
 
-#: Texts that stand for a missing value, in labels and features.
-MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+__all__ = ["Batch", "JoinedTable", "MemoryTable", "Table", "TableSource", "files_of", "open_table"]
 
-_BLOCK = 8 * 2**20
-_ROWS = 2**17
-_ENCODING_MARKS = {
-    b"\xff\xfe\x00\x00": "UTF-32",
-    b"\x00\x00\xfe\xff": "UTF-32",
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-}
+# pandas writes an index without a name under such names.
+_INDEX_COLUMN = re.compile(r"__index_level_\d+__")
 
 
-class TableError(ValueError):
-    """A table that cannot be used; the message names the file, what was found and what to do."""
-
-
-def pyarrow() -> Any:
-    """Import pyarrow; the error says how to install it."""
-    try:
-        import pyarrow
-    except ImportError:
-        raise TableError("tables need pyarrow; install it with: pip install 'oddnode[tables]'") from None
-    return pyarrow
-
-
-def format_of(path: Path) -> str:
-    """Tell the format of a file by its name.
+@dataclass(frozen=True)
+class Batch:
+    """Some rows of a table.
 
     Parameters
     ----------
-    path : Path
-        Its suffix is ``.csv``, ``.parquet`` or ``.pq``.
-
-    Returns
-    -------
-    str
-        ``"csv"`` or ``"parquet"``.
+    arrays : list of pyarrow.Array
+        The columns.
+    table : str
+        The name of the table, for messages.
+    first : int
+        The number of the first row, for messages.
+    unit : str
+        What is counted: ``"line"`` of a file that an editor shows, or else ``"row"``.
     """
-    kind = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}.get(path.suffix.lower())
-    if kind is None:
-        raise TableError(f"{path} is neither .csv nor .parquet; rename it to match its format")
-    return kind
+
+    arrays: list[Any]
+    table: str
+    first: int
+    unit: str
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return len(self.arrays[0]) if self.arrays else 0
+
+    def place(self, row: int) -> str:
+        """Name a row in a message.
+
+        Parameters
+        ----------
+        row : int
+            Its position in the batch.
+        """
+        return f"{self.unit} {self.first + row}"
 
 
 class TableSource(ABC):
@@ -88,7 +77,7 @@ class TableSource(ABC):
     columns: list[str]
 
     @abstractmethod
-    def batches(self, names: Sequence[str]) -> Iterator[list[Any]]:
+    def batches(self, names: Sequence[str]) -> Iterator[Batch]:
         """Read some columns.
 
         Parameters
@@ -98,9 +87,14 @@ class TableSource(ABC):
 
         Yields
         ------
-        list of pyarrow.Array
-            The columns of a batch of rows.
+        Batch
+            A batch of rows.
         """
+
+    @property
+    def parts(self) -> list[TableSource]:
+        """The tables it consists of."""
+        return [self]
 
     def require(self, names: Sequence[str], what: str) -> None:
         """Check that the table has certain columns.
@@ -112,19 +106,17 @@ class TableSource(ABC):
         what : str
             What they hold, for the message.
         """
+        existing = set(self.columns)
         for name in names:
-            if name in self.columns:
+            if name in existing:
                 continue
-            near = get_close_matches(name, self.columns, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            listed = ", ".join(map(repr, self.columns[:20])) + (", ..." if len(self.columns) > 20 else "")
-            raise TableError(f"{self.name} has no {what} column {name!r}{hint} It has {listed}{self._separator_hint()}")
-
-    def _separator_hint(self) -> str:
-        return ""
+            near = get_close_matches(name, self.columns[:10_000], n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else "."
+            found = ", ".join(map(repr, self.columns[:20])) + (", ..." if len(self.columns) > 20 else "")
+            raise TableError(f"{self.name} has no {what} column {name!r}{hint} It has {found}")
 
     def _check_names(self) -> None:
-        doubled = next((name for name in self.columns if name and self.columns.count(name) > 1), None)
+        doubled = next((name for name, count in Counter(self.columns).items() if name and count > 1), None)
         if doubled is not None:
             raise TableError(f"{self.name} has two columns named {doubled!r}")
 
@@ -134,13 +126,54 @@ def open_table(source: Any, what: str) -> TableSource:
 
     Parameters
     ----------
-    source : path, or table in memory
-        The name of a CSV or Parquet file; or a `pyarrow.Table`, a pandas or polars frame, or a mapping from names to
-        columns.
+    source : path, table in memory, or a list of these
+        The name of a CSV or Parquet file; a `Table`, for a file whose encoding must be given; a `pyarrow.Table`, a
+        pandas or polars frame, any object with ``__arrow_c_stream__``, or a mapping from names to columns; or a
+        NetworkX graph, whose nodes have their keys as ``id`` and whose edges have ``source`` and ``target``. Several
+        in a list are read one after another, as one table.
     what : str
         What it holds, for messages about a table in memory: ``"nodes"``, ``"edges"``.
     """
-    return Table(source) if isinstance(source, (str, os.PathLike)) else MemoryTable(source, f"the table of {what}")
+    if isinstance(source, TableSource):
+        return source
+    if isinstance(source, (list, tuple)):
+        parts = [open_table(each, what) for each in source]
+        return parts[0] if len(parts) == 1 else JoinedTable(parts, what)
+    if isinstance(source, (str, os.PathLike)):
+        return Table(source)
+    if callable(getattr(source, "is_directed", None)) and callable(getattr(source, "edges", None)):
+        source = _edges_of(source) if "edges" in what else _nodes_of(source)
+    return MemoryTable(source, f"the table of {what}")
+
+
+def files_of(source: Any) -> list[Path]:
+    """List the files that a table is read from.
+
+    Parameters
+    ----------
+    source : path, table in memory, or a list of these
+        As for `open_table`.
+    """
+    if isinstance(source, (list, tuple)):
+        return [path for each in source for path in files_of(each)]
+    if isinstance(source, TableSource):
+        return [part.path for part in source.parts if isinstance(part, Table)]
+    return [Path(source)] if isinstance(source, (str, os.PathLike)) else []
+
+
+def _nodes_of(graph: Any) -> dict[str, list[Any]]:
+    """The nodes of a NetworkX graph as columns: their keys and their attributes."""
+    return _as_columns([{**facts, "id": node} for node, facts in graph.nodes(data=True)], ["id"])
+
+
+def _edges_of(graph: Any) -> dict[str, list[Any]]:
+    rows = [{**facts, "source": a, "target": b} for a, b, facts in graph.edges(data=True)]
+    return _as_columns(rows, ["source", "target"])
+
+
+def _as_columns(rows: list[dict[str, Any]], first: list[str]) -> dict[str, list[Any]]:
+    names = dict.fromkeys([*first, *(name for row in rows for name in row)])
+    return {str(name): [row.get(name) for row in rows] for name in names}
 
 
 class MemoryTable(TableSource):
@@ -158,16 +191,17 @@ class MemoryTable(TableSource):
         pa = pyarrow()
         self.name = name
         try:
-            self._table = frame if isinstance(frame, pa.Table) else pa.table(frame)
-        except (pa.ArrowException, TypeError, ValueError) as error:
+            table = frame if isinstance(frame, pa.Table) else pa.table(frame)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise TableError(f"{name} is a {type(frame).__name__} that pyarrow cannot read: {error}") from None
+        self._table = table.select([column for column in table.column_names if not _INDEX_COLUMN.fullmatch(column)])
         self.columns = list(self._table.column_names)
         self._check_names()
 
-    def batches(self, names: Sequence[str]) -> Iterator[list[Any]]:
+    def batches(self, names: Sequence[str]) -> Iterator[Batch]:
         table = self._table.select(list(dict.fromkeys(names)))
-        for batch in table.to_batches(max_chunksize=_ROWS):
-            yield [_plain(batch.column(batch.schema.get_field_index(name))) for name in names]
+        errors = arrow_errors(f"{self.name} cannot be read")
+        yield from _batches(table.to_batches(max_chunksize=ROWS), names, self.name, 1, "row", errors)
 
 
 class Table(TableSource):
@@ -177,91 +211,70 @@ class Table(TableSource):
     ----------
     path : path
         The file; the suffix of its name determines the format.
+    encoding : str, optional
+        The encoding of a CSV file, for example ``"latin-1"``; by default UTF-8.
     """
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike, encoding: str | None = None):
         self.path = Path(path)
         self.name = str(path)
-        self._kind = format_of(self.path)
+        kind = format_of(self.path)
         pyarrow()
         _check_file(self.path)
-        with self._errors():
-            self.columns = self._csv_header() if self._kind == "csv" else self._parquet_header()
+        self._file = CsvFile(self.path, encoding) if kind == "csv" else ParquetFile(self.path)
+        # Editors count the header as line 1.
+        self._first, self._unit = (2, "line") if kind == "csv" else (1, "row")
+        self.columns = self._file.columns
         self._check_names()
 
-    def batches(self, names: Sequence[str]) -> Iterator[list[Any]]:
-        with self._errors():
-            read = self._csv_batches if self._kind == "csv" else self._parquet_batches
-            for batch in read(list(dict.fromkeys(names))):
-                yield [_plain(batch.column(batch.schema.get_field_index(name))) for name in names]
+    def batches(self, names: Sequence[str]) -> Iterator[Batch]:
+        batches = self._file.batches(list(dict.fromkeys(names)))
+        yield from _batches(batches, names, self.name, self._first, self._unit, self._file.errors())
 
-    def _csv_header(self) -> list[str]:
-        with self.path.open("rb") as file:
-            start = file.read(4096)
-        for mark, encoding in _ENCODING_MARKS.items():
-            if start.startswith(mark):
-                raise TableError(f"{self.path} is {encoding} text; save it as UTF-8")
-        if b"\x00" in start:
-            raise TableError(f"{self.path} has binary data, not CSV text")
-        with self.path.open(encoding="utf-8-sig", newline="") as file:
-            header = next(csv.reader(io.StringIO(file.readline(2**20))), [])
-        if not any(name.strip() for name in header):
-            raise TableError(f"{self.path} has no header; its first line must name the columns")
-        return header
 
-    def _csv_batches(self, names: list[str]) -> Iterator[Any]:
+class JoinedTable(TableSource):
+    """Several tables that are read one after another; a column that one of them lacks is empty there.
+
+    Parameters
+    ----------
+    parts : sequence of TableSource
+        The tables.
+    what : str
+        What they hold, for messages.
+    """
+
+    def __init__(self, parts: Sequence[TableSource], what: str):
+        if not parts:
+            raise TableError(f"no table of {what} was given")
+        self._parts = [each for part in parts for each in part.parts]
+        self.name = " + ".join(part.name for part in self._parts)
+        self.columns = list(dict.fromkeys(name for part in self._parts for name in part.columns))
+
+    @property
+    def parts(self) -> list[TableSource]:
+        """The tables."""
+        return self._parts
+
+    def batches(self, names: Sequence[str]) -> Iterator[Batch]:
         pa = pyarrow()
-        from pyarrow import csv as arrow_csv
+        for part in self._parts:
+            existing = set(part.columns)
+            for batch in part.batches([name for name in names if name in existing]):
+                arrays = iter(batch.arrays)
+                empty = pa.nulls(batch.num_rows)
+                filled = [next(arrays) if name in existing else empty for name in names]
+                yield Batch(filled, batch.table, batch.first, batch.unit)
 
-        reader = arrow_csv.open_csv(
-            self.path,
-            read_options=arrow_csv.ReadOptions(block_size=_BLOCK),
-            parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=dict.fromkeys(names, pa.string()), include_columns=names, strings_can_be_null=False
-            ),
-        )
-        with reader:
-            yield from reader
 
-    def _parquet_header(self) -> list[str]:
-        from pyarrow import parquet
-
-        with parquet.ParquetFile(self.path) as file:
-            return list(file.schema_arrow.names)
-
-    def _parquet_batches(self, names: list[str]) -> Iterator[Any]:
-        from pyarrow import parquet
-
-        with parquet.ParquetFile(self.path) as file:
-            yield from file.iter_batches(batch_size=_ROWS, columns=names)
-
-    def _separator_hint(self) -> str:
-        [only, *more] = self.columns
-        for mark, name in ((";", "semicolons"), ("\t", "tabs"), ("|", "bars")):
-            if self._kind == "csv" and not more and mark in only:
-                return f". The file seems to be separated by {name}; save it with commas"
-        return ""
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Re-raise pyarrow's errors with the name of the file."""
-        pa = pyarrow()
-        try:
-            yield
-        except TableError:
-            raise
-        except UnicodeDecodeError:
-            raise TableError(f"{self.path} is not UTF-8 text; save it as UTF-8") from None
-        except (pa.ArrowException, csv.Error, OverflowError) as error:
-            text = (str(error).splitlines() or [type(error).__name__])[0][:300]
-            if "utf8" in text.lower():
-                raise TableError(f"{self.path} is not UTF-8 text ({text}); save it as UTF-8") from None
-            raise TableError(f"{self.path} cannot be read as {self._kind}: {text}") from None
-        except OSError as error:
-            if error.errno is not None:
-                raise
-            raise TableError(f"{self.path} cannot be read as {self._kind}: {str(error)[:300]}") from None
+def _batches(
+    batches: Any, names: Sequence[str], table: str, first: int, unit: str, errors: AbstractContextManager
+) -> Iterator[Batch]:
+    with errors:
+        for batch in batches:
+            places = [batch.schema.get_field_index(name) for name in names]
+            arrays = [plain(batch.column(i), f"{table}: column {n!r}") for i, n in zip(places, names, strict=True)]
+            yield Batch(arrays, table, first, unit)
+            first += batch.num_rows
 
 
 def _check_file(path: Path) -> None:
@@ -271,64 +284,3 @@ def _check_file(path: Path) -> None:
         raise TableError(f"{path} is not a regular file")
     if path.stat().st_size == 0:
         raise TableError(f"{path} is empty")
-
-
-def _plain(array: Any) -> Any:
-    """Decode dictionaries, and turn variants of text into plain strings."""
-    pa = pyarrow()
-    if pa.types.is_dictionary(array.type):
-        array = array.dictionary_decode()
-    if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
-        array = array.cast(pa.string())
-    return array
-
-
-def trimmed(array: Any) -> Any:
-    """Trim spaces around texts.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        An array of any type; only text is changed.
-    """
-    pa = pyarrow()
-    import pyarrow.compute as pc
-
-    return pc.utf8_trim_whitespace(array) if pa.types.is_string(array.type) else array
-
-
-def missing_to_null(array: Any) -> Any:
-    """Trim texts, and replace NaN and texts that stand for a missing value by null.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        An array of any type.
-    """
-    pa = pyarrow()
-    import pyarrow.compute as pc
-
-    array = trimmed(array)
-    if pa.types.is_string(array.type):
-        gone = pc.is_in(array, value_set=pa.array(MISSING))
-        return pc.if_else(gone, pa.scalar(None, pa.string()), array)
-    if pa.types.is_floating(array.type):
-        return pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
-    return array
-
-
-def quoted(value: Any) -> str:
-    """Quote a value of a table in a message.
-
-    Parameters
-    ----------
-    value : object
-        Anything.
-
-    Returns
-    -------
-    str
-        Its repr, cut to 60 characters.
-    """
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

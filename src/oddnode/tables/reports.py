@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from oddnode.detector import Detector
+from oddnode.tables.summary import ColumnSummary
 from oddnode.tables.training_tables import TrainingGraph
 
 __all__ = ["CalibrationReport", "FitReport", "ScoreReport"]
@@ -28,6 +29,11 @@ class FitReport:
         The calibrated threshold and its false-alarm rate.
     mean_degree, homophily : float or None
         Statistics of the graph.
+    num_exposed, num_exposed_flagged : int or None
+        Number of nodes known to be OOD that were trained on, and how many of them the model flags; ``None`` if none
+        were given.
+    columns : list of ColumnSummary
+        How the columns of the table of nodes were read.
     notes : list of str
         Notes for the user.
     """
@@ -44,6 +50,9 @@ class FitReport:
     threshold: float
     mean_degree: float
     homophily: float | None
+    num_exposed: int | None
+    num_exposed_flagged: int | None
+    columns: list[ColumnSummary]
     notes: list[str] = field(default_factory=list)
 
     @classmethod
@@ -58,6 +67,7 @@ class FitReport:
             The graph it was fitted on.
         """
         profile, directed = detector.graph_profile_, graph.schema.directed
+        exposed, flagged = _exposed(detector, graph)
         return cls(
             num_nodes=profile.num_nodes,
             num_edges=profile.num_edges if directed else profile.num_edges // 2,
@@ -71,8 +81,21 @@ class FitReport:
             threshold=detector.threshold_,
             mean_degree=profile.mean_degree,
             homophily=profile.homophily,
+            num_exposed=exposed,
+            num_exposed_flagged=flagged,
+            columns=graph.columns,
             notes=graph.notes + detector.advice_,
         )
+
+
+def _exposed(detector: Detector, graph: TrainingGraph) -> tuple[int, int] | tuple[None, None]:
+    """Number of known OOD nodes, and of those among them that are flagged."""
+    if graph.exposure is None:
+        return None, None
+    flagged = detector.detect(graph.exposure)
+    if "ood_mask" in graph.exposure:
+        flagged = flagged[graph.exposure.ood_mask]
+    return len(flagged), int(flagged.sum())
 
 
 @dataclass(frozen=True)
@@ -104,19 +127,22 @@ class CalibrationReport:
 
     Parameters
     ----------
-    num_nodes, num_edges : int
-        Size of the tables.
+    num_nodes, num_edges : int or None
+        Size of the tables; ``None`` if none were given.
     num_calibration : int
         Number of known nodes that determine the threshold.
+    num_left_out : int
+        Number of known nodes that the model was trained or validated on, which are left out.
     false_alarm_rate, threshold, old_threshold : float
         The false-alarm rate, and the threshold after and before.
     notes : list of str
         Notes for the user.
     """
 
-    num_nodes: int
-    num_edges: int
+    num_nodes: int | None
+    num_edges: int | None
     num_calibration: int
+    num_left_out: int
     false_alarm_rate: float
     threshold: float
     old_threshold: float

@@ -10,7 +10,8 @@ from msgspec import Meta, Struct
 
 from oddnode.detector import ModelFileError, checked
 from oddnode.tables.columns import FeatureRecipe
-from oddnode.tables.reader import TableError, TableSource
+from oddnode.tables.reader import TableSource
+from oddnode.tables.values import TableError, listed
 
 __all__ = ["TableSchema"]
 
@@ -35,7 +36,7 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
     other_columns : tuple of str
         Known columns that are not features: labels, splits, constant columns.
     named_features : bool
-        Whether the user named the feature columns; if not, an unknown column is an error.
+        Whether the user named the feature columns; if not, columns that are ignored get a note.
     """
 
     id_column: str
@@ -47,31 +48,37 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
     other_columns: tuple[str, ...]
     named_features: bool
 
-    def check_columns(self, table: TableSource, also: Sequence[str] = ()) -> None:
-        """Check that a table has the features that the model was fitted on, no more and no fewer.
+    def check_columns(self, table: TableSource, also: Sequence[str] = ()) -> list[str]:
+        """Check that a table has the features that the model was fitted on.
 
         Parameters
         ----------
         table : TableSource
             A table of nodes to score.
         also : sequence of str
-            Further columns that the table may have.
+            Further columns that are used.
+
+        Returns
+        -------
+        list of str
+            Notes on columns that are ignored.
         """
-        table.require([self.id_column], "id")
-        missing = [name for name in self.features.names if name not in table.columns]
-        known = {self.id_column, "", *self.features.names, *self.other_columns, *also}
-        extra = [] if self.named_features else [name for name in table.columns if name not in known]
-        if not missing and not extra:
-            return
-        parts = []
-        if missing:
-            parts.append(f"lacks {len(missing)} ({', '.join(missing[:5])}{', ...' if len(missing) > 5 else ''})")
-        if extra:
-            parts.append(f"has {len(extra)} more ({', '.join(extra[:5])}{', ...' if len(extra) > 5 else ''})")
-        raise TableError(
-            f"{table.name} {' and '.join(parts)} of the {len(self.features.names)} feature columns "
-            "that the model was fitted on; give a table with the same columns"
-        )
+        features = self.features.names
+        known = {self.id_column, "", *features, *self.other_columns, *also}
+        notes = []
+        for part in table.parts:
+            part.require([self.id_column], "id")
+            existing = set(part.columns)
+            missing = [name for name in features if name not in existing]
+            if missing:
+                raise TableError(
+                    f"{part.name} lacks {len(missing)} ({listed(missing, 5)}) of the {len(features)} feature columns "
+                    "that the model was fitted on; give a table with these columns"
+                )
+            extra = [name for name in part.columns if name not in known]
+            if extra and not self.named_features:
+                notes.append(f"{part.name}: columns that the model was not fitted on are ignored: {listed(extra)}")
+        return notes
 
     def to_json(self) -> dict[str, Any]:
         """The schema as a section of the model's config."""

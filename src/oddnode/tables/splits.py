@@ -8,14 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from oddnode.tables.reader import TableError, TableSource, missing_to_null, pyarrow, quoted
+from oddnode.tables.labels import Labels
+from oddnode.tables.values import TableError, as_text, quoted
 
-__all__ = ["Split", "read_split", "split_labelled"]
+__all__ = ["SPLIT_WORDS", "Split", "read_split", "split_labelled"]
 
 # Shares of the labelled nodes. Calibration gets as many as training: with n nodes, the standard deviation of the
 # achieved false-alarm rate is about sqrt(rate / n).
 _TRAIN, _VALIDATION = 0.4, 0.2
-_SPLIT_WORDS = {
+#: The words of a split column, and the part that they stand for; -1 = none.
+SPLIT_WORDS = {
     "train": 0,
     "training": 0,
     "val": 1,
@@ -72,43 +74,40 @@ def split_labelled(y: np.ndarray, classes: Sequence[Any], seed: int) -> Split:
     return Split(*(np.sort(np.concatenate(part)) for part in parts))
 
 
-def read_split(array: Any, y: np.ndarray, classes: Sequence[Any], table: TableSource, column: str) -> Split:
+def read_split(array: Any, labels: Labels, ids: Any, where: str, column: str) -> Split:
     """Split nodes by a column with train, validation, calibration, test or nothing.
 
     Parameters
     ----------
     array : pyarrow.Array
         The values of n nodes.
-    y : numpy.ndarray
-        Classes ``[n]``; -1 = unlabelled.
-    classes : sequence
-        The label that each class stands for, for messages.
-    table : TableSource
-        The table they come from, for messages.
-    column : str
-        Their column, for messages.
+    labels : Labels
+        Their labels.
+    ids : pyarrow.Array
+        Their ids, for messages.
+    where, column : str
+        Their table and column, for messages.
     """
-    pa = pyarrow()
-    words = [None if w is None else str(w).lower() for w in missing_to_null(array.cast(pa.string())).to_pylist()]
-    wrong = next((w for w in words if w is not None and w not in _SPLIT_WORDS), None)
+    y, classes = labels.y, labels.classes
+    words = [None if w is None else w.lower() for w in as_text(array, where, column).to_pylist()]
+    wrong = next((w for w in words if w is not None and w not in SPLIT_WORDS), None)
     if wrong is not None:
         raise TableError(
-            f"{table.name}: column {column!r} has {quoted(wrong)}, "
-            "expected train, validation, calibration, test or nothing"
+            f"{where}: column {column!r} has {quoted(wrong)}, expected train, validation, calibration, test or nothing"
         )
-    part = np.array([-1 if w is None else _SPLIT_WORDS[w] for w in words])
+    part = np.array([-1 if w is None else SPLIT_WORDS[w] for w in words])
     unlabelled = np.flatnonzero((part >= 0) & (y < 0))
     if unlabelled.size:
+        first = int(unlabelled[0])
         raise TableError(
-            f"{table.name}: row {int(unlabelled[0]) + 1} has {words[unlabelled[0]]} in column {column!r}, but no label"
+            f"{where}: {unlabelled.size} nodes have a word in column {column!r}, but no label, "
+            f"first the node {quoted(ids[first].as_py())} with {words[first]}; label them, or empty these cells"
         )
     split = Split(*(np.flatnonzero(part == number) for number in range(3)))
     for name in ("train", "validation", "calibration"):
         if not len(getattr(split, name)):
-            raise TableError(f"{table.name}: column {column!r} marks no node for {name}")
+            raise TableError(f"{where}: column {column!r} marks no node for {name}")
     missing = sorted(set(np.unique(y[part >= 0])) - set(np.unique(y[split.train])))
     if missing:
-        raise TableError(
-            f"{table.name}: column {column!r} gives no training node of label {quoted(classes[missing[0]])}"
-        )
+        raise TableError(f"{where}: column {column!r} gives no training node of label {quoted(classes[missing[0]])}")
     return split

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from oddnode.tables.columns import FeatureRecipe, learn_features
-from oddnode.tables.reader import TableError, TableSource, open_table, pyarrow
-from oddnode.tables.rows_to_graph import (
-    Nodes,
-    edge_columns,
-    encode_labels,
-    read_edges,
-    read_marks,
-    read_nodes,
-)
+from oddnode.tables.columns import FeatureRecipe
+from oddnode.tables.edges import read_edges
+from oddnode.tables.labels import Labels, encode_labels, read_marks
+from oddnode.tables.learning import ReadAs, learn_features
+from oddnode.tables.nodes import Nodes, read_nodes
+from oddnode.tables.notes import notes_on_fitted_columns
+from oddnode.tables.reader import TableSource, open_table
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.splits import Split, read_split, split_labelled
+from oddnode.tables.summary import ColumnSummary, summary_of_features, summary_of_labels, summary_of_role
+from oddnode.tables.used_rows import UsedRows
+from oddnode.tables.values import TableError, listed, pyarrow, quoted
 
 __all__ = ["TrainingGraph", "TrainingTables"]
 
@@ -32,7 +32,7 @@ class TrainingTables:
 
     Parameters
     ----------
-    nodes, edges : path, or table in memory
+    nodes, edges : path, table in memory, or a list of these
         As for `oddnode.tables.open_table`.
     id_column : str
         Ids of the nodes, text or whole numbers.
@@ -40,13 +40,21 @@ class TrainingTables:
         Column with labels; nodes without a label are part of the graph, but not trained on.
     feature_columns : sequence of str or None
         Columns with features; all others if ``None``.
+    drop_columns : sequence of str
+        Columns that are no features.
+    read_as : ReadAs
+        Which feature columns are categories and which are numbers.
+    unlabelled : sequence of str
+        Labels that stand for "not labelled".
     source_column, target_column : str or None
         Columns with the ends of the edges; if ``None``, ``source`` and ``target``, or else the first two columns.
     directed : bool
         Whether to use edges in their direction only.
+    ignore_unknown_edges : bool
+        Whether to leave out edges of nodes that are not in the table of nodes; if not, they are an error.
     split_column : str or None
         Column with train, validation or calibration; if ``None``, a random split of 40, 20 and 40 % of every label.
-    exposure_nodes, exposure_edges : path, table in memory or None
+    exposure_nodes, exposure_edges : path, table in memory, a list of these, or None
         Nodes that are known to be OOD, and the edges between them.
     exposure_column : str or None
         Column that marks the nodes known to be OOD.
@@ -57,9 +65,13 @@ class TrainingTables:
     id_column: str
     label_column: str
     feature_columns: Sequence[str] | None = None
+    drop_columns: Sequence[str] = ()
+    read_as: ReadAs = field(default_factory=ReadAs)
+    unlabelled: Sequence[str] = ()
     source_column: str | None = None
     target_column: str | None = None
     directed: bool = False
+    ignore_unknown_edges: bool = False
     split_column: str | None = None
     exposure_nodes: Any = None
     exposure_edges: Any = None
@@ -74,72 +86,107 @@ class TrainingTables:
             Seed of the random split.
         """
         table, edge_table = open_table(self.nodes, "nodes"), open_table(self.edges, "edges")
-        extra = [name for name in (self.label_column, self.split_column, self.exposure_column) if name is not None]
-        table.require([self.id_column], "id")
-        table.require(extra, "label, split or exposure")
-        recipe, notes = learn_features(table, self._features(table, {self.id_column, *extra}))
-        ends = edge_columns(edge_table, self.source_column, self.target_column)
-        rows = read_nodes(table, self.id_column, recipe, extra)
-        y, classes, marked = self._labels(rows, table)
-        if self.split_column is None:
-            split = split_labelled(y, classes, seed)
-        else:
-            split = read_split(rows.columns[self.split_column], y, classes, table, self.split_column)
-        data = _data(rows.x, read_edges(edge_table, *ends, rows.ids, self.directed), y, split)
-        exposure = self._exposure(data, marked, recipe, ends)
-        schema = self._schema(table, recipe, classes)
-        return TrainingGraph(data, exposure, split, schema, notes)
+        roles = self._roles(table)
+        recipe, statistics = learn_features(table, self._features(table, {self.id_column, *roles}), self.read_as)
+        rows = read_nodes(table, self.id_column, recipe, list(roles))
+        labels, marked = self._labels(rows, table)
+        edges = self._read_edges(edge_table, rows.ids)
+        split = self._split(rows, labels, table, seed)
+        data = _data(rows.x, edges.index, labels.y, split)
+        used = UsedRows.of(rows.ids, split)
+        notes = [*labels.notes, *notes_on_fitted_columns(statistics, recipe), *edges.notes]
+        if used is None:
+            notes.append("too many rows are labelled for the model to remember which they are")
+        return TrainingGraph(
+            data=data,
+            exposure=self._exposure(data, marked, recipe),
+            split=split,
+            schema=self._schema(table, recipe, labels.classes),
+            used_rows=used,
+            columns=self._summary(rows, labels, table) + summary_of_features(statistics, recipe),
+            notes=notes,
+        )
+
+    def _roles(self, table: TableSource) -> dict[str, str]:
+        """What the columns hold that are neither ids nor features, by name."""
+        roles = {self.label_column: "label", self.split_column: "split", self.exposure_column: "exposure"}
+        for part in table.parts:
+            part.require([self.id_column], "id")
+        for name, role in roles.items():
+            if name is not None:
+                table.require([name], role)
+        return {name: role for name, role in roles.items() if name is not None}
 
     def _features(self, table: TableSource, taken: set[str]) -> list[str]:
-        named = self.feature_columns
+        table.require(self.drop_columns, "such")
+        named, taken = self.feature_columns, taken | set(self.drop_columns)
         if named is None:
             chosen = [name for name in table.columns if name.strip() and name not in taken]
             if not chosen:
                 raise TableError(f"{table.name} has no feature columns, only {', '.join(sorted(taken))}")
-            return chosen
-        table.require(named, "feature")
-        both = [name for name in named if name in taken]
-        if both:
-            raise TableError(f"the column {both[0]!r} cannot be a feature: it holds ids, labels, the split or exposure")
-        if not named or len(set(named)) < len(named):
-            raise TableError("no feature column is named, or one is named twice")
-        return list(named)
+        else:
+            both = [name for name in named if name in taken]
+            if both:
+                raise TableError(
+                    f"the column {both[0]!r} cannot be a feature: it holds ids, labels, the split or exposure, "
+                    "or is dropped"
+                )
+            if not named or len(set(named)) < len(named):
+                raise TableError("no feature column is named, or one is named twice")
+            chosen = list(named)
+        for part in table.parts:
+            part.require(chosen, "feature")
+        return chosen
 
-    def _labels(self, rows: Nodes, table: TableSource) -> tuple[np.ndarray, list[Any], np.ndarray | None]:
+    def _labels(self, rows: Nodes, table: TableSource) -> tuple[Labels, np.ndarray | None]:
         """Classes of the nodes; known OOD nodes are unlabelled, whatever the table says."""
-        array = rows.columns[self.label_column]
+        array, where = rows.columns[self.label_column], table.name
+        labels = encode_labels(array, where, self.label_column, self.unlabelled)
         if self.exposure_column is None:
-            return (*encode_labels(array, table, self.label_column), None)
-        marked = read_marks(rows.columns[self.exposure_column], table, self.exposure_column)
+            return labels, None
+        marked = read_marks(rows.columns[self.exposure_column], where, self.exposure_column)
         if not marked.any():
-            raise TableError(f"{table.name}: column {self.exposure_column!r} marks no node")
+            raise TableError(f"{where}: column {self.exposure_column!r} marks no node")
         pa = pyarrow()
         import pyarrow.compute as pc
 
         cleared = pc.if_else(pa.array(marked), pa.scalar(None, array.type), array)
-        return (*encode_labels(cleared, table, self.label_column), marked)
+        rest = encode_labels(cleared, where, self.label_column, self.unlabelled)
+        lost = [quoted(label) for label in labels.classes if label not in rest.classes]
+        count = int((marked & (labels.y >= 0)).sum())
+        if count:
+            gone = f"; no other node has the label {listed(lost)}, so it is not known" if lost else ""
+            rest.notes.append(f"the labels of {count} nodes that are marked as known to be OOD are not used{gone}")
+        return rest, marked
 
-    def _exposure(
-        self, data: Data, marked: np.ndarray | None, recipe: FeatureRecipe, ends: tuple[str, str]
-    ) -> Data | None:
+    def _read_edges(self, table: TableSource, ids: Any) -> Any:
+        return read_edges(table, ids, self.source_column, self.target_column, self.directed, self.ignore_unknown_edges)
+
+    def _split(self, rows: Nodes, labels: Labels, table: TableSource, seed: int) -> Split:
+        if self.split_column is None:
+            return split_labelled(labels.y, labels.classes, seed)
+        return read_split(rows.columns[self.split_column], labels, rows.ids, table.name, self.split_column)
+
+    def _exposure(self, data: Data, marked: np.ndarray | None, recipe: FeatureRecipe) -> Data | None:
         if self.exposure_nodes is not None and marked is not None:
-            raise TableError("give either a table of exposed nodes or a column that marks them, not both")
+            raise TableError("give either `exposure_nodes` or `exposure_column`, not both")
         if self.exposure_edges is not None and self.exposure_nodes is None:
-            raise TableError("edges of exposed nodes were given, but not the nodes")
+            raise TableError("`exposure_edges` were given, but not the nodes, `exposure_nodes`")
         if marked is not None:
             return Data(x=data.x, edge_index=data.edge_index, ood_mask=torch.from_numpy(marked))
         if self.exposure_nodes is None:
             return None
         table = open_table(self.exposure_nodes, "exposed nodes")
-        table.require([self.id_column, *recipe.names], "exposure")
+        for part in table.parts:
+            part.require([self.id_column, *recipe.names], "exposure")
         rows = read_nodes(table, self.id_column, recipe)
         edge_index = np.empty((2, 0), dtype=np.int64)
         if self.exposure_edges is not None:
-            edge_table = open_table(self.exposure_edges, "edges of exposed nodes")
-            edge_index = read_edges(edge_table, *ends, rows.ids, self.directed)
+            edge_index = self._read_edges(open_table(self.exposure_edges, "edges of exposed nodes"), rows.ids).index
         return Data(x=torch.from_numpy(rows.x), edge_index=torch.from_numpy(edge_index))
 
     def _schema(self, table: TableSource, recipe: FeatureRecipe, classes: list[Any]) -> TableSchema:
+        features = {self.id_column, *recipe.names}
         return TableSchema(
             id_column=self.id_column,
             source_column=self.source_column,
@@ -147,9 +194,18 @@ class TrainingTables:
             directed=self.directed,
             features=recipe,
             classes=tuple(classes),
-            other_columns=tuple(n for n in table.columns if n and n != self.id_column and n not in recipe.names),
+            other_columns=tuple(name for name in table.columns if name and name not in features),
             named_features=self.feature_columns is not None,
         )
+
+    def _summary(self, rows: Nodes, labels: Labels, table: TableSource) -> list[ColumnSummary]:
+        others = [
+            summary_of_role(name, role, rows.columns[name], table.name)
+            for name, role in ((self.split_column, "split"), (self.exposure_column, "exposure"))
+            if name is not None
+        ]
+        ids = summary_of_role(self.id_column, "id", rows.ids, table.name)
+        return [ids, summary_of_labels(self.label_column, labels), *others]
 
 
 @dataclass(frozen=True)
@@ -166,6 +222,10 @@ class TrainingGraph:
         The use of the labelled nodes.
     schema : TableSchema
         The schema to read further tables with.
+    used_rows : UsedRows or None
+        The ids of the labelled nodes, as hashes.
+    columns : list of ColumnSummary
+        How the columns were read.
     notes : list of str
         Notes for the user.
     """
@@ -174,6 +234,8 @@ class TrainingGraph:
     exposure: Data | None
     split: Split
     schema: TableSchema
+    used_rows: UsedRows | None
+    columns: list[ColumnSummary]
     notes: list[str]
 
 

@@ -1,0 +1,83 @@
+"""The table that scoring writes: one row per node."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from oddnode.detector import Detector
+from oddnode.tables.schema import TableSchema
+from oddnode.tables.table_graph import TableGraph
+from oddnode.tables.used_rows import UsedRows
+from oddnode.tables.values import TableError, pyarrow
+
+__all__ = ["check_id_column", "scored_table"]
+
+_WRITTEN = ("predicted", "confidence", "score", "p_value", "is_ood", "split")
+_EXPLAINED = ("own_score", "neighbour_contribution", "nearest_class")
+
+
+def check_id_column(schema: TableSchema) -> None:
+    """Raise an error if the id column has the name of a column that is written.
+
+    Parameters
+    ----------
+    schema : TableSchema
+        The schema of the tables.
+    """
+    if schema.id_column in _WRITTEN + _EXPLAINED:
+        raise TableError(f"the id column {schema.id_column!r} has the name of an output column; rename it")
+
+
+def scored_table(
+    detector: Detector, schema: TableSchema, used_rows: UsedRows | None, graph: TableGraph, explain: bool
+) -> Any:
+    """Score every node of tables that were read.
+
+    Parameters
+    ----------
+    detector : Detector
+        Fitted and calibrated.
+    schema : TableSchema
+        The schema of the tables.
+    used_rows : UsedRows or None
+        The rows that the detector was fitted on.
+    graph : TableGraph
+        The tables.
+    explain : bool
+        Whether to add the columns ``own_score``, ``neighbour_contribution`` and ``nearest_class``.
+
+    Returns
+    -------
+    pyarrow.Table
+        As for `oddnode.tables.TableModel.score_graph`.
+    """
+    check_id_column(schema)
+    outputs = detector.outputs(graph.data)
+    confidence, predicted = detector.predict_proba(outputs).max(dim=1)
+    scores = detector.score_samples(outputs).cpu()
+    calibration = detector.calibration_
+    assert calibration is not None
+    columns = {
+        schema.id_column: graph.ids,
+        "predicted": _labels(schema, predicted),
+        "confidence": confidence.cpu().numpy(),
+        "score": scores.numpy(),
+        "p_value": calibration.p_values(scores).numpy(),
+        "is_ood": calibration.detect(scores).numpy(),
+        "split": pyarrow().nulls(len(graph.ids), "string") if used_rows is None else used_rows.use_of(graph.ids),
+    }
+    if explain:
+        why = detector.explain(outputs)
+        columns |= {
+            "own_score": why.own_score.cpu().numpy(),
+            "neighbour_contribution": why.neighbour_contribution.cpu().numpy(),
+            "nearest_class": _labels(schema, why.nearest_class),
+        }
+    return pyarrow().table(columns)
+
+
+def _labels(schema: TableSchema, classes: Tensor) -> Any:
+    """The labels of classes, as in the table."""
+    return pyarrow().array(list(schema.classes)).take(pyarrow().array(classes.cpu().numpy()))

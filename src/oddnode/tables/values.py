@@ -1,0 +1,214 @@
+"""Values of tables as Arrow arrays: text, missing values, types. No file is read here."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = [
+    "TableError",
+    "arrow_errors",
+    "as_argument",
+    "as_text",
+    "concatenated",
+    "listed",
+    "missing_to_null",
+    "plain",
+    "pyarrow",
+    "quoted",
+    "trimmed",
+]
+
+#: Texts that stand for a missing value, in labels and features.
+MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
+
+# One batch of a column with more text than this holds no ids, labels or categories.
+_MOST_TEXT = 2**30
+
+
+class TableError(ValueError):
+    """A table that cannot be used; the message names the file, what was found and what to do.
+
+    Arguments of functions stand in backticks, so that the command line can name its options in their place.
+    """
+
+
+def pyarrow() -> Any:
+    """Import pyarrow; the error says how to install it."""
+    try:
+        import pyarrow
+    except ImportError:
+        raise TableError("tables need pyarrow; install it with: pip install 'oddnode[tables]'") from None
+    return pyarrow
+
+
+@contextmanager
+def arrow_errors(message: str) -> Iterator[None]:
+    """Re-raise errors of pyarrow as errors of a table.
+
+    Parameters
+    ----------
+    message : str
+        The start of the message, with the name of the table.
+    """
+    pa = pyarrow()
+    try:
+        yield
+    except (pa.ArrowException, OverflowError) as error:
+        text = (str(error).splitlines() or [type(error).__name__])[0][:300]
+        raise TableError(f"{message}: {text}") from None
+
+
+def plain(array: Any, where: str) -> Any:
+    """Decode dictionaries, and turn variants of text and numbers into the plain ones.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        An array of any type.
+    where : str
+        The names of its table and column, for messages.
+    """
+    pa = pyarrow()
+    if pa.types.is_dictionary(array.type):
+        _check_decoded_size(array, where)
+        array = array.dictionary_decode()
+    if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
+        array = array.cast(pa.string())
+    if pa.types.is_float16(array.type):  # pyarrow computes little with it
+        array = array.cast(pa.float32())
+    return array
+
+
+def _check_decoded_size(array: Any, where: str) -> None:
+    """Raise an error for a few long texts that are repeated so often that decoding would fill the memory."""
+    pa = pyarrow()
+    import pyarrow.compute as pc
+
+    kind = array.type.value_type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)) or not len(array.dictionary):
+        return
+    lengths = pc.binary_length(array.dictionary).cast(pa.int64())
+    size = pc.sum(lengths.take(array.indices)).as_py() or 0
+    if size > _MOST_TEXT:
+        raise TableError(f"{where} has {size / 2**30:.0f} GiB of text in {len(array)} rows; shorten its texts")
+
+
+def trimmed(array: Any) -> Any:
+    """Trim spaces around texts.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        An array of any type; only text is changed.
+    """
+    pa = pyarrow()
+    import pyarrow.compute as pc
+
+    return pc.utf8_trim_whitespace(array) if pa.types.is_string(array.type) else array
+
+
+def missing_to_null(array: Any) -> Any:
+    """Trim texts, and replace NaN and texts that stand for a missing value by null.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        An array of any type.
+    """
+    pa = pyarrow()
+    import pyarrow.compute as pc
+
+    array = trimmed(array)
+    if pa.types.is_string(array.type):
+        gone = pc.is_in(array, value_set=pa.array(MISSING))
+        return pc.if_else(gone, pa.scalar(None, pa.string()), array)
+    if pa.types.is_floating(array.type):
+        return pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
+    return array
+
+
+def as_text(array: Any, where: str, column: str) -> Any:
+    """Turn the values of a column into trimmed texts, missing ones into null.
+
+    Parameters
+    ----------
+    array : pyarrow.Array
+        The column's values.
+    where, column : str
+        The names of the table and of the column, for messages.
+    """
+    pa = pyarrow()
+    array = missing_to_null(array)
+    try:
+        return array if pa.types.is_string(array.type) else array.cast(pa.string())
+    except pa.ArrowException:
+        raise TableError(f"{where}: column {column!r} holds {array.type}, expected text or numbers") from None
+
+
+def concatenated(arrays: Sequence[Any]) -> Any:
+    """Join arrays end to end; those of different types, from several files, as text.
+
+    Parameters
+    ----------
+    arrays : sequence of pyarrow.Array
+        At least one array.
+    """
+    pa = pyarrow()
+    kinds = {array.type for array in arrays if not pa.types.is_null(array.type)}
+    kind = next(iter(kinds)) if len(kinds) == 1 else pa.string() if kinds else pa.null()
+    return pa.concat_arrays([array if array.type == kind else array.cast(kind) for array in arrays])
+
+
+def quoted(value: Any) -> str:
+    """Quote a value of a table in a message.
+
+    Parameters
+    ----------
+    value : object
+        Anything.
+
+    Returns
+    -------
+    str
+        Its repr, cut to 60 characters.
+    """
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def as_argument(names: Sequence[Any]) -> str:
+    """Write names as they are given to an option of the command line.
+
+    Parameters
+    ----------
+    names : sequence
+        Names of columns or labels.
+
+    Examples
+    --------
+    >>> print(as_argument(["age", "height, cm"]))
+    'age,"height, cm"'
+    """
+    return shlex.quote(",".join(f'"{name}"' if "," in str(name) else str(name) for name in names))
+
+
+def listed(names: Sequence[Any], at_most: int = 10) -> str:
+    """List names in a message.
+
+    Parameters
+    ----------
+    names : sequence
+        The names.
+    at_most : int
+        How many of them are shown.
+
+    Examples
+    --------
+    >>> listed(["a", "b", "c"], at_most=2)
+    'a, b, ... (3)'
+    """
+    shown = ", ".join(str(name)[:60] for name in names[:at_most])
+    return shown if len(names) <= at_most else f"{shown}, ... ({len(names)})"

@@ -1,0 +1,198 @@
+"""The commands for tables, as an analyst without Python uses them."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shlex
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.tables.examples import example, read_csv, write_csv
+
+CLI = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with nodes.csv and edges.csv."""
+    nodes, edges = example(240)
+    write_csv(tmp_path / "nodes.csv", nodes)
+    write_csv(tmp_path / "edges.csv", edges)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+BOTH = ("--nodes", "nodes.csv", "--edges", "edges.csv")
+FIT = ("fit", *BOTH, "--id-column", "name", "--label-column", "kind", "--out", "model")
+
+
+def change(path: Path, **columns: Callable[[int], object]) -> None:
+    """Add or replace columns of a table; each gets its values from a function of the row's number."""
+    rows = read_csv(path)
+    write_csv(path, [row | {name: value(i) for name, value in columns.items()} for i, row in enumerate(rows)])
+
+
+def test_fit_prints_one_line_per_column(folder: Path, cli: CLI) -> None:
+    change(folder / "nodes.csv", size=lambda i: "" if i < 5 else i / 7)
+    done = cli(*FIT)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[:4] == [
+        "column name: id, 240 different, 240 values, 0 missing",
+        "column kind: label, 2 different, 160 values, 80 missing",
+        "column size: number, 0.714286 to 34.1429, 235 values, 5 missing",
+        "column colour: category, 3 different, 240 values, 0 missing",
+    ]
+    assert (
+        "note: missing numbers count as the mean of their column, and a feature marks them: size (5 of 240)"
+        in done.stderr
+    )
+
+
+def test_errors_and_notes_name_options(folder: Path, cli: CLI) -> None:
+    write_csv(folder / "nodes.csv", example(300)[0])
+    change(folder / "nodes.csv", kind=lambda i: "ab?"[i % 3], code=lambda i: i % 7, day=lambda i: f"day {i} or {i}")
+    refused = cli(*FIT)
+    assert refused.returncode == 1
+    assert refused.stderr.strip().endswith("leave it out with --drop-columns day")
+    done = cli(*FIT, "--drop-columns", "day")
+    assert "if it means 'not labelled': --unlabelled '?'" in done.stderr
+    assert "if they are codes: --category-columns code" in done.stderr
+    settled = cli(*FIT, "--drop-columns", "day", "--unlabelled", "?", "--category-columns", "code", "--overwrite")
+    assert settled.returncode == 0
+    assert "'?'" not in settled.stderr
+    assert "codes" not in settled.stderr
+    assert "labels:            a, b\n" in settled.stdout
+    exposed = cli(*FIT, "--overwrite", "--drop-columns", "day", "--method", "nodesafe++")
+    assert "(--exposure-nodes)" in exposed.stderr
+
+
+def test_a_label_that_starts_like_an_option_can_be_named(folder: Path, cli: CLI) -> None:
+    rows = read_csv(folder / "nodes.csv")
+    write_csv(folder / "nodes.csv", [row | {"kind": row["kind"] or "-1"} for row in rows])
+    done = cli(*FIT, "--unlabelled", "-1", "--unlabelled", "?", "--json")
+    assert json.loads(done.stdout)["labels"] == ["a", "b"]
+
+
+def test_a_file_from_a_european_spreadsheet_is_read(folder: Path, cli: CLI) -> None:
+    rows = read_csv(folder / "nodes.csv")
+    plain = cli(*FIT, "--json")
+    lines = ["name;kind;größe;colour"] + [
+        ";".join([row["name"], row["kind"], row["size"].replace(".", ","), row["colour"]]) for row in rows
+    ]
+    (folder / "nodes.csv").write_bytes("\r\n".join(lines).encode("cp1252"))
+    assert "give its --encoding" in cli(*FIT, "--overwrite").stderr
+    done = cli(*FIT, "--overwrite", "--encoding", "cp1252", "--decimal-comma", "--json")
+    assert json.loads(done.stdout)["threshold"] == json.loads(plain.stdout)["threshold"]
+    scored = cli("score", "model", *BOTH, "--encoding", "cp1252", "--out", "s.csv")
+    assert scored.returncode == 0, scored.stderr
+
+
+def test_a_model_is_not_overwritten_unasked(folder: Path, cli: CLI) -> None:
+    assert cli(*FIT).returncode == 0
+    before = (folder / "model" / "config.json").read_bytes()
+    refused = cli(*FIT, "--seed", "1")
+    assert "model has a model already; replace it with --overwrite" in refused.stderr
+    refused = cli("calibrate", "model", "--false-alarm-rate", "0.2", "--out", "model")
+    assert "--overwrite" in refused.stderr
+    assert (folder / "model" / "config.json").read_bytes() == before
+    assert cli(*FIT, "--seed", "1", "--overwrite").returncode == 0
+    assert (folder / "model" / "config.json").read_bytes() != before
+
+
+def test_calibrate_then_score_with_the_same_file(folder: Path, cli: CLI) -> None:
+    cli(*FIT)
+    change(folder / "nodes.csv", checked=lambda i: "x" if i % 2 else "")
+    done = cli("calibrate", "model", *BOTH, "--known-column", "checked", "--out", "new", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["num_calibration"] + report["num_left_out"] == 120
+    assert report["num_left_out"] > 0
+    scored = cli("score", "new", *BOTH, "--out", "s.csv")
+    assert scored.returncode == 0
+    assert scored.stderr.strip() == "note: nodes.csv: columns that the model was not fitted on are ignored: checked"
+
+
+def test_calibrating_for_another_rate_needs_no_tables(folder: Path, cli: CLI) -> None:
+    fitted = json.loads(cli(*FIT, "--json").stdout)
+    done = cli("calibrate", "model", "--false-alarm-rate", "0.2", "--out", "loose", "--json")
+    report = json.loads(done.stdout)
+    assert (report["num_calibration"], report["old_threshold"]) == (fitted["num_calibration"], fitted["threshold"])
+    assert report["threshold"] > report["old_threshold"]
+    assert "nothing to do" in cli("calibrate", "model", "--out", "x").stderr
+    assert "together" in cli("calibrate", "model", "--nodes", "nodes.csv", "--out", "x").stderr
+
+
+def test_new_nodes_are_scored_beside_the_old_ones(folder: Path, cli: CLI) -> None:
+    cli(*FIT)
+    write_csv(folder / "new.csv", [{"name": "new1", "size": 1, "colour": "red"}])
+    write_csv(folder / "new_edges.csv", [{"source": "new1", "target": "n001"}])
+    alone = cli("score", "model", "--nodes", "new.csv", "--edges", "new_edges.csv", "--out", "s.csv")
+    assert "1 of 1 edges name a node that the table of nodes does not have, first 'n001'" in alone.stderr
+    assert "(--nodes can be several tables), or leave such edges out with --ignore-unknown-edges" in alone.stderr
+    without = cli(
+        *("score", "model", "--nodes", "new.csv", "--edges", "new_edges.csv", "--out", "s.csv"),
+        "--ignore-unknown-edges",
+    )
+    assert "1 of 1 edges were left out" in without.stderr
+    assert [row["name"] for row in read_csv(folder / "s.csv")] == ["new1"]
+    beside = cli("score", "model", *BOTH, "--nodes", "new.csv", "--edges", "new_edges.csv", "--out", "s.csv")
+    assert beside.returncode == 0, beside.stderr
+    rows = read_csv(folder / "s.csv")
+    assert (len(rows), rows[-1]["name"], rows[-1]["split"]) == (241, "new1", "")
+
+
+def test_exposed_nodes_are_counted(folder: Path, cli: CLI) -> None:
+    change(folder / "nodes.csv", spam=lambda i: "x" if i % 12 == 1 else "")
+    done = cli(*FIT, "--exposure-column", "spam", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    cli("score", "model", *BOTH, "--out", "s.csv")
+    flagged = [row["is_ood"] == "true" for row in read_csv(folder / "s.csv")]
+    assert report["num_exposed"] == 20
+    assert report["num_exposed_flagged"] == sum(flagged[1::12])
+    labelled = sum(row["kind"] != "" for row in read_csv(folder / "nodes.csv")[1::12])
+    assert f"the labels of {labelled} nodes that are marked as known to be OOD are not used" in report["notes"]
+
+
+def test_a_class_that_only_exposed_nodes_have_is_named(folder: Path, cli: CLI) -> None:
+    change(folder / "nodes.csv", spam=lambda i: "x" if i < 20 else "")
+    rows = read_csv(folder / "nodes.csv")
+    write_csv(folder / "nodes.csv", [row | ({"kind": "c"} if row["spam"] else {}) for row in rows])
+    done = cli(*FIT, "--exposure-column", "spam")
+    assert "labels:            a, b\n" in done.stdout
+    assert "are not used; no other node has the label 'c', so it is not known" in done.stderr
+
+
+def test_a_column_name_with_a_comma_can_be_named(folder: Path, cli: CLI) -> None:
+    rows = [row | {"height, cm": i % 9, "age": i % 9 + 0.5} for i, row in enumerate(read_csv(folder / "nodes.csv"))]
+    write_csv(folder / "nodes.csv", rows)
+    note = cli(*FIT).stderr
+    given = note.split("if they are codes: ")[1]
+    assert shlex.split(given) == ["--category-columns", '"height, cm"']
+    assert cli(*FIT, *shlex.split(given), "--overwrite").returncode == 0
+    done = cli(*FIT, "--drop-columns", '"height, cm", age', "--json", "--overwrite")
+    assert [column["name"] for column in json.loads(done.stdout)["columns"]] == ["name", "kind", "size", "colour"]
+
+
+def test_control_characters_do_not_reach_the_terminal(folder: Path, cli: CLI) -> None:
+    escape = "\x1b]0;title\x07\x9b2J"
+    change(folder / "nodes.csv", kind=lambda i: ["a", escape][i % 2], **{f"c{escape}": lambda i: i / 7})
+    for done in (
+        cli(*FIT),
+        cli("info", "model"),
+        cli("info", "model", "--json"),
+        cli(*FIT, "--overwrite", "--label-column", f"{escape}x"),
+    ):
+        shown = done.stdout + done.stderr
+        assert "title" in shown
+        assert not set("\x1b\x07\x9b") & set(shown)
+    assert json.loads(cli("info", "model", "--json").stdout)["labels"] == [escape, "a"]
+    cli("score", "model", *BOTH, "--out", "safe.csv")
+    cli("score", "model", *BOTH, "--out", "raw.csv", "--raw-text")
+    assert b"\x1b" not in (folder / "safe.csv").read_bytes()
+    with (folder / "raw.csv").open(newline="", encoding="utf-8") as file:
+        assert {row["predicted"] for row in csv.DictReader(file)} <= {"a", escape}

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from oddnode.tables import Edges, Table, TableError, open_table, read_edges
+
+IDS = pa.array(["a", "b", "c"])
+
+
+def read(path: Path, text: str, ids: pa.Array = IDS, ignore_unknown: bool = False) -> Edges:
+    path.write_text(text)
+    return read_edges(Table(path), ids, ignore_unknown=ignore_unknown)
+
+
+def test_a_list_without_a_header_is_refused_with_the_first_edge_named(tmp_path: Path) -> None:
+    with pytest.raises(TableError, match="has no header: the first line holds the nodes 'a' and 'b'"):
+        read(tmp_path / "e.csv", "a,b\nb,c\n")
+    (tmp_path / "e.csv").write_text("a,b\nb,c\n")
+    named = read_edges(Table(tmp_path / "e.csv"), IDS, "a", "b")
+    assert named.index.tolist() == [[1, 2], [2, 1]]
+
+
+def test_columns_that_do_not_count_are_named(tmp_path: Path) -> None:
+    assert read(tmp_path / "e.csv", "from,to,weight\na,b,2\n").notes == [
+        f"{tmp_path / 'e.csv'}: columns that do not count (edges have no weights): weight"
+    ]
+    assert read(tmp_path / "e.csv", "from,to\na,b\n").notes == []
+
+
+def test_a_graph_without_edges_is_said(tmp_path: Path) -> None:
+    [note] = read(tmp_path / "e.csv", "source,target\na,a\n").notes
+    assert note == "there are no edges between different nodes, so every node is scored by its features alone"
+
+
+def test_unknown_nodes_are_counted_and_both_ways_out_are_named(tmp_path: Path) -> None:
+    text = "source,target\na,b\na,x\ny,z\n"
+    with pytest.raises(TableError) as caught:
+        read(tmp_path / "e.csv", text)
+    assert str(caught.value) == (
+        f"{tmp_path / 'e.csv'}: 2 of 3 edges name a node that the table of nodes does not have, first 'x' in column "
+        "'target', line 3; give all nodes, old and new (`nodes` can be several tables), or leave such edges out with "
+        "`ignore_unknown_edges`"
+    )
+    edges = read(tmp_path / "e.csv", text, ignore_unknown=True)
+    assert edges.index.tolist() == [[0, 1], [1, 0]]
+    assert edges.notes == ["2 of 3 edges were left out: they name nodes that were not given"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "text", "near"),
+    [
+        (["0.0", "1.0"], "source,target\n0,1\n", "'0.0'"),
+        (["0007", "8"], "source,target\n8,7\n", "'0007'"),
+        (["7", "8"], "source,target\n7.0,8.0\n", "'7'"),
+        (["Anna", "bob"], "source,target\nbob,anna\n", "'Anna'"),
+    ],
+)
+def test_ids_that_are_written_in_two_ways_are_pointed_out(tmp_path: Path, ids: list[str], text: str, near: str) -> None:
+    with pytest.raises(TableError, match=f"the table of nodes has {near}: write ids alike in both tables"):
+        read(tmp_path / "e.csv", text, pa.array(ids))
+
+
+def test_ends_in_other_columns_are_pointed_out(tmp_path: Path) -> None:
+    with pytest.raises(
+        TableError, match=r"first '0.58' in column 'weight'.*; if 'weight' holds no ids, name .*`source_co"
+    ):
+        read(tmp_path / "e.csv", "weight,from,to\n0.58,a,b\n")
+
+
+def test_many_batches_give_the_edges_of_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    pairs = rng.integers(40, size=(5000, 2))
+    table = pa.table({"source": pairs[:, 0], "target": pairs[:, 1]})
+    expected = {(a, b) for a, b in pairs.tolist() if a != b}
+    monkeypatch.setattr("oddnode.tables.reader.ROWS", 64)
+    monkeypatch.setattr("oddnode.tables.edges._PENDING", 100)
+    found = read_edges(open_table(table, "edges"), pa.array(range(40)), directed=True).index
+    assert list(map(tuple, found.T.tolist())) == sorted(expected)
+
+
+def test_repeated_edges_take_no_memory(tmp_path: Path) -> None:
+    """Twenty million copies of one edge: 160 MB, and as much again when they are joined, if all keys were kept."""
+    schema = pa.schema([("source", pa.int64()), ("target", pa.int64())])
+    batch = pa.record_batch([pa.array(np.zeros(10**6, int)), pa.array(np.ones(10**6, int))], schema=schema)
+    with parquet.ParquetWriter(tmp_path / "e.parquet", schema) as writer:
+        for _ in range(20):
+            writer.write_batch(batch)
+    code = (
+        "import resource, pyarrow as pa, pyarrow.parquet, pyarrow.compute\n"
+        "from oddnode.tables import Table, read_edges\n"
+        "pa.set_cpu_count(1); pa.set_io_thread_count(1)\n"
+        f"table, ids = Table({str(tmp_path / 'e.parquet')!r}), pa.array([0, 1])\n"
+        "next(table.batches(['source'])); pa.compute.index_in(ids, value_set=ids)\n"
+        "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
+        "resource.setrlimit(resource.RLIMIT_AS, (used + 200 * 2**20,) * 2)\n"
+        "print(read_edges(table, ids).index.tolist())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "[[0, 1], [1, 0]]\n", done.stderr

@@ -1,0 +1,172 @@
+"""How columns become features, and what is said about columns that may be meant in another way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from oddnode.tables import FeatureRecipe, ReadAs, TableError, learn_features, open_table, read_nodes
+from oddnode.tables.notes import notes_on_fitted_columns, notes_on_scored_columns
+
+
+def learnt(values: Sequence[Any] | np.ndarray, **read_as: Any) -> tuple[FeatureRecipe, list[str], np.ndarray]:
+    """The encoding of a column ``c``, the notes on it, and its features."""
+    table = open_table({"id": range(len(values)), "c": values, "other": np.arange(len(values)) / 7}, "nodes")
+    recipe, columns = learn_features(table, ["c", "other"], ReadAs(**read_as))
+    x = read_nodes(table, "id", recipe).x
+    return recipe, notes_on_fitted_columns(columns, recipe), x[:, :-1]
+
+
+def scored(recipe: FeatureRecipe, values: Sequence[Any] | np.ndarray) -> tuple[np.ndarray, list[str]]:
+    table = open_table({"id": range(len(values)), "c": values, "other": np.arange(len(values)) / 7}, "nodes")
+    rows = read_nodes(table, "id", recipe)
+    return rows.x[:, :-1], notes_on_scored_columns(recipe, rows.counts)
+
+
+@pytest.mark.parametrize("values", [[1.5, None, 2.5, 5.0], ["1.5", "", "2.5", "5"], [1.5, float("nan"), 2.5, 5.0]])
+def test_a_missing_number_is_the_mean_and_is_marked(values: list[Any]) -> None:
+    _, notes, x = learnt(values)
+    present = np.array([1.5, 2.5, 5.0])
+    standard = (present - present.mean()) / present.std()
+    assert np.allclose(x, [[standard[0], 0], [0, 1], [standard[1], 0], [standard[2], 0]])
+    assert notes == ["missing numbers count as the mean of their column, and a feature marks them: c (1 of 4)"]
+
+
+def test_an_infinite_number_counts_as_missing() -> None:
+    _, notes, x = learnt([1.5, -np.inf, 2.5, np.inf])
+    assert np.allclose(x, [[-1, 0], [0, 1], [1, 0], [0, 1]])
+    assert notes == ["infinite numbers count as missing: c (2 of 4)"]
+
+
+def test_numbers_that_are_missing_only_later_count_as_the_mean() -> None:
+    recipe, notes, x = learnt([1.5, 2.5])
+    assert notes == []
+    assert x.shape == (2, 1)
+    features, later = scored(recipe, [None, 2.5, np.inf])
+    assert features.tolist() == [[0.0], [1.0], [0.0]]
+    assert later == [
+        "missing numbers count as the mean; none was missing when the model was fitted: c (1 of 3)",
+        "infinite numbers count as missing: c (1 of 3)",
+    ]
+
+
+def test_codes_are_pointed_out_and_can_be_categories() -> None:
+    codes = [3, 17, 501] * 20
+    _, notes, x = learnt(codes)
+    assert x.shape == (60, 1)
+    assert notes == [
+        "whole numbers with few values are read as amounts: c (3 values); if they are codes: `category_columns` c"
+    ]
+    recipe, notes, x = learnt(codes, category_columns=["c"])
+    assert notes == []
+    assert x[:3].tolist() == [[0, 1, 0], [1, 0, 0], [0, 0, 1]]  # "17" < "3" < "501" as texts
+    assert scored(recipe, ["501", "3"])[0].tolist() == [[0, 0, 1], [0, 1, 0]]
+
+
+@pytest.mark.parametrize("values", [[0, 1] * 30, list(range(60)), [0.5, 1.0, 2.0] * 20])
+def test_marks_amounts_and_fractions_are_no_codes(values: list[Any]) -> None:
+    assert learnt(values)[1] == []
+
+
+def test_numbers_with_a_typo_are_pointed_out_and_can_be_numbers() -> None:
+    ages = [str(20 + i % 10) for i in range(50)]
+    ages[6], ages[9] = "12.O", "n.a."
+    _, notes, x = learnt(ages)
+    assert x.shape == (50, 12)
+    assert notes == [
+        "column 'c' is read as 12 categories, because 2 of 50 values are no numbers (first '12.O' in row 7); "
+        "correct them, or let them count as missing with `number_columns` c"
+    ]
+    recipe, notes, x = learnt(ages, number_columns=["c"])
+    assert x[:, 1].nonzero()[0].tolist() == [6, 9]
+    assert notes == ["missing numbers count as the mean of their column, and a feature marks them: c (2 of 50)"]
+    assert scored(recipe, ["old", "25"])[0][:, 1].tolist() == [1, 0]
+
+
+def test_decimal_commas_are_pointed_out_and_can_be_numbers() -> None:
+    values = ["3,5", "4", "-0,5", "2,25"]
+    _, notes, _ = learnt(values)
+    assert notes == ["column 'c' is read as 4 categories; if -0,5 is a number: `decimal_comma`"]
+    recipe, notes, x = learnt(values, decimal_comma=True)
+    numbers = np.array([3.5, 4, -0.5, 2.25])
+    assert notes == []
+    assert np.allclose(x[:, 0], (numbers - numbers.mean()) / numbers.std())
+    assert np.allclose(scored(recipe, ["3,5"])[0], x[:1])
+
+
+@pytest.mark.parametrize(
+    ("values", "note"),
+    [
+        (["train", "val", "Test", None], "column 'c' looks like a split (Test, train, val), but is used as a feature"),
+        (["2024-01-01", "2024-02-01 12:00"], "column 'c' holds dates, read as 2 categories"),
+        (["1.2.2024", "24.12.24"], "column 'c' holds dates, read as 2 categories"),
+    ],
+)
+def test_splits_and_dates_are_pointed_out(values: list[str], note: str) -> None:
+    [found] = learnt(values)[1]
+    assert found.startswith(note)
+    assert found.endswith("leave it out with `drop_columns` c")
+
+
+@pytest.mark.parametrize(
+    ("values", "advice"),
+    [
+        ([f"text {i}" for i in range(300)], "leave it out with `drop_columns` c"),
+        ([str(i) for i in range(300)] + ["n.a."], "read it as numbers with `number_columns` c, or leave it out"),
+        ([f"{i},5" for i in range(300)], "read it as numbers with `decimal_comma`, or leave it out"),
+    ],
+)
+def test_too_many_categories_have_a_way_out(values: list[str], advice: str) -> None:
+    with pytest.raises(TableError, match=f"more than 256 different values, too many for categories; {advice}"):
+        learnt(values)
+
+
+def test_a_changed_unit_is_pointed_out() -> None:
+    years = np.arange(20.5, 70)
+    recipe, _, _ = learnt(years)
+    features, [note] = scored(recipe, years * 365)
+    assert features.max() == 5.0
+    assert note.startswith("column 'c': 50 of 50 values (for example 7482.5) are more than 5 standard deviations from")
+    assert scored(recipe, years + 1)[1] == []
+
+
+def test_new_categories_are_counted_apart_from_cells() -> None:
+    recipe, _, _ = learnt(["red", "blue", "green", "red"])
+    features, [note] = scored(recipe, ["RED", "RED", "Blue", "red", ""])
+    assert features.sum() == 1
+    assert note == (
+        "column 'c': 3 of 4 values are of 2 categories that the model was not fitted on (for example 'Blue'); they "
+        "count as missing. The model knows 'blue', 'green', 'red'; are they spelt alike?"
+    )
+
+
+def test_what_the_user_says_of_columns_is_checked() -> None:
+    with pytest.raises(TableError, match="`category_columns` names 'd', which is no feature column"):
+        learnt([1, 2], category_columns=["d"])
+    with pytest.raises(TableError, match="'c' is in both"):
+        learnt([1, 2], category_columns=["c"], number_columns=["c"])
+
+
+def test_numbers_in_one_table_and_texts_in_another_are_an_error() -> None:
+    parts = [pa.table({"id": [1, 2], "c": [1, 2]}), pa.table({"id": ["3"], "c": ["x"]})]
+    with pytest.raises(TableError, match="has the text 'x' in row 1, but numbers in another table"):
+        learn_features(open_table(parts, "nodes"), ["c"])
+
+
+def test_learning_takes_time_in_proportion_to_the_columns() -> None:
+    import time
+
+    def seconds(num_columns: int) -> float:
+        names = [f"c{number}" for number in range(num_columns)]
+        table = open_table({"id": ["a", "b"]} | {name: [0.5, number] for number, name in enumerate(names)}, "nodes")
+        start = time.process_time()
+        recipe, _ = learn_features(table, names)
+        read_nodes(table, "id", recipe)
+        return time.process_time() - start
+
+    small = seconds(1000)
+    assert seconds(8000) < 3 * 8 * small + 1

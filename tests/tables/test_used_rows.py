@@ -1,0 +1,100 @@
+"""The rows that a model was fitted on are known again, and their ids are nowhere in its folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from oddnode.detector import ModelFileError
+from oddnode.functional import CalibrationError
+from oddnode.tables import Split, TableModel, UsedRows
+from tests.tables.examples import FIT, example, write_csv
+
+
+def test_every_row_is_known_by_its_use() -> None:
+    rng = np.random.default_rng(0)
+    ids, order = [f"id {i}" for i in range(1000)], rng.permutation(1000)
+    split = Split(np.sort(order[:300]), np.sort(order[300:400]), np.sort(order[400:700]))
+    rows = UsedRows.of(pa.array(ids), split)
+    assert rows is not None
+    expected = dict.fromkeys(split.train, "train") | dict.fromkeys(split.validation, "validation")
+    expected |= dict.fromkeys(split.calibration, "calibration")
+    shuffled = rng.permutation(1000)
+    found = rows.use_of(pa.array([ids[i] for i in shuffled] + ["a new one"])).to_pylist()
+    assert found == [expected.get(i) for i in shuffled] + [None]
+
+
+def test_a_number_and_its_text_are_the_same_id() -> None:
+    rows = UsedRows.of(pa.array([7, 8]), Split(np.array([0]), np.array([1]), np.array([], dtype=int)))
+    assert rows is not None
+    assert rows.use_of(pa.array(["8", "7"])).to_pylist() == ["validation", "train"]
+
+
+def test_the_split_is_written_and_no_id_is_in_the_folder(tmp_path: Path) -> None:
+    nodes, edges = example()
+    for i, row in enumerate(nodes):
+        row["part"] = ["train", "validation", "calibration", "test"][i % 4] if row["kind"] else ""
+    paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
+    model, _ = TableModel.fit(*paths, **FIT, split_column="part", false_alarm_rate=0.1)
+    model.save(tmp_path / "model")
+    scored = TableModel.load(tmp_path / "model").score_frame(*paths)
+    parts = [row["part"] if row["part"] not in ("", "test") else None for row in nodes]
+    assert scored["split"].to_pylist() == parts
+    content = b"".join(path.read_bytes() for path in (tmp_path / "model").iterdir())
+    assert b"n001" not in content
+
+
+def test_calibrating_leaves_out_rows_that_were_trained_on(tmp_path: Path) -> None:
+    nodes, edges = (pa.Table.from_pylist(rows) for rows in example(300))
+    model, report = TableModel.fit(nodes, edges, **FIT)
+    marked = nodes.append_column("ok", pa.array([kind != "" for kind in nodes["kind"].to_pylist()]))
+    before = model.detector.threshold_
+    again = model.calibrate(marked, edges, "ok")
+    # What remains of the labelled rows are those that fit calibrated on.
+    assert (again.num_calibration, again.num_left_out) == (
+        report.num_calibration,
+        report.num_train + report.num_validation,
+    )
+    assert again.threshold == before
+
+
+def test_calibrating_on_rows_that_were_trained_on_alone_is_refused() -> None:
+    nodes, edges = (pa.Table.from_pylist(rows) for rows in example(300))
+    model, report = TableModel.fit(nodes, edges, **FIT)
+    trained = [use in ("train", "validation") for use in model.score_frame(nodes, edges)["split"].to_pylist()]
+    marked = nodes.append_column("ok", pa.array(trained))
+    left_out = report.num_train + report.num_validation
+    with pytest.raises(CalibrationError, match=f"there are 0; .*{left_out} more nodes are marked as known, but"):
+        model.calibrate(marked, edges, "ok")
+    assert model.calibrate(marked, edges, "ok", new_ids=True).num_calibration == left_out
+
+
+def test_another_rate_needs_no_tables(tmp_path: Path) -> None:
+    nodes, edges = (pa.Table.from_pylist(rows) for rows in example(300))
+    model, report = TableModel.fit(nodes, edges, **FIT)
+    fresh, _ = TableModel.fit(nodes, edges, **FIT, false_alarm_rate=0.2)
+    changed = model.set_false_alarm_rate(0.2)
+    assert (changed.threshold, changed.old_threshold) == (fresh.detector.threshold_, report.threshold)
+    assert changed.num_calibration == report.num_calibration
+    model.save(tmp_path / "model")
+    assert TableModel.load(tmp_path / "model").detector.threshold_ == fresh.detector.threshold_
+    with pytest.raises(CalibrationError, match="needs at least 999 calibration nodes"):
+        model.set_false_alarm_rate(0.001)
+
+
+@pytest.mark.parametrize(
+    "change", [{"key": "zz"}, {"key": "00" * 65}, {"train": "?"}, {"train": "AAAA"}, {"calibration": 7}, {"more": "x"}]
+)
+def test_a_damaged_record_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
+    nodes, edges = (pa.Table.from_pylist(rows) for rows in example())
+    TableModel.fit(nodes, edges, **FIT)[0].save(tmp_path / "model")
+    path = tmp_path / "model" / "config.json"
+    config = json.loads(path.read_text())
+    config["table_rows"] |= change
+    path.write_text(json.dumps(config))
+    with pytest.raises(ModelFileError, match="table_rows"):
+        TableModel.load(tmp_path / "model")
