@@ -16,6 +16,7 @@ from oddnode.detector.fitted import FittedState
 from oddnode.detector.model_config import ModelConfig
 from oddnode.detector.networks import as_module, new_backbone
 from oddnode.detector.part_config import decode
+from oddnode.detector.reference import ReferenceNodes
 from oddnode.graph import Graph
 from oddnode.nn import BACKBONES, Ensemble
 from oddnode.objectives import Objective
@@ -103,9 +104,10 @@ def restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor]
     module = _filled_module(detector, config, {k.removeprefix("module."): v for k, v in weights.items()}).to(device)
     learnt = {path: value.to(device) for path, value in _taken(tensors, "scorer.").items()}
     means = tensors.pop("class_means", None)
+    references = _references(_taken(tensors, "reference."), device)
     assert detector.scorer is not None
     state = FittedState.from_config(
-        config, module.eval(), detector.scorer, learnt, None if means is None else means.to(device)
+        config, module.eval(), detector.scorer, learnt, None if means is None else means.to(device), references
     )
     calibration = None
     if config.calibration is not None:
@@ -120,6 +122,22 @@ def restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor]
 
 def _taken(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name: tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
+
+
+def _references(tensors: dict[str, Tensor], device: torch.device) -> tuple[ReferenceNodes, ...]:
+    """The reference nodes of every network from their tensors, ``reference.0.nodes``, ``reference.0.checksums``, ..."""
+    found = []
+    for network in range(len(tensors) // 2):
+        nodes = tensors.pop(f"reference.{network}.nodes", None)
+        checksums = tensors.pop(f"reference.{network}.checksums", None)
+        if nodes is None or checksums is None or nodes.dim() != 1 or nodes.shape != checksums.shape:
+            raise ModelFileError("the positions and checksums of the reference nodes are missing or do not match")
+        if nodes.dtype != torch.long or checksums.dtype != torch.float64 or bool((nodes < 0).any()):
+            raise ModelFileError(f"the reference nodes are {nodes.dtype} and {checksums.dtype}, or below 0")
+        found.append(ReferenceNodes(nodes.to(device), checksums.to(device)))
+    if tensors:
+        raise ModelFileError(f"the tensor {next(iter(tensors))!r} belongs to no network")
+    return tuple(found)
 
 
 def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, Tensor]) -> nn.Module:

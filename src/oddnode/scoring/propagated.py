@@ -15,6 +15,9 @@ from oddnode.scoring.outputs import Outputs
 
 __all__ = ["Propagated"]
 
+# Averages whose spread is a smaller share than this of that of the inner scores are mostly noise.
+_ENOUGH_LEFT = 0.1
+
 
 @dataclass
 class Propagated(PropagatingScorer):
@@ -57,6 +60,13 @@ class Propagated(PropagatingScorer):
         if self.prior_nodes:
             fitted.prior_ = fitted._averages(outputs)[_held_out(outputs, train)].mean().detach()
         return fitted
+
+    def informativeness(self, outputs: Outputs) -> float:
+        """How much of the inner scores' spread over the reference nodes is left, compared with a tenth of it, up to 1."""
+        assert outputs.reference is not None
+        left, before = (each[outputs.reference].double().std() for each in (self.score(outputs), self.own_score(outputs)))
+        ratio = float(left / before) if float(before) > 0 else 1.0
+        return min(1.0, ratio / _ENOUGH_LEFT) * self.scorer.informativeness(outputs)
 
     @property
     def learns_from_training_graph(self) -> bool:
