@@ -10,7 +10,7 @@ from statistics import fmean
 from oddnode._utils.markdown import pipe_table
 from oddnode.bench.paper_numbers import has_paper_numbers, paper_number
 from oddnode.detector import MODEL_FREE
-from oddnode.evaluation import METRIC_TITLES, METRICS, Result
+from oddnode.evaluation import DECISION_TITLES, METRIC_TITLES, METRICS, Result
 
 __all__ = [
     "caption",
@@ -81,9 +81,21 @@ def caption(results: Sequence[Result]) -> str:
     return f"protocol {first.protocol}, backbone {first.backbone}, {seeds}, {spread}, percent{note}"
 
 
-def header() -> list[str]:
-    """Column titles of `rows`."""
-    return ["task", "method", *METRIC_TITLES.values()]
+def header(results: Sequence[Result]) -> list[str]:
+    """Column titles of `rows`.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        The results of the table.
+    """
+    return ["task", "method", *((METRIC_TITLES | DECISION_TITLES)[metric] for metric in _shown(results))]
+
+
+def _shown(results: Sequence[Result]) -> list[str]:
+    """The metrics of a table; those of decisions come before the accuracy, if all results have them."""
+    decisions = DECISION_TITLES if all(result.has_decisions for result in results) else ()
+    return [*METRICS[:-1], *decisions, METRICS[-1]]
 
 
 def rows(results: Sequence[Result]) -> list[list[str]]:
@@ -94,7 +106,8 @@ def rows(results: Sequence[Result]) -> list[list[str]]:
     results : sequence of Result
         In the order of the rows.
     """
-    return [[r.task, r.method, *(_cell(r, metric) for metric in METRICS)] for r in results]
+    metrics = _shown(results)
+    return [[r.task, r.method, *(_cell(r, metric) for metric in metrics)] for r in results]
 
 
 def _cell(result: Result, metric: str) -> str:
@@ -120,7 +133,7 @@ def markdown_table(results: Sequence[Result]) -> str:
         [f"*{cell}*" for cell in row] if is_model_free(result.method) else row
         for result, row in zip(results, rows(results), strict=True)
     ]
-    return f"{pipe_table(header(), body)}\n\n{caption(results)}\n"
+    return f"{pipe_table(header(results), body)}\n\n{caption(results)}\n"
 
 
 def compare_table(results: Sequence[Result], metrics: tuple[str, str] = ("auroc", "fpr95")) -> str:
@@ -189,7 +202,7 @@ def to_csv(results: Sequence[Result]) -> str:
         At least one.
     """
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(results[0].summary()), lineterminator="\n")
+    writer = csv.DictWriter(text, fieldnames=list(max((r.summary() for r in results), key=len)), lineterminator="\n")
     writer.writeheader()
     writer.writerows(r.summary() for r in results)
     return text.getvalue()

@@ -173,7 +173,7 @@ def _print_results(results: Any) -> None:
     body, apart = rows(results), [is_model_free(r.method) for r in results]
     # Lines separate the model-free scores of a task from its methods.
     cuts = {i for i in range(1, len(body)) if apart[i] != apart[i - 1] or body[i][0] != body[i - 1][0]}
-    print_rows(None, header(), body, numbers_from=2, cuts=cuts)
+    print_rows(None, header(results), body, numbers_from=2, cuts=cuts)
     typer.echo(caption(results))
 
 

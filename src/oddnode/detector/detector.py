@@ -13,10 +13,11 @@ from torch import nn
 
 from oddnode._utils.suggestions import unknown
 from oddnode.detector import model_folder
-from oddnode.detector.fitting import fit_together, wrapped_state
+from oddnode.detector.fitting import calibration_by_references, fit_together
 from oddnode.detector.inference import FittedEstimator
 from oddnode.detector.registry import get_recipe
 from oddnode.detector.training_key import TrainingKey
+from oddnode.detector.wrapping import wrapped_state
 from oddnode.graph import GraphSource, check_source
 from oddnode.objectives import Objective
 from oddnode.scoring import Scorer
@@ -216,7 +217,8 @@ class Detector(FittedEstimator):
             Turns the outputs of the network into scores; by default the energy, propagated over the graph.
         data : GraphSource
             A graph of the kind the module was trained on. If it has ``train_mask`` and ``y``, they determine the number
-            of classes, and scorers that learn from training nodes can be used.
+            of classes, and scorers that learn from training nodes can be used. Scorers that compare with reference
+            nodes also need a ``reference_mask``: labelled nodes that the module was neither trained nor validated on.
         num_classes : int, optional
             Number of classes; by default that of the training labels, or else the number of logits.
         propagation, device
@@ -234,7 +236,8 @@ class Detector(FittedEstimator):
         check_source(data)
         assert data is not None
         detector = cls(module, None, scorer, propagation=propagation, device=device)
-        return detector._with_state(wrapped_state(detector, module, data, num_classes))
+        state = wrapped_state(detector, module, data, num_classes)
+        return detector._with_state(state, calibration_by_references(state))
 
     def with_scorer(self, scorer: Scorer) -> Detector:
         """Use another scorer with the same trained network. The scorer is not adapted to the graph.
@@ -247,11 +250,13 @@ class Detector(FittedEstimator):
         Returns
         -------
         Detector
-            A new detector, which is not calibrated, because a threshold belongs to a scorer.
+            A new detector. It is not calibrated, because a threshold belongs to a scorer, unless the new scorer
+            compares nodes with reference nodes.
         """
         other = copy.copy(self)
         other.scorer = scorer
-        return other._with_state(replace(self.state_.with_scorer(scorer), advice=[]))
+        state = replace(self.state_.with_scorer(scorer), advice=[])
+        return other._with_state(state, calibration_by_references(state))
 
     def save(self, path: str | os.PathLike) -> None:
         """Save the fitted detector atomically as a folder with ``config.json`` and ``model.safetensors``.

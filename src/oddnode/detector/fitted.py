@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.checked_json import Count, ModelFileError, Number
 from oddnode.detector.part_config import learnt_of, set_learnt
+from oddnode.detector.reference import ReferenceNodes
 from oddnode.functional import negative_energy
 from oddnode.graph import GraphProfile
 from oddnode.nn import Backbone, Ensemble
@@ -35,11 +36,38 @@ class TrainingOutputs:
         Positions of the training nodes ``[n]``.
     y : Tensor
         Their classes ``[n]``.
+    parts : tuple of TrainingOutputs
+        For networks that set reference nodes aside, the outputs of each on the graph that it was trained on, which
+        lacks its own reference nodes; otherwise empty.
     """
 
     outputs: Outputs
     train: Tensor
     y: Tensor
+    parts: tuple[TrainingOutputs, ...] = ()
+
+    def fit(self, scorer: Scorer) -> Scorer:
+        """Fit a scorer; one that needs reference nodes learns from everything but them, and then compares with them.
+
+        Parameters
+        ----------
+        scorer : Scorer
+            An unfitted scorer; for an ensemble an `oddnode.scoring.EnsembleMean`.
+        """
+        if not scorer.needs_reference:
+            return scorer.fit(self.outputs, self.train, self.y)
+        if not self.parts:
+            raise ValueError(
+                f"{type(scorer).__name__} compares nodes with reference nodes, but this detector has set none aside; "
+                "fit a new detector with this scorer, or pass Detector.wrap a graph with a reference_mask"
+            )
+        if isinstance(scorer, EnsembleMean):
+            pairs = zip(scorer.scorers, self.parts, strict=True)
+            scorer = EnsembleMean(tuple(own.fit(part.outputs, part.train, part.y) for own, part in pairs))
+        else:
+            [part] = self.parts
+            scorer = scorer.fit(part.outputs, part.train, part.y)
+        return scorer.fit_reference(self.outputs)
 
     def class_means(self) -> Tensor | None:
         """Mean logits of every class ``[C, C]``; ``None`` if some class has no training node."""
@@ -80,6 +108,8 @@ class StateConfig(Struct, frozen=True):
         The precision of the network.
     graph : ProfileConfig
         Size, degrees and homophily of the training graph.
+    num_networks : int
+        Number of networks; more than the setting ``ensemble`` if they were cross-fitted.
     learnt : dict
         Values that the scorer learnt, apart from tensors, by path.
     """
@@ -91,6 +121,7 @@ class StateConfig(Struct, frozen=True):
     dtype: Literal["float32", "float64"]
     graph: ProfileConfig
     advice: list[str]
+    num_networks: Count
     learnt: dict[str, bool | int | Number | str | None]
 
 
@@ -124,6 +155,8 @@ class FittedState:
         Training and validation loss of every epoch. It is not saved.
     advice : list of str
         Messages on how the scorer was adapted to this graph.
+    references : tuple of ReferenceNodes
+        The reference nodes of each network; empty unless the scorer needs them.
     """
 
     module: nn.Module
@@ -138,6 +171,7 @@ class FittedState:
     best_epoch: int = 0
     history: list[dict[str, float]] = field(default_factory=list)
     advice: list[str] = field(default_factory=list)
+    references: tuple[ReferenceNodes, ...] = ()
 
     @property
     def dtype(self) -> torch.dtype:
@@ -162,7 +196,7 @@ class FittedState:
         if self.training is not None:
             if not isinstance(self.module, (Backbone, Ensemble)):
                 refuse_log_probabilities(self.module, self.training.outputs.logits, scorer)
-            fitted = fitted.fit(self.training.outputs, self.training.train, self.training.y)
+            fitted = self.training.fit(fitted)
         elif scorer.learns_from_training_graph:
             raise ValueError(
                 f"{type(scorer).__name__} learns from the training graph, but this detector does not have it: it was "
@@ -182,6 +216,7 @@ class FittedState:
             "dtype": str(self.dtype).removeprefix("torch."),
             "graph": graph,
             "advice": list(self.advice),
+            "num_networks": len(self.module.members) if isinstance(self.module, Ensemble) else 1,
             "learnt": {k: v for k, v in learnt_of(self.scorer, "scorer") if not isinstance(v, Tensor)},
         }
 
@@ -194,6 +229,9 @@ class FittedState:
                 f"{type(self.module).__name__} has state {odd[0]!r} that is not a tensor and cannot be saved"
             )
         tensors |= {k: v for k, v in learnt_of(self.scorer, "scorer") if isinstance(v, Tensor)}
+        for network, reference in enumerate(self.references):
+            for name in ("nodes", "checksums", "edges"):
+                tensors[f"reference.{network}.{name}"] = getattr(reference, name)
         return tensors if self.class_means is None else tensors | {"class_means": self.class_means}
 
     @classmethod
@@ -204,6 +242,7 @@ class FittedState:
         scorer: Scorer,
         learnt: dict[str, Tensor],
         class_means: Tensor | None,
+        references: tuple[ReferenceNodes, ...] = (),
     ) -> FittedState:
         """Restore a saved state.
 
@@ -219,6 +258,8 @@ class FittedState:
             The tensors that it learnt, by path, on the network's device.
         class_means : Tensor or None
             Mean logits of every class ``[C, C]``, on the network's device.
+        references : tuple of ReferenceNodes
+            The reference nodes of each network.
         """
         fitted = _scorer_for(module, scorer)
         for path, value in (config.learnt | learnt).items():
@@ -238,6 +279,7 @@ class FittedState:
             class_means=class_means,
             best_epoch=config.best_epoch,
             advice=config.advice,
+            references=references,
         )
 
 

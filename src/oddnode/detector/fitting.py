@@ -1,4 +1,4 @@
-"""Fitting of detectors: training networks, or wrapping a trained one."""
+"""Fitting of detectors: the networks are made and trained, and the scorer is fitted to them."""
 
 from __future__ import annotations
 
@@ -9,34 +9,28 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
 from oddnode._utils.random import new_dropout_seed, new_weights, redirected, seeded
 from oddnode._utils.suggestions import unknown
+from oddnode.detector.adaptation import adapted_scorer, scorer_of
+from oddnode.detector.calibration import Calibration
 from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of, refuse_log_probabilities
 from oddnode.detector.networks import as_module, new_backbone, reset_parameters
-from oddnode.graph import (
-    Graph,
-    GraphProfile,
-    GraphSource,
-    TrainingSet,
-    check_labels,
-    check_mask,
-    optional_attribute,
-    profile_graph,
-    training_set,
-)
+from oddnode.detector.reference import ReferenceNodes, choose_references, without_nodes
+from oddnode.functional import CalibrationError
+from oddnode.graph import GraphSource, TrainingSet, profile_graph, training_set
 from oddnode.nn import member_seeds, run_backbone
 from oddnode.objectives import CrossEntropy
-from oddnode.scoring import Energy, Outputs, Propagated, Scorer, advised_scorer
+from oddnode.scoring import EnsembleMean, Outputs
 from oddnode.training import BatchNormStatistics, FullBatch, TrainingConfig, TrainingHandle, TrainingResult
 
 if TYPE_CHECKING:
     from oddnode.detector.detector import Detector
 
-__all__ = ["fit_together", "labelled_nodes", "start_fitting", "wrapped_state"]
+__all__ = ["calibration_by_references", "fit_together", "start_fitting"]
 
 _log = logging.getLogger("oddnode")
 
@@ -48,6 +42,10 @@ class Networks(NamedTuple):
     ----------
     data : TrainingSet
         The checked data.
+    parts : list of TrainingSet
+        The data that each network is trained on: the same, or without its reference nodes.
+    references : list of ReferenceNodes
+        The reference nodes of each network; empty unless the scorer needs them.
     modules : list of torch.nn.Module
         New networks.
     seeds : list of int
@@ -55,6 +53,8 @@ class Networks(NamedTuple):
     """
 
     data: TrainingSet
+    parts: list[TrainingSet]
+    references: list[ReferenceNodes]
     modules: list[nn.Module]
     seeds: list[int]
 
@@ -114,7 +114,7 @@ def start_fitting(
     handle = (FullBatch() if first.trainer is None else first.trainer).start(
         [module for each in networks for module in each.modules],
         first.objective or CrossEntropy(),
-        [each.data for each in networks for _ in each.modules],
+        [part for each in networks for part in each.parts],
         [seed for each in networks for seed in each.seeds],
         TrainingConfig(first.epochs, first.lr, first.weight_decay, first.batch_norm),
         on_epoch,
@@ -125,7 +125,8 @@ def start_fitting(
         results = iter(handle.result())
         for detector, each in zip(detectors, networks, strict=True):
             own = [next(results) for _ in each.modules]
-            detector._with_state(_trained_state(detector, each.data, each.modules, own))
+            state = _trained_state(detector, each, own)
+            detector._with_state(state, calibration_by_references(state))
 
     return TrainingHandle(finish)
 
@@ -149,14 +150,19 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
     dataset = training_set(data, exposure, device, num_spare_logits, detector.val_share, detector.seed)
     if isinstance(backbone, nn.Module):
         dataset.to_dtype(dtype_of(backbone))
+    chosen = []
+    if scorer_of(detector).needs_reference:
+        chosen = choose_references(data, dataset, detector.ensemble, detector.seed)
     modules, seeds = [], []
-    for place, seed in enumerate(member_seeds(detector.seed, detector.ensemble)):
+    for place, seed in enumerate(member_seeds(detector.seed, len(chosen) or detector.ensemble)):
         with seeded(seed), redirected():
             modules.append(_new_module(detector, dataset).to(device))
             if place > 0 and isinstance(backbone, nn.Module):
                 reset_parameters(modules[-1])
             seeds.append(new_dropout_seed())
-    return Networks(dataset, modules, seeds)
+    references = [ReferenceNodes.of(dataset.graph, nodes) for nodes in chosen]
+    parts = [without_nodes(dataset, each) for each in references] or [dataset] * len(modules)
+    return Networks(dataset, parts, references, modules, seeds)
 
 
 def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
@@ -168,7 +174,7 @@ def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
     with torch.no_grad():
         logits = run_backbone(module.eval(), graph)
     width = logits.shape[1]
-    refuse_log_probabilities(module, logits[:, : dataset.num_classes], _scorer(detector))
+    refuse_log_probabilities(module, logits[:, : dataset.num_classes], scorer_of(detector))
     if width < dataset.num_classes:
         raise ValueError(
             f"{type(module).__name__} returns {width} logits, but the data has {dataset.num_classes} classes"
@@ -177,17 +183,27 @@ def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
     return module
 
 
-def _trained_state(
-    detector: Detector, data: TrainingSet, modules: list[nn.Module], results: list[TrainingResult]
-) -> FittedState:
-    module = as_module(modules)
+def _trained_state(detector: Detector, networks: Networks, results: list[TrainingResult]) -> FittedState:
+    data, module = networks.data, as_module(networks.modules)
     labelled = torch.cat([data.train, data.val])
-    training = TrainingOutputs(Outputs(module, data.graph, data.num_classes, labelled), data.train, data.y_train)
+    references = tuple(each.nodes for each in networks.references)
+    parts = (
+        TrainingOutputs(
+            Outputs(own, part.graph, part.num_classes, torch.cat([part.train, part.val])), part.train, part.y_train
+        )
+        for own, part in zip(networks.modules, networks.parts, strict=True)
+    )
+    training = TrainingOutputs(
+        Outputs(module, data.graph, data.num_classes, labelled, references),
+        data.train,
+        data.y_train,
+        tuple(parts) if references else (),
+    )
     profile = profile_graph(data.graph, labelled, torch.cat([data.y_train, data.y_val]))
     history = results[0].history
     if len(results) > 1:
         history = [{"member": member} | row for member, result in enumerate(results) for row in result.history]
-    scorer, advice = _advised(detector, profile)
+    scorer, advice = adapted_scorer(detector, profile)
     return FittedState(
         module=module,
         num_features=data.graph.x.shape[1],
@@ -201,106 +217,37 @@ def _trained_state(
         best_epoch=results[0].best_epoch,
         history=history,
         advice=advice,
+        references=tuple(networks.references),
     ).with_scorer(scorer)
 
 
-@gradients_enabled()
-def wrapped_state(detector: Detector, module: nn.Module, data: GraphSource, num_classes: int | None) -> FittedState:
-    """Make the state of a detector from a trained network.
+def calibration_by_references(state: FittedState) -> Calibration | None:
+    """Calibrate a fitted state on its reference nodes, each judged by the networks that did not learn from it.
 
     Parameters
     ----------
-    detector : Detector
-        The detector, with its scorer and device.
-    module : torch.nn.Module
-        The trained network, which is copied.
-    data : GraphSource
-        A graph of the kind it was trained on. If it has ``train_mask`` and ``y``, scorers can learn from it.
-    num_classes : int or None
-        Number of classes; ``None`` stands for that of the labels, or else the number of logits.
-    """
-    device = resolve_device(detector.device)
-    module = copy.deepcopy(module).to(device).eval()
-    graph = Graph.from_data(data, device)
-    graph = graph.with_features(graph.x.to(dtype_of(module)))
-    with torch.no_grad():
-        logits = run_backbone(module, graph)
-    nodes, y = _training_nodes(data, device)
-    num_classes = _num_classes(module, logits.shape[1], num_classes, y)
-    refuse_log_probabilities(module, logits[:, :num_classes], _scorer(detector))
-    training = None
-    if len(nodes):
-        training = TrainingOutputs(Outputs(module, graph, num_classes, labelled_nodes(data, device)), nodes, y)
-    profile = profile_graph(graph, nodes, y)
-    scorer, advice = _advised(detector, profile)
-    return FittedState(
-        module=module,
-        num_features=graph.x.shape[1],
-        num_classes=num_classes,
-        max_abs_feature=graph.max_abs_feature,
-        profile=profile,
-        base_scorer=scorer,
-        scorer=scorer,
-        class_means=None if training is None else training.class_means(),
-        training=training,
-        advice=advice,
-    ).with_scorer(scorer)
-
-
-def _training_nodes(data: GraphSource, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Positions and classes of the training nodes; empty if the graph has no ``train_mask`` or no ``y``."""
-    has_labels = isinstance(optional_attribute(data, "y"), Tensor)
-    nodes = check_mask(data, "train_mask", required=False) if has_labels else None
-    if nodes is None:
-        empty = torch.empty(0, dtype=torch.long, device=device)
-        return empty, empty
-    return nodes.to(device), check_labels(data, nodes, "training").to(device)
-
-
-def _num_classes(module: nn.Module, width: int, asked: int | None, y: Tensor) -> int:
-    labels = int(y.max()) + 1 if len(y) else 0
-    num_classes = asked if asked is not None else labels or width
-    if not 1 <= num_classes <= width or labels > num_classes:
-        raise ValueError(
-            f"{type(module).__name__} returns {width} logits, but the data has {max(num_classes, labels)} classes"
-        )
-    return num_classes
-
-
-def labelled_nodes(data: GraphSource, device: torch.device) -> Tensor | None:
-    """Find the training and validation nodes of a graph.
-
-    Parameters
-    ----------
-    data : GraphSource
-        A graph of N nodes.
-    device : torch.device
-        The device of the result.
+    state : FittedState
+        The state, with its training graph.
 
     Returns
     -------
-    Tensor or None
-        Positions ``[n]``; ``None`` if the graph has no valid mask, or its masks are empty.
+    Calibration or None
+        At the usual false-alarm rate; ``None`` without reference nodes, or with too few of them for that rate.
     """
-    masks = [optional_attribute(data, name) for name in ("train_mask", "val_mask")]
-    masks = [m for m in masks if isinstance(m, Tensor) and m.dtype == torch.bool and m.shape == (data.x.shape[0],)]
-    if not masks:
+    if not state.references or state.training is None or not state.scorer.needs_reference:
         return None
-    nodes = torch.stack(masks).any(dim=0).nonzero().squeeze(1)
-    return nodes.to(device) if len(nodes) else None
-
-
-def _scorer(detector: Detector) -> Scorer:
-    return Propagated(Energy()) if detector.scorer is None else detector.scorer
-
-
-def _advised(detector: Detector, profile: GraphProfile) -> tuple[Scorer, list[str]]:
-    """Limit the scorer's hops to those that the training graph supports; a message is logged if they are fewer."""
-    scorer, message = advised_scorer(_scorer(detector), profile, apply=detector.propagation == "auto")
-    if message is None:
-        return scorer, []
-    _log.warning(message)
-    return scorer, [message]
+    outputs = state.training.outputs
+    scorers = state.scorer.scorers if isinstance(state.scorer, EnsembleMean) else (state.scorer,)
+    scores, classes = [], []
+    for scorer, own in zip(scorers, outputs.members or [outputs], strict=True):
+        assert own.reference is not None
+        scores.append(scorer.score(own)[own.reference])
+        classes.append(own.logits.argmax(dim=-1)[own.reference])
+    try:
+        return Calibration.from_scores(torch.cat(scores).detach(), torch.cat(classes))
+    except CalibrationError as error:
+        _log.warning(f"the detector has no threshold yet: {error}")
+        return None
 
 
 def _check_exposure(detector: Detector, exposure: GraphSource | None) -> None:

@@ -10,13 +10,13 @@ from torch import Tensor, nn
 
 from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
+from oddnode.detector.adaptation import labelled_nodes
 from oddnode.detector.calibration import Calibration, calibration_nodes
 from oddnode.detector.explanation import Explanation, explain
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import FittedState
-from oddnode.detector.fitting import labelled_nodes
 from oddnode.functional import CalibrationError
-from oddnode.graph import Graph, GraphError, GraphProfile, GraphSource
+from oddnode.graph import Graph, GraphError, GraphProfile, GraphSource, check_mask
 from oddnode.scoring import Outputs, Scorer
 
 __all__ = ["FittedEstimator"]
@@ -53,7 +53,8 @@ class FittedEstimator(BaseEstimator):
         ----------
         data : GraphSource
             N nodes. Those in its ``train_mask`` and ``val_mask`` are labelled ID nodes for scorers that use
-            them as anchors.
+            them as anchors. For scorers that compare with reference nodes, those of the training graph are recognised
+            if the nodes of that graph come first; otherwise its ``reference_mask`` marks them.
 
         Returns
         -------
@@ -68,7 +69,8 @@ class FittedEstimator(BaseEstimator):
             )
         graph, far = clip_far_features(graph, state.max_abs_feature)
         graph = graph if graph.x.dtype == state.dtype else graph.with_features(graph.x.to(state.dtype))
-        return Outputs(state.module, graph, state.num_classes, labelled_nodes(data, graph.device), far)
+        references = _references_in(state, data, graph)
+        return Outputs(state.module, graph, state.num_classes, labelled_nodes(data, graph.device), references, far)
 
     @gradients_enabled()
     def score_samples(self, data: GraphSource | Outputs) -> Tensor:
@@ -330,6 +332,14 @@ class FittedEstimator(BaseEstimator):
         if self.calibration_ is None:
             raise CalibrationError(_NOT_CALIBRATED)
         return self.calibration_
+
+
+def _references_in(state: FittedState, data: GraphSource, graph: Graph) -> list[Tensor]:
+    """The reference nodes of every network in a graph; empty if they are not in it."""
+    marked = check_mask(data, "reference_mask", required=False)
+    among = None if marked is None else marked.to(graph.device)
+    found = [reference.find(graph, among) for reference in state.references]
+    return [nodes for nodes in found if nodes is not None] if all(nodes is not None for nodes in found) else []
 
 
 def _to_device_of(data: GraphSource | Outputs, result: Tensor) -> Tensor:

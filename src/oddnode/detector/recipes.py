@@ -27,17 +27,25 @@ from oddnode.scoring import (
     GRASP,
     KNN,
     ODIN,
+    CentredCosine,
+    ClassAgreement,
     Degree,
     Energy,
+    Evidence,
+    FeatureLikelihood,
+    FeatureSum,
+    LinkPrediction,
     Mahalanobis,
     MaxSoftmax,
     NeighbourCosine,
+    NeighbourhoodFeatures,
     NonZeros,
     Propagated,
     Scorer,
+    TwoSided,
 )
 
-__all__ = ["MODEL_FREE", "Uncertainty", "evidential_scorer"]
+__all__ = ["MODEL_FREE", "Uncertainty", "evidential_scorer", "kinds_of_evidence"]
 
 # Propagation, shared by every method that propagates.
 _HOPS = 32
@@ -189,6 +197,51 @@ def _gold(
     return CrossEntropy() + weight * SyntheticExposure(), Propagated(Energy(), num_hops, eta, prior_nodes=prior_nodes)
 
 
+def kinds_of_evidence(num_hops: int = _HOPS, eta: float = _ETA) -> tuple[Scorer, ...]:
+    """The scorers that the recommended method combines.
+
+    Parameters
+    ----------
+    num_hops, eta
+        The long range over which some of them are averaged, as for `oddnode.Propagated`.
+    """
+    around = NeighbourhoodFeatures()
+    return (
+        MaxSoftmax(),
+        TwoSided(Propagated(MaxSoftmax(), num_hops, eta)),
+        TwoSided(Mahalanobis(_SHRINKAGE)),
+        CentredCosine(),
+        LinkPrediction(),
+        Propagated(LinkPrediction()),
+        ClassAgreement(),
+        around,
+        Propagated(around, num_hops, eta),
+        Propagated(FeatureLikelihood()),
+        TwoSided(NonZeros()),
+        TwoSided(FeatureSum()),
+    )
+
+
+def _evidence(power: float = 2.0, num_hops: int = _HOPS, eta: float = _ETA) -> tuple[Objective, Scorer]:
+    return CrossEntropy(), Evidence(kinds_of_evidence(num_hops, eta), power)
+
+
+def _nodesafe_evidence(
+    lambda1: float = 0.001,
+    lambda2: float = 1.0,
+    start: int = 20,
+    power: float = 2.0,
+    num_hops: int = _HOPS,
+    eta: float = _ETA,
+) -> tuple[Objective, Scorer]:
+    objective, _ = _nodesafe(lambda1, lambda2, start)
+    return objective, Evidence(kinds_of_evidence(num_hops, eta), power)
+
+
+def _centred_cosine() -> tuple[Objective, Scorer]:
+    return CrossEntropy(), CentredCosine()
+
+
 def _non_zeros() -> tuple[Objective, Scorer]:
     return CrossEntropy(), NonZeros()
 
@@ -264,17 +317,26 @@ for _recipe in (
         settings={"ensemble": 5},
         cost="five trainings",
     ),
+    Recipe("evidence", _evidence, "this library", transductive=True, cost="one or two trainings"),
+    Recipe(
+        "nodesafe-evidence",
+        _nodesafe_evidence,
+        "this library; Yang et al., ICML 2024",
+        transductive=True,
+        cost="one or two trainings",
+    ),
     Recipe("knn", _knn, "Sun et al., ICML 2022", cost=_SHARED),
     Recipe("grasp", _grasp, "Ma et al., NeurIPS 2024", transductive=True, cost=_SHARED),
     Recipe("gold", _gold, "after Wang et al., ICLR 2025", transductive=True),
     Recipe("nonzeros", _non_zeros, "a baseline without a model", cost=_NO_MODEL),
     Recipe("degree", _degree, "a baseline without a model", cost=_NO_MODEL),
     Recipe("neighbour-cosine", _neighbour_cosine, "a baseline without a model", cost=_NO_MODEL),
+    Recipe("centred-cosine", _centred_cosine, "a baseline without a model", cost=_NO_MODEL),
 ):
     register_method(_recipe)
 
 #: The model-free scores, printed below every table: a method that loses to them has learnt nothing.
-MODEL_FREE = ("nonzeros", "degree", "neighbour-cosine")
+MODEL_FREE = ("nonzeros", "degree", "neighbour-cosine", "centred-cosine")
 
 
 #: ``epistemic``: a node is unlike those seen in training. ``aleatoric``: its class is ambiguous.

@@ -17,6 +17,7 @@ from oddnode.detector.fitted import FittedState
 from oddnode.detector.model_config import ModelConfig
 from oddnode.detector.networks import as_module, new_backbone
 from oddnode.detector.part_config import decode
+from oddnode.detector.reference import ReferenceNodes
 from oddnode.graph import Graph
 from oddnode.nn import BACKBONES
 from oddnode.objectives import Objective
@@ -107,9 +108,10 @@ def restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor]
     module = _filled_module(detector, config, {k.removeprefix("module."): v for k, v in weights.items()}).to(device)
     learnt = {path: value.to(device) for path, value in _taken(tensors, "scorer.").items()}
     means = tensors.pop("class_means", None)
+    references = _references(_taken(tensors, "reference."), device)
     assert detector.scorer is not None
     state = FittedState.from_config(
-        config, module.eval(), detector.scorer, learnt, None if means is None else means.to(device)
+        config, module.eval(), detector.scorer, learnt, None if means is None else means.to(device), references
     )
     calibration = None
     if config.calibration is not None:
@@ -126,12 +128,32 @@ def _taken(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name: tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
 
 
+def _references(tensors: dict[str, Tensor], device: torch.device) -> tuple[ReferenceNodes, ...]:
+    """The reference nodes of every network from their tensors, ``reference.0.nodes`` and so on."""
+    found = []
+    for network in range(len(tensors) // 3):
+        parts = [tensors.pop(f"reference.{network}.{name}", None) for name in ("nodes", "checksums", "edges")]
+        nodes, checksums, edges = parts
+        if nodes is None or checksums is None or edges is None:
+            raise ModelFileError(f"the reference nodes of network {network} are incomplete")
+        if nodes.dim() != 1 or checksums.shape != nodes.shape or edges.dim() != 2 or edges.shape[0] != 2:
+            raise ModelFileError("the reference nodes, their checksums and their edges do not match")
+        if (nodes.dtype, checksums.dtype, edges.dtype) != (torch.long, torch.float64, torch.long):
+            raise ModelFileError(f"the reference nodes are {nodes.dtype}, {checksums.dtype} and {edges.dtype}")
+        if bool((nodes < 0).any()) or bool((edges < 0).any()) or bool((edges >= 2**31).any()):
+            raise ModelFileError("the reference nodes have positions below 0, or too large")
+        found.append(ReferenceNodes(nodes.to(device), checksums.to(device), edges.to(device)))
+    if tensors:
+        raise ModelFileError(f"the tensor {next(iter(tensors))!r} belongs to no network")
+    return tuple(found)
+
+
 def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, Tensor]) -> nn.Module:
     """The network with its saved weights, which are compared with the config before the network is made."""
     own = detector.backbone if isinstance(detector.backbone, nn.Module) else None
-    _check_weights(_sketch(detector, config, len(weights)) if own is None else own, detector.ensemble, weights)
+    _check_weights(_sketch(detector, config, len(weights)) if own is None else own, config.num_networks, weights)
     module = as_module(
-        [_new_network(detector, config) if own is None else copy.deepcopy(own) for _ in range(detector.ensemble)]
+        [_new_network(detector, config) if own is None else copy.deepcopy(own) for _ in range(config.num_networks)]
     )
     module.load_state_dict(weights)
     return module
@@ -154,14 +176,14 @@ def _new_network(detector: Detector, config: ModelConfig) -> nn.Module:
         raise ModelFileError(f"the backbone cannot be built from these settings: {first_line(error)}") from None
 
 
-def _check_weights(network: nn.Module, ensemble: int, weights: dict[str, Tensor]) -> None:
+def _check_weights(network: nn.Module, num_networks: int, weights: dict[str, Tensor]) -> None:
     expected, name = network.state_dict(), type(network).__name__
-    if ensemble > 1:
-        if ensemble * len(expected) != len(weights):
-            needed = f"{ensemble} times {len(expected)}"
-            raise ModelFileError(f"settings.ensemble is {ensemble}, but there are {len(weights)} weights, not {needed}")
-        expected = {f"members.{n}.{key}": value for n in range(ensemble) for key, value in expected.items()}
-        name = f"an ensemble of {ensemble}"
+    if num_networks > 1:
+        if num_networks * len(expected) != len(weights):
+            needed = f"{num_networks} times {len(expected)}"
+            raise ModelFileError(f"num_networks is {num_networks}, but there are {len(weights)} weights, not {needed}")
+        expected = {f"members.{n}.{key}": value for n in range(num_networks) for key, value in expected.items()}
+        name = f"an ensemble of {num_networks}"
     for key in expected.keys() | weights.keys():
         if key not in weights:
             raise ModelFileError(f"the weights {key!r} of {name} are missing")

@@ -23,7 +23,8 @@ _EXCLUDED = {"backbone", "objective", "scorer", "propagation", "trainer", "devic
 class TrainingKey:
     """Everything that the training of a detector depends on; equal keys give equal networks on the same data.
 
-    The scorer and the propagation are not included, because they take effect after training.
+    Scorer and propagation take effect after training, so they are not included; but a scorer that needs reference nodes
+    keeps them out of the training.
 
     Parameters
     ----------
@@ -41,6 +42,8 @@ class TrainingKey:
         The device to train on.
     seed : int or None
         The seed; ``None`` if it is to be ignored.
+    sets_reference_aside : bool
+        Whether the scorer needs reference nodes, which are kept out of the training.
     """
 
     backbone: str
@@ -50,6 +53,7 @@ class TrainingKey:
     trainer: str
     device: str
     seed: int | None
+    sets_reference_aside: bool = False
 
     @classmethod
     def of(cls, detector: Detector, include_seed: bool) -> TrainingKey:
@@ -72,6 +76,7 @@ class TrainingKey:
             trainer="" if detector.trainer is None else repr(detector.trainer),
             device=detector.device,
             seed=detector.seed if include_seed else None,
+            sets_reference_aside=detector.scorer is not None and detector.scorer.needs_reference,
         )
 
 

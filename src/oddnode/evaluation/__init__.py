@@ -6,12 +6,12 @@ May import: protocols, detector and below, tasks. `Result` and the names of the 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from oddnode.evaluation.results import METRIC_TITLES, METRICS, Result
+from oddnode.evaluation.results import DECISION_TITLES, METRIC_TITLES, METRICS, Result
 
 if TYPE_CHECKING:
     from oddnode.evaluation.task_evaluation import TaskOutputs, evaluate
 
-__all__ = ["METRICS", "METRIC_TITLES", "Result", "TaskOutputs", "evaluate"]
+__all__ = ["DECISION_TITLES", "METRICS", "METRIC_TITLES", "Result", "TaskOutputs", "evaluate"]
 
 
 def __getattr__(name: str) -> Any:

@@ -6,12 +6,15 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-__all__ = ["METRICS", "METRIC_TITLES", "Result"]
+__all__ = ["DECISION_TITLES", "METRICS", "METRIC_TITLES", "Result"]
 
 #: The metrics of every table, in percent, and their titles; the arrow shows which direction is better.
 METRIC_TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓", "id_acc": "ID acc ↑"}
 
 METRICS = tuple(METRIC_TITLES)
+
+#: What decisions at a false-alarm rate of 5 % come to, in percent of the OOD nodes and of the ID nodes.
+DECISION_TITLES = {"caught": "Caught ↑", "false_alarms": "False alarms (5)"}
 
 
 @dataclass
@@ -43,9 +46,14 @@ class Result:
         Parameters
         ----------
         metric : str
-            One of `METRICS`.
+            One of `METRICS` or `DECISION_TITLES`.
         """
         return fmean(run[metric] for run in self.runs)
+
+    @property
+    def has_decisions(self) -> bool:
+        """Whether every run has the numbers of `DECISION_TITLES`."""
+        return all(metric in run for run in self.runs for metric in DECISION_TITLES)
 
     def std(self, metric: str) -> float:
         """Standard deviation over the seeds (unbiased; 0 for one seed), in percentage points.
@@ -66,7 +74,7 @@ class Result:
             "backbone": self.backbone,
             "seeds": self.seeds,
         }
-        for metric in METRICS:
+        for metric in (*METRICS, *(DECISION_TITLES if self.has_decisions else ())):
             row[metric] = round(self.mean(metric), 4)
             row[f"{metric}_std"] = round(self.std(metric), 4)
         return row

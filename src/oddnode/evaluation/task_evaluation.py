@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
-from oddnode.detector import Detector
+from oddnode.detector import Calibration, Detector
 from oddnode.evaluation.results import METRICS
-from oddnode.functional import aupr, auroc
+from oddnode.functional import CalibrationError, aupr, auroc
 from oddnode.protocols import EvaluationProtocol, get_protocol
 from oddnode.scoring import Outputs
 from oddnode.tasks import Task
@@ -53,7 +54,9 @@ def evaluate(detector: Detector, task: Task, outputs: TaskOutputs | None = None)
     -------
     dict
         ``auroc``, ``aupr``, ``fpr95`` as means over the OOD test graphs, ``id_acc``, and under ``["tests"][name]``
-        the first three for each graph.
+        the first three for each graph. ``caught`` and ``false_alarms`` are the shares of OOD and of ID nodes that are
+        flagged at a false-alarm rate of 5 %: at the threshold that `fit` left, or else one that is calibrated on the
+        validation nodes in the training graph. They are absent if there are too few of these, or no training graph.
 
     Examples
     --------
@@ -61,19 +64,41 @@ def evaluate(detector: Detector, task: Task, outputs: TaskOutputs | None = None)
     >>> task = load_task("digits/label")
     >>> result = evaluate(Detector.from_recipe("gnnsafe", epochs=50).fit(task.train), task)
     >>> sorted(result)
-    ['aupr', 'auroc', 'fpr95', 'id_acc', 'tests']
+    ['aupr', 'auroc', 'caught', 'false_alarms', 'fpr95', 'id_acc', 'tests']
     """
     outputs = outputs or TaskOutputs(detector, task)
     protocol = get_protocol(task.protocol)
     id_scores = detector.score_samples(outputs.id_test).cpu()[task.id_test.mask.cpu()]
-    tests = {}
-    for name, data in task.tests.items():
-        ood_scores = detector.score_samples(outputs.tests[name]).cpu()[data.ood_mask.cpu()]
-        tests[name] = _detection(id_scores, ood_scores, protocol)
+    ood_scores = {
+        name: detector.score_samples(outputs.tests[name]).cpu()[data.ood_mask.cpu()]
+        for name, data in task.tests.items()
+    }
+    tests = {name: _detection(id_scores, scores, protocol) for name, scores in ood_scores.items()}
     result: dict[str, Any] = {m: sum(t[m] for t in tests.values()) / len(tests) for m in METRICS[:3]}
+    calibration = detector.calibration_ or _calibration_on_validation_nodes(detector)
+    if calibration is not None:
+        caught = [_flagged(calibration, scores) for scores in ood_scores.values()]
+        result |= {"caught": sum(caught) / len(caught), "false_alarms": _flagged(calibration, id_scores)}
     result["id_acc"] = _accuracy(detector, task, outputs.id_test, protocol)
     result["tests"] = tests
     return result
+
+
+def _calibration_on_validation_nodes(detector: Detector) -> Calibration | None:
+    training = detector.state_.training
+    if training is None or training.outputs.labelled is None:
+        return None
+    labelled = training.outputs.labelled
+    nodes = labelled[~torch.isin(labelled, training.train)]
+    try:
+        return Calibration.from_scores(detector.score_samples(training.outputs)[nodes])
+    except CalibrationError:  # too few nodes for the rate
+        return None
+
+
+def _flagged(calibration: Calibration, scores: Tensor) -> float:
+    """The share of flagged nodes, in percent."""
+    return 100 * calibration.detect(scores).double().mean().item()
 
 
 def _detection(id_scores: Tensor, ood_scores: Tensor, protocol: EvaluationProtocol) -> dict[str, float]:

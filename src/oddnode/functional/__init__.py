@@ -24,6 +24,7 @@ from oddnode.functional.losses import (
     uniform_loss,
 )
 from oddnode.functional.metrics import aupr, aupr_ood, auroc, fpr_at_tpr
+from oddnode.functional.surprise import surprise
 
 __all__ = [
     "CalibrationError",
@@ -51,6 +52,7 @@ __all__ = [
     "propagate",
     "propagate_to",
     "support",
+    "surprise",
     "threshold_at",
     "uniform_loss",
 ]

@@ -6,10 +6,14 @@ May import: nn and below.
 from oddnode.scoring.advice import advised_hops, advised_scorer
 from oddnode.scoring.base import PropagatingScorer, Scorer, ScorerWrapper
 from oddnode.scoring.ensemble import EnsembleMean
+from oddnode.scoring.evidence import Evidence, TwoSided
 from oddnode.scoring.grasp import GRASP
 from oddnode.scoring.hidden_space import KNN, Mahalanobis
+from oddnode.scoring.likelihood import FeatureLikelihood
+from oddnode.scoring.links import CentredCosine, LinkPrediction
 from oddnode.scoring.logits import ODIN, Energy, MaxLogit, MaxSoftmax
-from oddnode.scoring.model_free import Degree, NeighbourCosine, NonZeros
+from oddnode.scoring.model_free import Degree, FeatureSum, NeighbourCosine, NonZeros
+from oddnode.scoring.neighbourhood import ClassAgreement, NeighbourhoodFeatures
 from oddnode.scoring.outputs import Outputs
 from oddnode.scoring.propagated import Propagated
 
@@ -17,19 +21,27 @@ __all__ = [
     "GRASP",
     "KNN",
     "ODIN",
+    "CentredCosine",
+    "ClassAgreement",
     "Degree",
     "Energy",
     "EnsembleMean",
+    "Evidence",
+    "FeatureLikelihood",
+    "FeatureSum",
+    "LinkPrediction",
     "Mahalanobis",
     "MaxLogit",
     "MaxSoftmax",
     "NeighbourCosine",
+    "NeighbourhoodFeatures",
     "NonZeros",
     "Outputs",
     "Propagated",
     "PropagatingScorer",
     "Scorer",
     "ScorerWrapper",
+    "TwoSided",
     "advised_hops",
     "advised_scorer",
 ]

@@ -17,8 +17,9 @@ class Scorer:
     """Base of all scorers: a dataclass whose fields are its settings, with a method ``score``.
 
     A scorer describes itself, so that no other code depends on its class: how it uses neighbours (`own_score`,
-    `num_hops_used`, `limited_to`), and what it needs (`needs_raw_logits`, `needs_labelled_nodes`,
-    `learns_from_training_graph`). The defaults suit a scorer that neither propagates nor learns.
+    `num_hops_used`, `limited_to`), what it needs (`needs_raw_logits`, `needs_labelled_nodes`, `needs_reference`,
+    `learns_from_training_graph`), and whether high scores are unusual too (`two_sided`). The defaults suit a scorer
+    that neither propagates nor learns.
 
     A scorer that learns overrides `fit`. It stores tensors, numbers or texts in attributes whose names end in ``_``;
     they are saved with a detector. To declare them, exclude them from the settings:
@@ -104,6 +105,47 @@ class Scorer:
         """Whether the scored graph should have labelled nodes (``train_mask``, ``val_mask``) as anchors."""
         return False
 
+    def fit_reference(self, outputs: Outputs) -> Scorer:
+        """Learn from the reference nodes, after `fit`.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on the training graph with the reference nodes in it; ``outputs.reference`` has their
+            positions.
+
+        Returns
+        -------
+        Scorer
+            A fitted copy; the same scorer unless it `needs_reference`.
+        """
+        return self
+
+    def informativeness(self, outputs: Outputs) -> float:
+        """Measure how much the scores carry on the training graph, so that a combination can weigh them.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            As for `fit_reference`.
+
+        Returns
+        -------
+        float
+            From 0 (nothing: the scores are noise on this graph) to 1, the default.
+        """
+        return 1.0
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether it compares nodes with reference nodes: labelled nodes that nothing was learnt from."""
+        return False
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether unusually high scores are evidence against a node, too."""
+        return False
+
     @property
     def learns_from_training_graph(self) -> bool:
         """Whether `fit` reads the training graph; by default, whether the class overrides `fit`."""
@@ -149,6 +191,24 @@ class ScorerWrapper(Scorer):
     def needs_labelled_nodes(self) -> bool:
         """Whether the inner scorer does."""
         return self.scorer.needs_labelled_nodes
+
+    def fit_reference(self, outputs: Outputs) -> Self:
+        fitted = copy.copy(self)
+        fitted.scorer = self.scorer.fit_reference(outputs)
+        return fitted
+
+    def informativeness(self, outputs: Outputs) -> float:
+        return self.scorer.informativeness(outputs)
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the inner scorer does."""
+        return self.scorer.needs_reference
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether high scores of the inner scorer are unusual."""
+        return self.scorer.two_sided
 
     @property
     def learns_from_training_graph(self) -> bool:

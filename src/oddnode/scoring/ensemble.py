@@ -44,6 +44,10 @@ class EnsembleMean(Scorer):
         pairs = zip(self.scorers, outputs.members, strict=True)
         return type(self)(tuple(scorer.fit(member, train, y) for scorer, member in pairs))
 
+    def fit_reference(self, outputs: Outputs) -> Self:
+        pairs = zip(self.scorers, outputs.members, strict=True)
+        return type(self)(tuple(scorer.fit_reference(member) for scorer, member in pairs))
+
     def score(self, outputs: Outputs) -> Tensor:
         pairs = zip(self.scorers, outputs.members, strict=True)
         return torch.stack([scorer.score(member) for scorer, member in pairs]).mean(dim=0)
@@ -69,6 +73,11 @@ class EnsembleMean(Scorer):
     def needs_labelled_nodes(self) -> bool:
         """Whether any of the scorers does."""
         return any(scorer.needs_labelled_nodes for scorer in self.scorers)
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether any of the scorers does."""
+        return any(scorer.needs_reference for scorer in self.scorers)
 
     @property
     def learns_from_training_graph(self) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.outputs import Outputs
 
-__all__ = ["Degree", "NeighbourCosine", "NonZeros"]
+__all__ = ["Degree", "FeatureSum", "NeighbourCosine", "NonZeros"]
 
 
 @dataclass
@@ -21,6 +21,14 @@ class NonZeros(Scorer):
     def score(self, outputs: Outputs) -> Tensor:
         x = outputs.graph.x
         return -torch.count_nonzero(x, dim=1).to(x.dtype)
+
+
+@dataclass
+class FeatureSum(Scorer):
+    """The sum of a node's features: the number of words in a bag of words."""
+
+    def score(self, outputs: Outputs) -> Tensor:
+        return outputs.graph.x.sum(dim=1)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +30,8 @@ class Outputs:
     labelled : Tensor, optional
         Positions of the nodes whose ID label is known (training and validation nodes) ``[n]``; ``None`` if there are
         none.
+    references : sequence of Tensor
+        Positions of the reference nodes ``[r]`` of each network; empty if they are not in this graph.
     far : Tensor, optional
         Positions of the nodes whose features were clipped, because they are far beyond those of training.
     """
@@ -40,23 +42,40 @@ class Outputs:
         graph: Graph,
         num_classes: int,
         labelled: Tensor | None = None,
+        references: Sequence[Tensor] = (),
         far: Tensor | None = None,
     ):
         self.module = module
         self.graph = graph
         self.num_classes = num_classes
         self.labelled = labelled
+        self.references = tuple(references)
         self.far = far
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Outputs:
         # The graph is large and immutable, and torch cannot copy its sparse matrices.
-        return Outputs(copy.deepcopy(self.module, memo), self.graph, self.num_classes, self.labelled, self.far)
+        module = copy.deepcopy(self.module, memo)
+        return Outputs(module, self.graph, self.num_classes, self.labelled, self.references, self.far)
+
+    @property
+    def reference(self) -> Tensor | None:
+        """Positions of the reference nodes of a single network; ``None`` if they are not in this graph."""
+        return self.references[0] if self.references else None
 
     @cached_property
     def members(self) -> list[Outputs]:
         """The outputs of each network of an ensemble; empty for a single network."""
-        networks: Iterable[nn.Module] = self.module.members if isinstance(self.module, Ensemble) else ()
-        return [Outputs(network, self.graph, self.num_classes, self.labelled) for network in networks]
+        if not isinstance(self.module, Ensemble):
+            return []
+        networks: Iterable[nn.Module] = self.module.members
+        own = [(each,) for each in self.references] or [()] * self.num_networks
+        pairs = zip(networks, own, strict=True)
+        return [Outputs(network, self.graph, self.num_classes, self.labelled, each) for network, each in pairs]
+
+    @property
+    def num_networks(self) -> int:
+        """Number of networks: more than one for an ensemble."""
+        return len(self.module.members) if isinstance(self.module, Ensemble) else 1
 
     @cached_property
     def all_logits(self) -> Tensor:

@@ -58,6 +58,13 @@ class Propagated(PropagatingScorer):
             fitted.prior_ = fitted._averages(outputs)[_held_out(outputs, train)].mean().detach()
         return fitted
 
+    def informativeness(self, outputs: Outputs) -> float:
+        """The share of the inner scores' spread over the reference nodes that is left, up to 1."""
+        assert outputs.reference is not None
+        own, averages = (each[outputs.reference].double() for each in (self.own_score(outputs), self.score(outputs)))
+        left = float(averages.std() / own.std()) if float(own.std()) > 0 else 1.0
+        return min(1.0, left, self.scorer.informativeness(outputs))
+
     @property
     def learns_from_training_graph(self) -> bool:
         """True with a prior, which is a mean over known nodes; otherwise whether the inner scorer does."""

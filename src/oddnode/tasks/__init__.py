@@ -3,6 +3,8 @@
 May import: _utils.
 """
 
+from oddnode.tasks.alterations import ALTERATIONS
+from oddnode.tasks.arrivals import KINDS, PLACEMENTS, UNSEEN_KINDS, Arrivals, arrivals_task
 from oddnode.tasks.arxiv import arxiv_graph, arxiv_task
 from oddnode.tasks.base import RULES, ScoredNodes, Task, TaskRules
 from oddnode.tasks.csv_gz import DamagedFileError, read_numbers
@@ -34,13 +36,18 @@ from oddnode.tasks.splits import one_one_eight
 from oddnode.tasks.twitch import twitch_graph, twitch_task
 
 __all__ = [
+    "ALTERATIONS",
     "DATASETS",
     "FEATURE",
     "FOLDERS",
+    "KINDS",
     "PAPER_TASKS",
+    "PLACEMENTS",
     "RULES",
     "STRUCTURE",
     "TASKS",
+    "UNSEEN_KINDS",
+    "Arrivals",
     "DamagedFileError",
     "DataFiles",
     "DatasetSpec",
@@ -51,6 +58,7 @@ __all__ = [
     "TaskFamily",
     "TaskRules",
     "TaskSpec",
+    "arrivals_task",
     "arxiv_graph",
     "arxiv_task",
     "cache_dir",

@@ -41,7 +41,8 @@ class TaskSpec:
     Parameters
     ----------
     name : str
-        ``"dataset/family"``, or the name of the data set if it has a single task.
+        ``"dataset/family"``, or the name of the data set if it has a single task. The tasks of a family
+        ``"group/member"`` form a group.
     make : callable
         ``make(data_dir, seed, rules) -> Task``.
     same_for_all_seeds : bool
@@ -51,6 +52,12 @@ class TaskSpec:
     name: str
     make: Callable[[DataDir, int, TaskRules], Task] = field(repr=False)
     same_for_all_seeds: bool = False
+
+    @property
+    def group(self) -> str | None:
+        """The group of a task named ``"dataset/group/..."``; ``None`` for a task that belongs to none."""
+        parts = self.name.split("/")
+        return parts[1] if len(parts) > 2 else None
 
 
 @dataclass(frozen=True)
@@ -119,7 +126,7 @@ class DatasetSpec:
     --------
     >>> DATASETS["digits"].missing() is None
     True
-    >>> [task.name for task in DATASETS["digits"].tasks]
+    >>> [task.name for task in DATASETS["digits"].tasks if task.group is None]
     ['digits/label', 'digits/structure', 'digits/feature']
     """
 

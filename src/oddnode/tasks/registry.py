@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from oddnode._utils.suggestions import unknown
+from oddnode.tasks.arrivals import arrivals_families
 from oddnode.tasks.arxiv import ARXIV
 from oddnode.tasks.base import RULES, Task
-from oddnode.tasks.datasets import DATASETS, DatasetSpec, TaskSpec, register_dataset
+from oddnode.tasks.datasets import DATASETS, DatasetSpec, TaskSpec, register_dataset, register_family
 from oddnode.tasks.digits import DIGITS
 from oddnode.tasks.files import DataDir
 from oddnode.tasks.planetoid import PLANETOID
@@ -19,6 +20,8 @@ __all__ = ["PAPER_TASKS", "TASKS", "DatasetState", "dataset_states", "expand_tas
 
 for _spec in (DIGITS, *PLANETOID, TWITCH, ARXIV):
     register_dataset(_spec)
+for _name, _family in arrivals_families().items():
+    register_family(_name, _family, ["digits", *(spec.name for spec in PLANETOID)])
 
 #: The ten tasks of the paper's main benchmark: nine on citation graphs, and Twitch.
 PAPER_TASKS = [
@@ -96,9 +99,11 @@ def load_tasks(name: str, data_dir: DataDir, seeds: Sequence[int], protocol: str
 
 
 def expand_tasks(names: Iterable[str], data_dir: DataDir = None) -> list[str]:
-    """Replace ``paper`` (the ten tasks of the paper) and ``all`` by the names they stand for, and drop repetitions.
+    """Replace names of groups by the names of their tasks, and drop repetitions.
 
-    ``all`` includes an optional data set, such as Arxiv, only if its files are found.
+    ``paper`` stands for the ten tasks of the paper, ``arrivals`` for the arrivals of all data sets, ``cora/arrivals``
+    for those of one, and ``all`` for every task that is in no group but these. ``arrivals`` and ``all`` include an
+    optional data set, such as Arxiv, only if its files are found.
 
     Parameters
     ----------
@@ -108,21 +113,27 @@ def expand_tasks(names: Iterable[str], data_dir: DataDir = None) -> list[str]:
         As for `load_task`.
     """
     expanded: dict[str, None] = {}
+    groups = _groups(data_dir)
     for name in names:
-        if name == "all":
-            expanded.update(dict.fromkeys(_all_tasks(data_dir)))
-        elif name == "paper":
-            expanded.update(dict.fromkeys(PAPER_TASKS))
-        elif name in TASKS:
-            expanded[name] = None
-        else:
-            raise unknown("task", name, [*TASKS, "paper", "all"])
+        if name not in TASKS and name not in groups:
+            raise unknown("task", name, [*TASKS, *groups])
+        expanded.update(dict.fromkeys(groups.get(name, [name])))
     return list(expanded)
 
 
-def _all_tasks(data_dir: DataDir) -> list[str]:
-    specs = [spec for spec in DATASETS.values() if not spec.optional or spec.missing(data_dir) is None]
-    return [task.name for spec in specs for task in spec.tasks]
+def _groups(data_dir: DataDir) -> dict[str, list[str]]:
+    """The groups of tasks: by data set, as in ``cora/arrivals``, and over all data sets."""
+    groups: dict[str, list[str]] = {"paper": list(PAPER_TASKS), "all": []}
+    for spec in DATASETS.values():
+        present = not spec.optional or spec.missing(data_dir) is None
+        for task in spec.tasks:
+            if task.group is not None:
+                groups.setdefault(f"{spec.name}/{task.group}", []).append(task.name)
+            if task.group is not None and present:
+                groups.setdefault(task.group, []).append(task.name)
+            if task.group in (None, "arrivals") and present:
+                groups["all"].append(task.name)
+    return groups
 
 
 @dataclass(frozen=True)
@@ -134,7 +145,7 @@ class DatasetState:
     name : str
         The data set's name.
     tasks : tuple of str
-        Names of its tasks.
+        Names of its tasks, and of its groups of tasks.
     state : {"embedded", "found", "missing"}
         Whether it needs no files, its files were found, or files are missing.
     where : str
@@ -175,4 +186,5 @@ def _state(spec: DatasetSpec, data_dir: DataDir) -> DatasetState:
         looked = ", ".join(map(str, spec.files.folders(data_dir)))
         how = "downloaded into the last of these on first use" if spec.download else spec.files.how_to_get
         state, where = "missing", f"looked in {looked}; {how}"
-    return DatasetState(spec.name, tuple(task.name for task in spec.tasks), state, where, spec.licence)
+    names = dict.fromkeys(task.name if task.group is None else f"{spec.name}/{task.group}" for task in spec.tasks)
+    return DatasetState(spec.name, tuple(names), state, where, spec.licence)

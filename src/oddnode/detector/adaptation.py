@@ -1,0 +1,77 @@
+"""What a detector takes from its settings and its graph: the scorer, its hops, and the labelled nodes."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from oddnode.graph import GraphProfile, GraphSource, optional_attribute
+from oddnode.scoring import Energy, Propagated, Scorer, advised_scorer
+
+if TYPE_CHECKING:
+    from oddnode.detector.detector import Detector
+
+__all__ = ["adapted_scorer", "labelled_nodes", "scorer_of"]
+
+_log = logging.getLogger("oddnode")
+
+
+def scorer_of(detector: Detector) -> Scorer:
+    """Return the scorer of a detector, or the default one.
+
+    Parameters
+    ----------
+    detector : Detector
+        The detector.
+    """
+    return Propagated(Energy()) if detector.scorer is None else detector.scorer
+
+
+def adapted_scorer(detector: Detector, profile: GraphProfile) -> tuple[Scorer, list[str]]:
+    """Limit the scorer's hops to those that the training graph supports; a message is logged if they are fewer.
+
+    Parameters
+    ----------
+    detector : Detector
+        The detector.
+    profile : GraphProfile
+        The homophily of its training graph.
+
+    Returns
+    -------
+    Scorer
+        The scorer, unfitted.
+    list of str
+        The messages.
+    """
+    scorer, message = advised_scorer(scorer_of(detector), profile, apply=detector.propagation == "auto")
+    if message is None:
+        return scorer, []
+    _log.warning(message)
+    return scorer, [message]
+
+
+def labelled_nodes(data: GraphSource, device: torch.device) -> Tensor | None:
+    """Find the training and validation nodes of a graph.
+
+    Parameters
+    ----------
+    data : GraphSource
+        A graph of N nodes.
+    device : torch.device
+        The device of the result.
+
+    Returns
+    -------
+    Tensor or None
+        Positions ``[n]``; ``None`` if the graph has no valid mask, or its masks are empty.
+    """
+    masks = [optional_attribute(data, name) for name in ("train_mask", "val_mask")]
+    masks = [m for m in masks if isinstance(m, Tensor) and m.dtype == torch.bool and m.shape == (data.x.shape[0],)]
+    if not masks:
+        return None
+    nodes = torch.stack(masks).any(dim=0).nonzero().squeeze(1)
+    return nodes.to(device) if len(nodes) else None

@@ -1,0 +1,246 @@
+"""Reference nodes: labelled nodes that are kept out of training, so that they are as new as an arrival.
+
+A scorer that `needs_reference` compares every node with them. They are recognised again in graphs that contain the
+training graph, so that a graph that has grown is compared with its own known nodes, not with those of the past.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oddnode.graph import Graph, GraphError, GraphSource, TrainingSet, check_mask, optional_attribute
+
+__all__ = ["ReferenceNodes", "checked_references", "choose_references", "remove_nodes", "without_nodes"]
+
+# If fewer of the reference nodes or of their edges than this share are found again, the graph is another one.
+_SAME_GRAPH = 0.9
+# At most about so many edges are remembered to recognise a graph.
+_MOST_EDGES = 10_000
+# With so many reference nodes, one part of the validation nodes serves for all networks.
+_ENOUGH = 200
+# Checksums that differ by less are equal: the order of sums depends on the machine.
+_TOLERANCE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceNodes:
+    """The reference nodes of one network.
+
+    Parameters
+    ----------
+    nodes : Tensor
+        Their positions in the training graph ``[r]``, ascending.
+    checksums : Tensor
+        A weighted sum of the features of each ``[r]``, in double precision, to recognise them.
+    edges : Tensor
+        Some of the edges that lead to them in the training graph ``[2, m]``, to recognise the graph.
+    """
+
+    nodes: Tensor
+    checksums: Tensor
+    edges: Tensor
+
+    @classmethod
+    def of(cls, graph: Graph, nodes: Tensor) -> ReferenceNodes:
+        """Remember nodes of a graph.
+
+        Parameters
+        ----------
+        graph : Graph
+            The training graph with the reference nodes in it.
+        nodes : Tensor
+            Their positions ``[r]``.
+        """
+        nodes = nodes.sort().values
+        edges = _edges_to(graph, nodes)
+        return cls(nodes, _checksums(graph.x[nodes]), edges[:, :: 1 + edges.shape[1] // _MOST_EDGES])
+
+    def find(self, graph: Graph, among: Tensor | None = None) -> Tensor | None:
+        """Find the nodes in another graph.
+
+        Parameters
+        ----------
+        graph : Graph
+            Any graph with the same features.
+        among : Tensor, optional
+            Positions ``[m]`` of nodes that are known to have been reference nodes. By default the nodes must have the
+            positions and edges that they had, as in a graph with new nodes at its end; other edges may have come.
+
+        Returns
+        -------
+        Tensor or None
+            Their positions ``[r]``, fewer if a few are missing; ``None`` if it is another graph.
+        """
+        nodes, checksums = self.nodes.to(graph.device), self.checksums.to(graph.device)
+        if among is None:
+            here = nodes[nodes < graph.num_nodes]
+            found = here[_equal(_checksums(graph.x[here]), checksums[: len(here)])]
+            if not self._has_edges(graph, found):
+                return None
+        else:
+            known = checksums.sort().values
+            own = _checksums(graph.x[among])
+            right = torch.searchsorted(known, own).clamp_max(len(known) - 1)
+            left = (right - 1).clamp_min(0)
+            found = among[_equal(own, known[right]) | _equal(own, known[left])]
+        return found if len(found) >= max(1, round(_SAME_GRAPH * len(nodes))) else None
+
+    def _has_edges(self, graph: Graph, nodes: Tensor) -> bool:
+        """Whether most of the remembered edges are in a graph; nodes with the same features can have other edges."""
+        if not self.edges.shape[1]:
+            return True
+        size = max(graph.num_nodes, int(self.edges.max()) + 1)
+        pairs = self.edges.to(graph.device), _edges_to(graph, nodes)
+        before, now = (source * size + target for source, target in pairs)
+        return float(torch.isin(before, now).double().mean()) >= _SAME_GRAPH
+
+
+def choose_references(data: GraphSource, dataset: TrainingSet, ensemble: int, seed: int) -> list[Tensor]:
+    """Choose the reference nodes of every network among the labelled nodes.
+
+    If the data has a ``reference_mask``, all networks share its nodes. Otherwise they come from the validation nodes:
+    half of them for all networks, if these are at least 200. If there are fewer, the networks are cross-fitted: at
+    least two are trained, and each sets another part aside, so that every validation node is a reference node once.
+
+    Parameters
+    ----------
+    data : GraphSource
+        The user's graph.
+    dataset : TrainingSet
+        The same graph after checks, with its training and validation nodes.
+    ensemble : int
+        The number of networks that were asked for.
+    seed : int
+        Seed of the parts.
+
+    Returns
+    -------
+    list of Tensor
+        Positions for every network.
+    """
+    given = checked_references(data, torch.cat([dataset.train, dataset.val]), dataset.num_classes)
+    if given is not None:
+        return [given.to(dataset.graph.device)] * ensemble
+    val, enough = dataset.val, len(dataset.val) >= 2 * _ENOUGH
+    num_parts = 2 if enough else max(2, ensemble)
+    if len(val) < 2 * num_parts:
+        raise GraphError(
+            f"there are {len(val)} validation nodes, too few to set reference nodes aside (at least {2 * num_parts} "
+            "are needed); label more nodes, or choose a method without reference nodes"
+        )
+    # Dealing them out class by class gives every part its share of every class.
+    shuffled = torch.from_numpy(np.random.default_rng([seed, 1]).permutation(len(val))).to(val.device)
+    order = shuffled[dataset.y_val[shuffled].argsort(stable=True)]
+    parts = [val[order[part::num_parts]].sort().values for part in range(num_parts)]
+    return [parts[0]] * ensemble if enough else parts
+
+
+def checked_references(data: GraphSource, used: Tensor, num_classes: int) -> Tensor | None:
+    """Check the reference nodes that a user has marked.
+
+    Parameters
+    ----------
+    data : GraphSource
+        A graph; its ``reference_mask`` marks them.
+    used : Tensor
+        Positions of the nodes that something was learnt from ``[n]``.
+    num_classes : int
+        Number of ID classes.
+
+    Returns
+    -------
+    Tensor or None
+        Their positions ``[r]``; ``None`` if the graph has no mask.
+    """
+    nodes = check_mask(data, "reference_mask", required=False)
+    if nodes is None:
+        return None
+    shared = int(torch.isin(nodes, used.to(nodes.device)).sum())
+    if shared:
+        raise GraphError(
+            f"{shared} of the {len(nodes)} nodes in data.reference_mask are also training or validation nodes; "
+            "reference nodes must be labelled nodes that nothing was learnt from"
+        )
+    y = optional_attribute(data, "y")
+    labels = y.reshape(-1)[nodes.to(y.device)] if isinstance(y, Tensor) else torch.full_like(nodes, -1)
+    unknown = int(((labels < 0) | (labels >= num_classes)).sum())
+    if unknown:
+        raise GraphError(
+            f"{unknown} of the {len(nodes)} nodes in data.reference_mask have no label among the {num_classes} "
+            "classes; an unlabelled node may be one of those to be found"
+        )
+    return nodes
+
+
+def without_nodes(dataset: TrainingSet, references: ReferenceNodes) -> TrainingSet:
+    """Remove reference nodes with their edges from everything that a network learns from.
+
+    Parameters
+    ----------
+    dataset : TrainingSet
+        The data of a training.
+    references : ReferenceNodes
+        The nodes to remove from its graph and, where they are in it, from its exposure graph.
+    """
+    graph, place = remove_nodes(dataset.graph, references.nodes)
+    train, val = place[dataset.train], place[dataset.val]
+    exposure, exposed = dataset.exposure, dataset.exposed
+    inside = None if exposure is None else references.find(exposure)
+    if exposure is not None and exposed is not None and inside is not None:
+        exposure, moved = remove_nodes(exposure, inside)
+        exposed = moved[exposed][moved[exposed] >= 0]
+    return TrainingSet(
+        graph=graph,
+        train=train[train >= 0],
+        y_train=dataset.y_train[train >= 0],
+        val=val[val >= 0],
+        y_val=dataset.y_val[val >= 0],
+        num_classes=dataset.num_classes,
+        exposure=exposure,
+        exposed=exposed,
+        num_spare_logits=dataset.num_spare_logits,
+    )
+
+
+def remove_nodes(graph: Graph, nodes: Tensor) -> tuple[Graph, Tensor]:
+    """Remove nodes with their edges.
+
+    Parameters
+    ----------
+    graph : Graph
+        A graph of N nodes.
+    nodes : Tensor
+        Positions of the nodes to remove ``[n]``.
+
+    Returns
+    -------
+    Graph
+        The rest of the graph.
+    Tensor
+        The new position of every node ``[N]``; -1 for those removed.
+    """
+    keep = torch.ones(graph.num_nodes, dtype=torch.bool, device=graph.device)
+    keep[nodes] = False
+    place = torch.where(keep, keep.cumsum(0) - 1, -1)
+    edges = place[graph.edge_index]
+    return Graph(graph.x[keep], edges[:, (edges >= 0).all(dim=0)]), place
+
+
+def _edges_to(graph: Graph, nodes: Tensor) -> Tensor:
+    at_node = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+    at_node[nodes] = True
+    return graph.edge_index[:, at_node[graph.edge_index[1]]]
+
+
+def _checksums(x: Tensor) -> Tensor:
+    """A sum of the features of every row with weights that no two columns share."""
+    columns = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=torch.float64)
+    return x.double() @ (1.0 + (columns * 0.6180339887498949).frac())
+
+
+def _equal(a: Tensor, b: Tensor) -> Tensor:
+    return (a - b).abs() <= _TOLERANCE * (1.0 + b.abs())

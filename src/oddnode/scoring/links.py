@@ -1,0 +1,195 @@
+"""Scorers that ask whether a node's edges are plausible, by the features at their ends."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oddnode.functional import auroc
+from oddnode.graph import Graph
+from oddnode.scoring.base import Scorer
+from oddnode.scoring.feature_space import FeatureSpace
+from oddnode.scoring.outputs import Outputs
+
+__all__ = ["CentredCosine", "LinkPrediction"]
+
+# Number of edges whose ends are compared at a time; limits the memory of their features.
+_CHUNK = 1 << 18
+
+
+class _EdgeScorer(Scorer):
+    """Base of scorers that average a score of a node's edges, with one more edge of the mean score."""
+
+    mean_: Tensor
+
+    def _edge_scores(self, graph: Graph, edges: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def score(self, outputs: Outputs) -> Tensor:
+        graph = outputs.graph
+        total = torch.zeros(graph.num_nodes, dtype=torch.float64, device=graph.device)
+        for edges in graph.edge_index.split(_CHUNK, dim=1):
+            total.index_add_(0, edges[1], self._edge_scores(graph, edges).double())
+        degree = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes)
+        return ((total + self.mean_.to(total)) / (degree + 1)).to(graph.x.dtype)
+
+    def edge_scores(self, outputs: Outputs) -> Tensor:
+        """Score every edge.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on a graph with E edges.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[E]``; the higher, the more plausible.
+        """
+        parts = [self._edge_scores(outputs.graph, edges) for edges in outputs.graph.edge_index.split(_CHUNK, dim=1)]
+        return torch.cat(parts) if parts else outputs.graph.x.new_zeros(0)
+
+    def informativeness(self, outputs: Outputs) -> float:
+        """How far the edges of reference nodes score above random pairs, 0 (not at all) to 1 (always)."""
+        graph, nodes = outputs.graph, outputs.reference
+        assert nodes is not None
+        at_reference = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+        at_reference[nodes] = True
+        edges = graph.edge_index[:, at_reference[graph.edge_index[1]]]
+        if not edges.shape[1]:
+            return 0.0
+        generator = torch.Generator().manual_seed(0)
+        others = torch.randint(graph.num_nodes, (edges.shape[1],), generator=generator).to(graph.device)
+        pairs = torch.stack([others, edges[1]])
+        area = auroc(self._edge_scores(graph, edges), self._edge_scores(graph, pairs))
+        return float(min(1.0, max(0.0, 2.0 * area - 1.0)))
+
+    def _with_mean(self, outputs: Outputs) -> Self:
+        """Learn the mean score of the training graph's edges; 0 if it has none."""
+        fitted = copy.copy(self)
+        scores = fitted.edge_scores(outputs).double()
+        fitted.mean_ = scores.mean() if len(scores) else scores.sum()
+        return fitted
+
+
+@dataclass
+class CentredCosine(_EdgeScorer):
+    r"""The mean cosine of a node's centred features to those of its neighbours.
+
+    :math:`\frac{1}{d_v + 1} \left(m + \sum_{u \in N(v)} \cos(x_v - \mu, x_u - \mu)\right)`, with the mean features
+    :math:`\mu` and the mean cosine :math:`m` over the edges of the training graph.
+
+    Attributes
+    ----------
+    centre_ : Tensor
+        The mean features ``[F]``.
+    mean_ : Tensor
+        The mean cosine over the edges, a scalar.
+    """
+
+    centre_: Tensor = field(init=False, repr=False, compare=False)
+    mean_: Tensor = field(init=False, repr=False, compare=False)
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
+        fitted = copy.copy(self)
+        fitted.centre_ = outputs.graph.x.mean(dim=0)
+        return fitted._with_mean(outputs)
+
+    def _edge_scores(self, graph: Graph, edges: Tensor) -> Tensor:
+        centre = self.centre_.to(graph.x)
+        unit = graph.cached(("centred_rows", id(self.centre_)), lambda: F.normalize(graph.x - centre, dim=1))
+        return (unit[edges[0]] * unit[edges[1]]).sum(dim=1)
+
+
+@dataclass
+class LinkPrediction(_EdgeScorer):
+    r"""The mean log-odds of a node's edges, by a link predictor that was trained on the training graph.
+
+    An edge between :math:`u` and :math:`v` has the log-odds :math:`\tfrac12 (P z_u \cdot Q z_v + Q z_u \cdot P z_v) +
+    b`, where :math:`z` are the features in a space of ``dimensions`` (`oddnode.scoring.feature_space`) and :math:`P, Q`
+    have ``rank`` rows. They are trained to tell the edges of the training graph from random pairs; no labels are used.
+
+    Parameters
+    ----------
+    dimensions : int
+        Number of dimensions of the space.
+    rank : int
+        Rank of the predictor.
+    steps : int
+        Number of steps of Adam.
+
+    Attributes
+    ----------
+    centre_, basis_ : Tensor
+        The feature space, ``[F]`` and ``[F, D]``.
+    left_, right_, bias_ : Tensor
+        The predictor: P and Q, ``[D, rank]``, and b.
+    mean_ : Tensor
+        The mean log-odds of the edges of the training graph, a scalar.
+    """
+
+    dimensions: int = 128
+    rank: int = 32
+    steps: int = 300
+    centre_: Tensor = field(init=False, repr=False, compare=False)
+    basis_: Tensor = field(init=False, repr=False, compare=False)
+    left_: Tensor = field(init=False, repr=False, compare=False)
+    right_: Tensor = field(init=False, repr=False, compare=False)
+    bias_: Tensor = field(init=False, repr=False, compare=False)
+    mean_: Tensor = field(init=False, repr=False, compare=False)
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
+        graph = outputs.graph
+        fitted = copy.copy(self)
+        fitted.centre_, fitted.basis_ = FeatureSpace.of(graph, self.dimensions)
+        coordinates = fitted._space().coordinates(graph)
+        fitted.left_, fitted.right_, fitted.bias_ = _trained(coordinates, graph.edge_index, self.rank, self.steps)
+        return fitted._with_mean(outputs)
+
+    def _space(self) -> FeatureSpace:
+        return FeatureSpace(self.centre_, self.basis_)
+
+    def _edge_scores(self, graph: Graph, edges: Tensor) -> Tensor:
+        left, right = graph.cached(("link_sides", id(self.left_)), lambda: self._sides(graph))
+        source, target = edges
+        both = (left[source] * right[target]).sum(dim=1) + (right[source] * left[target]).sum(dim=1)
+        return both / 2 + self.bias_.to(both)
+
+    def _sides(self, graph: Graph) -> tuple[Tensor, Tensor]:
+        coordinates = self._space().coordinates(graph)
+        return coordinates @ self.left_.to(coordinates), coordinates @ self.right_.to(coordinates)
+
+
+_BATCH = 2048
+_RATE, _DECAY = 0.01, 1e-4
+
+
+@torch.enable_grad()
+def _trained(coordinates: Tensor, edge_index: Tensor, rank: int, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Train a bilinear link predictor; all zeros if the graph has no edges."""
+    generator = torch.Generator().manual_seed(0)
+    num_nodes, width = coordinates.shape
+    device, dtype = coordinates.device, coordinates.dtype
+    left = (torch.randn(width, rank, generator=generator, dtype=torch.float64) / width**0.5).to(device, dtype)
+    right, bias = left.clone(), torch.zeros((), device=device, dtype=dtype)
+    if not edge_index.shape[1]:
+        return torch.zeros_like(left), right, bias
+    parameters = [value.requires_grad_() for value in (left, right, bias)]
+    optimiser = torch.optim.Adam(parameters, lr=_RATE, weight_decay=_DECAY)
+    for _ in range(steps):
+        chosen = torch.randint(edge_index.shape[1], (_BATCH,), generator=generator).to(device)
+        other = torch.randint(num_nodes, (_BATCH,), generator=generator).to(device)
+        source, target = edge_index[:, chosen]
+        side = coordinates[source] @ left
+        linked = (side * (coordinates[target] @ right)).sum(dim=1) + bias
+        random = (side * (coordinates[other] @ right)).sum(dim=1) + bias
+        loss = F.softplus(-linked).mean() + F.softplus(random).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return left.detach(), right.detach(), bias.detach()

@@ -1,0 +1,128 @@
+"""Scorers that compare a node and its surroundings with those of the training graph, and with each other."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oddnode.functional import propagate
+from oddnode.graph import Graph
+from oddnode.nn import run_backbone
+from oddnode.scoring.base import Scorer
+from oddnode.scoring.feature_space import FeatureSpace
+from oddnode.scoring.outputs import Outputs
+
+__all__ = ["ClassAgreement", "NeighbourhoodFeatures"]
+
+# Number of nodes that are compared with the training graph at a time; limits the memory of the similarities.
+_CHUNK = 8192
+
+
+@dataclass
+class NeighbourhoodFeatures(Scorer):
+    r"""How alike the features around a node are to those around nodes of the training graph.
+
+    Features are coordinates in a space of ``dimensions`` (`oddnode.scoring.feature_space`), averaged over ``num_hops``
+    hops as scores are, :math:`z \leftarrow \tfrac12 z + \tfrac12 D^{-1} A z`. The score is the mean cosine to the most
+    similar of ``bank_size`` random nodes of the training graph, from the second to the ``k``-th: the first may be the
+    node itself.
+
+    Parameters
+    ----------
+    num_hops : int
+        Number of hops; 0 for the node's own features.
+    dimensions : int
+        Number of dimensions of the space.
+    k : int
+        How many similar nodes to compare with, 2 or more.
+    bank_size : int
+        The number of nodes of the training graph to compare with, at most.
+
+    Attributes
+    ----------
+    centre_, basis_ : Tensor
+        The feature space, ``[F]`` and ``[F, D]``.
+    bank_ : Tensor
+        Averaged coordinates of nodes of the training graph, of unit length ``[n, D]``.
+    """
+
+    num_hops: int = 2
+    dimensions: int = 128
+    k: int = 4
+    bank_size: int = 1024
+    centre_: Tensor = field(init=False, repr=False, compare=False)
+    basis_: Tensor = field(init=False, repr=False, compare=False)
+    bank_: Tensor = field(init=False, repr=False, compare=False)
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
+        if self.k < 2 or self.bank_size < 2 or self.num_hops < 0:
+            raise ValueError(
+                f"k is {self.k}, bank_size {self.bank_size} and num_hops {self.num_hops}, expected 2, 2 and 0 or more"
+            )
+        graph = outputs.graph
+        fitted = copy.copy(self)
+        fitted.centre_, fitted.basis_ = FeatureSpace.of(graph, self.dimensions)
+        order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
+        fitted.bank_ = fitted._directions(graph)[order[: self.bank_size].to(graph.device)]
+        return fitted
+
+    @property
+    def num_hops_used(self) -> int:
+        """0: features are averaged, not scores."""
+        return 0
+
+    def score(self, outputs: Outputs) -> Tensor:
+        return torch.cat([self._similarity(chunk) for chunk in self._directions(outputs.graph).split(_CHUNK)])
+
+    def _directions(self, graph: Graph) -> Tensor:
+        space = FeatureSpace(self.centre_, self.basis_)
+        return F.normalize(propagate(space.coordinates(graph), graph.random_walk, self.num_hops), dim=1)
+
+    def _similarity(self, directions: Tensor) -> Tensor:
+        bank = self.bank_.to(directions)
+        nearest = (directions @ bank.t()).topk(min(self.k, len(bank)), dim=1).values
+        return nearest[:, 1:].mean(dim=1)
+
+
+@dataclass
+class ClassAgreement(Scorer):
+    r"""How far a node's own features and its neighbours speak for the same class.
+
+    :math:`\frac{1}{d_v + 1} \left(m + \sum_{u \in N(v)} \sum_c p_v(c)\, q_u(c)\right)`, where :math:`q_u` are the
+    network's probabilities at a neighbour and :math:`p_v` those at the node if it had no edges; :math:`m` is the mean
+    over the edges of the training graph.
+
+    Attributes
+    ----------
+    mean_ : Tensor
+        The mean agreement over the edges of the training graph, a scalar.
+    """
+
+    mean_: Tensor = field(init=False, repr=False, compare=False)
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
+        fitted = copy.copy(self)
+        total, degree = _agreement(outputs)
+        fitted.mean_ = total.sum() / degree.sum().clamp_min(1)
+        return fitted
+
+    def score(self, outputs: Outputs) -> Tensor:
+        total, degree = _agreement(outputs)
+        return (total + self.mean_.to(total)) / (degree + 1)
+
+
+def _agreement(outputs: Outputs) -> tuple[Tensor, Tensor]:
+    """The agreement summed over every node's incoming edges ``[N]``, and their number ``[N]``."""
+    graph = outputs.graph
+    alone = Graph(graph.x, graph.edge_index[:, :0])
+    alone.share_features(graph)
+    with torch.no_grad():
+        own = run_backbone(outputs.module, alone).softmax(dim=-1)[:, : outputs.num_classes]
+    around = outputs.all_logits.softmax(dim=-1)[:, : outputs.num_classes]
+    degree = graph.random_walk.row_counts().to(own.dtype)
+    return (own * (graph.random_walk @ around)).sum(dim=1) * degree, degree

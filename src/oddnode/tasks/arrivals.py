@@ -1,0 +1,283 @@
+"""Arrivals: new nodes join a known graph. Most of them are known, a few are unknown, alone or in groups.
+
+Nothing of any arrival, known or unknown, is in the training graph. The scored graph is the training graph followed by
+the arrivals, with all edges among them; only arrivals are scored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from oddnode.tasks.alterations import ALTERATIONS
+from oddnode.tasks.base import CLEAN, ScoredNodes, Task, TaskRules
+from oddnode.tasks.datasets import TaskFamily
+from oddnode.tasks.shifts import induced
+
+__all__ = ["KINDS", "PLACEMENTS", "UNSEEN_KINDS", "Arrivals", "Placement", "arrivals_families", "arrivals_task"]
+
+#: Where unknown arrivals are: one by one, each with a known neighbour, or in connected groups of about eight.
+Placement = Literal["scattered", "grouped"]
+PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
+
+#: Kinds of unknown arrivals in the benchmark: of classes that training lacks, with mixed features, with other edges.
+KINDS = ("label", "feature", "structure")
+
+#: Kinds of unknown arrivals that no setting was chosen on.
+UNSEEN_KINDS = ("noisy", "shuffled", "overlinked", "bridged")
+
+_GROUP = 8
+_FEWEST_UNKNOWN = 20
+_TRAIN_PER_CLASS, _VAL_PER_CLASS = 20, 40
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """How nodes arrive.
+
+    Parameters
+    ----------
+    kind : str
+        ``"label"``, or one of `oddnode.tasks.alterations.ALTERATIONS`.
+    placement : {"scattered", "grouped"}
+        Where the unknown arrivals are.
+    share : float
+        Number of unknown arrivals over the number of known nodes; there are at least 20.
+    growth : float
+        Number of known arrivals over the number of known nodes.
+    unknown_classes : tuple of int, optional
+        The classes that arrive as unknown if the kind is ``"label"``; by default the lower half of the classes, at
+        most all but two.
+    """
+
+    kind: str
+    placement: Placement
+    share: float = 0.05
+    growth: float = 0.3
+    unknown_classes: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("label", *ALTERATIONS) or self.placement not in PLACEMENTS:
+            raise ValueError(
+                f"arrivals of kind {self.kind!r}, {self.placement!r}: expected one of label, {', '.join(ALTERATIONS)}, "
+                f"and one of {', '.join(PLACEMENTS)}"
+            )
+        if not (self.share > 0 and self.growth > 0 and self.share + self.growth < 0.9):
+            raise ValueError(
+                f"{100 * self.share:g} % unknown and {100 * self.growth:g} % known arrivals, expected positive shares "
+                "of the known nodes that leave a training graph"
+            )
+
+
+class _Drawn(NamedTuple):
+    """A graph and the masks ``[n]`` of its training nodes, of known and unknown arrivals, and of exposed nodes."""
+
+    data: Data
+    train: Tensor
+    known: Tensor
+    unknown: Tensor
+    exposed: Tensor
+
+
+def arrivals_task(name: str, data: Data, arrivals: Arrivals, seed: int = 0, rules: TaskRules = CLEAN) -> Task:
+    """Make a task in which nodes arrive in a graph.
+
+    The training graph has 20 training and 40 validation nodes of every class. It is the same for all alterations and
+    placements (and for both placements of ``"label"``) if graph, shares and seed are the same.
+
+    Parameters
+    ----------
+    name : str
+        Its name in tables.
+    data : Data
+        The graph, undirected, with ``x``, ``edge_index`` and ``y``; its masks are not used.
+    arrivals : Arrivals
+        How nodes arrive.
+    seed : int
+        Seed of all draws.
+    rules : TaskRules
+        The rules of the protocol; arrivals need those of the clean one.
+
+    Returns
+    -------
+    Task
+        Its scored graph begins with the nodes of the training graph, in their order. Its exposure graph has other
+        unknown nodes, scattered in the training graph.
+    """
+    if rules.keep_left_out_nodes:
+        raise ValueError(f"{name}: the protocol {rules.protocol!r} keeps unknown nodes in training; arrivals are new")
+    data = Data(x=data.x, edge_index=data.edge_index, y=data.y)
+    drawn = _draw_classes(data, arrivals, seed) if arrivals.kind == "label" else _draw_altered(data, arrivals, seed)
+    train = induced(drawn.data, drawn.train)
+    train.train_mask, train.val_mask = _split(train.y, _rng(seed, "split"))
+    train.test_mask = torch.zeros_like(train.val_mask)
+    scored = _in_order(drawn.data, drawn.train, drawn.known | drawn.unknown)
+    grown, num_train = scored.num_nodes, train.num_nodes
+    for mask in ("train_mask", "val_mask"):
+        scored[mask] = torch.zeros(grown, dtype=torch.bool)
+        scored[mask][:num_train] = train[mask]
+    arrived = _in_order(Data(known=drawn.known, unknown=drawn.unknown), drawn.train, drawn.known | drawn.unknown)
+    scored.ood_mask = arrived.unknown
+    exposure = _exposure(data, drawn, arrivals, seed)
+    return Task(
+        name=name,
+        train=train,
+        id_test=ScoredNodes(scored, arrived.known),
+        tests={"arrivals": scored},
+        num_classes=int(train.y.max()) + 1,
+        exposure=exposure,
+        protocol=rules.protocol,
+    )
+
+
+def _draw_classes(data: Data, arrivals: Arrivals, seed: int) -> _Drawn:
+    """Unknown arrivals of classes that the training graph lacks."""
+    num_classes = int(data.y.max()) + 1
+    unknown_classes = arrivals.unknown_classes or tuple(range(max(1, min(num_classes // 2, num_classes - 2))))
+    is_unknown = torch.isin(data.y, torch.tensor(unknown_classes))
+    known_classes = [c for c in range(num_classes) if c not in unknown_classes]
+    if not known_classes or not bool(is_unknown.any()):
+        raise ValueError(f"the unknown classes are {unknown_classes}, expected some of 0..{num_classes - 1}, not all")
+    y = torch.full_like(data.y, -1)
+    for new, old in enumerate(known_classes):
+        y[data.y == old] = new
+    known_nodes = (~is_unknown).nonzero().squeeze(1).numpy()
+    known = _mask(_rng(seed, "known").permutation(known_nodes)[: round(arrivals.growth * len(known_nodes))], data)
+    count = _num_unknown(arrivals, len(known_nodes))
+    chosen = _place(data.edge_index, is_unknown, ~is_unknown, arrivals.placement, count, _rng(seed, arrivals.placement))
+    unknown = _mask(chosen, data)
+    exposed = _place(data.edge_index, is_unknown & ~unknown, ~is_unknown, "scattered", count, _rng(seed, "exposed"))
+    graph = Data(x=data.x, edge_index=data.edge_index, y=y)
+    return _Drawn(graph, ~is_unknown & ~known, known, unknown, _mask(exposed, data))
+
+
+def _draw_altered(data: Data, arrivals: Arrivals, seed: int) -> _Drawn:
+    """Unknown arrivals that are altered nodes. Those of both placements arrive, so that they share a training graph."""
+    everyone = torch.ones(data.num_nodes, dtype=torch.bool)
+    count = _num_unknown(arrivals, data.num_nodes)
+    rng = _rng(seed, "altered")
+    grouped = _mask(_place(data.edge_index, everyone, everyone, "grouped", count, rng), data)
+    scattered = _mask(_place(data.edge_index, ~grouped, ~grouped, "scattered", count, rng), data)
+    rest = (~grouped & ~scattered).nonzero().squeeze(1).numpy()
+    num_others = round((arrivals.share + arrivals.growth) * data.num_nodes) - int((grouped | scattered).sum())
+    arrived = grouped | scattered | _mask(rng.permutation(rest)[: max(0, num_others)], data)
+    unknown = grouped if arrivals.placement == "grouped" else scattered
+    nodes = unknown.nonzero().squeeze(1)
+    altered = ALTERATIONS[arrivals.kind](data, nodes, _rng(seed, f"{arrivals.kind} {arrivals.placement}"))
+    graph = Data(x=altered[0], edge_index=altered[1], y=data.y)
+    unlabelled = (~arrived).nonzero().squeeze(1).numpy()
+    exposed = _rng(seed, "exposed").permutation(unlabelled)[:count]
+    return _Drawn(graph, ~arrived, arrived & ~unknown, unknown, _mask(exposed, data))
+
+
+def _exposure(data: Data, drawn: _Drawn, arrivals: Arrivals, seed: int) -> Data:
+    """The training graph with other unknown nodes in it, scattered: new nodes, or nodes of it that are altered."""
+    if arrivals.kind == "label":
+        exposed = _in_order(drawn.data, drawn.train, drawn.exposed)
+        exposed.ood_mask = torch.arange(exposed.num_nodes) >= int(drawn.train.sum())
+        return exposed
+    graph = induced(Data(x=data.x, edge_index=data.edge_index, y=data.y, ood_mask=drawn.exposed), drawn.train)
+    nodes = graph.ood_mask.nonzero().squeeze(1)
+    graph.x, graph.edge_index = ALTERATIONS[arrivals.kind](graph, nodes, _rng(seed, f"exposed {arrivals.kind}"))
+    return graph
+
+
+def _place(
+    edge_index: Tensor, allowed: Tensor, known: Tensor, placement: Placement, count: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Draw nodes among the allowed ones, fewer than ``count`` if there are not enough."""
+    if placement == "grouped":
+        return np.array(list(_groups(edge_index, allowed, count, rng)), dtype=np.int64)[:count]
+    has_known = torch.zeros_like(allowed)
+    has_known[edge_index[1, known[edge_index[0]]]] = True
+    return rng.permutation((allowed & has_known).nonzero().squeeze(1).numpy())[:count]
+
+
+def _groups(edge_index: Tensor, allowed: Tensor, count: int, rng: np.random.Generator) -> Iterable[int]:
+    """Draw connected groups of about eight allowed nodes; smaller ones only if there are not enough."""
+    order = edge_index[0].argsort(stable=True)
+    ends = edge_index[1, order].tolist()
+    starts = [0, *torch.bincount(edge_index[0], minlength=len(allowed)).cumsum(0).tolist()]
+    free = set(allowed.nonzero().squeeze(1).tolist())
+    drawn = 0
+    for smallest in (_GROUP // 2, 1):
+        for seed_node in rng.permutation(sorted(free)).tolist():
+            if drawn >= count:
+                return
+            if seed_node not in free:
+                continue
+            group = [seed_node]
+            for node in group:  # grows while it is read: a breadth-first search
+                near = [v for v in dict.fromkeys(ends[starts[node] : starts[node + 1]]) if v in free and v not in group]
+                group += rng.permutation(near).tolist()[: _GROUP - len(group)] if near else []
+            if len(group) >= smallest:
+                free.difference_update(group)
+                drawn += len(group)
+                yield from group
+
+
+def _split(y: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Draw 20 training and 40 validation nodes of every class; a small class gives a third and the rest."""
+    train, val = torch.zeros(2, len(y), dtype=torch.bool)
+    for label in range(int(y.max()) + 1):
+        nodes = torch.from_numpy(rng.permutation((y == label).nonzero().squeeze(1).numpy()))
+        cut = min(_TRAIN_PER_CLASS, max(1, len(nodes) // 3))
+        train[nodes[:cut]] = True
+        val[nodes[cut : cut + _VAL_PER_CLASS]] = True
+    return train, val
+
+
+def _num_unknown(arrivals: Arrivals, num_known: int) -> int:
+    return max(_FEWEST_UNKNOWN, round(arrivals.share * num_known))
+
+
+def _in_order(data: Data, first: Tensor, then: Tensor) -> Data:
+    """Restrict a graph to the nodes of two masks, in this order."""
+    nodes = torch.cat([mask.nonzero().squeeze(1) for mask in (first, then)])
+    part = Data(**{key: value[nodes] for key, value in data.items() if key != "edge_index"})
+    if data.edge_index is not None:
+        place = torch.full((len(first),), -1)
+        place[nodes] = torch.arange(len(nodes))
+        edges = place[data.edge_index]
+        part.edge_index = edges[:, (edges >= 0).all(dim=0)]
+    return part
+
+
+def _mask(nodes: np.ndarray, data: Data) -> Tensor:
+    mask = torch.zeros(data.num_nodes, dtype=torch.bool)
+    mask[torch.from_numpy(np.asarray(nodes, dtype=np.int64))] = True
+    return mask
+
+
+def _rng(seed: int, purpose: str) -> np.random.Generator:
+    """An independent stream for each purpose, so that a draw does not depend on how many came before it."""
+    return np.random.default_rng([seed, *purpose.encode()])
+
+
+def arrivals_families() -> dict[str, TaskFamily]:
+    """The families of the benchmark by name.
+
+    ``arrivals`` has the three kinds, scattered and grouped, with 5 % unknown arrivals; ``arrivals-1%`` and
+    ``arrivals-20%`` have other shares, and ``unseen`` has the kinds that no setting was chosen on.
+    """
+    groups = {"arrivals": (KINDS, 0.05), "arrivals-1%": (KINDS, 0.01), "arrivals-20%": (KINDS, 0.2)}
+    groups["unseen"] = (UNSEEN_KINDS, 0.05)
+    return {
+        f"{group}/{kind}-{placement}": _family(Arrivals(kind, placement, share))
+        for group, (kinds, share) in groups.items()
+        for kind in kinds
+        for placement in PLACEMENTS
+    }
+
+
+def _family(arrivals: Arrivals) -> TaskFamily:
+    def make(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
+        return arrivals_task(name, data, arrivals, seed, rules)
+
+    return TaskFamily(make)
