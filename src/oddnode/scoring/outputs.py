@@ -68,7 +68,7 @@ class Outputs:
         if not isinstance(self.module, Ensemble):
             return []
         networks: Iterable[nn.Module] = self.module.members
-        own = [(each,) for each in self.references] or [()] * self.num_networks
+        own: list[tuple[Tensor, ...]] = [(each,) for each in self.references] or [()] * self.num_networks
         pairs = zip(networks, own, strict=True)
         return [Outputs(network, self.graph, self.num_classes, self.labelled, each) for network, each in pairs]
 

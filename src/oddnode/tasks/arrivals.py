@@ -266,8 +266,12 @@ def arrivals_families() -> dict[str, TaskFamily]:
     ``arrivals`` has the three kinds, scattered and grouped, with 5 % unknown arrivals; ``arrivals-1%`` and
     ``arrivals-20%`` have other shares, and ``unseen`` has the kinds that no setting was chosen on.
     """
-    groups = {"arrivals": (KINDS, 0.05), "arrivals-1%": (KINDS, 0.01), "arrivals-20%": (KINDS, 0.2)}
-    groups["unseen"] = (UNSEEN_KINDS, 0.05)
+    groups: dict[str, tuple[tuple[str, ...], float]] = {
+        "arrivals": (KINDS, 0.05),
+        "arrivals-1%": (KINDS, 0.01),
+        "arrivals-20%": (KINDS, 0.2),
+        "unseen": (UNSEEN_KINDS, 0.05),
+    }
     return {
         f"{group}/{kind}-{placement}": _family(Arrivals(kind, placement, share))
         for group, (kinds, share) in groups.items()
