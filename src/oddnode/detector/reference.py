@@ -20,6 +20,8 @@ __all__ = ["ReferenceNodes", "checked_references", "choose_references", "remove_
 _SAME_GRAPH = 0.9
 # At most about so many edges are remembered to recognise a graph.
 _MOST_EDGES = 10_000
+# More reference nodes than about this do not make p-values more precise where it matters, but scoring slower.
+_MOST = 2000
 # With so many reference nodes, one part of the validation nodes serves for all networks.
 _ENOUGH = 200
 # Checksums that differ by less are equal: the order of sums depends on the machine.
@@ -136,7 +138,7 @@ def choose_references(data: GraphSource, dataset: TrainingSet, ensemble: int, se
     shuffled = torch.from_numpy(np.random.default_rng([seed, 1]).permutation(len(val))).to(val.device)
     order = shuffled[dataset.y_val[shuffled].argsort(stable=True)]
     parts = [val[order[part::num_parts]].sort().values for part in range(num_parts)]
-    return [parts[0]] * ensemble if enough else parts
+    return [parts[0][:: 1 + len(parts[0]) // _MOST]] * ensemble if enough else parts
 
 
 def checked_references(data: GraphSource, used: Tensor, num_classes: int) -> Tensor | None:

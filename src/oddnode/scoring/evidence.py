@@ -31,7 +31,7 @@ class TwoSided(ScorerWrapper):
     """
 
     def score(self, outputs: Outputs) -> Tensor:
-        return self.scorer.score(outputs)
+        return outputs.scores_of(self.scorer)
 
     @property
     def two_sided(self) -> bool:
@@ -150,7 +150,11 @@ class Evidence(Scorer):
         return any(scorer.needs_labelled_nodes for scorer in self.scorers)
 
     def _all_scores(self, outputs: Outputs) -> Tensor:
-        return torch.stack([scorer.score(outputs).detach().double() for scorer in self.scorers], dim=1)
+        scores = [
+            scorer.score(outputs) if isinstance(scorer, ScorerWrapper) else outputs.scores_of(scorer)
+            for scorer in _sharing(self.scorers)
+        ]
+        return torch.stack([each.detach().double() for each in scores], dim=1)
 
     def _compared(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
         """The scores of all nodes ``[N, K]`` and of the reference nodes ``[r, K]``."""
@@ -168,3 +172,18 @@ class Evidence(Scorer):
 
     def _total(self, surprises: Tensor) -> Tensor:
         return surprises.pow(self.power) @ self.weights_.to(surprises)
+
+
+def _sharing(scorers: tuple[Scorer, ...]) -> list[Scorer]:
+    """The same scorers; those that change the scores of another one of them refer to it, so that it scores once."""
+    known: dict[str, Scorer] = {}
+    for scorer in scorers:
+        known.setdefault(repr(scorer), scorer)
+    shared = []
+    for scorer in scorers:
+        inner = known.get(repr(scorer.scorer)) if isinstance(scorer, ScorerWrapper) else None
+        if inner is not None:
+            scorer = copy.copy(scorer)
+            scorer.scorer = inner
+        shared.append(scorer)
+    return shared

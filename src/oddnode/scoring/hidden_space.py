@@ -64,9 +64,12 @@ class Mahalanobis(Scorer):
         return torch.cat(chunks).to(outputs.hidden.dtype)
 
     def _score(self, hidden: Tensor) -> Tensor:
-        deviations = hidden.double().unsqueeze(1) - self.means_
-        distances = ((deviations @ self.precision_) * deviations).sum(dim=-1)
-        return -distances.amin(dim=1)
+        hidden = hidden.double()
+        # (h - m)^T P (h - m) = h^T P h - 2 m^T P h + m^T P m: one product with P for all classes.
+        weighted = hidden @ self.precision_
+        own = (weighted * hidden).sum(dim=1, keepdim=True)
+        means = (self.means_ @ self.precision_ * self.means_).sum(dim=1)
+        return -(own - 2 * weighted @ self.means_.t() + means).amin(dim=1)
 
 
 @dataclass

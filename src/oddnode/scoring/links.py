@@ -18,9 +18,6 @@ from oddnode.scoring.outputs import Outputs
 
 __all__ = ["CentredCosine", "LinkPrediction"]
 
-# Number of edges whose ends are compared at a time; limits the memory of their features.
-_CHUNK = 1 << 18
-
 
 class _EdgeScorer(Scorer):
     """Base of scorers that average a score of a node's edges, with one more edge of the mean score."""
@@ -30,13 +27,14 @@ class _EdgeScorer(Scorer):
     def _edge_scores(self, graph: Graph, edges: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def _mean_scores(self, graph: Graph) -> Tensor:
+        """The mean score of every node's incoming edges ``[N]``; 0 for a node without any."""
+        raise NotImplementedError
+
     def score(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
-        total = torch.zeros(graph.num_nodes, dtype=torch.float64, device=graph.device)
-        for edges in graph.edge_index.split(_CHUNK, dim=1):
-            total.index_add_(0, edges[1], self._edge_scores(graph, edges).double())
-        degree = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes)
-        return ((total + self.mean_.to(total)) / (degree + 1)).to(graph.x.dtype)
+        degree = graph.random_walk.row_counts().to(graph.x.dtype)
+        return (degree * self._mean_scores(graph) + self.mean_.to(graph.x)) / (degree + 1)
 
     def edge_scores(self, outputs: Outputs) -> Tensor:
         """Score every edge.
@@ -51,8 +49,7 @@ class _EdgeScorer(Scorer):
         Tensor
             Shape ``[E]``; the higher, the more plausible.
         """
-        parts = [self._edge_scores(outputs.graph, edges) for edges in outputs.graph.edge_index.split(_CHUNK, dim=1)]
-        return torch.cat(parts) if parts else outputs.graph.x.new_zeros(0)
+        return self._edge_scores(outputs.graph, outputs.graph.edge_index)
 
     def informativeness(self, outputs: Outputs) -> float:
         """How far the edges of reference nodes score above random pairs, 0 (not at all) to 1 (always)."""
@@ -72,8 +69,9 @@ class _EdgeScorer(Scorer):
     def _with_mean(self, outputs: Outputs) -> Self:
         """Learn the mean score of the training graph's edges; 0 if it has none."""
         fitted = copy.copy(self)
-        scores = fitted.edge_scores(outputs).double()
-        fitted.mean_ = scores.mean() if len(scores) else scores.sum()
+        degree = outputs.graph.random_walk.row_counts().double()
+        total = (degree * fitted._mean_scores(outputs.graph).double()).sum()
+        fitted.mean_ = total / degree.sum().clamp_min(1)
         return fitted
 
 
@@ -101,9 +99,15 @@ class CentredCosine(_EdgeScorer):
         return fitted._with_mean(outputs)
 
     def _edge_scores(self, graph: Graph, edges: Tensor) -> Tensor:
-        centre = self.centre_.to(graph.x)
-        unit = graph.cached(("centred_rows", id(self.centre_)), lambda: F.normalize(graph.x - centre, dim=1))
+        unit = self._unit_rows(graph)
         return (unit[edges[0]] * unit[edges[1]]).sum(dim=1)
+
+    def _mean_scores(self, graph: Graph) -> Tensor:
+        unit = self._unit_rows(graph)
+        return (unit * (graph.random_walk @ unit)).sum(dim=1)
+
+    def _unit_rows(self, graph: Graph) -> Tensor:
+        return F.normalize(graph.x - self.centre_.to(graph.x), dim=1)
 
 
 @dataclass
@@ -155,14 +159,23 @@ class LinkPrediction(_EdgeScorer):
         return FeatureSpace(self.centre_, self.basis_)
 
     def _edge_scores(self, graph: Graph, edges: Tensor) -> Tensor:
-        left, right = graph.cached(("link_sides", id(self.left_)), lambda: self._sides(graph))
+        left, right = self._sides(graph).chunk(2, dim=1)
         source, target = edges
         both = (left[source] * right[target]).sum(dim=1) + (right[source] * left[target]).sum(dim=1)
         return both / 2 + self.bias_.to(both)
 
-    def _sides(self, graph: Graph) -> tuple[Tensor, Tensor]:
+    def _mean_scores(self, graph: Graph) -> Tensor:
+        sides = self._sides(graph)
+        left, right = sides.chunk(2, dim=1)
+        # The sum over a node's edges is a product with the sum of its neighbours' sides.
+        both = (torch.cat([right, left], dim=1) * (graph.random_walk @ sides)).sum(dim=1)
+        has_edges = (graph.random_walk.row_counts() > 0).to(both)
+        return both / 2 + self.bias_.to(both) * has_edges
+
+    def _sides(self, graph: Graph) -> Tensor:
+        """``P z`` and ``Q z`` of every node ``[N, 2 rank]``."""
         coordinates = self._space().coordinates(graph)
-        return coordinates @ self.left_.to(coordinates), coordinates @ self.right_.to(coordinates)
+        return coordinates @ torch.cat([self.left_, self.right_], dim=1).to(coordinates)
 
 
 _BATCH = 2048

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from oddnode.graph import Graph
 from oddnode.nn import Ensemble, embed_with, mean_log_probabilities, run_backbone
+
+if TYPE_CHECKING:
+    from oddnode.scoring.base import Scorer
 
 __all__ = ["Outputs"]
 
@@ -51,6 +54,7 @@ class Outputs:
         self.labelled = labelled
         self.references = tuple(references)
         self.far = far
+        self._scores: dict[int, tuple[Scorer, Tensor]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Outputs:
         # The graph is large and immutable, and torch cannot copy its sparse matrices.
@@ -61,6 +65,23 @@ class Outputs:
     def reference(self) -> Tensor | None:
         """Positions of the reference nodes of a single network; ``None`` if they are not in this graph."""
         return self.references[0] if self.references else None
+
+    def scores_of(self, scorer: Scorer) -> Tensor:
+        """Score every node by a fitted scorer, once; several scorers may change or propagate the same scores.
+
+        Parameters
+        ----------
+        scorer : Scorer
+            A fitted scorer.
+
+        Returns
+        -------
+        Tensor
+            Scores ``[N]``.
+        """
+        if id(scorer) not in self._scores:
+            self._scores[id(scorer)] = scorer, scorer.score(self)  # the scorer is held, so that its id stays its own
+        return self._scores[id(scorer)][1]
 
     @cached_property
     def members(self) -> list[Outputs]:

@@ -79,7 +79,7 @@ class Propagated(PropagatingScorer):
         return prior + (averages - prior) * support / (support + self.prior_nodes)
 
     def _averages(self, outputs: Outputs) -> Tensor:
-        return propagate(self.scorer.score(outputs), outputs.graph.random_walk, self.num_hops, self.eta, self.isolated)
+        return propagate(outputs.scores_of(self.scorer), outputs.graph.random_walk, self.num_hops, self.eta, self.isolated)
 
 
 def _held_out(outputs: Outputs, train: Tensor) -> Tensor:
