@@ -301,7 +301,8 @@ class Detector(FittedEstimator):
     @property
     def needs_exposure(self) -> bool:
         """Whether `fit` needs a graph with known OOD nodes."""
-        return self.objective is not None and self.objective.needs_exposure
+        parts = self.objective, self.scorer
+        return any(part is not None and part.needs_exposure for part in parts)
 
     def training_key(self, include_seed: bool = True) -> TrainingKey:
         """Return everything that the training of this detector depends on, so that detectors can share a training.

@@ -36,6 +36,10 @@ class TrainingOutputs:
         Positions of the training nodes ``[n]``.
     y : Tensor
         Their classes ``[n]``.
+    val : Tensor, optional
+        Positions of the validation nodes ``[m]``.
+    exposure : (Outputs, Tensor), optional
+        The outputs on the exposure graph and the positions of the exposed nodes in it.
     parts : tuple of TrainingOutputs
         For networks that set reference nodes aside, the outputs of each on the graph that it was trained on, which
         lacks its own reference nodes; otherwise empty.
@@ -45,6 +49,8 @@ class TrainingOutputs:
     train: Tensor
     y: Tensor
     parts: tuple[TrainingOutputs, ...] = ()
+    val: Tensor | None = None
+    exposure: tuple[Outputs, Tensor] | None = None
 
     def fit(self, scorer: Scorer) -> Scorer:
         """Fit a scorer; one that needs reference nodes learns from everything but them, and then compares with them.
@@ -61,13 +67,17 @@ class TrainingOutputs:
                 f"{type(scorer).__name__} compares nodes with reference nodes, but this detector has set none aside; "
                 "fit a new detector with this scorer, or pass Detector.wrap a graph with a reference_mask"
             )
-        if isinstance(scorer, EnsembleMean):
-            pairs = zip(scorer.scorers, self.parts, strict=True)
-            scorer = EnsembleMean(tuple(own.fit(part.outputs, part.train, part.y) for own, part in pairs))
-        else:
-            [part] = self.parts
-            scorer = scorer.fit(part.outputs, part.train, part.y)
-        return scorer.fit_reference(self.outputs)
+        scorers = scorer.scorers if isinstance(scorer, EnsembleMean) else (scorer,)
+        wholes = self.outputs.members or [self.outputs]
+        fitted = tuple(part._fit_one(own, whole) for own, part, whole in zip(scorers, self.parts, wholes, strict=True))
+        return EnsembleMean(fitted) if isinstance(scorer, EnsembleMean) else fitted[0]
+
+    def _fit_one(self, scorer: Scorer, whole: Outputs) -> Scorer:
+        """Fit the scorer of one network, whose outputs on the graph with its reference nodes are ``whole``."""
+        fitted = scorer.fit(self.outputs, self.train, self.y).fit_reference(whole)
+        if self.exposure is None or self.val is None or not fitted.needs_exposure:
+            return fitted
+        return fitted.fit_exposure(self.outputs, self.val, *self.exposure)
 
     def class_means(self) -> Tensor | None:
         """Mean logits of every class ``[C, C]``; ``None`` if some class has no training node."""

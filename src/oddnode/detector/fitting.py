@@ -187,17 +187,15 @@ def _trained_state(detector: Detector, networks: Networks, results: list[Trainin
     data, module = networks.data, as_module(networks.modules)
     labelled = torch.cat([data.train, data.val])
     references = tuple(each.nodes for each in networks.references)
-    parts = (
-        TrainingOutputs(
-            Outputs(own, part.graph, part.num_classes, torch.cat([part.train, part.val])), part.train, part.y_train
-        )
-        for own, part in zip(networks.modules, networks.parts, strict=True)
-    )
+    parts = [
+        _part(own, part, reference, data)
+        for own, part, reference in zip(networks.modules, networks.parts, networks.references, strict=bool(references))
+    ]
     training = TrainingOutputs(
         Outputs(module, data.graph, data.num_classes, labelled, references),
         data.train,
         data.y_train,
-        tuple(parts) if references else (),
+        tuple(parts),
     )
     profile = profile_graph(data.graph, labelled, torch.cat([data.y_train, data.y_val]))
     history = results[0].history
@@ -219,6 +217,18 @@ def _trained_state(detector: Detector, networks: Networks, results: list[Trainin
         advice=advice,
         references=tuple(networks.references),
     ).with_scorer(scorer)
+
+
+def _part(module: nn.Module, part: TrainingSet, reference: ReferenceNodes, whole: TrainingSet) -> TrainingOutputs:
+    """The outputs of one network on the graph it was trained on, and on the exposure graph."""
+    labelled = torch.cat([part.train, part.val])
+    exposure = None
+    if whole.exposure is not None and whole.exposed is not None:
+        found = reference.find(whole.exposure)
+        own = Outputs(module, whole.exposure, part.num_classes, references=() if found is None else (found,))
+        exposure = own, whole.exposed
+    outputs = Outputs(module, part.graph, part.num_classes, labelled)
+    return TrainingOutputs(outputs, part.train, part.y_train, val=part.val, exposure=exposure)
 
 
 def calibration_by_references(state: FittedState) -> Calibration | None:
@@ -252,9 +262,9 @@ def calibration_by_references(state: FittedState) -> Calibration | None:
 
 def _check_exposure(detector: Detector, exposure: GraphSource | None) -> None:
     objective = detector.objective or CrossEntropy()
-    if objective.needs_exposure and exposure is None:
+    if detector.needs_exposure and exposure is None:
         raise ValueError(f"the objective {objective!r} needs exposure: call fit(data, exposure=...)")
-    if exposure is not None and not objective.needs_exposure:
+    if exposure is not None and not detector.needs_exposure:
         raise ValueError(
             f"exposure was given, but the objective {objective!r} does not use it; leave it out, "
             "or choose a method with exposure"

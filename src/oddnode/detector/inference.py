@@ -54,7 +54,8 @@ class FittedEstimator(BaseEstimator):
         data : GraphSource
             N nodes. Those in its ``train_mask`` and ``val_mask`` are labelled ID nodes for scorers that use
             them as anchors. For scorers that compare with reference nodes, those of the training graph are recognised
-            if the nodes of that graph come first; otherwise its ``reference_mask`` marks them.
+            if the nodes of that graph come first, or else among the nodes in ``val_mask``; or ``reference_mask`` marks
+            them.
 
         Returns
         -------
@@ -336,10 +337,17 @@ class FittedEstimator(BaseEstimator):
 
 def _references_in(state: FittedState, data: GraphSource, graph: Graph) -> list[Tensor]:
     """The reference nodes of every network in a graph; empty if they are not in it."""
-    marked = check_mask(data, "reference_mask", required=False)
-    among = None if marked is None else marked.to(graph.device)
-    found = [reference.find(graph, among) for reference in state.references]
-    return [nodes for nodes in found if nodes is not None] if all(nodes is not None for nodes in found) else []
+    if not state.references:
+        return []
+    for name in ("reference_mask", None, "val_mask"):
+        among = None if name is None else check_mask(data, name, required=False)
+        if name is not None and among is None:
+            continue
+        found = [each.find(graph, None if among is None else among.to(graph.device)) for each in state.references]
+        present = [nodes for nodes in found if nodes is not None]
+        if len(present) == len(found):
+            return present
+    return []
 
 
 def _to_device_of(data: GraphSource | Outputs, result: Tensor) -> Tensor:

@@ -238,6 +238,18 @@ def _nodesafe_evidence(
     return objective, Evidence(kinds_of_evidence(num_hops, eta), power)
 
 
+def _nodesafe_evidence_pp(
+    lambda1: float = 0.001,
+    lambda2: float = 1.0,
+    start: int = 20,
+    power: float = 2.0,
+    num_hops: int = _HOPS,
+    eta: float = _ETA,
+) -> tuple[Objective, Scorer]:
+    objective, _ = _nodesafe(lambda1, lambda2, start)
+    return objective, Evidence(kinds_of_evidence(num_hops, eta), power, learns_weights=True)
+
+
 def _centred_cosine() -> tuple[Objective, Scorer]:
     return CrossEntropy(), CentredCosine()
 
@@ -324,6 +336,14 @@ for _recipe in (
         "this library; Yang et al., ICML 2024",
         transductive=True,
         cost="one or two trainings",
+    ),
+    Recipe(
+        "nodesafe-evidence++",
+        _nodesafe_evidence_pp,
+        "this library; Yang et al., ICML 2024",
+        needs_exposure=True,
+        transductive=True,
+        cost="one or two trainings, shared with nodesafe-evidence",
     ),
     Recipe("knn", _knn, "Sun et al., ICML 2022", cost=_SHARED),
     Recipe("grasp", _grasp, "Ma et al., NeurIPS 2024", transductive=True, cost=_SHARED),

@@ -121,6 +121,32 @@ class Scorer:
         """
         return self
 
+    def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Scorer:
+        """Learn from nodes that are known to be OOD, after `fit_reference`.
+
+        Parameters
+        ----------
+        known : Outputs
+            The network's outputs on the training graph without the reference nodes.
+        nodes : Tensor
+            Positions ``[n]`` of known nodes in it that the network was not trained on.
+        exposure : Outputs
+            The network's outputs on the exposure graph.
+        exposed : Tensor
+            Positions ``[m]`` of the nodes in it that are known to be OOD.
+
+        Returns
+        -------
+        Scorer
+            A fitted copy; the same scorer unless it `needs_exposure`.
+        """
+        return self
+
+    @property
+    def needs_exposure(self) -> bool:
+        """Whether it learns from nodes that are known to be OOD."""
+        return False
+
     def informativeness(self, outputs: Outputs) -> float:
         """Measure how much the scores carry on the training graph, so that a combination can weigh them.
 

@@ -75,6 +75,11 @@ class EnsembleMean(Scorer):
         return any(scorer.needs_labelled_nodes for scorer in self.scorers)
 
     @property
+    def needs_exposure(self) -> bool:
+        """Whether any of the scorers does."""
+        return any(scorer.needs_exposure for scorer in self.scorers)
+
+    @property
     def needs_reference(self) -> bool:
         """Whether any of the scorers does."""
         return any(scorer.needs_reference for scorer in self.scorers)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode.functional import surprise
@@ -18,6 +19,9 @@ __all__ = ["Evidence", "TwoSided"]
 
 # Scorers that carry more than this share count in full: how much they carry says little about what they will find.
 _ENOUGH_LEFT = 0.1
+# How strongly the logarithms of learnt weights are drawn to zero.
+_DRAWN = 0.05
+_STEPS = 300
 
 
 @dataclass
@@ -63,6 +67,9 @@ class Evidence(Scorer):
         The scorers.
     power : float
         The exponent q, 1 or more.
+    learns_weights : bool
+        Whether the weights are learnt from exposed nodes, so that the kinds of evidence that tell those from known
+        nodes count more.
 
     Attributes
     ----------
@@ -74,6 +81,7 @@ class Evidence(Scorer):
 
     scorers: tuple[Scorer, ...]
     power: float = 2.0
+    learns_weights: bool = False
     reference_: Tensor = field(init=False, repr=False, compare=False)
     weights_: Tensor = field(init=False, repr=False, compare=False)
 
@@ -95,6 +103,22 @@ class Evidence(Scorer):
         weights = [min(1.0, scorer.informativeness(outputs) / _ENOUGH_LEFT) for scorer in fitted.scorers]
         fitted.weights_ = torch.tensor(weights, dtype=torch.float64, device=fitted.reference_.device)
         return fitted
+
+    def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Self:
+        if not self.learns_weights or not len(nodes) or not len(exposed):
+            return self
+        against = [
+            (self.surprises(outputs)[chosen].pow(self.power) * self.weights_)
+            for outputs, chosen in ((known, nodes), (exposure, exposed))
+        ]
+        fitted = copy.copy(self)
+        fitted.weights_ = self.weights_ * _separating_weights(*against)
+        return fitted
+
+    @property
+    def needs_exposure(self) -> bool:
+        """Whether the weights are learnt."""
+        return self.learns_weights
 
     def score(self, outputs: Outputs) -> Tensor:
         scores, reference = self._compared(outputs)
@@ -174,16 +198,41 @@ class Evidence(Scorer):
         return surprises.pow(self.power) @ self.weights_.to(surprises)
 
 
+@torch.enable_grad()
+def _separating_weights(known: Tensor, exposed: Tensor) -> Tensor:
+    """Positive weights by which exposed nodes have more evidence against them than known nodes.
+
+    A logistic regression on the evidence of every kind, ``[n, K]`` and ``[m, K]``. Logarithms of the weights are drawn
+    to zero, so that without a reason all kinds keep their weight.
+    """
+    scale = torch.cat([known, exposed]).mean().clamp_min(1e-9)
+    logs = torch.zeros(known.shape[1], dtype=torch.float64, device=known.device, requires_grad=True)
+    line = torch.tensor([0.0, 0.0], dtype=torch.float64, device=known.device, requires_grad=True)
+    optimiser = torch.optim.Adam([logs, line], lr=0.05)
+    for _ in range(_STEPS):
+        odds = [line[0].exp() * (each / scale) @ logs.exp() / len(logs) + line[1] for each in (known, exposed)]
+        loss = F.softplus(odds[0]).mean() + F.softplus(-odds[1]).mean() + _DRAWN * logs.square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return logs.detach().exp()
+
+
 def _sharing(scorers: tuple[Scorer, ...]) -> list[Scorer]:
     """The same scorers; those that change the scores of another one of them refer to it, so that it scores once."""
     known: dict[str, Scorer] = {}
     for scorer in scorers:
         known.setdefault(repr(scorer), scorer)
-    shared = []
+    shared: list[Scorer] = []
     for scorer in scorers:
-        inner = known.get(repr(scorer.scorer)) if isinstance(scorer, ScorerWrapper) else None
-        if inner is not None:
-            scorer = copy.copy(scorer)
-            scorer.scorer = inner
-        shared.append(scorer)
+        if isinstance(scorer, ScorerWrapper) and repr(scorer.scorer) in known:
+            shared.append(_around(scorer, known[repr(scorer.scorer)]))
+        else:
+            shared.append(scorer)
     return shared
+
+
+def _around(wrapper: ScorerWrapper, inner: Scorer) -> ScorerWrapper:
+    changed = copy.copy(wrapper)
+    changed.scorer = inner
+    return changed

@@ -79,7 +79,8 @@ class Propagated(PropagatingScorer):
         return prior + (averages - prior) * support / (support + self.prior_nodes)
 
     def _averages(self, outputs: Outputs) -> Tensor:
-        return propagate(outputs.scores_of(self.scorer), outputs.graph.random_walk, self.num_hops, self.eta, self.isolated)
+        scores = outputs.scores_of(self.scorer)
+        return propagate(scores, outputs.graph.random_walk, self.num_hops, self.eta, self.isolated)
 
 
 def _held_out(outputs: Outputs, train: Tensor) -> Tensor:
