@@ -11,7 +11,7 @@ from oddnode.detector.fitted import FittedState, TrainingOutputs
 from oddnode.detector.fitting import fit_together, start_fitting
 from oddnode.detector.model_folder import FORMAT_VERSION, check_target, load, read_config, save
 from oddnode.detector.part_config import decode, encode
-from oddnode.detector.recipes import MODEL_FREE, Uncertainty, evidential_scorer
+from oddnode.detector.recipes import MODEL_FREE, Uncertainty, evidential_scorer, kinds_of_evidence
 from oddnode.detector.registry import RECIPES, Recipe, get_recipe, register_method
 from oddnode.detector.training_key import TrainingKey
 
@@ -35,6 +35,7 @@ __all__ = [
     "evidential_scorer",
     "fit_together",
     "get_recipe",
+    "kinds_of_evidence",
     "load",
     "read_config",
     "register_method",
