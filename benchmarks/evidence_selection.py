@@ -86,7 +86,7 @@ SCHEDULES: list[dict[str, Any]] = [
     {"lambda2": 5.0, "start": 0},
 ]
 
-MakeTask = Callable[[], tuple[str, Task]]
+MakeTask = Callable[[], Task]
 
 
 # --- tasks -----------------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ def job(seed: int, place: int, stage: str) -> dict[str, Any]:
 # --- choosing --------------------------------------------------------------------------------------------------------
 
 
-def mean_over_families(rows: list[dict[str, Any]], value: Callable[[dict], Sequence[float]]) -> dict[str, Any]:
+def mean_over_families(rows: list[dict[str, Any]], value: Callable[[Any], Sequence[float]]) -> dict[str, Any]:
     """Means of a pair of numbers: over tasks in a family, over families of a graph, over graphs in a suite."""
     found: dict[str, dict[str, dict[str, list]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
     for row in rows:

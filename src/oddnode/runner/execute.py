@@ -82,7 +82,7 @@ def execute_group(group: Group, setup: Setup) -> Iterator[Outcome]:
     Parameters
     ----------
     group : Group
-        Trainings on one task.
+        Trainings on one task, or on tasks with the same training graph.
     setup : Setup
         Where and how.
 
@@ -91,14 +91,46 @@ def execute_group(group: Group, setup: Setup) -> Iterator[Outcome]:
     Outcome
         One for each training, as soon as it is available.
     """
+    by_task: dict[str, list[tuple[Training, ...]]] = {}
+    for stack in group.stacks:
+        by_task.setdefault(stack[0].task, []).append(stack)
+    fits: dict[Any, Detector] = {}
+    for task, stacks in by_task.items():
+        yield from _execute_task(task, stacks, setup, fits)
+
+
+def _execute_task(
+    name: str, stacks: list[tuple[Training, ...]], setup: Setup, fits: dict[Any, Detector]
+) -> Iterator[Outcome]:
+    """Execute the trainings on one task; ``fits`` has the detectors that were fitted on the same training graph."""
     began = time.perf_counter()
-    seeds = tuple(dict.fromkeys(training.seed for training in group.trainings))
-    loaded = dict(zip(seeds, _load(*group.data, setup.data_dir, seeds), strict=True))
+    trainings = [training for stack in stacks for training in stack]
+    seeds = tuple(dict.fromkeys(training.seed for training in trainings))
+    loaded = dict(zip(seeds, _load(name, trainings[0].protocol, setup.data_dir, seeds), strict=True))
     tasks = {seed: own.task for seed, own in loaded.items()}
-    load_seconds = (time.perf_counter() - began) / len(group.trainings)
+    load_seconds = (time.perf_counter() - began) / len(trainings)
+    new = [stack for stack in stacks if not all(_fit_key(training) in fits for training in stack)]
     with graph_cache():
-        for fitted in fit_stacks(group.stacks, tasks, setup.device, setup.gpu_share):
+        for fitted in _known_fits(stacks, new, fits):
             yield _outcome(fitted, loaded[fitted.training.seed], setup, load_seconds)
+        for fitted in fit_stacks(new, tasks, setup.device, setup.gpu_share):
+            if fitted.detector is not None and not fitted.detector.needs_exposure:
+                fits[_fit_key(fitted.training)] = fitted.detector
+            yield _outcome(fitted, loaded[fitted.training.seed], setup, load_seconds)
+
+
+def _fit_key(training: Training) -> tuple[Any, ...]:
+    """Equal for trainings that give the same network on the same training graph."""
+    return training.parameters, training.backbone, training.seed, training.settings, training.epochs
+
+
+def _known_fits(
+    stacks: list[tuple[Training, ...]], new: list[tuple[Training, ...]], fits: dict[Any, Detector]
+) -> Iterator[Fitted]:
+    for stack in stacks:
+        if stack not in new:
+            for training in stack:
+                yield Fitted(training, fits[_fit_key(training)], 0.0)
 
 
 class _LoadedTask:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from oddnode.runner.detectors import may_stack
 from oddnode.runner.work import Training
+from oddnode.tasks import TASKS
 
 __all__ = ["Group", "cell_groups", "one_by_one", "stacked_groups"]
 
@@ -16,13 +17,14 @@ _STACKS_AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Group:
-    """Trainings on one task under one protocol that are started together.
+    """Trainings under one protocol, on one task or on tasks with the same training graph.
 
     Parameters
     ----------
     stacks : tuple of tuple of Training
-        The trainings of a stack differ in their seed only and are fitted in one call. On a GPU the stacks of a group
-        train concurrently, as far as memory allows.
+        The trainings of a stack differ in their seed only and are fitted in one call. On a GPU the stacks of a task
+        train concurrently, as far as memory allows. Trainings that differ in their task only share one fit, if the
+        tasks have the same training graph.
     """
 
     stacks: tuple[tuple[Training, ...], ...]
@@ -34,7 +36,7 @@ class Group:
 
     @property
     def data(self) -> tuple[str, str]:
-        """Task and protocol. A process prefers groups whose data it has loaded already."""
+        """The first task, and the protocol. A process prefers groups whose data it has loaded already."""
         first = self.stacks[0][0]
         return first.task, first.protocol
 
@@ -63,7 +65,7 @@ def one_by_one(trainings: Iterable[Training]) -> list[Group]:
 
 
 def cell_groups(trainings: Iterable[Training]) -> list[Group]:
-    """Group trainings by task, protocol and seed; the trainings of a group share the prepared graphs.
+    """Group trainings by training graph, protocol and seed; the trainings of a group share the prepared graphs.
 
     Parameters
     ----------
@@ -72,7 +74,8 @@ def cell_groups(trainings: Iterable[Training]) -> list[Group]:
     """
     cells: dict[tuple[str, str, int], list[tuple[Training, ...]]] = {}
     for training in trainings:
-        cells.setdefault((training.task, training.protocol, training.seed), []).append((training,))
+        graph = TASKS[training.task].training_graph or training.task
+        cells.setdefault((graph, training.protocol, training.seed), []).append((training,))
     return [Group(tuple(stacks)) for stacks in cells.values()]
 
 

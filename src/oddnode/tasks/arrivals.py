@@ -284,4 +284,5 @@ def _family(arrivals: Arrivals) -> TaskFamily:
     def make(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
         return arrivals_task(name, data, arrivals, seed, rules)
 
-    return TaskFamily(make)
+    nodes = "known classes" if arrivals.kind == "label" else "all classes"
+    return TaskFamily(make, training_graph=f"{nodes}, {100 * arrivals.share:g} % unknown arrivals")

@@ -47,11 +47,15 @@ class TaskSpec:
         ``make(data_dir, seed, rules) -> Task``.
     same_for_all_seeds : bool
         Whether the task does not depend on the seed; several seeds then share one task.
+    training_graph : str
+        The name of its training graph; tasks with the same name and seed have equal training graphs. By default it
+        shares none.
     """
 
     name: str
     make: Callable[[DataDir, int, TaskRules], Task] = field(repr=False)
     same_for_all_seeds: bool = False
+    training_graph: str = ""
 
     @property
     def group(self) -> str | None:
@@ -70,10 +74,13 @@ class TaskFamily:
         ``make(name, data, seed, rules) -> Task``.
     uses_seed : bool
         Whether the task is drawn at random; otherwise it depends on the graph alone.
+    training_graph : str
+        Families with the same name make tasks with equal training graphs from the same graph and seed.
     """
 
     make: Callable[[str, Data, int, TaskRules], Task]
     uses_seed: bool = True
+    training_graph: str = ""
 
 
 #: Families in which the OOD nodes are the same nodes with other edges, or with other features.
@@ -195,7 +202,8 @@ class DatasetSpec:
         def make(data_dir: DataDir, seed: int, rules: TaskRules) -> Task:
             return family.make(task, _checked_graph(self.name, load(data_dir, seed), seed), seed, rules)
 
-        added = TaskSpec(task, make, same_for_all_seeds=self.fixed_split and not family.uses_seed)
+        shared = f"{self.name}/{family.training_graph}" if family.training_graph else task
+        added = TaskSpec(task, make, self.fixed_split and not family.uses_seed, shared)
         return replace(self, tasks=(*self.tasks, added))
 
     def missing(self, data_dir: DataDir = None) -> str | None:
