@@ -25,6 +25,7 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -135,26 +136,33 @@ def tasks_of(seed: int) -> Iterator[tuple[str, str, MakeTask]]:
         for placement in PLACEMENTS:
             arrivals = Arrivals(kind, placement, unknown_classes=unknown)
             family = f"{name.partition('/')[0]}/{kind}-{placement}"
-            yield "arrivals", family, lambda a=arrivals: arrivals_task(name, graph(), a, seed)
+            yield "arrivals", family, partial(_made, name, graph, arrivals, seed)
 
     for name, digits in (("digits", digits_graph), ("thinned", thinned_digits)):
         for kind in ("feature", "structure", "thinned", "swapped"):
-            yield from arrive(lambda g=digits: g(seed), name, kind)
+            yield from arrive(partial(digits, seed), name, kind)
         for unknown in ((0, 1, 2, 3, 4), (5, 6, 7, 8, 9)):
-            yield from arrive(lambda g=digits: g(seed), name, "label", unknown)
+            yield from arrive(partial(digits, seed), name, "label", unknown)
     for name, kinds in (("campus", ("structure", "swapped")), ("chain", ("feature", "swapped"))):
         for kind in kinds:
-            yield from arrive(lambda n=name: social_graph(seed, n == "chain"), name, kind)
-        yield from arrive(lambda n=name: social_graph(seed, n == "chain"), name, "label", (4,))
+            yield from arrive(partial(social_graph, seed, name == "chain"), name, kind)
+        yield from arrive(partial(social_graph, seed, name == "chain"), name, "label", (4,))
     for dataset, classes in HELD_OUT.items():
         for position in range(len(classes)):
-            graph = lambda d=dataset, c=classes: citation_graph(d, c)  # noqa: E731
-            yield from arrive(graph, f"citation/{dataset}", "label", (position,))
+            yield from arrive(partial(citation_graph, dataset, classes), f"citation/{dataset}", "label", (position,))
         for kind in ("thinned", "swapped"):
-            yield from arrive(lambda d=dataset: citation_graph(d), f"citation/{dataset}", kind)
+            yield from arrive(partial(citation_graph, dataset), f"citation/{dataset}", kind)
     for family, tasks in validation_tasks(seed, False).items():
         for task in tasks:
-            yield "graphs", family, lambda t=task: t
+            yield "graphs", family, partial(_given, task)
+
+
+def _made(name: str, graph: Callable[[], Data], arrivals: Arrivals, seed: int) -> Task:
+    return arrivals_task(name, graph(), arrivals, seed)
+
+
+def _given(task: Task) -> Task:
+    return task
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------
@@ -190,10 +198,7 @@ def _surprises(scorer: Scorer, whole: Any, known: Any, unknown: Any, task: Task,
     others = scores if unknown is known else scorer.score(unknown)
 
     def found(values: Tensor, leave_one_out: bool = False) -> Tensor:
-        low = surprise(values, reference, leave_one_out)
-        if not scorer.two_sided:
-            return low
-        return (torch.maximum(low, surprise(-values, -reference, leave_one_out)) - np.log(2)).clamp_min(0.0)
+        return surprise(values, reference, leave_one_out, scorer.two_sided)
 
     groups = found(reference, True), found(scores[task.id_test.mask]), found(others[test.ood_mask])
     return [group.float().numpy() for group in groups]
@@ -201,10 +206,11 @@ def _surprises(scorer: Scorer, whole: Any, known: Any, unknown: Any, task: Task,
 
 def combined(networks: list[dict[str, Any]], kinds: Sequence[str], power: float) -> tuple[float, float]:
     """AUROC and FPR95 of a combination, as `Evidence` computes it."""
-    known, unknown = 0.0, 0.0
+    scores = []
     for network in networks:
         totals = [torch.from_numpy(sum(network[kind][i] ** power for kind in kinds)) for i in range(3)]
-        known, unknown = (x - surprise(-t, -totals[0]) for x, t in zip((known, unknown), totals[1:], strict=True))
+        scores.append([-surprise(-each, -totals[0]) for each in totals[1:]])
+    known, unknown = (torch.stack(each).mean(dim=0) for each in zip(*scores, strict=True))
     return 100 * auroc(known, unknown), 100 * fpr_at_tpr(known, unknown)
 
 
@@ -277,10 +283,14 @@ def choose_schedule(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The numbers of every schedule."""
     report = {}
     for place, schedule in enumerate(SCHEDULES):
-        numbers = mean_over_families(rows, lambda r, p=place: [r["schedules"][p][m] for m in ("auroc", "fpr95")])
+        numbers = mean_over_families(rows, partial(_numbers_of, place))
         epochs = [row["schedules"][place]["best_epoch"] for row in rows]
         report[str(schedule)] = numbers | {"worth": worth(numbers), "median epoch": float(np.median(epochs))}
     return report
+
+
+def _numbers_of(place: int, row: dict[str, Any]) -> list[float]:
+    return [row["schedules"][place][metric] for metric in ("auroc", "fpr95")]
 
 
 def main() -> None:

@@ -2,8 +2,8 @@
 
     OMP_NUM_THREADS=2 python benchmarks/scoring_cost.py --edges 10000000
 
-The graph is that of ``benchmarks/scaling.py``: ten edges a node, 32 features, 5 classes. Each detector is trained for two
-epochs; scoring starts from the user's graph, so that all matrices are made anew.
+The graph is that of ``benchmarks/scaling.py``: ten edges a node, 32 features, 5 classes. Each detector is trained for
+two epochs; scoring starts from the user's graph, so that all matrices are made anew.
 """
 
 from __future__ import annotations

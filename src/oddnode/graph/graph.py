@@ -188,6 +188,13 @@ class Graph:
         return self.cached("gcn_matrix", self._make_gcn_matrix, "edges")
 
     def _make_gcn_matrix(self) -> SparseMatrix:
+        walk = self.random_walk
+        target, source, _ = walk.coordinates()
+        if walk.nnz == self.edge_index.shape[1] and not bool((source == target).any()):
+            # Without repeated edges and self-loops, the edges need not be sorted again.
+            scale = (walk.row_counts() + 1).to(self.x.dtype).pow(-0.5)
+            everywhere = torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
+            return walk.with_values(scale[source] * scale[target]).with_diagonal(everywhere, scale * scale)
         (source, target), weight = gcn_norm(self.edge_index, None, self.num_nodes, dtype=self.x.dtype)
         return SparseMatrix(target, source, weight, (self.num_nodes, self.num_nodes))
 

@@ -67,6 +67,40 @@ def from_coordinates(row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, 
     return torch.sparse_csr_tensor(crow, col, csr.values(), shape, check_invariants=False)
 
 
+def with_diagonal(tensor: Tensor, rows: Tensor, value: Tensor) -> Tensor:
+    """Insert diagonal entries into a CSR tensor without sorting it again.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        Sparse CSR, square, with columns in order and no diagonal entry in the given rows.
+    rows : Tensor
+        Mask of the rows that get an entry ``[rows]``.
+    value : Tensor
+        The new entries, one for each of them.
+
+    Returns
+    -------
+    Tensor
+        Sparse CSR.
+    """
+    crow, col = tensor.crow_indices(), tensor.col_indices()
+    count = len(crow) - 1
+    row = torch.repeat_interleave(torch.arange(count, device=col.device), crow.diff())
+    before = rows.cumsum(0)  # how many rows up to and including this one get an entry
+    # An entry moves by one for every earlier row with a new entry, and for that of its own row if it is right of it.
+    shift = before[row] - (rows[row] & (col < row)).long()
+    left = torch.bincount(row[col < row], minlength=count)
+    new = (crow[:-1].long() + left + before - 1)[rows]
+    columns = torch.empty(len(col) + int(before[-1]) if count else 0, dtype=col.dtype, device=col.device)
+    values = torch.empty(len(columns), dtype=tensor.dtype, device=col.device)
+    place = torch.arange(len(col), device=col.device) + shift
+    columns[place], values[place] = col, tensor.values()
+    columns[new], values[new] = rows.nonzero().squeeze(1).to(col.dtype), value
+    offsets = torch.cat([crow[:1], crow[1:] + before.to(crow.dtype)])
+    return torch.sparse_csr_tensor(offsets, columns, values, tensor.shape, check_invariants=False)
+
+
 def from_offsets(crow: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
     """Build a CSR tensor from its parts, which are not checked.
 

@@ -127,12 +127,42 @@ class SparseMatrix:
     @cached_property
     def with_self_loops_where_empty(self) -> SparseMatrix:
         """The same square matrix with a one on the diagonal of every row that has no entry."""
-        empty = (self.row_counts() == 0).nonzero().squeeze(1)
-        if len(empty) == 0:
+        empty = self.row_counts() == 0
+        if not bool(empty.any()):
             return self
-        row, col, value = csr.coordinates(self._csr)
-        ones = torch.ones(len(empty), dtype=self.dtype, device=self.device)
-        return SparseMatrix(torch.cat([row, empty]), torch.cat([col, empty]), torch.cat([value, ones]), self.shape)
+        return self.with_diagonal(empty, torch.ones(int(empty.sum()), dtype=self.dtype, device=self.device))
+
+    def with_diagonal(self, rows: Tensor, value: Tensor) -> SparseMatrix:
+        """Insert diagonal entries, in time linear in the number of entries.
+
+        Parameters
+        ----------
+        rows : Tensor
+            Mask of the rows that get an entry ``[rows]``; none of them may have one.
+        value : Tensor
+            The new entries, one for each of them.
+
+        Returns
+        -------
+        SparseMatrix
+            A new matrix.
+        """
+        return SparseMatrix._of(csr.with_diagonal(self._csr, rows, value))
+
+    def with_values(self, value: Tensor) -> SparseMatrix:
+        """Put other numbers at the same entries.
+
+        Parameters
+        ----------
+        value : Tensor
+            One number per entry ``[nnz]``, in the order of `coordinates`.
+
+        Returns
+        -------
+        SparseMatrix
+            A new matrix.
+        """
+        return SparseMatrix.from_csr(self._csr.crow_indices(), self._csr.col_indices(), value, self.shape)
 
     def coordinates(self) -> tuple[Tensor, Tensor, Tensor]:
         """Rows, columns and numbers of the entries, ``[nnz]`` each."""

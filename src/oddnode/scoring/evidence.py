@@ -188,10 +188,7 @@ class Evidence(Scorer):
     def _surprises(self, scores: Tensor, reference: Tensor, leave_one_out: bool = False) -> Tensor:
         columns = []
         for scorer, own, known in zip(self.scorers, scores.unbind(dim=1), reference.unbind(dim=1), strict=True):
-            found = surprise(own, known, leave_one_out)
-            if scorer.two_sided:
-                found = (torch.maximum(found, surprise(-own, -known, leave_one_out)) - math.log(2)).clamp_min(0.0)
-            columns.append(found)
+            columns.append(surprise(own, known, leave_one_out, scorer.two_sided))
         return torch.stack(columns, dim=1)
 
     def _total(self, surprises: Tensor) -> Tensor:

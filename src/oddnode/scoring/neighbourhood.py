@@ -54,7 +54,7 @@ class NeighbourhoodFeatures(Scorer):
     num_hops: int = 2
     dimensions: int = 128
     k: int = 4
-    bank_size: int = 1024
+    bank_size: int = 512
     centre_: Tensor = field(init=False, repr=False, compare=False)
     basis_: Tensor = field(init=False, repr=False, compare=False)
     bank_: Tensor = field(init=False, repr=False, compare=False)
