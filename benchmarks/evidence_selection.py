@@ -55,9 +55,8 @@ from oddnode.scoring import (
     Scorer,
     TwoSided,
 )
-from oddnode.tasks import Arrivals, Task, arrivals_task, digits_graph, induced, load_task
+from oddnode.tasks import PLACEMENTS, Arrivals, Task, arrivals_task, digits_graph, induced, load_task
 
-PLACEMENTS = ("scattered", "grouped")
 
 #: Classes that are known in every reported cell; each is held out in turn.
 HELD_OUT = {"cora": (3, 4, 5, 6), "citeseer": (3, 4, 5)}

@@ -18,7 +18,7 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 if TYPE_CHECKING:
     from oddnode._utils.plugins import PluginError, load_plugins
     from oddnode.bench import benchmark
-    from oddnode.detector import RECIPES, Detector, ModelFileError, Recipe, register_method
+    from oddnode.detector import RECIPES, ArrivalScorer, Detector, ModelFileError, Recipe, register_method
     from oddnode.evaluation import evaluate
     from oddnode.functional import CalibrationError
     from oddnode.nn import GAT, GCN, GPN, MLP, Backbone, EvidentialGCN, JKNet, MixHop, register_backbone
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 # Importing torch and PyG takes seconds, so a name brings its module in when it is first used.
 _HOME = {
+    "ArrivalScorer": "detector",
     "Backbone": "nn",
     "BoundUniform": "objectives",
     "CalibrationError": "functional",

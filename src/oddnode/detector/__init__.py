@@ -3,6 +3,7 @@
 May import: training, scoring and below.
 """
 
+from oddnode.detector.arrival import ArrivalScorer
 from oddnode.detector.calibration import Calibration
 from oddnode.detector.checked_json import ModelFileError, checked
 from oddnode.detector.detector import Detector
@@ -19,6 +20,7 @@ __all__ = [
     "FORMAT_VERSION",
     "MODEL_FREE",
     "RECIPES",
+    "ArrivalScorer",
     "Calibration",
     "Detector",
     "Explanation",

@@ -99,7 +99,7 @@ class Evidence(Scorer):
             raise ValueError("evidence is compared with reference nodes, but there are fewer than two")
         fitted = copy.copy(self)
         fitted.scorers = tuple(scorer.fit_reference(outputs) for scorer in self.scorers)
-        fitted.reference_ = fitted._all_scores(outputs)[outputs.reference]
+        fitted.reference_ = fitted.scores(outputs)[outputs.reference]
         weights = [min(1.0, scorer.informativeness(outputs) / _ENOUGH_LEFT) for scorer in fitted.scorers]
         fitted.weights_ = torch.tensor(weights, dtype=torch.float64, device=fitted.reference_.device)
         return fitted
@@ -122,12 +122,50 @@ class Evidence(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         scores, reference = self._compared(outputs)
-        against = self._total(self._surprises(scores, reference))
-        known = self._total(self._surprises(reference, reference, leave_one_out=True))
-        result = -surprise(-against, -known)
+        result = self.combined(scores, reference)
         if outputs.reference is not None:
+            known = self._total(self._surprises(reference, reference, leave_one_out=True))
             result[outputs.reference] = -surprise(-known, -known, leave_one_out=True)
         return result.to(outputs.graph.x.dtype)
+
+    def scores(self, outputs: Outputs) -> Tensor:
+        """Score every node by every scorer.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on a graph of N nodes.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N, K]``, in double precision.
+        """
+        found = [
+            scorer.score(outputs) if isinstance(scorer, ScorerWrapper) else outputs.scores_of(scorer)
+            for scorer in _sharing(self.scorers)
+        ]
+        return torch.stack([each.detach().double() for each in found], dim=1)
+
+    def combined(self, scores: Tensor, reference: Tensor | None = None) -> Tensor:
+        """Combine the scores of nodes that are no reference nodes.
+
+        Parameters
+        ----------
+        scores : Tensor
+            From `scores`, ``[N, K]``.
+        reference : Tensor, optional
+            Those of the reference nodes ``[r, K]``; by default as they were in the training graph.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N]``, in double precision.
+        """
+        reference = self.reference_.to(scores) if reference is None else reference
+        against = self._total(self._surprises(scores, reference))
+        known = self._total(self._surprises(reference, reference, leave_one_out=True))
+        return -surprise(-against, -known)
 
     def surprises(self, outputs: Outputs) -> Tensor:
         r"""Compute how unusual every node is by every scorer, :math:`-\log p_k(v)`.
@@ -173,16 +211,9 @@ class Evidence(Scorer):
         """Whether any of the scorers does."""
         return any(scorer.needs_labelled_nodes for scorer in self.scorers)
 
-    def _all_scores(self, outputs: Outputs) -> Tensor:
-        scores = [
-            scorer.score(outputs) if isinstance(scorer, ScorerWrapper) else outputs.scores_of(scorer)
-            for scorer in _sharing(self.scorers)
-        ]
-        return torch.stack([each.detach().double() for each in scores], dim=1)
-
     def _compared(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
         """The scores of all nodes ``[N, K]`` and of the reference nodes ``[r, K]``."""
-        scores = self._all_scores(outputs)
+        scores = self.scores(outputs)
         return scores, self.reference_.to(scores) if outputs.reference is None else scores[outputs.reference]
 
     def _surprises(self, scores: Tensor, reference: Tensor, leave_one_out: bool = False) -> Tensor:

@@ -1,0 +1,199 @@
+"""Scores of single nodes that arrive in a known graph, from their neighbourhood alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oddnode._utils.modes import gradients_enabled
+from oddnode.detector.calibration import Calibration
+from oddnode.detector.inference import FittedEstimator
+from oddnode.functional import CalibrationError
+from oddnode.graph import Graph, GraphError, GraphSource
+from oddnode.scoring import EnsembleMean, Evidence, Outputs, PropagatingScorer, Scorer, ScorerWrapper
+
+__all__ = ["ArrivalScorer"]
+
+# Scores that are averaged over at most this many hops are computed exactly, from that neighbourhood.
+_SHORT = 2
+
+
+class ArrivalScorer:
+    r"""Scores nodes one by one as they arrive in a known graph, without scoring the whole graph again.
+
+    The long-range averages of the known nodes are computed once. The score of an arrival is computed from the nodes
+    within a few hops: exactly for everything that looks no further than two hops beyond the network's own receptive
+    field. A longer average is continued from those of the neighbours, :math:`\eta s_v + (1 - \eta)` times their
+    mean, as if the arrival had not changed them. Arrivals do not see each other.
+
+    Parameters
+    ----------
+    detector : Detector
+        A fitted detector.
+    data : GraphSource
+        The known graph, undirected: the training graph, or one that has grown.
+
+    Examples
+    --------
+    >>> from oddnode import ArrivalScorer, Detector, load_task
+    >>> task = load_task("digits/arrivals/label-scattered")
+    >>> detector = Detector.from_recipe("nodesafe-evidence", epochs=50).fit(task.train)
+    >>> arrivals = ArrivalScorer(detector, task.train)
+    >>> score = arrivals.score(task.train.x[0], neighbours=[1, 2])
+    >>> arrivals.p_value(score) > arrivals.p_value(score - 1)
+    True
+    """
+
+    @gradients_enabled()
+    def __init__(self, detector: FittedEstimator, data: GraphSource):
+        self._detector = detector
+        outputs = detector.outputs(data)
+        self._networks = [
+            _Network(scorer, own)
+            for scorer, own in zip(_scorers_of(detector.scorer_), outputs.members or [outputs], strict=True)
+        ]
+        self._graph = outputs.graph
+        self._neighbours = _Neighbours(self._graph)
+
+    @gradients_enabled()
+    def score(self, x: Any, neighbours: Sequence[int] | Tensor) -> float:
+        """Score one arrival.
+
+        Parameters
+        ----------
+        x : Tensor or array
+            Its features ``[F]``.
+        neighbours : sequence of int or Tensor
+            Positions of its neighbours in the known graph ``[d]``; it may have none.
+
+        Returns
+        -------
+        float
+            Higher = more like the training distribution; comparable with `oddnode.Detector.score_samples`.
+        """
+        graph, inside = self._around(x, neighbours)
+        scores = [network.score(graph, inside) for network in self._networks]
+        return sum(scores) / len(scores)
+
+    def p_value(self, score: float) -> float:
+        """Compute the share of calibration nodes that score as low, or lower.
+
+        Parameters
+        ----------
+        score : float
+            From `score`.
+        """
+        return float(self._calibration().p_values(torch.tensor([score]))[0])
+
+    def is_ood(self, score: float) -> bool:
+        """Decide at the calibrated false-alarm rate.
+
+        Parameters
+        ----------
+        score : float
+            From `score`.
+        """
+        return bool(self._calibration().detect(torch.tensor([score]))[0])
+
+    def _calibration(self) -> Calibration:
+        if self._detector.calibration_ is None:
+            raise CalibrationError("the detector has no threshold yet: call calibrate(...) with known nodes first")
+        return self._detector.calibration_
+
+    def _around(self, x: Any, neighbours: Sequence[int] | Tensor) -> tuple[Graph, Tensor]:
+        """The graph of the arrival (node 0) and the known nodes around it, and the positions of those neighbours."""
+        known = self._graph
+        features = torch.as_tensor(x, dtype=known.x.dtype, device=known.device).reshape(1, -1)
+        near = torch.as_tensor(neighbours, dtype=torch.long, device=known.device).unique()
+        if features.shape[1] != known.x.shape[1] or not bool(torch.isfinite(features).all()):
+            raise GraphError(f"x has {features.shape[1]} features, expected {known.x.shape[1]} finite numbers")
+        if len(near) and not 0 <= int(near.min()) <= int(near.max()) < known.num_nodes:
+            raise GraphError(f"the neighbours are {near.tolist()}, expected positions in 0..{known.num_nodes - 1}")
+        nodes, edges = self._neighbours.within(near, self._reach)
+        place = torch.searchsorted(nodes, near) + 1
+        own = torch.stack([torch.zeros_like(place), place])
+        edge_index = torch.cat([own, own.flip(0), edges + 1], dim=1)
+        return Graph(torch.cat([features, known.x[nodes]]), edge_index), near
+
+    @property
+    def _reach(self) -> int:
+        """Number of hops from the neighbours within which nodes matter: receptive fields, averages, and degrees."""
+        return self._detector.num_layers + _SHORT
+
+
+class _Network:
+    """One network with its scorer, and the long-range scores of all known nodes."""
+
+    def __init__(self, scorer: Scorer, outputs: Outputs):
+        self.scorer = scorer
+        self.outputs = outputs
+        self.known = [_long_range(each) for each in _parts_of(scorer)]
+        self.averages = [None if each is None else each.score(outputs) for each in self.known]
+        reference = outputs.reference
+        self.reference = (
+            None if reference is None or not isinstance(scorer, Evidence) else scorer.scores(outputs)[reference]
+        )
+
+    def score(self, graph: Graph, near: Tensor) -> float:
+        outputs = Outputs(self.outputs.module, graph, self.outputs.num_classes)
+        parts = zip(_parts_of(self.scorer), self.known, self.averages, strict=True)
+        scores = [
+            part.score(outputs)[0] if long is None else _continued(long, averages, outputs, near)
+            for part, long, averages in parts
+        ]
+        if not isinstance(self.scorer, Evidence):
+            return float(scores[0])
+        row = torch.stack([each.double() for each in scores]).unsqueeze(0)
+        return float(self.scorer.combined(row, self.reference)[0])
+
+
+def _continued(scorer: PropagatingScorer, averages: Tensor | None, outputs: Outputs, near: Tensor) -> Tensor:
+    """The average at the arrival, continued from those of its neighbours; its own score if it has none."""
+    own = scorer.scorer.score(outputs)[0]
+    if averages is None or not len(near):
+        return own
+    eta = getattr(scorer, "eta", 0.0)
+    return eta * own + (1 - eta) * averages[near].mean()
+
+
+class _Neighbours:
+    """The edges of a graph, sorted by their target, to walk from node to node."""
+
+    def __init__(self, graph: Graph):
+        order = graph.edge_index[1].argsort(stable=True)
+        self.sources = graph.edge_index[0, order]
+        counts = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes)
+        self.starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+
+    def within(self, nodes: Tensor, num_hops: int) -> tuple[Tensor, Tensor]:
+        """The nodes within some hops, sorted, and the edges between them by their positions among these."""
+        for _ in range(num_hops):
+            nodes = torch.cat([nodes, self._edges_to(nodes)[0]]).unique()
+        source, target = self._edges_to(nodes)
+        place = torch.searchsorted(nodes, source).clamp_max(max(len(nodes) - 1, 0))
+        inside = nodes[place] == source if len(nodes) else torch.zeros_like(source, dtype=torch.bool)
+        return nodes, torch.stack([place[inside], torch.searchsorted(nodes, target[inside])])
+
+    def _edges_to(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        counts = self.starts[nodes + 1] - self.starts[nodes]
+        target = nodes.repeat_interleave(counts)
+        offset = torch.arange(len(target), device=nodes.device) - (counts.cumsum(0) - counts).repeat_interleave(counts)
+        return self.sources[self.starts[target] + offset], target
+
+
+def _scorers_of(scorer: Scorer) -> Sequence[Scorer]:
+    return scorer.scorers if isinstance(scorer, EnsembleMean) else [scorer]
+
+
+def _parts_of(scorer: Scorer) -> Sequence[Scorer]:
+    return scorer.scorers if isinstance(scorer, Evidence) else [scorer]
+
+
+def _long_range(scorer: Scorer) -> PropagatingScorer | None:
+    """The scorer that averages over more hops than are computed exactly; ``None`` if there is none."""
+    if isinstance(scorer, PropagatingScorer) and scorer.num_hops > _SHORT:
+        return scorer
+    return _long_range(scorer.scorer) if isinstance(scorer, ScorerWrapper) else None
