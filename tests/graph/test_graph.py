@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 import torch
 from torch_geometric.data import Data
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import to_dense_adj
 
 from oddnode import Detector
@@ -210,3 +211,21 @@ def test_bad_masks_are_refused(mask: torch.Tensor | None, message: str) -> None:
 def test_bad_labels_are_refused(y: torch.Tensor | None, message: str) -> None:
     with pytest.raises(GraphError, match=message):
         check_labels(small(y=y), torch.arange(4), "training")
+
+
+@pytest.mark.parametrize("kind", ["undirected", "directed", "repeated", "self-loops", "empty"])
+def test_gcn_matrix_is_that_of_pyg(kind: str) -> None:
+    generator = torch.Generator().manual_seed(3)
+    edges = torch.randint(7, (2, 12), generator=generator)
+    edges = edges[:, edges[0] != edges[1]].unique(dim=1)
+    edges = {
+        "undirected": torch.cat([edges, edges.flip(0)], dim=1).unique(dim=1),
+        "directed": edges,
+        "repeated": torch.cat([edges, edges[:, :3]], dim=1),
+        "self-loops": torch.cat([edges, torch.tensor([[2], [2]])], dim=1),
+        "empty": edges[:, :0],
+    }[kind]
+    (source, target), weight = gcn_norm(edges, None, 7, dtype=torch.float64)
+    expected = torch.zeros(7, 7, dtype=torch.float64).index_put((target, source), weight, accumulate=True)
+    found = Graph(torch.ones(7, 2, dtype=torch.float64), edges).gcn_matrix.to_dense()
+    torch.testing.assert_close(found, expected)

@@ -254,3 +254,18 @@ def test_a_matrix_without_entries_gives_zeros_whatever_the_width() -> None:
     for columns in (0, 3):
         matrix = SparseMatrix(none, none, torch.empty(0), (4, columns))
         assert torch.equal(matrix @ torch.ones(columns, 64), torch.zeros(4, 64))
+
+
+@given(st.integers(1, 8), st.integers(0, 40), st.integers(0, 10_000))
+def test_inserted_diagonal_equals_the_dense_sum(size: int, nnz: int, seed: int) -> None:
+    matrix = random_matrix(size, size, nnz, seed)
+    rows = (matrix.to_dense().diagonal() == 0) & (torch.arange(size) % 2 == seed % 2)
+    row, col, _ = matrix.coordinates()
+    rows[row[row == col]] = False  # a stored zero is an entry too
+    value = torch.arange(1.0, 1.0 + int(rows.sum()), dtype=torch.float64)
+    inserted = matrix.with_diagonal(rows, value)
+    expected = matrix.to_dense()
+    expected[rows, rows] += value
+    torch.testing.assert_close(inserted.to_dense(), expected, rtol=0, atol=0)
+    at = inserted.coordinates()
+    assert bool((at[0].diff() * size + at[1].diff() > 0).all()), "entries are sorted"
