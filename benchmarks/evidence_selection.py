@@ -57,7 +57,6 @@ from oddnode.scoring import (
 )
 from oddnode.tasks import PLACEMENTS, Arrivals, Task, arrivals_task, digits_graph, induced, load_task
 
-
 #: Classes that are known in every reported cell; each is held out in turn.
 HELD_OUT = {"cora": (3, 4, 5, 6), "citeseer": (3, 4, 5)}
 
