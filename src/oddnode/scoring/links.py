@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +21,15 @@ __all__ = ["CentredCosine", "LinkPrediction"]
 
 # Number of edges whose ends are compared at a time; limits the memory of their features.
 _CHUNK = 1 << 18
+
+
+T = TypeVar("T")
+
+
+def _cached(graph: Graph, learnt: Tensor, make: Callable[[], T]) -> T:
+    """Compute a value of a graph and of what a scorer has learnt, once for both."""
+    # The tensor is kept with the value: without a reference, Python could use its id again for another one.
+    return graph.cached(("of_learnt", id(learnt)), lambda: (learnt, make()))[1]
 
 
 class _EdgeScorer(Scorer):
@@ -101,8 +111,7 @@ class CentredCosine(_EdgeScorer):
         return fitted._with_mean(outputs)
 
     def _edge_scores(self, graph: Graph, edges: Tensor) -> Tensor:
-        centre = self.centre_.to(graph.x)
-        unit = graph.cached(("centred_rows", id(self.centre_)), lambda: F.normalize(graph.x - centre, dim=1))
+        unit = _cached(graph, self.centre_, lambda: F.normalize(graph.x - self.centre_.to(graph.x), dim=1))
         return (unit[edges[0]] * unit[edges[1]]).sum(dim=1)
 
 
@@ -155,7 +164,7 @@ class LinkPrediction(_EdgeScorer):
         return FeatureSpace(self.centre_, self.basis_)
 
     def _edge_scores(self, graph: Graph, edges: Tensor) -> Tensor:
-        left, right = graph.cached(("link_sides", id(self.left_)), lambda: self._sides(graph))
+        left, right = _cached(graph, self.left_, lambda: self._sides(graph))
         source, target = edges
         both = (left[source] * right[target]).sum(dim=1) + (right[source] * left[target]).sum(dim=1)
         return both / 2 + self.bias_.to(both)
