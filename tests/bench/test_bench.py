@@ -162,8 +162,8 @@ def test_papers_numbers() -> None:
 
 def with_decisions(task: str, method: str, caught: float, false_alarms: float) -> Result:
     result = fake(task, method, 90.0, 92.0)
-    for run, more in zip(result.runs, (0.0, 2.0), strict=True):
-        run.update(caught=caught + more, false_alarms=false_alarms)
+    for numbers, more in zip(result.runs, (0.0, 2.0), strict=True):
+        numbers.update(caught=caught + more, false_alarms=false_alarms)
     return result
 
 

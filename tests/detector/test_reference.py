@@ -471,8 +471,14 @@ def test_the_threshold_is_that_of_the_left_out_reference_nodes(fitted: Detector)
     np.testing.assert_allclose(fitted.calibration_.scores.numpy(), np.sort(own), rtol=1e-6)
 
 
-@pytest.mark.parametrize("marked", [True, False], ids=["marked", "cross-fitted"])
-def test_false_alarms_among_exchangeable_new_nodes_are_about_those_asked_for(marked: bool) -> None:
+# A cross-fitted reference node has the score of one network, a new node the mean of two, which varies less: its alarms
+# are fewer.
+@pytest.mark.parametrize(
+    ("marked", "least", "most"), [(True, 0.03, 0.08), (False, 0.01, 0.05)], ids=["marked", "cross-fitted"]
+)
+def test_false_alarms_among_exchangeable_new_nodes_are_those_asked_for_or_fewer(
+    marked: bool, least: float, most: float
+) -> None:
     """Known nodes that arrive as the reference nodes did: kept out of training, and scored in the whole graph."""
     flagged = []
     for seed in range(12):
@@ -485,5 +491,4 @@ def test_false_alarms_among_exchangeable_new_nodes_are_about_those_asked_for(mar
             train
         )
         flagged.append(float(fit.detect(Data(x=data.x, edge_index=data.edge_index))[new].double().mean()))
-    rate = float(np.mean(flagged))
-    assert 0.02 < rate < 0.08
+    assert least < float(np.mean(flagged)) < most
