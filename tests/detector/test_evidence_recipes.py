@@ -210,6 +210,7 @@ def test_the_callers_modes_change_nothing(mode: Callable, fit: Detector, tmp_pat
         assert not other.score_samples(data).requires_grad
 
 
+@pytest.mark.slow
 def test_threads_and_the_callers_random_numbers(tmp_path: Path) -> None:
     data = known_graph()
 

@@ -33,6 +33,7 @@ from oddnode.detector import fitting
 from oddnode.detector.part_config import learnt_of
 from oddnode.detector.reference import ReferenceNodes, choose_references, remove_nodes, without_nodes
 from oddnode.graph import Graph, GraphError, training_set
+from oddnode.nn import Ensemble
 from oddnode.scoring import EnsembleMean
 
 
@@ -130,7 +131,7 @@ def test_marked_nodes_serve_for_all_networks_and_validation_nodes_stay() -> None
     data.reference_mask = torch.arange(240) >= 200
     fit = detector(ensemble=2).fit(data)
     for outputs, part in zip(fit.outputs(data).members, fit.state_.training.parts, strict=True):  # type: ignore[union-attr]
-        assert torch.equal(outputs.reference, torch.arange(200, 240))
+        assert outputs.references[0].tolist() == list(range(200, 240))
         assert part.outputs.graph.num_nodes == 200
         assert len(part.outputs.labelled) == 150
     assert len(fit.calibration_.scores) == 80  # type: ignore[union-attr]
@@ -194,7 +195,7 @@ def changed(data: Data, nodes: Tensor, labels: bool = True) -> Data:
 
 def learnt_by(fit: Detector, network: int) -> dict[str, object]:
     """The weights of a network, and all that its scorers learnt but for what they compare with."""
-    module = fit.module_.members[network] if fit.state_.training.parts[1:] else fit.module_  # type: ignore[union-attr, index]
+    module = list(fit.module_.members)[network] if isinstance(fit.module_, Ensemble) else fit.module_
     scorer = fit.scorer_.scorers[network] if isinstance(fit.scorer_, EnsembleMean) else fit.scorer_
     learnt = dict(learnt_of(scorer, "scorer"))
     compared = {name for name in learnt if name.endswith((".reference_", ".weights_"))}
@@ -223,7 +224,7 @@ def test_nothing_of_a_reference_node_reaches_its_network_or_scorers(
     # The other network learns from them, so that the test would notice.
     own, other = learnt_by(before, 1), learnt_by(after, 1)
     assert not all(torch.equal(own[name], other[name]) for name in own if isinstance(own[name], Tensor))  # type: ignore[arg-type]
-    references = [scorer.reference_ for scorer in (before.scorer_.scorers[0], after.scorer_.scorers[0])]  # type: ignore[attr-defined]
+    references = [scorer.reference_ for scorer in (before.scorer_.scorers[0], after.scorer_.scorers[0])]
     assert not torch.equal(*references)
 
 

@@ -63,14 +63,14 @@ def shares(scores: np.ndarray, reference: np.ndarray, left_out: bool = False) ->
 
 def total(columns: list[tuple[np.ndarray, np.ndarray, bool]], power: float, left_out: bool = False) -> np.ndarray:
     """The evidence against nodes, from their scores, those of the reference nodes, and whether high is unusual."""
-    found = 0.0
+    found = np.zeros(())
     for scores, reference, two_sided in columns:
         against = shares(scores, reference, left_out)
         if two_sided:
             against = np.maximum(against, shares(-scores, -reference, left_out))
             against = np.maximum(against - np.log(2), 0.0)
         found = found + against**power
-    return np.asarray(found)
+    return found
 
 
 @pytest.mark.parametrize("power", [1.0, 2.0, 3.5])
