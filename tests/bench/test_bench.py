@@ -109,7 +109,7 @@ def test_summary_has_means_and_unbiased_deviations(results: list[Result]) -> Non
     assert row["fpr95"] == pytest.approx((first + second) / 2, abs=1e-4)
     assert row["fpr95_std"] == pytest.approx(stdev([first, second]), abs=1e-4)
     keys = ["task", "method", "protocol", "backbone", "seeds"]
-    metrics = [m + end for m in ("auroc", "aupr", "fpr95", "id_acc") for end in ("", "_std")]
+    metrics = [m + end for m in ("auroc", "aupr", "fpr95", "id_acc", "caught", "false_alarms") for end in ("", "_std")]
     assert list(row) == keys + metrics
 
 
@@ -158,6 +158,33 @@ def test_papers_numbers() -> None:
     assert paper_number("twitch", "nodesafe++", "fpr95") == 3.43
     assert paper_number("twitch/es", "nodesafe", "auroc") == 94.44
     assert paper_number("digits/label", "nodesafe", "auroc") is None
+
+
+def with_decisions(task: str, method: str, caught: float, false_alarms: float) -> Result:
+    result = fake(task, method, 90.0, 92.0)
+    for numbers, more in zip(result.runs, (0.0, 2.0), strict=True):
+        numbers.update(caught=caught + more, false_alarms=false_alarms)
+    return result
+
+
+def test_tables_show_what_decisions_come_to() -> None:
+    table = markdown_table([with_decisions("digits/label", "msp", 40.0, 4.5)])
+    head, _, row = table.splitlines()[:3]
+    cells = dict(zip(*([cell.strip() for cell in line.split("|")[1:-1]] for line in (head, row)), strict=True))
+    assert cells["Caught ↑"].startswith("41.0")
+    assert cells["False alarms (5)"].startswith("4.5")
+    assert "Caught" not in markdown_table([fake("digits/label", "msp", 90.0)])
+
+
+def test_csv_has_the_columns_of_decisions_where_some_method_has_them() -> None:
+    mixed = [with_decisions("a", "msp", 40.0, 4.5), fake("a", "energy", 80.0)]
+    rows = list(csv.DictReader(io.StringIO(to_csv(mixed))))
+    assert (float(rows[0]["caught"]), float(rows[0]["false_alarms"])) == (41.0, 4.5)
+    assert float(rows[0]["caught_std"]) == pytest.approx(2**0.5, abs=1e-4)
+    assert (rows[1]["caught"], rows[1]["auroc"]) == ("", "80.0")
+    for order in (mixed, mixed[::-1]):
+        assert len(to_csv(order).splitlines()) == 3
+    assert "caught" not in to_csv([fake("a", "energy", 80.0)])
 
 
 def test_report_files_hold_the_results(results: list[Result], tmp_path: Path) -> None:

@@ -309,7 +309,7 @@ def test_any_graph_gives_finite_scores(n: int, pairs: list[tuple[int, int]], fea
 def test_evaluate_gives_percent_and_every_test_graph() -> None:
     task = load_task("digits/structure")
     result = evaluate(Detector.from_recipe("gnnsafe", epochs=20).fit(task.train), task)
-    assert set(result) == {"auroc", "aupr", "fpr95", "id_acc", "tests"}
+    assert set(result) == {"auroc", "aupr", "fpr95", "caught", "false_alarms", "id_acc", "tests"}
     assert result["auroc"] == result["tests"]["structure"]["auroc"]
     assert 50 < result["auroc"] <= 100
 

@@ -709,15 +709,15 @@ def test_a_config_too_large_to_be_loaded_is_not_saved(fitted: Detector, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("num_networks", "num_layers", "message"),
     [
-        ({"num_layers": 1000}, "num_layers is 1000, but there are 9 weights"),
-        ({"ensemble": 1000}, "ensemble is 1000, but there are 9 weights, not 1000 times 9"),
-        ({"ensemble": 1000, "num_layers": 50}, "ensemble is 1000, but there are"),
+        (1, 1000, "num_layers is 1000, but there are 9 weights"),
+        (1000, 2, "num_networks is 1000, but there are 9 weights, not 1000 times 9"),
+        (1000, 50, "num_networks is 1000, but there are"),
     ],
 )
 def test_networks_without_weights_are_not_built(
-    folder: Path, settings: dict[str, int], message: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, num_networks: int, num_layers: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = []
     new_backbone = restore.new_backbone
@@ -727,7 +727,8 @@ def test_networks_without_weights_are_not_built(
         return new_backbone(*arguments)
 
     monkeypatch.setattr(restore, "new_backbone", counted)
-    rewrite(folder, lambda c: c["settings"].update(settings))
+    rewrite(folder, lambda c: c.update(num_networks=num_networks))
+    rewrite(folder, lambda c: c["settings"].update(num_layers=num_layers))
     with pytest.raises(ModelFileError, match=message):
         Detector.load(folder)
     assert len(built) <= 1

@@ -30,6 +30,7 @@ ON_CROSS_ENTROPY = [
     "nonzeros",
     "degree",
     "neighbour-cosine",
+    "centred-cosine",
 ]
 
 
@@ -96,6 +97,7 @@ def test_benchmark_with_floor_trains_no_more(three_epochs: list[str]) -> None:
         "degree",
         "nonzeros",
         "neighbour-cosine",
+        "centred-cosine",
     ]
 
 
@@ -117,7 +119,13 @@ def test_json_holds_exactly_the_methods_asked_for_and_tables_the_floor_too(
     assert [row["method"] for row in listed] == ["degree", "msp"]
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
     rows = [line.split("|") for line in report.splitlines() if line.startswith(("| digits", "| *digits"))]
-    assert [row[2].strip() for row in rows] == ["msp", "*degree*", "*nonzeros*", "*neighbour-cosine*"]
+    assert [row[2].strip() for row in rows] == [
+        "msp",
+        "*degree*",
+        "*nonzeros*",
+        "*neighbour-cosine*",
+        "*centred-cosine*",
+    ]
     stored = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert stored == listed
     printed = CliRunner().invoke(app, command).stdout

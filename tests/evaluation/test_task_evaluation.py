@@ -64,6 +64,57 @@ def test_numbers_are_those_counted_by_hand() -> None:
         assert result[metric] == pytest.approx((near + far) / 2)
 
 
+def with_validation(num_val: int) -> tuple[Detector, Task]:
+    """The same task, whose training graph has validation nodes with the scores 1, 2, 3, ..."""
+    _, task = detector_and_task(ID_SCORES, wrong=3)
+    train = graph([50.0, 50.0, *(float(i) for i in range(1, num_val + 1))], -99.0, [0, 1, *[0] * num_val])
+    place = torch.arange(train.num_nodes)
+    train.y = (place == 1).long()
+    train.train_mask = place < 2
+    train.val_mask = (place >= 2) & (place < 2 + num_val)
+    detector = Detector.wrap(Features(), MaxLogit(), train, propagation="as-given", device="cpu")
+    return detector, task
+
+
+def test_decisions_are_those_counted_by_hand() -> None:
+    # Of 40 validation nodes, (2 + 1) / 41 are more than 5 %: nodes below the second lowest score are flagged, 2.0.
+    result = evaluate(*with_validation(40))
+    near, far = 100 * 6 / 10, 100.0  # the six of 0.5, and all of 0.25
+    assert result["caught"] == pytest.approx((near + far) / 2)
+    assert result["false_alarms"] == pytest.approx(10.0)  # the node of 1.0
+    # The lowest of 19: one in 20 is 5 %.
+    result = evaluate(*with_validation(19))
+    assert (result["caught"], result["false_alarms"]) == (pytest.approx((near + far) / 2), 0.0)
+
+
+def test_without_enough_validation_nodes_there_are_no_decisions() -> None:
+    result = evaluate(*with_validation(18))
+    assert not {"caught", "false_alarms"} & set(result)
+    result = evaluate(*detector_and_task(ID_SCORES, wrong=3))  # no training nodes are known
+    assert not {"caught", "false_alarms"} & set(result)
+
+
+def test_a_threshold_that_fit_left_is_used() -> None:
+    detector, task = with_validation(40)
+    detector.calibrate(task.id_test.data, 0.4, mask=task.id_test.mask)
+    result = evaluate(detector, task)
+    # A p-value of (3 + 1) / 11 is below 40 %, and (4 + 1) / 11 is not: nodes with at most three known ones below.
+    assert detector.threshold_ == 4.0
+    assert result["false_alarms"] == pytest.approx(30.0)
+    assert result["caught"] == pytest.approx((70.0 + 100.0) / 2)
+
+
+def test_a_result_has_decisions_if_all_of_its_runs_have_them() -> None:
+    run = dict.fromkeys(METRICS, 50.0)
+    decided = [run | {"caught": caught, "false_alarms": 5.0} for caught in (20.0, 40.0)]
+    result = Result("t", "msp", "clean", "gcn", decided)
+    assert result.has_decisions
+    assert result.mean("caught") == pytest.approx(30.0)
+    assert result.summary()["caught_std"] == pytest.approx(stdev([20.0, 40.0]), abs=1e-4)
+    assert not Result("t", "msp", "clean", "gcn", [decided[0], run]).has_decisions
+    assert "caught" not in Result("t", "msp", "clean", "gcn", [decided[0], run]).summary()
+
+
 def test_areas_are_those_of_scikit_learn() -> None:
     result = evaluate(*detector_and_task(ID_SCORES, wrong=0))["tests"]["near"]
     is_id, scores = np.array([1] * len(ID_SCORES) + [0] * len(NEAR)), np.array(ID_SCORES + NEAR)

@@ -56,8 +56,8 @@ def test_the_main_table_has_every_method_and_means_over_seeds_and_tasks(written:
     assert [entry.mean for entry in row.entries] == [92.0, 82.0, 87.0]
     assert [entry.std for entry in row.entries] == pytest.approx([8**0.5] * 3)  # of 85 and 89 for the mean
     assert row_of(table.blocks[0], "gnnsafe").entries[2].values == (33.0, 30.0)
-    assert [r.name for r in auroc.rows][-3:] == ["nonzeros", "degree", "neighbour-cosine"]
-    assert [r.model_free for r in auroc.rows][-4:] == [False, True, True, True]
+    assert [r.name for r in auroc.rows][-4:] == ["nonzeros", "degree", "neighbour-cosine", "centred-cosine"]
+    assert [r.model_free for r in auroc.rows][-5:] == [False, True, True, True, True]
 
 
 def test_wins_are_counted_over_cells_and_seeds(written: Results) -> None:

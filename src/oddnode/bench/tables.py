@@ -201,9 +201,9 @@ def to_csv(results: Sequence[Result]) -> str:
     results : sequence of Result
         At least one.
     """
-    text = io.StringIO()
-    columns = list(dict.fromkeys(name for r in results for name in r.summary()))
-    writer = csv.DictWriter(text, fieldnames=columns, lineterminator="\n")
+    text, lines = io.StringIO(), [result.summary() for result in results]
+    columns = dict.fromkeys(name for line in lines for name in line)  # only some results may have decisions
+    writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
     writer.writeheader()
-    writer.writerows(r.summary() for r in results)
+    writer.writerows(lines)
     return text.getvalue()

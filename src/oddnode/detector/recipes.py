@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
+from oddnode.detector.evidence_recipes import kinds_of_evidence
 from oddnode.detector.registry import Recipe, register_method
 from oddnode.objectives import (
     BoundUniform,
@@ -28,24 +29,18 @@ from oddnode.scoring import (
     KNN,
     ODIN,
     CentredCosine,
-    ClassAgreement,
     Degree,
     Energy,
     Evidence,
-    FeatureLikelihood,
-    FeatureSum,
-    LinkPrediction,
     Mahalanobis,
     MaxSoftmax,
     NeighbourCosine,
-    NeighbourhoodFeatures,
     NonZeros,
     Propagated,
     Scorer,
-    TwoSided,
 )
 
-__all__ = ["MODEL_FREE", "Uncertainty", "evidential_scorer", "kinds_of_evidence"]
+__all__ = ["MODEL_FREE", "Uncertainty", "evidential_scorer"]
 
 # Propagation, shared by every method that propagates.
 _HOPS = 32
@@ -195,31 +190,6 @@ def _gold(
     weight: float = _GOLD, num_hops: int = _HOPS, eta: float = _ETA, prior_nodes: float = _PRIOR_NODES
 ) -> tuple[Objective, Scorer]:
     return CrossEntropy() + weight * SyntheticExposure(), Propagated(Energy(), num_hops, eta, prior_nodes=prior_nodes)
-
-
-def kinds_of_evidence(num_hops: int = _HOPS, eta: float = _ETA) -> tuple[Scorer, ...]:
-    """The scorers that the recommended method combines.
-
-    Parameters
-    ----------
-    num_hops, eta
-        The long range over which some of them are averaged, as for `oddnode.Propagated`.
-    """
-    around = NeighbourhoodFeatures()
-    return (
-        MaxSoftmax(),
-        TwoSided(Propagated(MaxSoftmax(), num_hops, eta)),
-        TwoSided(Mahalanobis(_SHRINKAGE)),
-        CentredCosine(),
-        LinkPrediction(),
-        Propagated(LinkPrediction()),
-        ClassAgreement(),
-        around,
-        Propagated(around, num_hops, eta),
-        Propagated(FeatureLikelihood()),
-        TwoSided(NonZeros()),
-        TwoSided(FeatureSum()),
-    )
 
 
 def _evidence(power: float = 2.0, num_hops: int = _HOPS, eta: float = _ETA) -> tuple[Objective, Scorer]:

@@ -91,6 +91,27 @@ class ReferenceNodes:
             found = among[_equal(own, known[right]) | _equal(own, known[left])]
         return found if len(found) >= max(1, round(_SAME_GRAPH * len(nodes))) else None
 
+    def places_in(self, graph: Graph) -> Tensor:
+        """Find the places of the nodes in an exposure graph, those of altered nodes included.
+
+        Exposure is often the training graph with some nodes altered. Such a node is not the same any more, but what is
+        left of it must not be learnt from either.
+
+        Parameters
+        ----------
+        graph : Graph
+            Any graph with the same features.
+
+        Returns
+        -------
+        Tensor
+            Positions ``[m]``; none if most of the nodes have other features there, so that it is another graph.
+        """
+        nodes, checksums = self.nodes.to(graph.device), self.checksums.to(graph.device)
+        here = nodes[nodes < graph.num_nodes]
+        same = _equal(_checksums(graph.x[here]), checksums[: len(here)])
+        return here if 2 * int(same.sum()) >= len(nodes) else here[:0]
+
     def _has_edges(self, graph: Graph, nodes: Tensor) -> bool:
         """Whether most of the remembered edges are in a graph; nodes with the same features can have other edges."""
         if not self.edges.shape[1]:
@@ -161,6 +182,8 @@ def checked_references(data: GraphSource, used: Tensor, num_classes: int) -> Ten
     nodes = check_mask(data, "reference_mask", required=False)
     if nodes is None:
         return None
+    if len(nodes) < 2:
+        raise GraphError("data.reference_mask marks one node, expected at least two to compare with")
     shared = int(torch.isin(nodes, used.to(nodes.device)).sum())
     if shared:
         raise GraphError(
@@ -191,8 +214,8 @@ def without_nodes(dataset: TrainingSet, references: ReferenceNodes) -> TrainingS
     graph, place = remove_nodes(dataset.graph, references.nodes)
     train, val = place[dataset.train], place[dataset.val]
     exposure, exposed = dataset.exposure, dataset.exposed
-    inside = None if exposure is None else references.find(exposure)
-    if exposure is not None and exposed is not None and inside is not None:
+    inside = None if exposure is None else references.places_in(exposure)
+    if exposure is not None and exposed is not None and inside is not None and len(inside):
         exposure, moved = remove_nodes(exposure, inside)
         exposed = moved[exposed][moved[exposed] >= 0]
     return TrainingSet(

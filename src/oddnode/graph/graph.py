@@ -215,6 +215,11 @@ class Graph:
             "random_walk", lambda: neighbour_mean_matrix(self.edge_index, self.num_nodes, self.x.dtype), "edges"
         )
 
+    @property
+    def in_degree(self) -> Tensor:
+        """Number of edges that lead to each node ``[N]``; a repeated edge counts as often as it is repeated."""
+        return self.cached("in_degree", lambda: torch.bincount(self.edge_index[1], minlength=self.num_nodes), "edges")
+
     def support(self, num_hops: int, eta: float) -> Tensor:
         """Effective number of nodes that each propagated score averages (see `oddnode.functional.energy.support`).
 

@@ -33,7 +33,7 @@ class _EdgeScorer(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
-        degree = graph.random_walk.row_counts().to(graph.x.dtype)
+        degree = graph.in_degree.to(graph.x.dtype)
         return (degree * self._mean_scores(graph) + self.mean_.to(graph.x)) / (degree + 1)
 
     def edge_scores(self, outputs: Outputs) -> Tensor:
@@ -69,7 +69,7 @@ class _EdgeScorer(Scorer):
     def _with_mean(self, outputs: Outputs) -> Self:
         """Learn the mean score of the training graph's edges; 0 if it has none."""
         fitted = copy.copy(self)
-        degree = outputs.graph.random_walk.row_counts().double()
+        degree = outputs.graph.in_degree.double()
         total = (degree * fitted._mean_scores(outputs.graph).double()).sum()
         fitted.mean_ = total / degree.sum().clamp_min(1)
         return fitted
@@ -169,7 +169,7 @@ class LinkPrediction(_EdgeScorer):
         left, right = sides.chunk(2, dim=1)
         # The sum over a node's edges is a product with the sum of its neighbours' sides.
         both = (torch.cat([right, left], dim=1) * (graph.random_walk @ sides)).sum(dim=1)
-        has_edges = (graph.random_walk.row_counts() > 0).to(both)
+        has_edges = (graph.in_degree > 0).to(both)
         return both / 2 + self.bias_.to(both) * has_edges
 
     def _sides(self, graph: Graph) -> Tensor:

@@ -86,7 +86,7 @@ class NeighbourhoodFeatures(Scorer):
     def _similarity(self, directions: Tensor) -> Tensor:
         bank = self.bank_.to(directions)
         nearest = (directions @ bank.t()).topk(min(self.k, len(bank)), dim=1).values
-        return nearest[:, 1:].mean(dim=1)
+        return nearest[:, min(1, len(bank) - 1) :].mean(dim=1)
 
 
 @dataclass
@@ -124,5 +124,5 @@ def _agreement(outputs: Outputs) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         own = run_backbone(outputs.module, alone).softmax(dim=-1)[:, : outputs.num_classes]
     around = outputs.all_logits.softmax(dim=-1)[:, : outputs.num_classes]
-    degree = graph.random_walk.row_counts().to(own.dtype)
+    degree = graph.in_degree.to(own.dtype)
     return (own * (graph.random_walk @ around)).sum(dim=1) * degree, degree

@@ -108,13 +108,14 @@ def arrivals_task(name: str, data: Data, arrivals: Arrivals, seed: int = 0, rule
     -------
     Task
         Its scored graph begins with the nodes of the training graph, in their order. Its exposure graph has other
-        unknown nodes, scattered in the training graph.
+        unknown nodes, scattered in the training graph; it has none if there are no others.
     """
     if rules.keep_left_out_nodes:
         raise ValueError(f"{name}: the protocol {rules.protocol!r} keeps unknown nodes in training; arrivals are new")
     data = Data(x=data.x, edge_index=data.edge_index, y=data.y)
     drawn = _draw_classes(data, arrivals, seed) if arrivals.kind == "label" else _draw_altered(data, arrivals, seed)
-    train = induced(drawn.data, drawn.train)
+    # From the edges as given, so that it is the same for alterations of features and of edges.
+    train = induced(Data(x=data.x, edge_index=data.edge_index, y=drawn.data.y), drawn.train)
     train.train_mask, train.val_mask = _split(train.y, _rng(seed, "split"))
     train.test_mask = torch.zeros_like(train.val_mask)
     scored = _in_order(drawn.data, drawn.train, drawn.known | drawn.unknown)
@@ -176,8 +177,10 @@ def _draw_altered(data: Data, arrivals: Arrivals, seed: int) -> _Drawn:
     return _Drawn(graph, ~arrived, arrived & ~unknown, unknown, _mask(exposed, data))
 
 
-def _exposure(data: Data, drawn: _Drawn, arrivals: Arrivals, seed: int) -> Data:
+def _exposure(data: Data, drawn: _Drawn, arrivals: Arrivals, seed: int) -> Data | None:
     """The training graph with other unknown nodes in it, scattered: new nodes, or nodes of it that are altered."""
+    if not bool(drawn.exposed.any()):
+        return None
     if arrivals.kind == "label":
         exposed = _in_order(drawn.data, drawn.train, drawn.exposed)
         exposed.ood_mask = torch.arange(exposed.num_nodes) >= int(drawn.train.sum())

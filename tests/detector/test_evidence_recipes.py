@@ -1,0 +1,268 @@
+"""`nodesafe-evidence` from end to end: any backbone, any graph."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import SAGEConv
+
+from oddnode import RECIPES, Detector, Evidence, load_task
+from oddnode.detector.evidence_recipes import kinds_of_evidence
+from oddnode.functional import auroc
+from tests.detector.test_reference import known_graph
+
+METHOD = "nodesafe-evidence"
+
+
+def detector(backbone: str = "gcn", **settings: object) -> Detector:
+    return Detector.from_recipe(METHOD, backbone, **{"epochs": 5, "device": "cpu", **settings})  # type: ignore[arg-type]
+
+
+def scores_of(data: Data, backbone: str = "gcn", **settings: object) -> Tensor:
+    """Scores of a new detector, after what must hold of all of them."""
+    fit = detector(backbone, **settings).fit(data)
+    scores = fit.score_samples(data)
+    assert scores.shape == (data.num_nodes,)
+    assert bool(scores.isfinite().all())
+    assert torch.equal(fit.score_samples(data), scores)
+    assert fit.detect(data).dtype == torch.bool
+    assert fit.predict(data).shape == (data.num_nodes,)
+    assert fit.explain(data).score.shape == (data.num_nodes,)
+    # Stored references: without the known nodes, the same network judges another graph.
+    part = data.subgraph(torch.arange(data.num_nodes).flip(0)[:20])
+    assert bool(fit.score_samples(part).isfinite().all())
+    return scores
+
+
+def test_the_recipe_is_evidence_on_nodesafes_objective() -> None:
+    objective, scorer = RECIPES[METHOD].build()
+    assert isinstance(scorer, Evidence)
+    assert scorer.scorers == kinds_of_evidence(32, 0.1)
+    assert repr(objective) == repr(RECIPES["nodesafe"].build()[0])
+    objective, scorer = RECIPES["evidence"].build(num_hops=4, power=1.0)
+    assert repr(objective) == "CrossEntropy()"
+    assert (scorer.num_hops_used, scorer.power) == (4, 1.0)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "mlp", "gat", "jknet", "mixhop"])
+def test_every_backbone(backbone: str) -> None:
+    assert len(scores_of(known_graph(), backbone).unique()) > 100
+
+
+class Sage(nn.Module):
+    """A network of a user's, whose dropout knows no seed but torch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = SAGEConv(24, 16), SAGEConv(16, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.second(F.dropout(self.first(x, edge_index).relu(), 0.3, self.training), edge_index)
+
+
+def test_a_users_own_network(tmp_path: Path) -> None:
+    data = known_graph()
+    _, scorer = RECIPES[METHOD].build()
+    fit = Detector(Sage(), None, scorer, epochs=5, device="cpu").fit(data)
+    scores = fit.score_samples(data)
+    assert len(scores.unique()) > 100
+    fit.save(tmp_path / "model")
+    loaded = Detector.load(tmp_path / "model", backbone=Sage(), device="cpu")
+    assert torch.equal(loaded.score_samples(data), scores)
+    data.reference_mask = torch.arange(240) >= 150
+    wrapped = Detector.wrap(Sage(), scorer, data, device="cpu")
+    assert bool(wrapped.score_samples(data).isfinite().all())
+
+
+def edges(data: Data, edge_index: Tensor) -> Data:
+    other = data.clone()
+    other.edge_index = edge_index
+    return other
+
+
+def features(data: Data, x: Tensor) -> Data:
+    other = data.clone()
+    other.x = x
+    return other
+
+
+def one_class() -> Data:
+    data = known_graph()
+    data.y = torch.zeros_like(data.y)
+    return data
+
+
+def dense() -> Data:
+    one_way = torch.randint(240, (2, 9600), generator=torch.Generator().manual_seed(1))
+    return edges(known_graph(), torch.cat([one_way, one_way.flip(0)], dim=1))
+
+
+def heterophilous() -> Data:
+    """Every node is joined to nodes of the next class."""
+    data = known_graph()
+    generator = torch.Generator().manual_seed(1)
+    members = [(data.y == c).nonzero().squeeze(1) for c in range(3)]
+    pairs = []
+    for node, label in enumerate(data.y.tolist()):
+        others = members[(label + 1) % 3]
+        pairs += [(node, int(others[i])) for i in torch.randint(len(others), (3,), generator=generator)]
+    one_way = torch.tensor(pairs).t()
+    return edges(data, torch.cat([one_way, one_way.flip(0)], dim=1))
+
+
+def half_isolated() -> Data:
+    data = known_graph()
+    kept = (data.edge_index % 2 == 0).all(dim=0)
+    return edges(data, data.edge_index[:, kept])
+
+
+def with_loops_and_repetitions() -> Data:
+    data = known_graph()
+    loops = torch.arange(240).repeat(2, 1)
+    return edges(data, torch.cat([data.edge_index, data.edge_index[:, :300], loops, loops], dim=1))
+
+
+def of_both_signs() -> Data:
+    data = known_graph()
+    return features(data, data.x - data.x.mean(dim=0))
+
+
+GRAPHS: dict[str, Callable[[], Data]] = {
+    "one class": one_class,
+    "no edges": lambda: edges(known_graph(), torch.zeros(2, 0, dtype=torch.long)),
+    "zero features": lambda: features(known_graph(), torch.zeros(240, 24)),
+    "constant features": lambda: features(known_graph(), torch.full((240, 24), 0.3)),
+    "one-hot features": lambda: features(known_graph(), torch.eye(240)),
+    "one feature": lambda: features(known_graph(), known_graph().x[:, :1]),
+    "features of both signs": of_both_signs,
+    "large features": lambda: features(known_graph(), 1e4 * known_graph().x),
+    "small features": lambda: features(known_graph(), 1e-4 * known_graph().x),
+    "double precision": lambda: features(known_graph(), known_graph().x.double()),
+    "dense": dense,
+    "heterophilous": heterophilous,
+    "isolated nodes": half_isolated,
+    "directed": lambda: edges(known_graph(), known_graph().edge_index[:, : known_graph().num_edges // 2]),
+    "loops and repetitions": with_loops_and_repetitions,
+    "small": lambda: known_graph(num_nodes=75, num_val=14),
+    "smallest": lambda: known_graph(num_nodes=66, num_val=4),
+    "one edge": lambda: edges(known_graph(), torch.tensor([[0, 61], [61, 0]])),
+}
+
+# Graphs in which little tells the nodes apart, or with few reference nodes: a score is a share of these.
+FEW_SCORES = {"zero features": 5, "constant features": 5, "small": 14, "smallest": 4}
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+def test_every_graph(name: str) -> None:
+    data = GRAPHS[name]()
+    if name in ("small", "smallest"):
+        fit = detector().fit(data)
+        scores = fit.score_samples(data)
+        assert bool(scores.isfinite().all())
+        assert fit.calibration_ is None  # a rate of 5 % needs 19 reference nodes
+    else:
+        scores = scores_of(data)
+    assert len(scores.unique()) >= FEW_SCORES.get(name, 60)
+
+
+@pytest.fixture(scope="module")
+def fit() -> Detector:
+    return detector().fit(known_graph())
+
+
+def test_an_isolated_new_node_and_a_graph_of_one_node_get_scores(fit: Detector) -> None:
+    data = known_graph()
+    alone = Data(x=data.x[:1], edge_index=torch.zeros(2, 0, dtype=torch.long))
+    assert fit.score_samples(alone).shape == (1,)
+    grown = Data(x=torch.cat([data.x, data.x[:1]]), edge_index=data.edge_index)
+    assert len(fit.outputs(grown).references) == 2
+    assert bool(fit.score_samples(grown).isfinite().all())
+
+
+def test_features_far_beyond_training_score_below_all_others(fit: Detector) -> None:
+    data = known_graph()
+    other = features(data, data.x.clone())
+    other.x[200] = 1e6
+    scores = fit.score_samples(other)
+    assert bool((scores[200] < torch.cat([scores[:200], scores[201:]])).all())
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+def test_the_callers_modes_change_nothing(mode: Callable, fit: Detector, tmp_path: Path) -> None:
+    data = known_graph()
+    expected = fit.score_samples(data)
+    with mode():
+        again = detector().fit(data)
+        assert torch.equal(again.score_samples(data), expected)
+        assert torch.equal(fit.score_samples(data), expected)
+        again.save(tmp_path / "model")
+        assert torch.equal(Detector.load(tmp_path / "model", device="cpu").score_samples(data), expected)
+        other = again.with_scorer(fit.scorer_.scorers[0])  # type: ignore[attr-defined]
+        assert torch.equal(other.score_samples(data), expected)
+        assert not other.score_samples(data).requires_grad
+
+
+@pytest.mark.slow
+def test_threads_and_the_callers_random_numbers(tmp_path: Path) -> None:
+    data = known_graph()
+
+    def run(seed: int) -> Tensor:
+        own = detector(seed=seed, epochs=2).fit(data)
+        folder = tmp_path / str(threading.get_ident())
+        own.save(folder)
+        return Detector.load(folder, device="cpu").score_samples(data)
+
+    alone = [run(seed) for seed in range(2)]
+    assert not torch.equal(*alone)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        expected = torch.rand(5)
+        torch.manual_seed(7)
+        with ThreadPoolExecutor(2) as pool:
+            together = list(pool.map(run, range(2)))
+        assert torch.equal(torch.rand(5), expected)
+    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+def test_the_default_precision_changes_nothing(fit: Detector) -> None:
+    data = known_graph()
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(detector().fit(data).score_samples(data), fit.score_samples(data))
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_it_finds_digits_that_arrive() -> None:
+    task = load_task("digits/arrivals/label-scattered")
+    fit = detector(epochs=40).fit(task.train)
+    data, known = task.id_test
+    scores = fit.score_samples(data)
+    assert auroc(scores[known], scores[data.ood_mask]) > 0.9
+    flagged = fit.detect(data)
+    assert float(flagged[data.ood_mask].double().mean()) > 0.5
+    assert float(flagged[known].double().mean()) < 0.12
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
+@pytest.mark.parametrize("ensemble", [1, 2])
+def test_a_gpu_agrees_with_a_cpu(ensemble: int, tmp_path: Path) -> None:
+    data = known_graph()
+    fit = detector(device="cuda", ensemble=ensemble).fit(data)
+    scores = fit.score_samples(data)
+    assert scores.device.type == "cpu"
+    assert len(fit.outputs(data).references) == 2
+    fit.save(tmp_path / "model")
+    on_cpu = Detector.load(tmp_path / "model", device="cpu")
+    # Ranks among reference nodes jump where two scores change places, so that not every node agrees.
+    close = torch.isclose(on_cpu.score_samples(data), scores, rtol=1e-3, atol=1e-2)
+    assert float(close.double().mean()) > 0.9
+    assert torch.equal(Detector.load(tmp_path / "model", device="cuda").score_samples(data), scores)

@@ -1,0 +1,336 @@
+"""The combination of evidence, recomputed in numpy from the scores of its parts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch_geometric.data import Data
+
+from oddnode import (
+    CentredCosine,
+    Degree,
+    Detector,
+    Energy,
+    Evidence,
+    FeatureSum,
+    LinkPrediction,
+    Mahalanobis,
+    MaxSoftmax,
+    NonZeros,
+    Outputs,
+    Propagated,
+    Scorer,
+    TwoSided,
+    load_task,
+)
+from oddnode.functional import auroc
+from oddnode.graph import Graph
+from oddnode.scoring import EnsembleMean
+from tests.functional.test_surprise import by_counting, tail_scale
+from tests.scoring.random_graphs import labelled, outputs_on, random_graph
+
+REFERENCE = torch.arange(20, 34)
+
+
+@dataclass
+class Weighed(FeatureSum):
+    """A scorer that says how much it carries."""
+
+    carries: float = 1.0
+
+    def informativeness(self, outputs: Outputs) -> float:
+        return self.carries
+
+
+def fitted(evidence: Evidence, graph: Graph, reference: Tensor = REFERENCE) -> Evidence:
+    outputs = outputs_on(graph, reference=reference)
+    return evidence.fit(outputs, *labelled(graph)).fit_reference(outputs)
+
+
+def shares(scores: np.ndarray, reference: np.ndarray, left_out: bool = False) -> np.ndarray:
+    """Minus the logarithm of the shares, by counting."""
+    known, scale = reference.tolist(), tail_scale(reference.tolist())
+    if not left_out:
+        return np.array([by_counting(s, known, scale) for s in scores.tolist()])
+    return np.array([by_counting(s, known[:i] + known[i + 1 :], scale) for i, s in enumerate(known)])
+
+
+def total(columns: list[tuple[np.ndarray, np.ndarray, bool]], power: float, left_out: bool = False) -> np.ndarray:
+    """The evidence against nodes, from their scores, those of the reference nodes, and whether high is unusual."""
+    found = np.zeros(())
+    for scores, reference, two_sided in columns:
+        against = shares(scores, reference, left_out)
+        if two_sided:
+            against = np.maximum(against, shares(-scores, -reference, left_out))
+            against = np.maximum(against - np.log(2), 0.0)
+        found = found + against**power
+    return found
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0, 3.5])
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "in place"])
+def test_it_is_the_share_of_reference_nodes_with_as_much_against_them(power: float, stored: bool) -> None:
+    train, seen = random_graph(seed=1), random_graph(seed=2)
+    parts: list[Scorer] = [MaxSoftmax(), TwoSided(FeatureSum()), CentredCosine(), Propagated(Energy(), 3)]
+    evidence = fitted(Evidence(tuple(parts), power), train)
+    evidence.weights_ = torch.ones(4, dtype=torch.float64)
+    outputs = outputs_on(seen, reference=None if stored else REFERENCE)
+    own = [part.score(outputs).double().numpy() for part in evidence.scorers]
+    home = train if stored else seen
+    known = [part.score(outputs_on(home)).double().numpy()[REFERENCE] for part in evidence.scorers]
+    columns = [(s, r, isinstance(part, TwoSided)) for s, r, part in zip(own, known, parts, strict=True)]
+    against = total(columns, power)
+    of_reference = total([(r, r, two_sided) for _, r, two_sided in columns], power, left_out=True)
+    expected = -shares(-against, -of_reference)
+    if not stored:
+        expected[REFERENCE] = -shares(-of_reference, -of_reference, left_out=True)
+    np.testing.assert_allclose(evidence.score(outputs).numpy(), expected, rtol=1e-8)
+
+
+def test_a_reference_node_is_not_compared_with_itself() -> None:
+    """Its score is what it would get as a new node among the others."""
+    graph = random_graph(seed=3)
+    evidence = fitted(Evidence((FeatureSum(),)), graph)
+    scores = evidence.score(outputs_on(graph, reference=REFERENCE))
+    for place, node in enumerate(REFERENCE.tolist()):
+        sums = graph.x.sum(dim=1)[REFERENCE].numpy()
+        others = np.delete(sums, place)
+        rank = (np.sum(others < sums[place]) + 0.5) / (len(others) + 1)
+        # One scorer: the order by evidence is the order by score, so the share is the same, but for the far tail.
+        if np.sum(others < sums[place]):
+            assert float(scores[node]) == pytest.approx(np.log(rank), abs=1e-9)
+
+
+def test_weights_are_one_unless_next_to_nothing_is_carried() -> None:
+    carried = (1.0, 0.5, 0.1, 0.05, 0.01, 0.0)
+    evidence = fitted(Evidence(tuple(Weighed(each) for each in carried)), random_graph())
+    torch.testing.assert_close(evidence.weights_, torch.tensor([1.0, 1.0, 1.0, 0.5, 0.1, 0.0], dtype=torch.float64))
+
+
+def test_a_scorer_without_weight_changes_nothing() -> None:
+    graph = random_graph(seed=4)
+    outputs = outputs_on(graph, reference=REFERENCE)
+    alone = fitted(Evidence((MaxSoftmax(), Degree())), graph)
+    with_it = fitted(Evidence((MaxSoftmax(), Weighed(0.0), Degree())), graph)
+    torch.testing.assert_close(with_it.score(outputs), alone.score(outputs))
+    found = with_it.surprises(outputs)
+    assert found.shape == (graph.num_nodes, 3)
+    assert torch.equal(found[:, 1], torch.zeros(graph.num_nodes, dtype=torch.float64))
+    torch.testing.assert_close(found[:, [0, 2]], alone.surprises(outputs))
+
+
+def test_surprises_of_reference_nodes_leave_them_out() -> None:
+    graph = random_graph(seed=4)
+    evidence = fitted(Evidence((FeatureSum(),)), graph)
+    sums = graph.x.sum(dim=1).numpy()
+    found = evidence.surprises(outputs_on(graph, reference=REFERENCE))[:, 0].numpy()
+    expected = shares(sums, sums[REFERENCE])
+    expected[REFERENCE] = shares(sums[REFERENCE], sums[REFERENCE], left_out=True)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+
+
+def test_two_sided_scores_are_those_of_the_inner_scorer() -> None:
+    graph = random_graph()
+    outputs = outputs_on(graph)
+    inner = Propagated(Energy(), 4)
+    assert torch.equal(TwoSided(inner).score(outputs), inner.score(outputs))
+    assert torch.equal(TwoSided(inner).own_score(outputs), inner.own_score(outputs))
+    assert TwoSided(inner).two_sided
+    assert not inner.two_sided
+    assert TwoSided(inner).num_hops_used == 4
+    assert TwoSided(inner).limited_to(1) == TwoSided(Propagated(Energy(), 1))
+    assert TwoSided(Weighed(0.3)).informativeness(outputs) == 0.3
+
+
+def test_high_is_unusual_on_both_sides_and_not_on_one() -> None:
+    graph = random_graph()
+    graph.x[0], graph.x[1] = 100.0, -100.0
+    outputs = outputs_on(graph, reference=REFERENCE)
+    one, two = (fitted(Evidence((each,)), graph).score(outputs) for each in (FeatureSum(), TwoSided(FeatureSum())))
+    usual = torch.arange(2, 40)
+    assert float(one[0]) > float(one[usual].median())
+    for scores, nodes in ((one, [1]), (two, [0, 1])):
+        assert all(bool((scores[node] < scores[usual]).all()) for node in nodes)
+
+
+def test_what_it_says_of_itself() -> None:
+    evidence = Evidence((MaxSoftmax(), Propagated(Energy(), 7), TwoSided(Propagated(MaxSoftmax(), 3))))
+    assert evidence.needs_reference
+    assert evidence.needs_raw_logits
+    assert not Evidence((MaxSoftmax(),)).needs_raw_logits
+    assert evidence.num_hops_used == 7
+    limited = evidence.limited_to(4)
+    assert [scorer.num_hops_used for scorer in limited.scorers] == [0, 4, 3]
+    assert evidence.num_hops_used == 7
+    assert evidence.learns_from_training_graph
+    assert EnsembleMean.of(evidence, 2).needs_reference
+
+
+@pytest.mark.parametrize(
+    "evidence", [Evidence(()), Evidence((Degree(),), 0.5), Evidence((Degree(),), float("nan"))], ids=repr
+)
+def test_settings_that_make_no_sense_are_refused(evidence: Evidence) -> None:
+    with pytest.raises(ValueError, match="expected some, and 1 or more"):
+        fitted(evidence, random_graph())
+
+
+@pytest.mark.parametrize("reference", [None, torch.tensor([3])])
+def test_fewer_than_two_reference_nodes_are_refused(reference: Tensor | None) -> None:
+    graph = random_graph()
+    outputs = outputs_on(graph, reference=reference)
+    evidence = Evidence((Degree(),)).fit(outputs, *labelled(graph))
+    with pytest.raises(ValueError, match="fewer than two"):
+        evidence.fit_reference(outputs)
+
+
+def grouped(num_nodes: int = 400, random_edges: bool = False, seed: int = 0) -> Data:
+    """Four classes with words of their own; edges within a class, or between any two nodes."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(num_nodes) % 4
+    chance = torch.full((num_nodes, 40), 0.03) + 0.25 * F.one_hot(y, 4).repeat_interleave(10, dim=1)
+    x = (torch.rand(num_nodes, 40, generator=generator) < chance).float()
+    source = torch.arange(num_nodes).repeat_interleave(3)
+    target = torch.randint(num_nodes, (len(source),), generator=generator)
+    if not random_edges:
+        target = 4 * (target // 4) + source % 4
+    edges = torch.stack([source, target])[:, source != target]
+    place = torch.arange(num_nodes)
+    return Data(
+        x=x,
+        edge_index=torch.cat([edges, edges.flip(0)], dim=1),
+        y=y,
+        train_mask=place < 80,
+        val_mask=(place >= 80) & (place < 240),
+    )
+
+
+PARTS = (
+    MaxSoftmax(),
+    TwoSided(Propagated(MaxSoftmax(), 8, 0.1)),
+    Mahalanobis(),
+    CentredCosine(),
+    LinkPrediction(steps=100),
+    TwoSided(NonZeros()),
+)
+
+
+def detector(**settings: object) -> Detector:
+    return Detector("gcn", None, Evidence(PARTS), hidden_channels=16, epochs=15, device="cpu", **settings)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def found() -> Detector:
+    return detector().fit(grouped())
+
+
+@pytest.mark.parametrize("ensemble", [1, 3])
+def test_a_loaded_detector_scores_the_same_to_the_last_bit(tmp_path: Path, ensemble: int) -> None:
+    data = grouped()
+    before = detector(ensemble=ensemble).fit(data)
+    before.save(tmp_path / "model")
+    after = Detector.load(tmp_path / "model", device="cpu")
+    other = grouped(seed=5)  # another graph: compared with stored scores
+    other.x[:] = other.x.flip(0)
+    for graph in (data, other):
+        assert torch.equal(after.score_samples(graph), before.score_samples(graph))
+        assert torch.equal(after.detect(graph), before.detect(graph))
+    assert before.outputs(data).references
+    assert not before.outputs(other).references
+    assert after.threshold_ == before.threshold_
+
+
+def test_an_ensembles_score_is_the_mean_of_its_members_scores() -> None:
+    data = grouped()
+    several = detector(ensemble=3).fit(data)
+    outputs = several.outputs(data)
+    assert len(outputs.members) == 3
+    assert isinstance(several.scorer_, EnsembleMean)
+    own = [scorer.score(member) for scorer, member in zip(several.scorer_.scorers, outputs.members, strict=True)]
+    torch.testing.assert_close(several.score_samples(outputs), torch.stack(own).mean(dim=0))
+    # Cross-fitted: every validation node is a reference node of one of them.
+    together = torch.cat([member.reference for member in outputs.members])  # type: ignore[misc]
+    assert torch.equal(together.sort().values, data.val_mask.nonzero().squeeze(1))
+
+
+def test_another_scorer_on_the_same_networks_is_a_fresh_fit(found: Detector) -> None:
+    data = grouped()
+    other = Evidence((Mahalanobis(), Propagated(CentredCosine())), power=1.0)
+    fresh = Detector("gcn", None, other, hidden_channels=16, epochs=15, device="cpu").fit(data)
+    again = found.with_scorer(other)
+    torch.testing.assert_close(again.score_samples(data), fresh.score_samples(data))
+    assert again.threshold_ == pytest.approx(fresh.threshold_)
+    plain = found.with_scorer(MaxSoftmax())
+    assert plain.calibration_ is None
+    assert plain.score_samples(data).shape == (400,)
+
+
+def test_a_detector_that_set_nothing_aside_refuses_evidence_and_says_what_to_do() -> None:
+    plain = Detector(epochs=2, device="cpu").fit(grouped())
+    with pytest.raises(ValueError, match="this detector has set none aside; fit a new detector"):
+        plain.with_scorer(Evidence(PARTS))
+
+
+def test_it_finds_unknown_arrivals_and_says_so(found: Detector) -> None:
+    data = grouped()
+    generator = torch.Generator().manual_seed(9)
+    strange = (torch.rand(30, 40, generator=generator) < 0.1).float()
+    far = torch.randint(400, (2, 90), generator=generator)
+    near = torch.arange(400, 430).repeat(3)
+    added = torch.stack([near, far[0]])
+    grown = Data(x=torch.cat([data.x, strange]), edge_index=torch.cat([data.edge_index, added, added.flip(0)], dim=1))
+    assert len(found.outputs(grown).references) == len(found.outputs(data).references) > 0
+    scores = found.score_samples(grown)
+    assert auroc(scores[240:400], scores[400:]) > 0.9
+    assert float(found.detect(grown)[400:].double().mean()) > 0.5
+    assert float(found.detect(grown)[240:400].double().mean()) < 0.15
+
+
+def test_edges_at_random_carry_next_to_nothing() -> None:
+    """With 400 reference nodes. With 40, the noise of the measure alone gives a weight of 0.2 on average."""
+    weights = {}
+    for random_edges in (True, False):
+        fits = []
+        for seed in range(3):
+            data = grouped(1200, random_edges, seed)
+            data.val_mask = torch.arange(1200) >= 400
+            fits.append(detector(seed=seed).fit(data).scorer_)
+        weights[random_edges] = torch.stack([scorer.weights_ for scorer in fits])[:, 3:5]  # type: ignore[attr-defined]
+    assert float(weights[True].mean(dim=0).max()) < 0.3
+    assert torch.equal(weights[False], torch.ones(3, 2, dtype=torch.float64))
+
+
+def test_scores_are_not_all_equal_where_propagated_scores_are() -> None:
+    """On a dense graph, 32 hops give every node the same score."""
+    generator = torch.Generator().manual_seed(0)
+    data = grouped(300)
+    dense = torch.randint(300, (2, 12_000), generator=generator)
+    data.edge_index = torch.cat([dense, dense.flip(0)], dim=1)
+    scorer = Evidence((Propagated(MaxSoftmax(), 32, 0.1), MaxSoftmax(), CentredCosine()))
+    fit = Detector("gcn", None, scorer, hidden_channels=16, epochs=5, propagation="as-given", device="cpu").fit(data)
+    alone = fit.with_scorer(Propagated(MaxSoftmax(), 32, 0.1)).score_samples(data)
+    assert float(alone.std()) < 1e-3
+    scores = fit.score_samples(data)
+    assert len(scores.unique()) > 50
+    weights = torch.stack([each.weights_ for each in fit.scorer_.scorers])  # type: ignore[attr-defined]
+    assert float(weights[:, 0].max()) < 0.3
+    assert torch.equal(weights[:, 1], torch.ones(2, dtype=torch.float64))
+
+
+def test_explanations_add_up(found: Detector) -> None:
+    data = grouped()
+    why = found.explain(data)
+    torch.testing.assert_close(why.own_score + why.neighbour_contribution, why.score)
+    assert torch.equal(why.score, found.score_samples(data))
+
+
+def test_digits_that_are_not_in_training_score_low() -> None:
+    task = load_task("digits/label")
+    fit = detector().fit(task.train)
+    scores = fit.score_samples(task.id_test.data)
+    assert auroc(scores[task.id_test.mask], scores[task.id_test.data.ood_mask]) > 0.9

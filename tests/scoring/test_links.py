@@ -1,0 +1,148 @@
+"""Scorers of edges, each recomputed edge by edge."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from oddnode import CentredCosine, LinkPrediction, Scorer, load_task
+from oddnode.detector.reference import remove_nodes
+from oddnode.functional import auroc
+from oddnode.graph import Graph
+from oddnode.scoring import links
+from tests.scoring.random_graphs import labelled, outputs_on, random_graph
+
+
+def fitted(scorer: Scorer, graph: Graph) -> Scorer:
+    return scorer.fit(outputs_on(graph), *labelled(graph))
+
+
+def mean_over_edges(graph: Graph, edge_scores: list[float], mean: float) -> np.ndarray:
+    """The mean over every node's incoming edges and one more edge of the mean score."""
+    expected = []
+    for node in range(graph.num_nodes):
+        own = [score for score, target in zip(edge_scores, graph.edge_index[1].tolist(), strict=True) if target == node]
+        expected.append((sum(own) + mean) / (len(own) + 1))
+    return np.array(expected)
+
+
+def cosines(graph: Graph, centre: np.ndarray) -> list[float]:
+    scores = []
+    for source, target in graph.edge_index.t().tolist():
+        a, b = (graph.x[node].numpy() - centre for node in (source, target))
+        scores.append(float(a @ b / (np.linalg.norm(a) * np.linalg.norm(b))))
+    return scores
+
+
+def test_centred_cosine_is_the_mean_over_a_nodes_edges() -> None:
+    train, seen = random_graph(seed=1), random_graph(seed=2)
+    scorer = fitted(CentredCosine(), train)
+    centre = train.x.numpy().mean(axis=0)
+    mean = float(np.mean(cosines(train, centre)))
+    for graph in (train, seen):
+        own = cosines(graph, centre)
+        np.testing.assert_allclose(scorer.score(outputs_on(graph)).numpy(), mean_over_edges(graph, own, mean))
+        found = scorer.edge_scores(outputs_on(graph))  # type: ignore[attr-defined]
+        np.testing.assert_allclose(found.numpy(), np.array(own))
+
+
+def log_odds(scorer: Scorer, graph: Graph, pairs: Tensor) -> list[float]:
+    """From the learnt tensors, with the formula of the docstring."""
+    assert isinstance(scorer, LinkPrediction)
+    centred = graph.x.numpy() - scorer.centre_.numpy()
+    z = centred / np.linalg.norm(centred, axis=1, keepdims=True) @ scorer.basis_.numpy()
+    left, right = z @ scorer.left_.numpy(), z @ scorer.right_.numpy()
+    return [float((left[u] @ right[v] + right[u] @ left[v]) / 2 + scorer.bias_.numpy()) for u, v in pairs.t().tolist()]
+
+
+def test_link_prediction_is_the_mean_over_a_nodes_edges() -> None:
+    train, seen = random_graph(seed=1), random_graph(seed=2)
+    scorer = fitted(LinkPrediction(dimensions=4, rank=3, steps=20), train)
+    mean = float(np.mean(log_odds(scorer, train, train.edge_index)))
+    for graph in (train, seen):
+        own = log_odds(scorer, graph, graph.edge_index)
+        np.testing.assert_allclose(scorer.score(outputs_on(graph)).numpy(), mean_over_edges(graph, own, mean))
+
+
+@pytest.mark.parametrize("scorer", [CentredCosine(), LinkPrediction(steps=5)], ids=repr)
+def test_edges_in_several_chunks_give_the_same_scores(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(num_edges=97)
+    at_once = fitted(scorer, graph).score(outputs_on(graph))
+    monkeypatch.setattr(links, "_CHUNK", 10)
+    torch.testing.assert_close(fitted(scorer, graph).score(outputs_on(graph)), at_once)
+
+
+@pytest.fixture(scope="module")
+def digits() -> tuple[Data, Tensor, Tensor]:
+    """The digits without one edge in ten, those edges, and as many random pairs."""
+    data = load_task("digits/structure").train
+    one_way = data.edge_index[:, data.edge_index[0] < data.edge_index[1]]
+    generator = torch.Generator().manual_seed(0)
+    held_out = torch.rand(one_way.shape[1], generator=generator) < 0.1
+    kept = one_way[:, ~held_out]
+    left = Data(x=data.x, edge_index=torch.cat([kept, kept.flip(0)], dim=1))
+    pairs = torch.randint(data.num_nodes, (2, int(held_out.sum())), generator=generator)
+    return left, one_way[:, held_out], pairs
+
+
+def test_a_trained_predictor_tells_held_out_edges_from_random_pairs(digits: tuple[Data, Tensor, Tensor]) -> None:
+    data, edges, pairs = digits
+    train = Graph(data.x, data.edge_index)
+    scorer = fitted(LinkPrediction(), train)
+    real, random = (scorer.edge_scores(outputs_on(Graph(data.x, each))) for each in (edges, pairs))  # type: ignore[attr-defined]
+    assert auroc(real, random) > 0.95
+    # Log-odds: held-out edges are likely ones, random pairs are not.
+    assert float(real.sigmoid().mean()) > 0.8
+    assert float(random.sigmoid().mean()) < 0.3
+
+
+@pytest.mark.parametrize("scorer", [CentredCosine(), LinkPrediction(steps=30)], ids=repr)
+def test_fits_are_equal_and_leave_the_callers_random_numbers_alone(scorer: Scorer) -> None:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        expected = torch.rand(4)
+        torch.manual_seed(5)
+        first = fitted(scorer, random_graph()).score(outputs_on(random_graph(seed=3)))
+        assert torch.equal(torch.rand(4), expected)
+        second = fitted(scorer, random_graph()).score(outputs_on(random_graph(seed=3)))
+    assert torch.equal(first, second)
+    assert not first.requires_grad
+
+
+@pytest.mark.parametrize("scorer", [CentredCosine(), LinkPrediction(steps=3)], ids=repr)
+def test_scorers_that_come_and_go_share_a_graph_without_taking_each_others_values(scorer: Scorer) -> None:
+    shared = random_graph(seed=1)
+    for seed in range(20):
+        own = fitted(scorer, random_graph(seed=10 + seed))
+        alone = own.score(outputs_on(Graph(shared.x, shared.edge_index)))
+        assert torch.equal(own.score(outputs_on(shared)), alone)
+
+
+@pytest.mark.parametrize("scorer", [CentredCosine(), LinkPrediction(steps=3)], ids=repr)
+def test_a_graph_without_edges_gives_every_node_the_same_and_carries_nothing(scorer: Scorer) -> None:
+    graph = Graph(random_graph().x, torch.zeros(2, 0, dtype=torch.long))
+    own = fitted(scorer, graph)
+    scores = own.score(outputs_on(graph))
+    assert torch.equal(scores, torch.zeros_like(scores))
+    assert own.informativeness(outputs_on(graph, reference=torch.arange(5))) == 0.0
+    assert own.edge_scores(outputs_on(graph)).shape == (0,)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("scorer", [CentredCosine(), LinkPrediction()], ids=repr)
+def test_edges_carry_much_among_alike_nodes_and_nothing_at_random(scorer: Scorer) -> None:
+    generator = torch.Generator().manual_seed(0)
+    topic = torch.arange(600) % 3
+    x = torch.nn.functional.one_hot(topic, 9).double() + 0.1 * torch.randn(600, 9, generator=generator)
+    source, target = torch.randint(600, (2, 6000), generator=generator)
+    alike = Graph(x, torch.stack([source, 3 * torch.randint(200, (6000,), generator=generator) + source % 3]))
+    random = Graph(x, torch.stack([source, target]))
+    reference = torch.arange(400, 600)
+    carried = []
+    for graph in (alike, random):
+        own = fitted(scorer, remove_nodes(graph, reference)[0])
+        carried.append(own.informativeness(outputs_on(graph, reference=reference)))
+    assert carried[0] > 0.6  # two in three random pairs are of two topics, and all of these rank below the edges
+    assert carried[1] < 0.05

@@ -1,0 +1,475 @@
+"""Arrivals: nothing of them is in the training graph, and they are what their kind says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from subprocess import CompletedProcess
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import coalesce
+
+from oddnode.tasks import (
+    KINDS,
+    PLACEMENTS,
+    TASKS,
+    UNSEEN_KINDS,
+    Arrivals,
+    Task,
+    arrivals_task,
+    dataset_states,
+    digits_graph,
+    expand_tasks,
+    load_task,
+)
+from oddnode.tasks.alterations import ALTERATIONS
+
+CLI = Callable[..., CompletedProcess[str]]
+ALTERED = tuple(ALTERATIONS)
+OF_EDGES = ("structure", "overlinked", "bridged")
+
+
+def numbered_graph(num_nodes: int = 600, num_classes: int = 6, seed: int = 0) -> Data:
+    """Nodes whose first feature is their number; edges mostly within a class, sorted, both ways and once each."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(num_classes, (num_nodes,), generator=generator)
+    x = (torch.rand(num_nodes, 12, generator=generator) < 0.4).float()
+    x[:, 0] = torch.arange(1, num_nodes + 1)
+    source = torch.arange(num_nodes).repeat_interleave(3)
+    first, second = torch.randint(num_nodes, (2, len(source)), generator=generator)
+    target = torch.where(y[first] == y[source], first, second)
+    edges = torch.stack([source, target])[:, source != target]
+    return Data(x=x, edge_index=coalesce(torch.cat([edges, edges.flip(0)], dim=1)), y=y)
+
+
+def made(kind: str, placement: str = "scattered", seed: int = 0, data: Data | None = None, **others: float) -> Task:
+    graph = numbered_graph() if data is None else data
+    return arrivals_task("t", graph, Arrivals(kind, placement, **others), seed)  # type: ignore[arg-type]
+
+
+def numbers(x: Tensor) -> list[int]:
+    return [int(value) - 1 for value in x[:, 0].tolist()]
+
+
+def edge_set(edge_index: Tensor, names: list[int] | None = None) -> set[tuple[int, int]]:
+    pairs = [tuple(edge) for edge in edge_index.t().tolist()]
+    return {(u, v) if names is None else (names[u], names[v]) for u, v in pairs}
+
+
+def arrived(task: Task) -> tuple[Data, int, Tensor, Tensor]:
+    """The scored graph, the size of the training graph, and positions of known and unknown arrivals."""
+    [scored] = task.tests.values()
+    known, unknown = (mask.nonzero().squeeze(1) for mask in (task.id_test.mask, scored.ood_mask))
+    return scored, task.train.num_nodes, known, unknown
+
+
+# The rule
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("kind", ["label", *ALTERED])
+def test_nothing_of_any_arrival_is_in_the_training_graph(kind: str, placement: str) -> None:
+    data = numbered_graph()
+    task = made(kind, placement)
+    names = numbers(task.train.x)
+    assert len(set(names)) == len(names)
+    assert torch.equal(task.train.x, data.x[names])
+    inside = set(names)
+    expected = {(u, v) for u, v in edge_set(data.edge_index) if u in inside and v in inside}
+    assert edge_set(task.train.edge_index, names) == expected
+    # Of another graph in which everything of the arrivals is different, the training graph is the same.
+    outside = torch.tensor([node for node in range(600) if node not in inside])
+    other = data.clone()
+    other.x[outside, 1:] = 7.0
+    other.y[outside] = (other.y[outside] + 1) % 6
+    if kind != "label":
+        again = made(kind, placement, data=other)
+        assert torch.equal(again.train.x, task.train.x)
+        assert torch.equal(again.train.edge_index, task.train.edge_index)
+        assert torch.equal(again.train.y, task.train.y)
+    assert task.id_test.data is next(iter(task.tests.values()))
+    scored, num_train, known, unknown = arrived(task)
+    assert int(torch.cat([known, unknown]).min()) >= num_train
+    assert len(known) + len(unknown) == scored.num_nodes - num_train
+    assert not set(known.tolist()) & set(unknown.tolist())
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize("kind", ["label", *ALTERED])
+def test_the_training_graph_comes_first_in_the_scored_graph(kind: str, placement: str) -> None:
+    task = made(kind, placement)
+    scored, num_train, _, _ = arrived(task)
+    assert torch.equal(scored.x[:num_train], task.train.x)
+    assert torch.equal(scored.y[:num_train], task.train.y)
+    both = (scored.edge_index < num_train).all(dim=0)
+    assert edge_set(scored.edge_index[:, both]) == edge_set(task.train.edge_index)
+    for mask in ("train_mask", "val_mask"):
+        assert torch.equal(scored[mask][:num_train], task.train[mask])
+        assert not bool(scored[mask][num_train:].any())
+
+
+def test_kinds_and_placements_of_a_seed_share_a_training_graph() -> None:
+    tasks = [made(kind, placement, seed=3) for kind in ALTERED for placement in PLACEMENTS]
+    for task in tasks[1:]:
+        for key in ("x", "edge_index", "y", "train_mask", "val_mask"):
+            assert torch.equal(task.train[key], tasks[0].train[key]), task.name
+    by_class = [made("label", placement, seed=3).train for placement in PLACEMENTS]
+    assert all(torch.equal(by_class[0][key], by_class[1][key]) for key in ("x", "edge_index", "y", "train_mask"))
+    assert not torch.equal(made("feature", seed=4).train.x, tasks[0].train.x)
+
+
+def test_the_same_seed_gives_the_same_task() -> None:
+    for kind in ("label", "feature", "structure"):
+        first, second = (made(kind, "grouped", seed=5) for _ in range(2))
+        for a, b in ((first.train, second.train), (arrived(first)[0], arrived(second)[0])):
+            assert all(torch.equal(a[key], b[key]) for key in a.to_dict())
+        assert first.exposure is not None
+        assert second.exposure is not None
+        assert torch.equal(first.exposure.x, second.exposure.x)
+
+
+def test_the_users_graph_is_not_changed() -> None:
+    data = numbered_graph()
+    for kind in ("label", *ALTERED):
+        made(kind, data=data)
+    fresh = numbered_graph()
+    assert all(torch.equal(data[key], fresh[key]) for key in ("x", "edge_index", "y"))
+
+
+# Counts
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+@pytest.mark.parametrize(("share", "unknown"), [(0.01, 20), (0.05, 30), (0.2, 120)])
+def test_shares_are_those_of_the_known_nodes(share: float, unknown: int, placement: str) -> None:
+    scored, num_train, known, found = arrived(made("feature", placement, share=share))
+    assert len(found) == unknown  # at least twenty
+    assert scored.num_nodes == 600
+    # Unknown nodes of the other placement arrive unaltered, so there are as many known arrivals for both.
+    num_arrivals = max(2 * unknown, round((share + 0.3) * 600))
+    assert len(known) + len(found) == num_arrivals
+    assert num_train == 600 - num_arrivals
+
+
+def test_shares_of_classes_are_those_of_the_known_classes() -> None:
+    data = numbered_graph()
+    known_nodes = int((data.y >= 3).sum())
+    for share in (0.01, 0.05, 0.2):
+        _, num_train, known, unknown = arrived(made("label", "grouped", share=share))
+        assert len(unknown) == max(20, round(share * known_nodes))
+        assert len(known) == round(0.3 * known_nodes)
+        assert num_train == known_nodes - len(known)
+
+
+@pytest.mark.parametrize("kind", ["label", "feature"])
+def test_twenty_train_and_forty_validate_in_every_class(kind: str) -> None:
+    task = made(kind, data=numbered_graph(1200))
+    assert torch.bincount(task.train.y[task.train.train_mask]).tolist() == [20] * task.num_classes
+    assert torch.bincount(task.train.y[task.train.val_mask]).tolist() == [40] * task.num_classes
+    assert not bool((task.train.train_mask & task.train.val_mask).any())
+    assert not bool(task.train.test_mask.any())
+
+
+# Placement
+
+
+@pytest.mark.parametrize("kind", ["label", "feature"])
+def test_scattered_arrivals_have_a_known_neighbour(kind: str) -> None:
+    scored, _, _, unknown = arrived(made(kind))
+    is_unknown = scored.ood_mask
+    for node in unknown.tolist():
+        neighbours = scored.edge_index[0][scored.edge_index[1] == node]
+        assert bool((~is_unknown[neighbours]).any())
+
+
+def components(nodes: list[int], edges: set[tuple[int, int]]) -> list[set[int]]:
+    left, found = set(nodes), []
+    while left:
+        group, border = set(), {left.pop()}
+        while border:
+            group |= border
+            border = {v for u, v in edges if u in border and v in left}
+            left -= border
+        found.append(group)
+    return found
+
+
+@pytest.mark.parametrize("kind", ["label", "feature"])
+def test_grouped_arrivals_are_connected_groups_of_about_eight(kind: str) -> None:
+    scored, _, _, unknown = arrived(made(kind, "grouped", share=0.1))
+    nodes = unknown.tolist()
+    edges = {(u, v) for u, v in edge_set(scored.edge_index) if u in set(nodes) and v in set(nodes)}
+    groups = components(nodes, edges)
+    # The last group may be cut, and groups that touch look like one.
+    assert sum(len(group) < 4 for group in groups) <= 1
+    assert len(groups) <= len(nodes) / 6
+    alone, _, _, others = arrived(made(kind, "scattered", share=0.1))
+    apart = {(u, v) for u, v in edge_set(alone.edge_index) if alone.ood_mask[u] and alone.ood_mask[v]}
+    assert len(components(others.tolist(), apart)) > 2 * len(groups)
+
+
+# Kinds
+
+
+@pytest.mark.parametrize("placement", PLACEMENTS)
+def test_unknown_classes_are_those_that_training_lacks(placement: str) -> None:
+    data = numbered_graph()
+    task = made("label", placement)
+    scored, num_train, known, unknown = arrived(task)
+    names = numbers(scored.x)
+    assert task.num_classes == 3
+    assert {int(data.y[names[node]]) for node in unknown.tolist()} <= {0, 1, 2}
+    assert scored.y[unknown].unique().tolist() == [-1]
+    for nodes in (torch.arange(num_train), known):
+        assert torch.equal(scored.y[nodes], data.y[[names[node] for node in nodes.tolist()]] - 3)
+
+
+def test_unknown_classes_can_be_chosen() -> None:
+    data = numbered_graph()
+    task = arrivals_task("t", data, Arrivals("label", "scattered", unknown_classes=(1, 5)))
+    scored, num_train, _, unknown = arrived(task)
+    names = numbers(scored.x)
+    assert {int(data.y[names[node]]) for node in unknown.tolist()} == {1, 5}
+    assert [int(data.y[names[node]]) for node in range(num_train)] == [[0, 2, 3, 4][c] for c in task.train.y.tolist()]
+    for classes in ((0, 1, 2, 3, 4, 5), (9,)):
+        with pytest.raises(ValueError, match=r"expected some of 0..5, not all"):
+            arrivals_task("t", data, Arrivals("label", "scattered", unknown_classes=classes))
+
+
+@pytest.mark.parametrize(("num_classes", "unknown"), [(2, 1), (3, 1), (4, 2), (7, 3)])
+def test_at_least_two_classes_stay_known_where_there_are_three(num_classes: int, unknown: int) -> None:
+    task = made("label", data=numbered_graph(num_classes=num_classes))
+    assert task.num_classes == num_classes - unknown
+
+
+@pytest.mark.parametrize("kind", ALTERED)
+def test_alterations_change_what_they_say_and_nothing_else(kind: str) -> None:
+    data = numbered_graph()
+    task = made(kind)
+    scored, _, known, unknown = arrived(task)
+    # Positions of the scored graph are nodes of the graph in the order of the training graph, then of the arrivals.
+    train = numbers(task.train.x)
+    rest = [node for node in range(600) if node not in set(train)]
+    names = train + rest
+    unaltered = torch.ones(600, dtype=torch.bool)
+    unaltered[unknown] = False
+    assert torch.equal(scored.x[unaltered], data.x[names][unaltered])
+    assert torch.equal(scored.y, data.y[names])
+    before, after = edge_set(data.edge_index), edge_set(scored.edge_index, names)
+    strange = {names[node] for node in unknown.tolist()}
+    away = {(u, v) for u, v in before ^ after if u not in strange and v not in strange}
+    assert away == set()
+    assert (after == before) == (kind not in OF_EDGES)
+    same = (scored.x == data.x[names]).all(dim=1)[unknown]
+    assert bool(same.all()) == (kind in OF_EDGES)
+    assert float((~same).double().mean()) > (0.9 if kind not in OF_EDGES else -1)
+    assert {(v, u) for u, v in after} == after  # both ways
+    assert all(u != v for u, v in after)
+    assert len(known) > len(unknown)
+
+
+ROWS = torch.tensor([[1.0, 0, 2, 0], [0, 3, 0, 0], [0, 0, 0, 0], [4, 5, 6, 7]])
+
+
+def altered(kind: str, data: Data, nodes: list[int], seed: int = 0) -> tuple[Tensor, Tensor]:
+    return ALTERATIONS[kind](data, torch.tensor(nodes), np.random.default_rng(seed))
+
+
+def test_mixed_features_are_between_those_of_two_nodes() -> None:
+    data = numbered_graph()
+    x, _ = altered("feature", data, [3, 9])
+    for node in (3, 9):
+        # The first feature says which mixture it is; look for the pair among all.
+        pairs = torch.cartesian_prod(torch.arange(600), torch.arange(600))
+        first, second = data.x[pairs[:, 0]], data.x[pairs[:, 1]]
+        gap = first[:, 0] - second[:, 0]
+        weight = torch.where(
+            gap == 0, torch.zeros_like(gap), (x[node, 0] - second[:, 0]) / torch.where(gap == 0, 1, gap)
+        )
+        fits = ((weight.unsqueeze(1) * first + (1 - weight).unsqueeze(1) * second) - x[node]).abs().amax(dim=1) < 1e-3
+        assert bool((fits & (weight > 0) & (weight < 1)).any())
+
+
+def test_swapped_features_are_those_of_another_class() -> None:
+    data = numbered_graph()
+    nodes = list(range(40))
+    x, _ = altered("swapped", data, nodes)
+    for node in nodes:
+        giver = int(x[node, 0]) - 1
+        assert torch.equal(x[node], data.x[giver])
+        assert int(data.y[giver]) != int(data.y[node])
+
+
+def test_shuffled_features_are_the_same_values() -> None:
+    x, _ = altered("shuffled", Data(x=ROWS, edge_index=torch.zeros(2, 0, dtype=torch.long)), [0, 3])
+    assert x[0].sort().values.tolist() == [0.0, 0.0, 1.0, 2.0]
+    assert x[3].sort().values.tolist() == [4.0, 5.0, 6.0, 7.0]
+    orders = {tuple(altered("shuffled", Data(x=ROWS, edge_index=None), [3], seed)[0][3].tolist()) for seed in range(9)}
+    assert len(orders) > 4
+
+
+def test_thinned_features_are_kept_or_gone() -> None:
+    x, _ = altered("thinned", Data(x=torch.ones(50, 100), edge_index=None), list(range(50)))
+    assert set(x.unique().tolist()) == {0.0, 1.0}
+    assert float(x.mean()) == pytest.approx(0.3, abs=0.03)
+
+
+def test_noisy_features_get_as_many_more() -> None:
+    x, _ = altered("noisy", Data(x=ROWS, edge_index=None), [0, 1, 2])
+    # Row 0: two of four get the mean 1.5; row 1: one gets 3; row 2, which is empty: one gets 1.
+    for row, mean, count in ((0, 1.5, 2), (1, 3.0, 1), (2, 1.0, 1)):
+        assert int((x[row] == mean).sum()) >= count
+        assert all(a in (b, mean) for a, b in zip(x[row].tolist(), ROWS[row].tolist(), strict=True))
+
+
+def test_rewired_edges_keep_their_near_end_and_bridges_lead_to_one_other_class() -> None:
+    data = numbered_graph()
+    nodes = [5, 77]
+    for kind in ("structure", "bridged"):
+        _, edges = altered(kind, data, nodes)
+        for node in nodes:
+            before, after = (data.edge_index[1][data.edge_index[0] == node], edges[1][edges[0] == node])
+            assert len(after) <= len(before)
+            assert len(after) >= len(before) - 2  # two may fall together, or on the node itself
+            if kind == "bridged":
+                [other] = set(data.y[after].tolist())
+                assert other != int(data.y[node])
+
+
+def test_overlinked_nodes_have_twice_their_edges_or_three_more() -> None:
+    data = numbered_graph()
+    nodes = list(range(0, 600, 20))
+    _, edges = altered("overlinked", data, nodes)
+    assert edge_set(data.edge_index) <= edge_set(edges)
+    for node in nodes:
+        before, after = (int((each[0] == node).sum()) for each in (data.edge_index, edges))
+        assert before + max(3, before) - 3 <= after <= before + max(3, before) + 2
+
+
+def test_edges_lead_to_known_and_unknown_alike() -> None:
+    """The far ends of rewired edges are drawn among all nodes, so arrivals stay joined to the training graph."""
+    scored, num_train, _, unknown = arrived(made("structure"))
+    far = scored.edge_index[0][torch.isin(scored.edge_index[1], unknown)]
+    assert float((far < num_train).double().mean()) == pytest.approx(num_train / 600, abs=0.12)
+
+
+# Exposure
+
+
+@pytest.mark.parametrize("kind", ["label", "feature", "structure"])
+def test_exposed_nodes_are_others_than_the_arrivals(kind: str) -> None:
+    task = made(kind)
+    scored, num_train, _, _ = arrived(task)
+    assert task.exposure is not None
+    exposed = task.exposure.ood_mask
+    assert bool(exposed.any())
+    if kind == "label":
+        arrivals = set(numbers(scored.x[num_train:]))
+        assert not set(numbers(task.exposure.x[exposed])) & arrivals
+        assert torch.equal(task.exposure.x[:num_train], task.train.x)
+    else:
+        assert task.exposure.num_nodes == num_train
+        assert torch.equal(task.exposure.x[~exposed], task.train.x[~exposed])
+        is_altered = (
+            not torch.equal(task.exposure.x, task.train.x),
+            not torch.equal(coalesce(task.exposure.edge_index), coalesce(task.train.edge_index)),
+        )
+        assert is_altered == (kind == "feature", kind == "structure")
+
+
+def test_without_other_unknown_nodes_there_is_no_exposure() -> None:
+    data = numbered_graph(num_classes=12)
+    few = Arrivals("label", "scattered", share=0.2, unknown_classes=(0,))
+    assert arrivals_task("t", data, few).exposure is None
+
+
+# Mistakes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("lable", "scattered"), "arrivals of kind 'lable', 'scattered': expected one of label, feature"),
+        (("label", "alone"), "one of scattered, grouped"),
+        (("label", "scattered", 0.0), "0 % unknown and 30 % known arrivals, expected positive shares"),
+        (("label", "scattered", 0.5, 0.5), "that leave a training graph"),
+        (("label", "scattered", float("nan")), "expected positive shares"),
+    ],
+)
+def test_arrivals_that_make_no_sense_are_refused(arguments: tuple, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Arrivals(*arguments)
+
+
+def test_the_published_protocol_has_no_arrivals() -> None:
+    with pytest.raises(ValueError, match=r"digits/arrivals/label-scattered: the protocol 'published' keeps unknown"):
+        load_task("digits/arrivals/label-scattered", protocol="published")
+
+
+# Names
+
+
+def test_groups_stand_for_their_tasks() -> None:
+    six = [f"cora/arrivals/{kind}-{placement}" for kind in KINDS for placement in PLACEMENTS]
+    assert expand_tasks(["cora/arrivals"]) == six
+    assert all(name in TASKS for name in six)
+    for group, count in (("arrivals", 6), ("arrivals-1%", 6), ("arrivals-20%", 6), ("unseen", 8)):
+        names = expand_tasks([group])
+        assert len(names) == 4 * count
+        assert {name.split("/")[0] for name in names} == {"digits", "cora", "citeseer", "pubmed"}
+        assert {name.split("/")[1] for name in names} == {group}
+    assert {name.split("/")[2].split("-")[0] for name in expand_tasks(["unseen"])} == set(UNSEEN_KINDS)
+    assert not set(UNSEEN_KINDS) & set(KINDS)
+    assert expand_tasks(["cora/arrivals", "cora/arrivals/label-scattered"]) == six
+    assert set(expand_tasks(["arrivals"])) <= set(expand_tasks(["all"]))
+    assert not set(expand_tasks(["unseen"])) & set(expand_tasks(["all"]))
+    with pytest.raises(ValueError, match=r"unknown task 'cora/arrival'. Did you mean 'cora/arrivals'"):
+        expand_tasks(["cora/arrival"])
+
+
+def test_the_list_of_data_sets_names_groups_instead_of_their_tasks(cli: CLI) -> None:
+    [digits] = [state for state in dataset_states() if state.name == "digits"]
+    groups = ("digits/arrivals", "digits/arrivals-1%", "digits/arrivals-20%", "digits/unseen")
+    assert digits.tasks == ("digits/label", "digits/structure", "digits/feature", *groups)
+    assert expand_tasks(digits.tasks)
+    listed = {row["name"]: row["tasks"] for row in json.loads(cli("datasets", "--json").stdout)}
+    assert listed["digits"] == list(digits.tasks)
+    assert all(len(tasks) <= 8 for tasks in listed.values())
+    table = cli("datasets").stdout
+    assert "scattered" not in table
+
+
+def test_the_share_in_a_name_is_that_of_the_task() -> None:
+    known = digits_graph().num_nodes
+    for group, share in (("arrivals-1%", 0.01), ("arrivals", 0.05), ("arrivals-20%", 0.2)):
+        [scored] = load_task(f"digits/{group}/feature-scattered").tests.values()
+        assert int(scored.ood_mask.sum()) == max(20, round(share * known))
+
+
+@pytest.mark.parametrize("name", expand_tasks(["digits/arrivals", "digits/unseen"]))
+def test_digits_arrive(name: str) -> None:
+    task, again = load_task(name, seed=1), load_task(name, seed=1)
+    assert task.name == name
+    scored, num_train, known, unknown = arrived(task)
+    assert min(len(known), len(unknown)) >= 20
+    assert torch.equal(scored.x[:num_train], task.train.x)
+    assert torch.equal(arrived(again)[0].x, scored.x)
+    assert set(scored.y[known].tolist()) <= set(range(task.num_classes))
+
+
+@pytest.mark.parametrize("name", expand_tasks(["cora/arrivals", "citeseer/arrivals", "pubmed/arrivals"]))
+def test_real_arrivals_are_sound(name: str, real_data: Path) -> None:
+    task = load_task(name, real_data, seed=2)
+    scored, num_train, known, unknown = arrived(task)
+    data = load_task(f"{name.split('/')[0]}/structure", real_data).train
+    num_known = int(num_train + len(known)) if "label" in name else data.num_nodes
+    assert len(unknown) == max(20, round(0.05 * num_known))
+    inside = scored.edge_index[:, (scored.edge_index < num_train).all(dim=0)]
+    assert edge_set(inside) == edge_set(task.train.edge_index)
+    assert torch.equal(scored.x[:num_train], task.train.x)
+    assert task.exposure is not None
