@@ -202,7 +202,9 @@ def to_csv(results: Sequence[Result]) -> str:
         At least one.
     """
     text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(dict.fromkeys(name for r in results for name in r.summary())), lineterminator="\n")
+    writer = csv.DictWriter(
+        text, fieldnames=list(dict.fromkeys(name for r in results for name in r.summary())), lineterminator="\n"
+    )
     writer.writeheader()
     writer.writerows(r.summary() for r in results)
     return text.getvalue()

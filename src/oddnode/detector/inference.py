@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
+import torch
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
@@ -12,12 +14,12 @@ from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.adaptation import labelled_nodes
 from oddnode.detector.calibration import Calibration, calibration_nodes
-from oddnode.detector.explanation import Explanation, explain
+from oddnode.detector.explanation import Explanation, explain, reasons
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import FittedState
 from oddnode.functional import CalibrationError
 from oddnode.graph import Graph, GraphError, GraphProfile, GraphSource, check_mask
-from oddnode.scoring import Outputs, Scorer
+from oddnode.scoring import Names, Outputs, Scorer
 
 __all__ = ["FittedEstimator"]
 
@@ -231,6 +233,9 @@ class FittedEstimator(BaseEstimator):
     def explain(self, data: GraphSource | Outputs) -> Explanation:
         """Split every score into the node's own score and the contribution of its neighbours; find the nearest class.
 
+        If the scorer combines kinds of evidence (`oddnode.Evidence`), it also says how strongly each speaks against
+        every node. `reasons` puts it into words.
+
         Parameters
         ----------
         data : GraphSource or Outputs
@@ -240,7 +245,51 @@ class FittedEstimator(BaseEstimator):
         found = explain(self.state_, outputs)
         score = self._checked(found.score, outputs)
         found = found._replace(score=score, neighbour_contribution=score - found.own_score)
-        return Explanation(*(_to_device_of(data, each) for each in found))
+        return found if isinstance(data, Outputs) else found.to(data.x.device)
+
+    @gradients_enabled()
+    def reasons(
+        self,
+        data: GraphSource | Outputs,
+        nodes: Tensor | Sequence[int] | None = None,
+        *,
+        node_names: Sequence[object] | None = None,
+        class_names: Sequence[object] | None = None,
+    ) -> list[str]:
+        """Say in words why nodes have low scores: the one or two strongest kinds of evidence against each.
+
+        Known nodes, of which the sentences speak, are the reference nodes of the scorer; for a scorer that has none,
+        the calibration nodes.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            A graph of N nodes.
+        nodes : Tensor or sequence of int, optional
+            Positions ``[n]``, or a mask ``[N]``; by default the nodes that `detect` flags.
+        node_names, class_names : sequence, optional
+            What the N nodes and the C classes are called; by default their numbers.
+
+        Returns
+        -------
+        list of str
+            One or two sentences for each of the nodes.
+
+        Examples
+        --------
+        >>> from oddnode import Detector, load_task
+        >>> task = load_task("digits/feature")
+        >>> detector = Detector.from_recipe("nodesafe-evidence", epochs=20).fit(task.train)
+        >>> why = detector.reasons(task.tests["feature"])
+        >>> len(why) == int(detector.detect(task.tests["feature"]).sum())
+        True
+        """
+        outputs = self._outputs(data)
+        scores = self.score_samples(outputs)
+        flagged = self._calibrated().detect(scores) if nodes is None else nodes
+        chosen = _positions(flagged, outputs.graph.num_nodes)
+        names = Names(node_names, class_names)
+        return reasons(self.state_, outputs, chosen, scores, self.calibration_, names)
 
     @property
     def state_(self) -> FittedState:
@@ -340,6 +389,23 @@ def _references_in(state: FittedState, data: GraphSource, graph: Graph) -> list[
     among = None if marked is None else marked.to(graph.device)
     found = [reference.find(graph, among) for reference in state.references]
     return [nodes for nodes in found if nodes is not None] if all(nodes is not None for nodes in found) else []
+
+
+def _positions(nodes: Tensor | Sequence[int], num_nodes: int) -> Tensor:
+    """Positions of nodes from positions or a mask, checked."""
+    given = torch.as_tensor(nodes).cpu()
+    if given.dtype == torch.bool and given.shape == (num_nodes,):
+        return given.nonzero().squeeze(1)
+    if given.dtype == torch.bool or given.is_floating_point() and given.numel() or given.dim() != 1:
+        raise ValueError(
+            f"nodes is {given.dtype} of shape {list(given.shape)}, expected positions [n], or a mask [{num_nodes}]"
+        )
+    if given.numel() and not 0 <= int(given.min()) <= int(given.max()) < num_nodes:
+        raise ValueError(
+            f"nodes has positions {int(given.min())}..{int(given.max())}, but the graph has only {num_nodes} nodes "
+            f"(0..{num_nodes - 1})"
+        )
+    return given.long()
 
 
 def _to_device_of(data: GraphSource | Outputs, result: Tensor) -> Tensor:

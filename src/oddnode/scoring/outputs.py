@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,8 @@ from oddnode.graph import Graph
 from oddnode.nn import Ensemble, embed_with, mean_log_probabilities, run_backbone
 
 __all__ = ["Outputs"]
+
+T = TypeVar("T")
 
 
 class Outputs:
@@ -51,11 +53,31 @@ class Outputs:
         self.labelled = labelled
         self.references = tuple(references)
         self.far = far
+        self._cache: dict[int, tuple[object, Any]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Outputs:
         # The graph is large and immutable, and torch cannot copy its sparse matrices.
         module = copy.deepcopy(self.module, memo)
         return Outputs(module, self.graph, self.num_classes, self.labelled, self.references, self.far)
+
+    def cached(self, owner: object, make: Callable[[], T]) -> T:
+        """Compute a value once for an object, such as a scorer.
+
+        Parameters
+        ----------
+        owner : object
+            What the value belongs to. It is held with the value, so that no other object gets its identity.
+        make : callable
+            Computes the value; called without arguments the first time.
+
+        Returns
+        -------
+        object
+            The value.
+        """
+        if id(owner) not in self._cache:
+            self._cache[id(owner)] = owner, make()
+        return self._cache[id(owner)][1]
 
     @property
     def reference(self) -> Tensor | None:
@@ -71,6 +93,13 @@ class Outputs:
         own: list[tuple[Tensor, ...]] = [(each,) for each in self.references] or [()] * self.num_networks
         pairs = zip(networks, own, strict=True)
         return [Outputs(network, self.graph, self.num_classes, self.labelled, each) for network, each in pairs]
+
+    @cached_property
+    def without_edges(self) -> Outputs:
+        """The outputs for the same nodes without edges, which depend on a node's own features only."""
+        alone = Graph(self.graph.x, self.graph.edge_index[:, :0])
+        alone.share_features(self.graph)
+        return Outputs(self.module, alone, self.num_classes)
 
     @property
     def num_networks(self) -> int:
