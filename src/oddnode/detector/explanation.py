@@ -60,7 +60,7 @@ class Explanation(NamedTuple):
         device : torch.device
             The device.
         """
-        return Explanation(*(each.to(device) if isinstance(each, Tensor) else each for each in self))
+        return self._replace(**{name: getattr(self, name).to(device) for name in self._fields if name != "kinds"})
 
 
 def explain(state: FittedState, outputs: Outputs) -> Explanation:

@@ -233,7 +233,7 @@ class FittedEstimator(BaseEstimator):
     def explain(self, data: GraphSource | Outputs) -> Explanation:
         """Split every score into the node's own score and the contribution of its neighbours; find the nearest class.
 
-        If the scorer combines kinds of evidence (`oddnode.Evidence`), it also says how strongly each speaks against
+        If the scorer combines kinds of evidence (`oddnode.scoring.Evidence`), it also says how strongly each speaks against
         every node. `reasons` puts it into words.
 
         Parameters
@@ -396,7 +396,7 @@ def _positions(nodes: Tensor | Sequence[int], num_nodes: int) -> Tensor:
     given = torch.as_tensor(nodes).cpu()
     if given.dtype == torch.bool and given.shape == (num_nodes,):
         return given.nonzero().squeeze(1)
-    if given.dtype == torch.bool or given.is_floating_point() and given.numel() or given.dim() != 1:
+    if given.dtype == torch.bool or (given.is_floating_point() and given.numel()) or given.dim() != 1:
         raise ValueError(
             f"nodes is {given.dtype} of shape {list(given.shape)}, expected positions [n], or a mask [{num_nodes}]"
         )

@@ -93,8 +93,8 @@ def links(found: Finding, against: Tensor) -> str:
         return f"{whose} are less plausible on average than those of {_share(found.share)} known nodes."
     to = " of its neighbours" if found.around else f" (to {_listed(found, against)})"
     return (
-        f"{whose} are unlike those seen in training: {count} of {total} links{to} {_be(count)} less plausible than "
-        "95 % of the links there."
+        f"{whose} are unlike those seen in training: {_out_of(count, total, 'link')}{to} {_be(count)} less plausible "
+        "than 95 % of the links there."
     )
 
 
@@ -228,10 +228,15 @@ def _share(share: float) -> str:
 
 def _of_neighbours(found: Finding, against: Tensor) -> str:
     """Such as "2 of 3 neighbours (n014, n077) are"."""
-    count, total = int(against.sum()), len(against)
+    count = int(against.sum())
+    return f"{_out_of(count, len(against), 'neighbour')} ({_listed(found, against)}) {_be(count)}"
+
+
+def _out_of(count: int, total: int, what: str) -> str:
+    """Such as "3 of 4 links", "all 4 links" or "the only link"."""
     if total == 1:
-        return f"its only neighbour ({_listed(found, against)}) is"
-    return f"{count} of {total} neighbours ({_listed(found, against)}) {_be(count)}"
+        return f"the only {what}"
+    return f"all {total} {what}s" if count == total else f"{count} of {total} {what}s"
 
 
 def _be(count: int) -> str:
@@ -244,7 +249,7 @@ def _listed(found: Finding, against: Tensor) -> str:
 
 def _told_apart(value: float, median: float, fewest: int = 0) -> tuple[str, str]:
     """Two numbers with as few decimals as tell them apart."""
-    for decimals in range(fewest, 4):
+    for decimals in range(fewest, 7):
         first, second = f"{value:.{decimals}f}", f"{median:.{decimals}f}"
         if first != second:
             break
