@@ -233,8 +233,8 @@ class FittedEstimator(BaseEstimator):
     def explain(self, data: GraphSource | Outputs) -> Explanation:
         """Split every score into the node's own score and the contribution of its neighbours; find the nearest class.
 
-        If the scorer combines kinds of evidence (`oddnode.scoring.Evidence`), it also says how strongly each speaks against
-        every node. `reasons` puts it into words.
+        If the scorer combines kinds of evidence (`oddnode.scoring.Evidence`), it also says how strongly each speaks
+        against every node. `reasons` puts it into words.
 
         Parameters
         ----------
