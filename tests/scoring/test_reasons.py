@@ -27,9 +27,9 @@ from oddnode.scoring import (
     Outputs,
     Propagated,
     TwoSided,
+    View,
     reasons,
 )
-from oddnode.scoring.findings import View
 
 NAMES = [f"n{i:03d}" for i in range(400)]
 CLASSES = ["birds", "fish", "cats"]

@@ -11,8 +11,7 @@ from torch import Tensor
 from oddnode.detector.calibration import Calibration
 from oddnode.detector.feature_range import FAR
 from oddnode.detector.fitted import FittedState
-from oddnode.scoring import Comparison, Finding, Names, Outputs
-from oddnode.scoring.findings import View
+from oddnode.scoring import Comparison, Finding, Names, Outputs, View
 from oddnode.scoring.reasons import by_score_alone
 
 __all__ = ["Explanation", "explain", "reasons"]
