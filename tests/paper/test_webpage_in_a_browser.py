@@ -294,7 +294,7 @@ def test_images_and_nodes_tell_why_they_are_flagged(browser: Browser, report: Re
     assert browser.text("#images-why") == f"Node {node}: Reason <b>{node}</b>."
     assert not browser.driver.find_elements("css selector", "#gallery figure.known[tabindex]")
     texts = dict(zip(first.unknown["label"].ids.tolist(), why.tolist(), strict=True))
-    seen = set()
+    seen: set[bool] = set()
     for _ in range(12):
         browser.click("#node-next" if not seen else "#node-back")
         node, kind = re.findall(r"Node (\d+): (.*)", browser.text("#node-title"))[0]

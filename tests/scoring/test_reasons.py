@@ -20,6 +20,7 @@ from oddnode.scoring import (
     CentredCosine,
     ClassAgreement,
     Energy,
+    EnsembleMean,
     Evidence,
     Finding,
     MaxSoftmax,
@@ -333,7 +334,8 @@ def test_the_strongest_kinds_speak_first_and_each_subject_once() -> None:
         for scorer in kinds
     }
     assert found.kinds == tuple(scorer.kind for scorer in kinds)
-    pairs = list(zip(detector.scorer_.scorers, detector.outputs(scored).members, strict=True))
+    assert isinstance(detector.scorer_, EnsembleMean)
+    pairs: list[Any] = list(zip(detector.scorer_.scorers, detector.outputs(scored).members, strict=True))
     surprises = np.stack([scorer.surprises(own).numpy() for scorer, own in pairs])
     np.testing.assert_allclose(found.evidence.numpy(), surprises.mean(axis=0))
     weight = np.stack([scorer.weights_.numpy() for scorer, _ in pairs])[:, None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,7 @@ from oddnode.detector.fitted import FittedState
 from oddnode.scoring import Comparison, Finding, Names, Outputs, View
 from oddnode.scoring.reasons import by_score_alone
 
-__all__ = ["Explanation", "explain", "reasons"]
+__all__ = ["Explanation", "explain", "positions", "reasons"]
 
 # A kind of evidence speaks against a node if at most this share of known nodes is as unusual.
 _NOTABLE = 0.1
@@ -82,6 +83,36 @@ def explain(state: FittedState, outputs: Outputs) -> Explanation:
     nearest = torch.cdist(outputs.logits, state.class_means.to(outputs.logits)).argmin(dim=1)
     evidence = _mean_surprises(state.scorer.comparisons(outputs), score)
     return Explanation(score, own, score - own, nearest, evidence, state.scorer.kinds)
+
+
+def positions(nodes: Tensor | Sequence[int], num_nodes: int) -> Tensor:
+    """Check the nodes that a user names.
+
+    Parameters
+    ----------
+    nodes : Tensor or sequence of int
+        Positions ``[n]``, or a mask ``[N]``.
+    num_nodes : int
+        The number of nodes, N.
+
+    Returns
+    -------
+    Tensor
+        Positions ``[n]``.
+    """
+    given = torch.as_tensor(nodes).cpu()
+    if given.dtype == torch.bool and given.shape == (num_nodes,):
+        return given.nonzero().squeeze(1)
+    if given.dtype == torch.bool or (given.is_floating_point() and given.numel()) or given.dim() != 1:
+        raise ValueError(
+            f"nodes is {given.dtype} of shape {list(given.shape)}, expected positions [n], or a mask [{num_nodes}]"
+        )
+    if given.numel() and not 0 <= int(given.min()) <= int(given.max()) < num_nodes:
+        raise ValueError(
+            f"nodes has positions {int(given.min())}..{int(given.max())}, but the graph has only {num_nodes} nodes "
+            f"(0..{num_nodes - 1})"
+        )
+    return given.long()
 
 
 def reasons(

@@ -5,47 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-import torch
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
-from torch import Tensor, nn
+from torch import Tensor
 
 from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.adaptation import labelled_nodes
+from oddnode.detector.attributes import NOT_CALIBRATED, FittedAttributes
 from oddnode.detector.calibration import Calibration, calibration_nodes
-from oddnode.detector.explanation import Explanation, explain, reasons
+from oddnode.detector.explanation import Explanation, explain, positions, reasons
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import FittedState
 from oddnode.functional import CalibrationError
-from oddnode.graph import Graph, GraphError, GraphProfile, GraphSource, check_mask
-from oddnode.scoring import Names, Outputs, Scorer
+from oddnode.graph import Graph, GraphError, GraphSource, check_mask
+from oddnode.scoring import Names, Outputs
 
 __all__ = ["FittedEstimator"]
 
-_NOT_CALIBRATED = (
-    "this Detector has no threshold yet: call calibrate(data, false_alarm_rate=0.05) with held-out known nodes first"
-)
 
-
-class FittedEstimator(BaseEstimator):
-    """Base of `oddnode.Detector` with everything that needs a fitted state and a device, but no settings.
-
-    Attributes that end in ``_`` raise scikit-learn's `NotFittedError` before `fit`, as ``hasattr`` and
-    `sklearn.utils.validation.check_is_fitted` expect.
-    """
+class FittedEstimator(FittedAttributes):
+    """Base of `oddnode.Detector` with everything that needs a fitted state and a device, but no settings."""
 
     device: str
-    _state: FittedState
-    _calibration: Calibration | None = None
-
-    def _with_state(self, state: FittedState, calibration: Calibration | None = None) -> Self:
-        """Set the fitted state; nothing else sets it."""
-        self._state, self._calibration = state, calibration
-        return self
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "_state" in vars(self)
 
     @gradients_enabled()
     def outputs(self, data: GraphSource) -> Outputs:
@@ -287,80 +267,9 @@ class FittedEstimator(BaseEstimator):
         outputs = self._outputs(data)
         scores = self.score_samples(outputs)
         flagged = self._calibrated().detect(scores) if nodes is None else nodes
-        chosen = _positions(flagged, outputs.graph.num_nodes)
+        chosen = positions(flagged, outputs.graph.num_nodes)
         names = Names(node_names, class_names)
         return reasons(self.state_, outputs, chosen, scores, self.calibration_, names)
-
-    @property
-    def state_(self) -> FittedState:
-        """Everything that was learnt, as plain data; the other attributes read it."""
-        if "_state" not in vars(self):
-            raise NotFittedError("this Detector is not fitted yet: call fit(data) first")
-        return self._state
-
-    @property
-    def calibration_(self) -> Calibration | None:
-        """The result of `calibrate`; ``None`` before."""
-        return self._calibration
-
-    @property
-    def module_(self) -> nn.Module:
-        """The trained network, or an `oddnode.nn.Ensemble` of them."""
-        return self.state_.module
-
-    @property
-    def scorer_(self) -> Scorer:
-        """The fitted scorer."""
-        return self.state_.scorer
-
-    @property
-    def num_classes_(self) -> int:
-        """Number of ID classes."""
-        return self.state_.num_classes
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of features of a node."""
-        return self.state_.num_features
-
-    @property
-    def best_epoch_(self) -> int:
-        """The epoch with the lowest validation loss, whose weights are used; of the first network in an ensemble."""
-        return self.state_.best_epoch
-
-    @property
-    def history_(self) -> list[dict[str, float]]:
-        """Training and validation loss of every epoch; in an ensemble with the number of the member."""
-        return self.state_.history
-
-    @property
-    def class_means_(self) -> Tensor | None:
-        """Mean logits of every class over the training nodes ``[C, C]``; ``None`` if a class has no training node."""
-        return self.state_.class_means
-
-    @property
-    def graph_profile_(self) -> GraphProfile:
-        """Size, degrees and homophily of the training graph."""
-        return self.state_.profile
-
-    @property
-    def advice_(self) -> list[str]:
-        """Messages on how the scorer was adapted to this graph."""
-        return self.state_.advice
-
-    @property
-    def threshold_(self) -> float:
-        """The score below which a node is flagged; not set before `calibrate`."""
-        if self.calibration_ is None:
-            raise NotFittedError(_NOT_CALIBRATED)
-        return self.calibration_.threshold
-
-    @property
-    def false_alarm_rate_(self) -> float:
-        """The share of known nodes that may be flagged; not set before `calibrate`."""
-        if self.calibration_ is None:
-            raise NotFittedError(_NOT_CALIBRATED)
-        return self.calibration_.false_alarm_rate
 
     def _outputs(self, data: GraphSource | Outputs) -> Outputs:
         return data if isinstance(data, Outputs) else self.outputs(data)
@@ -379,7 +288,7 @@ class FittedEstimator(BaseEstimator):
 
     def _calibrated(self) -> Calibration:
         if self.calibration_ is None:
-            raise CalibrationError(_NOT_CALIBRATED)
+            raise CalibrationError(NOT_CALIBRATED)
         return self.calibration_
 
 
@@ -389,23 +298,6 @@ def _references_in(state: FittedState, data: GraphSource, graph: Graph) -> list[
     among = None if marked is None else marked.to(graph.device)
     found = [reference.find(graph, among) for reference in state.references]
     return [nodes for nodes in found if nodes is not None] if all(nodes is not None for nodes in found) else []
-
-
-def _positions(nodes: Tensor | Sequence[int], num_nodes: int) -> Tensor:
-    """Positions of nodes from positions or a mask, checked."""
-    given = torch.as_tensor(nodes).cpu()
-    if given.dtype == torch.bool and given.shape == (num_nodes,):
-        return given.nonzero().squeeze(1)
-    if given.dtype == torch.bool or (given.is_floating_point() and given.numel()) or given.dim() != 1:
-        raise ValueError(
-            f"nodes is {given.dtype} of shape {list(given.shape)}, expected positions [n], or a mask [{num_nodes}]"
-        )
-    if given.numel() and not 0 <= int(given.min()) <= int(given.max()) < num_nodes:
-        raise ValueError(
-            f"nodes has positions {int(given.min())}..{int(given.max())}, but the graph has only {num_nodes} nodes "
-            f"(0..{num_nodes - 1})"
-        )
-    return given.long()
 
 
 def _to_device_of(data: GraphSource | Outputs, result: Tensor) -> Tensor:
