@@ -64,6 +64,7 @@ HELD_OUT = {"cora": (3, 4, 5, 6), "citeseer": (3, 4, 5)}
 OTHERS: tuple[Scorer, ...] = (
     Propagated(MaxSoftmax(), 2, 0.5),
     Propagated(MaxSoftmax(), 32, 0.1),
+    TwoSided(Propagated(MaxSoftmax(), 32, 0.1)),
     Energy(centred=True),
     Propagated(Energy(centred=True), 32, 0.1),
     Mahalanobis(0.01),

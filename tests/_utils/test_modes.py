@@ -44,7 +44,7 @@ def results(detector: Detector, data: Data) -> list[Tensor]:
         detector.score_samples(data),
         detector.predict_proba(data),
         detector.p_values(data),
-        *detector.explain(data),
+        *detector.explain(data)[:5],
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -273,6 +274,39 @@ def test_images_are_those_of_the_nodes_on_the_wrong_and_right_side(page: Browser
     np.testing.assert_array_equal(pixels, np.minimum(255, 16 * load_digits().data[node]))
     page.choose("#cell", "digits/structure")
     assert page.find("#images").is_displayed()
+
+
+def test_images_and_nodes_tell_why_they_are_flagged(browser: Browser, report: Report, tmp_path: Path) -> None:
+    """With texts of our own: those of the lowest half of the unknown nodes; no other node has one."""
+    first, *others = report.content.cells
+    scores = first.methods["nodesafe"]["label"]
+    told = scores.values < np.median(scores.values)
+    why = np.where(told, [f"Reason <b>{node}</b>." for node in first.unknown["label"].ids], "").astype(object)
+    methods = first.methods | {"nodesafe": first.methods["nodesafe"] | {"label": replace(scores, why=why)}}
+    content = replace(report.content, cells=[replace(first, methods=methods), *others])
+    browser.open(write_html(content, tmp_path / "why.html"))
+    oddest = first.unknown["label"].ids[scores.values.argmin()]
+    assert browser.text("#images-why") == f"Node {oddest}: Reason <b>{oddest}</b>."
+    [*flagged] = browser.driver.find_elements("css selector", "#gallery figure.unknown[tabindex]")
+    node = flagged[3].get_attribute("title").split()[1]
+    browser.js("arguments[0].scrollIntoView({block: 'center'})", flagged[3])
+    flagged[3].click()
+    assert browser.text("#images-why") == f"Node {node}: Reason <b>{node}</b>."
+    assert not browser.driver.find_elements("css selector", "#gallery figure.known[tabindex]")
+    texts = dict(zip(first.unknown["label"].ids.tolist(), why.tolist(), strict=True))
+    seen: set[bool] = set()
+    for _ in range(12):
+        browser.click("#node-next" if not seen else "#node-back")
+        node, kind = re.findall(r"Node (\d+): (.*)", browser.text("#node-title"))[0]
+        text = texts[int(node)] if kind == "unknown" else ""
+        assert ("flags it" in browser.text("#node-info")) == (text != "")
+        assert text in browser.text("#node-info")
+        seen.add(text != "")
+    assert True in seen
+    browser.choose("#method-a", "gnnsafe")
+    assert not browser.find("#images-why").is_displayed()
+    assert "flags it" not in browser.text("#node-info")
+    assert browser.complaints() == []
 
 
 def cells_of(page: Browser, column: int) -> list[str]:

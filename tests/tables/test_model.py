@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -157,13 +158,12 @@ def test_a_method_that_anchors_on_labelled_nodes_is_refused(tables: tuple[Path, 
         TableModel.fit(*tables, **FIT, method="grasp")
 
 
-def test_explaining_adds_three_columns_that_add_up(
-    model_folder: Path, tables: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_explaining_adds_columns_that_add_up(model_folder: Path, tables: tuple[Path, Path], tmp_path: Path) -> None:
     TableModel.load(model_folder).score(*tables, tmp_path / "s.csv", explain=True)
     rows = read_csv(tmp_path / "s.csv")
-    assert list(rows[0])[7:] == ["own_score", "neighbour_contribution", "nearest_class"]
+    assert list(rows[0])[7:] == ["own_score", "neighbour_contribution", "nearest_class", "why"]
     for row in rows:
+        assert (row["why"] != "") == (row["is_ood"] == "true")
         own, neighbours = float(row["own_score"]), float(row["neighbour_contribution"])
         assert own + neighbours == pytest.approx(float(row["score"]), abs=1e-4)
 
@@ -668,3 +668,55 @@ def test_a_broken_model_is_one_line_on_stderr(
     assert (status, out) == (1, "")
     assert err.startswith("error: ")
     assert "is damaged" in err
+
+
+def test_a_flagged_row_says_why(tmp_path: Path) -> None:
+    """Two nodes are joined to the other kind only; the counts and ids in their sentences are those of the tables."""
+    nodes, edges = example()
+    rng = np.random.default_rng(1)
+    kind = {row["name"]: "ab"[int(row["colour"] == "blue")] for row in nodes}
+    paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
+    arguments = [
+        "--nodes", str(paths[0]), "--edges", str(paths[1]), "--id-column", "name", "--label-column", "kind",
+        "--method", "evidence", "--false-alarm-rate", "0.1", "--device", "cpu", "--out", str(tmp_path / "model"),
+    ]  # fmt: skip
+    assert (done := CliRunner().invoke(cli.app, ["fit", *arguments])).exit_code == 0, done.output
+    known = sorted(name for name, each in kind.items() if each == "b")
+    for number in range(4):
+        nodes.append({"name": f"new{number}", "kind": "", "size": 0.0, "colour": "red"})
+        edges += [{"source": f"new{number}", "target": str(name)} for name in rng.choice(known, 5, replace=False)]
+    write_csv(paths[0], nodes)
+    write_csv(paths[1], edges)
+    out = str(tmp_path / "s.csv")
+    score = ["score", str(tmp_path / "model"), *arguments[:4], "--out", out, "--explain", "--device", "cpu"]
+    assert (done := CliRunner().invoke(cli.app, score)).exit_code == 0, done.output
+    rows = {row["name"]: row for row in read_csv(tmp_path / "s.csv")}
+    columns = [name for name in next(iter(rows.values())) if name.startswith("p_") and name != "p_value"]
+    assert {"p_confidence", "p_links", "p_links_around", "p_class_agreement", "p_number_of_features"} <= set(columns)
+    for row in rows.values():
+        assert (row["why"] != "") == (row["is_ood"] == "true")
+        assert all(0 < float(row[name]) <= 1 for name in columns)
+    ends = [(edge["source"], edge["target"]) for edge in edges]
+    counts = 0
+    for name, row in rows.items():
+        neighbours = {a for a, b in ends if b == name} | {b for a, b in ends if a == name}
+        for count, total in re.findall(r"(?:(\d+) of|all) (\d+) (?:links \(|neighbours)", row["why"]):
+            counts += 1
+            assert int(count or total) <= int(total) == len(neighbours)
+        for found in re.findall(r"\((?:to )?([^)%]*?)(?: and \d+ more)?\)", row["why"]):
+            assert {each for each in found.split(", ") if each in rows} <= neighbours
+        if found := re.search(r"suggest (\w+), but .* \((.*?)\) (?:is|are) predicted as (a|b)\.", row["why"]):
+            named = found[2].partition(" and ")[0].split(", ")
+            assert {rows[each]["predicted"] for each in named} == {found[3]} != {found[1]}
+    assert counts > 0
+    assert sum(rows[f"new{number}"]["is_ood"] == "true" for number in range(4)) >= 2
+
+
+def test_an_id_column_called_like_a_kind_of_evidence_is_refused(tmp_path: Path) -> None:
+    nodes, edges = example()
+    for row in nodes:
+        row["p_links"] = row.pop("name")
+    options = FIT | {"id_column": "p_links", "method": "evidence"}
+    model, _ = TableModel.fit(pa.Table.from_pylist(nodes), pa.Table.from_pylist(edges), **options)
+    with pytest.raises(TableError, match="'p_links' has the name of an output column"):
+        model.score(pa.Table.from_pylist(nodes), pa.Table.from_pylist(edges), tmp_path / "s.csv")

@@ -201,7 +201,10 @@ def score(
     out: Annotated[Path, typer.Option(help="File to write, .csv or .parquet.")],
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Add the columns own_score, neighbour_contribution and nearest_class."),
+        typer.Option(
+            "--explain",
+            help="Add columns that explain the scores; why says in words what speaks against a flagged node.",
+        ),
     ] = False,
     ignore_unknown_edges: IgnoreUnknownEdges = False,
     raw_text: Annotated[

@@ -20,18 +20,17 @@ from oddnode.scoring import (
 __all__ = ["kinds_of_evidence"]
 
 
-def kinds_of_evidence(num_hops: int, eta: float) -> tuple[Scorer, ...]:
+def kinds_of_evidence(num_hops: int = 32, eta: float = 0.1) -> tuple[Scorer, ...]:
     """Return the scorers that look at different things: the classifier, the edges, the surroundings and the features.
 
     Parameters
     ----------
     num_hops, eta
-        The long range over which some of them are averaged, as for `oddnode.Propagated`.
+        The long range over which one of them is averaged, as for `oddnode.Propagated`.
     """
     around = NeighbourhoodFeatures()
     return (
         MaxSoftmax(),
-        TwoSided(Propagated(MaxSoftmax(), num_hops, eta)),
         TwoSided(Mahalanobis()),
         CentredCosine(),
         LinkPrediction(),

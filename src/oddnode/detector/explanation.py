@@ -1,20 +1,30 @@
-"""Explanations of scores."""
+"""Explanations of scores, as numbers and in words."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from oddnode.detector.calibration import Calibration
+from oddnode.detector.feature_range import FAR
 from oddnode.detector.fitted import FittedState
-from oddnode.scoring import Outputs
+from oddnode.scoring import Comparison, Finding, Names, Outputs, View
+from oddnode.scoring.reasons import by_score_alone
 
-__all__ = ["Explanation", "explain"]
+__all__ = ["Explanation", "explain", "positions", "reasons"]
+
+# A kind of evidence speaks against a node if at most this share of known nodes is as unusual.
+_NOTABLE = 0.1
+# How many kinds of evidence are put into words.
+_MOST_KINDS = 2
 
 
 class Explanation(NamedTuple):
-    """Explanations of the scores of N nodes: ``score = own_score + neighbour_contribution``.
+    r"""Explanations of the scores of N nodes: ``score = own_score + neighbour_contribution``.
 
     Parameters
     ----------
@@ -27,12 +37,30 @@ class Explanation(NamedTuple):
         (`oddnode.Propagated`).
     nearest_class : Tensor
         The training class whose mean logits are nearest to the node's ``[N]``.
+    evidence : Tensor
+        How strongly each of K kinds of evidence speaks against a node, :math:`-\log p`, ``[N, K]``; K is 0 for a scorer
+        that does not combine any. Its p-value ``exp(-evidence)`` is the share of known nodes that are as unusual; of
+        several networks, the geometric mean.
+    kinds : tuple of str
+        The names of the K kinds.
     """
 
     score: Tensor
     own_score: Tensor
     neighbour_contribution: Tensor
     nearest_class: Tensor
+    evidence: Tensor
+    kinds: tuple[str, ...]
+
+    def to(self, device: torch.device) -> Explanation:
+        """Move the tensors to a device.
+
+        Parameters
+        ----------
+        device : torch.device
+            The device.
+        """
+        return self._replace(**{name: getattr(self, name).to(device) for name in self._fields if name != "kinds"})
 
 
 def explain(state: FittedState, outputs: Outputs) -> Explanation:
@@ -53,4 +81,114 @@ def explain(state: FittedState, outputs: Outputs) -> Explanation:
     score = state.scorer.score(outputs).detach()
     own = state.scorer.own_score(outputs).detach()
     nearest = torch.cdist(outputs.logits, state.class_means.to(outputs.logits)).argmin(dim=1)
-    return Explanation(score, own, score - own, nearest)
+    evidence = _mean_surprises(state.scorer.comparisons(outputs), score)
+    return Explanation(score, own, score - own, nearest, evidence, state.scorer.kinds)
+
+
+def positions(nodes: Tensor | Sequence[int], num_nodes: int) -> Tensor:
+    """Check the nodes that a user names.
+
+    Parameters
+    ----------
+    nodes : Tensor or sequence of int
+        Positions ``[n]``, or a mask ``[N]``.
+    num_nodes : int
+        The number of nodes, N.
+
+    Returns
+    -------
+    Tensor
+        Positions ``[n]``.
+    """
+    given = torch.as_tensor(nodes).cpu()
+    if given.dtype == torch.bool and given.shape == (num_nodes,):
+        return given.nonzero().squeeze(1)
+    if given.dtype == torch.bool or (given.is_floating_point() and given.numel()) or given.dim() != 1:
+        raise ValueError(
+            f"nodes is {given.dtype} of shape {list(given.shape)}, expected positions [n], or a mask [{num_nodes}]"
+        )
+    if given.numel() and not 0 <= int(given.min()) <= int(given.max()) < num_nodes:
+        raise ValueError(
+            f"nodes has positions {int(given.min())}..{int(given.max())}, but the graph has only {num_nodes} nodes "
+            f"(0..{num_nodes - 1})"
+        )
+    return given.long()
+
+
+def reasons(
+    state: FittedState, outputs: Outputs, nodes: Tensor, scores: Tensor, calibration: Calibration | None, names: Names
+) -> list[str]:
+    """Say in words why nodes have low scores.
+
+    Parameters
+    ----------
+    state : FittedState
+        The state of the detector that scores them.
+    outputs : Outputs
+        The network's outputs on a graph of N nodes.
+    nodes : Tensor
+        Positions of the nodes ``[n]``.
+    scores : Tensor
+        The scores of all nodes ``[N]``.
+    calibration : Calibration or None
+        The detector's calibration, if it has one.
+    names : Names
+        How nodes and classes are called.
+
+    Returns
+    -------
+    list of str
+        One or two sentences for each of the nodes.
+    """
+    comparisons = state.scorer.comparisons(outputs)
+    far = set() if outputs.far is None else set(outputs.far.tolist())
+    if comparisons:
+        evidence = _Evidence(comparisons, state.scorer.kinds, outputs, names)
+        found = {node: evidence.reason(node) for node in nodes.tolist() if node not in far}
+    else:
+        own = state.scorer.own_score(outputs).detach() if state.scorer.num_hops_used else None
+        found = {node: _by_score(node, scores, own, calibration) for node in nodes.tolist() if node not in far}
+    beyond = f"It has a feature of more than {FAR:.0f} times the largest magnitude in training."
+    return [found.get(node, beyond) for node in nodes.tolist()]
+
+
+class _Evidence:
+    """The evidence against nodes, from which the strongest kinds are chosen."""
+
+    def __init__(self, comparisons: list[Comparison], kinds: tuple[str, ...], outputs: Outputs, names: Names):
+        self.comparisons = comparisons
+        self.kinds = kinds
+        self.outputs = outputs
+        self.names = names
+        contributions = torch.stack([each.contributions for each in comparisons]).mean(dim=0)
+        self.strongest = contributions.argsort(dim=1, descending=True, stable=True).cpu()
+        self.surprises = _mean_surprises(comparisons, contributions).cpu()
+
+    def reason(self, node: int) -> str:
+        """The sentences of the strongest kinds; of a subject at several ranges, the one nearest to the node."""
+        notable = [k for k in self.strongest[node].tolist() if self.surprises[node, k] >= -math.log(_NOTABLE)]
+        if not notable:
+            return "No kind of evidence is unusual by itself."
+        scorers = self.comparisons[0].scorers
+        by_subject: dict[str, list[int]] = {}
+        for k in notable:
+            by_subject.setdefault(self.kinds[k].partition(" around")[0], []).append(k)
+        chosen = [min(ks, key=lambda k: scorers[k].num_hops_used) for ks in by_subject.values()][:_MOST_KINDS]
+        return " ".join(scorers[k].reason(self._finding(node, k)) for k in chosen)
+
+    def _finding(self, node: int, k: int) -> Finding:
+        views = [View(c.scorers[k], c.outputs, float(c.scores[node, k]), c.reference[:, k]) for c in self.comparisons]
+        return Finding(self.kinds[k], node, self.outputs, tuple(views), self.names)
+
+
+def _mean_surprises(comparisons: list[Comparison], like: Tensor) -> Tensor:
+    """The mean over the networks ``[N, K]``; K is 0 without comparisons."""
+    if not comparisons:
+        return like.new_zeros(len(like), 0, dtype=torch.float64)
+    return torch.stack([each.surprises for each in comparisons]).mean(dim=0)
+
+
+def _by_score(node: int, scores: Tensor, own: Tensor | None, calibration: Calibration | None) -> str:
+    score = float(scores[node])
+    share = None if calibration is None else float((calibration.scores > score).double().mean())
+    return by_score_alone(score, None if own is None else float(own[node]), share)

@@ -2,48 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Self
 
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
-from torch import Tensor, nn
+from torch import Tensor
 
 from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.adaptation import labelled_nodes
+from oddnode.detector.attributes import NOT_CALIBRATED, FittedAttributes
 from oddnode.detector.calibration import Calibration, calibration_nodes
-from oddnode.detector.explanation import Explanation, explain
+from oddnode.detector.explanation import Explanation, explain, positions, reasons
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import FittedState
 from oddnode.functional import CalibrationError
-from oddnode.graph import Graph, GraphError, GraphProfile, GraphSource, check_mask
-from oddnode.scoring import Outputs, Scorer
+from oddnode.graph import Graph, GraphError, GraphSource, check_mask
+from oddnode.scoring import Names, Outputs
 
 __all__ = ["FittedEstimator"]
 
-_NOT_CALIBRATED = (
-    "this Detector has no threshold yet: call calibrate(data, false_alarm_rate=0.05) with held-out known nodes first"
-)
 
-
-class FittedEstimator(BaseEstimator):
-    """Base of `oddnode.Detector` with everything that needs a fitted state and a device, but no settings.
-
-    Attributes that end in ``_`` raise scikit-learn's `NotFittedError` before `fit`, as ``hasattr`` and
-    `sklearn.utils.validation.check_is_fitted` expect.
-    """
+class FittedEstimator(FittedAttributes):
+    """Base of `oddnode.Detector` with everything that needs a fitted state and a device, but no settings."""
 
     device: str
-    _state: FittedState
-    _calibration: Calibration | None = None
-
-    def _with_state(self, state: FittedState, calibration: Calibration | None = None) -> Self:
-        """Set the fitted state; nothing else sets it."""
-        self._state, self._calibration = state, calibration
-        return self
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return "_state" in vars(self)
 
     @gradients_enabled()
     def outputs(self, data: GraphSource) -> Outputs:
@@ -232,6 +214,9 @@ class FittedEstimator(BaseEstimator):
     def explain(self, data: GraphSource | Outputs) -> Explanation:
         """Split every score into the node's own score and the contribution of its neighbours; find the nearest class.
 
+        If the scorer combines kinds of evidence (`oddnode.scoring.Evidence`), it also says how strongly each speaks
+        against every node. `reasons` puts it into words.
+
         Parameters
         ----------
         data : GraphSource or Outputs
@@ -241,78 +226,51 @@ class FittedEstimator(BaseEstimator):
         found = explain(self.state_, outputs)
         score = self._checked(found.score, outputs)
         found = found._replace(score=score, neighbour_contribution=score - found.own_score)
-        return Explanation(*(_to_device_of(data, each) for each in found))
+        return found if isinstance(data, Outputs) else found.to(data.x.device)
 
-    @property
-    def state_(self) -> FittedState:
-        """Everything that was learnt, as plain data; the other attributes read it."""
-        if "_state" not in vars(self):
-            raise NotFittedError("this Detector is not fitted yet: call fit(data) first")
-        return self._state
+    @gradients_enabled()
+    def reasons(
+        self,
+        data: GraphSource | Outputs,
+        nodes: Tensor | Sequence[int] | None = None,
+        *,
+        node_names: Sequence[object] | None = None,
+        class_names: Sequence[object] | None = None,
+    ) -> list[str]:
+        """Say in words why nodes have low scores: the one or two strongest kinds of evidence against each.
 
-    @property
-    def calibration_(self) -> Calibration | None:
-        """The result of `calibrate`; ``None`` before."""
-        return self._calibration
+        Known nodes, of which the sentences speak, are the reference nodes of the scorer; for a scorer that has none,
+        the calibration nodes.
 
-    @property
-    def module_(self) -> nn.Module:
-        """The trained network, or an `oddnode.nn.Ensemble` of them."""
-        return self.state_.module
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            A graph of N nodes.
+        nodes : Tensor or sequence of int, optional
+            Positions ``[n]``, or a mask ``[N]``; by default the nodes that `detect` flags.
+        node_names, class_names : sequence, optional
+            What the N nodes and the C classes are called; by default their numbers.
 
-    @property
-    def scorer_(self) -> Scorer:
-        """The fitted scorer."""
-        return self.state_.scorer
+        Returns
+        -------
+        list of str
+            One or two sentences for each of the nodes.
 
-    @property
-    def num_classes_(self) -> int:
-        """Number of ID classes."""
-        return self.state_.num_classes
-
-    @property
-    def n_features_in_(self) -> int:
-        """Number of features of a node."""
-        return self.state_.num_features
-
-    @property
-    def best_epoch_(self) -> int:
-        """The epoch with the lowest validation loss, whose weights are used; of the first network in an ensemble."""
-        return self.state_.best_epoch
-
-    @property
-    def history_(self) -> list[dict[str, float]]:
-        """Training and validation loss of every epoch; in an ensemble with the number of the member."""
-        return self.state_.history
-
-    @property
-    def class_means_(self) -> Tensor | None:
-        """Mean logits of every class over the training nodes ``[C, C]``; ``None`` if a class has no training node."""
-        return self.state_.class_means
-
-    @property
-    def graph_profile_(self) -> GraphProfile:
-        """Size, degrees and homophily of the training graph."""
-        return self.state_.profile
-
-    @property
-    def advice_(self) -> list[str]:
-        """Messages on how the scorer was adapted to this graph."""
-        return self.state_.advice
-
-    @property
-    def threshold_(self) -> float:
-        """The score below which a node is flagged; not set before `calibrate`."""
-        if self.calibration_ is None:
-            raise NotFittedError(_NOT_CALIBRATED)
-        return self.calibration_.threshold
-
-    @property
-    def false_alarm_rate_(self) -> float:
-        """The share of known nodes that may be flagged; not set before `calibrate`."""
-        if self.calibration_ is None:
-            raise NotFittedError(_NOT_CALIBRATED)
-        return self.calibration_.false_alarm_rate
+        Examples
+        --------
+        >>> from oddnode import Detector, load_task
+        >>> task = load_task("digits/feature")
+        >>> detector = Detector.from_recipe("nodesafe-evidence", epochs=20).fit(task.train)
+        >>> why = detector.reasons(task.tests["feature"])
+        >>> len(why) == int(detector.detect(task.tests["feature"]).sum())
+        True
+        """
+        outputs = self._outputs(data)
+        scores = self.score_samples(outputs)
+        flagged = self._calibrated().detect(scores) if nodes is None else nodes
+        chosen = positions(flagged, outputs.graph.num_nodes)
+        names = Names(node_names, class_names)
+        return reasons(self.state_, outputs, chosen, scores, self.calibration_, names)
 
     def _outputs(self, data: GraphSource | Outputs) -> Outputs:
         return data if isinstance(data, Outputs) else self.outputs(data)
@@ -331,7 +289,7 @@ class FittedEstimator(BaseEstimator):
 
     def _calibrated(self) -> Calibration:
         if self.calibration_ is None:
-            raise CalibrationError(_NOT_CALIBRATED)
+            raise CalibrationError(NOT_CALIBRATED)
         return self.calibration_
 
 

@@ -38,8 +38,8 @@ class Record:
     facts : dict
         ``methods`` (metrics of each in percent, and ``score_seconds``), ``best_epoch``, ``epochs``, ``history``
         (``loss`` and ``val_loss`` of every epoch), ``seconds`` (``load``, ``fit``, ``forward``, ``score``, ``pack``),
-        ``graphs`` (name -> the name its arrays have), ``data`` (a fingerprint) and ``made_on``. A training that failed
-        has an ``error``, and ``retry`` says whether another attempt may succeed.
+        ``graphs`` (name -> the name its arrays have), ``data`` (a fingerprint), ``reasons`` (why nodes are flagged) and
+        ``made_on``. A training that failed has an ``error``, and ``retry`` says whether another attempt may succeed.
     read_arrays : callable
         Returns the arrays as the bytes of an ``.npz`` file.
     """
@@ -83,6 +83,18 @@ class Record:
             Float32 ``[N]`` for each graph.
         """
         return self._by_graph(f"scores/{method}")
+
+    def reasons(self, method: str) -> dict[str, dict[int, str]]:
+        """Why nodes are flagged under a method, by graph and node; empty if no reasons were kept.
+
+        Parameters
+        ----------
+        method : str
+            One of the methods that scored the training.
+        """
+        kept = self.facts.get("reasons", {}).get(method, {})
+        by_graph = {name: kept.get(stored, {}) for name, stored in self.facts["graphs"].items()}
+        return {name: {int(node): text for node, text in found.items()} for name, found in by_graph.items()}
 
     def predicted(self) -> dict[str, np.ndarray]:
         """The most likely ID class of every node of every graph."""

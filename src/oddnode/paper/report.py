@@ -175,8 +175,20 @@ def _cell_of(results: Results, records: dict[str, Record], task: str, protocol: 
 
 
 def _all_scores(record: Record, method: str) -> dict[str, Scores]:
-    predicted = record.predicted()
-    return {name: Scores(values, predicted[name]) for name, values in record.scores(method).items()}
+    predicted, reasons = record.predicted(), record.reasons(method)
+    return {
+        name: Scores(values, predicted[name], _texts(reasons[name], len(values)))
+        for name, values in record.scores(method).items()
+    }
+
+
+def _texts(reasons: dict[int, str], num_nodes: int) -> np.ndarray | None:
+    """The reasons of all nodes, empty where there is none; ``None`` if no node has one."""
+    if not reasons:
+        return None
+    texts = np.full(num_nodes, "", dtype=object)
+    texts[list(reasons)] = list(reasons.values())
+    return texts
 
 
 def _task(plan: Plan, task: str, protocol: str, seed: int, graphs: Graphs) -> Task | None:

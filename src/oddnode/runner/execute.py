@@ -32,6 +32,9 @@ from oddnode.training import TrainingError
 
 __all__ = ["Setup", "execute", "execute_group"]
 
+# The report shows the nodes of these tasks as images, with the reasons why they are flagged.
+_WITH_REASONS = "digits/"
+
 
 @dataclass(frozen=True)
 class Setup:
@@ -221,13 +224,26 @@ class _Scoring:
         numbers = self.outcome.metrics[method] = evaluate(scored, self.task, self.outputs)
         self.outcome.facts["methods"][method] = numbers | {"score_seconds": seconds}
         self._keep(f"scores/{method}", lambda graph: scored.score_samples(graph).float().cpu().numpy())
+        if scored.scorer_.kinds and scored.calibration_ is not None and self.training.task.startswith(_WITH_REASONS):
+            self._keep_reasons(method, scored)
+
+    def _keep_reasons(self, method: str, scored: Detector) -> None:
+        """Add to the facts why nodes are flagged, if node scores are wanted."""
+        for name, graph in self._stored_graphs().items():
+            nodes = scored.detect(graph).nonzero().squeeze(1).tolist()
+            found = {str(node): text for node, text in zip(nodes, scored.reasons(graph, nodes), strict=True)}
+            self.outcome.facts.setdefault("reasons", {}).setdefault(method, {})[name] = found
 
     def _keep(self, prefix: str, value: Callable[[Outputs], np.ndarray]) -> None:
         """Add an array of every graph to the outcome, if node scores are wanted."""
-        if self.setup.node_scores:
-            by_name = {"id": self.outputs.id_test, **self.outputs.tests}
-            stored = dict.fromkeys(self.outcome.graph_facts["graphs"].values())
-            self.outcome.arrays |= {f"{prefix}/{name}": value(by_name[name]) for name in stored}
+        self.outcome.arrays |= {f"{prefix}/{name}": value(graph) for name, graph in self._stored_graphs().items()}
+
+    def _stored_graphs(self) -> dict[str, Outputs]:
+        """The graphs of which something is kept, each once; none unless node scores are wanted."""
+        if not self.setup.node_scores:
+            return {}
+        by_name = {"id": self.outputs.id_test, **self.outputs.tests}
+        return {name: by_name[name] for name in dict.fromkeys(self.outcome.graph_facts["graphs"].values())}
 
 
 @dataclass

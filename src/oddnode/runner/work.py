@@ -100,8 +100,9 @@ class Outcome:
     facts : dict
         Everything that fits into JSON: the metrics (``methods``, with ``score_seconds``), ``best_epoch``, ``epochs``,
         ``history``, ``seconds`` (``load``, ``fit``, ``forward``, ``score``), ``made_on``; with node scores also
-        ``graphs`` and ``data``. A training that failed has an ``error``, and ``retry`` says whether another attempt
-        may succeed.
+        ``graphs``, ``data`` and, where the report shows nodes as images, ``reasons`` (method -> graph -> node ->
+        sentence, for flagged nodes and methods with evidence). A training that failed has an ``error``, and ``retry``
+        says whether another attempt may succeed.
     arrays : dict of str to array
         Scores and predictions of every node, ``"scores/<method>/<graph>"`` and ``"predicted/<graph>"``; empty unless
         `Setup.node_scores` is set.

@@ -7,6 +7,7 @@ from oddnode.scoring.advice import advised_hops, advised_scorer
 from oddnode.scoring.base import PropagatingScorer, Scorer, ScorerWrapper
 from oddnode.scoring.ensemble import EnsembleMean
 from oddnode.scoring.evidence import Evidence, TwoSided
+from oddnode.scoring.findings import Comparison, Finding, Names, View
 from oddnode.scoring.grasp import GRASP
 from oddnode.scoring.hidden_space import KNN, Mahalanobis
 from oddnode.scoring.likelihood import FeatureLikelihood
@@ -23,16 +24,19 @@ __all__ = [
     "ODIN",
     "CentredCosine",
     "ClassAgreement",
+    "Comparison",
     "Degree",
     "Energy",
     "EnsembleMean",
     "Evidence",
     "FeatureLikelihood",
     "FeatureSum",
+    "Finding",
     "LinkPrediction",
     "Mahalanobis",
     "MaxLogit",
     "MaxSoftmax",
+    "Names",
     "NeighbourCosine",
     "NeighbourhoodFeatures",
     "NonZeros",
@@ -42,6 +46,7 @@ __all__ = [
     "Scorer",
     "ScorerWrapper",
     "TwoSided",
+    "View",
     "advised_hops",
     "advised_scorer",
 ]

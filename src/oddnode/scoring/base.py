@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass
 from typing import Self
 
 from torch import Tensor
 
+from oddnode.scoring import reasons
+from oddnode.scoring.findings import Comparison, Finding
 from oddnode.scoring.outputs import Outputs
 
 __all__ = ["PropagatingScorer", "Scorer", "ScorerWrapper"]
@@ -18,8 +21,8 @@ class Scorer:
 
     A scorer describes itself, so that no other code depends on its class: how it uses neighbours (`own_score`,
     `num_hops_used`, `limited_to`), what it needs (`needs_raw_logits`, `needs_labelled_nodes`, `needs_reference`,
-    `learns_from_training_graph`), and whether high scores are unusual too (`two_sided`). The defaults suit a scorer
-    that neither propagates nor learns.
+    `learns_from_training_graph`), whether high scores are unusual too (`two_sided`), and what it has found (`kind`,
+    `reason`). The defaults suit a scorer that neither propagates nor learns.
 
     A scorer that learns overrides `fit`. It stores tensors, numbers or texts in attributes whose names end in ``_``;
     they are saved with a detector. To declare them, exclude them from the settings:
@@ -173,6 +176,41 @@ class Scorer:
         return False
 
     @property
+    def kind(self) -> str:
+        """A short name for what its scores tell; by default the name of the class in words."""
+        return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).lower()
+
+    def reason(self, found: Finding) -> str:
+        """Say in a sentence why a node's score is unusual.
+
+        Parameters
+        ----------
+        found : Finding
+            The node's score, those of known nodes, and the graph.
+        """
+        return reasons.general(found)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of evidence that it combines, with different names; none by default."""
+        return ()
+
+    def comparisons(self, outputs: Outputs) -> list[Comparison]:
+        """Compare every node with reference nodes by each of `kinds`.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on a graph of N nodes.
+
+        Returns
+        -------
+        list of Comparison
+            One for each network; empty if there are no `kinds`.
+        """
+        return []
+
+    @property
     def learns_from_training_graph(self) -> bool:
         """Whether `fit` reads the training graph; by default, whether the class overrides `fit`."""
         return type(self).fit is not Scorer.fit
@@ -181,6 +219,8 @@ class Scorer:
 @dataclass
 class ScorerWrapper(Scorer):
     """Base of scorers that change the scores of another; its properties are those of the other scorer.
+
+    Its `kind` and `reason` are its own, because the other scorer's words may not fit the changed scores.
 
     Parameters
     ----------
@@ -235,6 +275,14 @@ class ScorerWrapper(Scorer):
     def two_sided(self) -> bool:
         """Whether high scores of the inner scorer are unusual."""
         return self.scorer.two_sided
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of evidence of the inner scorer."""
+        return self.scorer.kinds
+
+    def comparisons(self, outputs: Outputs) -> list[Comparison]:
+        return self.scorer.comparisons(outputs)
 
     @property
     def learns_from_training_graph(self) -> bool:

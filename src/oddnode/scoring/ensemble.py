@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from oddnode.scoring.base import Scorer
+from oddnode.scoring.findings import Comparison
 from oddnode.scoring.outputs import Outputs
 
 __all__ = ["EnsembleMean"]
@@ -83,6 +84,15 @@ class EnsembleMean(Scorer):
     def needs_reference(self) -> bool:
         """Whether any of the scorers does."""
         return any(scorer.needs_reference for scorer in self.scorers)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of evidence, which are the same for all networks."""
+        return self.scorers[0].kinds
+
+    def comparisons(self, outputs: Outputs) -> list[Comparison]:
+        pairs = zip(self.scorers, outputs.members, strict=True)
+        return [comparison for scorer, member in pairs for comparison in scorer.comparisons(member)]
 
     @property
     def learns_from_training_graph(self) -> bool:

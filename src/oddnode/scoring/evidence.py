@@ -13,6 +13,7 @@ from torch import Tensor
 
 from oddnode.functional import surprise
 from oddnode.scoring.base import Scorer, ScorerWrapper
+from oddnode.scoring.findings import Comparison, Finding
 from oddnode.scoring.outputs import Outputs
 
 __all__ = ["Evidence", "TwoSided"]
@@ -41,6 +42,14 @@ class TwoSided(ScorerWrapper):
     def two_sided(self) -> bool:
         """True."""
         return True
+
+    @property
+    def kind(self) -> str:
+        """That of the other scorer, whose scores these are."""
+        return self.scorer.kind
+
+    def reason(self, found: Finding) -> str:
+        return self.scorer.reason(found.inside())
 
 
 @dataclass
@@ -187,6 +196,19 @@ class Evidence(Scorer):
         return found * (self.weights_ > 0).to(found.device)
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of the scorers; those of the same kind are numbered."""
+        kinds = [scorer.kind for scorer in self.scorers]
+        before = [kinds[:place].count(kind) for place, kind in enumerate(kinds)]
+        return tuple(f"{kind} {count + 1}" if count else kind for kind, count in zip(kinds, before, strict=True))
+
+    def comparisons(self, outputs: Outputs) -> list[Comparison]:
+        scores, reference = self._compared(outputs)
+        surprises = self.surprises(outputs)
+        contributions = surprises.pow(self.power) * self.weights_.to(surprises)
+        return [Comparison(self.scorers, outputs, scores, reference, surprises, contributions)]
+
+    @property
     def needs_reference(self) -> bool:
         """True."""
         return True
@@ -213,7 +235,7 @@ class Evidence(Scorer):
 
     def _compared(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
         """The scores of all nodes ``[N, K]`` and of the reference nodes ``[r, K]``."""
-        scores = self.scores(outputs)
+        scores = outputs.cached(self, "scores", lambda: self.scores(outputs))
         return scores, self.reference_.to(scores) if outputs.reference is None else scores[outputs.reference]
 
     def _surprises(self, scores: Tensor, reference: Tensor, leave_one_out: bool = False) -> Tensor:

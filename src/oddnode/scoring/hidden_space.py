@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
+from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
 __all__ = ["KNN", "Mahalanobis"]
@@ -62,6 +64,14 @@ class Mahalanobis(Scorer):
     def score(self, outputs: Outputs) -> Tensor:
         chunks = [self._score(hidden) for hidden in outputs.hidden.split(_CHUNK)]
         return torch.cat(chunks).to(outputs.hidden.dtype)
+
+    @property
+    def kind(self) -> str:
+        """How far hidden features are from those of the classes."""
+        return "hidden distance"
+
+    def reason(self, found: Finding) -> str:
+        return reasons.hidden_distance(found)
 
     def _score(self, hidden: Tensor) -> Tensor:
         hidden = hidden.double()

@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
+from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
 __all__ = ["FeatureLikelihood"]
@@ -56,6 +58,9 @@ class FeatureLikelihood(Scorer):
         below = (-graph.x).clamp_min(0)
         fit = graph.x.clamp_min(0) @ positive.t() + below @ negative.t()
         return _best_mean(fit, graph.x.abs().sum(dim=1))
+
+    def reason(self, found: Finding) -> str:
+        return reasons.feature_likelihood(found)
 
 
 def _best_mean(fit: Tensor, size: Tensor) -> Tensor:

@@ -12,17 +12,25 @@ from torch import Tensor
 
 from oddnode.functional import auroc
 from oddnode.graph import Graph
+from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.feature_space import FeatureSpace
+from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
 __all__ = ["CentredCosine", "LinkPrediction"]
+
+# An edge is implausible if it scores below all but this share of the edges of the training graph.
+_IMPLAUSIBLE = 0.05
+# At most about so many of them are compared; a quantile needs no more.
+_MOST_EDGES = 20_000
 
 
 class _EdgeScorer(Scorer):
     """Base of scorers that average a score of a node's edges, with one more edge of the mean score."""
 
     mean_: Tensor
+    limit_: Tensor
 
     def _edge_scores(self, graph: Graph, edges: Tensor) -> Tensor:
         raise NotImplementedError
@@ -66,12 +74,35 @@ class _EdgeScorer(Scorer):
         area = auroc(self._edge_scores(graph, edges), self._edge_scores(graph, pairs))
         return float(min(1.0, max(0.0, 2.0 * area - 1.0)))
 
+    def implausible(self, outputs: Outputs, edges: Tensor) -> Tensor:
+        """Find edges that score lower than 95 % of those of the training graph.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on a graph.
+        edges : Tensor
+            Pairs of its nodes ``[2, e]``.
+
+        Returns
+        -------
+        Tensor
+            Booleans ``[e]``.
+        """
+        scores = self._edge_scores(outputs.graph, edges).double()
+        return scores < self.limit_.to(scores)
+
     def _with_mean(self, outputs: Outputs) -> Self:
-        """Learn the mean score of the training graph's edges; 0 if it has none."""
+        """Learn the mean score of the training graph's edges and the limit of implausible ones; 0 if it has none."""
         fitted = copy.copy(self)
-        degree = outputs.graph.in_degree.double()
-        total = (degree * fitted._mean_scores(outputs.graph).double()).sum()
+        graph = outputs.graph
+        degree = graph.in_degree.double()
+        total = (degree * fitted._mean_scores(graph).double()).sum()
         fitted.mean_ = total / degree.sum().clamp_min(1)
+        some = graph.edge_index[:, :: 1 + graph.edge_index.shape[1] // _MOST_EDGES]
+        scores = fitted._edge_scores(graph, some).double()
+        rank = int(_IMPLAUSIBLE * len(scores)) + 1
+        fitted.limit_ = scores.kthvalue(rank).values if len(scores) else scores.sum()
         return fitted
 
 
@@ -86,17 +117,27 @@ class CentredCosine(_EdgeScorer):
     ----------
     centre_ : Tensor
         The mean features ``[F]``.
-    mean_ : Tensor
-        The mean cosine over the edges, a scalar.
+    mean_, limit_ : Tensor
+        The mean cosine over the edges of the training graph, and the 5 % quantile, scalars.
     """
 
     centre_: Tensor = field(init=False, repr=False, compare=False)
     mean_: Tensor = field(init=False, repr=False, compare=False)
+    limit_: Tensor = field(init=False, repr=False, compare=False)
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         fitted = copy.copy(self)
         fitted.centre_ = outputs.graph.x.mean(dim=0)
         return fitted._with_mean(outputs)
+
+    @property
+    def kind(self) -> str:
+        """How similar linked nodes are."""
+        return "link similarity"
+
+    def reason(self, found: Finding) -> str:
+        against = found.by_most(lambda view: view.scorer.implausible(view.outputs, found.links))
+        return reasons.link_similarity(found, against)
 
     def _edge_scores(self, graph: Graph, edges: Tensor) -> Tensor:
         unit = self._unit_rows(graph)
@@ -133,8 +174,8 @@ class LinkPrediction(_EdgeScorer):
         The feature space, ``[F]`` and ``[F, D]``.
     left_, right_, bias_ : Tensor
         The predictor: P and Q, ``[D, rank]``, and b.
-    mean_ : Tensor
-        The mean log-odds of the edges of the training graph, a scalar.
+    mean_, limit_ : Tensor
+        The mean log-odds of the edges of the training graph, and the 5 % quantile, scalars.
     """
 
     dimensions: int = 128
@@ -146,6 +187,7 @@ class LinkPrediction(_EdgeScorer):
     right_: Tensor = field(init=False, repr=False, compare=False)
     bias_: Tensor = field(init=False, repr=False, compare=False)
     mean_: Tensor = field(init=False, repr=False, compare=False)
+    limit_: Tensor = field(init=False, repr=False, compare=False)
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         graph = outputs.graph
@@ -154,6 +196,14 @@ class LinkPrediction(_EdgeScorer):
         coordinates = fitted._space().coordinates(graph)
         fitted.left_, fitted.right_, fitted.bias_ = _trained(coordinates, graph.edge_index, self.rank, self.steps)
         return fitted._with_mean(outputs)
+
+    @property
+    def kind(self) -> str:
+        """How plausible links are."""
+        return "links"
+
+    def reason(self, found: Finding) -> str:
+        return reasons.links(found, found.by_most(lambda view: view.scorer.implausible(view.outputs, found.links)))
 
     def _space(self) -> FeatureSpace:
         return FeatureSpace(self.centre_, self.basis_)

@@ -9,7 +9,9 @@ from torch import Tensor
 
 from oddnode.functional import negative_energy
 from oddnode.nn import run_backbone
+from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
+from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
 __all__ = ["ODIN", "Energy", "MaxLogit", "MaxSoftmax"]
@@ -25,6 +27,14 @@ class MaxSoftmax(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         return _confidence(outputs.all_logits, outputs.num_classes).exp()
+
+    @property
+    def kind(self) -> str:
+        """How sure the classifier is."""
+        return "confidence"
+
+    def reason(self, found: Finding) -> str:
+        return reasons.confidence(found)
 
 
 @dataclass

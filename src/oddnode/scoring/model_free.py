@@ -8,7 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
+from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
 __all__ = ["Degree", "FeatureSum", "NeighbourCosine", "NonZeros"]
@@ -22,6 +24,14 @@ class NonZeros(Scorer):
         x = outputs.graph.x
         return -torch.count_nonzero(x, dim=1).to(x.dtype)
 
+    @property
+    def kind(self) -> str:
+        """How many features a node has."""
+        return "number of features"
+
+    def reason(self, found: Finding) -> str:
+        return reasons.nonzeros(found)
+
 
 @dataclass
 class FeatureSum(Scorer):
@@ -29,6 +39,14 @@ class FeatureSum(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         return outputs.graph.x.sum(dim=1)
+
+    @property
+    def kind(self) -> str:
+        """What the features sum to."""
+        return "sum of features"
+
+    def reason(self, found: Finding) -> str:
+        return reasons.feature_sum(found)
 
 
 @dataclass

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from oddnode.functional import propagate
 from oddnode.graph import Graph
-from oddnode.nn import run_backbone
+from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.feature_space import FeatureSpace
+from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
 __all__ = ["ClassAgreement", "NeighbourhoodFeatures"]
@@ -79,6 +80,14 @@ class NeighbourhoodFeatures(Scorer):
     def score(self, outputs: Outputs) -> Tensor:
         return torch.cat([self._similarity(chunk) for chunk in self._directions(outputs.graph).split(_CHUNK)])
 
+    @property
+    def kind(self) -> str:
+        """The node's surroundings."""
+        return "neighbourhood"
+
+    def reason(self, found: Finding) -> str:
+        return reasons.neighbourhood(found)
+
     def _directions(self, graph: Graph) -> Tensor:
         space = FeatureSpace(self.centre_, self.basis_)
         return F.normalize(propagate(space.coordinates(graph), graph.random_walk, self.num_hops), dim=1)
@@ -115,14 +124,15 @@ class ClassAgreement(Scorer):
         total, degree = _agreement(outputs)
         return (total + self.mean_.to(total)) / (degree + 1)
 
+    def reason(self, found: Finding) -> str:
+        own = int(found.outputs.without_edges.logits[found.node].argmax())
+        return reasons.class_agreement(found, own, found.outputs.logits[found.links[0]].argmax(dim=1))
+
 
 def _agreement(outputs: Outputs) -> tuple[Tensor, Tensor]:
     """The agreement summed over every node's incoming edges ``[N]``, and their number ``[N]``."""
     graph = outputs.graph
-    alone = Graph(graph.x, graph.edge_index[:, :0])
-    alone.share_features(graph)
-    with torch.no_grad():
-        own = run_backbone(outputs.module, alone).softmax(dim=-1)[:, : outputs.num_classes]
+    own = outputs.without_edges.all_logits.softmax(dim=-1)[:, : outputs.num_classes]
     around = outputs.all_logits.softmax(dim=-1)[:, : outputs.num_classes]
     degree = graph.in_degree.to(own.dtype)
     return (own * (graph.random_walk @ around)).sum(dim=1) * degree, degree

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from oddnode.scoring.base import Scorer
 
 __all__ = ["Outputs"]
+
+T = TypeVar("T")
 
 
 class Outputs:
@@ -54,12 +56,34 @@ class Outputs:
         self.labelled = labelled
         self.references = tuple(references)
         self.far = far
-        self._scores: dict[int, tuple[Scorer, Tensor]] = {}
+        self._cache: dict[tuple[int, str], tuple[object, Any]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Outputs:
         # The graph is large and immutable, and torch cannot copy its sparse matrices.
         module = copy.deepcopy(self.module, memo)
         return Outputs(module, self.graph, self.num_classes, self.labelled, self.references, self.far)
+
+    def cached(self, owner: object, name: str, make: Callable[[], T]) -> T:
+        """Compute a value once for an object, such as a scorer.
+
+        Parameters
+        ----------
+        owner : object
+            What the value belongs to. It is held with the value, so that no other object gets its identity.
+        name : str
+            The name of the value.
+        make : callable
+            Computes the value; called without arguments the first time.
+
+        Returns
+        -------
+        object
+            The value.
+        """
+        key = id(owner), name
+        if key not in self._cache:
+            self._cache[key] = owner, make()
+        return self._cache[key][1]
 
     @property
     def reference(self) -> Tensor | None:
@@ -79,9 +103,7 @@ class Outputs:
         Tensor
             Scores ``[N]``.
         """
-        if id(scorer) not in self._scores:
-            self._scores[id(scorer)] = scorer, scorer.score(self)  # the scorer is held, so that its id stays its own
-        return self._scores[id(scorer)][1]
+        return self.cached(scorer, "score", lambda: scorer.score(self))
 
     @cached_property
     def members(self) -> list[Outputs]:
@@ -92,6 +114,13 @@ class Outputs:
         own: list[tuple[Tensor, ...]] = [(each,) for each in self.references] or [()] * self.num_networks
         pairs = zip(networks, own, strict=True)
         return [Outputs(network, self.graph, self.num_classes, self.labelled, each) for network, each in pairs]
+
+    @cached_property
+    def without_edges(self) -> Outputs:
+        """The outputs for the same nodes without edges, which depend on a node's own features only."""
+        alone = Graph(self.graph.x, self.graph.edge_index[:, :0])
+        alone.share_features(self.graph)
+        return Outputs(self.module, alone, self.num_classes)
 
     @property
     def num_networks(self) -> int:

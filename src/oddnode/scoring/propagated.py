@@ -10,6 +10,7 @@ from torch import Tensor
 
 from oddnode.functional import Isolated, propagate
 from oddnode.scoring.base import PropagatingScorer, Scorer
+from oddnode.scoring.findings import Finding
 from oddnode.scoring.logits import Energy
 from oddnode.scoring.outputs import Outputs
 
@@ -83,6 +84,15 @@ class Propagated(PropagatingScorer):
         prior = self.prior_.to(averages)
         support = outputs.graph.support(self.num_hops, self.eta)
         return prior + (averages - prior) * support / (support + self.prior_nodes)
+
+    @property
+    def kind(self) -> str:
+        """That of the inner scorer, around the node."""
+        return f"{self.scorer.kind} around"
+
+    def reason(self, found: Finding) -> str:
+        # With a prior the score is no average, so that the inner scorer's words would not fit it.
+        return super().reason(found) if self.prior_nodes else self.scorer.reason(found.inside(around=True))
 
     def _averages(self, outputs: Outputs) -> Tensor:
         scores = outputs.scores_of(self.scorer)

@@ -154,7 +154,9 @@ class TableModel:
         graph : TableGraph
             From `read`.
         explain : bool
-            Whether to add the columns ``own_score``, ``neighbour_contribution`` and ``nearest_class``.
+            Whether to add the columns ``own_score``, ``neighbour_contribution``, ``nearest_class``, for every kind of
+            evidence ``p_<kind>`` (the share of known nodes that are as unusual), and ``why`` (a sentence; null for
+            nodes that are not flagged).
 
         Returns
         -------
@@ -213,7 +215,7 @@ class TableModel:
         """
         target = Path(out)
         check_target(target, files_of(nodes) + files_of(edges))
-        check_id_column(self.schema)
+        check_id_column(self.schema, self.detector)
         graph = self.read(nodes, edges, ignore_unknown_edges=ignore_unknown_edges)
         scored = self.score_graph(graph, explain)
         changed = write_table(scored, target, raw_text)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from oddnode.detector import Detector
+from oddnode.scoring import Outputs
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.table_graph import TableGraph
 from oddnode.tables.used_rows import UsedRows
@@ -15,18 +17,20 @@ from oddnode.tables.values import TableError, pyarrow
 __all__ = ["check_id_column", "scored_table"]
 
 _WRITTEN = ("predicted", "confidence", "score", "p_value", "is_ood", "split")
-_EXPLAINED = ("own_score", "neighbour_contribution", "nearest_class")
+_EXPLAINED = ("own_score", "neighbour_contribution", "nearest_class", "why")
 
 
-def check_id_column(schema: TableSchema) -> None:
+def check_id_column(schema: TableSchema, detector: Detector) -> None:
     """Raise an error if the id column has the name of a column that is written.
 
     Parameters
     ----------
     schema : TableSchema
         The schema of the tables.
+    detector : Detector
+        The detector that scores them; every kind of its evidence has a column.
     """
-    if schema.id_column in _WRITTEN + _EXPLAINED:
+    if schema.id_column in (*_WRITTEN, *_EXPLAINED, *map(_evidence_column, detector.scorer_.kinds)):
         raise TableError(f"the id column {schema.id_column!r} has the name of an output column; rename it")
 
 
@@ -46,36 +50,55 @@ def scored_table(
     graph : TableGraph
         The tables.
     explain : bool
-        Whether to add the columns ``own_score``, ``neighbour_contribution`` and ``nearest_class``.
+        Whether to add the columns that explain the scores.
 
     Returns
     -------
     pyarrow.Table
         As for `oddnode.tables.TableModel.score_graph`.
     """
-    check_id_column(schema)
+    check_id_column(schema, detector)
     outputs = detector.outputs(graph.data)
     confidence, predicted = detector.predict_proba(outputs).max(dim=1)
     scores = detector.score_samples(outputs).cpu()
     calibration = detector.calibration_
     assert calibration is not None
+    flagged = calibration.detect(scores)
     columns = {
         schema.id_column: graph.ids,
         "predicted": _labels(schema, predicted),
         "confidence": confidence.cpu().numpy(),
         "score": scores.numpy(),
         "p_value": calibration.p_values(scores).numpy(),
-        "is_ood": calibration.detect(scores).numpy(),
+        "is_ood": flagged.numpy(),
         "split": pyarrow().nulls(len(graph.ids), "string") if used_rows is None else used_rows.use_of(graph.ids),
     }
     if explain:
-        why = detector.explain(outputs)
-        columns |= {
-            "own_score": why.own_score.cpu().numpy(),
-            "neighbour_contribution": why.neighbour_contribution.cpu().numpy(),
-            "nearest_class": _labels(schema, why.nearest_class),
-        }
+        columns |= _explained(detector, schema, graph, outputs, flagged)
     return pyarrow().table(columns)
+
+
+def _explained(
+    detector: Detector, schema: TableSchema, graph: TableGraph, outputs: Outputs, flagged: Tensor
+) -> dict[str, Any]:
+    """The columns that explain the scores; ``why`` is null for nodes that are not flagged."""
+    found = detector.explain(outputs)
+    p_values = (-found.evidence).exp().cpu().numpy()
+    names = {"node_names": graph.ids.to_pylist(), "class_names": schema.classes}
+    why = np.full(len(flagged), None, dtype=object)
+    why[flagged.numpy()] = detector.reasons(outputs, flagged, **names)
+    return {
+        "own_score": found.own_score.cpu().numpy(),
+        "neighbour_contribution": found.neighbour_contribution.cpu().numpy(),
+        "nearest_class": _labels(schema, found.nearest_class),
+        **{_evidence_column(kind): p_values[:, k] for k, kind in enumerate(found.kinds)},
+        "why": pyarrow().array(why, "string"),
+    }
+
+
+def _evidence_column(kind: str) -> str:
+    """The name of the column with the p-values of a kind of evidence."""
+    return f"p_{kind.replace(' ', '_')}"
 
 
 def _labels(schema: TableSchema, classes: Tensor) -> Any:

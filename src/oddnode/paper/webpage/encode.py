@@ -154,8 +154,14 @@ def _nodes(nodes: Nodes, chosen: np.ndarray, pool: Pool) -> dict[str, Any]:
     return encoded
 
 
-def _scores(scores: Scores, pool: Pool) -> dict[str, int]:
-    return {"values": pool.add(scores.values.astype(np.float32)), "predicted": pool.add(scores.predicted)}
+def _scores(scores: Scores, pool: Pool) -> dict[str, Any]:
+    encoded: dict[str, Any] = {
+        "values": pool.add(scores.values.astype(np.float32)),
+        "predicted": pool.add(scores.predicted),
+    }
+    if scores.why is not None:
+        encoded["why"] = {place: text for place, text in enumerate(scores.why.tolist()) if text}
+    return encoded
 
 
 def _picture(picture: Picture, pool: Pool) -> dict[str, Any]:

@@ -63,10 +63,13 @@ class Scores:
         One score per node ``[nodes]``, higher = more in-distribution.
     predicted : array
         The most likely class of each ``[nodes]``.
+    why : array, optional
+        Why each is flagged, in words ``[nodes]``; empty texts for other nodes.
     """
 
     values: np.ndarray
     predicted: np.ndarray
+    why: np.ndarray | None = None
 
     def take(self, chosen: np.ndarray) -> Scores:
         """Scores of some of the nodes.
@@ -76,7 +79,7 @@ class Scores:
         chosen : array of int
             Positions in this list of nodes.
         """
-        return Scores(self.values[chosen], self.predicted[chosen])
+        return Scores(self.values[chosen], self.predicted[chosen], None if self.why is None else self.why[chosen])
 
 
 @dataclass(frozen=True)

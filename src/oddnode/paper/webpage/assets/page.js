@@ -536,6 +536,7 @@ function showNode(i) {
       fact(`score, ${state.a}`, said(state.a)), state.b === state.a ? null : fact(`score, ${state.b}`, said(state.b)),
       fact("class", className(shown[i])), fact(`taken for by ${state.a}`, className(array(picture.predicted[state.a])[i])),
       fact("neighbours drawn", String(graph.near[i].length))),
+    whyText(whyDrawn(i)),
     element("ul", { class: "near", "aria-label": "Neighbours: number, class, score" }, ...neighbours),
   );
   const around = [i, ...graph.near[i]];
@@ -544,12 +545,25 @@ function showNode(i) {
   }
 }
 
-function pixelsOf(i) {
+// The part of the cell that a drawn node belongs to, and its place there.
+function placeOf(i) {
   const { picture, nodes } = state.cell;
   const kind = array(picture.kind)[i], part = kind === 0 ? "id" : kind === 1 ? state.cell.tests[0] : null;
-  if (part === null || !nodes[part].pixels) return null;
-  const place = array(nodes[part].ids).indexOf(array(picture.ids)[i]);
-  return place < 0 ? null : nodes[part].pixels.slice(64 * place, 64 * place + 64);
+  return part === null ? [null, -1] : [part, array(nodes[part].ids).indexOf(array(picture.ids)[i])];
+}
+
+function pixelsOf(i) {
+  const { nodes } = state.cell, [part, place] = placeOf(i);
+  return place < 0 || !nodes[part].pixels ? null : nodes[part].pixels.slice(64 * place, 64 * place + 64);
+}
+
+// Why a node is flagged, in words; only methods that compare kinds of evidence tell.
+const why = (part, place) => state.cell.methods[state.a][part].why?.[place] ?? null;
+const whyText = (text) => (text === null ? null : element("p", { class: "why" }, element("b", {}, `Why ${state.a} flags it: `), text));
+
+function whyDrawn(i) {
+  const [part, place] = placeOf(i);
+  return place < 0 ? null : why(part, place);
 }
 
 // A plot takes listeners once it has been drawn, and the first cell may have no drawing.
@@ -593,13 +607,22 @@ function showImages() {
   };
   const caught = listed(state.test, true), alarms = listed("id", true), missed = listed(state.test, false).reverse();
   $("images-note").textContent = `${state.a} flags ${(caught.length + alarms.length).toLocaleString("en")} nodes at the threshold above. `
-    + "Under each image: what it is, what the network took it for, and its score.";
+    + "Under each image: what it is, what the network took it for, and its score."
+    + (cell.methods[state.a].id.why || cell.methods[state.a][state.test].why ? " Point at an image to read why it is flagged." : "");
   const wide = narrow() ? 1 : 2;
   $("gallery").replaceChildren(
     group(`Rightly flagged: ${caught.length} unknown nodes, from the oddest to the least odd`, spread(caught, 12 * wide)),
     group(`False alarms: ${alarms.length} known nodes, the oddest first`, alarms.slice(0, 12 * wide)),
     group(`Missed: ${missed.length} unknown nodes taken for known, the surest first`, missed.slice(0, 12 * wide)),
   );
+  const [first] = [...caught, ...alarms].filter(([, part, i]) => why(part, i) !== null);
+  if (first) showWhy(first[1], first[2]); else $("images-why").hidden = true;
+}
+
+function showWhy(part, i) {
+  const text = why(part, i);
+  $("images-why").hidden = text === null;
+  $("images-why").replaceChildren(...(text === null ? [] : [element("b", {}, `Node ${array(state.cell.nodes[part].ids)[i]}: `), text]));
 }
 
 function group(title, list) {
@@ -610,7 +633,9 @@ function group(title, list) {
 function figure(score, part, i) {
   const nodes = state.cell.nodes[part], shown = array(nodes.shown)[i], taken = array(state.cell.methods[state.a][part].predicted)[i];
   const caption = element("figcaption", {}, element("b", {}, shown < 0 ? "mixed" : String(shown)), ` as ${taken}`, element("br"), score.toPrecision(3));
-  return element("figure", { class: part === "id" ? "known" : "unknown", title: `node ${array(nodes.ids)[i]}` }, digit(nodes.pixels.slice(64 * i, 64 * i + 64)), caption);
+  const show = () => showWhy(part, i);
+  const told = why(part, i) === null ? {} : { tabindex: 0, onmouseenter: show, onfocus: show, onclick: show };
+  return element("figure", { class: part === "id" ? "known" : "unknown", title: `node ${array(nodes.ids)[i]}`, ...told }, digit(nodes.pixels.slice(64 * i, 64 * i + 64)), caption);
 }
 
 // ---- tables
