@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from oddnode.detector import Detector
+from oddnode.tables.drift import note_on_threshold
+from oddnode.tables.reader import Batch
+from oddnode.tables.references import ThresholdBasis, compared_outputs
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.table_graph import TableGraph
 from oddnode.tables.used_rows import UsedRows
 from oddnode.tables.values import TableError, pyarrow
 
-__all__ = ["check_id_column", "scored_table"]
+__all__ = ["ARRIVAL", "check_id_column", "scored_table"]
+
+#: The word in the column split for rows that came after those the model was trained on.
+ARRIVAL = "arrival"
 
 _WRITTEN = ("predicted", "confidence", "score", "p_value", "is_ood", "split")
 _EXPLAINED = ("own_score", "neighbour_contribution", "nearest_class")
@@ -31,8 +38,13 @@ def check_id_column(schema: TableSchema) -> None:
 
 
 def scored_table(
-    detector: Detector, schema: TableSchema, used_rows: UsedRows | None, graph: TableGraph, explain: bool
-) -> Any:
+    detector: Detector,
+    schema: TableSchema,
+    used_rows: UsedRows | None,
+    graph: TableGraph,
+    explain: bool,
+    basis: ThresholdBasis,
+) -> tuple[Any, list[str]]:
     """Score every node of tables that were read.
 
     Parameters
@@ -47,18 +59,23 @@ def scored_table(
         The tables.
     explain : bool
         Whether to add the columns ``own_score``, ``neighbour_contribution`` and ``nearest_class``.
+    basis : {"fit", "in place", "stored"}
+        The reference scores that the threshold fits.
 
     Returns
     -------
     pyarrow.Table
         As for `oddnode.tables.TableModel.score_graph`.
+    list of str
+        Notes for the user.
     """
     check_id_column(schema)
-    outputs = detector.outputs(graph.data)
+    outputs, notes = compared_outputs(detector, used_rows, graph, basis)
     confidence, predicted = detector.predict_proba(outputs).max(dim=1)
     scores = detector.score_samples(outputs).cpu()
     calibration = detector.calibration_
     assert calibration is not None
+    split = _split(schema, used_rows, graph)
     columns = {
         schema.id_column: graph.ids,
         "predicted": _labels(schema, predicted),
@@ -66,7 +83,7 @@ def scored_table(
         "score": scores.numpy(),
         "p_value": calibration.p_values(scores).numpy(),
         "is_ood": calibration.detect(scores).numpy(),
-        "split": pyarrow().nulls(len(graph.ids), "string") if used_rows is None else used_rows.use_of(graph.ids),
+        "split": split,
     }
     if explain:
         why = detector.explain(outputs)
@@ -75,7 +92,22 @@ def scored_table(
             "neighbour_contribution": why.neighbour_contribution.cpu().numpy(),
             "nearest_class": _labels(schema, why.nearest_class),
         }
-    return pyarrow().table(columns)
+    is_new = np.array([use in (None, ARRIVAL) for use in split.to_pylist()])
+    return pyarrow().table(columns), notes + note_on_threshold(scores.numpy(), is_new, calibration)
+
+
+def _split(schema: TableSchema, used_rows: UsedRows | None, graph: TableGraph) -> Any:
+    """What rows were used for when the model was fitted, and which came later."""
+    pa = pyarrow()
+    import pyarrow.compute as pc
+
+    use = pa.nulls(len(graph.ids), "string") if used_rows is None else used_rows.use_of(graph.ids)
+    until = schema.until
+    if until is None or until.column not in graph.columns:
+        return use
+    times = Batch([graph.columns[until.column]], graph.name, 1, "row")
+    is_arrival = pa.array(until.is_arrival(times.arrays[0], times))
+    return pc.if_else(pc.and_(use.is_null(), is_arrival), ARRIVAL, use)
 
 
 def _labels(schema: TableSchema, classes: Tensor) -> Any:
