@@ -92,8 +92,11 @@ def scored_table(
             "neighbour_contribution": why.neighbour_contribution.cpu().numpy(),
             "nearest_class": _labels(schema, why.nearest_class),
         }
-    is_new = np.array([use in (None, ARRIVAL) for use in split.to_pylist()])
-    return pyarrow().table(columns), notes + note_on_threshold(scores.numpy(), is_new, calibration)
+    uses = np.array(split.fill_null(ARRIVAL).to_pylist())
+    # A threshold that was calibrated on other rows says nothing about the calibration rows of the fit.
+    is_calibration = (uses == "calibration") & (basis == "fit")
+    notes += note_on_threshold(scores.numpy(), is_calibration, uses == ARRIVAL, calibration)
+    return pyarrow().table(columns), notes
 
 
 def _split(schema: TableSchema, used_rows: UsedRows | None, graph: TableGraph) -> Any:

@@ -15,8 +15,7 @@ from oddnode.tables.values import TableError, missing_to_null, pyarrow, quoted
 
 __all__ = ["TrainUntil"]
 
-_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
-_WHOLE_NUMBER = re.compile(r"[+-]?\d{1,18}")
+_NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
@@ -52,7 +51,7 @@ class TrainUntil:
     def last(self) -> int | float:
         """The value as a number, or in microseconds since 1970; an error if it is neither number nor date."""
         if self.is_number:
-            return int(self.value) if _WHOLE_NUMBER.fullmatch(self.value) else float(self.value)
+            return _number(self.value)
         try:
             return _microseconds(date.fromisoformat(self.value).isoformat()) + timedelta(days=1) // _MICROSECOND - 1
         except ValueError:
@@ -110,7 +109,8 @@ class TrainUntil:
         places = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
         found = np.zeros(len(array), dtype=bool)
         read = self._numbers if self.is_number else self._moments
-        found[places] = read(array.drop_null(), batch, places) > self.last
+        last = self.last
+        found[places] = read(array.drop_null(), batch, places) > last
         return found
 
     def _numbers(self, array: Any, batch: Batch, places: np.ndarray) -> np.ndarray:
@@ -121,10 +121,8 @@ class TrainUntil:
             wrong = next((i for i, text in enumerate(texts) if _NUMBER.fullmatch(text) is None), None)
             if wrong is not None:
                 raise self._wrong(texts[wrong], batch, places[wrong])
-            # Nanoseconds since 1970 are too long for double precision.
-            whole = all(_WHOLE_NUMBER.fullmatch(text) for text in texts)
-            array = array.cast(pa.int64() if whole else pa.float64())
-        elif types.is_decimal(kind):
+            return np.array([_number(text) for text in texts], dtype=object)
+        if types.is_decimal(kind):
             array = array.cast(pa.float64())
         elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)):
             raise self._wrong_type(array, batch)
@@ -160,6 +158,11 @@ class TrainUntil:
             f"{batch.table}: column {self.column!r} holds {array.type}, expected {expected}, like the value of "
             f"`train_until`, {quoted(self.value)}"
         )
+
+
+def _number(text: str) -> int | float:
+    # Nanoseconds since 1970 are too long for double precision.
+    return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 
 def _microseconds(text: str) -> int:

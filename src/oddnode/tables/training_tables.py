@@ -115,8 +115,8 @@ class TrainingTables:
         if is_arrival is not None:
             arrivals = self._arrival_graph(*every, is_arrival, labels.classes, table.name)
             notes.append(
-                f"{int(is_arrival.sum())} of {len(is_arrival)} rows have a {self.time_column} after {self.train_until}"
-                f"; they and their {arrivals.num_edges} edges are kept out of training"
+                f"{int(is_arrival.sum())} of {len(is_arrival)} rows are later than {self.train_until} "
+                f"({self.time_column}); they and their {arrivals.num_edges} edges are kept out of training"
             )
         return TrainingGraph(
             data=data,
@@ -174,7 +174,8 @@ class TrainingTables:
         is_arrival = TrainUntil(self.time_column, self.train_until).arrivals(table)
         if len(is_arrival) and is_arrival.all():
             raise TableError(
-                f"{table.name}: no row has a {self.time_column} up to {self.train_until}, so there is none to train on"
+                f"{table.name}: no row is from {self.train_until} or earlier ({self.time_column}), so there is none to "
+                "train on; give a later `train_until`"
             )
         return is_arrival
 
