@@ -77,7 +77,7 @@ def test_nothing_of_arrivals_is_learnt(
 def test_arrivals_are_counted_named_and_judged(tmp_path: Path) -> None:
     nodes, edges = _tables()
     paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
-    model, report = TableModel.fit(*paths, **FIT, **TIMES)
+    model, report = TableModel.fit(*paths, **(FIT | TIMES))
     model.save(tmp_path / "model")
     TableModel.load(tmp_path / "model", device="cpu").score(*paths, tmp_path / "s.csv")
     rows = read_csv(tmp_path / "s.csv")
@@ -147,7 +147,7 @@ def test_a_missing_time_names_its_line(tmp_path: Path) -> None:
     nodes[6]["joined"] = ""
     paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
     with pytest.raises(TableError, match=r"n\.csv: column 'joined' has no time in line 8"):
-        TableModel.fit(*paths, **FIT, **TIMES)
+        TableModel.fit(*paths, **(FIT | TIMES))
 
 
 def test_edges_of_nodes_in_no_table_are_still_an_error() -> None:

@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from oddnode.detector import Detector, ModelFileError, checked, load, save
+from oddnode.detector import Detector, ModelFileError, load, save
 from oddnode.tables.arrivals import ArrivalCheck, Arrivals
 from oddnode.tables.checks import calibration_rows, check_before_training, compares_with_references
 from oddnode.tables.learning import ReadAs
 from oddnode.tables.reader import files_of
-from oddnode.tables.references import ThresholdBasis, compared_outputs, with_references
+from oddnode.tables.references import ThresholdBasis, checked_basis, compared_outputs, with_references
 from oddnode.tables.reports import CalibrationReport, FitReport, ScoreReport
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.scored_table import check_id_column, scored_table
@@ -337,7 +337,7 @@ class TableModel:
         try:
             schema = TableSchema.from_json(config["table"], detector.n_features_in_, detector.num_classes_)
             used_rows = UsedRows.from_json(config.get("table_rows", {}))
-            basis = checked(config.get("table_threshold"), ThresholdBasis, "table_threshold")
+            basis = checked_basis(config.get("table_threshold"))
         except ModelFileError as error:
             raise ModelFileError(f"{path}: {error}") from None
         return cls(detector, schema, used_rows, basis)

@@ -290,7 +290,7 @@ class ChosenRows(TableSource):
         self.columns = table.columns
 
     def batches(self, names: Sequence[str]) -> Iterator[Batch]:
-        start, pending = 0, []
+        start, pending = 0, list[Batch]()
         for batch in self._table.batches(names):
             rows = np.flatnonzero(self._keep[start : start + batch.num_rows])
             start += batch.num_rows

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import torch
 
-from oddnode.detector import Detector
+from oddnode.detector import Detector, ModelFileError
 from oddnode.scoring import Outputs
 from oddnode.tables.table_graph import TableGraph
 from oddnode.tables.used_rows import UsedRows
 
-__all__ = ["ThresholdBasis", "compared_outputs", "with_references"]
+__all__ = ["ThresholdBasis", "checked_basis", "compared_outputs", "with_references"]
 
 #: The reference scores that a threshold fits: those of the fitted tables and of tables that contain them (``"fit"``: it
 #: is that of the reference rows themselves), only those of tables that contain the reference rows (``"in place"``), or
@@ -21,6 +21,20 @@ __all__ = ["ThresholdBasis", "compared_outputs", "with_references"]
 ThresholdBasis = Literal["fit", "in place", "stored"]
 
 _RECALIBRATE = "recalibrate on known rows of these tables: `oddnode calibrate`"
+
+
+def checked_basis(value: Any) -> ThresholdBasis:
+    """Check the section of a model's config on the basis of its threshold.
+
+    Parameters
+    ----------
+    value : object
+        Parsed JSON.
+    """
+    if value not in get_args(ThresholdBasis):
+        expected = ", ".join(get_args(ThresholdBasis))
+        raise ModelFileError(f"table_threshold is {str(value)[:60]!r}, expected one of {expected}")
+    return value
 
 
 def with_references(detector: Detector, used_rows: UsedRows | None, graph: TableGraph) -> tuple[TableGraph, str]:
