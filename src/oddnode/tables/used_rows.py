@@ -77,8 +77,11 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
         key = secrets.token_bytes(16)
         digests = [_digests(ids.take(pyarrow().array(nodes)), key) for nodes in positions]
         digests.append(_with_features(digests[-1], x[split.calibration], key))
-        parts = [base64.b64encode(np.sort(each).tobytes()).decode() for each in digests]
-        return cls(key.hex(), *parts, _edges_to(split.calibration, edge_index, len(x)))  # type: ignore[arg-type]
+        train, validation, calibration, references = (
+            base64.b64encode(np.sort(each).tobytes()).decode() for each in digests
+        )
+        num_edges = _edges_to(split.calibration, edge_index, len(x))
+        return cls(key.hex(), train, validation, calibration, references, num_edges)
 
     def to_json(self) -> dict[str, str]:
         """The record as a section of the model's config."""
