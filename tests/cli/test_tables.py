@@ -196,3 +196,33 @@ def test_control_characters_do_not_reach_the_terminal(folder: Path, cli: CLI) ->
     assert b"\x1b" not in (folder / "safe.csv").read_bytes()
     with (folder / "raw.csv").open(newline="", encoding="utf-8") as file:
         assert {row["predicted"] for row in csv.DictReader(file)} <= {"a", escape}
+
+
+def test_later_rows_are_kept_out_of_training_and_checked(folder: Path, cli: CLI) -> None:
+    change(folder / "nodes.csv", day=lambda i: f"2024-{1 + i % 12:02d}-01")
+    alone = cli(*FIT, "--time-column", "day")
+    assert alone.stderr.strip() == "error: give both --time-column and --train-until, or neither"
+    done = cli(*FIT, "--time-column", "day", "--train-until", "2024-09-30")
+    assert done.returncode == 0, done.stderr
+    assert "column day: time, 9 different, 180 values, 0 missing" in done.stdout
+    assert "num arrivals:      60\n" in done.stdout
+    assert "observed false alarm rate:" in done.stdout
+    assert "60 of 240 rows are later than 2024-09-30 (day); they and their" in done.stderr
+    assert "train until:       2024-09-30\n" in cli("info", "model").stdout
+    cli("score", "model", *BOTH, "--out", "s.csv")
+    late = [row["split"] == "arrival" for row in read_csv(folder / "s.csv")]
+    assert late == [i % 12 >= 9 for i in range(240)]
+
+
+def test_new_nodes_without_the_old_ones_get_a_note(folder: Path, cli: CLI) -> None:
+    cli(*FIT)
+    nodes, edges = example(60, seed=4)
+    write_csv(folder / "new.csv", [row | {"name": "x" + row["name"]} for row in nodes])
+    write_csv(folder / "new_edges.csv", [{key: "x" + value for key, value in edge.items()} for edge in edges])
+    done = cli("score", "model", "--nodes", "new.csv", "--edges", "new_edges.csv", "--out", "s.csv")
+    assert (
+        "0 of the 64 reference rows are in these tables, so nodes were compared with the reference rows" in done.stderr
+    )
+    assert "give old and new nodes together (several --nodes and --edges), or recalibrate" in done.stderr
+    beside = cli("score", "model", *BOTH, "--nodes", "new.csv", "--edges", "new_edges.csv", "--out", "s.csv")
+    assert beside.stderr == ""

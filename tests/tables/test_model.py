@@ -116,10 +116,11 @@ def test_new_nodes_new_edges_and_unseen_categories_are_fine(model_folder: Path, 
     paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
     report = TableModel.load(model_folder).score(*paths, tmp_path / "s.csv")
     assert report.num_nodes == 91
-    assert report.notes == [
+    assert report.notes[0] == (
         "column 'colour': 1 of 91 values are of 1 category that the model was not fitted on (for example 'violet'); "
         "they count as missing"
-    ]
+    )
+    assert "reference rows are in these tables, 24 of them with other features than at fit" in report.notes[1]
 
 
 @pytest.mark.parametrize("kind", ["arrow", "mapping", "pandas"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,14 +11,17 @@ import pytest
 from oddnode.detector import ModelFileError
 from oddnode.functional import CalibrationError
 from oddnode.tables import Split, TableModel, UsedRows
+from tests.saved_models import rewrite
 from tests.tables.examples import FIT, example, write_csv
+
+NO_EDGES = np.empty((2, 0), dtype=np.int64)
 
 
 def test_every_row_is_known_by_its_use() -> None:
     rng = np.random.default_rng(0)
     ids, order = [f"id {i}" for i in range(1000)], rng.permutation(1000)
     split = Split(np.sort(order[:300]), np.sort(order[300:400]), np.sort(order[400:700]))
-    rows = UsedRows.of(pa.array(ids), split)
+    rows = UsedRows.of(pa.array(ids), split, np.zeros((1000, 2)), NO_EDGES)
     assert rows is not None
     expected = dict.fromkeys(split.train, "train") | dict.fromkeys(split.validation, "validation")
     expected |= dict.fromkeys(split.calibration, "calibration")
@@ -29,7 +31,8 @@ def test_every_row_is_known_by_its_use() -> None:
 
 
 def test_a_number_and_its_text_are_the_same_id() -> None:
-    rows = UsedRows.of(pa.array([7, 8]), Split(np.array([0]), np.array([1]), np.array([], dtype=int)))
+    split = Split(np.array([0]), np.array([1]), np.array([], dtype=int))
+    rows = UsedRows.of(pa.array([7, 8]), split, np.zeros((2, 1)), NO_EDGES)
     assert rows is not None
     assert rows.use_of(pa.array(["8", "7"])).to_pylist() == ["validation", "train"]
 
@@ -86,15 +89,50 @@ def test_another_rate_needs_no_tables(tmp_path: Path) -> None:
         model.set_false_alarm_rate(0.001)
 
 
+def test_reference_rows_are_known_by_their_id_and_their_features() -> None:
+    split = Split(np.array([0]), np.array([1]), np.array([2, 3, 4]))
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    edges = np.array([[0, 2, 0, 3, 1, 4], [2, 0, 3, 0, 4, 1]])
+    rows = UsedRows.of(pa.array(list("abcde")), split, x, edges)
+    assert rows is not None
+    order = [4, 0, 3, 2, 1]  # another order, and the features of c have changed
+    moved = x[order]
+    moved[3, 0] += 1
+    place = np.argsort(order)
+    mask, found = rows.reference_rows(pa.array([*"edabc"])[:0], moved[:0], NO_EDGES)
+    assert (mask, found) == (None, "0 of the 3 reference rows are in these tables")
+    mask, found = rows.reference_rows(pa.array([*"eadcb"]), moved, place[edges])
+    assert mask is not None
+    assert mask.tolist() == [True, False, True, False, False]
+    assert found == "3 of the 3 reference rows are in these tables, 1 of them with other features than at fit"
+
+
+def test_reference_rows_without_their_edges_are_not_those_of_the_fit() -> None:
+    split = Split(np.array([0]), np.array([1]), np.array([2, 3, 4]))
+    x, ids = np.arange(5, dtype=np.float32)[:, None], pa.array(list("abcde"))
+    edges = np.array([[0, 2, 0, 3, 1, 4], [2, 0, 3, 0, 4, 1]])
+    rows = UsedRows.of(ids, split, x, edges)
+    assert rows is not None
+    mask, found = rows.reference_rows(ids, x, edges[:, :2])
+    assert (mask, found) == (None, "3 of the 3 reference rows are in these tables, with 1 edges instead of 3")
+
+
 @pytest.mark.parametrize(
-    "change", [{"key": "zz"}, {"key": "00" * 65}, {"train": "?"}, {"train": "AAAA"}, {"calibration": 7}, {"more": "x"}]
+    "change",
+    [
+        {"key": "zz"},
+        {"key": "00" * 65},
+        {"train": "?"},
+        {"train": "AAAA"},
+        {"calibration": 7},
+        {"references": "AAAA"},
+        {"num_reference_edges": -1},
+        {"more": "x"},
+    ],
 )
 def test_a_damaged_record_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
     nodes, edges = (pa.Table.from_pylist(rows) for rows in example())
     TableModel.fit(nodes, edges, **FIT)[0].save(tmp_path / "model")
-    path = tmp_path / "model" / "config.json"
-    config = json.loads(path.read_text())
-    config["table_rows"] |= change
-    path.write_text(json.dumps(config))
+    rewrite(tmp_path / "model", lambda config: config["table_rows"].update(change))
     with pytest.raises(ModelFileError, match="table_rows"):
         TableModel.load(tmp_path / "model")

@@ -46,7 +46,9 @@ def register(app: typer.Typer) -> None:
         "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --exposure-column spam "
         "--out model\n\n"
         "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --unlabelled unknown "
-        "--category-columns zip,major --drop-columns joined --out model"
+        "--category-columns zip,major --drop-columns joined --out model\n\n"
+        "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --time-column joined "
+        "--train-until 2024-05-31 --out model"
     )(in_words_of_options(fit))
     app.command(
         epilog="Examples:\n\n"
@@ -140,8 +142,17 @@ def fit(
     exposure_column: Annotated[
         str | None, typer.Option(help="Column of true and false that marks the nodes known to be OOD.")
     ] = None,
+    time_column: Annotated[
+        str | None,
+        typer.Option(help="Column with the times of the nodes: numbers, or ISO dates. Needs --train-until."),
+    ] = None,
+    train_until: Annotated[
+        str | None,
+        typer.Option(help="Last time to train on; later nodes are arrivals, of which nothing is learnt."),
+    ] = None,
     method: Annotated[
-        str | None, typer.Option(help="See `oddnode methods`.", show_default="nodesafe; with exposure nodesafe++")
+        str | None,
+        typer.Option(help="See `oddnode methods`.", show_default="nodesafe-evidence; with exposure nodesafe++"),
     ] = None,
     false_alarm_rate: Annotated[float, typer.Option(help="Share of known nodes that may be flagged.")] = 0.05,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split and of training.")] = 0,
@@ -182,6 +193,8 @@ def fit(
             exposure_nodes=_opened(exposure_nodes, encoding),
             exposure_edges=_opened(exposure_edges, encoding),
             exposure_column=exposure_column,
+            time_column=time_column,
+            train_until=train_until,
             method=method,
             false_alarm_rate=false_alarm_rate,
             seed=seed,
@@ -221,7 +234,7 @@ def score(
     """Score the nodes of two tables and write one row per node.
 
     Columns: the id, predicted, confidence, score (higher = better known), p_value, is_ood, and split, which says
-    what a row was used for when the model was fitted.
+    what a row was used for when the model was fitted, or arrival for one that came later.
     """
     from oddnode.tables import TableModel
 
@@ -295,7 +308,9 @@ def info(
 
     load_plugins(plugin or ())
     config = read_config(model)
-    shown = {key: value for key, value in config.items() if key not in ("table", "table_rows", "format")}
+    shown = {
+        key: value for key, value in config.items() if key not in ("table", "table_rows", "table_threshold", "format")
+    }
     own = any(isinstance(config.get(k), dict) and "own" in config[k] for k in ("backbone", "objective", "scorer"))
     if not own:  # a model with the user's own classes cannot be rebuilt here; its config can be shown
         detector, _ = load(Detector, model, device="cpu")
@@ -305,6 +320,8 @@ def info(
             shown["labels"] = list(schema.classes)
             shown["id_column"] = schema.id_column
             shown["feature_columns"] = schema.features.names
+            if schema.until is not None:
+                shown |= {"time_column": schema.time_column, "train_until": schema.train_until}
     print_facts(shown, as_json)
 
 

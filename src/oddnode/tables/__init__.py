@@ -16,6 +16,7 @@ from oddnode.tables.schema import TableSchema
 from oddnode.tables.splits import Split, read_split, split_labelled
 from oddnode.tables.summary import ColumnSummary
 from oddnode.tables.table_graph import TableGraph, read_graph
+from oddnode.tables.times import TrainUntil
 from oddnode.tables.training_tables import TrainingTables
 from oddnode.tables.used_rows import UsedRows
 from oddnode.tables.values import TableError, missing_to_null, pyarrow, trimmed
@@ -42,6 +43,7 @@ __all__ = [
     "TableModel",
     "TableSchema",
     "TableSource",
+    "TrainUntil",
     "TrainingTables",
     "UsedRows",
     "check_target",

@@ -13,7 +13,7 @@ from oddnode.tables.training_tables import TrainingGraph
 from oddnode.tables.used_rows import UsedRows
 from oddnode.tables.values import TableError
 
-__all__ = ["calibration_rows", "check_before_training"]
+__all__ = ["calibration_rows", "check_before_training", "compares_with_references"]
 
 
 def check_before_training(method: str, detector: Detector, graph: TrainingGraph, false_alarm_rate: float) -> None:
@@ -34,12 +34,12 @@ def check_before_training(method: str, detector: Detector, graph: TrainingGraph,
     if detector.scorer is not None and detector.scorer.needs_labelled_nodes:
         raise TableError(
             f"{method} anchors on labelled nodes of the graph it scores, which a table of new nodes need not have, "
-            "so its false-alarm rate would not hold; choose another method, for example nodesafe"
+            "so its false-alarm rate would not hold; choose another method, for example nodesafe-evidence"
         )
     if detector.needs_exposure and not has_exposure:
         raise TableError(
             f"{method} needs exposure, nodes known to be OOD: give them as a table (`exposure_nodes`) or mark them in "
-            "a column (`exposure_column`), or choose a method that needs none, for example nodesafe"
+            "a column (`exposure_column`), or choose a method that needs none, for example nodesafe-evidence"
         )
     if has_exposure and not detector.needs_exposure:
         raise TableError(
@@ -47,8 +47,24 @@ def check_before_training(method: str, detector: Detector, graph: TrainingGraph,
             "does, for example nodesafe++"
         )
     threshold_at(np.arange(len(graph.split.calibration), dtype=float), false_alarm_rate)
+    if compares_with_references(detector) and len(graph.split.calibration) < 2:
+        raise TableError(
+            f"{method} compares nodes with calibration nodes, but there is one; give two or more, or choose another "
+            "method, for example nodesafe"
+        )
     schema = graph.schema
     TableSchema.from_json(schema.to_json(), schema.features.width, len(schema.classes))
+
+
+def compares_with_references(detector: Detector) -> bool:
+    """Whether a detector compares nodes with reference nodes, which are kept out of training.
+
+    Parameters
+    ----------
+    detector : Detector
+        Any detector, fitted or not.
+    """
+    return detector.scorer is not None and detector.scorer.needs_reference
 
 
 def calibration_rows(

@@ -11,9 +11,11 @@ from typing import Any
 import torch
 
 from oddnode.detector import Detector, ModelFileError, load, save
-from oddnode.tables.checks import calibration_rows, check_before_training
+from oddnode.tables.arrivals import ArrivalCheck, Arrivals
+from oddnode.tables.checks import calibration_rows, check_before_training, compares_with_references
 from oddnode.tables.learning import ReadAs
 from oddnode.tables.reader import files_of
+from oddnode.tables.references import ThresholdBasis, checked_basis, compared_outputs, with_references
 from oddnode.tables.reports import CalibrationReport, FitReport, ScoreReport
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.scored_table import check_id_column, scored_table
@@ -38,12 +40,21 @@ class TableModel:
         How to read the tables.
     used_rows : UsedRows, optional
         The rows that the detector was fitted on.
+    basis : {"fit", "in place", "stored"}
+        The reference scores that the threshold fits, as for `oddnode.tables.references.ThresholdBasis`.
     """
 
-    def __init__(self, detector: Detector, schema: TableSchema, used_rows: UsedRows | None = None):
+    def __init__(
+        self,
+        detector: Detector,
+        schema: TableSchema,
+        used_rows: UsedRows | None = None,
+        basis: ThresholdBasis = "fit",
+    ):
         self.detector = detector
         self.schema = schema
         self.used_rows = used_rows
+        self.basis = basis
 
     @classmethod
     def fit(
@@ -72,6 +83,8 @@ class TableModel:
         exposure_nodes: Any = None,
         exposure_edges: Any = None,
         exposure_column: str | None = None,
+        time_column: str | None = None,
+        train_until: str | None = None,
         **settings: Any,
     ) -> tuple[TableModel, FitReport]:
         """Fit and calibrate a detector on two tables.
@@ -88,7 +101,7 @@ class TableModel:
         category_columns, number_columns, decimal_comma
             As for `oddnode.tables.ReadAs`.
         method : str, optional
-            One of `oddnode.RECIPES`; by default ``"nodesafe"``, or ``"nodesafe++"`` with known OOD nodes.
+            One of `oddnode.RECIPES`; by default ``"nodesafe-evidence"``, or ``"nodesafe++"`` with known OOD nodes.
         false_alarm_rate : float
             The share of known nodes that may be flagged.
         seed : int
@@ -99,7 +112,7 @@ class TableModel:
             Called with the number of epochs done.
         source_column, target_column, directed, ignore_unknown_edges, split_column
             As for `oddnode.tables.TrainingTables`.
-        exposure_nodes, exposure_edges, exposure_column
+        exposure_nodes, exposure_edges, exposure_column, time_column, train_until
             As for `oddnode.tables.TrainingTables`.
         **settings
             As for `oddnode.Detector.from_recipe`.
@@ -128,13 +141,24 @@ class TableModel:
             exposure_nodes,
             exposure_edges,
             exposure_column,
+            time_column,
+            train_until,
         )
         graph = tables.read(seed)
-        method = method or ("nodesafe" if graph.exposure is None else "nodesafe++")
+        method = method or ("nodesafe-evidence" if graph.exposure is None else "nodesafe++")
         detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
         check_before_training(method, detector, graph, false_alarm_rate)
+        if compares_with_references(detector):
+            graph.data.reference_mask = graph.data.calibration_mask
         detector.fit(graph.data, graph.exposure, on_epoch=on_epoch).calibrate(graph.data, false_alarm_rate)
-        return cls(detector, graph.schema, graph.used_rows), FitReport.of(detector, graph)
+        model = cls(detector, graph.schema, graph.used_rows)
+        return model, FitReport.of(method, detector, graph, model._check(graph.arrivals))
+
+    def _check(self, arrivals: Arrivals | None) -> ArrivalCheck | None:
+        if arrivals is None:
+            return None
+        outputs, _ = compared_outputs(self.detector, self.used_rows, arrivals.graph, self.basis)
+        return arrivals.check(self.detector.detect(outputs).numpy())
 
     def read(self, nodes: Any, edges: Any, also: Sequence[str] = (), ignore_unknown_edges: bool = False) -> TableGraph:
         """Read two tables of the kind that the model was fitted on.
@@ -163,9 +187,16 @@ class TableModel:
         pyarrow.Table
             One row per node, in the order of the table of nodes: the id, ``predicted``, ``confidence``, ``score``
             (higher = better known), ``p_value``, ``is_ood``, and ``split``: what a row was used for when the model was
-            fitted (train, validation, calibration or null).
+            fitted (train, validation, calibration or null), or arrival for a row that came after those trained on.
+            Notes for the user are logged.
         """
-        return scored_table(self.detector, self.schema, self.used_rows, graph, explain)
+        scored, notes = self._scored(graph, explain)
+        for note in notes:
+            _log.warning(note)
+        return scored
+
+    def _scored(self, graph: TableGraph, explain: bool) -> tuple[Any, list[str]]:
+        return scored_table(self.detector, self.schema, self.used_rows, graph, explain, self.basis)
 
     def score_frame(self, nodes: Any, edges: Any, explain: bool = False, ignore_unknown_edges: bool = False) -> Any:
         """Score every node of two tables in memory. Notes for the user are logged.
@@ -217,9 +248,9 @@ class TableModel:
         check_target(target, files_of(nodes) + files_of(edges))
         check_id_column(self.schema, self.detector)
         graph = self.read(nodes, edges, ignore_unknown_edges=ignore_unknown_edges)
-        scored = self.score_graph(graph, explain)
+        scored, notes = self._scored(graph, explain)
         changed = write_table(scored, target, raw_text)
-        notes = list(graph.notes)
+        notes = graph.notes + notes
         if changed:
             notes.append(
                 f"{changed} texts in {target} have an apostrophe before them or control characters escaped, because a "
@@ -259,17 +290,10 @@ class TableModel:
         rate = self.detector.false_alarm_rate_ if false_alarm_rate is None else false_alarm_rate
         held_out, left_out = calibration_rows(graph, known_column, None if new_ids else self.used_rows, rate)
         before = self.detector.threshold_
+        graph, _ = with_references(self.detector, None if new_ids else self.used_rows, graph)
         self.detector.calibrate(graph.data, rate, torch.from_numpy(held_out))
-        return CalibrationReport(
-            num_nodes=len(graph.ids),
-            num_edges=graph.num_edges,
-            num_calibration=int(held_out.sum()),
-            num_left_out=left_out,
-            false_alarm_rate=rate,
-            threshold=self.detector.threshold_,
-            old_threshold=before,
-            notes=graph.notes,
-        )
+        self.basis = "in place" if self.detector.outputs(graph.data).references else "stored"
+        return CalibrationReport.of(self.detector, before, graph, left_out)
 
     def set_false_alarm_rate(self, false_alarm_rate: float) -> CalibrationReport:
         """Choose the threshold for another false-alarm rate, from the calibration scores that the model has.
@@ -281,17 +305,7 @@ class TableModel:
         """
         before = self.detector.threshold_
         self.detector.set_false_alarm_rate(false_alarm_rate)
-        calibration = self.detector.calibration_
-        assert calibration is not None
-        return CalibrationReport(
-            num_nodes=None,
-            num_edges=None,
-            num_calibration=len(calibration.scores),
-            num_left_out=0,
-            false_alarm_rate=false_alarm_rate,
-            threshold=self.detector.threshold_,
-            old_threshold=before,
-        )
+        return CalibrationReport.of(self.detector, before)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the model to a folder; `Detector.load` reads its detector alone.
@@ -302,7 +316,7 @@ class TableModel:
             As for `Detector.save`.
         """
         rows = None if self.used_rows is None else self.used_rows.to_json()
-        save(self.detector, path, {"table": self.schema.to_json(), "table_rows": rows})
+        save(self.detector, path, {"table": self.schema.to_json(), "table_rows": rows, "table_threshold": self.basis})
 
     @classmethod
     def load(cls, path: str | os.PathLike, device: str = "auto") -> TableModel:
@@ -325,6 +339,7 @@ class TableModel:
         try:
             schema = TableSchema.from_json(config["table"], detector.n_features_in_, detector.num_classes_)
             used_rows = UsedRows.from_json(config.get("table_rows", {}))
+            basis = checked_basis(config.get("table_threshold"))
         except ModelFileError as error:
             raise ModelFileError(f"{path}: {error}") from None
-        return cls(detector, schema, used_rows)
+        return cls(detector, schema, used_rows, basis)

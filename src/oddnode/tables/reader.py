@@ -16,10 +16,12 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from oddnode.tables.formats import ROWS, CsvFile, ParquetFile, format_of
 from oddnode.tables.values import TableError, arrow_errors, plain, pyarrow
 
-__all__ = ["Batch", "JoinedTable", "MemoryTable", "Table", "TableSource", "files_of", "open_table"]
+__all__ = ["Batch", "ChosenRows", "JoinedTable", "MemoryTable", "Table", "TableSource", "files_of", "open_table"]
 
 # pandas writes an index without a name under such names.
 _INDEX_COLUMN = re.compile(r"__index_level_\d+__")
@@ -39,12 +41,15 @@ class Batch:
         The number of the first row, for messages.
     unit : str
         What is counted: ``"line"`` of a file that an editor shows, or else ``"row"``.
+    rows : numpy.ndarray or None
+        The distances of the rows from the first, if they do not follow one another.
     """
 
     arrays: list[Any]
     table: str
     first: int
     unit: str
+    rows: np.ndarray | None = None
 
     @property
     def num_rows(self) -> int:
@@ -59,7 +64,7 @@ class Batch:
         row : int
             Its position in the batch.
         """
-        return f"{self.unit} {self.first + row}"
+        return f"{self.unit} {self.first + (row if self.rows is None else int(self.rows[row]))}"
 
 
 class TableSource(ABC):
@@ -264,6 +269,54 @@ class JoinedTable(TableSource):
                 empty = pa.nulls(batch.num_rows)
                 filled = [next(arrays) if name in existing else empty for name in names]
                 yield Batch(filled, batch.table, batch.first, batch.unit)
+
+
+class ChosenRows(TableSource):
+    """Some rows of another table, in batches that do not depend on the others.
+
+    Statistics that are updated batch by batch would otherwise differ in their last bits with rows that are not read.
+
+    Parameters
+    ----------
+    table : TableSource
+        A table of N rows.
+    keep : numpy.ndarray
+        One boolean per row ``[N]``, True for those to read.
+    """
+
+    def __init__(self, table: TableSource, keep: np.ndarray):
+        self._table, self._keep = table, keep
+        self.name = table.name
+        self.columns = table.columns
+
+    def batches(self, names: Sequence[str]) -> Iterator[Batch]:
+        start, pending = 0, list[Batch]()
+        for batch in self._table.batches(names):
+            rows = np.flatnonzero(self._keep[start : start + batch.num_rows])
+            start += batch.num_rows
+            if pending and pending[0].table != batch.table:
+                yield _joined(pending)
+                pending = []
+            taken = [array.take(pyarrow().array(rows)) for array in batch.arrays]
+            pending.append(Batch(taken, batch.table, 0, batch.unit, batch.first + rows))
+            while sum(each.num_rows for each in pending) >= ROWS:
+                whole = _joined(pending)
+                yield _rows(whole, 0, ROWS)
+                pending = [_rows(whole, ROWS, whole.num_rows)]
+        if pending:
+            yield _joined(pending)
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    arrays = [pyarrow().concat_arrays(columns) for columns in zip(*(each.arrays for each in batches), strict=True)]
+    rows = np.concatenate([each.rows for each in batches if each.rows is not None])
+    return Batch(arrays, batches[0].table, 0, batches[0].unit, rows)
+
+
+def _rows(batch: Batch, start: int, end: int) -> Batch:
+    assert batch.rows is not None
+    arrays = [array.slice(start, end - start) for array in batch.arrays]
+    return Batch(arrays, batch.table, batch.first, batch.unit, batch.rows[start:end])
 
 
 def _batches(

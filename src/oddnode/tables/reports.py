@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 
 from oddnode.detector import Detector
+from oddnode.tables.arrivals import ArrivalCheck
 from oddnode.tables.summary import ColumnSummary
+from oddnode.tables.table_graph import TableGraph
 from oddnode.tables.training_tables import TrainingGraph
 
 __all__ = ["CalibrationReport", "FitReport", "ScoreReport"]
@@ -17,6 +19,8 @@ class FitReport:
 
     Parameters
     ----------
+    method : str
+        The name of the method.
     num_nodes, num_edges, num_features : int
         Size of the tables.
     labels : list
@@ -32,12 +36,17 @@ class FitReport:
     num_exposed, num_exposed_flagged : int or None
         Number of nodes known to be OOD that were trained on, and how many of them the model flags; ``None`` if none
         were given.
+    num_arrivals, num_arrival_edges, num_known_arrivals, num_new_label_arrivals, num_new_label_flagged : int or None
+        As for `oddnode.tables.arrivals.ArrivalCheck`; ``None`` if rows have no times.
+    observed_false_alarm_rate : float or None
+        As for `oddnode.tables.arrivals.ArrivalCheck`.
     columns : list of ColumnSummary
         How the columns of the table of nodes were read.
     notes : list of str
         Notes for the user.
     """
 
+    method: str
     num_nodes: int
     num_edges: int
     num_features: int
@@ -52,23 +61,35 @@ class FitReport:
     homophily: float | None
     num_exposed: int | None
     num_exposed_flagged: int | None
+    num_arrivals: int | None
+    num_arrival_edges: int | None
+    num_known_arrivals: int | None
+    observed_false_alarm_rate: float | None
+    num_new_label_arrivals: int | None
+    num_new_label_flagged: int | None
     columns: list[ColumnSummary]
     notes: list[str] = field(default_factory=list)
 
     @classmethod
-    def of(cls, detector: Detector, graph: TrainingGraph) -> FitReport:
+    def of(cls, method: str, detector: Detector, graph: TrainingGraph, arrivals: ArrivalCheck | None) -> FitReport:
         """Report on a fit.
 
         Parameters
         ----------
+        method : str
+            The name of the method.
         detector : Detector
             A fitted and calibrated detector.
         graph : TrainingGraph
             The graph it was fitted on.
+        arrivals : ArrivalCheck or None
+            How it judges rows that came later.
         """
         profile, directed = detector.graph_profile_, graph.schema.directed
         exposed, flagged = _exposed(detector, graph)
+        checked = dict.fromkeys(each.name for each in fields(ArrivalCheck)) if arrivals is None else asdict(arrivals)
         return cls(
+            method=method,
             num_nodes=profile.num_nodes,
             num_edges=profile.num_edges if directed else profile.num_edges // 2,
             num_features=graph.data.x.shape[1],
@@ -83,6 +104,7 @@ class FitReport:
             homophily=profile.homophily,
             num_exposed=exposed,
             num_exposed_flagged=flagged,
+            **checked,
             columns=graph.columns,
             notes=graph.notes + detector.advice_,
         )
@@ -147,3 +169,33 @@ class CalibrationReport:
     threshold: float
     old_threshold: float
     notes: list[str] = field(default_factory=list)
+
+    @classmethod
+    def of(
+        cls, detector: Detector, old_threshold: float, graph: TableGraph | None = None, num_left_out: int = 0
+    ) -> CalibrationReport:
+        """Report on a calibration.
+
+        Parameters
+        ----------
+        detector : Detector
+            The calibrated detector.
+        old_threshold : float
+            Its threshold before.
+        graph : TableGraph or None
+            The tables that it was calibrated on, if they were given.
+        num_left_out : int
+            Number of known nodes that were left out.
+        """
+        calibration = detector.calibration_
+        assert calibration is not None
+        return cls(
+            num_nodes=None if graph is None else len(graph.ids),
+            num_edges=None if graph is None else graph.num_edges,
+            num_calibration=len(calibration.scores),
+            num_left_out=num_left_out,
+            false_alarm_rate=calibration.false_alarm_rate,
+            threshold=calibration.threshold,
+            old_threshold=old_threshold,
+            notes=[] if graph is None else graph.notes,
+        )

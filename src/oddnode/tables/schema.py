@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 from oddnode.detector import ModelFileError, checked
 from oddnode.tables.columns import FeatureRecipe
 from oddnode.tables.reader import TableSource
+from oddnode.tables.times import TrainUntil
 from oddnode.tables.values import TableError, listed
 
 __all__ = ["TableSchema"]
@@ -37,6 +38,9 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
         Known columns that are not features: labels, splits, constant columns.
     named_features : bool
         Whether the user named the feature columns; if not, columns that are ignored get a note.
+    time_column, train_until : str or None
+        The column with the times of the rows, and the last time of those that were trained on, as for
+        `oddnode.tables.TrainUntil`.
     """
 
     id_column: str
@@ -47,6 +51,15 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
     classes: Annotated[tuple[_Label, ...], Meta(min_length=1)]
     other_columns: tuple[str, ...]
     named_features: bool
+    time_column: str | None
+    train_until: str | None
+
+    @property
+    def until(self) -> TrainUntil | None:
+        """The last time of the rows that were trained on; ``None`` if rows have no times."""
+        if self.time_column is None or self.train_until is None:
+            return None
+        return TrainUntil(self.time_column, self.train_until)
 
     def check_columns(self, table: TableSource, also: Sequence[str] = ()) -> list[str]:
         """Check that a table has the features that the model was fitted on.
@@ -99,6 +112,13 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
         if len({type(label) for label in schema.classes}) > 1:
             raise ModelFileError("table.classes mixes labels of different types, expected texts, numbers or booleans")
         schema.features.check()
+        if (schema.time_column is None) != (schema.train_until is None):
+            raise ModelFileError("table: time_column and train_until belong together, but one of them is missing")
+        if schema.until is not None:
+            try:
+                _ = schema.until.last
+            except TableError as error:
+                raise ModelFileError(f"table: {error}") from None
         if schema.features.width != num_features or len(schema.classes) != num_classes:
             raise ModelFileError(
                 f"the tables give {schema.features.width} features and {len(schema.classes)} classes, "

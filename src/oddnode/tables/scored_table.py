@@ -9,12 +9,18 @@ from torch import Tensor
 
 from oddnode.detector import Detector
 from oddnode.scoring import Outputs
+from oddnode.tables.drift import note_on_threshold
+from oddnode.tables.reader import Batch
+from oddnode.tables.references import ThresholdBasis, compared_outputs
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.table_graph import TableGraph
 from oddnode.tables.used_rows import UsedRows
 from oddnode.tables.values import TableError, pyarrow
 
-__all__ = ["check_id_column", "scored_table"]
+__all__ = ["ARRIVAL", "check_id_column", "scored_table"]
+
+#: The word in the column split for rows that came after those the model was trained on.
+ARRIVAL = "arrival"
 
 _WRITTEN = ("predicted", "confidence", "score", "p_value", "is_ood", "split")
 _EXPLAINED = ("own_score", "neighbour_contribution", "nearest_class", "why")
@@ -35,8 +41,13 @@ def check_id_column(schema: TableSchema, detector: Detector) -> None:
 
 
 def scored_table(
-    detector: Detector, schema: TableSchema, used_rows: UsedRows | None, graph: TableGraph, explain: bool
-) -> Any:
+    detector: Detector,
+    schema: TableSchema,
+    used_rows: UsedRows | None,
+    graph: TableGraph,
+    explain: bool,
+    basis: ThresholdBasis,
+) -> tuple[Any, list[str]]:
     """Score every node of tables that were read.
 
     Parameters
@@ -51,19 +62,24 @@ def scored_table(
         The tables.
     explain : bool
         Whether to add the columns that explain the scores.
+    basis : {"fit", "in place", "stored"}
+        The reference scores that the threshold fits.
 
     Returns
     -------
     pyarrow.Table
         As for `oddnode.tables.TableModel.score_graph`.
+    list of str
+        Notes for the user.
     """
     check_id_column(schema, detector)
-    outputs = detector.outputs(graph.data)
+    outputs, notes = compared_outputs(detector, used_rows, graph, basis)
     confidence, predicted = detector.predict_proba(outputs).max(dim=1)
     scores = detector.score_samples(outputs).cpu()
     calibration = detector.calibration_
     assert calibration is not None
     flagged = calibration.detect(scores)
+    split = _split(schema, used_rows, graph)
     columns = {
         schema.id_column: graph.ids,
         "predicted": _labels(schema, predicted),
@@ -71,11 +87,29 @@ def scored_table(
         "score": scores.numpy(),
         "p_value": calibration.p_values(scores).numpy(),
         "is_ood": flagged.numpy(),
-        "split": pyarrow().nulls(len(graph.ids), "string") if used_rows is None else used_rows.use_of(graph.ids),
+        "split": split,
     }
     if explain:
         columns |= _explained(detector, schema, graph, outputs, flagged)
-    return pyarrow().table(columns)
+    uses = np.array(split.fill_null(ARRIVAL).to_pylist())
+    # A threshold that was calibrated on other rows says nothing about the calibration rows of the fit.
+    is_calibration = (uses == "calibration") & (basis == "fit")
+    notes += note_on_threshold(scores.numpy(), is_calibration, uses == ARRIVAL, calibration)
+    return pyarrow().table(columns), notes
+
+
+def _split(schema: TableSchema, used_rows: UsedRows | None, graph: TableGraph) -> Any:
+    """What rows were used for when the model was fitted, and which came later."""
+    pa = pyarrow()
+    import pyarrow.compute as pc
+
+    use = pa.nulls(len(graph.ids), "string") if used_rows is None else used_rows.use_of(graph.ids)
+    until = schema.until
+    if until is None or until.column not in graph.columns:
+        return use
+    times = Batch([graph.columns[until.column]], graph.name, 1, "row")
+    is_arrival = pa.array(until.is_arrival(times.arrays[0], times))
+    return pc.if_else(pc.and_(use.is_null(), is_arrival), ARRIVAL, use)
 
 
 def _explained(

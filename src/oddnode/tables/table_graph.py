@@ -31,7 +31,7 @@ class TableGraph:
     num_edges : int
         Number of different edges in the table of edges.
     columns : dict
-        Further requested columns of the table of nodes, by name.
+        Further columns of the table of nodes, by name: the requested ones, and that of the times.
     name : str
         The name of the table of nodes, for messages.
     notes : list of str
@@ -65,7 +65,12 @@ def read_graph(
     table, edge_table = open_table(nodes, "nodes"), open_table(edges, "edges")
     table.require(also, "known")
     notes = schema.check_columns(table, also)
-    rows = read_nodes(table, schema.id_column, schema.features, also)
+    until, kept = schema.until, list(also)
+    if until is not None and until.column in table.columns:
+        kept.append(until.column)
+    elif until is not None:
+        notes.append(f"there is no column {until.column!r}, so the column split does not say which rows are arrivals")
+    rows = read_nodes(table, schema.id_column, schema.features, list(dict.fromkeys(kept)))
     ends = schema.source_column, schema.target_column
     read = read_edges(edge_table, rows.ids, *ends, schema.directed, ignore_unknown_edges)
     data = Data(x=torch.from_numpy(rows.x), edge_index=torch.from_numpy(read.index))

@@ -10,16 +10,19 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
+from oddnode.tables.arrivals import Arrivals, rows_and_edges
 from oddnode.tables.columns import FeatureRecipe
 from oddnode.tables.edges import read_edges
 from oddnode.tables.labels import Labels, encode_labels, read_marks
 from oddnode.tables.learning import ReadAs, learn_features
 from oddnode.tables.nodes import Nodes, read_nodes
 from oddnode.tables.notes import notes_on_fitted_columns
-from oddnode.tables.reader import TableSource, open_table
+from oddnode.tables.reader import ChosenRows, TableSource, open_table
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.splits import Split, read_split, split_labelled
 from oddnode.tables.summary import ColumnSummary, summary_of_features, summary_of_labels, summary_of_role
+from oddnode.tables.table_graph import TableGraph
+from oddnode.tables.times import TrainUntil
 from oddnode.tables.used_rows import UsedRows
 from oddnode.tables.values import TableError, listed, pyarrow, quoted
 
@@ -58,6 +61,9 @@ class TrainingTables:
         Nodes that are known to be OOD, and the edges between them.
     exposure_column : str or None
         Column that marks the nodes known to be OOD.
+    time_column, train_until : str or None
+        The column with the times of the rows, and the last time of those to train on, as for
+        `oddnode.tables.TrainUntil`. Later rows are arrivals: nothing of them is learnt.
     """
 
     nodes: Any
@@ -76,6 +82,8 @@ class TrainingTables:
     exposure_nodes: Any = None
     exposure_edges: Any = None
     exposure_column: str | None = None
+    time_column: str | None = None
+    train_until: str | None = None
 
     def read(self, seed: int) -> TrainingGraph:
         """Read the tables.
@@ -87,16 +95,29 @@ class TrainingTables:
         """
         table, edge_table = open_table(self.nodes, "nodes"), open_table(self.edges, "edges")
         roles = self._roles(table)
-        recipe, statistics = learn_features(table, self._features(table, {self.id_column, *roles}), self.read_as)
+        names = self._features(table, {self.id_column, *roles})
+        is_arrival = self._arrivals(table)
+        past = table if is_arrival is None else ChosenRows(table, ~is_arrival)
+        recipe, statistics = learn_features(past, names, self.read_as)
         rows = read_nodes(table, self.id_column, recipe, list(roles))
-        labels, marked = self._labels(rows, table)
         edges = self._read_edges(edge_table, rows.ids)
+        every, index = (rows, edges.index), edges.index
+        if is_arrival is not None:
+            rows, index = rows_and_edges(rows, index, ~is_arrival)
+        labels, marked = self._labels(rows, table)
         split = self._split(rows, labels, table, seed)
-        data = _data(rows.x, edges.index, labels.y, split)
-        used = UsedRows.of(rows.ids, split)
+        data = _data(rows.x, index, labels.y, split)
+        used = UsedRows.of(rows.ids, split, rows.x, index)
         notes = [*labels.notes, *notes_on_fitted_columns(statistics, recipe), *edges.notes]
         if used is None:
             notes.append("too many rows are labelled for the model to remember which they are")
+        arrivals = None
+        if is_arrival is not None:
+            arrivals = self._arrival_graph(*every, is_arrival, labels.classes, table.name)
+            notes.append(
+                f"{int(is_arrival.sum())} of {len(is_arrival)} rows are later than {self.train_until} "
+                f"({self.time_column}); they and their {arrivals.num_edges} edges are kept out of training"
+            )
         return TrainingGraph(
             data=data,
             exposure=self._exposure(data, marked, recipe),
@@ -105,13 +126,21 @@ class TrainingTables:
             used_rows=used,
             columns=self._summary(rows, labels, table) + summary_of_features(statistics, recipe),
             notes=notes,
+            arrivals=arrivals,
         )
 
     def _roles(self, table: TableSource) -> dict[str, str]:
         """What the columns hold that are neither ids nor features, by name."""
         roles = {self.label_column: "label", self.split_column: "split", self.exposure_column: "exposure"}
+        if (self.time_column is None) != (self.train_until is None):
+            raise TableError("give both `time_column` and `train_until`, or neither")
+        if self.time_column in (self.id_column, *roles) and self.time_column is not None:
+            raise TableError(f"`time_column` is {self.time_column!r}, which holds other things")
         for part in table.parts:
             part.require([self.id_column], "id")
+            part.require([] if self.time_column is None else [self.time_column], "time")
+        if self.time_column not in (self.feature_columns or ()):
+            roles[self.time_column] = "time"
         for name, role in roles.items():
             if name is not None:
                 table.require([name], role)
@@ -137,6 +166,32 @@ class TrainingTables:
         for part in table.parts:
             part.require(chosen, "feature")
         return chosen
+
+    def _arrivals(self, table: TableSource) -> np.ndarray | None:
+        """One boolean per row, True for those not to train on; ``None`` if rows have no times."""
+        if self.time_column is None or self.train_until is None:
+            return None
+        is_arrival = TrainUntil(self.time_column, self.train_until).arrivals(table)
+        if len(is_arrival) and is_arrival.all():
+            raise TableError(
+                f"{table.name}: no row is from {self.train_until} or earlier ({self.time_column}), so there is none to "
+                "train on; give a later `train_until`"
+            )
+        return is_arrival
+
+    def _arrival_graph(
+        self, rows: Nodes, edge_index: np.ndarray, is_arrival: np.ndarray, classes: Sequence[Any], where: str
+    ) -> Arrivals:
+        found = encode_labels(rows.columns[self.label_column], where, self.label_column, self.unlabelled)
+        is_new = np.array([label not in set(classes) for label in found.classes])[found.y] & (found.y >= 0)
+        is_known = ~is_new & (found.y >= 0)
+        if self.exposure_column is not None:
+            is_known &= ~read_marks(rows.columns[self.exposure_column], where, self.exposure_column)
+        data = Data(x=torch.from_numpy(rows.x), edge_index=torch.from_numpy(edge_index))
+        num_directions = 1 if self.directed else 2
+        graph = TableGraph(rows.ids, data, edge_index.shape[1] // num_directions, rows.columns, where, [])
+        num_edges = int(is_arrival[edge_index].any(axis=0).sum()) // num_directions
+        return Arrivals(graph, is_arrival, is_known, is_new, num_edges)
 
     def _labels(self, rows: Nodes, table: TableSource) -> tuple[Labels, np.ndarray | None]:
         """Classes of the nodes; known OOD nodes are unlabelled, whatever the table says."""
@@ -196,13 +251,19 @@ class TrainingTables:
             classes=tuple(classes),
             other_columns=tuple(name for name in table.columns if name and name not in features),
             named_features=self.feature_columns is not None,
+            time_column=self.time_column,
+            train_until=self.train_until,
         )
 
     def _summary(self, rows: Nodes, labels: Labels, table: TableSource) -> list[ColumnSummary]:
         others = [
             summary_of_role(name, role, rows.columns[name], table.name)
-            for name, role in ((self.split_column, "split"), (self.exposure_column, "exposure"))
-            if name is not None
+            for name, role in (
+                (self.split_column, "split"),
+                (self.exposure_column, "exposure"),
+                (self.time_column, "time"),
+            )
+            if name in rows.columns
         ]
         ids = summary_of_role(self.id_column, "id", rows.ids, table.name)
         return [ids, summary_of_labels(self.label_column, labels), *others]
@@ -228,6 +289,8 @@ class TrainingGraph:
         How the columns were read.
     notes : list of str
         Notes for the user.
+    arrivals : Arrivals or None
+        The rows that came after those to train on; ``None`` if rows have no times.
     """
 
     data: Data
@@ -237,6 +300,7 @@ class TrainingGraph:
     used_rows: UsedRows | None
     columns: list[ColumnSummary]
     notes: list[str]
+    arrivals: Arrivals | None = None
 
 
 def _data(x: np.ndarray, edge_index: np.ndarray, y: np.ndarray, split: Split) -> Data:

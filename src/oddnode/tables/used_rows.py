@@ -8,11 +8,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from oddnode.detector import ModelFileError, checked
 from oddnode.tables.splits import Split
@@ -24,6 +24,8 @@ _PARTS = ("train", "validation", "calibration")
 _DIGEST = np.dtype("<u8")
 # More would make the config too large to be loaded again.
 _MOST = 2**22
+# If the reference rows have fewer of their edges than this share, the graph is another one, or edges are missing.
+_SAME_EDGES = 0.9
 
 
 class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
@@ -35,23 +37,34 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
         The random key of the hashes, hexadecimal.
     train, validation, calibration : str
         The sorted hashes, eight bytes each, in base64.
+    references : str
+        Sorted hashes of the calibration rows with their features, in the same form: an id alone may come to name
+        another node.
+    num_reference_edges : int
+        Number of edges that lead to the calibration rows.
     """
 
     key: str
     train: str
     validation: str
     calibration: str
+    references: str
+    num_reference_edges: Annotated[int, Meta(ge=0, le=2**53)]
 
     @classmethod
-    def of(cls, ids: Any, split: Split) -> UsedRows | None:
+    def of(cls, ids: Any, split: Split, x: np.ndarray, edge_index: np.ndarray) -> UsedRows | None:
         """Make the record of a split.
 
         Parameters
         ----------
         ids : pyarrow.Array
-            The ids of all nodes.
+            The ids of all N nodes.
         split : Split
             Positions of the labelled ones by use.
+        x : numpy.ndarray
+            Features ``[N, F]``.
+        edge_index : numpy.ndarray
+            Edges ``[2, E]``.
 
         Returns
         -------
@@ -59,11 +72,16 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
             ``None`` if there are too many rows.
         """
         positions = [getattr(split, part) for part in _PARTS]
-        if sum(map(len, positions)) > _MOST:
+        if sum(map(len, positions)) + len(split.calibration) > _MOST:
             return None
         key = secrets.token_bytes(16)
-        digests = (np.sort(_digests(ids.take(pyarrow().array(nodes)), key)) for nodes in positions)
-        return cls(key.hex(), *(base64.b64encode(each.tobytes()).decode() for each in digests))
+        digests = [_digests(ids.take(pyarrow().array(nodes)), key) for nodes in positions]
+        digests.append(_with_features(digests[-1], x[split.calibration], key))
+        train, validation, calibration, references = (
+            base64.b64encode(np.sort(each).tobytes()).decode() for each in digests
+        )
+        num_edges = _edges_to(split.calibration, edge_index, len(x))
+        return cls(key.hex(), train, validation, calibration, references, num_edges)
 
     def to_json(self) -> dict[str, str]:
         """The record as a section of the model's config."""
@@ -83,6 +101,7 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
         rows = checked(config, cls, "table_rows")
         try:
             rows.use_of(pyarrow().array(["any"]))
+            rows._part("references")
         except ValueError as error:
             raise ModelFileError(f"table_rows: {error}") from None
         return rows
@@ -122,6 +141,43 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
         """
         return np.array([use in ("train", "validation") for use in self.use_of(ids).to_pylist()])
 
+    def reference_rows(self, ids: Any, x: np.ndarray, edge_index: np.ndarray) -> tuple[np.ndarray | None, str]:
+        """Find the calibration rows in tables that may have grown since, to compare other nodes with them.
+
+        Parameters
+        ----------
+        ids : pyarrow.Array
+            The ids of N nodes.
+        x : numpy.ndarray
+            Their features ``[N, F]``.
+        edge_index : numpy.ndarray
+            Their edges ``[2, E]``.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            One boolean per node ``[N]``, True for calibration rows with the features that they had; ``None`` if there
+            are none, or if too few of their edges are left.
+        str
+            What was found, for a message.
+        """
+        key = bytes.fromhex(self.key)
+        digests = _digests(ids, key)
+        here = np.flatnonzero(np.isin(digests, self._part("calibration")))
+        same = here[np.isin(_with_features(digests[here], x[here], key), self._part("references"))]
+        total = len(self._part("references"))
+        found = f"{len(here)} of the {total} reference rows are in these tables"
+        if len(same) < len(here):
+            found += f", {len(here) - len(same)} of them with other features than at fit"
+        if not len(same):
+            return None, found
+        edges, before = _edges_to(same, edge_index, len(x)), self.num_reference_edges * len(same) / total
+        if edges < _SAME_EDGES * before:
+            return None, f"{found}, with {edges} edges instead of {round(before)}"
+        mask = np.zeros(len(x), dtype=bool)
+        mask[same] = True
+        return mask, found
+
     def _part(self, name: str) -> np.ndarray:
         return np.frombuffer(base64.b64decode(getattr(self, name), validate=True), dtype=_DIGEST)
 
@@ -131,3 +187,19 @@ def _digests(ids: Any, key: bytes) -> np.ndarray:
     texts = (str(each).encode() for each in ids.to_pylist())
     joined = b"".join(hashlib.blake2b(text, digest_size=_DIGEST.itemsize, key=key).digest() for text in texts)
     return np.frombuffer(joined, dtype=_DIGEST)
+
+
+def _with_features(digests: np.ndarray, x: np.ndarray, key: bytes) -> np.ndarray:
+    """Hashes of rows ``[n]``, from the hashes of their ids and from their features ``[n, F]``."""
+    pairs = zip(digests, np.ascontiguousarray(x), strict=True)
+    joined = b"".join(
+        hashlib.blake2b(one.tobytes() + features.tobytes(), digest_size=_DIGEST.itemsize, key=key).digest()
+        for one, features in pairs
+    )
+    return np.frombuffer(joined, dtype=_DIGEST)
+
+
+def _edges_to(nodes: np.ndarray, edge_index: np.ndarray, num_nodes: int) -> int:
+    chosen = np.zeros(num_nodes, dtype=bool)
+    chosen[nodes] = True
+    return int(chosen[edge_index[1]].sum())

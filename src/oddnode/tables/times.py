@@ -1,0 +1,170 @@
+"""Times of rows: which nodes were there when a model was fitted, and which arrived later."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from oddnode.tables.reader import Batch, TableSource
+from oddnode.tables.values import TableError, missing_to_null, pyarrow, quoted
+
+__all__ = ["TrainUntil"]
+
+_NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class TrainUntil:
+    """The last time of the rows to train on; later rows are arrivals.
+
+    Parameters
+    ----------
+    column : str
+        The column with the times: numbers, ISO dates and timestamps as text, or dates and timestamps.
+    value : str
+        A number, an ISO timestamp, or an ISO date, which stands for the whole day. Times without a zone are UTC.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> days = Batch([pa.array(["2024-05-31T23:59", "2024-06-01"])], "nodes.csv", 2, "line")
+    >>> TrainUntil("day", "2024-05-31").is_arrival(days.arrays[0], days)
+    array([False,  True])
+    """
+
+    column: str
+    value: str
+
+    @property
+    def is_number(self) -> bool:
+        """Whether times are compared as numbers, and not as dates."""
+        return _NUMBER.fullmatch(self.value) is not None
+
+    @cached_property
+    def last(self) -> int | float:
+        """The value as a number, or in microseconds since 1970; an error if it is neither number nor date."""
+        if self.is_number:
+            return _number(self.value)
+        try:
+            return _microseconds(date.fromisoformat(self.value).isoformat()) + timedelta(days=1) // _MICROSECOND - 1
+        except ValueError:
+            pass
+        try:
+            return _microseconds(self.value)
+        except ValueError:
+            raise TableError(
+                f"`train_until` is {quoted(self.value)}, expected a number, or a date or time like 2024-05-31 or "
+                "2024-05-31T18:00"
+            ) from None
+
+    def arrivals(self, table: TableSource) -> np.ndarray:
+        """Find the rows of a table whose time is after the value.
+
+        Parameters
+        ----------
+        table : TableSource
+            A table of N nodes.
+
+        Returns
+        -------
+        numpy.ndarray
+            One boolean per row ``[N]``.
+        """
+        found = [np.empty(0, dtype=bool)]
+        for batch in table.batches([self.column]):
+            [array] = batch.arrays
+            missing = missing_to_null(array).is_null().to_numpy(zero_copy_only=False)
+            if missing.any():
+                place = batch.place(int(missing.argmax()))
+                raise TableError(
+                    f"{batch.table}: column {self.column!r} has no time in {place}; every row needs one, to tell "
+                    "whether it is trained on"
+                )
+            found.append(self.is_arrival(array, batch))
+        return np.concatenate(found)
+
+    def is_arrival(self, array: Any, batch: Batch) -> np.ndarray:
+        """Tell which times are after the value.
+
+        Parameters
+        ----------
+        array : pyarrow.Array
+            Times ``[n]``.
+        batch : Batch
+            The batch they come from, for messages.
+
+        Returns
+        -------
+        numpy.ndarray
+            One boolean per time ``[n]``; False for missing ones.
+        """
+        array = missing_to_null(array)
+        places = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+        found = np.zeros(len(array), dtype=bool)
+        read = self._numbers if self.is_number else self._moments
+        last = self.last
+        found[places] = read(array.drop_null(), batch, places) > last
+        return found
+
+    def _numbers(self, array: Any, batch: Batch, places: np.ndarray) -> np.ndarray:
+        pa = pyarrow()
+        types, kind = pa.types, array.type
+        if types.is_string(kind):
+            texts = array.to_pylist()
+            wrong = next((i for i, text in enumerate(texts) if _NUMBER.fullmatch(text) is None), None)
+            if wrong is not None:
+                raise self._wrong(texts[wrong], batch, places[wrong])
+            return np.array([_number(text) for text in texts], dtype=object)
+        if types.is_decimal(kind):
+            array = array.cast(pa.float64())
+        elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)):
+            raise self._wrong_type(array, batch)
+        return array.to_numpy(zero_copy_only=False)
+
+    def _moments(self, array: Any, batch: Batch, places: np.ndarray) -> np.ndarray:
+        """Times in microseconds since 1970."""
+        pa = pyarrow()
+        types, kind = pa.types, array.type
+        if types.is_date(kind) or types.is_timestamp(kind):
+            zone = kind.tz if types.is_timestamp(kind) else None
+            return array.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64()).to_numpy(zero_copy_only=False)
+        if not (types.is_string(kind) or types.is_null(kind)):
+            raise self._wrong_type(array, batch)
+        moments = np.empty(len(array), dtype=np.int64)
+        for row, text in enumerate(array.to_pylist()):
+            try:
+                moments[row] = _microseconds(text)
+            except ValueError:
+                raise self._wrong(text, batch, places[row]) from None
+        return moments
+
+    def _wrong(self, text: str, batch: Batch, row: int) -> TableError:
+        expected = "a number" if self.is_number else "a date or time like 2024-05-31 or 2024-05-31T18:00"
+        return TableError(
+            f"{batch.table}: column {self.column!r} has {quoted(text)} in {batch.place(int(row))}, expected "
+            f"{expected}, like the value of `train_until`, {quoted(self.value)}"
+        )
+
+    def _wrong_type(self, array: Any, batch: Batch) -> TableError:
+        expected = "numbers" if self.is_number else "dates or times"
+        return TableError(
+            f"{batch.table}: column {self.column!r} holds {array.type}, expected {expected}, like the value of "
+            f"`train_until`, {quoted(self.value)}"
+        )
+
+
+def _number(text: str) -> int | float:
+    # Nanoseconds since 1970 are too long for double precision.
+    return int(text) if text.lstrip("-").isdecimal() else float(text)
+
+
+def _microseconds(text: str) -> int:
+    moment = datetime.fromisoformat(text)
+    return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND

@@ -1,0 +1,196 @@
+"""Nodes are compared with the calibration rows of the fit, in place where these are in the scored tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from oddnode.detector import ModelFileError
+from oddnode.tables import TableModel
+from tests.saved_models import rewrite
+from tests.tables.examples import FIT, Rows, example
+
+Fitted = tuple[TableModel, Rows, Rows]
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Fitted:
+    nodes, edges = example(300)
+    return TableModel.fit(_table(nodes), _table(edges), **FIT)[0], nodes, edges
+
+
+def _table(rows: Rows) -> pa.Table:
+    return pa.Table.from_pylist(rows)
+
+
+def _model(fitted: Fitted, folder: Path) -> TableModel:
+    """A copy, for tests that calibrate it."""
+    fitted[0].save(folder / "model")
+    return TableModel.load(folder / "model", device="cpu")
+
+
+def _scored(model: TableModel, nodes: Rows, edges: Rows) -> tuple[Any, list[str]]:
+    return model._scored(model.read(_table(nodes), _table(edges)), explain=False)
+
+
+def _grown(nodes: Rows, edges: Rows) -> tuple[Rows, Rows]:
+    """The same nodes in another order, and 100 new ones with edges to the old ones."""
+    new, new_edges = example(100, seed=7)
+    ids = {row["name"]: f"new {row['name']}" for row in new}
+    new = [row | {"name": ids[row["name"]], "kind": ""} for row in new]
+    joins = [{"source": ids[f"n{i:03d}"], "target": f"n{i:03d}"} for i in range(100)]
+    order = np.random.default_rng(0).permutation(len(nodes) + len(new))
+    every = [*nodes, *new]
+    between = [{key: ids[value] for key, value in edge.items()} for edge in new_edges]
+    return [every[i] for i in order], [*edges, *between, *joins]
+
+
+def test_the_default_compares_with_calibration_rows_that_nothing_was_learnt_from() -> None:
+    nodes, edges = example(300)
+    parts = ["train", "validation", "calibration"]
+    rows = [row | {"part": parts[i // 3 % 3] if row["kind"] else ""} for i, row in enumerate(nodes)]
+    is_reference = [row["part"] == "calibration" for row in rows]
+    other = [row | ({"kind": "a", "colour": "green"} if row["part"] == "calibration" else {}) for row in rows]
+    options: dict[str, Any] = FIT | {"feature_columns": ["colour"], "split_column": "part"}
+    model, report = TableModel.fit(_table(rows), _table(edges), **options)
+    changed, _ = TableModel.fit(_table(other), _table(edges), **options)
+    assert report.method == "nodesafe-evidence"
+    [references] = model.detector.state_.references
+    assert references.nodes.tolist() == np.flatnonzero(is_reference).tolist()
+    pairs = zip(model.detector.module_.parameters(), changed.detector.module_.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+
+
+def test_a_false_alarm_rate_is_set_as_the_detector_sets_it(fitted: Fitted) -> None:
+    model, nodes, edges = fitted
+    asked, _ = TableModel.fit(_table(nodes), _table(edges), **FIT, false_alarm_rate=0.2)
+    by_itself = model.detector.calibration_
+    assert by_itself is not None
+    again = type(by_itself).from_scores(by_itself.scores, by_itself.classes, 0.2)
+    assert asked.detector.threshold_ == again.threshold
+    assert torch.equal(asked.detector.calibration_.scores, by_itself.scores)  # type: ignore[union-attr]
+
+
+def test_a_grown_table_in_any_order_is_compared_with_its_own_known_rows(fitted: Fitted) -> None:
+    model, nodes, edges = fitted
+    more, more_edges = _grown(nodes, edges)
+    scored, notes = _scored(model, more, more_edges)
+    assert notes == []
+    graph = model.read(_table(more), _table(more_edges))
+    graph.data.reference_mask = torch.tensor([use == "calibration" for use in scored["split"].to_pylist()])
+    by_hand = model.detector.outputs(graph.data)
+    assert len(by_hand.references[0]) == 80
+    assert scored["score"].to_pylist() == model.detector.score_samples(by_hand).tolist()
+
+
+CASES = {
+    "other nodes": "0 of the 80 reference rows are in these tables, so nodes were compared",
+    "half of them": "45 of the 80 reference rows are in these tables, with 102 edges instead of 180",
+    "other features": "80 of the 80 reference rows are in these tables, 80 of them with other features than at fit",
+    "no old edges": "80 of the 80 reference rows are in these tables, with 0 edges instead of",
+    "same ids": "80 of the 80 reference rows are in these tables, ",
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_without_the_reference_rows_those_of_the_fit_serve_and_a_note_says_so(fitted: Fitted, case: str) -> None:
+    model, nodes, edges = fitted
+    rows, joins = [dict(row) for row in nodes], [dict(edge) for edge in edges]
+    if case == "other nodes":
+        rows = [row | {"name": row["name"] + "x"} for row in rows][50:]  # not the positions of the fit either
+        joins = [{key: value + "x" for key, value in edge.items()} for edge in joins]
+    elif case == "half of them":
+        rows = rows[::2]
+    elif case == "other features":
+        rows = [row | {"size": row["size"] + 0.1} for row in rows]
+    elif case == "no old edges":
+        rows, joins = [*rows, {"name": "new", "kind": "", "size": 0.0, "colour": "red"}], []
+    else:
+        rows = [
+            row | {"size": other["size"], "colour": other["colour"]}
+            for row, other in zip(rows, example(300, 3)[0], strict=True)
+        ]
+    here = {row["name"] for row in rows}
+    joins = [edge for edge in joins if set(edge.values()) <= here]
+    table = _table(joins) if joins else pa.table({"source": pa.array([], "string"), "target": pa.array([], "string")})
+    graph = model.read(_table(rows), table)
+    scored, notes = model._scored(graph, explain=False)
+    assert CASES[case] in notes[0]
+    assert "so nodes were compared with the reference rows as they were at fit" in notes[0]
+    assert (
+        "(several `nodes` and `edges`), or recalibrate on known rows of these tables: `oddnode calibrate`" in notes[0]
+    )
+    outputs = model.detector.outputs(graph.data)
+    outputs.references = ()
+    assert scored["score"].to_pylist() == model.detector.score_samples(outputs).tolist()
+
+
+def _marked(nodes: Rows) -> Rows:
+    return [row | {"ok": row["name"].startswith("new")} for row in nodes]
+
+
+def test_a_threshold_calibrated_beside_the_reference_rows_needs_them(fitted: Fitted, tmp_path: Path) -> None:
+    model, (_, nodes, edges) = _model(fitted, tmp_path), fitted
+    more, more_edges = _grown(nodes, edges)
+    model.calibrate(_table(_marked(more)), _table(more_edges), "ok", false_alarm_rate=0.1)
+    model.save(tmp_path / "model")
+    model = TableModel.load(tmp_path / "model", device="cpu")
+    assert model.basis == "in place"
+    scored, notes = _scored(model, more, more_edges)
+    assert notes == []
+    _check_decisions(scored, [name.startswith("new") for name in scored["name"].to_pylist()])
+    alone = example(100, seed=7)
+    assert "the threshold was calibrated in tables that had them" in _scored(model, *_renamed(*alone))[1][0]
+
+
+def _check_decisions(scored: Any, is_calibration: list[bool]) -> None:
+    """P-values and flags at 10 % follow from the scores of the rows that the model was calibrated on."""
+    scores = scored["score"].to_numpy()
+    known = scores[np.array(is_calibration)]
+    expected = [(1 + (known <= score).sum()) / (len(known) + 1) for score in scores]
+    assert scored["p_value"].to_numpy() == pytest.approx(expected)
+    assert scored["is_ood"].to_pylist() == [p <= 0.1 for p in expected]
+
+
+def _renamed(nodes: Rows, edges: Rows) -> tuple[Rows, Rows]:
+    return [row | {"name": "m" + row["name"]} for row in nodes], [
+        {key: "m" + value for key, value in edge.items()} for edge in edges
+    ]
+
+
+def test_a_threshold_calibrated_without_the_reference_rows_keeps_its_scores_beside_them(
+    fitted: Fitted, tmp_path: Path
+) -> None:
+    model, (_, nodes, edges) = _model(fitted, tmp_path), fitted
+    new, new_edges = _renamed(*example(150, seed=9))
+    model.calibrate(_table([row | {"ok": True} for row in new]), _table(new_edges), "ok", false_alarm_rate=0.1)
+    model.save(tmp_path / "model")
+    model = TableModel.load(tmp_path / "model", device="cpu")
+    assert model.basis == "stored"
+    alone, notes = _scored(model, new, new_edges)
+    assert notes == []
+    _check_decisions(alone, [True] * 150)
+    # Beside the old rows, without edges to them, the new ones are judged as they were calibrated.
+    beside, _ = _scored(model, [*nodes, *new], [*edges, *new_edges])
+    assert beside["score"].to_numpy()[300:] == pytest.approx(alone["score"].to_numpy(), abs=1e-3)
+
+
+@pytest.mark.parametrize("basis", [None, "elsewhere", 1])
+def test_a_damaged_basis_is_refused(fitted: Fitted, tmp_path: Path, basis: object) -> None:
+    fitted[0].save(tmp_path / "model")
+    rewrite(tmp_path / "model", lambda config: config.update(table_threshold=basis))
+    with pytest.raises(ModelFileError, match="table_threshold"):
+        TableModel.load(tmp_path / "model")
+
+
+def test_other_methods_have_no_reference_rows() -> None:
+    nodes, edges = example(300)
+    model, _ = TableModel.fit(_table(nodes), _table(edges), **FIT, method="nodesafe")
+    assert model.detector.state_.references == ()
+    new, new_edges = _renamed(*example(150, seed=9))
+    assert not any("reference" in note for note in _scored(model, new, new_edges)[1])
