@@ -410,6 +410,13 @@ def test_a_prior_makes_the_score_no_average() -> None:
     assert scorer.reason(finding(scorer, 0.2, [0.5, 0.7])).startswith("Its score by confidence around (0.2)")
 
 
+def test_an_average_over_no_hops_is_the_nodes_own() -> None:
+    scorer = Propagated(MaxSoftmax(), num_hops=0)
+    assert scorer.reason(finding(scorer, 0.2, [0.5, 0.7])) == (
+        "The classifier is unsure of it: its highest probability is 20 %, that of known nodes 60 % in the median."
+    )
+
+
 def test_kinds_of_the_same_name_are_numbered() -> None:
     assert Evidence((KNN(1), Energy(), KNN(5), Propagated(KNN()))).kinds == ("knn", "energy", "knn 2", "knn around")
 

@@ -240,7 +240,7 @@ class FittedEstimator(FittedAttributes):
         """Say in words why nodes have low scores: the one or two strongest kinds of evidence against each.
 
         Known nodes, of which the sentences speak, are the reference nodes of the scorer; for a scorer that has none,
-        the calibration nodes.
+        the calibration nodes. Neighbours are the nodes whose edges lead to a node, each once.
 
         Parameters
         ----------

@@ -138,9 +138,11 @@ class Outputs:
     @property
     def logits(self) -> Tensor:
         """Logits of the ID classes ``[N, C]``; of an ensemble, the logarithms of its members' mean probabilities."""
-        if self.members:
-            return mean_log_probabilities([member.logits for member in self.members])
-        return self.all_logits[:, : self.num_classes]
+        return self._members_mean if self.members else self.all_logits[:, : self.num_classes]
+
+    @cached_property
+    def _members_mean(self) -> Tensor:
+        return mean_log_probabilities([member.logits for member in self.members])
 
     @cached_property
     def hidden(self) -> Tensor:

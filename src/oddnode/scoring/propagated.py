@@ -92,7 +92,7 @@ class Propagated(PropagatingScorer):
 
     def reason(self, found: Finding) -> str:
         # With a prior the score is no average, so that the inner scorer's words would not fit it.
-        return super().reason(found) if self.prior_nodes else self.scorer.reason(found.inside(around=True))
+        return super().reason(found) if self.prior_nodes else self.scorer.reason(found.inside(self.num_hops > 0))
 
     def _averages(self, outputs: Outputs) -> Tensor:
         scores = outputs.scores_of(self.scorer)

@@ -72,7 +72,10 @@ def hidden_distance(found: Finding) -> str:
         return general(found)
     ratio = math.sqrt(max(0.0, found.value / found.median))
     only = "only " if found.is_high else ""
-    return f"Its hidden features are {only}{ratio:.3g} times as far from every class as those of known nodes (median)."
+    return (
+        f"Its hidden features are {only}{ratio:.3g} times as far from the nearest class as those of known nodes in the "
+        "median."
+    )
 
 
 def links(found: Finding, against: Tensor) -> str:
