@@ -532,6 +532,8 @@ def test_without_pyarrow_the_message_says_how_to_get_it(tmp_path: Path, monkeypa
         lambda t: t.update(directed="no"),
         lambda t: t.update(id_column=None),
         lambda t: t.update(other_columns=[1]),
+        lambda t: t.update(time_column="day"),
+        lambda t: t.update(time_column="day", train_until="May"),
         lambda t: t.pop("classes"),
         lambda t: t.update(x=1),
     ],

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from oddnode.detector import ModelFileError
-from oddnode.tables import TableModel
+from oddnode.tables import TableError, TableModel
 from tests.saved_models import rewrite
 from tests.tables.examples import FIT, Rows, example
 
@@ -194,3 +194,24 @@ def test_other_methods_have_no_reference_rows() -> None:
     assert model.detector.state_.references == ()
     new, new_edges = _renamed(*example(150, seed=9))
     assert not any("reference" in note for note in _scored(model, new, new_edges)[1])
+
+
+@pytest.mark.parametrize("case", ["one label", "no edges", "categories only", "few nodes"])
+def test_the_default_fits_unusual_tables(case: str) -> None:
+    nodes, edges = example(30 if case == "few nodes" else 240)
+    if case == "one label":
+        nodes = [row | {"kind": row["kind"] and "a"} for row in nodes]
+    if case == "categories only":
+        nodes = [{name: value for name, value in row.items() if name != "size"} for row in nodes]
+    table = _table(edges)[: 0 if case == "no edges" else None]
+    model, _ = TableModel.fit(_table(nodes), table, **FIT, false_alarm_rate=0.2)
+    scores = model.score_frame(_table(nodes), table)["score"].to_numpy()
+    assert np.isfinite(scores).all()
+    assert len(np.unique(scores)) > 10
+
+
+def test_a_single_calibration_node_is_refused() -> None:
+    nodes = [{"name": i, "kind": "a", "size": float(i)} for i in range(4)]
+    edges = [{"source": 0, "target": 1}]
+    with pytest.raises(TableError, match="compares nodes with calibration nodes, but there is one"):
+        TableModel.fit(_table(nodes), _table(edges), **FIT, false_alarm_rate=0.5)
