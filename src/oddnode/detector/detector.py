@@ -13,8 +13,9 @@ from torch import nn
 
 from oddnode._utils.suggestions import unknown
 from oddnode.detector import model_folder
-from oddnode.detector.fitting import calibration_by_references, fit_together
+from oddnode.detector.fitting import fit_together
 from oddnode.detector.inference import FittedEstimator
+from oddnode.detector.reference_calibration import calibration_by_references
 from oddnode.detector.registry import get_recipe
 from oddnode.detector.training_key import TrainingKey
 from oddnode.detector.wrapping import wrapped_state

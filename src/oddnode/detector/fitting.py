@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, get_args
@@ -16,23 +15,20 @@ from oddnode._utils.modes import gradients_enabled
 from oddnode._utils.random import new_dropout_seed, new_weights, redirected, seeded
 from oddnode._utils.suggestions import unknown
 from oddnode.detector.adaptation import adapted_scorer, scorer_of
-from oddnode.detector.calibration import Calibration
 from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of, refuse_log_probabilities
 from oddnode.detector.networks import as_module, new_backbone, reset_parameters
 from oddnode.detector.reference import ReferenceNodes, choose_references, without_nodes
-from oddnode.functional import CalibrationError
+from oddnode.detector.reference_calibration import calibration_by_references
 from oddnode.graph import GraphSource, TrainingSet, profile_graph, training_set
 from oddnode.nn import member_seeds, run_backbone
 from oddnode.objectives import CrossEntropy
-from oddnode.scoring import EnsembleMean, Outputs
+from oddnode.scoring import Outputs
 from oddnode.training import BatchNormStatistics, FullBatch, TrainingConfig, TrainingHandle, TrainingResult
 
 if TYPE_CHECKING:
     from oddnode.detector.detector import Detector
 
-__all__ = ["calibration_by_references", "fit_together", "start_fitting"]
-
-_log = logging.getLogger("oddnode")
+__all__ = ["fit_together", "start_fitting"]
 
 
 class Networks(NamedTuple):
@@ -229,35 +225,6 @@ def _part(module: nn.Module, part: TrainingSet, reference: ReferenceNodes, whole
         exposure = own, whole.exposed
     outputs = Outputs(module, part.graph, part.num_classes, labelled)
     return TrainingOutputs(outputs, part.train, part.y_train, val=part.val, exposure=exposure)
-
-
-def calibration_by_references(state: FittedState) -> Calibration | None:
-    """Calibrate a fitted state on its reference nodes, each judged by the networks that did not learn from it.
-
-    Parameters
-    ----------
-    state : FittedState
-        The state, with its training graph.
-
-    Returns
-    -------
-    Calibration or None
-        At the usual false-alarm rate; ``None`` without reference nodes, or with too few of them for that rate.
-    """
-    if not state.references or state.training is None or not state.scorer.needs_reference:
-        return None
-    outputs = state.training.outputs
-    scorers = state.scorer.scorers if isinstance(state.scorer, EnsembleMean) else (state.scorer,)
-    scores, classes = [], []
-    for scorer, own in zip(scorers, outputs.members or [outputs], strict=True):
-        assert own.reference is not None
-        scores.append(scorer.score(own)[own.reference])
-        classes.append(own.logits.argmax(dim=-1)[own.reference])
-    try:
-        return Calibration.from_scores(torch.cat(scores).detach(), torch.cat(classes))
-    except CalibrationError as error:
-        _log.warning(f"the detector has no threshold yet: {error}")
-        return None
 
 
 def _check_exposure(detector: Detector, exposure: GraphSource | None) -> None:
