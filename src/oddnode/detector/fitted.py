@@ -75,8 +75,13 @@ class TrainingOutputs:
     def _fit_one(self, scorer: Scorer, whole: Outputs) -> Scorer:
         """Fit the scorer of one network, whose outputs on the graph with its reference nodes are ``whole``."""
         fitted = scorer.fit(self.outputs, self.train, self.y).fit_reference(whole)
-        if self.exposure is None or self.val is None or not fitted.needs_exposure:
+        if not fitted.needs_exposure:
             return fitted
+        if self.exposure is None or self.val is None:
+            raise ValueError(
+                f"{type(scorer).__name__} learns from exposed nodes, but this detector was fitted without any: call "
+                "fit(data, exposure=...)"
+            )
         return fitted.fit_exposure(self.outputs, self.val, *self.exposure)
 
     def class_means(self) -> Tensor | None:

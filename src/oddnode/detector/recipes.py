@@ -313,7 +313,7 @@ for _recipe in (
         "this library; Yang et al., ICML 2024",
         needs_exposure=True,
         transductive=True,
-        cost="one or two trainings, shared with nodesafe-evidence",
+        cost="one or two trainings",
     ),
     Recipe("knn", _knn, "Sun et al., ICML 2022", cost=_SHARED),
     Recipe("grasp", _grasp, "Ma et al., NeurIPS 2024", transductive=True, cost=_SHARED),

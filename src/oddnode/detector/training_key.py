@@ -23,8 +23,8 @@ _EXCLUDED = {"backbone", "objective", "scorer", "propagation", "trainer", "devic
 class TrainingKey:
     """Everything that the training of a detector depends on; equal keys give equal networks on the same data.
 
-    Scorer and propagation take effect after training, so they are not included; but a scorer that needs reference nodes
-    keeps them out of the training.
+    Scorer and propagation take effect after training, so they are not included; but a scorer may need reference nodes,
+    which are kept out of the training, or exposed nodes.
 
     Parameters
     ----------
@@ -44,6 +44,8 @@ class TrainingKey:
         The seed; ``None`` if it is to be ignored.
     sets_reference_aside : bool
         Whether the scorer needs reference nodes, which are kept out of the training.
+    needs_exposure : bool
+        Whether the objective or the scorer learns from nodes that are known to be OOD.
     """
 
     backbone: str
@@ -54,6 +56,7 @@ class TrainingKey:
     device: str
     seed: int | None
     sets_reference_aside: bool = False
+    needs_exposure: bool = False
 
     @classmethod
     def of(cls, detector: Detector, include_seed: bool) -> TrainingKey:
@@ -77,6 +80,7 @@ class TrainingKey:
             device=detector.device,
             seed=detector.seed if include_seed else None,
             sets_reference_aside=detector.scorer is not None and detector.scorer.needs_reference,
+            needs_exposure=detector.needs_exposure,
         )
 
 
