@@ -263,6 +263,16 @@ class ScorerWrapper(Scorer):
         fitted.scorer = self.scorer.fit_reference(outputs)
         return fitted
 
+    def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Self:
+        fitted = copy.copy(self)
+        fitted.scorer = self.scorer.fit_exposure(known, nodes, exposure, exposed)
+        return fitted
+
+    @property
+    def needs_exposure(self) -> bool:
+        """Whether the inner scorer does."""
+        return self.scorer.needs_exposure
+
     def informativeness(self, outputs: Outputs) -> float:
         return self.scorer.informativeness(outputs)
 
