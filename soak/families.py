@@ -1,0 +1,22 @@
+"""All families of trials, by name."""
+
+from __future__ import annotations
+
+from soak.models import Models
+from soak.tables import Tables
+from soak.trial import Family
+
+__all__ = ["FAMILIES", "chosen"]
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Models(),
+        Tables(),
+    )
+}
+
+
+def chosen(names: str | None) -> list[Family]:
+    """Return the families with some names, separated by commas; all of them for None."""
+    return list(FAMILIES.values()) if names is None else [FAMILIES[name.strip()] for name in names.split(",")]
