@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # One process per core, each with one thread (tests/conftest.py): more threads than cores make everything slower.
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: demo test test-fast test-kernels check check-docstrings format docs clean
+.PHONY: demo test test-fast test-kernels check check-docstrings format docs soak lock clean
 
 demo: $(READY)
 	$(BIN)/oddnode paper --smoke --out demo
@@ -43,6 +43,13 @@ docs: $(READY)
 	$(PIP_INSTALL) --no-build-isolation -e '.[docs]'
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
 	@echo "build/site/index.html"
+
+# Hostile use by chance, which CI does not run: `make soak MINUTES=5 SEED=7`, `make soak ONLY=models,tables`,
+# `make soak REPLAY=build/soak/cases/models-7-42.json`. CANARY=1 puts old faults back and checks that each is found.
+MINUTES ?= 30
+soak: $(READY)
+	$(BIN)/python -W ignore -m soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
+	  $(if $(filter 1,$(CANARY)),--canary) $(if $(REPLAY),--replay $(REPLAY))
 
 # The stamp is written last, so that a half-made environment is made anew and never used.
 $(READY): pyproject.toml constraints.txt

@@ -12,12 +12,12 @@ from pathlib import Path
 # Before torch is imported: every process has one thread, and forks stay sound.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from soak.canaries import find_all  # noqa: E402
-from soak.cases import Case  # noqa: E402
-from soak.engine import Engine  # noqa: E402
-from soak.families import FAMILIES, chosen  # noqa: E402
-from soak.summary import Summary  # noqa: E402
-from soak.trial import Family, Trial  # noqa: E402
+from soak.canaries import find_all
+from soak.cases import Case
+from soak.engine import Engine
+from soak.families import FAMILIES, chosen
+from soak.summary import Summary
+from soak.trial import Family, Trial
 
 _STANDARD_MINUTES = 30
 

@@ -63,7 +63,7 @@ def small_tables(rng: Random, num_nodes: int = 90) -> tuple[dict[str, list], dic
     topics = [f"t{number % 3}" for number in range(num_nodes)]
     ids = [f"n{number}" for number in range(num_nodes)]
     rng.shuffle(ids)
-    nodes = {
+    nodes: dict[str, list] = {
         "id": ids,
         "topic": topics,
         "a": [float(topic[1]) + rng.gauss(0, 0.2) for topic in topics],

@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
@@ -81,7 +82,7 @@ class Engine:
         try:
             while (time.monotonic() < deadline and not enough()) or self._running:
                 while len(self._running) < self.jobs and time.monotonic() < deadline and not enough():
-                    family = min(self.families, key=lambda each: self._next.get(each.name, 0) / each.quota)
+                    family = min(self.families, key=self._progress)
                     first = self._next.get(family.name, 0)
                     self._start(family, range(first, first + family.batch), deadline)
                     self._next[family.name] = first + family.batch
@@ -100,6 +101,9 @@ class Engine:
         while self._running:
             self._attend()
         return found
+
+    def _progress(self, family: Family) -> float:
+        return self._next.get(family.name, 0) * family.examples / family.quota
 
     def _base(self, family: Family) -> Path:
         return self.folder / "bases" / family.name
@@ -165,10 +169,8 @@ class Engine:
 
     def _end(self, batch: _Batch) -> int:
         """End a process and those that it has started, and return its status."""
-        try:
+        with suppress(ProcessLookupError, PermissionError):
             os.killpg(batch.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            pass
         status = os.waitstatus_to_exitcode(os.waitpid(batch.pid, 0)[1])
         batch.pipe.close()
         return status
@@ -184,7 +186,7 @@ def in_child(work: Callable[[], None]) -> int:
             work()
             status = 0
         except BaseException:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
         finally:
             sys.stderr.flush()
             os._exit(status)

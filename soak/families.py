@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from soak.disks import Disks
+from soak.graphs import Graphs
+from soak.kills import Kills
+from soak.leaks import Leaks
 from soak.models import Models
+from soak.statistics import Statistics
+from soak.stores import Stores
 from soak.tables import Tables
+from soak.threads import Threads
 from soak.trial import Family
 
 __all__ = ["FAMILIES", "chosen"]
@@ -13,6 +20,13 @@ FAMILIES: dict[str, Family] = {
     for family in (
         Models(),
         Tables(),
+        Graphs(),
+        Stores(),
+        Kills(),
+        Disks(),
+        Threads(),
+        Leaks(),
+        Statistics(),
     )
 }
 

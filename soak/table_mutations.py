@@ -32,7 +32,21 @@ FORMS: tuple[dict[str, Any], ...] = (
     {"suffix": ".csv.gz"},
 )
 
-_ODD_TEXTS = ("", " ", "NA", "nan", "-", "é\u4e2d\U0001f600", "=1+1", "a,b", 'q"q', "x\ny", "\x1b]0;t\x07", "\u202e", "0x1")
+_ODD_TEXTS = (
+    "",
+    " ",
+    "NA",
+    "nan",
+    "-",
+    "é\u4e2d\U0001f600",
+    "=1+1",
+    "a,b",
+    'q"q',
+    "x\ny",
+    "\x1b]0;t\x07",
+    "\u202e",
+    "0x1",
+)
 _ODD_NUMBERS = (float("nan"), float("inf"), -float("inf"), 1e300, -1e38, 5e-324, 1.7e18, 0.0, -0.0, 1e16)
 _ODD_VALUES: tuple[tuple[Any, Any], ...] = (
     (datetime(2026, 1, 1), pa.timestamp("ns")),
@@ -74,7 +88,7 @@ def write(columns: Columns, path: Path, form: dict[str, Any]) -> Path:
         pq.write_table(pa.table({name: _array(values) for name, values in columns.items()}), path)
         return path
     file = io.StringIO()
-    options = {name: form[name] for name in ("delimiter", "lineterminator", "quoting") if name in form}
+    options: Any = {name: form[name] for name in ("delimiter", "lineterminator", "quoting") if name in form}
     writer = csv.writer(file, **({"lineterminator": "\n"} | options))
     writer.writerow(columns)
     writer.writerows(zip(*(_listed(values) for values in columns.values()), strict=False))
@@ -153,7 +167,9 @@ def _odd_columns(sheets: Sheets, rng: Random) -> None:
     elif change == 2:
         nodes[rng.choice(["score", "is_ood", "", " ", "id ", "A", "split", "é", "p_value"])] = list(nodes["a"])
     elif change == 3:
-        sheets.nodes = {(rng.choice([f" {key}", key.upper(), ""]) if key == name else key): v for key, v in nodes.items()}
+        sheets.nodes = {
+            (rng.choice([f" {key}", key.upper(), ""]) if key == name else key): v for key, v in nodes.items()
+        }
     elif change == 4:
         nodes.update({f"w{number}": list(nodes["b"]) for number in range(300)})
     else:

@@ -40,6 +40,8 @@ class Tables(Family):
 
     def trial(self, kind: str, rng: Random, work: Path) -> Iterator[Trial]:
         sheets = Sheets(*small_tables(rng), form=rng.choice(FORMS))
+        if kind not in ("sound", "few rows") and rng.random() < 0.2:
+            MUTATIONS[rng.choice(["odd values", "odd ids"])](sheets, rng)
         MUTATIONS[kind](sheets, rng)
         files = [write(sheets.nodes, work / "nodes", sheets.form), write(sheets.edges, work / "edges", sheets.form)]
         if kind == "bytes":
@@ -118,7 +120,7 @@ def _change_bytes(path: Path, rng: Random) -> None:
     elif change == 3:
         del raw[place : place + rng.randrange(1, 40)]
     else:
-        raw += rng.choice([b"\n\n\n", b"x", b"\x1a", raw[: len(raw) // 2]])
+        raw += rng.choice([b"\n\n\n", b"x", b"\x1a", bytes(raw[: len(raw) // 2])])
     path.write_bytes(raw)
 
 

@@ -44,6 +44,8 @@ class Family(ABC):
     quota: ClassVar[int]
     #: The classes of trials; they take turns, so that each has an equal share.
     kinds: ClassVar[tuple[str, ...]]
+    #: The number of trials that one call of `trial` makes.
+    examples: ClassVar[int] = 1
     #: Seconds after which a trial counts as hanging.
     limit: ClassVar[float] = 60.0
     #: Trials that one process runs before a new one takes its place.
