@@ -134,7 +134,7 @@ class Engine:
             elif time.monotonic() - batch.began > batch.family.limit:
                 self._lost(batch, f"a trial took more than {batch.family.limit:.0f} s")
             elif _rss(batch.pid) - batch.memory > _MOST_MEMORY:
-                self._lost(batch, f"a trial took more than {_MOST_MEMORY / 2**30:.0f} GiB")
+                self._lost(batch, f"a trial took more than {_MOST_MEMORY / 2**30:g} GiB")
 
     def _take(self, batch: _Batch) -> None:
         try:
