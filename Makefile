@@ -29,6 +29,7 @@ check: $(READY) check-docstrings
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/bandit -q -r src -c pyproject.toml
 
 # Every parameter of a public function is documented, under the name that it has.
 check-docstrings: $(READY)
@@ -50,6 +51,10 @@ MINUTES ?= 30
 soak: $(READY)
 	$(BIN)/python -W ignore -m soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
 	  $(if $(filter 1,$(CANARY)),--canary) $(if $(REPLAY),--replay $(REPLAY))
+
+# requirements.lock: what the release job installs, with checksums. Needs PyPI.
+lock: $(READY)
+	$(BIN)/python .ci/make_lock.py
 
 # The stamp is written last, so that a half-made environment is made anew and never used.
 $(READY): pyproject.toml constraints.txt
