@@ -12,6 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from oddnode.cli.paper import paper
 from soak.trial import Family, Trial, described
 
 __all__ = ["Stores", "run_paper", "shorten_paper", "tables_of"]
@@ -40,8 +41,6 @@ def shorten_paper() -> None:
 
 def run_paper(folder: Path) -> None:
     """Run the command in this process."""
-    from oddnode.cli.paper import paper
-
     with contextlib.redirect_stdout(io.StringIO()):
         paper(out=folder, only="table3", smoke=True, seeds=1, jobs=1, protocol="clean", device="cpu", as_json=True)
 
