@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 from soak.operations import COMMAND, OPERATIONS, Operation
 from soak.placing import RAW, SIGNALS, at_call, at_system_call, can_trace, forked, injection, waited
@@ -26,7 +27,7 @@ class Kills(Family):
 
     name = "kills"
     quota = 500
-    kinds = (
+    kinds: ClassVar[tuple[str, ...]] = (
         "save, at a system call",
         "save, at a call",
         "save, after a time",

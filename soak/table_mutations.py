@@ -133,7 +133,7 @@ def _odd_ids(sheets: Sheets, rng: Random) -> None:
         whole = rng.random() < 0.4
         new = {old: start + row if whole else f"{row}{ends}{row}" for row, old in enumerate(ids)}
         sheets.nodes["id"] = [new[old] for old in ids]
-        sheets.edges.update({name: [new[old] for old in values] for name, values in sheets.edges.items()})
+        sheets.edges.update({name: [new.get(old, old) for old in values] for name, values in sheets.edges.items()})
         return
     ids[rng.randrange(len(ids))] = rng.choice([ids[0], None, "", "x" * 70_000, *_ODD_TEXTS])
 

@@ -36,7 +36,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("kind", MUTATIONS)
 def test_mutations_change_a_model_and_follow_from_the_seed(models: Path, tmp_path: Path, kind: str) -> None:
-    found = []
+    found: list[dict[str, bytes]] = []
     for seed in (1, 1, 2, 3):
         folder = tmp_path / f"{len(found)}" / "nodesafe"
         shutil.copytree(models / "nodesafe", folder)
