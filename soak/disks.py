@@ -45,7 +45,7 @@ class Disks(Family):
         operation, place, log = self.operations[name], work / "place", work / "error.txt"
         place.mkdir()
         if kind == "small file system":
-            judge = _on_small_disk(operation, place, rng.choice([64, 128, 256, 1024]), log)
+            judge = _on_small_disk(operation, place, rng.choice([12, 16, 20, 24, 64, 128, 256]), log)
             status = waited(forked(judge, log), _PATIENCE)
             violation = log.read_text() if status == RAW else None
         else:
