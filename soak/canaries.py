@@ -45,11 +45,16 @@ def _everywhere(original: Any, stand_in: Any) -> Iterator[None]:
 
 @contextmanager
 def _two_renames() -> Iterator[None]:
-    """A model was replaced by two renames, and nobody looked for what was moved aside."""
+    """A model was replaced by two renames, and what was moved aside was never put back."""
+
+    def tidy_up(target: Path) -> None:
+        for sibling in filter(hidden_siblings._is_abandoned, hidden_siblings._siblings(target.resolve())):
+            hidden_siblings.remove(sibling)
+
     with (
         patch.object(atomic_files, "exchange", lambda one, other: False),
         patch.object(atomic_files, "_put_back", lambda aside, target: None),
-        _everywhere(hidden_siblings.recover, lambda target: None),
+        _everywhere(hidden_siblings.recover, tidy_up),
         _everywhere(hidden_siblings.moved_aside, lambda target: None),
     ):
         yield
