@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # One process per core, each with one thread (tests/conftest.py): more threads than cores make everything slower.
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: demo test test-fast test-kernels check check-docstrings format docs clean
+.PHONY: demo test test-fast test-kernels check check-docstrings format docs soak lock clean
 
 demo: $(READY)
 	$(BIN)/oddnode paper --smoke --out demo
@@ -29,6 +29,7 @@ check: $(READY) check-docstrings
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/bandit -q -r src -c pyproject.toml
 
 # Every parameter of a public function is documented, under the name that it has.
 check-docstrings: $(READY)
@@ -43,6 +44,17 @@ docs: $(READY)
 	$(PIP_INSTALL) --no-build-isolation -e '.[docs]'
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
 	@echo "build/site/index.html"
+
+# Hostile use by chance, which CI does not run: `make soak MINUTES=5 SEED=7`, `make soak ONLY=models,tables`,
+# `make soak REPLAY=build/soak/cases/models-7-42.json`. CANARY=1 puts old faults back and checks that each is found.
+MINUTES ?= 30
+soak: $(READY)
+	$(BIN)/python -W ignore -m soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
+	  $(if $(filter 1,$(CANARY)),--canary) $(if $(REPLAY),--replay $(REPLAY))
+
+# requirements.lock: what the release job installs, with checksums. Needs PyPI.
+lock: $(READY)
+	$(BIN)/python .ci/make_lock.py
 
 # The stamp is written last, so that a half-made environment is made anew and never used.
 $(READY): pyproject.toml constraints.txt

@@ -492,6 +492,7 @@ CONFIG_ATTACKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "an endless degree": (lambda c: c["graph"].update(mean_degree=10**400), "too large|1000"),
     "an endless rate": (lambda c: c["calibration"].update(false_alarm_rate=10**400), "too large|1000"),
     "a graph of text": (lambda c: c["graph"].update(num_nodes="x"), "graph.num_nodes"),
+    "half of a surrogate pair": (lambda c: c.update(oddnode_version="\ud800"), "is damaged: .*surrogates not allowed"),
     "advice of numbers": (lambda c: c.update(advice=[1]), r"advice\[0\] is 1: expected `str`"),
 }
 

@@ -54,4 +54,5 @@ def processes_share_gpu() -> bool:
     bool
         Whether the service has its pipe where CUDA looks for it.
     """
-    return (Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")) / "control").exists()
+    default = "/tmp/nvidia-mps"  # where CUDA looks; nothing is written or read there  # nosec B108
+    return (Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", default)) / "control").exists()

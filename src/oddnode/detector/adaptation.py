@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from torch import Tensor
@@ -69,9 +69,15 @@ def labelled_nodes(data: GraphSource, device: torch.device) -> Tensor | None:
     Tensor or None
         Positions ``[n]``; ``None`` if the graph has no valid mask, or its masks are empty.
     """
-    masks = [optional_attribute(data, name) for name in ("train_mask", "val_mask")]
-    masks = [m for m in masks if isinstance(m, Tensor) and m.dtype == torch.bool and m.shape == (data.x.shape[0],)]
+    found = [optional_attribute(data, name) for name in ("train_mask", "val_mask")]
+    masks = [mask.to(device) for mask in found if _is_mask(mask, data.x.shape[0])]
     if not masks:
         return None
     nodes = torch.stack(masks).any(dim=0).nonzero().squeeze(1)
-    return nodes.to(device) if len(nodes) else None
+    return nodes if len(nodes) else None
+
+
+def _is_mask(mask: object, num_nodes: int) -> TypeGuard[Tensor]:
+    if not isinstance(mask, Tensor) or mask.is_meta or mask.layout != torch.strided:
+        return False
+    return mask.dtype == torch.bool and mask.shape == (num_nodes,)

@@ -18,6 +18,8 @@ T = TypeVar("T")
 LARGEST_INT = 2**31
 LARGEST_NUMBER = 1e30
 
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
+
 Count = Annotated[int, Meta(ge=1, le=LARGEST_INT)]
 LayerCount = Annotated[int, Meta(ge=1, le=1000)]
 #: A finite number: JSON has no infinity, but ``1e999`` is read as one.
@@ -34,7 +36,8 @@ def parse_json(raw: bytes) -> Any:
     Parameters
     ----------
     raw : bytes
-        UTF-8 text. ``NaN``, ``Infinity`` and a name that occurs twice in one object are refused.
+        UTF-8 text. ``NaN``, ``Infinity``, half of a surrogate pair, and a name that occurs twice in one object are
+        refused.
 
     Returns
     -------
@@ -42,7 +45,10 @@ def parse_json(raw: bytes) -> Any:
         Dictionaries, lists, texts, numbers, booleans and ``None``.
     """
     try:
-        return json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique_names)
+        value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique_names)
+        if _SURROGATE.search(raw):  # half of a pair is no text, and raises an error wherever it is encoded
+            json.dumps(value, ensure_ascii=False).encode()
+        return value
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"is damaged: {first_line(error)}") from None
 

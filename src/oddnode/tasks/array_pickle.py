@@ -9,7 +9,7 @@ The names in a file select one of the forms below and are never looked up. The o
 from __future__ import annotations
 
 import math
-import pickletools
+import pickletools  # it splits a file into operations and runs none  # nosec B403
 from enum import Enum, auto
 from typing import Any
 

@@ -1,0 +1,36 @@
+"""All families of trials, by name."""
+
+from __future__ import annotations
+
+from soak.disks import Disks
+from soak.graphs import Graphs
+from soak.kills import Kills
+from soak.leaks import Leaks
+from soak.models import Models
+from soak.statistics import Statistics
+from soak.stores import Stores
+from soak.tables import Tables
+from soak.threads import Threads
+from soak.trial import Family
+
+__all__ = ["FAMILIES", "chosen"]
+
+FAMILIES: dict[str, Family] = {
+    family.name: family
+    for family in (
+        Models(),
+        Tables(),
+        Graphs(),
+        Stores(),
+        Kills(),
+        Disks(),
+        Threads(),
+        Leaks(),
+        Statistics(),
+    )
+}
+
+
+def chosen(names: str | None) -> list[Family]:
+    """Return the families with some names, separated by commas; all of them for None."""
+    return list(FAMILIES.values()) if names is None else [FAMILIES[name.strip()] for name in names.split(",")]

@@ -1,0 +1,113 @@
+"""The engine: a trial that crashes, hangs, fills the memory or raises is a violation with a case."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import ClassVar
+
+import pytest
+
+from soak.cases import Case, chance
+from soak.engine import Engine
+from soak.trial import Family, Trial
+
+
+class Odd(Family):
+    """Every kind goes wrong in its own way."""
+
+    name = "odd"
+    quota = 10
+    kinds: ClassVar[tuple[str, ...]] = ("fine", "dies", "raises", "is wrong")
+    limit = 2.0
+    batch = 4
+
+    def trial(self, kind: str, rng: Random, work: Path) -> Iterator[Trial]:
+        (work / "input").write_text(str(rng.random()))
+        if kind == "dies":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if kind == "hangs":
+            time.sleep(60)
+        if kind == "fills the memory":
+            held = bytearray(b"x") * 2**29
+            time.sleep(len(held))
+        if kind == "raises":
+            raise ZeroDivisionError("harness")
+        yield Trial(kind, "it is wrong" if kind == "is wrong" else None)
+
+
+class Hangs(Odd):
+    kinds: ClassVar[tuple[str, ...]] = ("hangs",)
+
+
+class Fills(Odd):
+    kinds: ClassVar[tuple[str, ...]] = ("fills the memory",)
+    limit = 30.0
+
+
+def run(family: Family, folder: Path, trials: int) -> list[Trial]:
+    found: list[Trial] = []
+    engine = Engine([family], 7, folder, 2, lambda _, trial: found.append(trial))
+    engine.prepare()
+    engine.run(time.monotonic() + 60, enough=lambda: len(found) >= trials)
+    return found
+
+
+def test_crashes_errors_and_violations_are_told_apart_and_leave_cases(tmp_path: Path) -> None:
+    found = run(Odd(), tmp_path, trials=8)
+    by_kind = {trial.kind: trial.violation for trial in found}
+    assert by_kind["fine"] is None
+    assert by_kind["dies"] == "the process ended with status -9"
+    cases = [Case.read(path) for path in sorted((tmp_path / "cases").glob("*.json"))]
+    assert {case.kind for case in cases} == {"dies"}  # it ends its batch
+    assert all((tmp_path / "cases" / f"odd-7-{case.number}" / "input").exists() for case in cases)
+
+
+@pytest.mark.parametrize(("number", "violation"), [(2, "ZeroDivisionError: harness"), (3, "it is wrong"), (4, None)])
+def test_a_case_is_done_again(tmp_path: Path, number: int, violation: str | None) -> None:
+    case = Case("odd", "any", 7, number, "as found")
+    assert Case.read(case.write(tmp_path / "read")) == case
+    engine = Engine([Odd()], 7, tmp_path, 1, lambda family, trial: None)
+    engine.prepare()
+    [trial] = engine.replay(case)
+    assert trial.violation is None if violation is None else violation in (trial.violation or "")
+
+
+@pytest.mark.parametrize(
+    ("family", "violation"), [(Hangs(), "a trial took more than 2 s"), (Fills(), "a trial took more than 0.25 GiB")]
+)
+def test_a_trial_that_hangs_or_fills_the_memory_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: Family, violation: str
+) -> None:
+    monkeypatch.setattr("soak.engine._MOST_MEMORY", 2**28)
+    assert run(family, tmp_path, trials=1)[0].violation == violation
+
+
+def test_families_keep_pace_with_their_quotas(tmp_path: Path) -> None:
+    class Many(Odd):
+        name = "many"
+        quota = 80
+        kinds: ClassVar[tuple[str, ...]] = ("fine",)
+
+    class Few(Many):
+        name = "few"
+        quota = 10
+
+    counts: Counter[str] = Counter()
+    engine = Engine([Many(), Few()], 0, tmp_path, 1, lambda family, trial: counts.update([family.name]))
+    engine.prepare()
+    engine.run(time.monotonic() + 60, enough=lambda: counts.total() >= 90)
+    assert 60 <= counts["many"] <= 84
+    assert 8 <= counts["few"] <= 16
+
+
+def test_all_chance_follows_from_the_seed_and_the_number() -> None:
+    assert chance("models", 1, 2).random() == chance("models", 1, 2).random()
+    assert (
+        len({chance(*key).random() for key in [("models", 1, 2), ("models", 1, 3), ("models", 2, 2), ("a", 1, 2)]}) == 4
+    )
