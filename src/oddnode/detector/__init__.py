@@ -7,12 +7,13 @@ from oddnode.detector.arrival import ArrivalScorer
 from oddnode.detector.calibration import Calibration
 from oddnode.detector.checked_json import ModelFileError, checked
 from oddnode.detector.detector import Detector
+from oddnode.detector.evidence_recipes import kinds_of_evidence
 from oddnode.detector.explanation import Explanation
 from oddnode.detector.fitted import FittedState, TrainingOutputs
 from oddnode.detector.fitting import fit_together, start_fitting
 from oddnode.detector.model_folder import FORMAT_VERSION, check_target, load, read_config, save
 from oddnode.detector.part_config import decode, encode
-from oddnode.detector.recipes import MODEL_FREE, Uncertainty, evidential_scorer, kinds_of_evidence
+from oddnode.detector.recipes import MODEL_FREE, Uncertainty, evidential_scorer
 from oddnode.detector.registry import RECIPES, Recipe, get_recipe, register_method
 from oddnode.detector.training_key import TrainingKey
 

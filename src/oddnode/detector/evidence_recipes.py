@@ -5,6 +5,7 @@ from __future__ import annotations
 from oddnode.scoring import (
     CentredCosine,
     ClassAgreement,
+    Evidence,
     FeatureLikelihood,
     FeatureSum,
     LinkPrediction,
@@ -17,16 +18,36 @@ from oddnode.scoring import (
     TwoSided,
 )
 
-__all__ = ["kinds_of_evidence"]
+__all__ = ["evidence", "kinds_of_evidence"]
+
+
+#: What rests on the network or on a long average counts half as much as what a node's own edges and features say.
+_WEIGHTS = (0.5, 0.5, 1.0, 1.0, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0)
+
+
+def evidence(power: float, num_hops: int, eta: float, learns_weights: bool = False) -> Evidence:
+    """Return the scorer of the recommended method.
+
+    Parameters
+    ----------
+    power, learns_weights
+        As for `oddnode.Evidence`.
+    num_hops, eta
+        As for `kinds_of_evidence`.
+    """
+    kinds = kinds_of_evidence(num_hops, eta)
+    return Evidence(kinds, power, _WEIGHTS, num_elsewhere=1, learns_weights=learns_weights)
 
 
 def kinds_of_evidence(num_hops: int = 32, eta: float = 0.1) -> tuple[Scorer, ...]:
     """Return the scorers that look at different things: the classifier, the edges, the surroundings and the features.
 
+    The last of them, the long average of the confidence, is for graphs that do not contain the known nodes.
+
     Parameters
     ----------
     num_hops, eta
-        The long range over which one of them is averaged, as for `oddnode.Propagated`.
+        The long range over which some of them are averaged, as for `oddnode.Propagated`.
     """
     around = NeighbourhoodFeatures()
     return (
@@ -41,4 +62,5 @@ def kinds_of_evidence(num_hops: int = 32, eta: float = 0.1) -> tuple[Scorer, ...
         Propagated(FeatureLikelihood()),
         TwoSided(NonZeros()),
         TwoSided(FeatureSum()),
+        TwoSided(Propagated(MaxSoftmax(), num_hops, eta)),
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal, get_args
 
-from oddnode.detector.evidence_recipes import kinds_of_evidence
+from oddnode.detector.evidence_recipes import evidence
 from oddnode.detector.registry import Recipe, register_method
 from oddnode.objectives import (
     BoundUniform,
@@ -31,7 +31,6 @@ from oddnode.scoring import (
     CentredCosine,
     Degree,
     Energy,
-    Evidence,
     Mahalanobis,
     MaxSoftmax,
     NeighbourCosine,
@@ -193,7 +192,7 @@ def _gold(
 
 
 def _evidence(power: float = 2.0, num_hops: int = _HOPS, eta: float = _ETA) -> tuple[Objective, Scorer]:
-    return CrossEntropy(), Evidence(kinds_of_evidence(num_hops, eta), power)
+    return CrossEntropy(), evidence(power, num_hops, eta)
 
 
 def _nodesafe_evidence(
@@ -205,7 +204,7 @@ def _nodesafe_evidence(
     eta: float = _ETA,
 ) -> tuple[Objective, Scorer]:
     objective, _ = _nodesafe(lambda1, lambda2, start)
-    return objective, Evidence(kinds_of_evidence(num_hops, eta), power)
+    return objective, evidence(power, num_hops, eta)
 
 
 def _nodesafe_evidence_pp(
@@ -217,7 +216,7 @@ def _nodesafe_evidence_pp(
     eta: float = _ETA,
 ) -> tuple[Objective, Scorer]:
     objective, _ = _nodesafe(lambda1, lambda2, start)
-    return objective, Evidence(kinds_of_evidence(num_hops, eta), power, learns_weights=True)
+    return objective, evidence(power, num_hops, eta, learns_weights=True)
 
 
 def _centred_cosine() -> tuple[Objective, Scorer]:

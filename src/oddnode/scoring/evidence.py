@@ -62,9 +62,9 @@ class Evidence(Scorer):
 
     .. math:: T(v) = \sum_k w_k \, (-\log p_k(v))^{q}
 
-    and its score is the logarithm of the share of reference nodes with as much evidence against them. A power
-    :math:`q = 1` is Fisher's combination; with a higher one, a single strong piece of evidence counts more than several
-    weak ones. The weight :math:`w_k` is 1, less only for a scorer that carries next to nothing on the training graph
+    and its score is the logarithm of the share of reference nodes with as much evidence against them. A power :math:`q
+    = 1` is Fisher's combination; with a higher one, a single strong piece of evidence counts more than several weak
+    ones. The weight :math:`w_k` is less than given only for a scorer that carries next to nothing on the training graph
     (`oddnode.Scorer.informativeness` below 0.1), down to 0.
 
     Where the scored graph contains the reference nodes (``outputs.reference``), nodes are compared with them there, so
@@ -76,6 +76,11 @@ class Evidence(Scorer):
         The scorers.
     power : float
         The exponent q, 1 or more.
+    weights : tuple of float, optional
+        The weight :math:`w_k` of every scorer, before what it carries is measured; by default 1.
+    num_elsewhere : int
+        The last so many scorers count only in graphs that do not contain the reference nodes. There, a whole region can
+        be unknown; in a graph that has grown, averages over a region say little about a single node.
     learns_weights : bool
         Whether the weights are learnt from exposed nodes, so that the kinds of evidence that tell those from known
         nodes count more.
@@ -90,6 +95,8 @@ class Evidence(Scorer):
 
     scorers: tuple[Scorer, ...]
     power: float = 2.0
+    weights: tuple[float, ...] | None = None
+    num_elsewhere: int = 0
     learns_weights: bool = False
     reference_: Tensor = field(init=False, repr=False, compare=False)
     weights_: Tensor = field(init=False, repr=False, compare=False)
@@ -98,6 +105,12 @@ class Evidence(Scorer):
         if not self.scorers or not 1.0 <= self.power < math.inf:
             raise ValueError(
                 f"evidence of {len(self.scorers)} scorers with power {self.power}, expected some, and 1 or more"
+            )
+        given = self.weights or (1.0,) * len(self.scorers)
+        if len(given) != len(self.scorers) or min(given) < 0 or not 0 <= self.num_elsewhere < len(self.scorers):
+            raise ValueError(
+                f"{len(self.scorers)} scorers have the weights {given}, {self.num_elsewhere} of them only elsewhere; "
+                "expected a weight of 0 or more for each, and fewer only elsewhere than there are"
             )
         fitted = copy.copy(self)
         fitted.scorers = tuple(scorer.fit(outputs, train, y) for scorer in self.scorers)
@@ -109,7 +122,11 @@ class Evidence(Scorer):
         fitted = copy.copy(self)
         fitted.scorers = tuple(scorer.fit_reference(outputs) for scorer in self.scorers)
         fitted.reference_ = fitted.scores(outputs)[outputs.reference]
-        weights = [min(1.0, scorer.informativeness(outputs) / _ENOUGH_LEFT) for scorer in fitted.scorers]
+        given = self.weights or (1.0,) * len(self.scorers)
+        weights = [
+            weight * min(1.0, scorer.informativeness(outputs) / _ENOUGH_LEFT)
+            for weight, scorer in zip(given, fitted.scorers, strict=True)
+        ]
         fitted.weights_ = torch.tensor(weights, dtype=torch.float64, device=fitted.reference_.device)
         return fitted
 
@@ -131,9 +148,9 @@ class Evidence(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         scores, reference = self._compared(outputs)
-        result = self.combined(scores, reference)
+        result = self.combined(scores, None if outputs.reference is None else reference)
         if outputs.reference is not None:
-            known = self._total(self._surprises(reference, reference, leave_one_out=True))
+            known = self._total(self._surprises(reference, reference, leave_one_out=True), in_place=True)
             result[outputs.reference] = -surprise(-known, -known, leave_one_out=True)
         return result.to(outputs.graph.x.dtype)
 
@@ -164,16 +181,17 @@ class Evidence(Scorer):
         scores : Tensor
             From `scores`, ``[N, K]``.
         reference : Tensor, optional
-            Those of the reference nodes ``[r, K]``; by default as they were in the training graph.
+            Those of the reference nodes in the same graph ``[r, K]``; by default as they were in the training graph.
 
         Returns
         -------
         Tensor
             Shape ``[N]``, in double precision.
         """
+        in_place = reference is not None
         reference = self.reference_.to(scores) if reference is None else reference
-        against = self._total(self._surprises(scores, reference))
-        known = self._total(self._surprises(reference, reference, leave_one_out=True))
+        against = self._total(self._surprises(scores, reference), in_place)
+        known = self._total(self._surprises(reference, reference, leave_one_out=True), in_place)
         return -surprise(-against, -known)
 
     def surprises(self, outputs: Outputs) -> Tensor:
@@ -193,7 +211,7 @@ class Evidence(Scorer):
         found = self._surprises(scores, reference)
         if outputs.reference is not None:
             found[outputs.reference] = self._surprises(reference, reference, leave_one_out=True)
-        return found * (self.weights_ > 0).to(found.device)
+        return found * (self._weights(outputs.reference is not None) > 0).to(found.device)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -205,7 +223,7 @@ class Evidence(Scorer):
     def comparisons(self, outputs: Outputs) -> list[Comparison]:
         scores, reference = self._compared(outputs)
         surprises = self.surprises(outputs)
-        contributions = surprises.pow(self.power) * self.weights_.to(surprises)
+        contributions = surprises.pow(self.power) * self._weights(outputs.reference is not None).to(surprises)
         return [Comparison(self.scorers, outputs, scores, reference, surprises, contributions)]
 
     @property
@@ -244,8 +262,13 @@ class Evidence(Scorer):
             columns.append(surprise(own, known, leave_one_out, scorer.two_sided))
         return torch.stack(columns, dim=1)
 
-    def _total(self, surprises: Tensor) -> Tensor:
-        return surprises.pow(self.power) @ self.weights_.to(surprises)
+    def _total(self, surprises: Tensor, in_place: bool) -> Tensor:
+        return surprises.pow(self.power) @ self._weights(in_place).to(surprises)
+
+    def _weights(self, in_place: bool) -> Tensor:
+        """The weights in a graph that contains the reference nodes, or in another one."""
+        counted = len(self.scorers) - self.num_elsewhere if in_place else len(self.scorers)
+        return self.weights_ * (torch.arange(len(self.scorers), device=self.weights_.device) < counted)
 
 
 @torch.enable_grad()
