@@ -12,7 +12,6 @@ from oddnode import CentredCosine, LinkPrediction, Scorer, load_task
 from oddnode.detector.reference import remove_nodes
 from oddnode.functional import auroc
 from oddnode.graph import Graph
-from oddnode.scoring import links
 from tests.scoring.random_graphs import labelled, outputs_on, random_graph
 
 
@@ -65,14 +64,6 @@ def test_link_prediction_is_the_mean_over_a_nodes_edges() -> None:
     for graph in (train, seen):
         own = log_odds(scorer, graph, graph.edge_index)
         np.testing.assert_allclose(scorer.score(outputs_on(graph)).numpy(), mean_over_edges(graph, own, mean))
-
-
-@pytest.mark.parametrize("scorer", [CentredCosine(), LinkPrediction(steps=5)], ids=repr)
-def test_edges_in_several_chunks_give_the_same_scores(scorer: Scorer, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = random_graph(num_edges=97)
-    at_once = fitted(scorer, graph).score(outputs_on(graph))
-    monkeypatch.setattr(links, "_CHUNK", 10)
-    torch.testing.assert_close(fitted(scorer, graph).score(outputs_on(graph)), at_once)
 
 
 @pytest.fixture(scope="module")
