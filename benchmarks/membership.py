@@ -42,12 +42,14 @@ def job(name: str, method: str, seed: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tasks", default=",".join(PAPER_TASKS))
     parser.add_argument("--methods", default="nodesafe-evidence,nodesafe-msp")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
-    cells = [(t, m, s) for t in PAPER_TASKS for m in options.methods.split(",") for s in range(options.seeds)]
+    tasks, methods = options.tasks.split(","), options.methods.split(",")
+    cells = [(t, m, s) for t in tasks for m in methods for s in range(options.seeds)]
     rows = []
     with ProcessPoolExecutor(options.jobs, mp_context=get_context("fork")) as pool:
         for done, finished in enumerate(as_completed([pool.submit(job, *cell) for cell in cells]), 1):
@@ -55,7 +57,7 @@ def main() -> None:
             print(f"\r{done}/{len(cells)}", end="", flush=True)
     print()
     rows.sort(key=lambda row: (row["method"], PAPER_TASKS.index(row["task"]), row["seed"]))
-    for method in options.methods.split(","):
+    for method in methods:
         own = [row for row in rows if row["method"] == method]
         for kind in ("members", "newcomers"):
             means = {m: round(float(np.mean([row[kind][m] for row in own])), 1) for m in own[0][kind]}
