@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
 import torch
@@ -54,8 +55,10 @@ def adapted_scorer(detector: Detector, profile: GraphProfile) -> tuple[Scorer, l
     return scorer, [message]
 
 
-def labelled_nodes(data: GraphSource, device: torch.device) -> Tensor | None:
-    """Find the training and validation nodes of a graph.
+def labelled_nodes(
+    data: GraphSource, device: torch.device, names: Sequence[str] = ("train_mask", "val_mask")
+) -> Tensor | None:
+    """Find the training and validation nodes of a graph; a mask that is none is ignored, because scoring needs none.
 
     Parameters
     ----------
@@ -63,13 +66,15 @@ def labelled_nodes(data: GraphSource, device: torch.device) -> Tensor | None:
         A graph of N nodes.
     device : torch.device
         The device of the result.
+    names : sequence of str
+        The masks to read.
 
     Returns
     -------
     Tensor or None
         Positions ``[n]``; ``None`` if the graph has no valid mask, or its masks are empty.
     """
-    found = [optional_attribute(data, name) for name in ("train_mask", "val_mask")]
+    found = [optional_attribute(data, name) for name in names]
     masks = [mask.to(device) for mask in found if _is_mask(mask, data.x.shape[0])]
     if not masks:
         return None

@@ -16,7 +16,7 @@ from oddnode.detector.explanation import Explanation, explain, positions, reason
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import FittedState
 from oddnode.functional import CalibrationError
-from oddnode.graph import Graph, GraphError, GraphSource, check_mask
+from oddnode.graph import Graph, GraphError, GraphSource
 from oddnode.scoring import Names, Outputs
 
 __all__ = ["FittedEstimator"]
@@ -298,10 +298,10 @@ def _references_in(state: FittedState, data: GraphSource, graph: Graph) -> list[
     if not state.references:
         return []
     for name in ("reference_mask", None, "val_mask"):
-        among = None if name is None else check_mask(data, name, required=False)
+        among = None if name is None else labelled_nodes(data, graph.device, [name])
         if name is not None and among is None:
             continue
-        found = [each.find(graph, None if among is None else among.to(graph.device)) for each in state.references]
+        found = [each.find(graph, among) for each in state.references]
         present = [nodes for nodes in found if nodes is not None]
         if len(present) == len(found):
             return present
