@@ -312,6 +312,13 @@ def test_other_graphs_are_not_taken_for_it(fitted: Detector) -> None:
         assert bool(fitted.score_samples(graph).isfinite().all())
 
 
+def test_new_nodes_alone_have_masks_without_a_node(fitted: Detector) -> None:
+    part = known_graph().subgraph(torch.arange(200, 240))
+    assert not bool(part.val_mask.any())
+    assert fitted.outputs(part).references == ()
+    assert bool(fitted.score_samples(part).isfinite().all())
+
+
 def test_a_few_nodes_may_have_changed(fitted: Detector) -> None:
     data = known_graph()
     reference = fitted.state_.references[0].nodes

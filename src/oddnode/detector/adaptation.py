@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeGuard
 
 import torch
@@ -54,7 +55,9 @@ def adapted_scorer(detector: Detector, profile: GraphProfile) -> tuple[Scorer, l
     return scorer, [message]
 
 
-def labelled_nodes(data: GraphSource, device: torch.device) -> Tensor | None:
+def labelled_nodes(
+    data: GraphSource, device: torch.device, masks: Sequence[str] = ("train_mask", "val_mask")
+) -> Tensor | None:
     """Find the training and validation nodes of a graph.
 
     Parameters
@@ -63,17 +66,19 @@ def labelled_nodes(data: GraphSource, device: torch.device) -> Tensor | None:
         A graph of N nodes.
     device : torch.device
         The device of the result.
+    masks : sequence of str
+        The names of the masks; by default those of both.
 
     Returns
     -------
     Tensor or None
         Positions ``[n]``; ``None`` if the graph has no valid mask, or its masks are empty.
     """
-    found = [optional_attribute(data, name) for name in ("train_mask", "val_mask")]
-    masks = [mask.to(device) for mask in found if _is_mask(mask, data.x.shape[0])]
-    if not masks:
+    found = [optional_attribute(data, name) for name in masks]
+    valid = [mask.to(device) for mask in found if _is_mask(mask, data.x.shape[0])]
+    if not valid:
         return None
-    nodes = torch.stack(masks).any(dim=0).nonzero().squeeze(1)
+    nodes = torch.stack(valid).any(dim=0).nonzero().squeeze(1)
     return nodes if len(nodes) else None
 
 

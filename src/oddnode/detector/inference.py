@@ -297,11 +297,12 @@ def _references_in(state: FittedState, data: GraphSource, graph: Graph) -> list[
     """The reference nodes of every network in a graph; empty if they are not in it."""
     if not state.references:
         return []
-    for name in ("reference_mask", None, "val_mask"):
-        among = None if name is None else check_mask(data, name, required=False)
-        if name is not None and among is None:
-            continue
-        found = [each.find(graph, None if among is None else among.to(graph.device)) for each in state.references]
+    marked = check_mask(data, "reference_mask", required=False)
+    # A part of a graph, such as its new nodes, may have no validation node.
+    validated = labelled_nodes(data, graph.device, ("val_mask",))
+    tried = [None, *([] if validated is None else [validated])]
+    for among in tried if marked is None else [marked.to(graph.device), *tried]:
+        found = [each.find(graph, among) for each in state.references]
         present = [nodes for nodes in found if nodes is not None]
         if len(present) == len(found):
             return present
