@@ -92,3 +92,17 @@ def test_bad_arrivals_are_refused(task: Task) -> None:
         arrivals.score(torch.zeros(64), [task.train.num_nodes])
     with pytest.raises(CalibrationError, match="no threshold"):
         arrivals.is_ood(0.5)
+
+
+def test_features_far_beyond_training_score_below_all_known_nodes(task: Task) -> None:
+    detector = Detector.from_recipe("evidence", epochs=5, device="cpu").fit(task.train)
+    x = task.train.x[0].clone()
+    x[3] = 1e10
+    arrivals = ArrivalScorer(detector, task.train)
+    score = arrivals.score(x, [1, 2])
+    assert detector.calibration_ is not None
+    assert score < float(detector.calibration_.scores.min())
+    assert arrivals.is_ood(score)
+    plain = ArrivalScorer(Detector(scorer=MaxSoftmax(), epochs=2, device="cpu").fit(task.train), task.train)
+    with pytest.raises(GraphError, match="far beyond those of training"):
+        plain.score(x, [1, 2])

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch_geometric.data import Data
 
-from oddnode import GCN, CrossEntropy, Detector, Energy, LogitNorm, MaxSoftmax, Propagated
+from oddnode import GCN, CrossEntropy, Detector, Energy, Evidence, LogitNorm, MaxSoftmax, Propagated
 from oddnode.detector import fit_together
 from oddnode.training import FullBatch
 
@@ -69,7 +69,22 @@ def test_only_detectors_of_one_key_are_fitted_together(two_groups: Data) -> None
         fit_together([Detector(lr=0.1), Detector(lr=0.2)], [two_groups] * 2, [None] * 2)
 
 
-def test_needs_exposure_is_the_objectives() -> None:
+def test_exposure_is_needed_by_the_objective_or_the_scorer() -> None:
     assert not Detector().needs_exposure
     assert not Detector.from_recipe("nodesafe").needs_exposure
     assert Detector.from_recipe("nodesafe++").needs_exposure
+    assert Detector.from_recipe("nodesafe-evidence++").needs_exposure
+
+
+def test_a_scorer_that_learns_from_exposure_or_needs_reference_nodes_has_a_training_of_its_own() -> None:
+    plain, evidence, exposed = (
+        Detector(scorer=scorer).training_key()
+        for scorer in (MaxSoftmax(), Evidence((MaxSoftmax(),)), Evidence((MaxSoftmax(),), learns_weights=True))
+    )
+    assert len({plain, evidence, exposed}) == 3
+    assert evidence == Detector(scorer=Evidence((Energy(), MaxSoftmax()), power=1.0)).training_key()
+    assert (
+        exposed
+        == replace(evidence, needs_exposure=True)
+        == replace(plain, sets_reference_aside=True, needs_exposure=True)
+    )

@@ -37,6 +37,14 @@ def test_random_walk_averages_incoming_neighbours_as_given() -> None:
     assert matrix[3].tolist() == [0, 0, 0, 0]
 
 
+def test_in_degree_counts_incoming_edges_as_given() -> None:
+    graph = Graph.from_data(small())
+    assert graph.in_degree.tolist() == [3, 2, 3, 0]  # the edge 0 -> 2 counts twice, the loop at 0 once
+    directed = Graph(torch.ones(3, 1), torch.tensor([[0, 1], [2, 2]]))
+    assert directed.in_degree.tolist() == [0, 0, 2]
+    assert Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.long)).in_degree.tolist() == [0, 0]
+
+
 def test_large_features_whose_sum_overflows_are_fine() -> None:
     data = Data(x=torch.full((4, 2), 3e38), edge_index=torch.zeros(2, 0, dtype=torch.long))
     assert torch.equal(Graph.from_data(data).x, data.x)

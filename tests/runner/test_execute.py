@@ -1,12 +1,20 @@
-"""What executing a training adds to fitting and evaluating: scores that are shared."""
+"""What executing a training adds to fitting and evaluating: scores and fits that are shared."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from oddnode import Detector, Energy, MaxSoftmax, Propagated, evaluate, load_task
 from oddnode.paper.record import Record
-from oddnode.runner.execute import _CachedScorer, execute
+from oddnode.runner.detectors import distinct_trainings
+from oddnode.runner.execute import Setup, _CachedScorer, execute, execute_group
+from oddnode.runner.fitting import Fitted, fit_stacks
+from oddnode.runner.groups import Group, cell_groups
 from oddnode.runner.work import Training
 
 
@@ -19,6 +27,41 @@ def test_the_numbers_are_those_of_evaluate() -> None:
         "msp": evaluate(fitted, task),
         "energy": evaluate(fitted.with_scorer(Energy()), task),
     }
+
+
+def grouped(*methods: str) -> Group:
+    """Trainings of one seed on two tasks with the same training graph."""
+    tasks = ("digits/arrivals/feature-scattered", "digits/arrivals/structure-scattered")
+    trainings = [
+        replace(training, epochs=3)
+        for task in tasks
+        for method in methods
+        for training in distinct_trainings(task, "clean", "gcn", [method])
+    ]
+    [group] = cell_groups(trainings)
+    return group
+
+
+def test_tasks_with_the_same_training_graph_share_a_fit_with_the_numbers_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fitted: list[str] = []
+
+    def counted(stacks: list[tuple[Training, ...]], *others: Any) -> Iterator[Fitted]:
+        fitted.extend(f"{training.task} {training.methods[0]}" for stack in stacks for training in stack)
+        return fit_stacks(stacks, *others)
+
+    monkeypatch.setattr("oddnode.runner.execute.fit_stacks", counted)
+    group = grouped("msp", "nodesafe++")
+    shared = {outcome.training.identity: outcome for outcome in execute_group(group, Setup("cpu"))}
+    # The exposure of each task is its own, so that methods with exposure are fitted on each.
+    first, second = "digits/arrivals/feature-scattered", "digits/arrivals/structure-scattered"
+    assert fitted == [f"{first} msp", f"{first} nodesafe++", f"{second} nodesafe++"]
+    for training in group.trainings:
+        [alone] = execute_group(Group(((training,),)), Setup("cpu"))
+        assert shared[training.identity].error is None
+        assert shared[training.identity].metrics == alone.metrics
+    assert len({str(outcome.metrics) for outcome in shared.values()}) == 4
 
 
 def test_a_cached_scorer_says_what_the_other_is() -> None:

@@ -24,6 +24,13 @@ def test_on_a_cpu_trainings_are_on_their_own_or_with_their_cell() -> None:
     ]
 
 
+def test_on_a_cpu_tasks_with_the_same_training_graph_are_one_cell() -> None:
+    tasks = [f"digits/arrivals/{kind}" for kind in ("feature-scattered", "structure-grouped", "label-scattered")]
+    groups = cell_groups([training("msp", seed, task) for task in tasks for seed in range(2)])
+    # Classes are left out of the training graph of the last one.
+    assert [[t.task for t in group.trainings] for group in groups] == [tasks[:2]] * 2 + [tasks[2:]] * 2
+
+
 def test_one_process_on_a_gpu_does_a_task_in_one_go_with_its_seeds_stacked() -> None:
     [group] = stacked_groups(TRAININGS, jobs=1)
     assert shape([group]) == [[[(m, 0), (m, 1)] for m in ("msp", "nodesafe", "gpn")]]

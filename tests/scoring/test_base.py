@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from oddnode import GRASP, KNN, Detector, Energy, Mahalanobis, MaxSoftmax, Propagated, Scorer
+from oddnode import GRASP, KNN, Detector, Energy, Mahalanobis, MaxSoftmax, Propagated, Scorer, TwoSided
 from oddnode.graph import Graph, GraphProfile
 from oddnode.protocols.published import AllLogitsEnergy, Negated
 from oddnode.scoring import EnsembleMean, Outputs, ScorerWrapper, advised_scorer
@@ -136,3 +136,28 @@ def test_a_scorer_from_outside_has_safe_defaults(outputs: Outputs) -> None:
     assert Doubled(Learns()).learns_from_training_graph
     assert not Doubled(First()).learns_from_training_graph
     assert Doubled(Propagated(Energy(), 4)).limited_to(3).num_hops_used == 3
+
+
+def test_a_wrapped_scorer_learns_from_exposure_and_the_wrapper_stays_as_it_is(outputs: Outputs) -> None:
+    @dataclass
+    class Exposed(Scorer):
+        seen: tuple[int, ...] = ()
+
+        @property
+        def needs_exposure(self) -> bool:
+            return True
+
+        def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Scorer:
+            assert known is outputs
+            assert exposure is other
+            return Exposed((*nodes.tolist(), *exposed.tolist()))
+
+    other = Outputs(Features(), PATH, num_classes=2)
+    wrapper = Propagated(TwoSided(Exposed()), 4, 0.2)
+    fitted = wrapper.fit_exposure(outputs, torch.tensor([2]), other, torch.tensor([0, 1]))
+    assert fitted == Propagated(TwoSided(Exposed((2, 0, 1))), 4, 0.2)
+    assert wrapper == Propagated(TwoSided(Exposed()), 4, 0.2)
+    assert wrapper.needs_exposure
+    assert EnsembleMean((wrapper, wrapper)).needs_exposure
+    assert not Propagated(TwoSided(Energy())).needs_exposure
+    assert not EnsembleMean((Energy(), Energy())).needs_exposure

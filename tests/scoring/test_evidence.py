@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from scipy.optimize import minimize
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -32,6 +33,7 @@ from oddnode import (
 from oddnode.functional import auroc
 from oddnode.graph import Graph
 from oddnode.scoring import EnsembleMean
+from oddnode.scoring.evidence import _separating_weights
 from tests.functional.test_surprise import by_counting, tail_scale
 from tests.scoring.random_graphs import labelled, outputs_on, random_graph
 
@@ -61,15 +63,20 @@ def shares(scores: np.ndarray, reference: np.ndarray, left_out: bool = False) ->
     return np.array([by_counting(s, known[:i] + known[i + 1 :], scale) for i, s in enumerate(known)])
 
 
-def total(columns: list[tuple[np.ndarray, np.ndarray, bool]], power: float, left_out: bool = False) -> np.ndarray:
+def total(
+    columns: list[tuple[np.ndarray, np.ndarray, bool]],
+    power: float,
+    left_out: bool = False,
+    weights: tuple[float, ...] | None = None,
+) -> np.ndarray:
     """The evidence against nodes, from their scores, those of the reference nodes, and whether high is unusual."""
     found = np.zeros(())
-    for scores, reference, two_sided in columns:
+    for weight, (scores, reference, two_sided) in zip(weights or (1.0,) * len(columns), columns, strict=True):
         against = shares(scores, reference, left_out)
         if two_sided:
             against = np.maximum(against, shares(-scores, -reference, left_out))
             against = np.maximum(against - np.log(2), 0.0)
-        found = found + against**power
+        found = found + weight * against**power
     return found
 
 
@@ -91,6 +98,100 @@ def test_it_is_the_share_of_reference_nodes_with_as_much_against_them(power: flo
     if not stored:
         expected[REFERENCE] = -shares(-of_reference, -of_reference, left_out=True)
     np.testing.assert_allclose(evidence.score(outputs).numpy(), expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("stored", [True, False], ids=["stored", "in place"])
+def test_given_weights_count_and_the_last_scorers_only_elsewhere(stored: bool) -> None:
+    train, seen = random_graph(seed=1), random_graph(seed=2)
+    parts = (FeatureSum(), Degree(), MaxSoftmax())
+    evidence = fitted(Evidence(parts, weights=(0.25, 2.0, 3.0), num_elsewhere=1), train)
+    assert evidence.weights_.tolist() == [0.25, 2.0, 3.0]
+    outputs = outputs_on(seen, reference=None if stored else REFERENCE)
+    home = train if stored else seen
+    columns = [
+        (part.score(outputs).double().numpy(), part.score(outputs_on(home)).double().numpy()[REFERENCE], False)
+        for part in evidence.scorers
+    ]
+    weights = (0.25, 2.0, 3.0 if stored else 0.0)
+    against = total(columns, 2.0, weights=weights)
+    of_reference = total([(r, r, False) for _, r, _ in columns], 2.0, left_out=True, weights=weights)
+    expected = -shares(-against, -of_reference)
+    if not stored:
+        expected[REFERENCE] = -shares(-of_reference, -of_reference, left_out=True)
+    np.testing.assert_allclose(evidence.score(outputs).numpy(), expected, rtol=1e-8)
+    # What does not count is no reason either.
+    assert bool((evidence.surprises(outputs)[:, 2] > 0).any()) == stored
+    [comparison] = evidence.comparisons(outputs)
+    assert bool((comparison.contributions[:, 2] > 0).any()) == stored
+
+
+def test_given_weights_are_lowered_where_next_to_nothing_is_carried() -> None:
+    evidence = fitted(Evidence((Weighed(1.0), Weighed(0.05)), weights=(0.5, 4.0)), random_graph())
+    assert evidence.weights_.tolist() == pytest.approx([0.5, 2.0])
+
+
+@pytest.mark.parametrize(
+    ("weights", "num_elsewhere"),
+    [((1.0,), 0), ((), 0), ((1.0, -0.1), 0), ((1.0, float("nan")), 0), ((1.0, float("inf")), 0), (None, 2), (None, -1)],
+)
+def test_weights_that_make_no_sense_are_refused(weights: tuple[float, ...] | None, num_elsewhere: int) -> None:
+    with pytest.raises(
+        ValueError, match=r"2 scorers have the weights .* of them only elsewhere; expected a finite weight"
+    ):
+        fitted(Evidence((Degree(), FeatureSum()), weights=weights, num_elsewhere=num_elsewhere), random_graph())
+
+
+# Weights that are learnt from exposed nodes
+
+
+def test_the_kind_of_evidence_that_exposed_nodes_have_counts_more() -> None:
+    """Exposed nodes have low sums of features, of which their degree knows nothing."""
+    graph, other = (random_graph(300, num_edges=900, seed=seed) for seed in (1, 6))
+    nodes, exposed = torch.arange(120, 220), torch.arange(100)
+    other.x[exposed] -= 0.4  # about one standard deviation of their sum
+    before = fitted(
+        Evidence((FeatureSum(), Degree()), weights=(1.0, 0.5), learns_weights=True), graph, torch.arange(20, 120)
+    )
+    known = outputs_on(graph)
+    after = before.fit_exposure(known, nodes, outputs_on(other), exposed)
+    gain = after.weights_ / before.weights_
+    assert float(gain[0]) > 1.05 > 0.95 > float(gain[1]) > 0
+    assert before.weights_.tolist() == [1.0, 0.5]  # a copy was fitted
+    assert after.needs_exposure
+    # Without weights to learn, or without nodes to learn from, they stay.
+    fixed = fitted(Evidence((FeatureSum(), Degree())), graph)
+    assert not fixed.needs_exposure
+    assert torch.equal(fixed.fit_exposure(known, nodes, known, exposed).weights_, fixed.weights_)
+    assert torch.equal(before.fit_exposure(known, exposed[:0], known, exposed).weights_, before.weights_)
+    assert torch.equal(before.fit_exposure(known, exposed, known, exposed[:0]).weights_, before.weights_)
+
+
+def test_separating_weights_minimise_the_regression() -> None:
+    """Against scipy on the same loss, written in numpy."""
+    generator = np.random.default_rng(0)
+    known, exposed = generator.gamma(1.0, 1.0, (50, 3)), generator.gamma(1.0, 1.0, (40, 3)) * [3.0, 1.0, 1.0]
+    scale = np.concatenate([known, exposed]).mean()
+
+    def loss(values: np.ndarray) -> float:
+        logs, slope, shift = values[:3], np.exp(values[3]), values[4]
+        odds = [slope * (each / scale) @ np.exp(logs) / 3 + shift for each in (known, exposed)]
+        fit = np.logaddexp(0, odds[0]).mean() + np.logaddexp(0, -odds[1]).mean()
+        return float(fit + 0.05 * np.square(logs).mean())
+
+    expected = np.exp(minimize(loss, np.zeros(5)).x[:3])
+    with torch.no_grad():  # as where a user scores
+        found = _separating_weights(torch.from_numpy(known), torch.from_numpy(exposed))
+    np.testing.assert_allclose(found.numpy(), expected, rtol=0.02)
+    assert not found.requires_grad
+    assert found[0] > 1 > found[1:].max()
+
+
+def test_without_a_difference_all_kinds_keep_their_weight() -> None:
+    known = torch.rand(30, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64).expand(30, 4)
+    found = _separating_weights(known, known)
+    torch.testing.assert_close(found, found[:1].expand(4))
+    assert float(found[0]) == pytest.approx(1.0, abs=0.05)
+    assert bool(_separating_weights(torch.zeros(3, 2).double(), torch.zeros(3, 2).double()).isfinite().all())
 
 
 def test_a_reference_node_is_not_compared_with_itself() -> None:

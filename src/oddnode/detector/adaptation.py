@@ -56,9 +56,9 @@ def adapted_scorer(detector: Detector, profile: GraphProfile) -> tuple[Scorer, l
 
 
 def labelled_nodes(
-    data: GraphSource, device: torch.device, names: Sequence[str] = ("train_mask", "val_mask")
+    data: GraphSource, device: torch.device, masks: Sequence[str] = ("train_mask", "val_mask")
 ) -> Tensor | None:
-    """Find the training and validation nodes of a graph; a mask that is none is ignored, because scoring needs none.
+    """Find the training and validation nodes of a graph.
 
     Parameters
     ----------
@@ -66,19 +66,19 @@ def labelled_nodes(
         A graph of N nodes.
     device : torch.device
         The device of the result.
-    names : sequence of str
-        The masks to read.
+    masks : sequence of str
+        The names of the masks; by default those of both.
 
     Returns
     -------
     Tensor or None
         Positions ``[n]``; ``None`` if the graph has no valid mask, or its masks are empty.
     """
-    found = [optional_attribute(data, name) for name in names]
-    masks = [mask.to(device) for mask in found if _is_mask(mask, data.x.shape[0])]
-    if not masks:
+    found = [optional_attribute(data, name) for name in masks]
+    valid = [mask.to(device) for mask in found if _is_mask(mask, data.x.shape[0])]
+    if not valid:
         return None
-    nodes = torch.stack(masks).any(dim=0).nonzero().squeeze(1)
+    nodes = torch.stack(valid).any(dim=0).nonzero().squeeze(1)
     return nodes if len(nodes) else None
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.calibration import Calibration
+from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.inference import FittedEstimator
 from oddnode.functional import CalibrationError
 from oddnode.graph import Graph, GraphError, GraphSource
@@ -62,6 +63,9 @@ class ArrivalScorer:
     def score(self, x: Any, neighbours: Sequence[int] | Tensor) -> float:
         """Score one arrival.
 
+        If its features are far beyond those of training, it scores below all calibration nodes, and a detector without
+        these refuses it.
+
         Parameters
         ----------
         x : Tensor or array
@@ -75,8 +79,13 @@ class ArrivalScorer:
             Higher = more like the training distribution; comparable with `oddnode.Detector.score_samples`.
         """
         graph, inside = self._around(x, neighbours)
+        graph, far = clip_far_features(graph, self._detector.state_.max_abs_feature)
         scores = [network.score(graph, inside) for network in self._networks]
-        return sum(scores) / len(scores)
+        mean = sum(scores) / len(scores)
+        if far is None:
+            return mean
+        known = None if self._detector.calibration_ is None else self._detector.calibration_.scores
+        return float(lower_far_scores(torch.tensor([mean]), far, known)[0])
 
     def p_value(self, score: float) -> float:
         """Compute the share of calibration nodes that score as low, or lower.
@@ -165,8 +174,7 @@ class _Neighbours:
     def __init__(self, graph: Graph):
         order = graph.edge_index[1].argsort(stable=True)
         self.sources = graph.edge_index[0, order]
-        counts = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes)
-        self.starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        self.starts = torch.cat([graph.in_degree.new_zeros(1), graph.in_degree.cumsum(0)])
 
     def within(self, nodes: Tensor, num_hops: int) -> tuple[Tensor, Tensor]:
         """The nodes within some hops, sorted, and the edges between them by their positions among these."""

@@ -182,8 +182,8 @@ class Detector(FittedEstimator):
             A PyG ``Data``, or another graph with ``x``, ``edge_index``, ``y`` and ``train_mask``; validation nodes
             are split off if it has no ``val_mask``.
         exposure : GraphSource, optional
-            A graph with known OOD nodes (those in its ``ood_mask``, or all nodes without one), for objectives that
-            use them.
+            A graph with known OOD nodes (those in its ``ood_mask``, or all nodes without one), for objectives and
+            scorers that learn from them.
         on_epoch : callable, optional
             Called with the number of finished epochs.
 

@@ -21,7 +21,8 @@ from oddnode.scoring import (
 __all__ = ["evidence", "kinds_of_evidence"]
 
 
-#: What rests on the network or on a long average counts half as much as what a node's own edges and features say.
+# What rests on the network or on a long average counts half as much as what a node's own edges and features say. The
+# last, which rests on both, counts in full, but only where the known nodes are not in the graph: regions differ there.
 _WEIGHTS = (0.5, 0.5, 1.0, 1.0, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0)
 
 

@@ -36,13 +36,13 @@ class TrainingOutputs:
         Positions of the training nodes ``[n]``.
     y : Tensor
         Their classes ``[n]``.
-    val : Tensor, optional
-        Positions of the validation nodes ``[m]``.
-    exposure : (Outputs, Tensor), optional
-        The outputs on the exposure graph and the positions of the exposed nodes in it.
     parts : tuple of TrainingOutputs
         For networks that set reference nodes aside, the outputs of each on the graph that it was trained on, which
         lacks its own reference nodes; otherwise empty.
+    val : Tensor, optional
+        Positions of the validation nodes ``[m]``; of a part that was trained by `Detector.fit`.
+    exposure : (Outputs, Tensor), optional
+        The outputs on the whole exposure graph and the positions of the exposed nodes in it; of such a part.
     """
 
     outputs: Outputs

@@ -137,7 +137,7 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
     data : GraphSource
         The training graph.
     exposure : GraphSource or None
-        The graph with known OOD nodes, for objectives that use them.
+        The graph with known OOD nodes, for objectives and scorers that learn from them.
     """
     _check_exposure(detector, exposure)
     _check_settings(detector)
@@ -228,13 +228,16 @@ def _part(module: nn.Module, part: TrainingSet, reference: ReferenceNodes, whole
 
 
 def _check_exposure(detector: Detector, exposure: GraphSource | None) -> None:
-    objective = detector.objective or CrossEntropy()
     if detector.needs_exposure and exposure is None:
-        raise ValueError(f"the objective {objective!r} needs exposure: call fit(data, exposure=...)")
+        parts = {"objective": detector.objective, "scorer": detector.scorer}
+        names = " and the ".join(name for name, part in parts.items() if part is not None and part.needs_exposure)
+        raise ValueError(
+            f"exposure is missing, from which the {names} of this detector learns: call fit(data, exposure=...)"
+        )
     if exposure is not None and not detector.needs_exposure:
         raise ValueError(
-            f"exposure was given, but the objective {objective!r} does not use it; leave it out, "
-            "or choose a method with exposure"
+            "exposure was given, but neither the objective nor the scorer of this detector learns from it; leave it "
+            "out, or choose a method with exposure"
         )
 
 

@@ -16,7 +16,7 @@ from oddnode.detector.explanation import Explanation, explain, positions, reason
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import FittedState
 from oddnode.functional import CalibrationError
-from oddnode.graph import Graph, GraphError, GraphSource
+from oddnode.graph import Graph, GraphError, GraphSource, check_mask
 from oddnode.scoring import Names, Outputs
 
 __all__ = ["FittedEstimator"]
@@ -297,10 +297,11 @@ def _references_in(state: FittedState, data: GraphSource, graph: Graph) -> list[
     """The reference nodes of every network in a graph; empty if they are not in it."""
     if not state.references:
         return []
-    for name in ("reference_mask", None, "val_mask"):
-        among = None if name is None else labelled_nodes(data, graph.device, [name])
-        if name is not None and among is None:
-            continue
+    marked = check_mask(data, "reference_mask", required=False)
+    # A part of a graph, such as its new nodes, may have no validation node.
+    validated = labelled_nodes(data, graph.device, ("val_mask",))
+    tried = [None, *([] if validated is None else [validated])]
+    for among in tried if marked is None else [marked.to(graph.device), *tried]:
         found = [each.find(graph, among) for each in state.references]
         present = [nodes for nodes in found if nodes is not None]
         if len(present) == len(found):

@@ -21,8 +21,8 @@ class Scorer:
 
     A scorer describes itself, so that no other code depends on its class: how it uses neighbours (`own_score`,
     `num_hops_used`, `limited_to`), what it needs (`needs_raw_logits`, `needs_labelled_nodes`, `needs_reference`,
-    `learns_from_training_graph`), whether high scores are unusual too (`two_sided`), and what it has found (`kind`,
-    `reason`). The defaults suit a scorer that neither propagates nor learns.
+    `needs_exposure`, `learns_from_training_graph`), whether high scores are unusual too (`two_sided`), and what it has
+    found (`kind`, `reason`). The defaults suit a scorer that neither propagates nor learns.
 
     A scorer that learns overrides `fit`. It stores tensors, numbers or texts in attributes whose names end in ``_``;
     they are saved with a detector. To declare them, exclude them from the settings:
@@ -126,6 +126,8 @@ class Scorer:
 
     def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Scorer:
         """Learn from nodes that are known to be OOD, after `fit_reference`.
+
+        Only scorers that `needs_reference` are fitted so.
 
         Parameters
         ----------

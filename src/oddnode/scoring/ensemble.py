@@ -20,6 +20,8 @@ __all__ = ["EnsembleMean"]
 class EnsembleMean(Scorer):
     """The mean over the networks of an ensemble, each of which has its own scorer.
 
+    Scorers that need reference nodes are fitted one by one, each to the part that its network has learnt from.
+
     Parameters
     ----------
     scorers : tuple of Scorer
@@ -44,10 +46,6 @@ class EnsembleMean(Scorer):
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         pairs = zip(self.scorers, outputs.members, strict=True)
         return type(self)(tuple(scorer.fit(member, train, y) for scorer, member in pairs))
-
-    def fit_reference(self, outputs: Outputs) -> Self:
-        pairs = zip(self.scorers, outputs.members, strict=True)
-        return type(self)(tuple(scorer.fit_reference(member) for scorer, member in pairs))
 
     def score(self, outputs: Outputs) -> Tensor:
         pairs = zip(self.scorers, outputs.members, strict=True)

@@ -64,8 +64,8 @@ class Evidence(Scorer):
 
     and its score is the logarithm of the share of reference nodes with as much evidence against them. A power :math:`q
     = 1` is Fisher's combination; with a higher one, a single strong piece of evidence counts more than several weak
-    ones. The weight :math:`w_k` is less than given only for a scorer that carries next to nothing on the training graph
-    (`oddnode.Scorer.informativeness` below 0.1), down to 0.
+    ones. The weight :math:`w_k` is the given one, but less, down to 0, for a scorer that carries next to nothing on the
+    training graph (`oddnode.Scorer.informativeness` below 0.1), and with ``learns_weights`` times a learnt factor.
 
     Where the scored graph contains the reference nodes (``outputs.reference``), nodes are compared with them there, so
     that a graph may grow; otherwise with their scores in the training graph.
@@ -77,7 +77,7 @@ class Evidence(Scorer):
     power : float
         The exponent q, 1 or more.
     weights : tuple of float, optional
-        The weight :math:`w_k` of every scorer, before what it carries is measured; by default 1.
+        A weight of every scorer, 0 or more, before what it carries is measured; by default 1.
     num_elsewhere : int
         The last so many scorers count only in graphs that do not contain the reference nodes. There, a whole region can
         be unknown; in a graph that has grown, averages over a region say little about a single node.
@@ -90,7 +90,8 @@ class Evidence(Scorer):
     reference_ : Tensor
         Scores of the r reference nodes in the training graph by all scorers ``[r, K]``.
     weights_ : Tensor
-        The weights of the scorers ``[K]``.
+        The weights :math:`w_k` ``[K]``; those of the last ``num_elsewhere`` are 0 where the reference nodes are in the
+        scored graph.
     """
 
     scorers: tuple[Scorer, ...]
@@ -106,11 +107,12 @@ class Evidence(Scorer):
             raise ValueError(
                 f"evidence of {len(self.scorers)} scorers with power {self.power}, expected some, and 1 or more"
             )
-        given = self.weights or (1.0,) * len(self.scorers)
-        if len(given) != len(self.scorers) or min(given) < 0 or not 0 <= self.num_elsewhere < len(self.scorers):
+        given, count = self._given_weights, len(self.scorers)
+        sound = len(given) == count and all(0 <= weight < math.inf for weight in given)
+        if not sound or not 0 <= self.num_elsewhere < count:
             raise ValueError(
-                f"{len(self.scorers)} scorers have the weights {given}, {self.num_elsewhere} of them only elsewhere; "
-                "expected a weight of 0 or more for each, and fewer only elsewhere than there are"
+                f"{count} scorers have the weights {given}, {self.num_elsewhere} of them only elsewhere; "
+                "expected a finite weight of 0 or more for each, and fewer only elsewhere than there are"
             )
         fitted = copy.copy(self)
         fitted.scorers = tuple(scorer.fit(outputs, train, y) for scorer in self.scorers)
@@ -122,10 +124,9 @@ class Evidence(Scorer):
         fitted = copy.copy(self)
         fitted.scorers = tuple(scorer.fit_reference(outputs) for scorer in self.scorers)
         fitted.reference_ = fitted.scores(outputs)[outputs.reference]
-        given = self.weights or (1.0,) * len(self.scorers)
         weights = [
             weight * min(1.0, scorer.informativeness(outputs) / _ENOUGH_LEFT)
-            for weight, scorer in zip(given, fitted.scorers, strict=True)
+            for weight, scorer in zip(self._given_weights, fitted.scorers, strict=True)
         ]
         fitted.weights_ = torch.tensor(weights, dtype=torch.float64, device=fitted.reference_.device)
         return fitted
@@ -250,6 +251,10 @@ class Evidence(Scorer):
     def needs_labelled_nodes(self) -> bool:
         """Whether any of the scorers does."""
         return any(scorer.needs_labelled_nodes for scorer in self.scorers)
+
+    @property
+    def _given_weights(self) -> tuple[float, ...]:
+        return (1.0,) * len(self.scorers) if self.weights is None else self.weights
 
     def _compared(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
         """The scores of all nodes ``[N, K]`` and of the reference nodes ``[r, K]``."""

@@ -54,8 +54,7 @@ class Degree(Scorer):
     """The number of edges that lead to a node."""
 
     def score(self, outputs: Outputs) -> Tensor:
-        graph = outputs.graph
-        return torch.bincount(graph.edge_index[1], minlength=graph.num_nodes).to(graph.x.dtype)
+        return outputs.graph.in_degree.to(outputs.graph.x.dtype)
 
 
 @dataclass
