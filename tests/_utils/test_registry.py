@@ -44,6 +44,16 @@ def test_an_unknown_name_is_a_key_error_that_suggests_the_nearest() -> None:
         shapes["cirle"]
 
 
+def test_of_very_many_names_an_error_lists_the_nearest() -> None:
+    shapes: Registry[int] = Registry("shape")
+    for corners in range(100, 200):
+        shapes.register(f"polygon-{corners}", corners)
+    with pytest.raises(UnknownNameError, match=r"Known: polygon-1.*, and 88 more\.$") as error:
+        shapes["poligon-150"]
+    assert "Did you mean 'polygon-150'?" in str(error.value)
+    assert str(error.value).count("polygon-") == 1 + 12
+
+
 def test_a_block_that_fails_leaves_no_registration() -> None:
     shapes: Registry[int] = Registry("shape")
     colours: Registry[int] = Registry("colour")

@@ -145,7 +145,7 @@ def test_tables_say_protocol_seeds_spread_and_the_papers_number() -> None:
     assert (
         "protocol clean, backbone gcn, 2 seeds, mean ± standard deviation, percent; paper's number in brackets" in table
     )
-    assert "one seed, no spread" in caption([fake("digits/label", "msp", 90.0)])
+    assert "backbone gcn, one seed, no spread, percent" in caption([fake("digits/label", "msp", 90.0)])
 
 
 def test_comparison_averages_over_the_tasks() -> None:

@@ -96,13 +96,22 @@ def test_arrivals_are_counted_named_and_judged(tmp_path: Path) -> None:
             for row, node in zip(rows, nodes, strict=True)
             if _is_late(node) and node["kind"] in kinds
         ]
-        for kinds in (("a", "b"), ("c",))
+        for kinds in (("a", "b"), ("c",), ("",))
     }
     assert report.labels == ["a", "b"]
     assert report.num_known_arrivals == len(flagged["a", "b"])
     assert report.observed_false_alarm_rate == pytest.approx(np.mean(flagged["a", "b"]))
     assert (report.num_new_label_arrivals, report.num_new_label_flagged) == (len(flagged[("c",)]), sum(flagged[("c",)]))
     assert sum(flagged[("c",)]) > len(flagged[("c",)]) / 2
+    assert (report.num_unlabelled_arrivals, report.num_unlabelled_flagged) == (len(flagged[("",)]), sum(flagged[("",)]))
+    assert sum(map(len, flagged.values())) == report.num_arrivals
+
+
+def test_a_time_after_all_rows_is_noted() -> None:
+    nodes, edges = (pa.Table.from_pylist(rows) for rows in _tables())
+    _, report = TableModel.fit(nodes, edges, **(FIT | TIMES | {"train_until": "2025-06-30"}))
+    assert report.num_arrivals == 0
+    assert any(note.startswith("no row is later than 2025-06-30 (joined)") for note in report.notes)
 
 
 def test_the_time_column_is_a_feature_only_if_it_is_named() -> None:

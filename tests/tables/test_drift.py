@@ -44,6 +44,7 @@ def test_a_shifted_graph_is_noticed(shift: float) -> None:
     assert f"of the 500 rows that the model was not fitted on, {below:.2g} % score below it" in note
     assert f"(of known rows about 5 % do) and {above:.2g} % above all 300 calibration rows" in note
     assert "`oddnode calibrate`" in note
+    assert ("unless that many are unknown" in note) == (shift < 0)
 
 
 def test_calibration_rows_that_score_otherwise_now_are_noticed() -> None:

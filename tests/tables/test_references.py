@@ -176,7 +176,8 @@ def test_a_threshold_calibrated_without_the_reference_rows_keeps_its_scores_besi
     assert notes == []
     _check_decisions(alone, [True] * 150)
     # Beside the old rows, without edges to them, the new ones are judged as they were calibrated.
-    beside, _ = _scored(model, [*nodes, *new], [*edges, *new_edges])
+    beside, [note, *_] = _scored(model, [*nodes, *new], [*edges, *new_edges])
+    assert note.startswith("the reference rows are in these tables, but the threshold was calibrated in tables without")
     assert beside["score"].to_numpy()[300:] == pytest.approx(alone["score"].to_numpy(), abs=1e-3)
 
 

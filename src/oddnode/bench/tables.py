@@ -74,11 +74,10 @@ def caption(results: Sequence[Result]) -> str:
         The results of the table, at least one; they share protocol, backbone and the number of seeds.
     """
     first = results[0]
-    spread = "mean ± standard deviation" if first.seeds > 1 else "one seed, no spread"
+    seeds = f"{first.seeds} seeds, mean ± standard deviation" if first.seeds > 1 else "one seed, no spread"
     note = "; paper's number in brackets" if any(has_paper_numbers(r.task, r.method) for r in results) else ""
-    seeds = f"{first.seeds} seed{'s' if first.seeds > 1 else ''}"
     note += "; model-free scores last" if any(is_model_free(r.method) for r in results) else ""
-    return f"protocol {first.protocol}, backbone {first.backbone}, {seeds}, {spread}, percent{note}"
+    return f"protocol {first.protocol}, backbone {first.backbone}, {seeds}, percent{note}"
 
 
 def header(results: Sequence[Result]) -> list[str]:

@@ -13,8 +13,9 @@ from oddnode.detector.fitted import FittedState
 from oddnode.graph import GraphProfile
 from oddnode.scoring import Scorer
 
-__all__ = ["NOT_CALIBRATED", "FittedAttributes"]
+__all__ = ["NOT_CALIBRATED", "NOT_FITTED", "FittedAttributes"]
 
+NOT_FITTED = "this Detector is not fitted yet: call fit(data) first"
 NOT_CALIBRATED = (
     "this Detector has no threshold yet: call calibrate(data, false_alarm_rate=0.05) with held-out known nodes first"
 )
@@ -42,7 +43,7 @@ class FittedAttributes(BaseEstimator):
     def state_(self) -> FittedState:
         """Everything that was learnt, as plain data; the other attributes read it."""
         if "_state" not in vars(self):
-            raise NotFittedError("this Detector is not fitted yet: call fit(data) first")
+            raise NotFittedError(NOT_FITTED)
         return self._state
 
     @property

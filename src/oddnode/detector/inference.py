@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.adaptation import labelled_nodes
-from oddnode.detector.attributes import NOT_CALIBRATED, FittedAttributes
+from oddnode.detector.attributes import NOT_CALIBRATED, NOT_FITTED, FittedAttributes
 from oddnode.detector.calibration import Calibration, calibration_nodes
 from oddnode.detector.explanation import Explanation, explain, positions, reasons
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
@@ -288,6 +289,7 @@ class FittedEstimator(FittedAttributes):
         return lower_far_scores(scores, outputs.far, known)
 
     def _calibrated(self) -> Calibration:
+        check_is_fitted(self, msg=NOT_FITTED)
         if self.calibration_ is None:
             raise CalibrationError(NOT_CALIBRATED)
         return self.calibration_

@@ -204,7 +204,7 @@ def check_rate(rate: float, name: str = "false_alarm_rate") -> float:
         The same share.
     """
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0.0 < rate < 1.0:
-        raise ValueError(f"{name} is {rate!r}, expected a share between 0 and 1, for example 0.05")
+        raise ValueError(f"`{name}` is {rate!r}, expected a share between 0 and 1, for example 0.05 for 5 %")
     return float(rate)
 
 

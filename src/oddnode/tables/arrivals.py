@@ -44,6 +44,7 @@ class Arrivals:
             One boolean per row ``[N]``.
         """
         known, new = self.is_arrival & self.has_known_label, self.is_arrival & self.has_new_label
+        unlabelled = self.is_arrival & ~known & ~new
         return ArrivalCheck(
             num_arrivals=int(self.is_arrival.sum()),
             num_arrival_edges=self.num_edges,
@@ -51,6 +52,8 @@ class Arrivals:
             observed_false_alarm_rate=float(is_flagged[known].mean()) if known.any() else None,
             num_new_label_arrivals=int(new.sum()),
             num_new_label_flagged=int(is_flagged[new].sum()),
+            num_unlabelled_arrivals=int(unlabelled.sum()),
+            num_unlabelled_flagged=int(is_flagged[unlabelled].sum()),
         )
 
 
@@ -68,6 +71,8 @@ class ArrivalCheck:
         The share of these that is flagged; ``None`` if there are none.
     num_new_label_arrivals, num_new_label_flagged : int
         Number of arrivals with a label that no training row has, and how many of them are flagged.
+    num_unlabelled_arrivals, num_unlabelled_flagged : int
+        Number of arrivals without a label, and how many of them are flagged.
     """
 
     num_arrivals: int
@@ -76,6 +81,8 @@ class ArrivalCheck:
     observed_false_alarm_rate: float | None
     num_new_label_arrivals: int
     num_new_label_flagged: int
+    num_unlabelled_arrivals: int
+    num_unlabelled_flagged: int
 
 
 def rows_and_edges(rows: Nodes, edge_index: np.ndarray, keep: np.ndarray) -> tuple[Nodes, np.ndarray]:

@@ -61,10 +61,12 @@ def note_on_threshold(
     found = _shift(new, calibration, "less" if has_known else "two-sided")
     if found.chance > _CHANCE or not found.is_large:
         return []
+    # Unknown nodes explain low scores, never high ones.
+    unless = "unless that many are unknown, " if found.below > calibration.false_alarm_rate else ""
     return [
         f"the threshold may not fit these tables: of the {len(new)} rows that the model was not fitted on, "
         f"{_percent(found.below)} score below it (of known rows about {rate} do) and {_percent(found.above)} above all "
-        f"{len(calibration.scores)} calibration rows; unless that many are unknown, {_ADVICE}"
+        f"{len(calibration.scores)} calibration rows; {unless}{_ADVICE}"
     ]
 
 

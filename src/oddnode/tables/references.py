@@ -21,6 +21,10 @@ __all__ = ["ThresholdBasis", "checked_basis", "compared_outputs", "with_referenc
 ThresholdBasis = Literal["fit", "in place", "stored"]
 
 _RECALIBRATE = "recalibrate on known rows of these tables: `oddnode calibrate`"
+_CALIBRATED_WITHOUT = (
+    "the reference rows are in these tables, but the threshold was calibrated in tables without them, so nodes were "
+    f"compared with the reference rows as they were at fit; to compare with them where they are now, {_RECALIBRATE}"
+)
 
 
 def checked_basis(value: Any) -> ThresholdBasis:
@@ -93,7 +97,8 @@ def compared_outputs(
     if not detector.state_.references or (basis != "stored" and outputs.references):
         return outputs, []
     if basis == "stored":
-        return Outputs(outputs.module, outputs.graph, outputs.num_classes, outputs.labelled, (), outputs.far), []
+        stored = Outputs(outputs.module, outputs.graph, outputs.num_classes, outputs.labelled, (), outputs.far)
+        return stored, [_CALIBRATED_WITHOUT] if outputs.references else []
     if basis == "in place":
         return outputs, [
             f"{found}, but the threshold was calibrated in tables that had them, so the false-alarm rate does not hold "

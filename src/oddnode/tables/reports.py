@@ -38,6 +38,8 @@ class FitReport:
         were given.
     num_arrivals, num_arrival_edges, num_known_arrivals, num_new_label_arrivals, num_new_label_flagged : int or None
         As for `oddnode.tables.arrivals.ArrivalCheck`; ``None`` if rows have no times.
+    num_unlabelled_arrivals, num_unlabelled_flagged : int or None
+        As for `oddnode.tables.arrivals.ArrivalCheck`.
     observed_false_alarm_rate : float or None
         As for `oddnode.tables.arrivals.ArrivalCheck`.
     columns : list of ColumnSummary
@@ -67,6 +69,8 @@ class FitReport:
     observed_false_alarm_rate: float | None
     num_new_label_arrivals: int | None
     num_new_label_flagged: int | None
+    num_unlabelled_arrivals: int | None
+    num_unlabelled_flagged: int | None
     columns: list[ColumnSummary]
     notes: list[str] = field(default_factory=list)
 

@@ -114,9 +114,12 @@ class TrainingTables:
         arrivals = None
         if is_arrival is not None:
             arrivals = self._arrival_graph(*every, is_arrival, labels.classes, table.name)
+            until = f"{self.train_until} ({self.time_column})"
             notes.append(
-                f"{int(is_arrival.sum())} of {len(is_arrival)} rows are later than {self.train_until} "
-                f"({self.time_column}); they and their {arrivals.num_edges} edges are kept out of training"
+                f"{int(is_arrival.sum())} of {len(is_arrival)} rows are later than {until}; they and their "
+                f"{arrivals.num_edges} edges are kept out of training"
+                if is_arrival.any()
+                else f"no row is later than {until}: all were there for training, and there are no arrivals to check"
             )
         return TrainingGraph(
             data=data,
