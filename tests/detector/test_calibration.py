@@ -70,9 +70,9 @@ def test_without_calibration_there_is_no_decision(graph: Data, fitted: Detector)
     for decide in (other.detect, other.p_values, other.flag):
         with pytest.raises(CalibrationError, match=r"call calibrate\(data"):
             decide(graph)
-    for decide in (Detector().calibrate, Detector().detect, Detector().p_values):
+    for name in ("calibrate", "detect", "p_values"):
         with pytest.raises(NotFittedError, match=r"call fit\(data\) first"):
-            decide(graph)
+            getattr(Detector(), name)(graph)
 
 
 def test_another_scorer_has_no_threshold_and_the_first_keeps_it(fitted: Detector) -> None:

@@ -220,9 +220,9 @@ def _part(module: nn.Module, part: TrainingSet, reference: ReferenceNodes, whole
     labelled = torch.cat([part.train, part.val])
     exposure = None
     if whole.exposure is not None and whole.exposed is not None:
-        found = reference.find(whole.exposure)
-        own = Outputs(module, whole.exposure, part.num_classes, references=() if found is None else (found,))
-        exposure = own, whole.exposed
+        # Exposed nodes are compared with the same stored scores as known nodes; reference nodes teach nothing.
+        exposed = whole.exposed[~torch.isin(whole.exposed, reference.places_in(whole.exposure))]
+        exposure = Outputs(module, whole.exposure, part.num_classes), exposed
     outputs = Outputs(module, part.graph, part.num_classes, labelled)
     return TrainingOutputs(outputs, part.train, part.y_train, val=part.val, exposure=exposure)
 
