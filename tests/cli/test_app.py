@@ -62,7 +62,7 @@ def test_bench_prints_a_table_that_states_its_terms(cli: CLI) -> None:
     done = cli("bench", "--methods", "msp", "--seeds", "1")
     assert done.returncode == 0, done.stderr
     assert "digits/label" in done.stdout
-    assert "protocol clean, backbone gcn, 1 seed" in done.stdout
+    assert "protocol clean, backbone gcn, one seed" in done.stdout
 
 
 def test_methods_lists_every_recipe(cli: CLI) -> None:
