@@ -80,7 +80,8 @@ class Evidence(Scorer):
         A weight of every scorer, 0 or more, before what it carries is measured; by default 1.
     num_elsewhere : int
         The last so many scorers count only in graphs that do not contain the reference nodes. There, a whole region can
-        be unknown; in a graph that has grown, averages over a region say little about a single node.
+        be unknown; in a graph that has grown, averages over a region say little about a single node. They count in full
+        even if they hardly differ within the training graph, because another graph can differ from it as a whole.
     learns_weights : bool
         Whether the weights are learnt from exposed nodes, so that the kinds of evidence that tell those from known
         nodes count more.
@@ -124,10 +125,10 @@ class Evidence(Scorer):
         fitted = copy.copy(self)
         fitted.scorers = tuple(scorer.fit_reference(outputs) for scorer in self.scorers)
         fitted.reference_ = fitted.scores(outputs)[outputs.reference]
-        weights = [
-            weight * min(1.0, scorer.informativeness(outputs) / _ENOUGH_LEFT)
-            for weight, scorer in zip(self._given_weights, fitted.scorers, strict=True)
-        ]
+        inside = len(self.scorers) - self.num_elsewhere
+        carried = [min(1.0, scorer.informativeness(outputs) / _ENOUGH_LEFT) for scorer in fitted.scorers[:inside]]
+        carried += [1.0] * self.num_elsewhere
+        weights = [weight * share for weight, share in zip(self._given_weights, carried, strict=True)]
         fitted.weights_ = torch.tensor(weights, dtype=torch.float64, device=fitted.reference_.device)
         return fitted
 
