@@ -34,8 +34,8 @@ def read(folders: list[Path]) -> list[Row]:
         for result in stored["results"]:
             own = {name: result[name] for name in ("task", "method", "seeds")}
             numbers = {m: [round(result[m], 2), round(result[f"{m}_std"], 2)] for m in METRICS if m in result}
-            device = stored["made_on"].get("device")
-            found[result["task"], result["method"]] = own | numbers | {"device": device}
+            made_on = stored["made_on"]
+            found[result["task"], result["method"]] = own | numbers | {"made_on": made_on}
     return list(found.values())
 
 
