@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from oddnode import Detector
 from oddnode.cli import app as cli
 from oddnode.detector import ModelFileError
+from oddnode.scoring import Evidence
 from oddnode.tables import (
     FeatureRecipe,
     Table,
@@ -192,8 +193,12 @@ def test_exposure_comes_as_a_column_or_as_a_table(tmp_path: Path, way: str) -> N
         strange = [{"name": i, "size": -9.0 - i, "colour": "green"} for i in range(8)]
         options["exposure_nodes"] = write_csv(tmp_path / "x.csv", strange)
     paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
-    model, _ = TableModel.fit(*paths, **(FIT | options))
-    assert "EnergyHinge" in repr(model.detector.objective)
+    model, report = TableModel.fit(*paths, **(FIT | options))
+    assert report.method == "nodesafe-evidence++"
+    evidence = model.detector.scorer_
+    assert isinstance(evidence, Evidence)
+    assert evidence.weights is not None
+    assert not set(evidence.weights_.tolist()) <= {0.0, *evidence.weights}, "weights are learnt from the exposed nodes"
 
 
 def test_calibrating_anew_sets_the_threshold_on_the_marked_nodes(model_folder: Path, tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def fit(
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="See `oddnode methods`.", show_default="nodesafe-evidence; with exposure nodesafe++"),
+        typer.Option(help="See `oddnode methods`.", show_default="nodesafe-evidence, with exposure followed by ++"),
     ] = None,
     false_alarm_rate: Annotated[float, typer.Option(help="Share of known nodes that may be flagged.")] = 0.05,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split and of training.")] = 0,

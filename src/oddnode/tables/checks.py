@@ -44,7 +44,7 @@ def check_before_training(method: str, detector: Detector, graph: TrainingGraph,
     if has_exposure and not detector.needs_exposure:
         raise TableError(
             f"{method} does not learn from nodes that are known not to belong; leave them out, or choose a method that "
-            "does, for example nodesafe++"
+            "does, for example nodesafe-evidence++"
         )
     threshold_at(np.arange(len(graph.split.calibration), dtype=float), false_alarm_rate)
     if compares_with_references(detector) and len(graph.split.calibration) < 2:

@@ -101,7 +101,8 @@ class TableModel:
         category_columns, number_columns, decimal_comma
             As for `oddnode.tables.ReadAs`.
         method : str, optional
-            One of `oddnode.RECIPES`; by default ``"nodesafe-evidence"``, or ``"nodesafe++"`` with known OOD nodes.
+            One of `oddnode.RECIPES`; by default ``"nodesafe-evidence"``, with known OOD nodes
+            ``"nodesafe-evidence++"``.
         false_alarm_rate : float
             The share of known nodes that may be flagged.
         seed : int
@@ -145,7 +146,7 @@ class TableModel:
             train_until,
         )
         graph = tables.read(seed)
-        method = method or ("nodesafe-evidence" if graph.exposure is None else "nodesafe++")
+        method = method or ("nodesafe-evidence" if graph.exposure is None else "nodesafe-evidence++")
         detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
         check_before_training(method, detector, graph, false_alarm_rate)
         if compares_with_references(detector):
