@@ -109,6 +109,7 @@ def restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor]
     learnt = {path: value.to(device) for path, value in _taken(tensors, "scorer.").items()}
     means = tensors.pop("class_means", None)
     references = _references(_taken(tensors, "reference."), device)
+    _check_counts(detector.ensemble, config.num_networks, len(references))
     assert detector.scorer is not None
     state = FittedState.from_config(
         config, module.eval(), detector.scorer, learnt, None if means is None else means.to(device), references
@@ -146,6 +147,16 @@ def _references(tensors: dict[str, Tensor], device: torch.device) -> tuple[Refer
     if tensors:
         raise ModelFileError(f"the tensor {next(iter(tensors))!r} belongs to no network")
     return tuple(found)
+
+
+def _check_counts(ensemble: int, num_networks: int, num_references: int) -> None:
+    """Refuse a number of networks that `fit` would not train: cross-fitting trains at least two."""
+    possible = {ensemble, max(2, ensemble)} if num_references else {ensemble}
+    if num_networks not in possible or num_references not in (0, num_networks):
+        raise ModelFileError(
+            f"settings.ensemble is {ensemble}, but there are {num_networks} networks, {num_references} of them with "
+            "reference nodes"
+        )
 
 
 def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, Tensor]) -> nn.Module:
