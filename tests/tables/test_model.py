@@ -163,7 +163,11 @@ def test_a_method_that_anchors_on_labelled_nodes_is_refused(tables: tuple[Path, 
 def test_explaining_adds_columns_that_add_up(model_folder: Path, tables: tuple[Path, Path], tmp_path: Path) -> None:
     TableModel.load(model_folder).score(*tables, tmp_path / "s.csv", explain=True)
     rows = read_csv(tmp_path / "s.csv")
-    assert list(rows[0])[7:] == ["own_score", "neighbour_contribution", "nearest_class", "why"]
+    written = list(rows[0])[7:]
+    assert written[:3] == ["own_score", "neighbour_contribution", "nearest_class"]
+    assert written[-1] == "why"
+    assert {"p_confidence", "p_links", "p_link_similarity"} <= set(written[3:-1])
+    assert all(0 < float(row[name]) <= 1 for row in rows for name in written[3:-1])
     for row in rows:
         assert (row["why"] != "") == (row["is_ood"] == "true")
         own, neighbours = float(row["own_score"]), float(row["neighbour_contribution"])
