@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from signal import SIG_DFL, SIGINT
+from signal import signal as set_handler
 from typing import Any
 
 import pytest
@@ -209,7 +211,14 @@ def run_script(target: Path, text: str, way: str, times: int = 1, before: tuple[
     command = [*before, sys.executable, "-c", SCRIPT, str(target), text, way, str(times)]
     source = str(Path(atomic_files.__file__).parents[2])
     environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": source}
-    return subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    # A shell ignores SIGINT in what it starts in the background, and so would everything that is started from there.
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: set_handler(SIGINT, SIG_DFL),
+    )
 
 
 def can_trace() -> bool:

@@ -45,6 +45,17 @@ def test_in_degree_counts_incoming_edges_as_given() -> None:
     assert Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.long)).in_degree.tolist() == [0, 0]
 
 
+@pytest.mark.parametrize("break_it", [False, True])
+def test_a_graph_is_symmetric_if_every_edge_has_its_other_direction(break_it: bool) -> None:
+    pairs = torch.randint(500, (2, 3000), generator=torch.Generator().manual_seed(0))
+    edges = torch.cat([pairs, pairs.flip(0)], dim=1)
+    if break_it:
+        edges = edges[:, 1:] if edges[0, 0] != edges[1, 0] else edges[:, 2:]
+    assert Graph(torch.zeros(500, 1), edges).is_symmetric is not break_it
+    assert Graph(torch.zeros(3, 1), torch.tensor([[0, 1, 2], [1, 2, 0]])).is_symmetric is False
+    assert Graph(torch.zeros(3, 1), torch.zeros(2, 0, dtype=torch.long)).is_symmetric
+
+
 def test_large_features_whose_sum_overflows_are_fine() -> None:
     data = Data(x=torch.full((4, 2), 3e38), edge_index=torch.zeros(2, 0, dtype=torch.long))
     assert torch.equal(Graph.from_data(data).x, data.x)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from oddnode import CentredCosine, LinkPrediction, Scorer, load_task
+from oddnode import CentredCosine, LinkPrediction, NeighbourhoodCosine, Scorer, load_task
 from oddnode.detector.reference import remove_nodes
 from oddnode.functional import auroc
 from oddnode.graph import Graph
@@ -48,6 +48,41 @@ def test_centred_cosine_is_the_mean_over_a_nodes_edges() -> None:
         np.testing.assert_allclose(found.numpy(), np.array(own))
 
 
+def both_ways(graph: Graph) -> Graph:
+    one_way = graph.edge_index[:, graph.edge_index[0] != graph.edge_index[1]].unique(dim=1)
+    return Graph(graph.x, torch.cat([one_way, one_way.flip(0)], dim=1).unique(dim=1))
+
+
+def surrounding_cosines(graph: Graph, centre: np.ndarray, symmetric: bool) -> list[float]:
+    """Edge by edge: the node against the mean over its neighbour and the neighbour's neighbours, without the node."""
+    rows = graph.x.numpy() - centre
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    edges = graph.edge_index.t().tolist()
+    scores = []
+    for source, target in edges:
+        around = [source] + [far for far, near in edges if near == source]
+        others = [node for node in around if node != target] if symmetric else around
+        length = max(np.linalg.norm(unit[around].mean(axis=0)), len(around) ** -0.5)
+        scores.append(float(unit[target] @ unit[others].mean(axis=0) / length))
+    return scores
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_neighbourhood_cosine_compares_with_what_is_around_a_neighbour(symmetric: bool) -> None:
+    train, seen = random_graph(seed=1), random_graph(seed=2)
+    if symmetric:
+        train, seen = both_ways(train), both_ways(seen)
+    scorer = fitted(NeighbourhoodCosine(), train)
+    centre = train.x.numpy().mean(axis=0)
+    mean = float(np.mean(surrounding_cosines(train, centre, symmetric)))
+    for graph in (train, seen):
+        assert graph.is_symmetric == symmetric
+        own = surrounding_cosines(graph, centre, symmetric)
+        np.testing.assert_allclose(scorer.score(outputs_on(graph)).numpy(), mean_over_edges(graph, own, mean))
+        found = scorer.edge_scores(outputs_on(graph))  # type: ignore[attr-defined]
+        np.testing.assert_allclose(found.numpy(), np.array(own))
+
+
 def log_odds(scorer: Scorer, graph: Graph, pairs: Tensor) -> list[float]:
     """From the learnt tensors, with the formula of the docstring."""
     assert isinstance(scorer, LinkPrediction)
@@ -57,13 +92,14 @@ def log_odds(scorer: Scorer, graph: Graph, pairs: Tensor) -> list[float]:
     return [float((left[u] @ right[v] + right[u] @ left[v]) / 2 + scorer.bias_.numpy()) for u, v in pairs.t().tolist()]
 
 
-def test_link_prediction_is_the_mean_over_a_nodes_edges() -> None:
+def test_link_prediction_is_the_sum_over_a_nodes_edges_by_the_root_of_their_number() -> None:
     train, seen = random_graph(seed=1), random_graph(seed=2)
     scorer = fitted(LinkPrediction(dimensions=4, rank=3, steps=20), train)
     mean = float(np.mean(log_odds(scorer, train, train.edge_index)))
     for graph in (train, seen):
         own = log_odds(scorer, graph, graph.edge_index)
-        np.testing.assert_allclose(scorer.score(outputs_on(graph)).numpy(), mean_over_edges(graph, own, mean))
+        roots = np.sqrt(graph.in_degree.numpy() + 1.0)
+        np.testing.assert_allclose(scorer.score(outputs_on(graph)).numpy(), mean_over_edges(graph, own, mean) * roots)
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +126,7 @@ def test_a_trained_predictor_tells_held_out_edges_from_random_pairs(digits: tupl
     assert float(random.sigmoid().mean()) < 0.3
 
 
-@pytest.mark.parametrize("scorer", [CentredCosine(), LinkPrediction(steps=30)], ids=repr)
+@pytest.mark.parametrize("scorer", [CentredCosine(), NeighbourhoodCosine(), LinkPrediction(steps=30)], ids=repr)
 def test_fits_are_equal_and_leave_the_callers_random_numbers_alone(scorer: Scorer) -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(5)
@@ -103,7 +139,7 @@ def test_fits_are_equal_and_leave_the_callers_random_numbers_alone(scorer: Score
     assert not first.requires_grad
 
 
-@pytest.mark.parametrize("scorer", [CentredCosine(), LinkPrediction(steps=3)], ids=repr)
+@pytest.mark.parametrize("scorer", [CentredCosine(), NeighbourhoodCosine(), LinkPrediction(steps=3)], ids=repr)
 def test_scorers_that_come_and_go_share_a_graph_without_taking_each_others_values(scorer: Scorer) -> None:
     shared = random_graph(seed=1)
     for seed in range(20):
@@ -112,7 +148,7 @@ def test_scorers_that_come_and_go_share_a_graph_without_taking_each_others_value
         assert torch.equal(own.score(outputs_on(shared)), alone)
 
 
-@pytest.mark.parametrize("scorer", [CentredCosine(), LinkPrediction(steps=3)], ids=repr)
+@pytest.mark.parametrize("scorer", [CentredCosine(), NeighbourhoodCosine(), LinkPrediction(steps=3)], ids=repr)
 def test_a_graph_without_edges_gives_every_node_the_same_and_carries_nothing(scorer: Scorer) -> None:
     graph = Graph(random_graph().x, torch.zeros(2, 0, dtype=torch.long))
     own = fitted(scorer, graph)
@@ -122,7 +158,7 @@ def test_a_graph_without_edges_gives_every_node_the_same_and_carries_nothing(sco
     assert own.edge_scores(outputs_on(graph)).shape == (0,)  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("scorer", [CentredCosine(), LinkPrediction()], ids=repr)
+@pytest.mark.parametrize("scorer", [CentredCosine(), NeighbourhoodCosine(), LinkPrediction()], ids=repr)
 def test_edges_carry_much_among_alike_nodes_and_nothing_at_random(scorer: Scorer) -> None:
     generator = torch.Generator().manual_seed(0)
     topic = torch.arange(600) % 3

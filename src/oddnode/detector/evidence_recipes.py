@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from oddnode.scoring import (
-    CentredCosine,
     ClassAgreement,
     Evidence,
     FeatureLikelihood,
@@ -11,6 +10,7 @@ from oddnode.scoring import (
     LinkPrediction,
     Mahalanobis,
     MaxSoftmax,
+    NeighbourhoodCosine,
     NeighbourhoodFeatures,
     NonZeros,
     Propagated,
@@ -54,7 +54,7 @@ def kinds_of_evidence(num_hops: int = 32, eta: float = 0.1) -> tuple[Scorer, ...
     return (
         MaxSoftmax(),
         TwoSided(Mahalanobis()),
-        CentredCosine(),
+        NeighbourhoodCosine(),
         LinkPrediction(),
         Propagated(LinkPrediction()),
         ClassAgreement(),

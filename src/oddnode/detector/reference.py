@@ -14,7 +14,14 @@ from torch import Tensor
 
 from oddnode.graph import Graph, GraphError, GraphSource, TrainingSet, check_mask, optional_attribute
 
-__all__ = ["ReferenceNodes", "checked_references", "choose_references", "remove_nodes", "without_nodes"]
+__all__ = [
+    "ReferenceNodes",
+    "checked_references",
+    "choose_references",
+    "num_cross_fitted",
+    "remove_nodes",
+    "without_nodes",
+]
 
 # If fewer of the reference nodes or of their edges than this share are found again, the graph is another one.
 _SAME_GRAPH = 0.9
@@ -24,6 +31,8 @@ _MOST_EDGES = 10_000
 _MOST = 2000
 # With so many reference nodes, one part of the validation nodes serves for all networks.
 _ENOUGH = 200
+# With fewer, the validation nodes are halved at least this many times, so that chance in the halves averages out.
+_FEWEST_SPLITS = 2
 # Checksums that differ by less are equal: the order of sums depends on the machine.
 _TOLERANCE = 1e-9
 
@@ -126,8 +135,9 @@ def choose_references(data: GraphSource, dataset: TrainingSet, ensemble: int, se
     """Choose the reference nodes of every network among the labelled nodes.
 
     If the data has a ``reference_mask``, all networks share its nodes. Otherwise they come from the validation nodes:
-    half of them for all networks, if these are at least 200. If there are fewer, the networks are cross-fitted: at
-    least two are trained, and each sets another part aside, so that every validation node is a reference node once.
+    half of them for all networks, if these are at least 200. If there are fewer, the networks are cross-fitted in
+    pairs: the validation nodes are split at random into halves, and each of a pair sets one half aside. There are at
+    least two pairs, so that every validation node is a reference node of two networks or more.
 
     Parameters
     ----------
@@ -148,18 +158,34 @@ def choose_references(data: GraphSource, dataset: TrainingSet, ensemble: int, se
     given = checked_references(data, torch.cat([dataset.train, dataset.val]), dataset.num_classes)
     if given is not None:
         return [given.to(dataset.graph.device)] * ensemble
-    val, enough = dataset.val, len(dataset.val) >= 2 * _ENOUGH
-    num_parts = 2 if enough else max(2, ensemble)
-    if len(val) < 2 * num_parts:
+    if len(dataset.val) < 4:
         raise GraphError(
-            f"there are {len(val)} validation nodes, too few to set reference nodes aside (at least {2 * num_parts} "
-            "are needed); label more nodes, or choose a method without reference nodes"
+            f"there are {len(dataset.val)} validation nodes, too few to set reference nodes aside (at least 4 are "
+            "needed); label more nodes, or choose a method without reference nodes"
         )
-    # Dealing them out class by class gives every part its share of every class.
-    shuffled = torch.from_numpy(np.random.default_rng([seed, 1]).permutation(len(val))).to(val.device)
+    if len(dataset.val) >= 2 * _ENOUGH:
+        half = _halves(dataset, [seed, 1])[0]
+        return [half[:: 1 + len(half) // _MOST]] * ensemble
+    num_splits = num_cross_fitted(ensemble) // 2
+    return [half for split in range(num_splits) for half in _halves(dataset, [seed, 1 + split])]
+
+
+def num_cross_fitted(ensemble: int) -> int:
+    """Return how many networks are trained if they are cross-fitted, in pairs.
+
+    Parameters
+    ----------
+    ensemble : int
+        The number of networks that were asked for.
+    """
+    return 2 * max(_FEWEST_SPLITS, (ensemble + 1) // 2)
+
+
+def _halves(dataset: TrainingSet, seed: list[int]) -> list[Tensor]:
+    """Two halves of the validation nodes, each with its share of every class."""
+    shuffled = torch.from_numpy(np.random.default_rng(seed).permutation(len(dataset.val))).to(dataset.val.device)
     order = shuffled[dataset.y_val[shuffled].argsort(stable=True)]
-    parts = [val[order[part::num_parts]].sort().values for part in range(num_parts)]
-    return [parts[0][:: 1 + len(parts[0]) // _MOST]] * ensemble if enough else parts
+    return [dataset.val[order[half::2]].sort().values for half in range(2)]
 
 
 def checked_references(data: GraphSource, used: Tensor, num_classes: int) -> Tensor | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 
 import torch
-from torch import Tensor
 
 from oddnode.detector.calibration import Calibration
 from oddnode.detector.fitted import FittedState
@@ -21,9 +20,9 @@ def calibration_by_references(state: FittedState) -> Calibration | None:
     """Calibrate a fitted state on its reference nodes.
 
     A new node is scored by the mean of all networks. So are reference nodes that all networks share. If the networks
-    were cross-fitted, a reference node is new to one of them only; the others have learnt from its part of the graph
-    and score it a little too high. Their scores are replaced by those that reference nodes of the same rank have: the
-    networks agree on a node as far as they do on new nodes, and none of them scores it too high.
+    were cross-fitted, a reference node is scored by those that set it aside: the others have learnt from it and its
+    edges, and score it too high. A mean of fewer networks varies a little more, so that a little fewer new nodes are
+    flagged than was asked for.
 
     Parameters
     ----------
@@ -40,27 +39,14 @@ def calibration_by_references(state: FittedState) -> Calibration | None:
     outputs = state.training.outputs
     scorers = state.scorer.scorers if isinstance(state.scorer, EnsembleMean) else (state.scorer,)
     by_network = [scorer.score(own).detach() for scorer, own in zip(scorers, outputs.members or [outputs], strict=True)]
-    own_nodes = outputs.references
-    shared = all(torch.equal(nodes, own_nodes[0]) for nodes in own_nodes)
-    parts = [own_nodes[0]] if shared else list(own_nodes)
-    scores = [
-        torch.stack(
-            [
-                scores[nodes] if shared or nodes is own else _as_if_new(scores[nodes], scores[own])
-                for scores, own in zip(by_network, own_nodes, strict=True)
-            ]
-        ).mean(dim=0)
-        for nodes in parts
-    ]
-    classes = outputs.logits.argmax(dim=-1)[torch.cat(parts)]
+    total, count = torch.zeros_like(by_network[0]), torch.zeros_like(by_network[0])
+    for scores, nodes in zip(by_network, outputs.references, strict=True):
+        total[nodes] += scores[nodes]
+        count[nodes] += 1
+    known = count.nonzero().squeeze(1)
+    classes = outputs.logits.argmax(dim=-1)[known]
     try:
-        return Calibration.from_scores(torch.cat(scores), classes)
+        return Calibration.from_scores(total[known] / count[known], classes)
     except CalibrationError as error:
         _log.warning(f"the detector has no threshold yet: {error}")
         return None
-
-
-def _as_if_new(scores: Tensor, new: Tensor) -> Tensor:
-    """Give each of n scores the value that a score of its rank has among the scores of new nodes."""
-    ranks = scores.argsort(stable=True).argsort()
-    return new.double().quantile((ranks.double() + 0.5) / len(scores)).to(scores.dtype)

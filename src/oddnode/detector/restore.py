@@ -17,7 +17,7 @@ from oddnode.detector.fitted import FittedState
 from oddnode.detector.model_config import ModelConfig
 from oddnode.detector.networks import as_module, new_backbone
 from oddnode.detector.part_config import decode
-from oddnode.detector.reference import ReferenceNodes
+from oddnode.detector.reference import ReferenceNodes, num_cross_fitted
 from oddnode.graph import Graph
 from oddnode.nn import BACKBONES
 from oddnode.objectives import Objective
@@ -150,8 +150,8 @@ def _references(tensors: dict[str, Tensor], device: torch.device) -> tuple[Refer
 
 
 def _check_counts(ensemble: int, num_networks: int, num_references: int) -> None:
-    """Refuse a number of networks that `fit` would not train: cross-fitting trains at least two."""
-    possible = {ensemble, max(2, ensemble)} if num_references else {ensemble}
+    """Refuse a number of networks that `fit` would not train."""
+    possible = {ensemble, num_cross_fitted(ensemble)} if num_references else {ensemble}
     if num_networks not in possible or num_references not in (0, num_networks):
         raise ModelFileError(
             f"settings.ensemble is {ensemble}, but there are {num_networks} networks, {num_references} of them with "

@@ -220,6 +220,19 @@ class Graph:
         """Number of edges that lead to each node ``[N]``; a repeated edge counts as often as it is repeated."""
         return self.cached("in_degree", lambda: torch.bincount(self.edge_index[1], minlength=self.num_nodes), "edges")
 
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether every edge comes with the one in the other direction, as often."""
+        return self.cached("is_symmetric", self._find_symmetric, "edges")
+
+    def _find_symmetric(self) -> bool:
+        # Sums over edges in both directions, with weights that differ from node to node, agree by chance only.
+        places = torch.arange(self.num_nodes, device=self.device, dtype=torch.float64)
+        first, second = (places * 0.6180339887498949).frac(), (places * 0.4142135623730951).frac()
+        source, target = self.edge_index
+        there, back = (first[source] * second[target]).sum(), (first[target] * second[source]).sum()
+        return bool((there - back).abs() <= 1e-10 * (there + 1.0))
+
     def support(self, num_hops: int, eta: float) -> Tensor:
         """Effective number of nodes that each propagated score averages (see `oddnode.functional.energy.support`).
 

@@ -11,7 +11,7 @@ from oddnode.scoring.findings import Comparison, Finding, Names, View
 from oddnode.scoring.grasp import GRASP
 from oddnode.scoring.hidden_space import KNN, Mahalanobis
 from oddnode.scoring.likelihood import FeatureLikelihood
-from oddnode.scoring.links import CentredCosine, LinkPrediction
+from oddnode.scoring.links import CentredCosine, LinkPrediction, NeighbourhoodCosine
 from oddnode.scoring.logits import ODIN, Energy, MaxLogit, MaxSoftmax
 from oddnode.scoring.model_free import Degree, FeatureSum, NeighbourCosine, NonZeros
 from oddnode.scoring.neighbourhood import ClassAgreement, NeighbourhoodFeatures
@@ -38,6 +38,7 @@ __all__ = [
     "MaxSoftmax",
     "Names",
     "NeighbourCosine",
+    "NeighbourhoodCosine",
     "NeighbourhoodFeatures",
     "NonZeros",
     "Outputs",

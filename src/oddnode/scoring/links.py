@@ -18,7 +18,7 @@ from oddnode.scoring.feature_space import FeatureSpace
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
-__all__ = ["CentredCosine", "LinkPrediction"]
+__all__ = ["CentredCosine", "LinkPrediction", "NeighbourhoodCosine"]
 
 # An edge is implausible if it scores below all but this share of the edges of the training graph.
 _IMPLAUSIBLE = 0.05
@@ -32,7 +32,8 @@ class _EdgeScorer(Scorer):
     mean_: Tensor
     limit_: Tensor
 
-    def _edge_scores(self, graph: Graph, edges: Tensor) -> Tensor:
+    def _edge_scores(self, graph: Graph, edges: Tensor, are_joined: bool = True) -> Tensor:
+        """Score pairs of nodes ``[2, e]``, which are edges of the graph or, if not ``are_joined``, random pairs."""
         raise NotImplementedError
 
     def _mean_scores(self, graph: Graph) -> Tensor:
@@ -71,7 +72,7 @@ class _EdgeScorer(Scorer):
         generator = torch.Generator().manual_seed(0)
         others = torch.randint(graph.num_nodes, (edges.shape[1],), generator=generator).to(graph.device)
         pairs = torch.stack([others, edges[1]])
-        area = auroc(self._edge_scores(graph, edges), self._edge_scores(graph, pairs))
+        area = auroc(self._edge_scores(graph, edges), self._edge_scores(graph, pairs, are_joined=False))
         return float(min(1.0, max(0.0, 2.0 * area - 1.0)))
 
     def implausible(self, outputs: Outputs, edges: Tensor) -> Tensor:
@@ -139,7 +140,7 @@ class CentredCosine(_EdgeScorer):
         against = found.by_most(lambda view: view.scorer.implausible(view.outputs, found.links))
         return reasons.link_similarity(found, against)
 
-    def _edge_scores(self, graph: Graph, edges: Tensor) -> Tensor:
+    def _edge_scores(self, graph: Graph, edges: Tensor, are_joined: bool = True) -> Tensor:
         unit = self._unit_rows(graph)
         return (unit[edges[0]] * unit[edges[1]]).sum(dim=1)
 
@@ -152,8 +153,69 @@ class CentredCosine(_EdgeScorer):
 
 
 @dataclass
+class NeighbourhoodCosine(CentredCosine):
+    r"""The mean cosine of a node's centred features to those around its neighbours.
+
+    A neighbour's own features may say little; those of its neighbours say the rest. With the centred features of unit
+    length :math:`c_v` and :math:`S_u = c_u + \sum_{w \in N(u)} c_w`, the edge from :math:`u` to :math:`v` scores
+
+    .. math:: \frac{c_v \cdot (S_u - c_v)}{d_u} \Big/ \frac{\max(\lVert S_u \rVert, \sqrt{d_u + 1})}{d_u + 1}
+
+    so that a node is never compared with itself, and features that cancel have no direction. The score of a node is the
+    mean over its edges and one more of the mean score, as for `CentredCosine`. In a graph with one-way edges, in which
+    a node is rarely among the neighbours of its neighbours, nothing is subtracted from :math:`S_u`, which then has
+    :math:`d_u + 1` terms.
+
+    Attributes
+    ----------
+    centre_ : Tensor
+        The mean features ``[F]``.
+    mean_, limit_ : Tensor
+        The mean score of the edges of the training graph, and the 5 % quantile, scalars.
+    """
+
+    def reason(self, found: Finding) -> str:
+        against = found.by_most(lambda view: view.scorer.implausible(view.outputs, found.links))
+        return reasons.surrounding_similarity(found, against)
+
+    def _edge_scores(self, graph: Graph, edges: Tensor, are_joined: bool = True) -> Tensor:
+        unit = self._unit_rows(graph)
+        source, target = edges
+        around, length = _surroundings(graph, unit)
+        total, count = (around[source] * unit[target]).sum(dim=1), graph.in_degree.to(unit)[source] + 1
+        if are_joined and graph.is_symmetric:
+            total, count = total - unit[target].square().sum(dim=1), count - 1
+        return total / (count * length[source])
+
+    def _mean_scores(self, graph: Graph) -> Tensor:
+        unit = self._unit_rows(graph)
+        around, length = _surroundings(graph, unit)
+        # In a symmetric graph, a node without edges is nobody's neighbour: its count does not matter.
+        count = graph.in_degree.to(unit).clamp_min(1) if graph.is_symmetric else graph.in_degree.to(unit) + 1
+        scale = 1.0 / (count * length).unsqueeze(1)
+        total = (unit * (graph.random_walk @ (around * scale))).sum(dim=1)
+        if graph.is_symmetric:
+            total = total - unit.square().sum(dim=1) * (graph.random_walk @ scale).squeeze(1)
+        return total
+
+
+def _surroundings(graph: Graph, unit: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum over every node and its neighbours ``[N, F]``, and the length of their mean ``[N]``.
+
+    The length is at least that of as many random directions: shorter ones cancel, and say nothing about a direction.
+    """
+    degree = graph.in_degree.to(unit)
+    around = unit + (graph.random_walk @ unit) * degree.unsqueeze(1)
+    return around, torch.maximum(around.norm(dim=1), (degree + 1).sqrt()) / (degree + 1)
+
+
+@dataclass
 class LinkPrediction(_EdgeScorer):
-    r"""The mean log-odds of a node's edges, by a link predictor that was trained on the training graph.
+    r"""The log-odds of a node's edges, by a link predictor that was trained on the training graph.
+
+    The score is :math:`(m + \sum_{u \in N(v)} o_{uv}) / \sqrt{d_v + 1}`, with the log-odds :math:`o_{uv}` of an edge
+    and their mean :math:`m` over the edges of the training graph: several implausible edges count more than one, by as
+    much as their sum is less likely to be chance.
 
     An edge between :math:`u` and :math:`v` has the log-odds :math:`\tfrac12 (P z_u \cdot Q z_v + Q z_u \cdot P z_v) +
     b`, where :math:`z` are the features in a space of ``dimensions`` (`oddnode.scoring.feature_space`) and :math:`P, Q`
@@ -178,8 +240,8 @@ class LinkPrediction(_EdgeScorer):
         The mean log-odds of the edges of the training graph, and the 5 % quantile, scalars.
     """
 
-    dimensions: int = 128
-    rank: int = 32
+    dimensions: int = 64
+    rank: int = 16
     steps: int = 300
     centre_: Tensor = field(init=False, repr=False, compare=False)
     basis_: Tensor = field(init=False, repr=False, compare=False)
@@ -197,6 +259,9 @@ class LinkPrediction(_EdgeScorer):
         fitted.left_, fitted.right_, fitted.bias_ = _trained(coordinates, graph.edge_index, self.rank, self.steps)
         return fitted._with_mean(outputs)
 
+    def score(self, outputs: Outputs) -> Tensor:
+        return super().score(outputs) * (outputs.graph.in_degree + 1).sqrt().to(outputs.graph.x.dtype)
+
     @property
     def kind(self) -> str:
         """How plausible links are."""
@@ -208,7 +273,7 @@ class LinkPrediction(_EdgeScorer):
     def _space(self) -> FeatureSpace:
         return FeatureSpace(self.centre_, self.basis_)
 
-    def _edge_scores(self, graph: Graph, edges: Tensor) -> Tensor:
+    def _edge_scores(self, graph: Graph, edges: Tensor, are_joined: bool = True) -> Tensor:
         left, right = self._sides(graph).chunk(2, dim=1)
         source, target = edges
         both = (left[source] * right[target]).sum(dim=1) + (right[source] * left[target]).sum(dim=1)

@@ -24,6 +24,7 @@ __all__ = [
     "links",
     "neighbourhood",
     "nonzeros",
+    "surrounding_similarity",
 ]
 
 
@@ -93,7 +94,7 @@ def links(found: Finding, against: Tensor) -> str:
         return general(found)
     whose = "The links around it" if found.around else "Its links"
     if not count:
-        return f"{whose} are less plausible on average than those of {_share(found.share)} known nodes."
+        return f"{whose} are, taken together, less plausible than those of {_share(found.share)} known nodes."
     to = " of its neighbours" if found.around else f" (to {_listed(found, against)})"
     return (
         f"{whose} are unlike those seen in training: {_out_of(count, total, 'link')}{to} {_be(count)} less plausible "
@@ -120,6 +121,30 @@ def link_similarity(found: Finding, against: Tensor) -> str:
     return (
         f"{unlike} {_of_neighbours(found, against)} less similar to it than the nodes at 95 % of the links seen in "
         "training are to each other."
+    )
+
+
+def surrounding_similarity(found: Finding, against: Tensor) -> str:
+    """Say around how many neighbours the features are other ones.
+
+    Parameters
+    ----------
+    found : Finding
+        The scores are means over links.
+    against : Tensor
+        Which of ``found.links`` are less similar than 95 % of those in training ``[e]``, booleans.
+    """
+    count, total = int(against.sum()), len(against)
+    if found.around or not total:
+        return general(found)
+    if not count:
+        return (
+            "Its features are unlike those around its neighbours: "
+            f"{_share(found.share)} known nodes are more similar to theirs."
+        )
+    return (
+        f"Its features are unlike those around {_out_of(count, total, 'neighbour')} ({_listed(found, against)}): they "
+        "are less similar than at 95 % of the links seen in training."
     )
 
 
