@@ -7,20 +7,26 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from oddnode.bench.comparisons import compare_with_first, comparison_table
+    from oddnode.bench.latex import latex_table
     from oddnode.bench.paper_numbers import has_paper_numbers, paper_number
     from oddnode.bench.report import check_writable, write_report
     from oddnode.bench.run import DEFAULT_METHODS, benchmark, expand_methods
-    from oddnode.bench.tables import compare_table, markdown_table, to_csv
+    from oddnode.bench.tables import compare_table, markdown_table, seeds_csv, to_csv
 
 __all__ = [
     "DEFAULT_METHODS",
     "benchmark",
     "check_writable",
     "compare_table",
+    "compare_with_first",
+    "comparison_table",
     "expand_methods",
     "has_paper_numbers",
+    "latex_table",
     "markdown_table",
     "paper_number",
+    "seeds_csv",
     "to_csv",
     "write_report",
 ]
@@ -30,10 +36,14 @@ _HOME = {
     "benchmark": "run",
     "check_writable": "report",
     "compare_table": "tables",
+    "compare_with_first": "comparisons",
+    "comparison_table": "comparisons",
     "expand_methods": "run",
     "has_paper_numbers": "paper_numbers",
+    "latex_table": "latex",
     "markdown_table": "tables",
     "paper_number": "paper_numbers",
+    "seeds_csv": "tables",
     "to_csv": "tables",
     "write_report": "report",
 }
