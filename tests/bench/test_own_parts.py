@@ -8,6 +8,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from oddnode import CrossEntropy, Detector, Energy, MaxLogit, MaxSoftmax, Recipe, Task, benchmark, evaluate, load_task
+from oddnode._utils import plugins
 from oddnode.bench import run
 from oddnode.bench.own_parts import task_of_file
 from oddnode.bench.run import expand_methods
@@ -49,12 +50,21 @@ def test_a_name_may_mean_another_task_or_method_the_next_time() -> None:
         return load_task("digits/structure", seed=seed)
 
     other.__name__ = "task"
-    by_task = [benchmark(each, "msp", seeds=1, jobs=1)[0].mean("auroc") for each in (task, other)]
-    by_name = [r.mean("auroc") for r in benchmark(["digits/label", "digits/structure"], "msp", seeds=1, jobs=1)]
-    assert by_task == by_name
-    recipes = [Recipe("mine", lambda s=s: (CrossEntropy(), s), "x") for s in (MaxSoftmax(), Energy())]
-    by_recipe = [benchmark("digits/label", each, seeds=1, jobs=1)[0].mean("auroc") for each in recipes]
-    assert by_recipe == [r.mean("auroc") for r in benchmark("digits/label", ["msp", "energy"], seeds=1, jobs=1)]
+    softmax, energy = (
+        Recipe("mine", lambda scorer=scorer: (CrossEntropy(), scorer), "x", settings={"epochs": epochs})
+        for scorer, epochs in ((MaxSoftmax(), 3), (Energy(), 4))
+    )
+    found = [
+        benchmark(one, recipe, seeds=1, jobs=1)[0].runs[0]
+        for one, recipe in ((task, softmax), (other, softmax), (task, energy))
+    ]
+    for run_, (data, scorer, epochs) in zip(
+        found,
+        [(task, MaxSoftmax(), 3), (other, MaxSoftmax(), 3), (task, Energy(), 4)],
+        strict=True,
+    ):
+        fitted = Detector(objective=CrossEntropy(), scorer=scorer, epochs=epochs).fit(data(0).train)
+        assert run_ == evaluate(fitted, data(0))
 
 
 def wrong_kind(seed: int) -> int:
@@ -103,7 +113,8 @@ def shifted(seed):
 """
 
 
-def test_the_command_line_takes_a_function_of_a_file(tmp_path: Path, cli: CLI) -> None:
+def test_the_command_line_takes_a_function_of_a_file(tmp_path: Path, cli: CLI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plugins, "_loaded", {})
     file = tmp_path / "own_tasks_for_a_test.py"
     file.write_text(FILE)
     done = cli("bench", "--task", f"{file}:shifted,digits/label", "--methods", "msp", "--seeds", "1", "--jobs", "1")

@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from oddnode.bench.report import check_writable, write_report
     from oddnode.bench.run import DEFAULT_METHODS, benchmark, expand_methods
     from oddnode.bench.tables import compare_table, markdown_table, seeds_csv, to_csv
+    from oddnode.bench.trackers import Tracker, log_results, open_tracker
 
 __all__ = [
     "DEFAULT_METHODS",
+    "Tracker",
     "benchmark",
     "check_writable",
     "compare_table",
@@ -24,7 +26,9 @@ __all__ = [
     "expand_methods",
     "has_paper_numbers",
     "latex_table",
+    "log_results",
     "markdown_table",
+    "open_tracker",
     "paper_number",
     "seeds_csv",
     "to_csv",
@@ -33,6 +37,7 @@ __all__ = [
 
 _HOME = {
     "DEFAULT_METHODS": "run",
+    "Tracker": "trackers",
     "benchmark": "run",
     "check_writable": "report",
     "compare_table": "tables",
@@ -41,7 +46,9 @@ _HOME = {
     "expand_methods": "run",
     "has_paper_numbers": "paper_numbers",
     "latex_table": "latex",
+    "log_results": "trackers",
     "markdown_table": "tables",
+    "open_tracker": "trackers",
     "paper_number": "paper_numbers",
     "seeds_csv": "tables",
     "to_csv": "tables",

@@ -17,7 +17,7 @@ from oddnode.runner.detectors import forget_methods
 from oddnode.runner.execute import forget_tasks
 from oddnode.tasks import DATASETS, DatasetSpec, Task, TaskSpec, expand_tasks
 
-__all__ = ["MethodLike", "TaskLike", "named", "task_of_file"]
+__all__ = ["MethodLike", "TaskLike", "has_only_names", "named", "task_of_file"]
 
 #: The name of a task, a task, or a function of the seed that makes one.
 TaskLike = str | Task | Callable[[int], Task]
@@ -45,12 +45,23 @@ def named(tasks: Sequence[TaskLike], methods: Sequence[MethodLike]) -> Iterator[
     with for_a_while():
         task_names = [task if isinstance(task, str) else _register_task(task) for task in tasks]
         method_names = [method if isinstance(method, str) else _register_recipe(method) for method in methods]
-        forget_methods()
         try:
             yield task_names, method_names
         finally:
-            forget_methods()
-            forget_tasks()
+            if not has_only_names(tasks, methods):
+                forget_methods()
+                forget_tasks()
+
+
+def has_only_names(tasks: Sequence[TaskLike], methods: Sequence[MethodLike]) -> bool:
+    """Whether tasks and methods are all given by name, so that other processes can look them up.
+
+    Parameters
+    ----------
+    tasks, methods : sequence
+        As for `named`.
+    """
+    return all(isinstance(part, str) for part in (*tasks, *methods))
 
 
 def task_of_file(text: str) -> Callable[[int], Task] | None:

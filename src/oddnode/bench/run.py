@@ -11,7 +11,7 @@ from typing import Any
 
 from oddnode._utils.devices import is_gpu
 from oddnode._utils.suggestions import unknown
-from oddnode.bench.own_parts import MethodLike, TaskLike, named
+from oddnode.bench.own_parts import MethodLike, TaskLike, has_only_names, named
 from oddnode.detector import MODEL_FREE, get_recipe
 from oddnode.evaluation import Result
 from oddnode.nn import BACKBONES
@@ -27,7 +27,10 @@ from oddnode.tasks import expand_tasks
 __all__ = ["DEFAULT_METHODS", "benchmark", "expand_methods"]
 
 #: The methods of a plain ``oddnode bench``.
-DEFAULT_METHODS = ("msp", "energy", "gnnsafe", "nodesafe", "energy-ft", "gnnsafe++", "nodesafe++")
+DEFAULT_METHODS = (
+    *("msp", "energy", "gnnsafe", "nodesafe", "nodesafe-evidence"),
+    *("energy-ft", "gnnsafe++", "nodesafe++"),
+)
 
 
 def expand_methods(names: Iterable[str], protocol: str = "clean") -> list[str]:
@@ -105,7 +108,7 @@ def benchmark(
     """
     _check(seeds, protocol, backbone, 1 if jobs is None else jobs)
     all_tasks, all_methods = _listed(tasks), _listed(methods)
-    own = not all(isinstance(part, str) for part in (*all_tasks, *all_methods))
+    own_parts = not has_only_names(all_tasks, all_methods)
     with named(all_tasks, all_methods) as (task_names, method_names):
         task_names = expand_tasks(task_names, data_dir)
         method_names = expand_methods(method_names, protocol)
@@ -114,7 +117,7 @@ def benchmark(
         jobs = max(1, min(jobs or _default_jobs(device), len(task_names) * seeds))
         setup = Setup(device, None if data_dir is None else os.fspath(data_dir), gpu_share=1 / jobs)
         groups = stacked_groups(trainings, jobs) if is_gpu(device) else cell_groups(trainings)
-        outcomes = _run(groups, _engine(jobs, device, own), partial(execute_group, setup=setup), on_progress)
+        outcomes = _run(groups, _engine(jobs, device, own_parts), partial(execute_group, setup=setup), on_progress)
     shown = dict.fromkeys([*method_names, *(MODEL_FREE if model_free else ())])
     results = {(t, m): Result(t, m, protocol, backbone) for t in task_names for m in shown}
     for training in trainings:
@@ -153,10 +156,10 @@ def _default_jobs(device: str) -> int:
     return 1 if is_gpu(device) or not can_fork() else num_cores()
 
 
-def _engine(jobs: int, device: str, own: bool) -> Engine:
+def _engine(jobs: int, device: str, own_parts: bool) -> Engine:
     if jobs == 1:
         return InProcess()
-    if own:  # a forked process has the objects of this one; any other would have to import them
+    if own_parts:  # a forked process has the objects of this one; any other would have to import them
         if is_gpu(device) or not can_fork():
             raise ValueError(
                 f"jobs is {jobs}, but tasks and methods that are given as objects can only be run in this process "

@@ -22,6 +22,7 @@ __all__ = [
     "markdown_table",
     "model_free_last",
     "paper_mean_pair",
+    "per_seed_rows",
     "results_by_task",
     "rows",
     "seeds_csv",
@@ -213,11 +214,23 @@ def summaries(results: Sequence[Result]) -> list[dict[str, Any]]:
     results : sequence of Result
         In the order of the rows.
     """
-    return [_without_accuracy(result.summary(), ("id_acc", "id_acc_std")) for result in results]
+    return [_without_accuracy(result.summary()) for result in results]
 
 
-def _without_accuracy(row: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if name not in names or not is_model_free(row["method"])}
+def per_seed_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """List the rows of `Result.per_seed`; those of model-free scores have no accuracy.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        In the order of the rows.
+    """
+    return [_without_accuracy(row) for result in results for row in result.per_seed()]
+
+
+def _without_accuracy(row: dict[str, Any]) -> dict[str, Any]:
+    """The row, of a model-free score without the accuracy of the network that it was computed along with."""
+    return {k: v for k, v in row.items() if not (k.startswith("id_acc") and is_model_free(row["method"]))}
 
 
 def to_csv(results: Sequence[Result]) -> str:
@@ -232,15 +245,14 @@ def to_csv(results: Sequence[Result]) -> str:
 
 
 def seeds_csv(results: Sequence[Result]) -> str:
-    """Format one CSV line per result and seed, with the columns of `Result.per_seed`.
+    """Format one CSV line per result and seed, with the columns of `per_seed_rows`.
 
     Parameters
     ----------
     results : sequence of Result
         At least one.
     """
-    rows = [_without_accuracy(row, ("id_acc",)) for result in results for row in result.per_seed()]
-    return csv_text(rows)
+    return csv_text(per_seed_rows(results))
 
 
 def csv_text(lines: Sequence[dict[str, Any]]) -> str:

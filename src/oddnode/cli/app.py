@@ -50,7 +50,8 @@ def _root(
     "  oddnode bench --task cora/structure,cora/label --methods gnnsafe,nodesafe --seeds 5\n\n"
     "  oddnode bench --task paper --methods all --protocol published --out runs/published\n\n"
     "  oddnode bench --methods mine,nodesafe --task mydata/label --plugin mine.py\n\n"
-    "  oddnode bench --task mine.py:my_task --methods nodesafe,msp"
+    "  oddnode bench --task mine.py:my_task --methods nodesafe,msp\n\n"
+    "  oddnode bench --log mlflow=http://localhost:5000 --log tensorboard=runs"
 )
 def bench(
     task: Annotated[
@@ -64,7 +65,7 @@ def bench(
         str | None,
         typer.Option(
             help="Methods, separated by commas; 'all' = every method. See `oddnode methods`.",
-            show_default="msp, energy, gnnsafe, nodesafe and, with exposure, energy-ft, gnnsafe++, nodesafe++",
+            show_default="msp, energy, gnnsafe, nodesafe, nodesafe-evidence, energy-ft, gnnsafe++, nodesafe++",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds (0, 1, ...).")] = 3,
@@ -83,17 +84,27 @@ def bench(
     out: Annotated[
         Path | None, typer.Option(help="Folder for a report, tables (CSV, JSON, LaTeX), seeds and comparisons.")
     ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[=PLACE]",
+            help="Log every result to mlflow (place: a tracking URI), wandb (a project) or tensorboard (a folder). "
+            "Can be repeated.",
+        ),
+    ] = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Compare methods on tasks over several seeds."""
     from oddnode.bench.report import check_writable, write_report
     from oddnode.bench.run import DEFAULT_METHODS, benchmark, expand_methods
+    from oddnode.bench.trackers import log_results, open_tracker
 
     load_plugins(plugin or ())
     check_device(device)
     if out:
         check_writable(out)
+    trackers = [open_tracker(text) for text in log or ()]
     names = list(DEFAULT_METHODS) if methods is None else split_names(methods)
     tasks = _tasks(split_names(task), data_dir)
     with progress_bar(terminal_only=as_json) as show:
@@ -102,10 +113,11 @@ def bench(
     if as_json:
         asked = set(expand_methods(names, protocol))
         typer.echo(json.dumps([r.summary() for r in results if r.method in asked], indent=1))
-        return
-    _print_results(results)
-    if written:
-        typer.echo("written: " + ", ".join(str(path) for path in written))
+    else:
+        _print_results(results)
+        if written:
+            typer.echo("written: " + ", ".join(str(path) for path in written))
+    log_results(results, trackers)  # last, so that a tracker that fails loses nothing
 
 
 @app.command(epilog="Examples:\n\n  oddnode methods\n\n  oddnode methods --plugin mine.py --json")
