@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,8 @@ from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from oddnode import bench
 from oddnode.bench.trackers import log_results, open_tracker
@@ -32,8 +35,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A client of a store in files, which MLflow wants to be asked for."""
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
-    mlflow = pytest.importorskip("mlflow")
-    return mlflow.MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
+    return MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
 
 
 def mlflow_runs(store: Any, experiment: str = "oddnode") -> list[Any]:
@@ -66,9 +68,6 @@ def test_a_second_benchmark_goes_to_the_same_experiment(store: Any, monkeypatch:
 
 
 def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     for _ in range(2):
         log_results([result()], [open_tracker(f"tensorboard={tmp_path}")])
     first, second = sorted(tmp_path.iterdir())  # a folder for each benchmark
@@ -147,12 +146,18 @@ def test_a_tracker_that_cannot_be_used_is_an_error_before_the_work(
 ) -> None:
     if missing:
         monkeypatch.setitem(sys.modules, missing, None)
-    elif log.startswith("tensorboard"):
-        pytest.importorskip("tensorboard")
     monkeypatch.setattr(bench.run, "benchmark", lambda *_, **__: pytest.fail("the work has begun"))
     done = cli("bench", "--log", log)
     assert done.returncode == 1
     assert message in done.stderr
+
+
+def test_a_misspelt_tracker_is_answered_without_torch() -> None:
+    code = "import sys; sys.argv = ['oddnode', 'bench', '--log', 'mlfow']\n"
+    code += "from oddnode.cli.app import main\ntry: main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Did you mean 'mlflow'" in done.stderr
 
 
 def test_a_tracker_that_refuses_says_why(store: Any) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import torch
+from huggingface_hub import constants
 from safetensors.torch import load as parse_tensors
 from torch_geometric.data import Data
 
@@ -28,9 +29,6 @@ REPO = "someone/detector"
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeHub]:
     """The library of the Hub, which talks to a server of ours and caches in a folder of this test."""
-    pytest.importorskip("huggingface_hub")
-    from huggingface_hub import constants
-
     with fake_hub() as server:
         monkeypatch.setattr(constants, "ENDPOINT", server.address)
         template = server.address + "/{repo_id}/resolve/{revision}/{filename}"
@@ -159,9 +157,9 @@ def secret_tables() -> tuple[pa.Table, pa.Table]:
 
 @pytest.fixture(scope="module")
 def models() -> dict[str, TableModel]:
-    columns = {"id_column": "passport", "label_column": "guild"}
+    settings: dict[str, Any] = {"id_column": "passport", "label_column": "guild", "false_alarm_rate": 0.1, "epochs": 5}
     return {
-        method: TableModel.fit(*secret_tables(), **columns, method=method, false_alarm_rate=0.1, epochs=5)[0]
+        method: TableModel.fit(*secret_tables(), **settings, method=method)[0]
         for method in ("nodesafe", "nodesafe-evidence")
     }
 

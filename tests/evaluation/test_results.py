@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 from statistics import fmean, stdev
 
+import pandas
 import pytest
 
 from oddnode.evaluation import METRICS, Result
@@ -22,7 +23,6 @@ def test_a_row_per_seed_has_names_and_unrounded_numbers() -> None:
 
 
 def test_data_frames_of_seeds_and_of_means() -> None:
-    pandas = pytest.importorskip("pandas")
     result = result_of(90.0, 80.0, 85.0)
     frame = pandas.concat([result.to_pandas(), result_of(70.0).to_pandas()])
     assert list(frame["auroc"]) == [90.0, 80.0, 85.0, 70.0]

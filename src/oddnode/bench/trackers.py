@@ -2,6 +2,7 @@
 
 MLflow and Weights & Biases get one run per task and method, TensorBoard one folder. A run has the names as parameters,
 every metric per seed (``per_seed/auroc``, with the seed as step), and the means and deviations of `Result.summary`.
+Importing this module loads no torch, so that a misspelt name is answered at once.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from typing import Any
 
 from oddnode._utils.suggestions import unknown
 from oddnode._version import __version__
-from oddnode.bench.report import check_writable
-from oddnode.bench.tables import per_seed_rows, summaries
 from oddnode.evaluation import Result
 
 __all__ = ["TRACKERS", "Tracker", "log_results", "open_tracker"]
@@ -44,6 +43,8 @@ class Tracker(ABC):
         result : Result
             Its metrics for every seed.
         """
+        from oddnode.bench.tables import per_seed_rows, summaries
+
         [means], seeds = summaries([result]), per_seed_rows([result])
         names = {name: means[name] for name in _NAMES if name in means} | {"oddnode": __version__}
         self._log(names, _metrics(means), [_metrics(row) for row in seeds])
@@ -127,6 +128,8 @@ class TensorBoard(Tracker):
 
     def __init__(self, place: str = ""):
         from torch.utils.tensorboard import SummaryWriter
+
+        from oddnode.bench.report import check_writable
 
         self.writer = SummaryWriter
         self.folder = Path(place or "runs") / datetime.now(UTC).strftime("%Y-%m-%d_%H-%M-%S.%f")

@@ -28,6 +28,23 @@ app = typer.Typer(
 )
 
 
+_Tasks = Annotated[
+    str,
+    typer.Option(
+        help="Tasks, separated by commas; 'paper' = the ten cells of the paper, 'all' = every task; FILE.py:FUNCTION = "
+        "a function of yours that takes a seed and returns a Task (the file is executed)."
+    ),
+]
+_Trackers = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME[=PLACE]",
+        help="Log every result to mlflow (place: a tracking URI), wandb (a project) or tensorboard (a folder). "
+        "Can be repeated.",
+    ),
+]
+
+
 def _print_version(value: bool) -> None:
     if value:
         typer.echo(f"oddnode {__version__}")
@@ -54,13 +71,7 @@ def _root(
     "  oddnode bench --log mlflow=http://localhost:5000 --log tensorboard=runs"
 )
 def bench(
-    task: Annotated[
-        str,
-        typer.Option(
-            help="Tasks, separated by commas; 'paper' = the ten cells of the paper, 'all' = every task; "
-            "FILE.py:FUNCTION = a function of yours that takes a seed and returns a Task (the file is executed)."
-        ),
-    ] = "digits/label",
+    task: _Tasks = "digits/label",
     methods: Annotated[
         str | None,
         typer.Option(
@@ -84,27 +95,21 @@ def bench(
     out: Annotated[
         Path | None, typer.Option(help="Folder for a report, tables (CSV, JSON, LaTeX), seeds and comparisons.")
     ] = None,
-    log: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[=PLACE]",
-            help="Log every result to mlflow (place: a tracking URI), wandb (a project) or tensorboard (a folder). "
-            "Can be repeated.",
-        ),
-    ] = None,
+    log: _Trackers = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Compare methods on tasks over several seeds."""
+    from oddnode.bench.trackers import log_results, open_tracker
+
+    trackers = [open_tracker(text) for text in log or ()]
     from oddnode.bench.report import check_writable, write_report
     from oddnode.bench.run import DEFAULT_METHODS, benchmark, expand_methods
-    from oddnode.bench.trackers import log_results, open_tracker
 
     load_plugins(plugin or ())
     check_device(device)
     if out:
         check_writable(out)
-    trackers = [open_tracker(text) for text in log or ()]
     names = list(DEFAULT_METHODS) if methods is None else split_names(methods)
     tasks = _tasks(split_names(task), data_dir)
     with progress_bar(terminal_only=as_json) as show:
