@@ -15,10 +15,12 @@ import pytest
 import torch
 from huggingface_hub import constants
 from safetensors.torch import load as parse_tensors
+from sklearn.exceptions import NotFittedError
 from torch_geometric.data import Data
 
 from oddnode import GCN, Detector, ModelFileError
-from oddnode.detector.hub import model_card
+from oddnode.detector import RECIPES
+from oddnode.detector.hub import model_card, without_rows
 from oddnode.evaluation import Result
 from oddnode.tables import TableModel
 from tests.fake_hub import COMMIT, FakeHub, fake_hub
@@ -233,13 +235,38 @@ def test_a_detector_that_compared_with_reference_nodes_scores_other_graphs_as_be
 
 
 @pytest.mark.parametrize("method", ["knn", "nodesafe-evidence"])
-def test_vectors_of_single_nodes_are_not_sent_unasked(hub: FakeHub, two_groups: Data, method: str) -> None:
-    detector = Detector.from_recipe(method, epochs=5).fit(two_groups)
+def test_vectors_of_single_nodes_are_not_sent_unasked(
+    hub: FakeHub, two_groups: Data, models: dict[str, TableModel], method: str
+) -> None:
+    fitted = {"nodesafe-evidence": models["nodesafe-evidence"].detector}
+    detector = fitted.get(method) or Detector.from_recipe(method, epochs=5).fit(two_groups)
     with pytest.raises(ValueError, match=r"vectors of \d+ single training nodes .*bank_.* with_node_vectors=True"):
         detector.push_to_hub(REPO)
     assert hub.bodies == []
     detector.push_to_hub(REPO, with_node_vectors=True)
     assert "They do hold vectors of single training nodes" in hub.files[REPO]["README.md"].decode()
+
+
+# The kinds of evidence of one method with evidence are those of all.
+@pytest.mark.parametrize("method", [name for name in RECIPES if name not in ("evidence", "nodesafe-evidence")])
+def test_no_other_tensor_has_a_row_for_every_node(two_groups: Data, method: str) -> None:
+    """Whoever writes a scorer that keeps something of every node calls it ``bank_``, so that it is not sent unasked."""
+    exposure = Data(x=two_groups.x + 1, edge_index=two_groups.edge_index)
+    detector = Detector.from_recipe(method, epochs=2)
+    detector.fit(two_groups, exposure if detector.needs_exposure else None)
+    set_aside = [len(reference.nodes) for reference in detector.state_.references]
+    num_train = int(two_groups.train_mask.sum())
+    per_node = {60, num_train, *(60 - aside for aside in set_aside)}
+    weights_and_scores = ("module.", "calibration.")
+    for name, tensor in without_rows(detector).state_.tensors().items():
+        if not name.startswith(weights_and_scores) and not name.endswith(".bank_"):
+            assert not per_node & set(tensor.shape), name
+
+
+def test_only_a_fitted_detector_is_pushed(hub: FakeHub) -> None:
+    with pytest.raises(NotFittedError):
+        Detector.from_recipe("nodesafe").push_to_hub(REPO)
+    assert hub.bodies == []
 
 
 # --- the card ---------------------------------------------------------------------------------------------------------

@@ -63,8 +63,9 @@ class HubMixin:
         measured : mapping, optional
             Numbers for the card: the return value of `oddnode.evaluate`, or of `oddnode.evaluation.Result.summary`.
         with_node_vectors : bool
-            Whether vectors of single training nodes may be uploaded, which some scorers compare with (`KNN` and all
-            kinds of `Evidence` with `NeighbourhoodFeatures`). They have no ids, but features could be read from them.
+            Whether vectors of single training nodes may be uploaded, which some scorers compare with: `KNN`,
+            `NeighbourhoodFeatures`, and so all methods with evidence. They have no ids, but features could be read from
+            them. A scorer of your own is known to keep such vectors if it calls them ``bank_``.
         private : bool
             Whether a repository that is created is private.
         token : str, optional
