@@ -48,7 +48,7 @@ def named(tasks: Sequence[TaskLike], methods: Sequence[MethodLike]) -> Iterator[
         try:
             yield task_names, method_names
         finally:
-            if not has_only_names(tasks, methods):
+            if not has_only_names(tasks, methods):  # the next task or method of the same name may be another one
                 forget_methods()
                 forget_tasks()
 

@@ -27,10 +27,7 @@ from oddnode.tasks import expand_tasks
 __all__ = ["DEFAULT_METHODS", "benchmark", "expand_methods"]
 
 #: The methods of a plain ``oddnode bench``.
-DEFAULT_METHODS = (
-    *("msp", "energy", "gnnsafe", "nodesafe", "nodesafe-evidence"),
-    *("energy-ft", "gnnsafe++", "nodesafe++"),
-)
+DEFAULT_METHODS = ("msp", "energy", "gnnsafe", "nodesafe", "energy-ft", "gnnsafe++", "nodesafe++")
 
 
 def expand_methods(names: Iterable[str], protocol: str = "clean") -> list[str]:

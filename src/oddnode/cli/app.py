@@ -76,7 +76,7 @@ def bench(
         str | None,
         typer.Option(
             help="Methods, separated by commas; 'all' = every method. See `oddnode methods`.",
-            show_default="msp, energy, gnnsafe, nodesafe, nodesafe-evidence, energy-ft, gnnsafe++, nodesafe++",
+            show_default="msp, energy, gnnsafe, nodesafe and, with exposure, energy-ft, gnnsafe++, nodesafe++",
         ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds (0, 1, ...).")] = 3,
