@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from oddnode._utils.registry import Registry, all_or_nothing
+from oddnode._utils.registry import Registry, all_or_nothing, for_a_while
 from oddnode._utils.suggestions import UnknownNameError
 
 
@@ -72,3 +72,16 @@ def test_a_block_that_fails_leaves_no_registration() -> None:
     with all_or_nothing():
         shapes.register("square", 1)
     assert dict(shapes) == {"circle": 0, "square": 1}
+
+
+def test_what_is_registered_for_a_while_is_gone_afterwards() -> None:
+    registry: Registry[int] = Registry("thing")
+    registry.register("old", 1)
+    with for_a_while():
+        registry.register("new", 2)
+        registry.register("old", 3, replace=True)
+        assert dict(registry) == {"old": 3, "new": 2}
+    assert dict(registry) == {"old": 1}
+    with pytest.raises(ValueError, match="named 'old' already"), for_a_while():
+        registry.register("old", 2)
+    assert dict(registry) == {"old": 1}

@@ -16,7 +16,7 @@ from oddnode.bench.paper_numbers import paper_number
 from oddnode.bench.report import write_report
 from oddnode.bench.run import expand_methods
 from oddnode.bench.tables import caption, compare_table, markdown_table, to_csv
-from oddnode.detector import RECIPES, start_fitting
+from oddnode.detector import MODEL_FREE, RECIPES, start_fitting
 from oddnode.evaluation import Result
 from oddnode.runner import fitting
 from oddnode.training import TrainingError, TrainingHandle
@@ -188,10 +188,30 @@ def test_csv_has_the_columns_of_decisions_where_some_method_has_them() -> None:
 
 
 def test_report_files_hold_the_results(results: list[Result], tmp_path: Path) -> None:
-    paths = write_report(results, tmp_path / "new" / "folder")
-    assert {p.name for p in paths} == {"report.md", "results.csv", "results.json", "runs.json"}
-    assert json.loads((tmp_path / "new/folder/results.json").read_text()) == [r.summary() for r in results]
-    rows = list(csv.DictReader(io.StringIO(to_csv(results))))
-    assert float(rows[1]["auroc"]) == results[1].summary()["auroc"]
-    assert "digits/label" in (tmp_path / "new/folder/report.md").read_text()
-    assert not list((tmp_path / "new/folder").glob(".*"))
+    folder = tmp_path / "new" / "folder"
+    free = benchmark("digits/label", "msp", seeds=2, jobs=1, model_free=True)[1:]
+    paths = write_report([*results, *free], folder)
+    names = "report.md results.csv results.json results.tex seeds.csv runs.json comparisons.csv"
+    assert [p.name for p in paths] == names.split()
+    assert {p.name for p in folder.iterdir()} == set(names.split())
+    assert json.loads((folder / "results.json").read_text())[:2] == [r.summary() for r in results]
+    means = list(csv.DictReader(io.StringIO((folder / "results.csv").read_text())))
+    assert [row["method"] for row in means] == ["gnnsafe", "msp", *MODEL_FREE]
+    assert float(means[1]["auroc"]) == results[1].summary()["auroc"]
+    assert {row["id_acc"] for row in means[2:]} == {""}  # they classify nothing
+    seeds = list(csv.DictReader(io.StringIO((folder / "seeds.csv").read_text())))
+    assert [(row["method"], row["seed"]) for row in seeds[:4]] == [
+        *[("gnnsafe", "0"), ("gnnsafe", "1"), ("msp", "0"), ("msp", "1")]
+    ]
+    assert [float(row["fpr95"]) for row in seeds[:2]] == [run["fpr95"] for run in results[0].runs]
+    assert {row["id_acc"] for row in seeds[4:]} == {""}
+    report = (folder / "report.md").read_text()
+    assert "digits/label" in report
+    assert "counts tasks, not seeds: with 1 that differs, p is 1 at best" in report
+
+
+def test_a_single_method_is_compared_with_nothing(results: list[Result], tmp_path: Path) -> None:
+    write_report(results, tmp_path)
+    write_report(results[:1], tmp_path)
+    assert not (tmp_path / "comparisons.csv").exists()
+    assert "Paired comparisons" not in (tmp_path / "report.md").read_text()

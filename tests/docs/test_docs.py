@@ -55,6 +55,15 @@ def test_the_researchers_combination_detects(capsys: pytest.CaptureFixture[str])
     assert result["auroc"] > 95
 
 
+def test_a_benchmark_takes_the_readers_own_task_and_method() -> None:
+    left = run("benchmarks.md", "Your own task or method")
+    assert [(r.task, r.method) for r in left["results"]] == [
+        *[("noisy_digits", "mine"), ("noisy_digits", "msp"), ("digits/label", "mine"), ("digits/label", "msp")]
+    ]
+    left = run("benchmarks.md", "The files")
+    assert [r.method for r in left["results"]] == ["nodesafe", "msp"]
+
+
 def test_a_task_of_ones_own_runs(capsys: pytest.CaptureFixture[str]) -> None:
     [code] = blocks("tasks.md")
     exec(compile(code, "tasks.md", "exec"), {"__name__": "example"})

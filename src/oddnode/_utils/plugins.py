@@ -25,6 +25,7 @@ __all__ = [
     "ENTRY_POINT_GROUP",
     "Plugin",
     "PluginError",
+    "attribute_of_file",
     "file_plugins",
     "load_plugins",
     "loaded_plugins",
@@ -84,6 +85,30 @@ def load_plugins(files: Iterable[str | os.PathLike] = ()) -> None:
         _load_entry_point(entry)
     for file in files:
         _load_file(Path(file))
+
+
+def attribute_of_file(file: str | os.PathLike, name: str) -> Any:
+    """Load a file as a plugin, and return what it defines under a name.
+
+    Parameters
+    ----------
+    file : path
+        A Python file; it is executed unless it is loaded already.
+    name : str
+        The name of a function or another object in it.
+
+    Raises
+    ------
+    PluginError
+        If the file cannot be loaded or does not define the name.
+    """
+    load_plugins([file])
+    path = Path(file).expanduser().resolve()
+    module = sys.modules[next(plugin.module for plugin in _loaded.values() if plugin.path == path)]
+    if not hasattr(module, name):
+        own = sorted(key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__)
+        raise PluginError(f"{file} defines no {name!r}; it defines {', '.join(own) or 'nothing'}")
+    return getattr(module, name)
 
 
 def loaded_plugins() -> tuple[Plugin, ...]:

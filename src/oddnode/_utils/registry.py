@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from oddnode._utils.suggestions import unknown
 
-__all__ = ["Registry", "all_or_nothing"]
+__all__ = ["Registry", "all_or_nothing", "for_a_while"]
 
 T = TypeVar("T")
 
@@ -81,10 +81,28 @@ class Registry(Mapping[str, T], Generic[T]):
 @contextmanager
 def all_or_nothing() -> Iterator[None]:
     """Undo every registration made inside the ``with`` block if the block raises."""
-    before = [(registry, dict(registry._items)) for registry in Registry._every]
+    before = _items_of_all()
     try:
         yield
     except BaseException:
-        for registry, items in before:
-            registry._items = items
+        _restore(before)
         raise
+
+
+@contextmanager
+def for_a_while() -> Iterator[None]:
+    """Undo every registration made inside the ``with`` block when the block ends."""
+    before = _items_of_all()
+    try:
+        yield
+    finally:
+        _restore(before)
+
+
+def _items_of_all() -> list[tuple[Registry[Any], dict[str, Any]]]:
+    return [(registry, dict(registry._items)) for registry in Registry._every]
+
+
+def _restore(before: list[tuple[Registry[Any], dict[str, Any]]]) -> None:
+    for registry, items in before:
+        registry._items = items

@@ -14,7 +14,9 @@ import torch
 
 from oddnode._utils.atomic_files import new_file
 from oddnode._version import __version__
-from oddnode.bench.tables import compare_table, markdown_table, to_csv
+from oddnode.bench.comparisons import PairedComparison, compare_with_first, comparison_table
+from oddnode.bench.latex import latex_table
+from oddnode.bench.tables import compare_table, csv_text, markdown_table, seeds_csv, summaries, to_csv
 from oddnode.evaluation import Result
 
 __all__ = ["check_writable", "write_report"]
@@ -41,30 +43,37 @@ def check_writable(folder: Path) -> None:
         raise PermissionError(f"no permission to write into {folder}")
 
 
-def write_report(results: Sequence[Result], folder: Path, model_free: Sequence[Result] = ()) -> list[Path]:
-    """Write the report, the results as CSV and JSON, and ``runs.json`` with every seed, each file atomically.
+def write_report(results: Sequence[Result], folder: Path) -> list[Path]:
+    """Write results as a report, tables, rows per seed and paired comparisons, each file atomically.
 
     Parameters
     ----------
     results : sequence of Result
-        The results of the requested methods, which go into every file.
+        Every method on every task. Methods are compared with the first one.
     folder : Path
         Created if it does not exist; files of the same names are replaced.
-    model_free : sequence of Result
-        Results of model-free scores, which only the report and ``runs.json`` show.
 
     Returns
     -------
     list of Path
-        The files written.
+        The files written: ``report.md``; ``results.csv``, ``results.json`` and ``results.tex`` with means over seeds;
+        ``seeds.csv`` with one row per seed; ``runs.json``, which also has the numbers of every OOD graph; and, for
+        several methods, ``comparisons.csv``.
     """
     check_writable(folder)
+    comparisons = compare_with_first(results)
     files = {
-        "report.md": _report([*results, *model_free]),
+        "report.md": _report(results, comparisons),
         "results.csv": to_csv(results),
-        "results.json": json.dumps([r.summary() for r in results], indent=1) + "\n",
-        "runs.json": json.dumps(_all_runs([*results, *model_free]), indent=1) + "\n",
+        "results.json": json.dumps(summaries(results), indent=1) + "\n",
+        "results.tex": latex_table(results),
+        "seeds.csv": seeds_csv(results),
+        "runs.json": json.dumps(_all_runs(results), indent=1) + "\n",
     }
+    if comparisons:
+        files["comparisons.csv"] = csv_text([each.row() for each in comparisons])
+    else:  # that of an earlier benchmark would not belong to the rest
+        (folder / "comparisons.csv").unlink(missing_ok=True)
     paths = []
     for name, text in files.items():
         with new_file(folder / name) as part:
@@ -83,7 +92,7 @@ def _all_runs(results: Sequence[Result]) -> dict[str, Any]:
     return {"made_on": _made_on(), "results": [r.summary() | {"runs": r.runs} for r in results]}
 
 
-def _report(results: Sequence[Result]) -> str:
+def _report(results: Sequence[Result], comparisons: Sequence[PairedComparison]) -> str:
     several = len({r.task for r in results}) > 1
     parts = [
         "# oddnode benchmark",
@@ -92,5 +101,6 @@ def _report(results: Sequence[Result]) -> str:
         "",
         *([compare_table(results)] if several else []),
         markdown_table(results),
+        *(["## Paired comparisons", "", comparison_table(comparisons)] if comparisons else []),
     ]
     return "\n".join(parts)

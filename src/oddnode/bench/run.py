@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from oddnode._utils.devices import is_gpu
 from oddnode._utils.suggestions import unknown
+from oddnode.bench.own_parts import MethodLike, TaskLike, has_only_names, named
 from oddnode.detector import MODEL_FREE, get_recipe
 from oddnode.evaluation import Result
 from oddnode.nn import BACKBONES
@@ -53,8 +55,8 @@ def expand_methods(names: Iterable[str], protocol: str = "clean") -> list[str]:
 
 
 def benchmark(
-    tasks: str | Sequence[str] = ("digits/label",),
-    methods: str | Sequence[str] = DEFAULT_METHODS,
+    tasks: TaskLike | Sequence[TaskLike] = ("digits/label",),
+    methods: MethodLike | Sequence[MethodLike] = DEFAULT_METHODS,
     seeds: int = 3,
     protocol: str = "clean",
     backbone: str = "gcn",
@@ -68,8 +70,11 @@ def benchmark(
 
     Parameters
     ----------
-    tasks, methods : str or list of str
-        Names; ``"paper"`` and ``"all"`` stand for groups of tasks, ``"all"`` for every method.
+    tasks : str, Task, callable, or a list of these
+        Names (``"paper"`` and ``"all"`` stand for groups of tasks), tasks of your own, or functions ``make(seed) ->
+        Task``, whose names become those of the tasks.
+    methods : str, Recipe, or a list of these
+        Names (``"all"`` stands for every method), or methods of your own.
     seeds : int
         Number of seeds.
     protocol : {"clean", "published"}
@@ -79,7 +84,8 @@ def benchmark(
     jobs : int, optional
         Number of processes. Each uses its share of the cores as threads, which determines the order of floating-point
         sums: results are equal bit for bit for the same number of jobs. Default: one process per core on a CPU, and
-        one on a GPU or where processes cannot be forked.
+        one on a GPU or where processes cannot be forked. Tasks and methods that are given as objects need processes
+        that can be forked, or ``jobs=1``.
     on_progress : callable, optional
         Called with (finished cells, all cells, label of the last one); a cell is a task under one seed.
     model_free : bool
@@ -97,21 +103,28 @@ def benchmark(
     >>> result.mean("auroc") > 90
     True
     """
-    task_names = expand_tasks([tasks] if isinstance(tasks, str) else tasks, data_dir)
     _check(seeds, protocol, backbone, 1 if jobs is None else jobs)
-    method_names = expand_methods([methods] if isinstance(methods, str) else methods, protocol)
-    cells = [_trainings(task, protocol, backbone, method_names, model_free) for task in task_names]
-    trainings = [replace(training, seed=seed) for cell in cells for seed in range(seeds) for training in cell]
-    jobs = max(1, min(jobs or _default_jobs(device), len(task_names) * seeds))
-    setup = Setup(device, None if data_dir is None else os.fspath(data_dir), gpu_share=1 / jobs)
-    groups = stacked_groups(trainings, jobs) if is_gpu(device) else cell_groups(trainings)
-    outcomes = _run(groups, _engine(jobs, device), partial(execute_group, setup=setup), on_progress)
+    all_tasks, all_methods = _listed(tasks), _listed(methods)
+    own_parts = not has_only_names(all_tasks, all_methods)
+    with named(all_tasks, all_methods) as (task_names, method_names):
+        task_names = expand_tasks(task_names, data_dir)
+        method_names = expand_methods(method_names, protocol)
+        cells = [_trainings(task, protocol, backbone, method_names, model_free) for task in task_names]
+        trainings = [replace(training, seed=seed) for cell in cells for seed in range(seeds) for training in cell]
+        jobs = max(1, min(jobs or _default_jobs(device), len(task_names) * seeds))
+        setup = Setup(device, None if data_dir is None else os.fspath(data_dir), gpu_share=1 / jobs)
+        groups = stacked_groups(trainings, jobs) if is_gpu(device) else cell_groups(trainings)
+        outcomes = _run(groups, _engine(jobs, device, own_parts), partial(execute_group, setup=setup), on_progress)
     shown = dict.fromkeys([*method_names, *(MODEL_FREE if model_free else ())])
     results = {(t, m): Result(t, m, protocol, backbone) for t in task_names for m in shown}
     for training in trainings:
         for method, numbers in outcomes[training].metrics.items():
             results[training.task, method].runs.append(numbers)
     return list(results.values())
+
+
+def _listed(given: Any) -> list[Any]:
+    return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
 def _check(seeds: int, protocol: str, backbone: str, jobs: int) -> None:
@@ -140,9 +153,16 @@ def _default_jobs(device: str) -> int:
     return 1 if is_gpu(device) or not can_fork() else num_cores()
 
 
-def _engine(jobs: int, device: str) -> Engine:
+def _engine(jobs: int, device: str, own_parts: bool) -> Engine:
     if jobs == 1:
         return InProcess()
+    if own_parts:  # a forked process has the objects of this one; any other would have to import them
+        if is_gpu(device) or not can_fork():
+            raise ValueError(
+                f"jobs is {jobs}, but tasks and methods that are given as objects can only be run in this process "
+                "here; use jobs=1, or register them in a plugin and give their names"
+            )
+        return Processes(jobs, threads=1, may_fork=True)
     return Processes(jobs, max(1, num_cores() // jobs), may_fork=True, on_gpu=is_gpu(device))
 
 

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Iterable, Sequence
 from statistics import fmean
+from typing import Any
 
 from oddnode._utils.markdown import pipe_table
 from oddnode.bench.paper_numbers import has_paper_numbers, paper_number
@@ -15,13 +16,18 @@ from oddnode.evaluation import DECISION_TITLES, METRIC_TITLES, METRICS, Result
 __all__ = [
     "caption",
     "compare_table",
+    "csv_text",
     "header",
     "is_model_free",
     "markdown_table",
     "model_free_last",
     "paper_mean_pair",
+    "per_seed_rows",
     "results_by_task",
     "rows",
+    "seeds_csv",
+    "shown_metrics",
+    "summaries",
     "to_csv",
 ]
 
@@ -65,17 +71,20 @@ def results_by_task(results: Sequence[Result]) -> list[Result]:
     return sorted(results, key=lambda r: (tasks.index(r.task), is_model_free(r.method)))
 
 
-def caption(results: Sequence[Result]) -> str:
+def caption(results: Sequence[Result], with_paper: bool = True) -> str:
     """Describe a table: protocol, backbone and seeds.
 
     Parameters
     ----------
     results : sequence of Result
         The results of the table, at least one; they share protocol, backbone and the number of seeds.
+    with_paper : bool
+        Whether the table has the paper's numbers in brackets.
     """
     first = results[0]
     seeds = f"{first.seeds} seeds, mean ± standard deviation" if first.seeds > 1 else "one seed, no spread"
-    note = "; paper's number in brackets" if any(has_paper_numbers(r.task, r.method) for r in results) else ""
+    printed = with_paper and any(has_paper_numbers(r.task, r.method) for r in results)
+    note = "; paper's number in brackets" if printed else ""
     note += "; model-free scores last" if any(is_model_free(r.method) for r in results) else ""
     return f"protocol {first.protocol}, backbone {first.backbone}, {seeds}, percent{note}"
 
@@ -88,11 +97,17 @@ def header(results: Sequence[Result]) -> list[str]:
     results : sequence of Result
         The results of the table.
     """
-    return ["task", "method", *((METRIC_TITLES | DECISION_TITLES)[metric] for metric in _shown(results))]
+    return ["task", "method", *((METRIC_TITLES | DECISION_TITLES)[metric] for metric in shown_metrics(results))]
 
 
-def _shown(results: Sequence[Result]) -> list[str]:
-    """The metrics of a table; those of decisions come before the accuracy, if all results have them."""
+def shown_metrics(results: Sequence[Result]) -> list[str]:
+    """List the metrics of a table; those of decisions come before the accuracy, if all results have them.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        The results of the table.
+    """
     decisions = DECISION_TITLES if all(result.has_decisions for result in results) else ()
     return [*METRICS[:-1], *decisions, METRICS[-1]]
 
@@ -105,7 +120,7 @@ def rows(results: Sequence[Result]) -> list[list[str]]:
     results : sequence of Result
         In the order of the rows.
     """
-    metrics = _shown(results)
+    metrics = shown_metrics(results)
     return [[r.task, r.method, *(_cell(r, metric) for metric in metrics)] for r in results]
 
 
@@ -157,8 +172,7 @@ def compare_table(results: Sequence[Result], metrics: tuple[str, str] = ("auroc"
             body.append(["*paper*", *(_plain_pair(p) for p in printed), paper_mean_pair(tasks, method, metrics)])
     titles = " / ".join(METRIC_TITLES[m] for m in metrics)
     table = pipe_table(["method", *tasks, "mean"], body)
-    terms = caption(results).replace("; paper's number in brackets", "")  # they have their own rows here
-    return f"{titles}\n\n{table}\n\n{terms}\n"
+    return f"{titles}\n\n{table}\n\n{caption(results, with_paper=False)}\n"  # the paper's have rows of their own
 
 
 def _pair(result: Result, metrics: tuple[str, str]) -> str:
@@ -192,15 +206,64 @@ def paper_mean_pair(tasks: Sequence[str], method: str, metrics: tuple[str, str] 
     return " / ".join(f"{fmean(n for n in column if n is not None):.1f}" for column in columns)
 
 
+def summaries(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """List the rows of `Result.summary`; those of model-free scores, which classify nothing, have no accuracy.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        In the order of the rows.
+    """
+    return [_without_accuracy(result.summary()) for result in results]
+
+
+def per_seed_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """List the rows of `Result.per_seed`; those of model-free scores have no accuracy.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        In the order of the rows.
+    """
+    return [_without_accuracy(row) for result in results for row in result.per_seed()]
+
+
+def _without_accuracy(row: dict[str, Any]) -> dict[str, Any]:
+    """The row, of a model-free score without the accuracy of the network that it was computed along with."""
+    return {k: v for k, v in row.items() if not (k.startswith("id_acc") and is_model_free(row["method"]))}
+
+
 def to_csv(results: Sequence[Result]) -> str:
-    """Format one CSV line per result, with the columns of `Result.summary`.
+    """Format one CSV line per result, with the columns of `summaries`.
 
     Parameters
     ----------
     results : sequence of Result
         At least one.
     """
-    text, lines = io.StringIO(), [result.summary() for result in results]
+    return csv_text(summaries(results))
+
+
+def seeds_csv(results: Sequence[Result]) -> str:
+    """Format one CSV line per result and seed, with the columns of `per_seed_rows`.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        At least one.
+    """
+    return csv_text(per_seed_rows(results))
+
+
+def csv_text(lines: Sequence[dict[str, Any]]) -> str:
+    """Format rows as CSV; a column that a row lacks is empty in it.
+
+    Parameters
+    ----------
+    lines : sequence of dict
+        The rows, by column.
+    """
+    text = io.StringIO()
     columns = dict.fromkeys(name for line in lines for name in line)  # only some results may have decisions
     writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
     writer.writeheader()

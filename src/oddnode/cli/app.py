@@ -28,6 +28,23 @@ app = typer.Typer(
 )
 
 
+_Tasks = Annotated[
+    str,
+    typer.Option(
+        help="Tasks, separated by commas; 'paper' = the ten cells of the paper, 'all' = every task; FILE.py:FUNCTION = "
+        "a function of yours that takes a seed and returns a Task (the file is executed)."
+    ),
+]
+_Trackers = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME[=PLACE]",
+        help="Log every result to mlflow (place: a tracking URI), wandb (a project) or tensorboard (a folder). "
+        "Can be repeated.",
+    ),
+]
+
+
 def _print_version(value: bool) -> None:
     if value:
         typer.echo(f"oddnode {__version__}")
@@ -49,13 +66,12 @@ def _root(
     "  oddnode bench\n\n"
     "  oddnode bench --task cora/structure,cora/label --methods gnnsafe,nodesafe --seeds 5\n\n"
     "  oddnode bench --task paper --methods all --protocol published --out runs/published\n\n"
-    "  oddnode bench --methods mine,nodesafe --task mydata/label --plugin mine.py"
+    "  oddnode bench --methods mine,nodesafe --task mydata/label --plugin mine.py\n\n"
+    "  oddnode bench --task mine.py:my_task --methods nodesafe,msp\n\n"
+    "  oddnode bench --log mlflow=http://localhost:5000 --log tensorboard=runs"
 )
 def bench(
-    task: Annotated[
-        str,
-        typer.Option(help="Tasks, separated by commas; 'paper' = the ten cells of the paper, 'all' = every task."),
-    ] = "digits/label",
+    task: _Tasks = "digits/label",
     methods: Annotated[
         str | None,
         typer.Option(
@@ -77,35 +93,36 @@ def bench(
         typer.Option(min=1, help="Number of processes.", show_default="one per core, or one on a GPU"),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for report.md, results.csv, results.json and runs.json.")
+        Path | None, typer.Option(help="Folder for a report, tables (CSV, JSON, LaTeX), seeds and comparisons.")
     ] = None,
+    log: _Trackers = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Compare methods on tasks over several seeds."""
+    from oddnode.bench.trackers import log_results, open_tracker
+
+    trackers = [open_tracker(text) for text in log or ()]
     from oddnode.bench.report import check_writable, write_report
     from oddnode.bench.run import DEFAULT_METHODS, benchmark, expand_methods
-    from oddnode.tasks import expand_tasks
 
     load_plugins(plugin or ())
     check_device(device)
     if out:
         check_writable(out)
     names = list(DEFAULT_METHODS) if methods is None else split_names(methods)
-    tasks = expand_tasks(split_names(task), data_dir)
-    if "all" in split_names(task):
-        _note_left_out(tasks)
+    tasks = _tasks(split_names(task), data_dir)
     with progress_bar(terminal_only=as_json) as show:
         results = benchmark(tasks, names, seeds, protocol, backbone, device, data_dir, jobs, show, model_free=True)
-    asked = set(expand_methods(names, protocol))
-    chosen, model_free = [r for r in results if r.method in asked], [r for r in results if r.method not in asked]
-    written = write_report(chosen, out, model_free) if out else []
+    written = write_report(results, out) if out else []
     if as_json:
-        typer.echo(json.dumps([r.summary() for r in chosen], indent=1))
-        return
-    _print_results(results)
-    if written:
-        typer.echo("written: " + ", ".join(str(path) for path in written))
+        asked = set(expand_methods(names, protocol))
+        typer.echo(json.dumps([r.summary() for r in results if r.method in asked], indent=1))
+    else:
+        _print_results(results)
+        if written:
+            typer.echo("written: " + ", ".join(str(path) for path in written))
+    log_results(results, trackers)  # last, so that a tracker that fails loses nothing
 
 
 @app.command(epilog="Examples:\n\n  oddnode methods\n\n  oddnode methods --plugin mine.py --json")
@@ -158,7 +175,21 @@ cli_paper.register(app)
 cli_tables.register(app)
 
 
-def _note_left_out(tasks: list[str]) -> None:
+def _tasks(names: list[str], data_dir: Path | None) -> list[Any]:
+    """Names of tasks, and functions that make tasks."""
+    from oddnode.bench.own_parts import task_of_file
+    from oddnode.tasks import expand_tasks
+
+    tasks: list[Any] = []
+    for name in names:
+        own = task_of_file(name)
+        tasks += expand_tasks([name], data_dir) if own is None else [own]
+    if "all" in names:
+        _note_left_out(tasks)
+    return tasks
+
+
+def _note_left_out(tasks: list[Any]) -> None:
     from oddnode.tasks import DATASETS
 
     for spec in DATASETS.values():

@@ -14,6 +14,7 @@ from torch import nn
 from oddnode._utils.suggestions import unknown
 from oddnode.detector import model_folder
 from oddnode.detector.fitting import fit_together
+from oddnode.detector.hub import HubMixin
 from oddnode.detector.inference import FittedEstimator
 from oddnode.detector.reference_calibration import calibration_by_references
 from oddnode.detector.registry import get_recipe
@@ -27,7 +28,7 @@ from oddnode.training import BatchNormStatistics, Trainer
 __all__ = ["Detector"]
 
 
-class Detector(FittedEstimator):
+class Detector(HubMixin, FittedEstimator):
     """A detector of out-of-distribution nodes: a backbone, an objective and a scorer.
 
     Parameters

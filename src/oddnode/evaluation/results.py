@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pandas
 
 __all__ = ["DECISION_TITLES", "METRICS", "METRIC_TITLES", "Result"]
 
@@ -67,14 +70,47 @@ class Result:
 
     def summary(self) -> dict[str, Any]:
         """Names, number of seeds, and mean and standard deviation of every metric, as one flat row."""
-        row: dict[str, Any] = {
-            "task": self.task,
-            "method": self.method,
-            "protocol": self.protocol,
-            "backbone": self.backbone,
-            "seeds": self.seeds,
-        }
-        for metric in (*METRICS, *(DECISION_TITLES if self.has_decisions else ())):
+        row = self._names() | {"seeds": self.seeds}
+        for metric in self._metrics():
             row[metric] = round(self.mean(metric), 4)
             row[f"{metric}_std"] = round(self.std(metric), 4)
         return row
+
+    def per_seed(self) -> list[dict[str, Any]]:
+        """Names, seed and every metric, unrounded, as one flat row per seed.
+
+        Examples
+        --------
+        >>> result = Result("digits/label", "msp", "clean", "gcn", [dict.fromkeys(METRICS, 90.0)] * 2)
+        >>> [(row["method"], row["seed"], row["auroc"]) for row in result.per_seed()]
+        [('msp', 0, 90.0), ('msp', 1, 90.0)]
+        """
+        return [
+            self._names() | {"seed": seed} | {metric: run[metric] for metric in self._metrics()}
+            for seed, run in enumerate(self.runs)
+        ]
+
+    def to_pandas(self, means: bool = False) -> pandas.DataFrame:
+        """Make a data frame; ``pandas.concat`` joins those of several results.
+
+        Parameters
+        ----------
+        means : bool
+            Whether to return one row, that of `summary`, instead of one row per seed, those of `per_seed`.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed, which oddnode does not need otherwise.
+        """
+        try:
+            import pandas
+        except ImportError:
+            raise ImportError("to_pandas needs pandas, which is not installed: pip install pandas") from None
+        return pandas.DataFrame([self.summary()] if means else self.per_seed())
+
+    def _names(self) -> dict[str, Any]:
+        return {"task": self.task, "method": self.method, "protocol": self.protocol, "backbone": self.backbone}
+
+    def _metrics(self) -> list[str]:
+        return [*METRICS, *(DECISION_TITLES if self.has_decisions else ())]

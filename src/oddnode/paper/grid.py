@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 
+from oddnode._utils.latex import booktabs_table, escape_latex, latex_comment
 from oddnode._utils.markdown import pipe_table
 
 __all__ = ["Block", "Entry", "Row", "Table", "block_markdown", "to_csv", "to_latex", "to_markdown"]
@@ -211,22 +212,6 @@ def to_markdown(table: Table, level: int = 1) -> str:
     return "\n".join([*parts, *(f"{note}\n" for note in table.notes)])
 
 
-_SPECIAL = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "±": r"$\pm$",
-}  # fmt: skip
-
-
-def _latex(text: str) -> str:
-    """Escape text for TeX; line breaks become spaces, because an empty line would end a caption or cell."""
-    return "".join(_SPECIAL.get(letter, letter) for letter in " ".join(text.split()))
-
-
-def _latex_comment(text: str) -> str:
-    """Turn every line of a text into a TeX comment."""
-    return "\n".join(f"% {line}" for line in text.splitlines())
-
-
 def to_latex(table: Table) -> str:
     r"""Format a table as LaTeX, one ``table`` per grid; needs ``\usepackage{booktabs,graphicx}``.
 
@@ -235,40 +220,27 @@ def to_latex(table: Table) -> str:
     table : Table
         The table; its notes become comments.
     """
-    parts = [_latex_comment(f"{table.title}. Needs \\usepackage{{booktabs,graphicx}}.") + "\n"]
+    parts = [latex_comment(f"{table.title}. Needs \\usepackage{{booktabs,graphicx}}.") + "\n"]
     for number, block in enumerate(table.blocks, 1):
         parts.append(_block_latex(table, block, number))
-    return "\n".join([*parts, *map(_latex_comment, table.notes)]) + "\n"
+    return "\n".join([*parts, *map(latex_comment, table.notes)]) + "\n"
 
 
 def _block_latex(table: Table, block: Block, number: int) -> str:
-    best = block.best()
-    wide = len(block.columns) > 5
-    kind = "table*" if wide else "table"
-    lines = [
-        rf"\begin{{{kind}}}",
-        r"\centering\small",
-        rf"\caption{{{_latex(f'{table.title}: {block.title}; {block.caption}')}.}}",
-        rf"\label{{tab:{table.name}-{number}}}",
-        *([r"\resizebox{\textwidth}{!}{%"] if wide else []),
-        rf"\begin{{tabular}}{{l{'r' * len(block.columns)}}}",
-        r"\toprule",
-        " & ".join(["", *map(_latex, block.columns)]) + r" \\",
-        r"\midrule",
-    ]
+    best, lines = block.best(), []
     group = block.rows[0].group if block.rows else None
     for i, row in enumerate(block.rows):
         if row.group != group:
             lines.append(r"\midrule")
             group = row.group
-        cells = [_latex(entry.shown()) for entry in row.entries]
+        cells = [escape_latex(entry.shown()) for entry in row.entries]
         cells = [rf"\textbf{{{cell}}}" if (i, j) in best else cell for j, cell in enumerate(cells)]
-        lines.append(" & ".join([_latex(row.name), *cells]) + r" \\")
+        lines.append(" & ".join([escape_latex(row.name), *cells]) + r" \\")
         if any(entry.paper is not None for entry in row.entries):
             printed = [rf"\textit{{{entry.shown_paper()}}}" for entry in row.entries]
             lines.append(" & ".join([r"\quad\textit{paper}", *printed]) + r" \\")
-    end = r"\end{tabular}}" if wide else r"\end{tabular}"
-    return "\n".join([*lines, r"\bottomrule", end, rf"\end{{{kind}}}", ""])
+    caption = f"{table.title}: {block.title}; {block.caption}"
+    return booktabs_table(caption, f"tab:{table.name}-{number}", block.columns, lines)
 
 
 def to_csv(table: Table) -> str:

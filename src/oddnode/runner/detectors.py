@@ -17,7 +17,7 @@ from oddnode.runner.planar_gat import new_planar_gat
 from oddnode.runner.work import PLANAR, Training
 from oddnode.tasks import ScoredNodes, Task
 
-__all__ = ["build_detector", "distinct_trainings", "may_stack", "training_key"]
+__all__ = ["build_detector", "distinct_trainings", "forget_methods", "may_stack", "training_key"]
 
 
 def build_detector(training: Training, method: str, task: Task, device: str = "auto") -> Detector:
@@ -64,6 +64,12 @@ def training_key(training: Training, method: str) -> str:
         Objective, optimiser and shape of the network.
     """
     return repr(_outlined_detector(replace(training, seed=0, methods=(method,))).training_key(include_seed=False))
+
+
+def forget_methods() -> None:
+    """Drop what is cached of methods by name, so that a name may come to mean another method."""
+    training_key.cache_clear()
+    _outlined_detector.cache_clear()
 
 
 def distinct_trainings(task: str, protocol: str, backbone: str, methods: Sequence[str]) -> list[Training]:

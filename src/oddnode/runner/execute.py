@@ -30,7 +30,7 @@ from oddnode.scoring import Outputs, ScorerWrapper
 from oddnode.tasks import Task, load_tasks
 from oddnode.training import TrainingError
 
-__all__ = ["Setup", "execute", "execute_group"]
+__all__ = ["Setup", "execute", "execute_group", "forget_tasks"]
 
 # The report shows the nodes of these tasks as images, with the reasons why they are flagged.
 _WITH_REASONS = "digits/"
@@ -151,6 +151,11 @@ class _LoadedTask:
 def _load(name: str, protocol: str, data_dir: str | None, seeds: tuple[int, ...]) -> list[_LoadedTask]:
     """Load the tasks of several seeds; they are cached for the next group on the same data."""
     return [_LoadedTask(task) for task in load_tasks(name, data_dir, seeds, protocol)]
+
+
+def forget_tasks() -> None:
+    """Drop the cached tasks, so that a name may come to mean another task."""
+    _load.cache_clear()
 
 
 def _outcome(fitted: Fitted, loaded: _LoadedTask, setup: Setup, load_seconds: float) -> Outcome:

@@ -7,11 +7,11 @@ from statistics import fmean
 
 from oddnode.bench.paper_numbers import paper_number
 from oddnode.evaluation import METRIC_TITLES
+from oddnode.evaluation.statistics import Comparison, compare, holm
 from oddnode.paper.experiments import CORE, Run, methods_of
 from oddnode.paper.grid import Block, Entry, Row
 from oddnode.paper.results import Results, paper_facts
 from oddnode.paper.scopes import SCOPES
-from oddnode.paper.statistics import Comparison, compare, holm
 from oddnode.paper.tables.entries import Built, caption, mean_entry, present, run_entry
 
 __all__ = ["PAIRS", "agreement_table", "claims_table", "wins_table"]

@@ -10,6 +10,10 @@ import numpy as np
 
 __all__ = ["Comparison", "compare", "holm", "signed_rank_p"]
 
+_LEVEL = 0.05
+# The number of cells at which the smallest p-value, 2 of 2**n ways, is below that level.
+_FEWEST = 6
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -39,6 +43,22 @@ class Comparison:
     pair_losses: int
     p_value: float
 
+    @property
+    def smallest_p(self) -> float:
+        """The p-value if one method won all cells that differ: no p-value of so many cells is smaller."""
+        return min(1.0, 2.0 ** (1 - self.cell_wins - self.cell_losses))
+
+    @property
+    def note(self) -> str:
+        """Why the p-value says nothing, if it could not be 0.05 or less; otherwise empty."""
+        if self.smallest_p <= _LEVEL:
+            return ""
+        differing = self.cell_wins + self.cell_losses
+        return (
+            f"the test counts tasks, not seeds: with {differing} that differ{'s' if differing == 1 else ''}, p is "
+            f"{self.smallest_p:g} at best; {_FEWEST} or more are needed for p <= {_LEVEL}"
+        )
+
 
 def compare(
     a: Mapping[str, Sequence[float]], b: Mapping[str, Sequence[float]], higher_is_better: bool = True
@@ -47,7 +67,8 @@ def compare(
 
     The test is Wilcoxon's two-sided signed-rank test on the mean differences of the cells. Seeds of one cell share its
     data, so they are not independent: they reduce the variance of the cell's mean, but count once. The cells of one
-    data set share its graph too, so the true p-value may be larger than this one.
+    data set share its graph too, so the true p-value may be larger than this one. With fewer than six cells that differ
+    no p-value is below 0.05, whatever the seeds say; with a single cell it is always 1.
 
     Parameters
     ----------
@@ -61,6 +82,8 @@ def compare(
     >>> result = compare({"x": [90, 92], "y": [80, 81]}, {"x": [85, 86], "y": [79, 82]})
     >>> result.difference, result.cell_wins, result.pair_wins, result.pair_losses
     (2.75, 1, 3, 1)
+    >>> compare({"x": [90, 92, 91]}, {"x": [80, 82, 81]}).note
+    'the test counts tasks, not seeds: with 1 that differs, p is 1 at best; 6 or more are needed for p <= 0.05'
     """
     if a.keys() != b.keys() or not a:
         raise ValueError(f"expected the same cells on both sides, got {sorted(a)} and {sorted(b)}")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import rankdata
 
-from oddnode.paper.statistics import compare, holm, signed_rank_p
+from oddnode.evaluation.statistics import compare, holm, signed_rank_p
 
 
 def p_by_hand(differences: list[float]) -> float:
@@ -50,6 +50,22 @@ def test_lower_is_better_turns_everything_round() -> None:
     up, down = compare(a, b), compare(a, b, higher_is_better=False)
     assert (up.difference, up.cell_wins) == (0.5, 1)
     assert (down.difference, down.cell_wins, down.cell_losses) == (-0.5, 1, 1)
+
+
+@pytest.mark.parametrize("cells", [1, 2, 5, 6, 9])
+def test_a_comparison_says_when_no_p_value_could_be_small(cells: int) -> None:
+    won = compare({str(i): [float(i + 2)] * 3 for i in range(cells)}, {str(i): [1.0] * 3 for i in range(cells)})
+    smallest = p_by_hand([float(i + 1) for i in range(cells)])  # all won: the least likely pattern of signs
+    assert won.smallest_p == won.p_value == pytest.approx(smallest)
+    assert bool(won.note) == (smallest > 0.05)
+
+
+def test_one_task_gives_p_of_one_and_the_reason() -> None:
+    one = compare({"x": [90.0, 91.0, 92.0]}, {"x": [50.0, 51.0, 52.0]})
+    assert one.p_value == 1.0
+    assert "counts tasks, not seeds: with 1 that differs, p is 1 at best; 6 or more are needed" in one.note
+    equal = compare({"x": [90.0], "y": [1.0]}, {"x": [90.0], "y": [1.0]})
+    assert "with 0 that differ, p is 1 at best" in equal.note
 
 
 def test_cells_must_be_the_same() -> None:

@@ -1,0 +1,180 @@
+"""Trackers as they are: MLflow's own store and TensorBoard's own event files, written and read back."""
+
+from __future__ import annotations
+
+import json
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean, stdev
+from subprocess import CompletedProcess
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from oddnode import bench
+from oddnode.bench.trackers import log_results, open_tracker
+from oddnode.evaluation import Result
+
+CLI = Callable[..., "CompletedProcess[str]"]
+
+AUROCS = [90.25, 80.5, 85.125]
+
+
+def result(method: str = "msp") -> Result:
+    runs = [{"auroc": a, "aupr": 50.0, "fpr95": 100 - a, "id_acc": 80.0, "tests": {}} for a in AUROCS]
+    return Result("digits/label", method, "clean", "gcn", runs)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client of a store in files, which MLflow wants to be asked for."""
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    return MlflowClient(tracking_uri=(tmp_path / "mlruns").as_uri())
+
+
+def mlflow_runs(store: Any, experiment: str = "oddnode") -> list[Any]:
+    return store.search_runs([store.get_experiment_by_name(experiment).experiment_id])
+
+
+def test_mlflow_has_a_run_with_every_seed_and_the_means(store: Any) -> None:
+    log_results([result(), result("degree")], [open_tracker(f"mlflow={store.tracking_uri}")])
+    by_method = {run.data.params["method"]: run for run in mlflow_runs(store)}
+    run = by_method["msp"]
+    assert run.info.status == "FINISHED"
+    assert run.info.run_name == "digits/label msp"
+    assert {"task": "digits/label", "protocol": "clean", "seeds": "3"}.items() <= run.data.params.items()
+    assert run.data.metrics["auroc"] == pytest.approx(fmean(AUROCS), abs=1e-4)
+    assert run.data.metrics["auroc_std"] == pytest.approx(stdev(AUROCS), abs=1e-4)
+    history = store.get_metric_history(run.info.run_id, "per_seed/auroc")
+    assert [(point.step, point.value) for point in history] == list(enumerate(AUROCS))
+    assert "id_acc" in run.data.metrics
+    assert not [name for name in by_method["degree"].data.metrics if "id_acc" in name]  # it classifies nothing
+
+
+def test_a_second_benchmark_goes_to_the_same_experiment(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(2):
+        log_results([result()], [open_tracker(f"mlflow={store.tracking_uri}")])
+    assert len(mlflow_runs(store)) == 2
+    monkeypatch.setenv("MLFLOW_EXPERIMENT_NAME", "mine")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store.tracking_uri)
+    log_results([result()], [open_tracker("mlflow")])
+    assert len(mlflow_runs(store, "mine")) == 1
+
+
+def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
+    for _ in range(2):
+        log_results([result()], [open_tracker(f"tensorboard={tmp_path}")])
+    first, second = sorted(tmp_path.iterdir())  # a folder for each benchmark
+    assert first != second
+    events = EventAccumulator(str(second / "digits" / "label" / "msp")).Reload()
+    assert [(event.step, event.value) for event in events.Scalars("per_seed/auroc")] == list(enumerate(AUROCS))
+    [mean] = events.Scalars("auroc")
+    assert mean.value == pytest.approx(fmean(AUROCS), abs=1e-3)
+    [text] = events.Tensors("settings/text_summary")
+    assert b"method msp" in text.tensor_proto.string_val[0]
+
+
+def records_of(file: Path) -> list[Any]:
+    """The records of a file of Weights & Biases: seven bytes, then LevelDB's log format with a protobuf in each."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    raw, place, part, records = file.read_bytes(), 7, b"", []
+    while place + 7 <= len(raw):
+        left = 32768 - place % 32768
+        if left < 7:  # no header fits into the rest of a block
+            place += left
+            continue
+        _, length, kind = struct.unpack("<IHB", raw[place : place + 7])
+        part += raw[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # a whole record, or the last part of one
+            records.append(Record.FromString(part))
+            part = b""
+    return records
+
+
+def test_weights_and_biases_writes_files_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    log_results([result()], [open_tracker("wandb=mine")])
+    wandb.teardown()  # its own process writes the file, and has now ended
+    [file] = tmp_path.rglob("*.wandb")
+    history = [
+        {item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
+        for record in records_of(file)
+        if record.HasField("history")
+    ]
+    assert [(row["seed"], row["per_seed/auroc"]) for row in history] == list(enumerate(AUROCS))
+    [run] = [record.run for record in records_of(file) if record.HasField("run")]
+    assert (run.project, run.display_name) == ("mine", "digits/label msp")
+    summary = {
+        update.key: update.value_json
+        for record in records_of(file)
+        if record.HasField("summary")
+        for update in record.summary.update
+    }
+    assert json.loads(summary["auroc"]) == pytest.approx(fmean(AUROCS), abs=1e-4)
+
+
+def test_the_command_line_logs_what_it_prints(store: Any, cli: CLI) -> None:
+    arguments = ["--methods", "msp", "--seeds", "1", "--jobs", "1", "--log", f"mlflow={store.tracking_uri}"]
+    done = cli("bench", *arguments)
+    assert done.returncode == 0, done.stderr
+    methods = [run.data.params["method"] for run in mlflow_runs(store)]
+    assert sorted(methods) == sorted(["msp", "nonzeros", "degree", "neighbour-cosine", "centred-cosine"])
+
+
+@pytest.mark.parametrize(
+    ("log", "missing", "message"),
+    [
+        ("mlfow", None, "unknown tracker 'mlfow'. Did you mean 'mlflow'?"),
+        ("mlflow", "mlflow", "pip install 'oddnode[mlflow]'"),
+        ("wandb", "wandb", "pip install 'oddnode[wandb]'"),
+        ("tensorboard", "torch.utils.tensorboard", "pip install 'oddnode[tensorboard]'"),
+        ("tensorboard=/proc/runs", None, "cannot create the folder /proc/runs"),
+    ],
+)
+def test_a_tracker_that_cannot_be_used_is_an_error_before_the_work(
+    log: str, missing: str | None, message: str, cli: CLI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing:
+        monkeypatch.setitem(sys.modules, missing, None)
+    monkeypatch.setattr(bench.run, "benchmark", lambda *_, **__: pytest.fail("the work has begun"))
+    done = cli("bench", "--log", log)
+    assert done.returncode == 1
+    assert message in done.stderr
+
+
+def test_a_misspelt_tracker_is_answered_without_torch() -> None:
+    code = "import sys; sys.argv = ['oddnode', 'bench', '--log', 'mlfow']\n"
+    code += "from oddnode.cli.app import main\ntry: main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Did you mean 'mlflow'" in done.stderr
+
+
+def test_a_tracker_that_refuses_says_why(store: Any) -> None:
+    with pytest.raises(ValueError, match="mlflow cannot be used: "):
+        open_tracker("mlflow=nosuch://place")
+
+
+def test_results_are_printed_and_written_before_a_tracker_fails(
+    store: Any, tmp_path: Path, cli: CLI, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise KeyError("no space")
+
+    monkeypatch.setattr("mlflow.MlflowClient.create_run", full)
+    arguments = ["--methods", "msp", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path / "out")]
+    done = cli("bench", *arguments, "--log", f"mlflow={store.tracking_uri}")
+    assert done.returncode == 1
+    assert "MLflow could not log msp on digits/label: KeyError: 'no space'" in done.stderr
+    assert "digits/label" in done.stdout
+    assert (tmp_path / "out" / "seeds.csv").exists()

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import sys
+from statistics import fmean, stdev
+
+import pandas
+import pytest
+
+from oddnode.evaluation import METRICS, Result
+
+
+def result_of(*aurocs: float, **more: float) -> Result:
+    runs = [dict.fromkeys(METRICS, 50.0) | {"auroc": auroc, "tests": {}} | more for auroc in aurocs]
+    return Result("digits/label", "msp", "clean", "gcn", runs)
+
+
+def test_a_row_per_seed_has_names_and_unrounded_numbers() -> None:
+    first, second = result_of(90.123456789, 80.0).per_seed()
+    assert list(first) == ["task", "method", "protocol", "backbone", "seed", *METRICS]
+    assert (first["seed"], first["auroc"]) == (0, 90.123456789)
+    assert (second["seed"], second["auroc"]) == (1, 80.0)
+    assert result_of(90.0, caught=40.0, false_alarms=5.0).per_seed()[0]["caught"] == 40.0
+
+
+def test_data_frames_of_seeds_and_of_means() -> None:
+    result = result_of(90.0, 80.0, 85.0)
+    frame = pandas.concat([result.to_pandas(), result_of(70.0).to_pandas()])
+    assert list(frame["auroc"]) == [90.0, 80.0, 85.0, 70.0]
+    assert list(frame["seed"]) == [0, 1, 2, 0]
+    means = result.to_pandas(means=True)
+    assert means.shape[0] == 1
+    assert means.loc[0, "seeds"] == 3
+    assert means.loc[0, "auroc"] == fmean([90.0, 80.0, 85.0])
+    assert means.loc[0, "auroc_std"] == stdev([90.0, 80.0, 85.0])
+
+
+def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pip install pandas"):
+        result_of(90.0).to_pandas()
