@@ -13,6 +13,7 @@ Validation tasks, each family counted the same:
 The kinds ``noisy``, ``shuffled``, ``overlinked`` and ``bridged`` take part in no choice; they are the tasks ``unseen``.
 
     python benchmarks/evidence_selection.py --stage kinds --seeds 2 --out kinds.json
+    python benchmarks/evidence_selection.py --stage weights --seeds 2 --out weights.json
     python benchmarks/evidence_selection.py --stage schedule --seeds 2 --out schedule.json
 """
 
@@ -39,7 +40,8 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
 from oddnode import Detector, evaluate
-from oddnode.detector import get_recipe, kinds_of_evidence
+from oddnode.detector import get_recipe
+from oddnode.detector.evidence_recipes import evidence
 from oddnode.functional import auroc, fpr_at_tpr, surprise
 from oddnode.scoring import (
     CentredCosine,
@@ -60,6 +62,17 @@ from oddnode.tasks import PLACEMENTS, Arrivals, Task, arrivals_task, digits_grap
 #: Classes that are known in every reported cell; each is held out in turn.
 HELD_OUT = {"cora": (3, 4, 5, 6), "citeseer": (3, 4, 5)}
 
+#: The method's scorer, whose kinds and weights are compared with others.
+METHOD = evidence(2.0, 32, 0.1)
+OWN = [repr(scorer) for scorer in METHOD.scorers]
+WEIGHTS = dict(zip(OWN, METHOD.weights or (), strict=True))
+#: These count only where the known nodes are not in the scored graph.
+ELSEWHERE = set(OWN[len(OWN) - METHOD.num_elsewhere :])
+#: Weights that are tried for every kind in turn.
+TRIED_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0)
+#: A weight is changed for no less than this much worth; smaller differences are chance.
+LEAST_GAIN = 0.02
+
 #: Kinds of evidence that were considered besides those of the method.
 OTHERS: tuple[Scorer, ...] = (
     Propagated(MaxSoftmax(), 2, 0.5),
@@ -69,6 +82,7 @@ OTHERS: tuple[Scorer, ...] = (
     Propagated(Energy(centred=True), 32, 0.1),
     Mahalanobis(0.01),
     Propagated(Mahalanobis(0.01), 32, 0.1),
+    CentredCosine(),
     Propagated(CentredCosine()),
     Propagated(LinkPrediction(), 32, 0.1),
     TwoSided(LinkPrediction()),
@@ -179,7 +193,7 @@ def scores_by_kind(task: Task, seed: int) -> list[dict[str, Any]]:
     return [
         {
             repr(scorer): _surprises(scorer.fit(part.outputs, part.train, part.y), whole, own, other, task, test)
-            for scorer in (*kinds_of_evidence(), *OTHERS)
+            for scorer in (*METHOD.scorers, *OTHERS)
         }
         for part, whole, own, other in zip(
             training.parts,
@@ -203,11 +217,15 @@ def _surprises(scorer: Scorer, whole: Any, known: Any, unknown: Any, task: Task,
     return [group.float().numpy() for group in groups]
 
 
-def combined(networks: list[dict[str, Any]], kinds: Sequence[str], power: float) -> tuple[float, float]:
-    """AUROC and FPR95 of a combination, as `Evidence` computes it."""
+def combined(row: dict[str, Any], weights: dict[str, float], power: float = METHOD.power) -> tuple[float, float]:
+    """AUROC and FPR95 of a combination on one task, as `Evidence` computes it."""
+    counted = {kind: weight for kind, weight in weights.items() if row["elsewhere"] or kind not in ELSEWHERE}
     scores = []
-    for network in networks:
-        totals = [torch.from_numpy(sum(network[kind][i] ** power for kind in kinds)) for i in range(3)]
+    for network in row["networks"]:
+        totals = [torch.zeros(len(group), dtype=torch.float64) for group in network[OWN[0]]]
+        for kind, weight in counted.items():
+            for total, found in zip(totals, network[kind], strict=True):
+                total += weight * torch.from_numpy(found).double() ** power
         scores.append([-surprise(-each, -totals[0]) for each in totals[1:]])
     known, unknown = (torch.stack(each).mean(dim=0) for each in zip(*scores, strict=True))
     return 100 * auroc(known, unknown), 100 * fpr_at_tpr(known, unknown)
@@ -220,8 +238,8 @@ def job(seed: int, place: int, stage: str) -> dict[str, Any]:
     suite, family, make = list(tasks_of(seed))[place]
     task = make()
     row: dict[str, Any] = {"suite": suite, "family": family, "task": task.name, "seed": seed}
-    if stage == "kinds":
-        return row | {"networks": scores_by_kind(task, seed)}
+    if stage in ("kinds", "weights"):
+        return row | {"elsewhere": suite == "graphs", "networks": scores_by_kind(task, seed)}
     row["schedules"] = []
     for schedule in SCHEDULES:
         detector = Detector.from_recipe("nodesafe-evidence", seed=seed, device="cpu", **schedule).fit(task.train)
@@ -251,30 +269,43 @@ def worth(numbers: dict[str, Any]) -> float:
     return sum(share[suite] * (pair[0] - pair[1] / 3) for suite, pair in numbers.items())
 
 
+def measure(rows: list[dict[str, Any]], weights: dict[str, float], power: float = METHOD.power) -> dict[str, Any]:
+    """The numbers and the worth of a combination."""
+    numbers = mean_over_families(rows, lambda row: combined(row, weights, power))
+    return numbers | {"worth": worth(numbers)}
+
+
 def choose_kinds(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """The method's kinds, every one of them left out, every other one added, other powers, and a greedy search."""
-    own = [repr(scorer) for scorer in kinds_of_evidence()]
-    others = [repr(scorer) for scorer in OTHERS]
-
-    def measure(kinds: Sequence[str], power: float = 2.0) -> dict[str, Any]:
-        numbers = mean_over_families(rows, lambda row: combined(row["networks"], kinds, power))
-        return numbers | {"worth": worth(numbers)}
-
-    report: dict[str, Any] = {"chosen": measure(own)}
-    report |= {f"power {power}": measure(own, power) for power in (1.0, 1.5, 3.0)}
-    report |= {f"without {kind}": measure([k for k in own if k != kind]) for kind in own}
-    report |= {f"with {kind}": measure([*own, kind]) for kind in others}
-    greedy: list[str] = []
+    report: dict[str, Any] = {"chosen": measure(rows, WEIGHTS)}
+    report |= {f"power {power}": measure(rows, WEIGHTS, power) for power in (1.0, 1.5, 3.0)}
+    report |= {f"without {kind}": measure(rows, {k: w for k, w in WEIGHTS.items() if k != kind}) for kind in OWN}
+    report |= {f"with {kind}": measure(rows, WEIGHTS | {kind: 1.0}) for kind in map(repr, OTHERS)}
+    greedy: dict[str, float] = {}
     best = -np.inf
-    while len(greedy) < len(own):
-        left = [kind for kind in (*own, *others) if kind not in greedy]
-        tried = {kind: measure([*greedy, kind]) for kind in left}
+    while len(greedy) < len(OWN):
+        left = [kind for kind in (*OWN, *map(repr, OTHERS)) if kind not in greedy]
+        tried = {kind: measure(rows, greedy | {kind: 1.0}) for kind in left}
         kind = max(tried, key=lambda k: tried[k]["worth"])
         if tried[kind]["worth"] <= best:
             break
         best = tried[kind]["worth"]
-        greedy.append(kind)
+        greedy[kind] = 1.0
         report[f"greedy {len(greedy)}: {kind}"] = tried[kind]
+    return report
+
+
+def choose_weights(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """The method's weights, equal weights, and a search that changes one weight after another while that helps."""
+    report = {"chosen": measure(rows, WEIGHTS), "equal": measure(rows, dict.fromkeys(OWN, 1.0))}
+    weights, best = dict(WEIGHTS), report["chosen"]["worth"]
+    for kind in OWN:
+        tried = {value: measure(rows, weights | {kind: value}) for value in TRIED_WEIGHTS if value != weights[kind]}
+        value = max(tried, key=lambda each: tried[each]["worth"])
+        report |= {f"{each} for {kind}": numbers for each, numbers in tried.items()}
+        if tried[value]["worth"] > best + LEAST_GAIN:
+            weights[kind], best = value, tried[value]["worth"]
+            report[f"changed to {value}: {kind}"] = tried[value]
     return report
 
 
@@ -292,9 +323,12 @@ def _numbers_of(place: int, row: dict[str, Any]) -> list[float]:
     return [row["schedules"][place][metric] for metric in ("auroc", "fpr95")]
 
 
+CHOOSE = {"kinds": choose_kinds, "weights": choose_weights, "schedule": choose_schedule}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--stage", choices=("kinds", "schedule"), default="kinds")
+    parser.add_argument("--stage", choices=tuple(CHOOSE), default="kinds")
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--only", default="", help="part of the name of the families to run")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -314,7 +348,7 @@ def main() -> None:
             rows.append(finished.result())
             print(f"\r{done}/{len(jobs)}", end="", flush=True)
     print()
-    report = choose_kinds(rows) if args.stage == "kinds" else choose_schedule(rows)
+    report = CHOOSE[args.stage](rows)
     for name, numbers in report.items():
         shown = {k: [round(x, 1) for x in v] if isinstance(v, list) else round(v, 2) for k, v in numbers.items()}
         print(f"{name[:60]:60}", shown)
