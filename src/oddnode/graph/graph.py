@@ -6,54 +6,34 @@ the only place where its tensors are checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.functional import support
-from oddnode.graph.source import GraphSource
+from oddnode.graph.cache import GraphCache, active_cache
+from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.graph.validation import _checked_edges, _checked_features, check_source
-from oddnode.ops import FeatureProducts, SparseMatrix, SparsePattern, neighbour_mean_matrix
+from oddnode.ops import (
+    FeatureProducts,
+    SparseMatrix,
+    SparsePattern,
+    effective_degree,
+    gcn_matrix,
+    neighbour_mean_matrix,
+    weighted_in_degree,
+)
 
-__all__ = ["Graph", "graph_cache"]
+__all__ = ["Graph"]
 
 # Features with a smaller share of non-zeros (bags of words) are multiplied as a sparse matrix on a CPU.
 _SPARSE_BELOW = 0.15
 
 T = TypeVar("T")
-
-
-class _GraphCache:
-    """Checked features and graphs by device and by the user's tensors they come from."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[Any, ...], tuple[Any, Any]] = {}
-
-    def get(self, make: Callable[[], Any], device: torch.device, *sources: Any) -> Any:
-        """Call ``make`` once for the same sources."""
-        key = (device, *(id(source) for source in sources))
-        if key not in self._found:
-            self._found[key] = make(), sources  # hold references, so that Python cannot reuse the ids in the key
-        return self._found[key][0]
-
-
-_active_cache: ContextVar[_GraphCache | None] = ContextVar("graph_cache", default=None)
-
-
-@contextmanager
-def graph_cache() -> Iterator[None]:
-    """Check and prepare each graph only once within the block; the data must not change in the meantime."""
-    token = _active_cache.set(_GraphCache())
-    try:
-        yield
-    finally:
-        _active_cache.reset(token)
 
 
 class Graph:
@@ -67,11 +47,14 @@ class Graph:
         Features ``[N, F]``, floating point.
     edge_index : Tensor
         Edges ``[2, E]``, from source to target.
+    edge_weight : Tensor, optional
+        Their weights ``[E]``, above 0, in the precision of ``x``; by default every edge counts as one.
     """
 
-    def __init__(self, x: Tensor, edge_index: Tensor):
+    def __init__(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None):
         self.x = x
         self.edge_index = edge_index
+        self.edge_weight = edge_weight
         self._caches: dict[str, dict[Hashable, Any]] = {"graph": {}, "edges": {}, "features": {}}
         self._products: FeatureProducts | None = None
 
@@ -82,24 +65,25 @@ class Graph:
         Parameters
         ----------
         data : GraphSource
-            An object with ``x`` and ``edge_index``.
+            An object with ``x``, ``edge_index`` and, if the edges have weights, ``edge_weight``.
         device : torch.device or str
             The device of the graph.
 
         Returns
         -------
         Graph
-            The checked graph; within `graph_cache` the same one for the same tensors.
+            The checked graph, without edges of weight 0; within `graph_cache` the same one for the same tensors.
         """
         check_source(data)
         device = torch.device(device)
-        cache = _active_cache.get() or _GraphCache()
+        cache = active_cache.get() or GraphCache()
 
         def make() -> Graph:
             x = cache.get(lambda: _checked_features(data).to(device), device, data.x)
-            return cls(x, _checked_edges(data).to(device))
+            edges, weight = _checked_edges(data, x.dtype)
+            return cls(x, edges.to(device), None if weight is None else weight.to(device))
 
-        return cache.get(make, device, data.x, data.edge_index)
+        return cache.get(make, device, data.x, data.edge_index, optional_attribute(data, "edge_weight"))
 
     @property
     def num_nodes(self) -> int:
@@ -149,7 +133,7 @@ class Graph:
         Graph
             A graph that shares the matrices of the edges with this one, including those that either builds later.
         """
-        other = Graph(x, self.edge_index)
+        other = Graph(x, self.edge_index, None if self.edge_weight is None else self.edge_weight.to(x.dtype))
         if x.dtype == self.x.dtype:
             other._caches["edges"] = self._caches["edges"]
         return other
@@ -178,7 +162,7 @@ class Graph:
         Graph
             A view that shares all cached values with this graph.
         """
-        view = Graph(self.x, self.edge_index)
+        view = Graph(self.x, self.edge_index, self.edge_weight)
         view._caches, view._products = self._caches, products
         return view
 
@@ -188,37 +172,52 @@ class Graph:
         return self.cached("gcn_matrix", self._make_gcn_matrix, "edges")
 
     def _make_gcn_matrix(self) -> SparseMatrix:
-        walk = self.random_walk
-        target, source, _ = walk.coordinates()
-        if walk.nnz == self.edge_index.shape[1] and not bool((source == target).any()):
-            # Without repeated edges and self-loops, the edges need not be sorted again.
-            scale = (walk.row_counts() + 1).to(self.x.dtype).pow(-0.5)
-            everywhere = torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
-            return walk.with_values(scale[source] * scale[target]).with_diagonal(everywhere, scale * scale)
-        (source, target), weight = gcn_norm(self.edge_index, None, self.num_nodes, dtype=self.x.dtype)
-        return SparseMatrix(target, source, weight, (self.num_nodes, self.num_nodes))
+        return gcn_matrix(self.random_walk, self.edge_index, self.edge_weight)
 
     @property
     def attention(self) -> SparsePattern:
         """The nodes that a node attends to: the source of each incoming edge, and itself once."""
-        return self.cached("attention", self._make_attention, "edges")
+        return self.cached("attention", self._make_attention, "edges")[0]
 
-    def _make_attention(self) -> SparsePattern:
-        edges, _ = remove_self_loops(self.edge_index)
-        (source, target), _ = add_self_loops(edges, num_nodes=self.num_nodes)
-        return SparsePattern.of_unsorted(target, source, (self.num_nodes, self.num_nodes))
+    @property
+    def attention_bias(self) -> Tensor | None:
+        """The logarithms of the weights of these edges, and 0 for the node itself; ``None`` without weights."""
+        return self.cached("attention", self._make_attention, "edges")[1]
+
+    def _make_attention(self) -> tuple[SparsePattern, Tensor | None]:
+        edges, weight = remove_self_loops(self.edge_index, self.edge_weight)
+        (source, target), weight = add_self_loops(edges, weight, fill_value=1.0, num_nodes=self.num_nodes)
+        pattern = SparsePattern.of_unsorted(target, source, (self.num_nodes, self.num_nodes))
+        return pattern, None if weight is None else weight[target.argsort(stable=True)].log()
 
     @property
     def random_walk(self) -> SparseMatrix:
         """``D^-1 A`` without added self-loops: the mean over a node's neighbours."""
-        return self.cached(
-            "random_walk", lambda: neighbour_mean_matrix(self.edge_index, self.num_nodes, self.x.dtype), "edges"
-        )
+        return self.cached("random_walk", self._make_random_walk, "edges")
+
+    def _make_random_walk(self) -> SparseMatrix:
+        return neighbour_mean_matrix(self.edge_index, self.num_nodes, self.x.dtype, self.edge_weight)
 
     @property
     def in_degree(self) -> Tensor:
-        """Number of edges that lead to each node ``[N]``; a repeated edge counts as often as it is repeated."""
-        return self.cached("in_degree", lambda: torch.bincount(self.edge_index[1], minlength=self.num_nodes), "edges")
+        """Sum of the weights of the edges that lead to each node ``[N]``; without weights, the number of these edges.
+
+        A repeated edge counts as often as it is repeated.
+        """
+        return self.cached("in_degree", self._make_in_degree, "edges")
+
+    def _make_in_degree(self) -> Tensor:
+        if self.edge_weight is None:
+            return torch.bincount(self.edge_index[1], minlength=self.num_nodes)
+        return weighted_in_degree(self.edge_index, self.num_nodes, self.edge_weight)
+
+    @property
+    def effective_degree(self) -> Tensor:
+        """Number of equal edges that a mean over each node's edges is worth ``[N]``: without weights, of its edges."""
+        if self.edge_weight is None:
+            return self.in_degree
+        make = partial(effective_degree, self.edge_index, self.num_nodes, self.edge_weight)
+        return self.cached("effective_degree", make, "edges")
 
     def support(self, num_hops: int, eta: float) -> Tensor:
         """Effective number of nodes that each propagated score averages (see `oddnode.functional.energy.support`).
@@ -335,7 +334,7 @@ class Graph:
             A graph whose ``gcn_matrix``, ``[n, m]``, maps ``rows`` to ``nodes``.
         """
         matrix, rows = self.gcn_matrix.rows(nodes)
-        part = Graph(self.x, self.edge_index)
+        part = Graph(self.x, self.edge_index, self.edge_weight)
         part.cached("gcn_matrix", lambda: matrix, "edges")
         return rows, part
 

@@ -3,7 +3,7 @@
 May import: graph and below.
 """
 
-from oddnode.nn.base import Backbone, embed_with, run_backbone
+from oddnode.nn.base import Backbone
 from oddnode.nn.convs import PreparedGATConv, PreparedGCNConv, PreparedMixHopConv
 from oddnode.nn.ensemble import Ensemble, mean_log_probabilities, member_seeds
 from oddnode.nn.evidential_gcn import EvidentialGCN
@@ -14,6 +14,7 @@ from oddnode.nn.gpn import GPN, personalised_page_rank
 from oddnode.nn.jknet import JKNet
 from oddnode.nn.mixhop import MixHop
 from oddnode.nn.mlp import MLP
+from oddnode.nn.modules import embed_with, run_backbone
 from oddnode.nn.registry import BACKBONES, register_backbone
 
 __all__ = [

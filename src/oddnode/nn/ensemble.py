@@ -25,7 +25,7 @@ class Ensemble(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Compute the logarithms of the members' mean probabilities.
 
         Parameters
@@ -34,13 +34,16 @@ class Ensemble(nn.Module):
             Features ``[N, F]``.
         edge_index : Tensor
             Edges ``[2, E]``, from source to target.
+        edge_weight : Tensor, optional
+            Their weights ``[E]``, for members that take weights.
 
         Returns
         -------
         Tensor
             Log probabilities ``[N, C]``.
         """
-        return mean_log_probabilities([member(x, edge_index) for member in self.members])
+        weights = () if edge_weight is None else (edge_weight,)
+        return mean_log_probabilities([member(x, edge_index, *weights) for member in self.members])
 
 
 def mean_log_probabilities(logits: list[Tensor]) -> Tensor:

@@ -27,7 +27,11 @@ _MOST_EDGES = 20_000
 
 
 class _EdgeScorer(Scorer):
-    """Base of scorers that average a score of a node's edges, with one more edge of the mean score."""
+    """Base of scorers that average a score of a node's edges, with one more edge of the mean score.
+
+    With edge weights, the average is weighted, and the one more edge counts against the effective number of edges
+    (`oddnode.graph.Graph.effective_degree`). Whether a single edge is plausible does not depend on its weight.
+    """
 
     mean_: Tensor
     limit_: Tensor
@@ -41,7 +45,7 @@ class _EdgeScorer(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
-        degree = graph.in_degree.to(graph.x.dtype)
+        degree = graph.effective_degree.to(graph.x.dtype)
         return (degree * self._mean_scores(graph) + self.mean_.to(graph.x)) / (degree + 1)
 
     def edge_scores(self, outputs: Outputs) -> Tensor:
@@ -96,7 +100,7 @@ class _EdgeScorer(Scorer):
         """Learn the mean score of the training graph's edges and the limit of implausible ones; 0 if it has none."""
         fitted = copy.copy(self)
         graph = outputs.graph
-        degree = graph.in_degree.double()
+        degree = graph.effective_degree.double()
         total = (degree * fitted._mean_scores(graph).double()).sum()
         fitted.mean_ = total / degree.sum().clamp_min(1)
         some = graph.edge_index[:, :: 1 + graph.edge_index.shape[1] // _MOST_EDGES]
@@ -111,7 +115,8 @@ class CentredCosine(_EdgeScorer):
     r"""The mean cosine of a node's centred features to those of its neighbours.
 
     :math:`\frac{1}{d_v + 1} \left(m + \sum_{u \in N(v)} \cos(x_v - \mu, x_u - \mu)\right)`, with the mean features
-    :math:`\mu` and the mean cosine :math:`m` over the edges of the training graph.
+    :math:`\mu` and the mean cosine :math:`m` over the edges of the training graph. With edge weights, the mean over a
+    node's edges is weighted, and :math:`d_v` is how many equal edges it is worth.
 
     Attributes
     ----------
@@ -158,6 +163,7 @@ class LinkPrediction(_EdgeScorer):
     An edge between :math:`u` and :math:`v` has the log-odds :math:`\tfrac12 (P z_u \cdot Q z_v + Q z_u \cdot P z_v) +
     b`, where :math:`z` are the features in a space of ``dimensions`` (`oddnode.scoring.feature_space`) and :math:`P, Q`
     have ``rank`` rows. They are trained to tell the edges of the training graph from random pairs; no labels are used.
+    Edge weights count in the mean over a node's edges, but not in this training: any edge is an edge.
 
     Parameters
     ----------
