@@ -14,7 +14,7 @@ from oddnode.nn.gpn import GPN, personalised_page_rank
 from oddnode.nn.jknet import JKNet
 from oddnode.nn.mixhop import MixHop
 from oddnode.nn.mlp import MLP
-from oddnode.nn.modules import embed_with, run_backbone
+from oddnode.nn.modules import embed_with, receptive_hops, run_backbone, takes_edge_weight
 from oddnode.nn.registry import BACKBONES, register_backbone
 
 __all__ = [
@@ -36,6 +36,8 @@ __all__ = [
     "mean_log_probabilities",
     "member_seeds",
     "personalised_page_rank",
+    "receptive_hops",
     "register_backbone",
     "run_backbone",
+    "takes_edge_weight",
 ]

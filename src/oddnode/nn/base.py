@@ -36,6 +36,9 @@ class Backbone(nn.Module):
     #: subclass does not inherit the promise; it makes its own by stating ``supports_capture = True``.
     supports_capture: bool = False
 
+    #: From how many hops away nodes change a node's logits; ``None``: as `oddnode.nn.receptive_hops` counts.
+    num_hops: int | None = None
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "supports_capture" not in cls.__dict__:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from torch import Tensor, nn
-from torch_geometric.nn import MessagePassing, Sequential
+from torch_geometric.nn import MessagePassing, MixHopConv, Sequential
 
 from oddnode.graph import Graph
 from oddnode.nn.base import Backbone
+from oddnode.nn.convs import PreparedGCNConv
 
-__all__ = ["embed_with", "run_backbone"]
+__all__ = ["embed_with", "receptive_hops", "run_backbone", "takes_edge_weight"]
 
 
 def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
@@ -36,7 +37,11 @@ def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
     if graph.edge_weight is None:
         logits = module(graph.x, graph.edge_index)
     else:
-        _require_weights(module)
+        if not takes_edge_weight(module):
+            raise TypeError(
+                f"the edges have weights, which {type(module).__name__}.forward does not use; give it a parameter "
+                "edge_weight, or remove the weights (`del data.edge_weight`)"
+            )
         logits = module(graph.x, graph.edge_index, edge_weight=graph.edge_weight)
     if not isinstance(logits, Tensor) or logits.dim() != 2 or logits.shape[0] != graph.num_nodes:
         found = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
@@ -47,18 +52,52 @@ def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
     return logits
 
 
-def _require_weights(module: nn.Module) -> None:
-    """Raise an error for a module that would not see the weights of edges."""
+def takes_edge_weight(module: nn.Module) -> bool:
+    """Whether a module uses the weights of edges.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        As for `run_backbone`.
+
+    Returns
+    -------
+    bool
+        True for a `Backbone`, and for a module whose ``forward`` has a parameter ``edge_weight`` and uses it.
+    """
+    if isinstance(module, Backbone):
+        return True
     if isinstance(module, Sequential):
-        takes_weights = "edge_weight" in module.signature.param_dict
-    else:
-        takes_weights = "edge_weight" in inspect.signature(module.forward).parameters
+        return "edge_weight" in module.signature.param_dict
     # Some of PyG's models accept weights and do not use them.
-    if not takes_weights or not getattr(module, "supports_edge_weight", True):
-        raise TypeError(
-            f"the edges have weights, which {type(module).__name__}.forward does not use; give it a parameter "
-            "edge_weight, or remove the weights (`del data.edge_weight`)"
-        )
+    uses = getattr(module, "supports_edge_weight", True)
+    return bool(uses) and "edge_weight" in inspect.signature(module.forward).parameters
+
+
+def receptive_hops(module: nn.Module) -> int:
+    """Count from how many hops away nodes change a node's logits, by the convolutions of a module.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        As for `run_backbone`; every convolution counts once, one of several hops as so many.
+
+    Returns
+    -------
+    int
+        The number of hops; 0 for a module without convolutions.
+    """
+    if isinstance(module, Backbone) and module.num_hops is not None:
+        return module.num_hops
+    return sum(_hops_of(layer) for layer in module.modules())
+
+
+def _hops_of(layer: nn.Module) -> int:
+    if isinstance(layer, MixHopConv):
+        return max(layer.powers)
+    if isinstance(layer, MessagePassing):
+        return int(getattr(layer, "K", 1))
+    return int(isinstance(layer, PreparedGCNConv))
 
 
 def embed_with(module: nn.Module, graph: Graph) -> Tensor:

@@ -9,6 +9,7 @@ from oddnode.ops.adjacency import (
     gcn_matrix,
     neighbour_mean_matrix,
     weighted_in_degree,
+    with_self_loops,
 )
 from oddnode.ops.block_matrix import BlockMatrix
 from oddnode.ops.dropout import DropoutStream, dropout_keys, dropout_scales, stacked_keys
@@ -46,4 +47,5 @@ __all__ = [
     "stacked_keys",
     "sum_neighbours",
     "weighted_in_degree",
+    "with_self_loops",
 ]

@@ -11,7 +11,14 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from oddnode.ops.sparse import SparseMatrix
 
-__all__ = ["check_edge_weight", "effective_degree", "gcn_matrix", "neighbour_mean_matrix", "weighted_in_degree"]
+__all__ = [
+    "check_edge_weight",
+    "effective_degree",
+    "gcn_matrix",
+    "neighbour_mean_matrix",
+    "weighted_in_degree",
+    "with_self_loops",
+]
 
 
 def check_edge_weight(edge_weight: Tensor, num_edges: int, name: str = "edge_weight") -> None:
@@ -147,7 +154,7 @@ def gcn_matrix(walk: SparseMatrix, edge_index: Tensor, edge_weight: Tensor | Non
     """
     num_nodes, dtype = walk.shape[0], walk.dtype
     if edge_weight is not None:
-        edges, weight = _with_self_loops(edge_index, num_nodes, edge_weight.to(dtype))
+        edges, weight = with_self_loops(edge_index, num_nodes, edge_weight.to(dtype))
         scale = weighted_in_degree(edges, num_nodes, weight).to(dtype).pow(-0.5)
         return SparseMatrix(edges[1], edges[0], scale[edges[0]] * weight * scale[edges[1]], walk.shape)
     target, source, _ = walk.coordinates()
@@ -160,8 +167,23 @@ def gcn_matrix(walk: SparseMatrix, edge_index: Tensor, edge_weight: Tensor | Non
     return SparseMatrix(target, source, weight, walk.shape)
 
 
-def _with_self_loops(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The edges between different nodes, followed by one self-loop of every node."""
+def with_self_loops(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Give every node one self-loop: of weight 1, or of the mean weight of those that it has.
+
+    Parameters
+    ----------
+    edge_index : Tensor
+        Edges ``[2, E]``.
+    num_nodes : int
+        How many nodes there are.
+    edge_weight : Tensor
+        One weight per edge ``[E]``.
+
+    Returns
+    -------
+    edge_index, edge_weight : Tensor
+        The edges between different nodes, followed by the self-loops of all nodes in their order.
+    """
     is_loop = edge_index[0] == edge_index[1]
     loops = edge_index[:, is_loop]
     sums = weighted_in_degree(loops, num_nodes, edge_weight[is_loop])
