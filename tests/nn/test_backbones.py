@@ -128,6 +128,8 @@ def test_weights_of_one_change_no_bit_and_those_of_zero_are_no_edges(name: str) 
     half = (torch.arange(count) % 2).double()
     expected = backbone.run(Graph(graph.x, graph.edge_index[:, 1::2]))
     torch.testing.assert_close(backbone(graph.x, graph.edge_index, half), expected)
+    with pytest.raises(ValueError, match=r"edge_weight has .* values that are negative"):
+        backbone(graph.x, graph.edge_index, -torch.ones(count))
 
 
 def test_a_weighted_gcn_is_pygs() -> None:

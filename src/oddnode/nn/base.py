@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from oddnode.graph import Graph, positive_edges
-from oddnode.ops import DropoutStream, PreNormActivations
+from oddnode.ops import DropoutStream, PreNormActivations, check_edge_weight
 
 if TYPE_CHECKING:
     from oddnode.graph import TrainingSet
@@ -63,6 +63,7 @@ class Backbone(nn.Module):
         """
         if edge_weight is None:
             return self.run(Graph(x, edge_index))
+        check_edge_weight(edge_weight, edge_index.shape[1])
         return self.run(Graph(x, *positive_edges(edge_index, edge_weight.to(x.dtype))))
 
     def run(self, graph: Graph) -> Tensor:
