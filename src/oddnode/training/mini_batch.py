@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -154,7 +155,7 @@ class _SampledNetwork:
             self._exposure = _again_and_again(batches(data.exposure, data.exposed, num_random=num_random))
         self._counter = torch.zeros(1, dtype=torch.long, device=data.graph.device)
         self._stream = self._dropout_stream(seed)
-        self._best = self._copied()
+        self._best = copy.deepcopy(module.state_dict())
         self._best_epoch, self._best_loss = 0, float("inf")
         self._history: list[dict[str, float]] = []
 
@@ -188,7 +189,8 @@ class _SampledNetwork:
         val_loss = self._validate()
         self._history.append({"epoch": epoch + 1, "loss": mean, "val_loss": val_loss})
         if val_loss < self._best_loss:
-            self._best_epoch, self._best_loss, self._best = epoch + 1, val_loss, self._copied()
+            self._best_epoch, self._best_loss = epoch + 1, val_loss
+            self._best = copy.deepcopy(self._module.state_dict())
 
     def finish(self) -> TrainingResult:
         """Load the best weights, with the statistics of the whole ID graph in batch norm."""
@@ -240,9 +242,6 @@ class _SampledNetwork:
         """Logits of the seeds."""
         with _statistics_of(self._norms, batch.random):
             return run_backbone(self._module, batch.graph)[: len(batch.seeds)]
-
-    def _copied(self) -> dict[str, Tensor]:
-        return {name: tensor.clone() for name, tensor in self._module.state_dict().items()}
 
 
 def _again_and_again(batches: MiniBatches) -> Iterator[NeighbourBatch]:
