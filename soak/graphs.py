@@ -67,7 +67,7 @@ def _odd_features(draw: Any, graph: Data) -> None:
 
 
 def _odd_edges(draw: Any, graph: Data) -> None:
-    change, edges = draw(st.integers(0, 6)), graph.edge_index
+    change, edges = draw(st.integers(0, 7)), graph.edge_index
     num_nodes = graph.x.shape[0]
     if change == 0:
         wrong = torch.tensor([[0], [draw(st.sampled_from([-1, num_nodes, 2**31, 2**62, -(2**63)]))]])
@@ -85,6 +85,10 @@ def _odd_edges(draw: Any, graph: Data) -> None:
         )
     elif change == 5:  # a star: one node has all the edges
         graph.edge_index = torch.stack([torch.zeros(num_nodes, dtype=torch.long), torch.arange(num_nodes)])
+    elif change == 6:
+        weights = st.sampled_from([0.0, 1e-45, 1e-30, 0.5, 1.0, 1e30, 1e38, -1.0, float("nan"), float("inf")])
+        odd = draw(st.lists(weights, min_size=1, max_size=3))
+        graph.edge_weight = torch.tensor(odd).repeat(edges.shape[1])[: edges.shape[1]]
     else:
         name = draw(st.sampled_from(["edge_weight", "edge_attr", "adj_t"]))
         graph[name] = torch.ones(edges.shape[1], draw(st.integers(1, 3)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta
@@ -147,7 +148,9 @@ def _odd_edges(sheets: Sheets, rng: Random) -> None:
     elif change == 2:
         sheets.edges = {name: [values[0]] * 2000 for name, values in edges.items()}
     elif change == 3:
-        edges[rng.choice(["weight", "kind"])] = [rng.random() for _ in edges["source"]]
+        oddities: list[list[Any]] = [[0.5], [0, 1], [0], [1, None], [1, -1], ["1,5"], [1e300], [math.nan], ["heavy"]]
+        odd = rng.choice(oddities)
+        edges[rng.choice(["weight", "kind"])] = [rng.choice(odd) for _ in edges["source"]]
     elif change == 4:
         sheets.edges = {name: values[:0] for name, values in edges.items()}
     elif change == 5:

@@ -53,7 +53,8 @@ def test_every_short_kind_of_evidence_is_exact_and_the_whole_is_close(task: Task
     detector = Detector.from_recipe("nodesafe-evidence", epochs=20, device="cpu").fit(task.train)
     arrivals = ArrivalScorer(detector, task.train)
     for node in some_arrivals(task):
-        graph, near = arrivals._around(task.id_test.data.x[node], known_neighbours(task, node))
+        near = known_neighbours(task, node)
+        graph = arrivals._around(task.id_test.data.x[node], arrivals._links(near, None))
         whole = detector.outputs(grown(task, node)).members
         for network, own in zip(arrivals._networks, whole, strict=True):
             assert isinstance(network.scorer, Evidence)
@@ -66,6 +67,60 @@ def test_every_short_kind_of_evidence_is_exact_and_the_whole_is_close(task: Task
         assert (
             abs(score - float(detector.score_samples(grown(task, node))[-1])) < 2.0
         )  # the long averages are continued
+
+
+def weighted(data: Data, seed: int = 0) -> Data:
+    """The same undirected graph with a random weight for every pair of nodes."""
+    low, high = data.edge_index.amin(dim=0).double(), data.edge_index.amax(dim=0).double()
+    data = data.clone()
+    data.edge_weight = 0.1 + 3.0 * ((low * 12.9898 + high * 78.233 + seed).sin() * 43758.5453).frac().abs()
+    return data
+
+
+@pytest.mark.parametrize("scorer", [MaxSoftmax(), Propagated(MaxSoftmax(), num_hops=2)], ids=["own", "two hops"])
+def test_arrivals_in_a_weighted_graph_score_as_in_the_whole_graph(task: Task, scorer: Scorer) -> None:
+    train = weighted(task.train)
+    detector = Detector(scorer=scorer, epochs=10, device="cpu").fit(train)
+    arrivals = ArrivalScorer(detector, train)
+    for node in some_arrivals(task):
+        whole, near = grown(task, node), known_neighbours(task, node)
+        weight = 0.2 + torch.arange(len(near)).double()
+        whole.edge_weight = torch.cat([train.edge_weight, weight, weight])
+        expected = float(detector.score_samples(whole)[-1])
+        shuffled = torch.randperm(len(near), generator=torch.Generator().manual_seed(node))
+        x = task.id_test.data.x[node]
+        assert arrivals.score(x, near[shuffled], weight[shuffled]) == pytest.approx(expected, abs=1e-5)
+        # An edge of weight 0 counts as none.
+        more = arrivals.score(x, torch.cat([near, near[:0].new_tensor([0])]), [*weight.tolist(), 0.0])
+        assert more == pytest.approx(expected, abs=1e-5) or 0 in near
+
+
+def test_a_long_average_is_continued_by_the_weights(task: Task) -> None:
+    detector = Detector(scorer=Propagated(MaxSoftmax(), num_hops=32, eta=0.1), epochs=5, device="cpu").fit(task.train)
+    arrivals = ArrivalScorer(detector, task.train)
+    x, ends = task.train.x[3], torch.tensor([3, 40])
+    averages = detector.score_samples(task.train)[ends]
+    first, even, second = (arrivals.score(x, ends, weight) for weight in ([1e6, 1e-6], [1.0, 1.0], [1e-6, 1e6]))
+    # The own score moves with the network's neighbourhood too, but its share is a tenth.
+    assert abs(float(averages[0] - averages[1])) > 1e-3
+    assert even == arrivals.score(x, ends)
+    for found, average in ((first, averages[0]), (second, averages[1]), (even, averages.mean())):
+        assert abs(found - 0.9 * float(average)) <= 0.1
+
+
+def test_weights_of_an_arrival_are_required_in_a_weighted_graph_and_checked(task: Task) -> None:
+    train = weighted(task.train)
+    arrivals = ArrivalScorer(Detector(scorer=MaxSoftmax(), epochs=2, device="cpu").fit(train), train)
+    x = task.train.x[0]
+    assert arrivals.score(x, []) == arrivals.score(x, [], [])
+    with pytest.raises(GraphError, match="edges of the known graph have weights; give those of the arrival"):
+        arrivals.score(x, [1, 2])
+    with pytest.raises(GraphError, match=r"edge_weight has 1 values that are negative.* at edge 1"):
+        arrivals.score(x, [1, 2], [1.0, -1.0])
+    with pytest.raises(GraphError, match=r"shape \[1\], expected one real number for each of the 2 edges"):
+        arrivals.score(x, [1, 2], [1.0])
+    with pytest.raises(GraphError, match=r"\[2, 2\] have weights and are not all different"):
+        arrivals.score(x, [2, 2], [1.0, 1.0])
 
 
 def test_a_lone_arrival_has_its_own_score(task: Task) -> None:

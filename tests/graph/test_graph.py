@@ -56,6 +56,61 @@ def test_a_graph_is_symmetric_if_every_edge_has_its_other_direction(break_it: bo
     assert Graph(torch.zeros(3, 1), torch.zeros(2, 0, dtype=torch.long)).is_symmetric
 
 
+@pytest.mark.parametrize("unit", [1e-9, 1.0, 1e9])
+def test_a_weighted_graph_is_symmetric_if_both_directions_have_the_same_weight(unit: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    pairs, x = torch.randint(500, (2, 3000), generator=generator), torch.zeros(500, 1)
+    edges = torch.cat([pairs, pairs.flip(0)], dim=1)
+    weight = unit * (0.1 + torch.rand(3000, generator=generator)).repeat(2)
+    assert Graph(x, edges, weight).is_symmetric
+    place = int((pairs[0] != pairs[1]).nonzero()[0])
+    weight[place] *= 1.5
+    assert not Graph(x, edges, weight).is_symmetric
+    assert Graph(x, edges[:, :0], weight[:0]).is_symmetric
+
+
+def test_edges_of_weight_0_count_as_none_and_others_by_their_weight() -> None:
+    weight = torch.tensor([0.5, 3.0, 0.0, 0.0, 1.0, 1.0, 3.0, 0.0])  # node 1 keeps 0 -> 1, node 2 both 0 -> 2
+    graph = Graph.from_data(small(edge_weight=weight))
+    assert graph.edge_index.tolist() == [[0, 1, 2, 0, 0], [1, 0, 0, 2, 2]]
+    assert graph.edge_weight is not None
+    assert graph.edge_weight.tolist() == [0.5, 3.0, 1.0, 1.0, 3.0]
+    assert graph.in_degree.tolist() == [4.0, 0.5, 4.0, 0.0]
+    assert graph.effective_degree.tolist() == pytest.approx([16 / 10, 1.0, 16 / 10, 0.0])
+    assert graph.random_walk.to_dense()[0].tolist() == [0.0, 0.75, 0.25, 0.0]
+    none = Graph.from_data(small(edge_weight=torch.zeros(8)))
+    assert none.edge_index.shape == (2, 0)
+    assert torch.equal(none.gcn_matrix.to_dense(), torch.eye(4))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float16, torch.float64, torch.bool])
+def test_weights_of_any_type_get_the_precision_of_the_features(dtype: torch.dtype) -> None:
+    graph = Graph.from_data(small(edge_weight=torch.ones(8).to(dtype)))
+    assert graph.edge_weight is not None
+    assert graph.edge_weight.dtype == torch.float32
+    other = graph.with_features(graph.x.double())
+    assert other.edge_weight is not None
+    assert other.edge_weight.dtype == other.random_walk.dtype == torch.float64
+    wide = small(edge_weight=torch.ones(8), edge_attr=torch.ones(8, 1))  # the weights are named, so this is no doubt
+    assert torch.equal(Graph.from_data(wide).random_walk.to_dense(), graph.random_walk.to_dense())
+
+
+def test_what_a_graph_gives_keeps_its_weights() -> None:
+    graph = Graph.from_data(small(edge_weight=torch.arange(1.0, 9.0)))
+    for other in (graph.with_features(torch.ones(4, 3)), graph.sharing_products(FeatureProducts())):
+        assert other.edge_weight is graph.edge_weight
+    rows, part = graph.one_hop_subgraph(torch.tensor([1]))
+    torch.testing.assert_close(part.gcn_matrix.to_dense()[0], graph.gcn_matrix.to_dense()[1, rows])
+
+
+def test_other_weights_of_the_same_edges_are_another_graph() -> None:
+    one, other = small(), small()
+    other.x, other.edge_index, other.edge_weight = one.x, one.edge_index, torch.arange(8.0)
+    with graph_cache():
+        assert Graph.from_data(one) is not Graph.from_data(other)
+        assert Graph.from_data(other) is Graph.from_data(other)
+
+
 def test_large_features_whose_sum_overflows_are_fine() -> None:
     data = Data(x=torch.full((4, 2), 3e38), edge_index=torch.zeros(2, 0, dtype=torch.long))
     assert torch.equal(Graph.from_data(data).x, data.x)
@@ -166,8 +221,17 @@ def test_features_of_another_precision_get_matrices_of_their_own() -> None:
         ({"edge_index": torch.zeros(2, 3, dtype=torch.long, device="meta")}, "data.edge_index is on the meta device"),
         ({"edge_index": torch.zeros(2, 3, dtype=torch.long).to_sparse()}, "expected a dense tensor"),
         ({"edge_index": torch.zeros(2, 3, dtype=torch.uint64)}, "torch.uint64, expected whole numbers"),
-        ({"edge_weight": torch.ones(8)}, "data.edge_weight is set, but edges are used unweighted"),
-        ({"edge_attr": torch.ones(8, 1)}, "data.edge_attr has one number per edge"),
+        ({"edge_weight": [1.0] * 8}, "data.edge_weight is list, expected a tensor"),
+        ({"edge_weight": torch.ones(7)}, r"data.edge_weight is torch.float32 of shape \[7\], expected .* the 8 edges"),
+        ({"edge_weight": torch.ones(8, 1)}, r"data.edge_weight is torch.float32 of shape \[8, 1\]"),
+        ({"edge_weight": torch.tensor([1.0] * 7 + [-2.0])}, "1 values that are negative.* -2.0 at edge 7"),
+        ({"edge_weight": torch.tensor([float("nan")] + [1.0] * 7)}, "data.edge_weight has 1 values .* nan at edge 0"),
+        ({"edge_weight": torch.full((8,), float("inf"))}, "data.edge_weight has 8 values"),
+        ({"edge_weight": torch.full((8,), 1e38)}, r"sums to 8e\+38.*divide the weights by their mean"),
+        ({"edge_weight": torch.ones(8, device="meta")}, "data.edge_weight is on the meta device"),
+        ({"edge_weight": torch.ones(8).to_sparse()}, "data.edge_weight has the layout"),
+        ({"edge_attr": torch.ones(8, 1)}, r"data.edge_attr has one number per edge.*data.edge_weight = data.edge_attr"),
+        ({"adj_t": torch.eye(4)}, "data.adj_t is set"),
     ],
 )
 def test_bad_graphs_are_refused_with_what_was_found(changes: dict, message: str) -> None:

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MixHopConv
 
 from oddnode.graph import Graph
-from oddnode.nn import GAT, GCN, MLP, JKNet, MixHop, embed_with
+from oddnode.nn import BACKBONES as ALL_BACKBONES
+from oddnode.nn import GAT, GCN, MLP, JKNet, MixHop, PreparedGATConv, embed_with
 from oddnode.ops import DropoutStream, SparseMatrix
 
 BACKBONES = {"gcn": GCN, "mlp": MLP, "gat": GAT, "jknet": JKNet, "mixhop": MixHop}
@@ -99,6 +100,64 @@ def test_gcn_is_the_dense_formula(sparse: bool) -> None:
     a, (first, last) = _dense_normalised(graph), gcn.convs
     hidden = _normed(gcn.norms[0], a @ graph.x @ first.lin.weight.T + first.bias).clamp_min(0)
     torch.testing.assert_close(gcn.run(graph), a @ hidden @ last.lin.weight.T + last.bias)
+
+
+def _weighted(seed: int = 2, whole: bool = False) -> Graph:
+    graph, generator = _graph(), torch.Generator().manual_seed(seed)
+    count = graph.edge_index.shape[1]
+    weight = torch.randint(1, 4, (count,), generator=generator) if whole else torch.rand(count, generator=generator)
+    return Graph(graph.x, graph.edge_index, weight.double() + (0.0 if whole else 0.01))
+
+
+@pytest.mark.parametrize("name", ["gcn", "gat", "jknet", "mixhop", "evidential-gcn", "gpn"])
+def test_an_edge_of_whole_weight_counts_as_so_many_edges(name: str) -> None:
+    graph = _weighted(whole=True)
+    assert graph.edge_weight is not None
+    many = Graph(graph.x, graph.edge_index.repeat_interleave(graph.edge_weight.long(), dim=1))
+    torch.manual_seed(1)
+    backbone: Any = ALL_BACKBONES[name](_FEATURES, _HIDDEN, _CLASSES).double().eval()
+    torch.testing.assert_close(backbone.run(graph), backbone.run(many))
+    assert not torch.allclose(backbone.run(graph), backbone.run(Graph(graph.x, graph.edge_index)))
+
+
+@pytest.mark.parametrize("name", BACKBONES)
+def test_weights_of_one_change_no_bit_and_those_of_zero_are_no_edges(name: str) -> None:
+    graph, backbone = _graph(), _built(name)
+    count = graph.edge_index.shape[1]
+    assert torch.equal(backbone(graph.x, graph.edge_index, torch.ones(count)), backbone.run(graph))
+    half = (torch.arange(count) % 2).double()
+    expected = backbone.run(Graph(graph.x, graph.edge_index[:, 1::2]))
+    torch.testing.assert_close(backbone(graph.x, graph.edge_index, half), expected)
+    with pytest.raises(ValueError, match=r"edge_weight has .* values that are negative"):
+        backbone(graph.x, graph.edge_index, -torch.ones(count))
+
+
+def test_a_weighted_gcn_is_pygs() -> None:
+    graph, gcn = _weighted(), _built("gcn")
+    first, last = GCNConv(_FEATURES, _HIDDEN).double(), GCNConv(_HIDDEN, _CLASSES).double()
+    first.load_state_dict(gcn.convs[0].state_dict())
+    last.load_state_dict(gcn.convs[1].state_dict())
+    hidden = _normed(gcn.norms[0], first(graph.x, graph.edge_index, graph.edge_weight)).clamp_min(0)
+    torch.testing.assert_close(gcn.run(graph), last(hidden, graph.edge_index, graph.edge_weight))
+
+
+def test_weighted_attention_is_the_dense_formula() -> None:
+    graph = _weighted()
+    assert graph.edge_weight is not None
+    torch.manual_seed(1)
+    conv = PreparedGATConv(_FEATURES, _HIDDEN, heads=2).double()
+    weight = torch.eye(_NODES, dtype=torch.float64)
+    weight.index_put_((graph.edge_index[1], graph.edge_index[0]), graph.edge_weight, accumulate=True)
+    transformed = graph.x @ conv.lin.weight.T
+    values = transformed.view(_NODES, 2, _HIDDEN)
+    expected = []
+    for head in range(2):
+        own = values[:, head]
+        raw = F.leaky_relu((own @ conv.att_src[0, head])[None, :] + (own @ conv.att_dst[0, head])[:, None], 0.2)
+        share = weight * raw.exp()
+        expected.append(share / share.sum(dim=1, keepdim=True) @ own)
+    found = conv(transformed, graph, lambda attention: attention)
+    torch.testing.assert_close(found, torch.cat(expected, dim=1) + conv.bias)
 
 
 def test_a_seed_gives_a_convolution_the_weights_that_it_gives_pygs() -> None:

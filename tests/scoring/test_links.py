@@ -83,6 +83,69 @@ def test_neighbourhood_cosine_compares_with_what_is_around_a_neighbour(symmetric
         np.testing.assert_allclose(found.numpy(), np.array(own))
 
 
+def with_weights(graph: Graph, symmetric: bool, unit: float = 1.0) -> Graph:
+    """Weights that depend on the unordered pair of an edge's ends, or also on the direction; some far above others."""
+    source, target = graph.edge_index.double()
+    first, second = (torch.minimum(source, target), torch.maximum(source, target)) if symmetric else (source, target)
+    weight = torch.exp(2 * torch.sin(7.0 * first + 3.0 * second))
+    return Graph(graph.x, graph.edge_index, unit * weight)
+
+
+def dense_surrounding_scores(graph: Graph, centre: np.ndarray, symmetric: bool) -> tuple[np.ndarray, ...]:
+    """From dense matrices: scores ``[target, source]``, weights of the means over edges, and their worth."""
+    size = graph.num_nodes
+    a = np.zeros((size, size))
+    assert graph.edge_weight is not None
+    np.add.at(a, (graph.edge_index[1].numpy(), graph.edge_index[0].numpy()), graph.edge_weight.numpy())
+    total = np.maximum(a.sum(axis=1), 1e-300)
+    squares = np.zeros(size)
+    np.add.at(squares, graph.edge_index[1].numpy(), graph.edge_weight.numpy() ** 2)
+    worth = total**2 / np.maximum(squares, 1e-300) * (a.sum(axis=1) > 0)
+    share = a / total[:, None]
+    rows = graph.x.numpy() - centre
+    unit = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    b = worth[:, None] * share + np.eye(size)  # with the node itself as one more
+    length = np.maximum(np.linalg.norm(b @ unit, axis=1), np.sqrt(worth + 1)) / (worth + 1)
+    scores = np.zeros((size, size))
+    for target, source in zip(*a.nonzero(), strict=True):
+        rest = b[source].copy()
+        if symmetric:
+            rest[target] = 0.0
+        scores[target, source] = unit[target] @ (rest @ unit) / rest.sum() / length[source]
+    return scores, share, worth
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_neighbourhood_cosine_with_weights_agrees_with_dense_matrices(symmetric: bool) -> None:
+    graphs = [random_graph(seed=1), random_graph(seed=2)]
+    train, seen = (with_weights(both_ways(graph), symmetric) for graph in graphs)
+    assert train.is_symmetric == seen.is_symmetric == symmetric
+    scorer = fitted(NeighbourhoodCosine(), train)
+    centre = train.x.numpy().mean(axis=0)
+    scores, share, worth = dense_surrounding_scores(train, centre, symmetric)
+    mean = (worth * (share * scores).sum(axis=1)).sum() / worth.sum()
+    for graph in (train, seen):
+        scores, share, worth = dense_surrounding_scores(graph, centre, symmetric)
+        expected = (worth * (share * scores).sum(axis=1) + mean) / (worth + 1)
+        np.testing.assert_allclose(scorer.score(outputs_on(graph)).numpy(), expected)
+        found = scorer.edge_scores(outputs_on(graph))  # type: ignore[attr-defined]
+        np.testing.assert_allclose(found.numpy(), scores[graph.edge_index[1], graph.edge_index[0]])
+
+
+@pytest.mark.parametrize("repeated", [False, True])
+def test_neighbourhood_cosine_with_equal_weights_both_ways_is_that_without(repeated: bool) -> None:
+    plain = both_ways(random_graph(seed=1))
+    if repeated:
+        again = plain.edge_index[:, (plain.edge_index.sum(dim=0) % 3) == 0]
+        plain = Graph(plain.x, torch.cat([plain.edge_index, again], dim=1))
+    equal = Graph(plain.x, plain.edge_index, torch.full((plain.edge_index.shape[1],), 7.0, dtype=torch.float64))
+    found, expected = (fitted(NeighbourhoodCosine(), each) for each in (equal, plain))
+    torch.testing.assert_close(found.score(outputs_on(plain)), expected.score(outputs_on(plain)))
+    torch.testing.assert_close(found.score(outputs_on(equal)), expected.score(outputs_on(plain)))
+    edges = (own.edge_scores(outputs_on(each)) for own, each in ((found, equal), (expected, plain)))  # type: ignore[attr-defined]
+    torch.testing.assert_close(*edges)
+
+
 def log_odds(scorer: Scorer, graph: Graph, pairs: Tensor) -> list[float]:
     """From the learnt tensors, with the formula of the docstring."""
     assert isinstance(scorer, LinkPrediction)

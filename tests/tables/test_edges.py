@@ -28,8 +28,9 @@ def test_a_list_without_a_header_is_refused_with_the_first_edge_named(tmp_path: 
 
 
 def test_columns_that_do_not_count_are_named(tmp_path: Path) -> None:
-    assert read(tmp_path / "e.csv", "from,to,weight\na,b,2\n").notes == [
-        f"{tmp_path / 'e.csv'}: columns that do not count (edges have no weights): weight"
+    assert read(tmp_path / "e.csv", "from,to,kind\na,b,2\n").notes == [
+        f"{tmp_path / 'e.csv'}: columns that do not count: kind; if one holds weights, name it when fitting with "
+        "`weight_column`"
     ]
     assert read(tmp_path / "e.csv", "from,to\na,b\n").notes == []
 

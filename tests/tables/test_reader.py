@@ -57,11 +57,14 @@ def test_frames_of_other_libraries_fit_and_score_as_files_do(paths: tuple[Path, 
 def test_a_networkx_graph_is_both_tables(paths: tuple[Path, Path]) -> None:
     graph = Graph(*example())
     from_files = TableModel.fit(*paths, **FIT)[0].score_frame(*paths)
-    model, report = TableModel.fit(graph, graph, **(FIT | {"id_column": "id"}), drop_columns=["name"])
+    settings = FIT | {"id_column": "id", "drop_columns": ["name"]}
+    model, report = TableModel.fit(graph, graph, **settings, unweighted=True)
     scored = model.score_frame(graph, graph)
     assert scored["id"].to_pylist() == from_files["name"].to_pylist()
     assert scored["score"].equals(from_files["score"])
-    assert any("edges have no weights): weight" in note for note in report.notes)
+    assert any("columns that do not count: weight" in note for note in report.notes)
+    weighted, _ = TableModel.fit(graph, graph, **settings)
+    assert set(weighted.read(graph, graph).data.edge_weight.tolist()) >= {2.0}
 
 
 def test_an_index_without_a_name_is_no_column() -> None:

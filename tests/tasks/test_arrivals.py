@@ -277,7 +277,9 @@ ROWS = torch.tensor([[1.0, 0, 2, 0], [0, 3, 0, 0], [0, 0, 0, 0], [4, 5, 6, 7]])
 
 
 def altered(kind: str, data: Data, nodes: list[int], seed: int = 0) -> tuple[Tensor, Tensor]:
-    return ALTERATIONS[kind](data, torch.tensor(nodes), np.random.default_rng(seed))
+    x, edge_index, edge_weight = ALTERATIONS[kind](data, torch.tensor(nodes), np.random.default_rng(seed))
+    assert edge_weight is None
+    return x, edge_index
 
 
 def test_mixed_features_are_between_those_of_two_nodes() -> None:
@@ -349,6 +351,44 @@ def test_overlinked_nodes_have_twice_their_edges_or_three_more() -> None:
     for node in nodes:
         before, after = (int((each[0] == node).sum()) for each in (data.edge_index, edges))
         assert before + max(3, before) - 3 <= after <= before + max(3, before) + 2
+
+
+def weight_of(u: Tensor, v: Tensor) -> Tensor:
+    """A weight of every pair of nodes, by their numbers."""
+    return 1.0 + torch.minimum(u, v) + torch.maximum(u, v) / 1000
+
+
+@pytest.mark.parametrize("kind", ["label", *ALTERED])
+def test_weights_stay_with_their_edges_and_change_no_draw(kind: str) -> None:
+    data = numbered_graph()
+    data.edge_weight = weight_of(*data.edge_index)
+    task, plain = made(kind, data=data), made(kind)
+    assert task.exposure is not None
+    assert plain.exposure is not None
+    for graph, expected in (
+        (task.train, plain.train),
+        (task.tests["arrivals"], plain.tests["arrivals"]),
+        (task.exposure, plain.exposure),
+    ):
+        assert torch.equal(graph.edge_index, expected.edge_index)
+        assert torch.equal(graph.x, expected.x)
+    names = torch.tensor(numbers(task.train.x))[task.train.edge_index]
+    assert torch.equal(task.train.edge_weight, weight_of(*names))
+    for graph in (task.tests["arrivals"], task.exposure):
+        assert graph.edge_weight.shape == (graph.num_edges,)
+        both = dict(zip(map(tuple, graph.edge_index.t().tolist()), graph.edge_weight.tolist(), strict=True))
+        assert all(both[v, u] == weight for (u, v), weight in both.items())
+        assert set(graph.edge_weight.tolist()) <= set(data.edge_weight.tolist())
+
+
+def test_a_moved_edge_keeps_its_weight() -> None:
+    data = numbered_graph()
+    data.edge_weight = weight_of(*data.edge_index)
+    _, edges, weight = ALTERATIONS["structure"](data, torch.tensor([5]), np.random.default_rng(0))
+    assert weight is not None
+    before, after = data.edge_weight[data.edge_index[0] == 5].tolist(), weight[edges[0] == 5].tolist()
+    assert len(after) >= len(before) - 2
+    assert len(set(after) - set(before)) <= 1  # but for one edge of another node that moved to this one
 
 
 def test_edges_lead_to_known_and_unknown_alike() -> None:

@@ -129,3 +129,36 @@ def test_published_leave_out_keeps_all_nodes_everywhere(two_groups: Data) -> Non
     assert task.train.num_nodes == task.exposure.num_nodes == 60
     assert task.num_left_out == 2
     assert int(task.train.train_mask.sum()) == 8
+
+
+def weighted(data: Data) -> Data:
+    data = data.clone()
+    data.edge_weight = 1.0 + data.edge_index.amin(dim=0) + data.edge_index.amax(dim=0) / 100
+    return data
+
+
+def test_a_structure_shift_gives_every_pair_one_of_the_weights_and_draws_the_same_edges(two_groups: Data) -> None:
+    data = weighted(two_groups)
+    shifted = structure_shift(data, 3, seed=1)
+    assert torch.equal(shifted.edge_index, structure_shift(two_groups, 3, seed=1).edge_index)
+    both = dict(zip(map(tuple, shifted.edge_index.t().tolist()), shifted.edge_weight.tolist(), strict=True))
+    assert all(both[v, u] == weight for (u, v), weight in both.items())
+    assert set(both.values()) <= set(data.edge_weight.tolist())
+    assert len(set(both.values())) > 50
+
+
+def test_a_feature_shift_keeps_the_weights(two_groups: Data) -> None:
+    data = weighted(two_groups)
+    shifted = feature_shift(data, seed=3)
+    assert torch.equal(shifted.edge_weight, data.edge_weight)
+    assert "edge_weight" not in feature_shift(two_groups, seed=3)
+
+
+def test_weights_stay_with_the_edges_between_id_nodes(two_groups: Data) -> None:
+    data = weighted(two_groups)
+    task = label_task("t", data, [2, 0], [], [1])
+    kept = (data.y != 1).nonzero().squeeze(1)
+    source, target = kept[task.train.edge_index]
+    expected = 1.0 + torch.minimum(source, target) + torch.maximum(source, target) / 100
+    assert torch.equal(task.train.edge_weight, expected)
+    assert torch.equal(task.tests["label"].edge_weight, data.edge_weight)

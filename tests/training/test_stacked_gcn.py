@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -80,6 +81,25 @@ def test_stacked_is_what_one_after_another_is(two_groups: Data, name: str, expos
         assert [row["loss"] for row in a.history] == pytest.approx([row["loss"] for row in b.history], rel=1e-9)
         assert [row["val_loss"] for row in a.history] == pytest.approx([row["val_loss"] for row in b.history], rel=1e-9)
     torch.testing.assert_close(logits, expected)
+
+
+@pytest.mark.parametrize("exposure", ["shared", "each"])
+def test_weighted_graphs_train_stacked_as_one_after_another(two_groups: Data, exposure: str) -> None:
+    sets, objective = data_sets(two_groups, 3, exposure, same_nodes=False), OBJECTIVES["nodesafe++"]
+    graph, seeds = with_weights(sets[0].graph), range(3) if exposure == "each" else [0] * 3
+    weighted = [replace(d, graph=graph, exposure=with_weights(d.exposure, s)) for s, d in zip(seeds, sets, strict=True)]
+    _, logits = trained(networks(3), objective, weighted, together=True)
+    _, expected = trained(networks(3), objective, weighted, together=False)
+    torch.testing.assert_close(logits, expected)
+    _, plain = trained(networks(3), objective, sets, together=True)
+    assert not torch.allclose(logits[0], plain[0])
+
+
+def with_weights(graph: Graph | None, seed: int = 0) -> Graph:
+    assert graph is not None
+    generator = torch.Generator().manual_seed(seed)
+    weight = 0.1 + torch.rand(graph.edge_index.shape[1], generator=generator, dtype=torch.float64)
+    return Graph(graph.x, graph.edge_index, weight)
 
 
 @pytest.mark.parametrize(("layers", "dropout"), [(3, 0.5), (2, 0.0), (4, 0.3)])

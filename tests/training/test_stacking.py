@@ -93,6 +93,12 @@ def test_reasons(two_groups: Data) -> None:
     assert "Prepared is prepared on the data of each network" in why(objective=1 * Prepared())
     other = replace(sets[1], graph=Graph(two_groups.x.double() + 1, two_groups.edge_index))
     assert "training graphs differ" in why(data=[sets[0], other])
+    edges = two_groups.edge_index
+    weighted = [Graph(sets[0].graph.x, edges, w * torch.ones(edges.shape[1]).double()) for w in (1.0, 1.0, 2.0)]
+    assert why(data=[replace(sets[0], graph=weighted[0]), replace(sets[1], graph=weighted[1])]) == "None"
+    assert "training graphs differ" in why(data=[replace(sets[0], graph=weighted[0]), sets[1]])
+    two = [replace(data, graph=graph) for data, graph in zip(sets, weighted[1:], strict=True)]
+    assert "training graphs differ" in why(data=two)
     fewer = replace(sets[1], train=sets[1].train[1:], y_train=sets[1].y_train[1:])
     assert "numbers of training nodes" in why(data=[sets[0], fewer])
     assert sets[1].exposed is not None

@@ -127,6 +127,13 @@ def fit(
         str | None, typer.Option(help="Column with the end of an edge.", show_default="target, or the second column")
     ] = None,
     directed: Annotated[bool, typer.Option("--directed", help="Use edges in their direction only.")] = False,
+    weight_column: Annotated[
+        str | None,
+        typer.Option(help="Column with the weights of the edges, 0 or more.", show_default="weight, if there is one"),
+    ] = None,
+    unweighted: Annotated[
+        bool, typer.Option("--unweighted", help="Let all edges count the same, even if there is a column weight.")
+    ] = False,
     ignore_unknown_edges: IgnoreUnknownEdges = False,
     split_column: Annotated[
         str | None,
@@ -188,6 +195,8 @@ def fit(
             source_column=source_column,
             target_column=target_column,
             directed=directed,
+            weight_column=weight_column,
+            unweighted=unweighted,
             ignore_unknown_edges=ignore_unknown_edges,
             split_column=split_column,
             exposure_nodes=_opened(exposure_nodes, encoding),
@@ -320,6 +329,8 @@ def info(
             shown["labels"] = list(schema.classes)
             shown["id_column"] = schema.id_column
             shown["feature_columns"] = schema.features.names
+            if schema.weights is not None:
+                shown["weight_column"] = schema.weights.name
             if schema.until is not None:
                 shown |= {"time_column": schema.time_column, "train_until": schema.train_until}
     print_facts(shown, as_json)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.inference import FittedEstimator
 from oddnode.functional import CalibrationError
 from oddnode.graph import Graph, GraphError, GraphSource
+from oddnode.ops import check_edge_weight
 from oddnode.scoring import EnsembleMean, Evidence, Outputs, PropagatingScorer, Scorer, ScorerWrapper
 
 __all__ = ["ArrivalScorer"]
@@ -60,7 +61,9 @@ class ArrivalScorer:
         self._neighbours = _Neighbours(self._graph)
 
     @gradients_enabled()
-    def score(self, x: Any, neighbours: Sequence[int] | Tensor) -> float:
+    def score(
+        self, x: Any, neighbours: Sequence[int] | Tensor, edge_weight: Sequence[float] | Tensor | None = None
+    ) -> float:
         """Score one arrival.
 
         If its features are far beyond those of training, it scores below all calibration nodes, and a detector without
@@ -72,15 +75,17 @@ class ArrivalScorer:
             Its features ``[F]``.
         neighbours : sequence of int or Tensor
             Positions of its neighbours in the known graph ``[d]``; it may have none.
+        edge_weight : sequence of float or Tensor, optional
+            The weights of its edges to them ``[d]``, 0 or more; required if the edges of the known graph have weights.
 
         Returns
         -------
         float
             Higher = more like the training distribution; comparable with `oddnode.Detector.score_samples`.
         """
-        graph, inside = self._around(x, neighbours)
-        graph, far = clip_far_features(graph, self._detector.state_.max_abs_feature)
-        scores = [network.score(graph, inside) for network in self._networks]
+        links = self._links(neighbours, edge_weight)
+        graph, far = clip_far_features(self._around(x, links), self._detector.state_.max_abs_feature)
+        scores = [network.score(graph, links) for network in self._networks]
         mean = sum(scores) / len(scores)
         if far is None:
             return mean
@@ -112,25 +117,62 @@ class ArrivalScorer:
             raise CalibrationError("the detector has no threshold yet: call calibrate(...) with known nodes first")
         return self._detector.calibration_
 
-    def _around(self, x: Any, neighbours: Sequence[int] | Tensor) -> tuple[Graph, Tensor]:
-        """The graph of the arrival (node 0) and the known nodes around it, and the positions of those neighbours."""
+    def _links(self, neighbours: Sequence[int] | Tensor, edge_weight: Sequence[float] | Tensor | None) -> _Links:
+        """The different neighbours of the arrival, ascending, with the weights of its edges to them."""
         known = self._graph
-        features = torch.as_tensor(x, dtype=known.x.dtype, device=known.device).reshape(1, -1)
-        near = torch.as_tensor(neighbours, dtype=torch.long, device=known.device).unique()
-        if features.shape[1] != known.x.shape[1] or not bool(torch.isfinite(features).all()):
-            raise GraphError(f"x has {features.shape[1]} features, expected {known.x.shape[1]} finite numbers")
+        given = torch.as_tensor(neighbours, dtype=torch.long, device=known.device)
+        near = given.unique()
         if len(near) and not 0 <= int(near.min()) <= int(near.max()) < known.num_nodes:
             raise GraphError(f"the neighbours are {near.tolist()}, expected positions in 0..{known.num_nodes - 1}")
-        nodes, edges = self._neighbours.within(near, self._reach)
-        place = torch.searchsorted(nodes, near) + 1
+        if edge_weight is None:
+            if known.edge_weight is not None and len(near):
+                raise GraphError("the edges of the known graph have weights; give those of the arrival as edge_weight")
+            return _Links(near, None)
+        if len(near) < len(given):
+            raise GraphError(
+                f"the neighbours {given.tolist()} have weights and are not all different; add the weights up"
+            )
+        weight = torch.as_tensor(edge_weight, dtype=known.x.dtype, device=known.device)
+        try:
+            check_edge_weight(weight, len(given))
+        except ValueError as error:
+            raise GraphError(str(error)) from None
+        weight = weight[given.argsort()]
+        return _Links(near[weight > 0], weight[weight > 0])
+
+    def _around(self, x: Any, links: _Links) -> Graph:
+        """The graph of the arrival (node 0) and the known nodes around it."""
+        known = self._graph
+        features = torch.as_tensor(x, dtype=known.x.dtype, device=known.device).reshape(1, -1)
+        if features.shape[1] != known.x.shape[1] or not bool(torch.isfinite(features).all()):
+            raise GraphError(f"x has {features.shape[1]} features, expected {known.x.shape[1]} finite numbers")
+        nodes, edges, weight = self._neighbours.within(links.near, self._reach)
+        place = torch.searchsorted(nodes, links.near) + 1
         own = torch.stack([torch.zeros_like(place), place])
         edge_index = torch.cat([own, own.flip(0), edges + 1], dim=1)
-        return Graph(torch.cat([features, known.x[nodes]]), edge_index), near
+        if weight is not None or links.weight is not None:
+            to_near = torch.ones_like(place, dtype=known.x.dtype) if links.weight is None else links.weight
+            between = torch.ones_like(edges[0], dtype=known.x.dtype) if weight is None else weight
+            weight = torch.cat([to_near, to_near, between])
+        return Graph(torch.cat([features, known.x[nodes]]), edge_index, weight)
 
     @property
     def _reach(self) -> int:
         """Number of hops from the neighbours within which nodes matter: receptive fields, averages, and degrees."""
         return self._detector.num_layers + _SHORT
+
+
+class _Links(NamedTuple):
+    """The neighbours of an arrival ``[d]``, and the weights of the edges to them ``[d]``, if they have any."""
+
+    near: Tensor
+    weight: Tensor | None
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of the known nodes' values ``[N]`` over the neighbours, by the weights."""
+        if self.weight is None:
+            return values[self.near].mean()
+        return (values[self.near] * self.weight).sum() / self.weight.sum()
 
 
 class _Network:
@@ -146,11 +188,11 @@ class _Network:
             None if reference is None or not isinstance(scorer, Evidence) else scorer.scores(outputs)[reference]
         )
 
-    def score(self, graph: Graph, near: Tensor) -> float:
+    def score(self, graph: Graph, links: _Links) -> float:
         outputs = Outputs(self.outputs.module, graph, self.outputs.num_classes)
         parts = zip(_parts_of(self.scorer), self.known, self.averages, strict=True)
         scores = [
-            part.score(outputs)[0] if long is None else _continued(long, averages, outputs, near)
+            part.score(outputs)[0] if long is None else _continued(long, averages, outputs, links)
             for part, long, averages in parts
         ]
         if not isinstance(self.scorer, Evidence):
@@ -159,13 +201,13 @@ class _Network:
         return float(self.scorer.combined(row, self.reference)[0])
 
 
-def _continued(scorer: PropagatingScorer, averages: Tensor | None, outputs: Outputs, near: Tensor) -> Tensor:
+def _continued(scorer: PropagatingScorer, averages: Tensor | None, outputs: Outputs, links: _Links) -> Tensor:
     """The average at the arrival, continued from those of its neighbours; its own score if it has none."""
     own = scorer.scorer.score(outputs)[0]
-    if averages is None or not len(near):
+    if averages is None or not len(links.near):
         return own
     eta = getattr(scorer, "eta", 0.0)
-    return eta * own + (1 - eta) * averages[near].mean()
+    return eta * own + (1 - eta) * links.mean(averages)
 
 
 class _Neighbours:
@@ -173,23 +215,28 @@ class _Neighbours:
 
     def __init__(self, graph: Graph):
         order = graph.edge_index[1].argsort(stable=True)
+        counts = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes)
         self.sources = graph.edge_index[0, order]
-        self.starts = torch.cat([graph.in_degree.new_zeros(1), graph.in_degree.cumsum(0)])
+        self.starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        self.weights = None if graph.edge_weight is None else graph.edge_weight[order]
 
-    def within(self, nodes: Tensor, num_hops: int) -> tuple[Tensor, Tensor]:
-        """The nodes within some hops, sorted, and the edges between them by their positions among these."""
+    def within(self, nodes: Tensor, num_hops: int) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The nodes within some hops, sorted, and the edges between them by their positions there, with weights."""
         for _ in range(num_hops):
-            nodes = torch.cat([nodes, self._edges_to(nodes)[0]]).unique()
-        source, target = self._edges_to(nodes)
+            nodes = torch.cat([nodes, self.sources[self._edges_to(nodes)[0]]]).unique()
+        edges, target = self._edges_to(nodes)
+        source = self.sources[edges]
         place = torch.searchsorted(nodes, source).clamp_max(max(len(nodes) - 1, 0))
         inside = nodes[place] == source if len(nodes) else torch.zeros_like(source, dtype=torch.bool)
-        return nodes, torch.stack([place[inside], torch.searchsorted(nodes, target[inside])])
+        between = torch.stack([place[inside], torch.searchsorted(nodes, target[inside])])
+        return nodes, between, None if self.weights is None else self.weights[edges[inside]]
 
     def _edges_to(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """The places of the edges that lead to some nodes, and their targets."""
         counts = self.starts[nodes + 1] - self.starts[nodes]
         target = nodes.repeat_interleave(counts)
         offset = torch.arange(len(target), device=nodes.device) - (counts.cumsum(0) - counts).repeat_interleave(counts)
-        return self.sources[self.starts[target] + offset], target
+        return self.starts[target] + offset, target
 
 
 def _scorers_of(scorer: Scorer) -> Sequence[Scorer]:

@@ -278,7 +278,9 @@ def remove_nodes(graph: Graph, nodes: Tensor) -> tuple[Graph, Tensor]:
     keep[nodes] = False
     place = torch.where(keep, keep.cumsum(0) - 1, -1)
     edges = place[graph.edge_index]
-    return Graph(graph.x[keep], edges[:, (edges >= 0).all(dim=0)]), place
+    inside = (edges >= 0).all(dim=0)
+    weight = None if graph.edge_weight is None else graph.edge_weight[inside]
+    return Graph(graph.x[keep], edges[:, inside], weight), place
 
 
 def _edges_to(graph: Graph, nodes: Tensor) -> Tensor:

@@ -53,6 +53,7 @@ def propagate(
     num_hops: int = 2,
     eta: float = 0.5,
     isolated: Isolated = "keep",
+    edge_weight: Tensor | None = None,
 ) -> Tensor:
     r"""Average scores over the graph: :math:`s \leftarrow \eta s + (1-\eta) D^{-1} A s`, ``num_hops`` times.
 
@@ -73,6 +74,9 @@ def propagate(
     isolated : {"keep", "shrink"}
         How a node without incoming edges is treated: it keeps its score; or the mean over its neighbours counts as
         zero, so that its score shrinks by the factor ``eta ** num_hops``, as in the published code.
+    edge_weight : Tensor, optional
+        One weight per edge ``[E]``, 0 or more, for a weighted mean; a node whose edges all have weight 0 is isolated.
+        Only together with an ``edge_index`` that is a tensor: a matrix contains the weights.
 
     Returns
     -------
@@ -92,18 +96,28 @@ def propagate(
         raise ValueError(f"eta is {eta}, expected a number from 0 to 1")
     if isolated not in get_args(Isolated):
         raise ValueError(f"isolated is {isolated!r}, expected one of {', '.join(get_args(Isolated))}")
-    matrix: SparseMatrix | NeighbourMean
-    if not isinstance(edge_index, Tensor):
-        matrix = edge_index
-    elif edge_index.is_cuda and edge_index.shape[1] >= _MANY_EDGES and scores.dim() == 1:
-        matrix = neighbour_mean(edge_index, scores.shape[0])
-    else:
-        matrix = neighbour_mean_matrix(edge_index, scores.shape[0], dtype=scores.dtype)
+    matrix = _walk(scores, edge_index, edge_weight)
     if num_hops == 0:
         return scores
     if isolated == "keep":
         matrix = matrix.with_self_loops_where_empty
     return matrix.diffuse(scores, eta, num_hops)
+
+
+def _walk(
+    scores: Tensor, edge_index: Tensor | SparseMatrix | NeighbourMean, edge_weight: Tensor | None
+) -> SparseMatrix | NeighbourMean:
+    if not isinstance(edge_index, Tensor):
+        if edge_weight is not None:
+            raise ValueError(
+                "edge_weight was given with a matrix, which has weights of its own; give the edges as [2, E]"
+            )
+        return edge_index
+    # A mean without values per edge cannot be weighted.
+    is_large = edge_index.is_cuda and edge_index.shape[1] >= _MANY_EDGES and edge_weight is None
+    if is_large and scores.dim() == 1:
+        return neighbour_mean(edge_index, scores.shape[0])
+    return neighbour_mean_matrix(edge_index, scores.shape[0], scores.dtype, edge_weight)
 
 
 def propagate_to(

@@ -3,11 +3,20 @@
 May import: functional and below.
 """
 
-from oddnode.graph.graph import Graph, graph_cache
+from oddnode.graph.cache import graph_cache
+from oddnode.graph.graph import Graph
 from oddnode.graph.profile import GraphProfile, profile_graph
 from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.graph.training_data import TrainingSet, split_validation, training_set
-from oddnode.graph.validation import GraphError, as_labels, check_labels, check_mask, check_source, checked_nodes
+from oddnode.graph.validation import (
+    GraphError,
+    as_labels,
+    check_labels,
+    check_mask,
+    check_source,
+    checked_nodes,
+    positive_edges,
+)
 
 __all__ = [
     "Graph",
@@ -22,6 +31,7 @@ __all__ = [
     "checked_nodes",
     "graph_cache",
     "optional_attribute",
+    "positive_edges",
     "profile_graph",
     "split_validation",
     "training_set",

@@ -30,7 +30,8 @@ class GraphProfile:
     labelled_edges : int
         Number of edges whose two ends are labelled.
     homophily : float or None
-        The share of these edges that join two nodes of the same class; ``None`` if there are no such edges.
+        The share of these edges, by their weights, that join two nodes of the same class; ``None`` if there are no
+        such edges.
     chance : float or None
         The homophily to expect if edges ignored the classes; ``None`` if there are no such edges.
     """
@@ -88,19 +89,20 @@ def profile_graph(graph: Graph, nodes: Tensor, y: Tensor) -> GraphProfile:
     label[nodes] = y
     a, b = label[source], label[target]
     known = joins & (a >= 0) & (b >= 0)
-    ends = torch.zeros(int(y.max()) + 1 if len(y) else 0, dtype=torch.long, device=graph.device)
+    weight = known.double() if graph.edge_weight is None else known * graph.edge_weight.double()
+    ends = torch.zeros(int(y.max()) + 1 if len(y) else 0, dtype=torch.float64, device=graph.device)
     if len(ends):
         for end in (a, b):
-            ends.index_add_(0, end.clamp_min(0), known.long())
-    counts = torch.stack([joins.sum(), (degree == 0).sum(), known.sum(), (known & (a == b)).sum()])
+            ends.index_add_(0, end.clamp_min(0), weight)
+    counts = torch.stack([joins.sum(), (degree == 0).sum(), known.sum(), weight.sum(), (weight * (a == b)).sum()])
     # A single transfer: each one would synchronise with the GPU.
-    num_edges, isolated, count, alike, *per_class = torch.cat([counts, ends]).tolist()
+    num_edges, isolated, labelled, total, alike, *per_class = torch.cat([counts, ends]).tolist()
     return GraphProfile(
         num_nodes=graph.num_nodes,
-        num_edges=num_edges,
+        num_edges=int(num_edges),
         mean_degree=num_edges / graph.num_nodes,
         isolated_share=isolated / graph.num_nodes,
-        labelled_edges=count,
-        homophily=alike / count if count else None,
-        chance=sum((end / (2 * count)) ** 2 for end in per_class) if count else None,
+        labelled_edges=int(labelled),
+        homophily=alike / total if total else None,
+        chance=sum((end / (2 * total)) ** 2 for end in per_class) if total else None,
     )

@@ -13,11 +13,13 @@ class GraphSource(Protocol):
     """A graph to read: node features and edges, with labels and masks where they are needed.
 
     `torch_geometric.data.Data` meets this protocol, and so does any class with these attributes; nothing has to be
-    inherited. A source is not checked yet: `oddnode.graph.Graph.from_data` makes a checked graph from ``x`` and
-    ``edge_index``, and `oddnode.graph.training_set` a checked `oddnode.graph.TrainingSet` from all of it.
+    inherited. A source is not checked yet: `oddnode.graph.Graph.from_data` makes a checked graph from ``x``,
+    ``edge_index`` and ``edge_weight``, and `oddnode.graph.training_set` a checked `oddnode.graph.TrainingSet` from all
+    of it.
 
     Other attributes are optional, absent or ``None``; each mask has one boolean per node, ``[N]``:
 
+    - ``edge_weight``: one weight per edge ``[E]``, 0 or more; an edge of weight 0 counts as no edge;
     - ``y``: classes 0, 1, 2, ... ``[N]``, read at the nodes of the first three masks only;
     - ``train_mask``, ``val_mask``: the labelled nodes to train on and to choose the epoch by;
     - ``calibration_mask``: held-out known nodes for `oddnode.Detector.calibrate`;

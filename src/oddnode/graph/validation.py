@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from oddnode.graph.source import GraphSource, optional_attribute
+from oddnode.ops import check_edge_weight
 
-__all__ = ["GraphError", "as_labels", "check_labels", "check_mask", "check_source", "checked_nodes"]
+__all__ = ["GraphError", "as_labels", "check_labels", "check_mask", "check_source", "checked_nodes", "positive_edges"]
 
 # Sparse features are written out with their zeros, up to so many numbers: 16 GiB in single precision.
 _LARGEST_DENSE = 2**32
@@ -89,18 +90,63 @@ def _refuse_infinite(x: Tensor) -> None:
         )
 
 
-def _checked_edges(data: GraphSource) -> Tensor:
-    for name in ("edge_weight", "adj_t"):
-        if optional_attribute(data, name) is not None:
-            raise GraphError(
-                f"data.{name} is set, but edges are used unweighted, as [2, edges] in data.edge_index; "
-                f"remove it (`del data.{name}`) if that is what you want"
-            )
+def _checked_edges(data: GraphSource, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+    """The edges and their weights in a precision, without edges of weight 0."""
+    edges = _checked_edge_index(data)
+    weight = optional_attribute(data, "edge_weight")
+    if weight is None:
+        _refuse_unnamed_weights(data)
+        return edges, None
+    if not isinstance(weight, Tensor):
+        raise GraphError(f"data.edge_weight is {type(weight).__name__}, expected a tensor with one number per edge")
+    _refuse_meta(weight, "data.edge_weight")
+    _refuse_sparse(weight, "data.edge_weight")
+    try:
+        check_edge_weight(weight, edges.shape[1], "data.edge_weight")
+    except ValueError as error:
+        raise GraphError(str(error)) from None
+    total, largest = float(weight.double().sum()), torch.finfo(torch.float32).max
+    if total > largest:
+        raise GraphError(
+            f"data.edge_weight sums to {total:.2g}, but single precision ends at {largest:.2g}; divide the weights by "
+            "their mean"
+        )
+    return positive_edges(edges, _differentiable(weight.detach()).to(edges.device, dtype))
+
+
+def positive_edges(edge_index: Tensor, edge_weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Leave out edges of weight 0, which count as no edges; single precision decides what is 0.
+
+    Parameters
+    ----------
+    edge_index : Tensor
+        Edges ``[2, E]``.
+    edge_weight : Tensor
+        Their weights ``[E]``, 0 or more.
+
+    Returns
+    -------
+    edge_index, edge_weight : Tensor
+        Those of positive weight.
+    """
+    counts = edge_weight.float() > 0
+    return (edge_index, edge_weight) if bool(counts.all()) else (edge_index[:, counts], edge_weight[counts])
+
+
+def _refuse_unnamed_weights(data: GraphSource) -> None:
     weights = optional_attribute(data, "edge_attr")
     if isinstance(weights, Tensor) and (weights.dim() == 1 or weights.shape[1:].numel() == 1):
         raise GraphError(
-            "data.edge_attr has one number per edge, but edges are used unweighted; "
-            "remove it (`del data.edge_attr`) if that is what you want"
+            "data.edge_attr has one number per edge; if these are weights, call them edge_weight "
+            "(`data.edge_weight = data.edge_attr.view(-1)`), otherwise remove them (`del data.edge_attr`)"
+        )
+
+
+def _checked_edge_index(data: GraphSource) -> Tensor:
+    if optional_attribute(data, "adj_t") is not None:
+        raise GraphError(
+            "data.adj_t is set, but edges are expected as [2, edges] in data.edge_index; "
+            "remove it (`del data.adj_t`) if they are there"
         )
     edges = data.edge_index
     if not isinstance(edges, Tensor):

@@ -104,7 +104,10 @@ class PreparedMixHopConv(MixHopConv):
 
 
 class PreparedGATConv(GATConv):
-    """PyG's graph attention, with products by the graph's prepared pattern in place of message passing."""
+    """PyG's graph attention, with products by the graph's prepared pattern in place of message passing.
+
+    An edge of weight w is attended to as w edges would be: its share is proportional to w times what it is without.
+    """
 
     def forward(self, transformed: Tensor, graph: Graph, drop: Callable[[Tensor], Tensor]) -> Tensor:
         """Attend to neighbours.
@@ -127,6 +130,8 @@ class PreparedGATConv(GATConv):
         values = transformed.view(-1, self.heads, self.out_channels)
         to_source, to_target = ((values * att).sum(dim=-1) for att in (self.att_src, self.att_dst))
         attention = F.leaky_relu(to_source[edges.col] + to_target[edges.row], self.negative_slope)
+        if graph.attention_bias is not None:
+            attention = attention + graph.attention_bias.unsqueeze(1)
         attention = drop(softmax(attention, ptr=edges.offsets))
         heads = [edges.times(attention[:, head], values[:, head]) for head in range(self.heads)]
         out = torch.cat(heads, dim=1) if self.concat else torch.stack(heads).mean(dim=0)

@@ -8,6 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from oddnode._utils.random import mixed_bits
+from oddnode.graph import Graph, positive_edges
+from oddnode.nn.forward import run_backbone
+from oddnode.ops import check_edge_weight
 
 __all__ = ["Ensemble", "mean_log_probabilities", "member_seeds"]
 
@@ -25,7 +28,7 @@ class Ensemble(nn.Module):
         super().__init__()
         self.members = nn.ModuleList(members)
 
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Compute the logarithms of the members' mean probabilities.
 
         Parameters
@@ -34,13 +37,19 @@ class Ensemble(nn.Module):
             Features ``[N, F]``.
         edge_index : Tensor
             Edges ``[2, E]``, from source to target.
+        edge_weight : Tensor, optional
+            Their weights ``[E]``, for members that take weights.
 
         Returns
         -------
         Tensor
             Log probabilities ``[N, C]``.
         """
-        return mean_log_probabilities([member(x, edge_index) for member in self.members])
+        if edge_weight is not None:
+            check_edge_weight(edge_weight, edge_index.shape[1])
+            edge_index, edge_weight = positive_edges(edge_index, edge_weight.to(x.dtype))
+        graph = Graph(x, edge_index, edge_weight)
+        return mean_log_probabilities([run_backbone(member, graph) for member in self.members])
 
 
 def mean_log_probabilities(logits: list[Tensor]) -> Tensor:

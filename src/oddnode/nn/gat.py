@@ -18,7 +18,8 @@ class GAT(LayeredBackbone):
     r"""Graph attention network (Velickovic et al., ICLR 2018) with batch norm: two heads, and one in the last layer.
 
     Per head :math:`h'_v = \sum_{u \in N(v) \cup v} \alpha_{vu} W h_u`; between layers batch norm, ELU and dropout.
-    In training, features that come in and attention weights are dropped too.
+    In training, features that come in and attention weights are dropped too. With edge weights, :math:`\alpha_{vu}` is
+    proportional to :math:`w_{vu}` times what it is without; the node itself has the weight 1.
 
     Parameters
     ----------

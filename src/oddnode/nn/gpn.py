@@ -80,6 +80,7 @@ class GPN(Backbone):
     """
 
     prior: Tensor
+    num_hops = _NUM_HOPS
 
     def __init__(
         self,

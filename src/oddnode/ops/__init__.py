@@ -3,10 +3,19 @@
 May import: _utils.
 """
 
+from oddnode.ops.adjacency import (
+    check_edge_weight,
+    effective_degree,
+    gcn_matrix,
+    is_symmetric,
+    neighbour_mean_matrix,
+    weighted_in_degree,
+    with_self_loops,
+)
 from oddnode.ops.block_matrix import BlockMatrix
 from oddnode.ops.dropout import DropoutStream, dropout_keys, dropout_scales, stacked_keys
 from oddnode.ops.feature_products import FeatureProducts
-from oddnode.ops.neighbour_mean import BlockedNeighbourMean, NeighbourMean, neighbour_mean, neighbour_mean_matrix
+from oddnode.ops.neighbour_mean import BlockedNeighbourMean, NeighbourMean, neighbour_mean
 from oddnode.ops.norm_relu_dropout import PreNormActivations, ReluDropout
 from oddnode.ops.optim import Adam
 from oddnode.ops.sparse import SparseMatrix
@@ -27,12 +36,18 @@ __all__ = [
     "SparsePattern",
     "add_block",
     "can_run",
+    "check_edge_weight",
     "dropout_keys",
     "dropout_scales",
+    "effective_degree",
+    "gcn_matrix",
+    "is_symmetric",
     "mix",
     "neighbour_mean",
     "neighbour_mean_matrix",
     "relu_dropout",
     "stacked_keys",
     "sum_neighbours",
+    "weighted_in_degree",
+    "with_self_loops",
 ]

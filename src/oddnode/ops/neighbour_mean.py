@@ -14,9 +14,8 @@ import torch
 from torch import Tensor
 
 from oddnode.ops import triton_kernels as _kernels
-from oddnode.ops.sparse import SparseMatrix
 
-__all__ = ["BlockedNeighbourMean", "NeighbourMean", "neighbour_mean", "neighbour_mean_matrix"]
+__all__ = ["BlockedNeighbourMean", "NeighbourMean", "neighbour_mean"]
 
 
 class NeighbourMean:
@@ -317,30 +316,3 @@ class _Diffusion(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None, None]:
         return _Diffusion.apply(grads[0], *ctx.settings), None, None, None, None
-
-
-def neighbour_mean_matrix(edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32) -> SparseMatrix:
-    """Build the random-walk matrix ``D^-1 A``, whose product with scores averages each node's in-neighbours.
-
-    Parameters
-    ----------
-    edge_index : Tensor
-        Edges ``[2, E]``, from source to target.
-    num_nodes : int
-        How many nodes there are.
-    dtype : torch.dtype
-        The precision of its numbers.
-
-    Returns
-    -------
-    SparseMatrix
-        Shape ``[N, N]``; the row of a node without incoming edges is empty.
-    """
-    source, target = edge_index
-    if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
-        raise ValueError(
-            f"edge_index has nodes {int(edge_index.min())}..{int(edge_index.max())}, "
-            f"but there are only {num_nodes} scores (0..{num_nodes - 1})"
-        )
-    degree = torch.bincount(target, minlength=num_nodes)
-    return SparseMatrix(target, source, 1.0 / degree[target].to(dtype), (num_nodes, num_nodes))

@@ -32,6 +32,9 @@ class GRASP(PropagatingScorer):
     The labelled nodes are those in ``train_mask`` and ``val_mask`` of the *scored* graph. Without them there are no
     anchors, and the method is a plain average over neighbours. A node without edges keeps its score.
 
+    With edge weights, :math:`A` has the weights divided by their mean, so that an extra edge weighs as much as an edge
+    of the graph does on average, and :math:`|N(i) \cap S|` and :math:`d` are sums of these.
+
     Parameters
     ----------
     scorer : Scorer
@@ -67,14 +70,14 @@ class GRASP(PropagatingScorer):
         if outputs.labelled is not None:
             labelled[outputs.labelled] = True
         trusted = self._trusted(scores, labelled, graph)
-        degree = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes).to(scores.dtype)
+        degree = _relative_degree(graph).to(scores.dtype)
         new_degree = degree + trusted.sum() * trusted
         for _ in range(self.num_hops):
             scores = torch.where(labelled, scores.clamp_min(1.0), scores)
             # A boolean times a number would have the caller's default precision.
             extra = _EXTRA_EDGE * trusted.float() * scores[trusted].sum()
             summed = degree * (graph.random_walk @ scores) + extra
-            scores = torch.where(new_degree > 0, summed / new_degree.clamp_min(1.0), scores)
+            scores = torch.where(new_degree > 0, summed / new_degree, scores)
         return torch.where(labelled, scores.clamp_min(1.0), scores)
 
     def _check_share(self) -> None:
@@ -94,8 +97,17 @@ class GRASP(PropagatingScorer):
         return trusted
 
 
+def _relative_degree(graph: Graph) -> Tensor:
+    """The number of edges that lead to each node; with weights, the sum of these in units of their mean."""
+    if graph.edge_weight is None or not len(graph.edge_weight):
+        return graph.in_degree
+    return graph.in_degree / graph.edge_weight.double().mean()
+
+
 def _neighbours_in(nodes: Tensor, graph: Graph, like: Tensor) -> Tensor:
     """The number of neighbours of each node that are among ``nodes``."""
     chosen = torch.zeros_like(like)
     chosen[nodes] = 1.0
+    if graph.edge_weight is not None:
+        return _relative_degree(graph).to(like) * (graph.random_walk @ chosen)
     return torch.zeros_like(like).index_add_(0, graph.edge_index[1], chosen[graph.edge_index[0]])

@@ -16,6 +16,7 @@ from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.feature_space import FeatureSpace
 from oddnode.scoring.findings import Finding
+from oddnode.scoring.link_predictor import train_link_predictor
 from oddnode.scoring.outputs import Outputs
 
 __all__ = ["CentredCosine", "LinkPrediction", "NeighbourhoodCosine"]
@@ -27,7 +28,11 @@ _MOST_EDGES = 20_000
 
 
 class _EdgeScorer(Scorer):
-    """Base of scorers that average a score of a node's edges, with one more edge of the mean score."""
+    """Base of scorers that average a score of a node's edges, with one more edge of the mean score.
+
+    With edge weights, the average is weighted, and the one more edge counts against the effective number of edges
+    (`oddnode.graph.Graph.effective_degree`). Whether a single edge is plausible does not depend on its weight.
+    """
 
     mean_: Tensor
     limit_: Tensor
@@ -42,7 +47,7 @@ class _EdgeScorer(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
-        degree = graph.in_degree.to(graph.x.dtype)
+        degree = graph.effective_degree.to(graph.x.dtype)
         return (degree * self._mean_scores(graph) + self.mean_.to(graph.x)) / (degree + 1)
 
     def edge_scores(self, outputs: Outputs) -> Tensor:
@@ -97,7 +102,7 @@ class _EdgeScorer(Scorer):
         """Learn the mean score of the training graph's edges and the limit of implausible ones; 0 if it has none."""
         fitted = copy.copy(self)
         graph = outputs.graph
-        degree = graph.in_degree.double()
+        degree = graph.effective_degree.double()
         total = (degree * fitted._mean_scores(graph).double()).sum()
         fitted.mean_ = total / degree.sum().clamp_min(1)
         some = graph.edge_index[:, :: 1 + graph.edge_index.shape[1] // _MOST_EDGES]
@@ -112,7 +117,8 @@ class CentredCosine(_EdgeScorer):
     r"""The mean cosine of a node's centred features to those of its neighbours.
 
     :math:`\frac{1}{d_v + 1} \left(m + \sum_{u \in N(v)} \cos(x_v - \mu, x_u - \mu)\right)`, with the mean features
-    :math:`\mu` and the mean cosine :math:`m` over the edges of the training graph.
+    :math:`\mu` and the mean cosine :math:`m` over the edges of the training graph. With edge weights, the mean over a
+    node's edges is weighted, and :math:`d_v` is how many equal edges it is worth.
 
     Attributes
     ----------
@@ -166,6 +172,10 @@ class NeighbourhoodCosine(CentredCosine):
     a node is rarely among the neighbours of its neighbours, nothing is subtracted from :math:`S_u`, which then has
     :math:`d_u + 1` terms.
 
+    With edge weights :math:`a`, the sum over neighbours is :math:`\sum_w b_{uw} c_w` with :math:`b_{uw} = d_u a_{uw} /
+    \sum_z a_{uz}`, where :math:`d_u` is how many equal edges these are worth, and the node itself is taken out with its
+    own weight: :math:`b_{uv} c_v` from the sum, and :math:`b_{uv}` from :math:`d_u + 1`.
+
     Attributes
     ----------
     centre_ : Tensor
@@ -182,21 +192,50 @@ class NeighbourhoodCosine(CentredCosine):
         unit = self._unit_rows(graph)
         source, target = edges
         around, length = _surroundings(graph, unit)
-        total, count = (around[source] * unit[target]).sum(dim=1), graph.in_degree.to(unit)[source] + 1
+        total, count = (around[source] * unit[target]).sum(dim=1), graph.effective_degree.to(unit)[source] + 1
         if are_joined and graph.is_symmetric:
-            total, count = total - unit[target].square().sum(dim=1), count - 1
+            back = _weight_back(graph, edges).to(unit)
+            total, count = total - back * unit[target].square().sum(dim=1), count - back
         return total / (count * length[source])
 
     def _mean_scores(self, graph: Graph) -> Tensor:
         unit = self._unit_rows(graph)
+        if graph.is_symmetric and graph.edge_weight is not None:
+            return self._weighted_mean_scores(graph, unit)
         around, length = _surroundings(graph, unit)
         # In a symmetric graph, a node without edges is nobody's neighbour: its count does not matter.
-        count = graph.in_degree.to(unit).clamp_min(1) if graph.is_symmetric else graph.in_degree.to(unit) + 1
+        count = graph.in_degree.to(unit).clamp_min(1) if graph.is_symmetric else graph.effective_degree.to(unit) + 1
         scale = 1.0 / (count * length).unsqueeze(1)
         total = (unit * (graph.random_walk @ (around * scale))).sum(dim=1)
         if graph.is_symmetric:
             total = total - unit.square().sum(dim=1) * (graph.random_walk @ scale).squeeze(1)
         return total
+
+    def _weighted_mean_scores(self, graph: Graph, unit: Tensor) -> Tensor:
+        """The same for a symmetric graph with weights, where what is taken out differs from edge to edge."""
+        around, length = _surroundings(graph, unit)
+        target, source, share = graph.random_walk.coordinates()
+        back = _weight_back(graph, torch.stack([source, target])).to(unit)
+        scale = share / ((graph.effective_degree.to(unit)[source] + 1 - back) * length[source])
+        total = (unit * (graph.random_walk.with_values(scale) @ around)).sum(dim=1)
+        own = graph.random_walk.with_values(scale * back) @ unit.new_ones(graph.num_nodes, 1)
+        return total - unit.square().sum(dim=1) * own.squeeze(1)
+
+
+def _weight_back(graph: Graph, edges: Tensor) -> Tensor:
+    """By how many equal edges the target of each edge ``[2, e]`` of a symmetric graph counts around the source ``[e]``.
+
+    Without weights, that is one. A repeated edge has the mean weight of its repetitions.
+    """
+    source, target = edges
+    if graph.edge_weight is None:
+        return torch.ones_like(source)
+    keys = graph.edge_index[0] * graph.num_nodes + graph.edge_index[1]
+    order = keys.argsort(stable=True)
+    pairs, counts = keys[order].unique_consecutive(return_counts=True)
+    weight = torch.segment_reduce(graph.edge_weight.double()[order], "mean", lengths=counts, axis=0)
+    own = weight[torch.searchsorted(pairs, source * graph.num_nodes + target)]
+    return own * (graph.effective_degree / graph.in_degree)[source]
 
 
 def _surroundings(graph: Graph, unit: Tensor) -> tuple[Tensor, Tensor]:
@@ -204,7 +243,7 @@ def _surroundings(graph: Graph, unit: Tensor) -> tuple[Tensor, Tensor]:
 
     The length is at least that of as many random directions: shorter ones cancel, and say nothing about a direction.
     """
-    degree = graph.in_degree.to(unit)
+    degree = graph.effective_degree.to(unit)
     around = unit + (graph.random_walk @ unit) * degree.unsqueeze(1)
     return around, torch.maximum(around.norm(dim=1), (degree + 1).sqrt()) / (degree + 1)
 
@@ -215,11 +254,13 @@ class LinkPrediction(_EdgeScorer):
 
     The score is :math:`(m + \sum_{u \in N(v)} o_{uv}) / \sqrt{d_v + 1}`, with the log-odds :math:`o_{uv}` of an edge
     and their mean :math:`m` over the edges of the training graph: several implausible edges count more than one, by as
-    much as their sum is less likely to be chance.
+    much as their sum is less likely to be chance. With edge weights, the sum is the weighted mean times :math:`d_v`,
+    which is how many equal edges a node's edges are worth.
 
     An edge between :math:`u` and :math:`v` has the log-odds :math:`\tfrac12 (P z_u \cdot Q z_v + Q z_u \cdot P z_v) +
     b`, where :math:`z` are the features in a space of ``dimensions`` (`oddnode.scoring.feature_space`) and :math:`P, Q`
     have ``rank`` rows. They are trained to tell the edges of the training graph from random pairs; no labels are used.
+    Edge weights do not count in this training: any edge is an edge.
 
     Parameters
     ----------
@@ -256,11 +297,13 @@ class LinkPrediction(_EdgeScorer):
         fitted = copy.copy(self)
         fitted.centre_, fitted.basis_ = FeatureSpace.of(graph, self.dimensions)
         coordinates = fitted._space().coordinates(graph)
-        fitted.left_, fitted.right_, fitted.bias_ = _trained(coordinates, graph.edge_index, self.rank, self.steps)
+        fitted.left_, fitted.right_, fitted.bias_ = train_link_predictor(
+            coordinates, graph.edge_index, self.rank, self.steps
+        )
         return fitted._with_mean(outputs)
 
     def score(self, outputs: Outputs) -> Tensor:
-        return super().score(outputs) * (outputs.graph.in_degree + 1).sqrt().to(outputs.graph.x.dtype)
+        return super().score(outputs) * (outputs.graph.effective_degree.to(outputs.graph.x.dtype) + 1).sqrt()
 
     @property
     def kind(self) -> str:
@@ -291,33 +334,3 @@ class LinkPrediction(_EdgeScorer):
         """``P z`` and ``Q z`` of every node ``[N, 2 rank]``."""
         coordinates = self._space().coordinates(graph)
         return coordinates @ torch.cat([self.left_, self.right_], dim=1).to(coordinates)
-
-
-_BATCH = 2048
-_RATE, _DECAY = 0.01, 1e-4
-
-
-@torch.enable_grad()
-def _trained(coordinates: Tensor, edge_index: Tensor, rank: int, steps: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Train a bilinear link predictor; all zeros if the graph has no edges."""
-    generator = torch.Generator().manual_seed(0)
-    num_nodes, width = coordinates.shape
-    device, dtype = coordinates.device, coordinates.dtype
-    left = (torch.randn(width, rank, generator=generator, dtype=torch.float64) / width**0.5).to(device, dtype)
-    right, bias = left.clone(), torch.zeros((), device=device, dtype=dtype)
-    if not edge_index.shape[1]:
-        return torch.zeros_like(left), right, bias
-    parameters = [value.requires_grad_() for value in (left, right, bias)]
-    optimiser = torch.optim.Adam(parameters, lr=_RATE, weight_decay=_DECAY)
-    for _ in range(steps):
-        chosen = torch.randint(edge_index.shape[1], (_BATCH,), generator=generator).to(device)
-        other = torch.randint(num_nodes, (_BATCH,), generator=generator).to(device)
-        source, target = edge_index[:, chosen]
-        side = coordinates[source] @ left
-        linked = (side * (coordinates[target] @ right)).sum(dim=1) + bias
-        random = (side * (coordinates[other] @ right)).sum(dim=1) + bias
-        loss = F.softplus(-linked).mean() + F.softplus(random).mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return left.detach(), right.detach(), bias.detach()

@@ -51,7 +51,7 @@ class FeatureSum(Scorer):
 
 @dataclass
 class Degree(Scorer):
-    """The number of edges that lead to a node."""
+    """The number of edges that lead to a node, or the sum of their weights."""
 
     def score(self, outputs: Outputs) -> Tensor:
         return outputs.graph.in_degree.to(outputs.graph.x.dtype)

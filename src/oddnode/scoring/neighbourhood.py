@@ -104,7 +104,8 @@ class ClassAgreement(Scorer):
 
     :math:`\frac{1}{d_v + 1} \left(m + \sum_{u \in N(v)} \sum_c p_v(c)\, q_u(c)\right)`, where :math:`q_u` are the
     network's probabilities at a neighbour and :math:`p_v` those at the node if it had no edges; :math:`m` is the mean
-    over the edges of the training graph.
+    over the edges of the training graph. With edge weights, the mean over a node's edges is weighted, and :math:`d_v`
+    is how many equal edges it is worth (`oddnode.graph.Graph.effective_degree`).
 
     Attributes
     ----------
@@ -130,9 +131,9 @@ class ClassAgreement(Scorer):
 
 
 def _agreement(outputs: Outputs) -> tuple[Tensor, Tensor]:
-    """The agreement summed over every node's incoming edges ``[N]``, and their number ``[N]``."""
+    """The agreement summed over every node's incoming edges ``[N]``, and their effective number ``[N]``."""
     graph = outputs.graph
     own = outputs.without_edges.all_logits.softmax(dim=-1)[:, : outputs.num_classes]
     around = outputs.all_logits.softmax(dim=-1)[:, : outputs.num_classes]
-    degree = graph.in_degree.to(own.dtype)
+    degree = graph.effective_degree.to(own.dtype)
     return (own * (graph.random_walk @ around)).sum(dim=1) * degree, degree

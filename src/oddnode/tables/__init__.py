@@ -4,6 +4,7 @@ May import: detector and below.
 """
 
 from oddnode.tables.columns import Category, FeatureRecipe, Number
+from oddnode.tables.edge_weights import WeightColumn, weight_column_of
 from oddnode.tables.edges import Edges, edge_columns, read_edges
 from oddnode.tables.formats import format_of
 from oddnode.tables.labels import Labels, encode_labels, read_marks
@@ -46,6 +47,7 @@ __all__ = [
     "TrainUntil",
     "TrainingTables",
     "UsedRows",
+    "WeightColumn",
     "check_target",
     "edge_columns",
     "encode_labels",
@@ -62,5 +64,6 @@ __all__ = [
     "read_split",
     "split_labelled",
     "trimmed",
+    "weight_column_of",
     "write_table",
 ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from oddnode.tables.edges import Edges
 from oddnode.tables.nodes import Nodes
 from oddnode.tables.table_graph import TableGraph
 from oddnode.tables.values import pyarrow
@@ -85,15 +86,15 @@ class ArrivalCheck:
     num_unlabelled_flagged: int
 
 
-def rows_and_edges(rows: Nodes, edge_index: np.ndarray, keep: np.ndarray) -> tuple[Nodes, np.ndarray]:
+def rows_and_edges(rows: Nodes, edges: Edges, keep: np.ndarray) -> tuple[Nodes, Edges]:
     """Keep some rows and the edges between them.
 
     Parameters
     ----------
     rows : Nodes
         N rows.
-    edge_index : numpy.ndarray
-        Edges ``[2, E]``.
+    edges : Edges
+        Their edges.
     keep : numpy.ndarray
         One boolean per row ``[N]``.
 
@@ -101,11 +102,9 @@ def rows_and_edges(rows: Nodes, edge_index: np.ndarray, keep: np.ndarray) -> tup
     -------
     Nodes
         The n rows that are kept.
-    numpy.ndarray
-        Their edges ``[2, e]``, as positions among them, in the same order.
+    Edges
+        Their edges, as positions among them, in the same order.
     """
     chosen = pyarrow().array(keep)
     columns = {name: array.filter(chosen) for name, array in rows.columns.items()}
-    inside = keep[edge_index].all(axis=0)
-    place = np.cumsum(keep) - 1
-    return Nodes(rows.ids.filter(chosen), rows.x[keep], columns, rows.counts), place[edge_index[:, inside]]
+    return Nodes(rows.ids.filter(chosen), rows.x[keep], columns, rows.counts), edges.between(keep)

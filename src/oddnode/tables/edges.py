@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from oddnode.tables.edge_weights import WeightColumn
 from oddnode.tables.nodes import read_ids, similar_id
 from oddnode.tables.reader import TableSource
 from oddnode.tables.values import TableError, arrow_errors, listed, pyarrow, quoted
@@ -25,12 +26,38 @@ class Edges:
     ----------
     index : numpy.ndarray
         Edges ``[2, E]`` as positions of nodes, each once, without self-loops.
+    weight : numpy.ndarray or None
+        Their weights ``[E]``, above 0; ``None`` if they have none.
     notes : list of str
         Notes for the user.
     """
 
     index: np.ndarray
+    weight: np.ndarray | None
     notes: list[str]
+
+    @classmethod
+    def none(cls) -> Edges:
+        """No edges at all."""
+        return cls(np.empty((2, 0), dtype=np.int64), None, [])
+
+    def between(self, keep: np.ndarray) -> Edges:
+        """Keep the edges between some nodes, in the same order.
+
+        Parameters
+        ----------
+        keep : numpy.ndarray
+            One boolean per node ``[N]``.
+
+        Returns
+        -------
+        Edges
+            The edges, as positions among these nodes.
+        """
+        inside = keep[self.index].all(axis=0)
+        place = np.cumsum(keep) - 1
+        weight = None if self.weight is None else self.weight[inside]
+        return Edges(place[self.index[:, inside]], weight, self.notes)
 
 
 def edge_columns(table: TableSource, source: str | None, target: str | None) -> tuple[str, str]:
@@ -64,8 +91,12 @@ def read_edges(
     target: str | None = None,
     directed: bool = False,
     ignore_unknown: bool = False,
+    weights: WeightColumn | None = None,
 ) -> Edges:
     """Read a table of edges.
+
+    Without weights, rows that name the same two nodes are one edge; with weights, these add up. An edge of weight 0 is
+    no edge.
 
     Parameters
     ----------
@@ -79,24 +110,31 @@ def read_edges(
         Whether to keep edges in their direction only.
     ignore_unknown : bool
         Whether to leave out edges of nodes that are not in ``ids``; if not, they are an error.
+    weights : WeightColumn or None
+        The column with the weights; ``None`` if edges have no weights.
     """
     named = source is not None
-    reader = _EdgeReader(ids, directed)
+    reader = _EdgeReader(ids, directed, weights)
     notes = []
     for part in table.parts:
         ends = edge_columns(part, source, target)
         if not named:
             _check_header(part, ends, ids)
+        if weights is not None:
+            part.require([weights.name], "weight")
         reader.read(part, ends)
-        notes += _note_on_columns(part, ends)
+        notes += _note_on_columns(part, ends, weights)
     if reader.unknown and not ignore_unknown:
         raise _unknown_ids(reader, ids, named)
     if reader.unknown:
         notes.append(f"{reader.unknown} of {reader.rows} edges were left out: they name nodes that were not given")
-    index = reader.edge_index()
+    index, weight = reader.edges()
+    if weights is not None and reader.repeated:
+        ways = "" if directed else "; if every edge is listed in both directions, fit with `directed`"
+        notes.append(f"{reader.repeated} of {reader.rows} edges join nodes that others join; weights add up{ways}")
     if not index.shape[1]:
         notes.append("there are no edges between different nodes, so every node is scored by its features alone")
-    return Edges(index, notes)
+    return Edges(index, weight, notes)
 
 
 @dataclass
@@ -105,20 +143,23 @@ class _EdgeReader:
 
     ids: Any
     directed: bool
+    weights: WeightColumn | None
     rows: int = 0
     unknown: int = 0
+    counted: int = 0
     first_unknown: tuple[str, str, str, Any] | None = None
     _as_text: Any = None
-    _keys: np.ndarray = field(default_factory=lambda: np.empty(0, dtype=np.int64))
-    _pending: list[np.ndarray] = field(default_factory=list)
+    _unique: _Keys = field(default_factory=lambda: _Keys(np.empty(0, dtype=np.int64), np.empty(0)))
+    _pending: list[_Keys] = field(default_factory=list)
     _num_pending: int = 0
 
     def read(self, table: TableSource, columns: tuple[str, str]) -> None:
-        for batch in table.batches(columns):
+        names = columns if self.weights is None else (*columns, self.weights.name)
+        for batch in table.batches(names):
             with arrow_errors(f"{batch.table} cannot be read"):
-                pairs = zip(columns, batch.arrays, strict=True)
-                ends = [read_ids(array, batch, column) for column, array in pairs]
+                ends = [read_ids(array, batch, name) for name, array in zip(columns, batch.arrays[:2], strict=True)]
                 a, b = (self._positions(end) for end in ends)
+                weight = None if self.weights is None else self.weights.read(batch.arrays[2], batch)
             known = (a >= 0) & (b >= 0)
             if self.first_unknown is None and not known.all():
                 row = int(np.argmin(known))
@@ -127,18 +168,23 @@ class _EdgeReader:
             self.rows += batch.num_rows
             self.unknown += int((~known).sum())
             low, high = (a, b) if self.directed else (np.minimum(a, b), np.maximum(a, b))
-            self._add((low * len(self.ids) + high)[known & (a != b)])
+            counts = known & (a != b) if weight is None else known & (a != b) & (weight > 0)
+            self._add(_Keys((low * len(self.ids) + high)[counts], None if weight is None else weight[counts]))
 
-    def _add(self, keys: np.ndarray) -> None:
+    def _add(self, keys: _Keys) -> None:
         """Add edges; the memory stays within a few times that of the different ones."""
-        unique = _unique(keys)
+        self.counted += len(keys.keys)
+        unique = keys.unique()
         self._pending.append(unique)
-        self._num_pending += len(unique)
-        if self._num_pending > max(_PENDING, len(self._keys)):
+        self._num_pending += len(unique.keys)
+        if self._num_pending > max(_PENDING, len(self._unique.keys)):
             self._merge()
 
     def _merge(self) -> None:
-        self._keys = _unique(np.concatenate([self._keys, *self._pending]))
+        every = [self._unique, *self._pending]
+        weights = [each.weights for each in every if each.weights is not None]
+        joined = None if self.weights is None else np.concatenate(weights)
+        self._unique = _Keys(np.concatenate([each.keys for each in every]), joined).unique()
         self._pending, self._num_pending = [], 0
 
     def _positions(self, array: Any) -> np.ndarray:
@@ -153,20 +199,46 @@ class _EdgeReader:
         index = pc.index_in(array, value_set=known)
         return index.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
 
-    def edge_index(self) -> np.ndarray:
+    @property
+    def repeated(self) -> int:
+        """How many edges join nodes that an earlier one joins; known once all are read."""
+        return self.counted - len(self._unique.keys)
+
+    def edges(self) -> tuple[np.ndarray, np.ndarray | None]:
         self._merge()
-        low, high = np.divmod(self._keys, max(len(self.ids), 1))
+        low, high = np.divmod(self._unique.keys, max(len(self.ids), 1))
+        weight = self._unique.weights
         if self.directed:
-            return np.stack([low, high])
-        return np.stack([np.concatenate([low, high]), np.concatenate([high, low])])
+            return np.stack([low, high]), weight
+        both = np.stack([np.concatenate([low, high]), np.concatenate([high, low])])
+        return both, None if weight is None else np.concatenate([weight, weight])
 
 
-def _unique(keys: np.ndarray) -> np.ndarray:
-    """As `numpy.unique`, which hashes whole numbers; for millions of edges sorting is several times as fast."""
-    keys = np.sort(keys)
+class _Keys(NamedTuple):
+    """Edges as numbers ``[n]``, and their weights ``[n]``."""
+
+    keys: np.ndarray
+    weights: np.ndarray | None
+
+    def unique(self) -> _Keys:
+        """Every key once, with the sum of its weights.
+
+        As `numpy.unique`, which hashes whole numbers; for millions of edges sorting is several times as fast.
+        """
+        if self.weights is None:
+            keys = np.sort(self.keys)
+            return _Keys(keys[_is_new(keys)], None)
+        order = np.argsort(self.keys, kind="stable")
+        keys = self.keys[order]
+        first = np.flatnonzero(_is_new(keys))
+        return _Keys(keys[first], np.add.reduceat(self.weights[order], first) if len(first) else self.weights)
+
+
+def _is_new(keys: np.ndarray) -> np.ndarray:
+    """Which of sorted keys differ from the one before."""
     is_new = np.ones(len(keys), dtype=bool)
     is_new[1:] = keys[1:] != keys[:-1]
-    return keys[is_new]
+    return is_new
 
 
 def _check_header(table: TableSource, ends: tuple[str, str], ids: Any) -> None:
@@ -183,9 +255,13 @@ def _check_header(table: TableSource, ends: tuple[str, str], ids: Any) -> None:
         )
 
 
-def _note_on_columns(table: TableSource, ends: tuple[str, str]) -> list[str]:
-    others = [name for name in table.columns if name.strip() and name not in ends]
-    return [f"{table.name}: columns that do not count (edges have no weights): {listed(others)}"] if others else []
+def _note_on_columns(table: TableSource, ends: tuple[str, str], weights: WeightColumn | None) -> list[str]:
+    used = ends if weights is None else (*ends, weights.name)
+    others = [name for name in table.columns if name.strip() and name not in used]
+    if not others:
+        return []
+    advice = "" if weights is not None else "; if one holds weights, name it when fitting with `weight_column`"
+    return [f"{table.name}: columns that do not count: {listed(others)}{advice}"]
 
 
 def _unknown_ids(reader: _EdgeReader, ids: Any, named: bool) -> TableError:

@@ -1,4 +1,7 @@
-"""A detector together with the schema of the tables it was fitted on."""
+"""A detector together with the schema of the tables it was fitted on.
+
+Long because the signature of `TableModel.fit` declares all its settings.
+"""
 
 from __future__ import annotations
 
@@ -85,6 +88,8 @@ class TableModel:
         exposure_column: str | None = None,
         time_column: str | None = None,
         train_until: str | None = None,
+        weight_column: str | None = None,
+        unweighted: bool = False,
         **settings: Any,
     ) -> tuple[TableModel, FitReport]:
         """Fit and calibrate a detector on two tables.
@@ -113,7 +118,7 @@ class TableModel:
             Called with the number of epochs done.
         source_column, target_column, directed, ignore_unknown_edges, split_column
             As for `oddnode.tables.TrainingTables`.
-        exposure_nodes, exposure_edges, exposure_column, time_column, train_until
+        exposure_nodes, exposure_edges, exposure_column, time_column, train_until, weight_column, unweighted
             As for `oddnode.tables.TrainingTables`.
         **settings
             As for `oddnode.Detector.from_recipe`.
@@ -125,7 +130,7 @@ class TableModel:
         FitReport
             Sizes, split, threshold, columns and notes.
         """
-        tables = TrainingTables(
+        graph = TrainingTables(
             nodes,
             edges,
             id_column,
@@ -144,8 +149,9 @@ class TableModel:
             exposure_column,
             time_column,
             train_until,
-        )
-        graph = tables.read(seed)
+            weight_column,
+            unweighted,
+        ).read(seed)
         method = method or ("nodesafe-evidence" if graph.exposure is None else "nodesafe-evidence++")
         detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
         check_before_training(method, detector, graph, false_alarm_rate)

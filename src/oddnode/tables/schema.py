@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from oddnode.detector import ModelFileError, checked
 from oddnode.tables.columns import FeatureRecipe
+from oddnode.tables.edge_weights import WeightColumn
 from oddnode.tables.reader import TableSource
 from oddnode.tables.times import TrainUntil
 from oddnode.tables.values import TableError, listed
@@ -30,6 +31,8 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
         Columns with the ends of the edges; ``None`` if the user did not name them.
     directed : bool
         Whether edges are used in their direction only.
+    weights : WeightColumn or None
+        The column with the weights of the edges; ``None`` if they have none.
     features : FeatureRecipe
         How columns become features.
     classes : tuple of str, int or bool
@@ -47,6 +50,7 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
     source_column: str | None
     target_column: str | None
     directed: bool
+    weights: WeightColumn | None
     features: FeatureRecipe
     classes: Annotated[tuple[_Label, ...], Meta(min_length=1)]
     other_columns: tuple[str, ...]

@@ -6,16 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from oddnode.tables.edges import read_edges
+from oddnode.tables.edges import Edges, read_edges
 from oddnode.tables.nodes import read_nodes
 from oddnode.tables.notes import notes_on_scored_columns
 from oddnode.tables.reader import open_table
 from oddnode.tables.schema import TableSchema
 
-__all__ = ["TableGraph", "read_graph"]
+__all__ = ["TableGraph", "as_data", "read_graph"]
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class TableGraph:
     ids : pyarrow.Array
         Ids of the N nodes, in the order of the table.
     data : torch_geometric.data.Data
-        Their features and edges.
+        Their features and edges, with weights if the edges have some.
     num_edges : int
         Number of different edges in the table of edges.
     columns : dict
@@ -44,6 +45,25 @@ class TableGraph:
     columns: dict[str, Any]
     name: str
     notes: list[str]
+
+
+def as_data(x: np.ndarray, edges: Edges) -> Data:
+    """Make a graph of features and edges that were read.
+
+    Parameters
+    ----------
+    x : numpy.ndarray
+        Features ``[N, F]``.
+    edges : Edges
+        The edges, with or without weights.
+
+    Returns
+    -------
+    torch_geometric.data.Data
+        The graph; the arrays are not copied.
+    """
+    weight = None if edges.weight is None else torch.from_numpy(edges.weight)
+    return Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(edges.index), edge_weight=weight)
 
 
 def read_graph(
@@ -72,8 +92,8 @@ def read_graph(
         notes.append(f"there is no column {until.column!r}, so the column split does not say which rows are arrivals")
     rows = read_nodes(table, schema.id_column, schema.features, list(dict.fromkeys(kept)))
     ends = schema.source_column, schema.target_column
-    read = read_edges(edge_table, rows.ids, *ends, schema.directed, ignore_unknown_edges)
-    data = Data(x=torch.from_numpy(rows.x), edge_index=torch.from_numpy(read.index))
+    read = read_edges(edge_table, rows.ids, *ends, schema.directed, ignore_unknown_edges, schema.weights)
+    data = as_data(rows.x, read)
     num_edges = data.num_edges if schema.directed else data.num_edges // 2
     notes += notes_on_scored_columns(schema.features, rows.counts) + read.notes
     return TableGraph(rows.ids, data, num_edges, rows.columns, table.name, notes)

@@ -12,7 +12,8 @@ from torch_geometric.data import Data
 
 from oddnode.tables.arrivals import Arrivals, rows_and_edges
 from oddnode.tables.columns import FeatureRecipe
-from oddnode.tables.edges import read_edges
+from oddnode.tables.edge_weights import WeightColumn, weight_column_of
+from oddnode.tables.edges import Edges, edge_columns, read_edges
 from oddnode.tables.labels import Labels, encode_labels, read_marks
 from oddnode.tables.learning import ReadAs, learn_features
 from oddnode.tables.nodes import Nodes, read_nodes
@@ -21,7 +22,7 @@ from oddnode.tables.reader import ChosenRows, TableSource, open_table
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.splits import Split, read_split, split_labelled
 from oddnode.tables.summary import ColumnSummary, summary_of_features, summary_of_labels, summary_of_role
-from oddnode.tables.table_graph import TableGraph
+from oddnode.tables.table_graph import TableGraph, as_data
 from oddnode.tables.times import TrainUntil
 from oddnode.tables.used_rows import UsedRows
 from oddnode.tables.values import TableError, listed, pyarrow, quoted
@@ -64,6 +65,10 @@ class TrainingTables:
     time_column, train_until : str or None
         The column with the times of the rows, and the last time of those to train on, as for
         `oddnode.tables.TrainUntil`. Later rows are arrivals: nothing of them is learnt.
+    weight_column : str or None
+        Column with the weights of the edges; if ``None``, ``weight`` if there is such a column.
+    unweighted : bool
+        Whether all edges count the same, whatever the columns.
     """
 
     nodes: Any
@@ -84,6 +89,8 @@ class TrainingTables:
     exposure_column: str | None = None
     time_column: str | None = None
     train_until: str | None = None
+    weight_column: str | None = None
+    unweighted: bool = False
 
     def read(self, seed: int) -> TrainingGraph:
         """Read the tables.
@@ -100,15 +107,16 @@ class TrainingTables:
         past = table if is_arrival is None else ChosenRows(table, ~is_arrival)
         recipe, statistics = learn_features(past, names, self.read_as)
         rows = read_nodes(table, self.id_column, recipe, list(roles))
-        edges = self._read_edges(edge_table, rows.ids)
-        every, index = (rows, edges.index), edges.index
+        weights, weight_notes = self._weights(edge_table)
+        edges = self._read_edges(edge_table, rows.ids, weights)
+        every = rows, edges
         if is_arrival is not None:
-            rows, index = rows_and_edges(rows, index, ~is_arrival)
+            rows, edges = rows_and_edges(rows, edges, ~is_arrival)
         labels, marked = self._labels(rows, table)
         split = self._split(rows, labels, table, seed)
-        data = _data(rows.x, index, labels.y, split)
-        used = UsedRows.of(rows.ids, split, rows.x, index)
-        notes = [*labels.notes, *notes_on_fitted_columns(statistics, recipe), *edges.notes]
+        data = _data(rows.x, edges, labels.y, split)
+        used = UsedRows.of(rows.ids, split, rows.x, edges.index)
+        notes = [*labels.notes, *notes_on_fitted_columns(statistics, recipe), *weight_notes, *edges.notes]
         if used is None:
             notes.append("too many rows are labelled for the model to remember which they are")
         arrivals = None
@@ -123,9 +131,9 @@ class TrainingTables:
             )
         return TrainingGraph(
             data=data,
-            exposure=self._exposure(data, marked, recipe),
+            exposure=self._exposure(data, marked, recipe, weights),
             split=split,
-            schema=self._schema(table, recipe, labels.classes),
+            schema=self._schema(table, recipe, labels.classes, weights),
             used_rows=used,
             columns=self._summary(rows, labels, table) + summary_of_features(statistics, recipe),
             notes=notes,
@@ -183,17 +191,17 @@ class TrainingTables:
         return is_arrival
 
     def _arrival_graph(
-        self, rows: Nodes, edge_index: np.ndarray, is_arrival: np.ndarray, classes: Sequence[Any], where: str
+        self, rows: Nodes, edges: Edges, is_arrival: np.ndarray, classes: Sequence[Any], where: str
     ) -> Arrivals:
         found = encode_labels(rows.columns[self.label_column], where, self.label_column, self.unlabelled)
         is_new = np.array([label not in set(classes) for label in found.classes])[found.y] & (found.y >= 0)
         is_known = ~is_new & (found.y >= 0)
         if self.exposure_column is not None:
             is_known &= ~read_marks(rows.columns[self.exposure_column], where, self.exposure_column)
-        data = Data(x=torch.from_numpy(rows.x), edge_index=torch.from_numpy(edge_index))
         num_directions = 1 if self.directed else 2
-        graph = TableGraph(rows.ids, data, edge_index.shape[1] // num_directions, rows.columns, where, [])
-        num_edges = int(is_arrival[edge_index].any(axis=0).sum()) // num_directions
+        num_all = edges.index.shape[1] // num_directions
+        graph = TableGraph(rows.ids, as_data(rows.x, edges), num_all, rows.columns, where, [])
+        num_edges = int(is_arrival[edges.index].any(axis=0).sum()) // num_directions
         return Arrivals(graph, is_arrival, is_known, is_new, num_edges)
 
     def _labels(self, rows: Nodes, table: TableSource) -> tuple[Labels, np.ndarray | None]:
@@ -217,39 +225,50 @@ class TrainingTables:
             rest.notes.append(f"the labels of {count} nodes that are marked as known to be OOD are not used{gone}")
         return rest, marked
 
-    def _read_edges(self, table: TableSource, ids: Any) -> Any:
-        return read_edges(table, ids, self.source_column, self.target_column, self.directed, self.ignore_unknown_edges)
+    def _weights(self, table: TableSource) -> tuple[WeightColumn | None, list[str]]:
+        ends = edge_columns(table.parts[0], self.source_column, self.target_column)
+        return weight_column_of(table, ends, self.weight_column, self.unweighted, self.read_as.decimal_comma)
+
+    def _read_edges(self, table: TableSource, ids: Any, weights: WeightColumn | None) -> Edges:
+        ends = self.source_column, self.target_column
+        return read_edges(table, ids, *ends, self.directed, self.ignore_unknown_edges, weights)
 
     def _split(self, rows: Nodes, labels: Labels, table: TableSource, seed: int) -> Split:
         if self.split_column is None:
             return split_labelled(labels.y, labels.classes, seed)
         return read_split(rows.columns[self.split_column], labels, rows.ids, table.name, self.split_column)
 
-    def _exposure(self, data: Data, marked: np.ndarray | None, recipe: FeatureRecipe) -> Data | None:
+    def _exposure(
+        self, data: Data, marked: np.ndarray | None, recipe: FeatureRecipe, weights: WeightColumn | None
+    ) -> Data | None:
         if self.exposure_nodes is not None and marked is not None:
             raise TableError("give either `exposure_nodes` or `exposure_column`, not both")
         if self.exposure_edges is not None and self.exposure_nodes is None:
             raise TableError("`exposure_edges` were given, but not the nodes, `exposure_nodes`")
         if marked is not None:
-            return Data(x=data.x, edge_index=data.edge_index, ood_mask=torch.from_numpy(marked))
+            edges = {"edge_index": data.edge_index, "edge_weight": data.edge_weight}
+            return Data(x=data.x, **edges, ood_mask=torch.from_numpy(marked))
         if self.exposure_nodes is None:
             return None
         table = open_table(self.exposure_nodes, "exposed nodes")
         for part in table.parts:
             part.require([self.id_column, *recipe.names], "exposure")
         rows = read_nodes(table, self.id_column, recipe)
-        edge_index = np.empty((2, 0), dtype=np.int64)
-        if self.exposure_edges is not None:
-            edge_index = self._read_edges(open_table(self.exposure_edges, "edges of exposed nodes"), rows.ids).index
-        return Data(x=torch.from_numpy(rows.x), edge_index=torch.from_numpy(edge_index))
+        if self.exposure_edges is None:
+            return as_data(rows.x, Edges.none())
+        table = open_table(self.exposure_edges, "edges of exposed nodes")
+        return as_data(rows.x, self._read_edges(table, rows.ids, weights))
 
-    def _schema(self, table: TableSource, recipe: FeatureRecipe, classes: list[Any]) -> TableSchema:
+    def _schema(
+        self, table: TableSource, recipe: FeatureRecipe, classes: list[Any], weights: WeightColumn | None
+    ) -> TableSchema:
         features = {self.id_column, *recipe.names}
         return TableSchema(
             id_column=self.id_column,
             source_column=self.source_column,
             target_column=self.target_column,
             directed=self.directed,
+            weights=weights,
             features=recipe,
             classes=tuple(classes),
             other_columns=tuple(name for name in table.columns if name and name not in features),
@@ -306,8 +325,9 @@ class TrainingGraph:
     arrivals: Arrivals | None = None
 
 
-def _data(x: np.ndarray, edge_index: np.ndarray, y: np.ndarray, split: Split) -> Data:
-    data = Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(edge_index), y=torch.from_numpy(y))
+def _data(x: np.ndarray, edges: Edges, y: np.ndarray, split: Split) -> Data:
+    data = as_data(x, edges)
+    data.y = torch.from_numpy(y)
     for name, nodes in (
         ("train_mask", split.train),
         ("val_mask", split.validation),

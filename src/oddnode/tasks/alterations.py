@@ -1,7 +1,7 @@
 """Ways to alter nodes of a graph so that they no longer belong: other features, or other edges.
 
-Each takes a graph and the positions of the nodes to alter, and returns new features and edges; no other node's features
-change. `ALTERATIONS` has them by name.
+Each takes a graph and the positions of the nodes to alter, and returns new features, edges and edge weights (``None``
+if the graph has none); no other node's features change. `ALTERATIONS` has them by name.
 """
 
 from __future__ import annotations
@@ -14,72 +14,79 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
 
-__all__ = ["ALTERATIONS", "Alteration"]
+__all__ = ["ALTERATIONS", "Alteration", "Altered"]
 
-#: ``alter(data, nodes, rng) -> (x, edge_index)``.
-Alteration = Callable[[Data, Tensor, np.random.Generator], tuple[Tensor, Tensor]]
+#: Features, edges and edge weights.
+Altered = tuple[Tensor, Tensor, Tensor | None]
+
+#: ``alter(data, nodes, rng) -> (x, edge_index, edge_weight)``.
+Alteration = Callable[[Data, Tensor, np.random.Generator], Altered]
 
 #: At least this many random edges are added to a node.
 _FEWEST_ADDED_EDGES = 3
 
 
-def _mixed(data: Data, nodes: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def _mixed(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
     """Features ``w x_i + (1 - w) x_j`` of two random nodes, as in the paper's feature shift."""
     i, j = torch.from_numpy(rng.integers(data.num_nodes, size=(2, len(nodes))))
     weight = torch.from_numpy(rng.random((len(nodes), 1))).to(data.x.dtype)
-    return _with_rows(data.x, nodes, weight * data.x[i] + (1 - weight) * data.x[j]), data.edge_index
+    return _with_rows(data.x, nodes, weight * data.x[i] + (1 - weight) * data.x[j]), data.edge_index, data.edge_weight
 
 
-def _rewired(data: Data, nodes: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def _rewired(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
     """The far end of every edge at the nodes moves to a random node."""
-    return data.x, _moved_edges(data, nodes, lambda near: rng.integers(data.num_nodes, size=len(near)))
+    return data.x, *_moved_edges(data, nodes, lambda near: rng.integers(data.num_nodes, size=len(near)))
 
 
-def _bridged(data: Data, nodes: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def _bridged(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
     """The far end of every edge at a node moves to a random node of one other class."""
     num_classes = int(data.y.max()) + 1
     other = (data.y[nodes].numpy() + rng.integers(1, num_classes, size=len(nodes))) % num_classes
     class_of = dict(zip(nodes.tolist(), other.tolist(), strict=True))
     members = [np.flatnonzero(data.y.numpy() == c) for c in range(num_classes)]
-    return data.x, _moved_edges(data, nodes, lambda near: [rng.choice(members[class_of[int(v)]]) for v in near])
+    return data.x, *_moved_edges(data, nodes, lambda near: [rng.choice(members[class_of[int(v)]]) for v in near])
 
 
-def _overlinked(data: Data, nodes: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def _overlinked(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
     """Every node gets as many random edges as it has, at least three."""
     degree = torch.bincount(data.edge_index[0], minlength=data.num_nodes)[nodes].clamp_min(_FEWEST_ADDED_EDGES)
     near = nodes.repeat_interleave(degree)
     far = torch.from_numpy(rng.integers(data.num_nodes, size=len(near)))
     added = torch.stack([near, far])[:, near != far]
-    return data.x, coalesce(torch.cat([data.edge_index, added, added.flip(0)], dim=1), num_nodes=data.num_nodes)
+    edges, weight = torch.cat([data.edge_index, added, added.flip(0)], dim=1), data.edge_weight
+    if weight is not None:  # an added edge weighs as much as a random one
+        drawn = weight[torch.from_numpy(rng.integers(max(len(weight), 1), size=added.shape[1]))]
+        weight = torch.cat([weight, drawn, drawn])
+    return data.x, *_different(edges, weight, data.num_nodes)
 
 
-def _thinned(data: Data, nodes: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def _thinned(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
     """Seven in ten features are set to zero."""
     keep = torch.from_numpy(rng.random((len(nodes), data.x.shape[1])) < 0.3)
-    return _with_rows(data.x, nodes, data.x[nodes] * keep), data.edge_index
+    return _with_rows(data.x, nodes, data.x[nodes] * keep), data.edge_index, data.edge_weight
 
 
-def _swapped(data: Data, nodes: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def _swapped(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
     """The features of a random node of another class."""
     y = data.y.numpy()
     others = [int(rng.choice(np.flatnonzero(y != y[v]))) for v in nodes.tolist()]
-    return _with_rows(data.x, nodes, data.x[others]), data.edge_index
+    return _with_rows(data.x, nodes, data.x[others]), data.edge_index, data.edge_weight
 
 
-def _noisy(data: Data, nodes: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def _noisy(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
     """As many random features as are non-zero get the mean of the node's non-zero ones."""
     rows = data.x[nodes].clone()
     for row in rows:
         present = row[row != 0]
         chosen = rng.choice(len(row), size=min(max(len(present), 1), len(row)), replace=False)
         row[torch.from_numpy(chosen)] = present.mean() if len(present) else 1.0
-    return _with_rows(data.x, nodes, rows), data.edge_index
+    return _with_rows(data.x, nodes, rows), data.edge_index, data.edge_weight
 
 
-def _shuffled(data: Data, nodes: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+def _shuffled(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
     """The features of every node in a random order of its own."""
     order = torch.from_numpy(rng.permuted(np.tile(np.arange(data.x.shape[1]), (len(nodes), 1)), axis=1))
-    return _with_rows(data.x, nodes, data.x[nodes].gather(1, order)), data.edge_index
+    return _with_rows(data.x, nodes, data.x[nodes].gather(1, order)), data.edge_index, data.edge_weight
 
 
 #: Alterations by name. ``feature`` and ``structure`` are those of the paper. Settings are chosen on ``thinned`` and
@@ -102,13 +109,21 @@ def _with_rows(x: Tensor, nodes: Tensor, rows: Tensor) -> Tensor:
     return x
 
 
-def _moved_edges(data: Data, nodes: Tensor, new_ends: Callable[[Tensor], object]) -> Tensor:
+def _moved_edges(data: Data, nodes: Tensor, new_ends: Callable[[Tensor], object]) -> tuple[Tensor, Tensor | None]:
     """Give every undirected edge at ``nodes`` a new far end; of an edge between two of them, the later one moves."""
     altered = torch.zeros(data.num_nodes, dtype=torch.bool)
     altered[nodes] = True
-    pairs = data.edge_index[:, data.edge_index[0] < data.edge_index[1]]
+    upwards = data.edge_index[0] < data.edge_index[1]
+    pairs = data.edge_index[:, upwards]
     pairs = torch.where(altered[pairs[0]], pairs, pairs.flip(0))  # the altered end first
     moved = altered[pairs[0]]
     pairs[1, moved] = torch.as_tensor(np.asarray(new_ends(pairs[0, moved])), dtype=torch.long)
-    pairs = pairs[:, pairs[0] != pairs[1]]
-    return coalesce(torch.cat([pairs, pairs.flip(0)], dim=1), num_nodes=data.num_nodes)
+    joins = pairs[0] != pairs[1]
+    pairs = pairs[:, joins]
+    weight = None if data.edge_weight is None else data.edge_weight[upwards][joins].repeat(2)
+    return _different(torch.cat([pairs, pairs.flip(0)], dim=1), weight, data.num_nodes)
+
+
+def _different(edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:
+    """Every edge once, sorted; of repeated ones the largest weight is kept."""
+    return coalesce(edge_index, edge_weight, num_nodes=num_nodes, reduce="max")

@@ -96,7 +96,8 @@ def arrivals_task(name: str, data: Data, arrivals: Arrivals, seed: int = 0, rule
     name : str
         Its name in tables.
     data : Data
-        The graph, undirected, with ``x``, ``edge_index`` and ``y``; its masks are not used.
+        The graph, undirected, with ``x``, ``edge_index``, ``y`` and, if its edges have weights, ``edge_weight``; its
+        masks are not used.
     arrivals : Arrivals
         How nodes arrive.
     seed : int
@@ -112,10 +113,10 @@ def arrivals_task(name: str, data: Data, arrivals: Arrivals, seed: int = 0, rule
     """
     if rules.keep_left_out_nodes:
         raise ValueError(f"{name}: the protocol {rules.protocol!r} keeps unknown nodes in training; arrivals are new")
-    data = Data(x=data.x, edge_index=data.edge_index, y=data.y)
+    data = Data(x=data.x, edge_index=data.edge_index, edge_weight=data.edge_weight, y=data.y)
     drawn = _draw_classes(data, arrivals, seed) if arrivals.kind == "label" else _draw_altered(data, arrivals, seed)
     # From the edges as given, so that it is the same for alterations of features and of edges.
-    train = induced(Data(x=data.x, edge_index=data.edge_index, y=drawn.data.y), drawn.train)
+    train = induced(_with(data, y=drawn.data.y), drawn.train)
     train.train_mask, train.val_mask = _split(train.y, _rng(seed, "split"))
     train.test_mask = torch.zeros_like(train.val_mask)
     scored = _in_order(drawn.data, drawn.train, drawn.known | drawn.unknown)
@@ -154,8 +155,7 @@ def _draw_classes(data: Data, arrivals: Arrivals, seed: int) -> _Drawn:
     chosen = _place(data.edge_index, is_unknown, ~is_unknown, arrivals.placement, count, _rng(seed, arrivals.placement))
     unknown = _mask(chosen, data)
     exposed = _place(data.edge_index, is_unknown & ~unknown, ~is_unknown, "scattered", count, _rng(seed, "exposed"))
-    graph = Data(x=data.x, edge_index=data.edge_index, y=y)
-    return _Drawn(graph, ~is_unknown & ~known, known, unknown, _mask(exposed, data))
+    return _Drawn(_with(data, y=y), ~is_unknown & ~known, known, unknown, _mask(exposed, data))
 
 
 def _draw_altered(data: Data, arrivals: Arrivals, seed: int) -> _Drawn:
@@ -170,8 +170,7 @@ def _draw_altered(data: Data, arrivals: Arrivals, seed: int) -> _Drawn:
     arrived = grouped | scattered | _mask(rng.permutation(rest)[: max(0, num_others)], data)
     unknown = grouped if arrivals.placement == "grouped" else scattered
     nodes = unknown.nonzero().squeeze(1)
-    altered = ALTERATIONS[arrivals.kind](data, nodes, _rng(seed, f"{arrivals.kind} {arrivals.placement}"))
-    graph = Data(x=altered[0], edge_index=altered[1], y=data.y)
+    graph = _altered(data, nodes, arrivals.kind, _rng(seed, f"{arrivals.kind} {arrivals.placement}"))
     unlabelled = (~arrived).nonzero().squeeze(1).numpy()
     exposed = _rng(seed, "exposed").permutation(unlabelled)[:count]
     return _Drawn(graph, ~arrived, arrived & ~unknown, unknown, _mask(exposed, data))
@@ -185,10 +184,19 @@ def _exposure(data: Data, drawn: _Drawn, arrivals: Arrivals, seed: int) -> Data 
         exposed = _in_order(drawn.data, drawn.train, drawn.exposed)
         exposed.ood_mask = torch.arange(exposed.num_nodes) >= int(drawn.train.sum())
         return exposed
-    graph = induced(Data(x=data.x, edge_index=data.edge_index, y=data.y, ood_mask=drawn.exposed), drawn.train)
+    graph = induced(_with(data, ood_mask=drawn.exposed), drawn.train)
     nodes = graph.ood_mask.nonzero().squeeze(1)
-    graph.x, graph.edge_index = ALTERATIONS[arrivals.kind](graph, nodes, _rng(seed, f"exposed {arrivals.kind}"))
-    return graph
+    return _altered(graph, nodes, arrivals.kind, _rng(seed, f"exposed {arrivals.kind}"))
+
+
+def _altered(data: Data, nodes: Tensor, kind: str, rng: np.random.Generator) -> Data:
+    x, edge_index, edge_weight = ALTERATIONS[kind](data, nodes, rng)
+    return _with(data, x=x, edge_index=edge_index, edge_weight=edge_weight)
+
+
+def _with(data: Data, **changes: Tensor | None) -> Data:
+    """The same graph with some attributes replaced."""
+    return Data(**{**data.to_dict(), **changes})
 
 
 def _place(
@@ -243,12 +251,14 @@ def _num_unknown(arrivals: Arrivals, num_known: int) -> int:
 def _in_order(data: Data, first: Tensor, then: Tensor) -> Data:
     """Restrict a graph to the nodes of two masks, in this order."""
     nodes = torch.cat([mask.nonzero().squeeze(1) for mask in (first, then)])
-    part = Data(**{key: value[nodes] for key, value in data.items() if key != "edge_index"})
+    part = Data(**{key: value[nodes] for key, value in data.items() if key not in ("edge_index", "edge_weight")})
     if data.edge_index is not None:
         place = torch.full((len(first),), -1)
         place[nodes] = torch.arange(len(nodes))
         edges = place[data.edge_index]
-        part.edge_index = edges[:, (edges >= 0).all(dim=0)]
+        inside = (edges >= 0).all(dim=0)
+        part.edge_index = edges[:, inside]
+        part.edge_weight = None if data.edge_weight is None else data.edge_weight[inside]
     return part
 
 

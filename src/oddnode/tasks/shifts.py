@@ -31,12 +31,13 @@ def structure_shift(data: Data, num_blocks: int, seed: int = 0) -> Data:
     """Replace the edges by those of a stochastic block model of the same density.
 
     The nodes are divided, in order, into ``num_blocks`` equal blocks (the last takes the rest). If ``d`` is the density
-    of the graph, two nodes of one block are joined with probability ``1.5 d``, and of two blocks with ``0.5 d``.
+    of the graph, two nodes of one block are joined with probability ``1.5 d``, and of two blocks with ``0.5 d``. If the
+    graph has weights, every pair of joined nodes gets a random one of them.
 
     Parameters
     ----------
     data : Data
-        The graph, with ``x`` and ``edge_index``.
+        The graph, with ``x``, ``edge_index`` and, if its edges have weights, ``edge_weight``.
     num_blocks : int
         Number of blocks.
     seed : int
@@ -52,7 +53,14 @@ def structure_shift(data: Data, num_blocks: int, seed: int = 0) -> Data:
     sizes[-1] += num_nodes - sum(sizes)
     rng = np.random.default_rng(seed)
     edges = stochastic_block_edges(sizes, min(1.5 * density, 1.0), min(0.5 * density, 1.0), rng)
-    return _shifted(data, data.x, edges)
+    weight = None if data.edge_weight is None else _drawn_weights(edges, data.edge_weight, num_nodes, rng)
+    return _shifted(data, data.x, edges, weight)
+
+
+def _drawn_weights(edge_index: Tensor, known: Tensor, num_nodes: int, rng: np.random.Generator) -> Tensor:
+    """A random known weight for every pair of joined nodes, the same in both directions."""
+    pairs, pair = (edge_index.amin(dim=0) * num_nodes + edge_index.amax(dim=0)).unique(return_inverse=True)
+    return known[torch.from_numpy(rng.integers(max(len(known), 1), size=len(pairs)))][pair]
 
 
 def stochastic_block_edges(sizes: Sequence[int], inside: float, across: float, rng: np.random.Generator) -> Tensor:
@@ -107,7 +115,7 @@ def feature_shift(data: Data, seed: int = 0) -> Data:
     Parameters
     ----------
     data : Data
-        The graph, with ``x`` and ``edge_index``.
+        The graph, with ``x``, ``edge_index`` and, if its edges have weights, ``edge_weight``.
     seed : int
         Seed of the mixture.
     """
@@ -116,11 +124,12 @@ def feature_shift(data: Data, seed: int = 0) -> Data:
     i = torch.randint(num_nodes, (num_nodes,), generator=generator)
     j = torch.randint(num_nodes, (num_nodes,), generator=generator)
     w = torch.rand(num_nodes, 1, generator=generator, dtype=data.x.dtype)
-    return _shifted(data, w * data.x[i] + (1 - w) * data.x[j], data.edge_index)
+    return _shifted(data, w * data.x[i] + (1 - w) * data.x[j], data.edge_index, data.edge_weight)
 
 
-def _shifted(data: Data, x: Tensor, edge_index: Tensor) -> Data:
-    return Data(x=x, edge_index=edge_index, ood_mask=torch.ones(data.num_nodes, dtype=torch.bool))
+def _shifted(data: Data, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Data:
+    everyone = torch.ones(data.num_nodes, dtype=torch.bool)
+    return Data(x=x, edge_index=edge_index, edge_weight=edge_weight, ood_mask=everyone)
 
 
 def structure_task(name: str, data: Data, seed: int = 0, rules: TaskRules = CLEAN) -> Task:
@@ -254,6 +263,8 @@ def induced(data: Data, nodes: Tensor) -> Data:
     nodes : Tensor
         Mask of the nodes ``[n]``.
     """
-    edge_index, _ = subgraph(nodes, data.edge_index, relabel_nodes=True, num_nodes=data.num_nodes)
-    part = {key: value[nodes] for key, value in data.items() if key != "edge_index"}
-    return Data(edge_index=edge_index, **part)
+    edge_index, edge_weight = subgraph(
+        nodes, data.edge_index, data.edge_weight, relabel_nodes=True, num_nodes=data.num_nodes
+    )
+    part = {key: value[nodes] for key, value in data.items() if key not in ("edge_index", "edge_weight")}
+    return Data(edge_index=edge_index, edge_weight=edge_weight, **part)

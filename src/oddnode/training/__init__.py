@@ -1,7 +1,7 @@
 """Trainers, which turn networks, an objective and data into trained networks.
 
-`FullBatch` is the trainer of this library; the contract is in `base`. It drives a `Trainee` (one network, or several
-stacked ones) with a `TrainingLoop`, on a GPU through `CapturedSteps`.
+`FullBatch` is the default trainer; the contract is in `base`. It drives a `Trainee` (one network, or several stacked
+ones) with a `TrainingLoop`, on a GPU through `CapturedSteps`. `MiniBatch` trains on sampled neighbourhoods.
 
 May import: objectives and below.
 """
@@ -17,6 +17,8 @@ from oddnode.training.base import (
 from oddnode.training.cuda_graphs import CapturedSteps
 from oddnode.training.full_batch import FullBatch, train
 from oddnode.training.loop import TrainingLoop
+from oddnode.training.mini_batch import MiniBatch
+from oddnode.training.sampling import CSRSampler, MiniBatches, NeighbourBatch
 from oddnode.training.single import SingleTrainee, last_pass_statistics
 from oddnode.training.stacked_gcn import StackedGCNs
 from oddnode.training.stacking import stacking_blocker
@@ -24,8 +26,12 @@ from oddnode.training.trainee import Trainee
 
 __all__ = [
     "BatchNormStatistics",
+    "CSRSampler",
     "CapturedSteps",
     "FullBatch",
+    "MiniBatch",
+    "MiniBatches",
+    "NeighbourBatch",
     "SingleTrainee",
     "StackedGCNs",
     "Trainee",

@@ -21,7 +21,7 @@ _SPARSE_BELOW, _WIDE = 0.05, 256
 
 
 def is_same_graph(a: Graph | None, b: Graph | None) -> bool:
-    """Say whether two graphs have the same features and edges.
+    """Say whether two graphs have the same features, edges and edge weights.
 
     Parameters
     ----------
@@ -35,7 +35,13 @@ def is_same_graph(a: Graph | None, b: Graph | None) -> bool:
     """
     if a is None or b is None:
         return a is b
-    return a is b or (_is_equal(a.edge_index, b.edge_index) and _is_equal(a.x, b.x))
+    return a is b or (_is_equal(a.edge_index, b.edge_index) and _is_equal(a.x, b.x) and _has_same_weights(a, b))
+
+
+def _has_same_weights(a: Graph, b: Graph) -> bool:
+    if a.edge_weight is None or b.edge_weight is None:
+        return a.edge_weight is b.edge_weight
+    return _is_equal(a.edge_weight, b.edge_weight)
 
 
 def _is_equal(a: Tensor, b: Tensor) -> bool:

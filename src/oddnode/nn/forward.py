@@ -1,0 +1,206 @@
+"""Runs any network on a graph: ours, and a user's own module in the way that its ``forward`` asks for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import MessagePassing, MixHopConv, Sequential
+
+from oddnode.graph import Graph
+from oddnode.nn.base import Backbone
+from oddnode.nn.convs import PreparedGCNConv
+
+__all__ = ["embed_with", "receptive_hops", "run_backbone", "takes_edge_weight"]
+
+# What people call the argument of a ``forward`` that takes a whole graph.
+_GRAPH_NAMES = ("data", "batch", "graph")
+
+
+def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
+    """Compute the logits of every node with a backbone or with any other module.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        A `Backbone`, or a module with ``forward(x, edge_index)``, for graphs without edge weights only,
+        ``forward(x, edge_index, edge_weight)``, where a weight without a default is 1 for every edge of a graph without
+        weights, or ``forward(data)``, which gets a `torch_geometric.data.Data` with the ``edge_weight`` of the graph.
+    graph : Graph
+        The graph, with its features.
+
+    Returns
+    -------
+    Tensor
+        Logits ``[N, C]``.
+    """
+    if isinstance(module, Backbone):
+        return module.run(graph)
+    logits = _called(module, graph)
+    if not isinstance(logits, Tensor) or logits.dim() != 2 or logits.shape[0] != graph.num_nodes:
+        found = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+        raise ValueError(
+            f"{type(module).__name__}.forward returned {found}, "
+            f"expected logits [nodes, classes] with {graph.num_nodes} rows"
+        )
+    return logits
+
+
+def _called(module: nn.Module, graph: Graph) -> Any:
+    """Call a user's module with what its ``forward`` asks for."""
+    x, edge_index = graph.x, graph.edge_index
+    weights = {} if graph.edge_weight is None else {"edge_weight": graph.edge_weight}
+    if weights and not takes_edge_weight(module):
+        raise TypeError(
+            f"the edges have weights, which {type(module).__name__}.forward does not use; give it a parameter "
+            "edge_weight, or remove the weights (`del data.edge_weight`)"
+        )
+    signature = _signature(module)
+    if signature is None:
+        return module(x, edge_index, **weights)
+    if _takes_graph(signature):
+        if _fits(signature, 1):
+            return module(Data(x=x, edge_index=edge_index, **weights))
+    elif _fits(signature, 2, *weights):
+        return module(x, edge_index, **weights)
+    elif _fits(signature, 2, "edge_weight"):
+        return module(x, edge_index, edge_weight=x.new_ones(edge_index.shape[1]))
+    raise TypeError(
+        f"{type(module).__name__} has forward{signature}, but a detector calls forward(x, edge_index), forward(x, "
+        "edge_index, edge_weight) or forward(data); put it into a module with such a forward, which passes the rest"
+    )
+
+
+def takes_edge_weight(module: nn.Module) -> bool:
+    """Whether a module uses the weights of edges.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        As for `run_backbone`.
+
+    Returns
+    -------
+    bool
+        True for a `Backbone`, for a module whose ``forward`` has a parameter ``edge_weight`` and uses it, and for one
+        with ``forward(data)``, which gets the weights with the rest of the graph.
+    """
+    if isinstance(module, Backbone):
+        return True
+    if isinstance(module, Sequential):
+        return "edge_weight" in module.signature.param_dict
+    # Some of PyG's models accept weights and do not use them.
+    if not getattr(module, "supports_edge_weight", True):
+        return False
+    signature = _signature(module)
+    return signature is not None and (_takes_graph(signature) or "edge_weight" in signature.parameters)
+
+
+def receptive_hops(module: nn.Module) -> int:
+    """Count from how many hops away nodes change a node's logits, by the convolutions of a module.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        As for `run_backbone`; every convolution counts once, one of several hops as so many.
+
+    Returns
+    -------
+    int
+        The number of hops; 0 for a module without convolutions.
+    """
+    if isinstance(module, Backbone) and module.num_hops is not None:
+        return module.num_hops
+    return sum(_hops_of(layer) for layer in module.modules())
+
+
+def _hops_of(layer: nn.Module) -> int:
+    if isinstance(layer, MixHopConv):
+        return max(layer.powers)
+    if isinstance(layer, MessagePassing):
+        return int(getattr(layer, "K", 1))
+    return int(isinstance(layer, PreparedGCNConv))
+
+
+def _signature(module: nn.Module) -> inspect.Signature | None:
+    """The parameters of ``forward``; ``None`` where Python cannot tell, as for some compiled modules."""
+    try:
+        return inspect.signature(module.forward)
+    except (TypeError, ValueError):
+        return None
+
+
+def _fits(signature: inspect.Signature, count: int, *names: str) -> bool:
+    """Whether a function can be called with so many arguments, and others by name."""
+    try:
+        signature.bind(*range(count), **dict.fromkeys(names))
+    except TypeError:
+        return False
+    return True
+
+
+def _takes_graph(signature: inspect.Signature) -> bool:
+    first = next(iter(signature.parameters.values()), None)
+    return first is not None and (first.name in _GRAPH_NAMES or first.annotation in (Data, "Data"))
+
+
+def embed_with(module: nn.Module, graph: Graph) -> Tensor:
+    """Compute the features before the last layer.
+
+    For a user's module these are the input of the layer that is called last among those with parameters of their own
+    and no layers inside (a `torch.nn.Linear`, a PyG convolution taken as a whole, ...).
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        As for `run_backbone`.
+    graph : Graph
+        The graph, with its features.
+
+    Returns
+    -------
+    Tensor
+        Hidden features ``[N, H]``.
+    """
+    if isinstance(module, Backbone):
+        return module.embed(graph)
+    name = type(module).__name__
+    entered: list[Any] = []
+
+    def note(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        entered[:] = [*args, *kwargs.values()][:1]
+
+    handles = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in _layers(module)]
+    try:
+        run_backbone(module, graph)
+    finally:
+        for handle in handles:
+            handle.remove()
+    if not entered:
+        raise TypeError(
+            f"{name} calls no layer with parameters, so its hidden features cannot be read; build it from layers "
+            "(torch.nn.Linear, a PyG convolution, ...), or subclass oddnode.nn.base.Backbone with embed and head"
+        )
+    [hidden] = entered
+    if not isinstance(hidden, Tensor) or hidden.dim() != 2 or hidden.shape[0] != graph.num_nodes:
+        found = list(hidden.shape) if isinstance(hidden, Tensor) else type(hidden).__name__
+        raise TypeError(
+            f"the last layer of {name} takes {found}, expected hidden features [nodes, channels] with "
+            f"{graph.num_nodes} rows; subclass oddnode.nn.base.Backbone and say in embed what they are"
+        )
+    return hidden
+
+
+def _layers(module: nn.Module, is_root: bool = True) -> Iterator[nn.Module]:
+    """Layers with parameters that have no such layers inside; a PyG convolution counts as one."""
+    inside = [child for child in module.children() if any(True for _ in child.parameters())]
+    if isinstance(module, MessagePassing):
+        yield module
+    elif inside:
+        for child in inside:
+            yield from _layers(child, is_root=False)
+    elif not is_root:
+        yield module

@@ -1,0 +1,224 @@
+"""The matrices of a graph's edges, with or without weights: the random walk and GCN's normalisation.
+
+An edge of weight w counts as w edges, one of weight 0 as none.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+from oddnode.ops.sparse import SparseMatrix
+
+__all__ = [
+    "check_edge_weight",
+    "effective_degree",
+    "gcn_matrix",
+    "is_symmetric",
+    "neighbour_mean_matrix",
+    "weighted_in_degree",
+    "with_self_loops",
+]
+
+
+def check_edge_weight(edge_weight: Tensor, num_edges: int, name: str = "edge_weight") -> None:
+    """Raise an error for weights that are not one finite number of 0 or more per edge.
+
+    Parameters
+    ----------
+    edge_weight : Tensor
+        The weights.
+    num_edges : int
+        How many edges there are.
+    name : str
+        What they are called in the message.
+    """
+    if edge_weight.shape != (num_edges,) or edge_weight.is_complex():
+        raise ValueError(
+            f"{name} is {edge_weight.dtype} of shape {list(edge_weight.shape)}, "
+            f"expected one real number for each of the {num_edges} edges"
+        )
+    wrong = ~((edge_weight >= 0) & (edge_weight < torch.inf))  # NaN compares as neither
+    if bool(wrong.any()):
+        place = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"{name} has {int(wrong.sum())} values that are negative, infinite or NaN, the first is "
+            f"{float(edge_weight[place])} at edge {place}; expected finite weights of 0 or more"
+        )
+
+
+def weighted_in_degree(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) -> Tensor:
+    """Sum the weights of the edges that lead to each node.
+
+    Parameters
+    ----------
+    edge_index : Tensor
+        Edges ``[2, E]``, from source to target.
+    num_nodes : int
+        How many nodes there are.
+    edge_weight : Tensor
+        One weight per edge ``[E]``.
+
+    Returns
+    -------
+    Tensor
+        Shape ``[N]``, in double precision.
+    """
+    # On a GPU, index_add_ would sum in any order, differently in every call.
+    order = edge_index[1].argsort(stable=True)
+    counts = torch.bincount(edge_index[1], minlength=num_nodes)
+    return torch.segment_reduce(edge_weight.double()[order], "sum", lengths=counts, axis=0, initial=0.0)
+
+
+def effective_degree(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) -> Tensor:
+    r"""Compute how many equal edges a weighted mean over a node's edges is worth, :math:`(\sum w)^2 / \sum w^2`.
+
+    The variance of a weighted mean is that of a mean over so many values (Kish, 1965). It is the number of edges where
+    their weights are equal, and does not depend on the unit of the weights.
+
+    Parameters
+    ----------
+    edge_index : Tensor
+        Edges ``[2, E]``, from source to target.
+    num_nodes : int
+        How many nodes there are.
+    edge_weight : Tensor
+        One weight per edge ``[E]``.
+
+    Returns
+    -------
+    Tensor
+        Shape ``[N]``, in double precision; 0 for a node without edges, otherwise 1 or more.
+    """
+    if not edge_weight.numel():
+        return torch.zeros(num_nodes, dtype=torch.float64, device=edge_index.device)
+    relative = edge_weight.double() / edge_weight.max().double()  # so that no square overflows
+    sums, squares = (weighted_in_degree(edge_index, num_nodes, each) for each in (relative, relative.square()))
+    return torch.where(squares > 0, sums.square() / squares, (sums > 0).double())
+
+
+def is_symmetric(edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None) -> bool:
+    """Find out whether every edge comes with the one in the other direction, as often and with the same weight.
+
+    Parameters
+    ----------
+    edge_index : Tensor
+        Edges ``[2, E]``, from source to target.
+    num_nodes : int
+        How many nodes there are.
+    edge_weight : Tensor, optional
+        One positive weight per edge ``[E]``; by default 1.
+
+    Returns
+    -------
+    bool
+        True for a graph without edges.
+    """
+    # Sums over edges in both directions, with factors that differ from node to node, agree by chance only.
+    places = torch.arange(num_nodes, device=edge_index.device, dtype=torch.float64)
+    first, second = (places * 0.6180339887498949).frac(), (places * 0.4142135623730951).frac()
+    source, target = edge_index
+    there, back = first[source] * second[target], first[target] * second[source]
+    if edge_weight is not None:
+        relative = edge_weight.double() / edge_weight.double().mean()
+        there, back = there * relative, back * relative
+    total = there.sum()
+    return bool((total - back.sum()).abs() <= 1e-10 * (total + 1.0))
+
+
+def neighbour_mean_matrix(
+    edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32, edge_weight: Tensor | None = None
+) -> SparseMatrix:
+    """Build the random-walk matrix ``D^-1 A``, whose product with scores averages each node's in-neighbours.
+
+    Parameters
+    ----------
+    edge_index : Tensor
+        Edges ``[2, E]``, from source to target.
+    num_nodes : int
+        How many nodes there are.
+    dtype : torch.dtype
+        The precision of its numbers.
+    edge_weight : Tensor, optional
+        One weight per edge ``[E]``, 0 or more, for a weighted mean; by default all edges count the same.
+
+    Returns
+    -------
+    SparseMatrix
+        Shape ``[N, N]``; the row of a node without incoming edges, or with edges of weight 0 only, is empty.
+    """
+    if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
+        raise ValueError(
+            f"edge_index has nodes {int(edge_index.min())}..{int(edge_index.max())}, "
+            f"but there are only {num_nodes} scores (0..{num_nodes - 1})"
+        )
+    source, target = edge_index
+    if edge_weight is None:
+        degree = torch.bincount(target, minlength=num_nodes)
+        return SparseMatrix(target, source, 1.0 / degree[target].to(dtype), (num_nodes, num_nodes))
+    check_edge_weight(edge_weight, edge_index.shape[1])
+    share = edge_weight.double() / weighted_in_degree(edge_index, num_nodes, edge_weight)[target]
+    counts = edge_weight > 0
+    return SparseMatrix(target[counts], source[counts], share[counts].to(dtype), (num_nodes, num_nodes))
+
+
+def gcn_matrix(walk: SparseMatrix, edge_index: Tensor, edge_weight: Tensor | None = None) -> SparseMatrix:
+    """Build ``D^-1/2 (A + I) D^-1/2`` as PyG's ``gcn_norm`` does.
+
+    A node with a self-loop gets no other; repeated self-loops of one node count as one with their mean weight.
+
+    Parameters
+    ----------
+    walk : SparseMatrix
+        The random walk over the same edges, from `neighbour_mean_matrix`.
+    edge_index : Tensor
+        Edges ``[2, E]``, from source to target.
+    edge_weight : Tensor, optional
+        One positive weight per edge ``[E]``; by default 1. An added self-loop has the weight 1.
+
+    Returns
+    -------
+    SparseMatrix
+        Shape ``[N, N]``.
+    """
+    num_nodes, dtype = walk.shape[0], walk.dtype
+    if edge_weight is not None:
+        edges, weight = with_self_loops(edge_index, num_nodes, edge_weight.to(dtype))
+        scale = weighted_in_degree(edges, num_nodes, weight).to(dtype).pow(-0.5)
+        return SparseMatrix(edges[1], edges[0], scale[edges[0]] * weight * scale[edges[1]], walk.shape)
+    target, source, _ = walk.coordinates()
+    if walk.nnz == edge_index.shape[1] and not bool((source == target).any()):
+        # Without repeated edges and self-loops, the edges need not be sorted again.
+        scale = (walk.row_counts() + 1).to(dtype).pow(-0.5)
+        everywhere = torch.ones(num_nodes, dtype=torch.bool, device=walk.device)
+        return walk.with_values(scale[source] * scale[target]).with_diagonal(everywhere, scale * scale)
+    (source, target), weight = gcn_norm(edge_index, None, num_nodes, dtype=dtype)
+    return SparseMatrix(target, source, weight, walk.shape)
+
+
+def with_self_loops(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) -> tuple[Tensor, Tensor]:
+    """Give every node one self-loop: of weight 1, or of the mean weight of those that it has.
+
+    Parameters
+    ----------
+    edge_index : Tensor
+        Edges ``[2, E]``.
+    num_nodes : int
+        How many nodes there are.
+    edge_weight : Tensor
+        One weight per edge ``[E]``.
+
+    Returns
+    -------
+    edge_index, edge_weight : Tensor
+        The edges between different nodes, followed by the self-loops of all nodes in their order.
+    """
+    is_loop = edge_index[0] == edge_index[1]
+    loops = edge_index[:, is_loop]
+    sums = weighted_in_degree(loops, num_nodes, edge_weight[is_loop])
+    counts = torch.bincount(loops[1], minlength=num_nodes)
+    own = torch.where(counts > 0, sums / counts.clamp_min(1), 1.0).to(edge_weight.dtype)
+    nodes = torch.arange(num_nodes, device=edge_index.device)
+    edges = torch.cat([edge_index[:, ~is_loop], torch.stack([nodes, nodes])], dim=1)
+    return edges, torch.cat([edge_weight[~is_loop], own])

@@ -1,0 +1,189 @@
+"""Training in mini-batches against training on the whole graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCN as PyGGCN
+from torch_geometric.nn import BatchNorm, SAGEConv
+
+from oddnode import BoundUniform, CrossEntropy, Detector, MaxSoftmax
+from oddnode.graph import TrainingSet, training_set
+from oddnode.nn import BACKBONES, GAT, GCN, JKNet, MixHop, receptive_hops
+from oddnode.training import FullBatch, MiniBatch, TrainingConfig, TrainingError, TrainingResult
+from tests.training.test_stacked_gcn import with_weights
+
+CONFIG = TrainingConfig(epochs=6)
+
+
+def data_of(two_groups: Data) -> TrainingSet:
+    data = two_groups.clone()
+    data.x = data.x.double()
+    return training_set(data, None, torch.device("cpu"), num_spare_logits=1)
+
+
+def trained(module: nn.Module, data: TrainingSet, trainer: Any, config: TrainingConfig = CONFIG) -> TrainingResult:
+    objective = CrossEntropy() + BoundUniform(start=2)
+    [result] = trainer.start([module], objective, [data], [5], config).result()
+    return result
+
+
+def new(kind: Any, **settings: Any) -> Any:
+    torch.manual_seed(3)
+    return kind(6, 8, 4, dropout=0.0, **settings).double()
+
+
+def losses(result: TrainingResult) -> list[float]:
+    return [row["loss"] for row in result.history]
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize("kind", [GCN, GAT, JKNet, MixHop])
+def test_one_batch_with_all_neighbours_is_the_whole_graph(two_groups: Data, kind: Any, weighted: bool) -> None:
+    data = data_of(two_groups)
+    if weighted:
+        data.graph = with_weights(data.graph)
+    modules = [new(kind) for _ in range(2)]
+    whole = trained(modules[0], data, FullBatch())
+    batches = trained(modules[1], data, MiniBatch(num_neighbours=-1, batch_size=100, num_random=60))
+    assert losses(batches) == pytest.approx(losses(whole), rel=1e-9)
+    assert losses(batches)[-1] < losses(batches)[0]
+
+
+def test_without_batch_norm_validation_and_the_best_weights_are_those_of_the_whole_graph(two_groups: Data) -> None:
+    data = data_of(two_groups)
+    modules = [new(GCN, batch_norm=False) for _ in range(2)]
+    whole = trained(modules[0], data, FullBatch())
+    batches = trained(modules[1], data, MiniBatch(num_neighbours=-1, batch_size=100))
+    assert batches.best_epoch == whole.best_epoch
+    assert batches.best_val_loss == pytest.approx(whole.best_val_loss)
+    for found, expected in zip(modules[1].parameters(), modules[0].parameters(), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_batch_norm_is_left_with_the_exact_statistics_of_the_whole_graph(two_groups: Data) -> None:
+    data, module = data_of(two_groups), new(GCN)
+    trained(module, data, MiniBatch(num_neighbours=2, batch_size=7, num_random=8))
+    assert not module.training
+    with torch.no_grad():
+        before_norm = module.convs[0](None, data.graph)
+    torch.testing.assert_close(module.norms[0].running_mean, before_norm.mean(dim=0))
+    torch.testing.assert_close(module.norms[0].running_var, before_norm.var(dim=0))
+    assert module.norms[0].momentum == 0.1
+    assert "forward" not in module.norms[0].__dict__
+
+
+def test_statistics_are_those_of_random_nodes_and_not_of_the_labelled_ones(two_groups: Data) -> None:
+    data, module = data_of(two_groups), new(GCN)
+    one_class = data.y_train == 0
+    data.train, data.y_train = data.train[one_class], data.y_train[one_class]
+    module.norms[0].momentum = 1.0
+    with torch.no_grad():
+        expected = module.convs[0](None, data.graph).mean(dim=0)
+    # The weights hardly move, and 60 random nodes are all there are.
+    config = TrainingConfig(epochs=1, lr=1e-9, batch_norm="running")
+    trained(module, data, MiniBatch(num_neighbours=-1, batch_size=4, num_random=60), config)
+    torch.testing.assert_close(module.norms[0].running_mean, expected, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("backbone", ["gcn", "gat", "jknet", "mixhop", "mlp"])
+def test_sampled_training_learns_as_well(two_groups: Data, backbone: str) -> None:
+    trainer = MiniBatch(num_neighbours=3, batch_size=8)
+    detector = Detector.from_recipe("nodesafe", backbone=backbone, trainer=trainer, epochs=30, device="cpu")
+    detector.fit(two_groups)
+    assert (detector.predict(two_groups) == two_groups.y).float().mean() > 0.95
+    far = two_groups.clone()
+    far.x = 0.05 * two_groups.x.flip(1)
+    assert detector.score_samples(two_groups).median() > detector.score_samples(far).median()
+
+
+def test_a_seed_gives_the_same_scores_and_leaves_the_callers_random_numbers_alone(two_groups: Data) -> None:
+    def scores(seed: int) -> Tensor:
+        trainer = MiniBatch(num_neighbours=2, batch_size=5)
+        detector = Detector.from_recipe("nodesafe", backbone="gat", trainer=trainer, epochs=4, seed=seed, device="cpu")
+        return detector.fit(two_groups).score_samples(two_groups)
+
+    torch.manual_seed(7)
+    expected = torch.rand(1)
+    torch.manual_seed(7)
+    first = scores(0)
+    assert torch.equal(torch.rand(1), expected)
+    assert torch.equal(scores(0), first)
+    assert not torch.equal(scores(1), first)
+
+
+def test_exposed_nodes_are_sampled_in_their_graph(two_groups: Data) -> None:
+    exposure = two_groups.clone()
+    exposure.x = 0.05 * two_groups.x.flip(1)
+    trainer = MiniBatch(num_neighbours=3, batch_size=16)
+    detector = Detector.from_recipe("energy-ft", trainer=trainer, epochs=30, device="cpu").fit(two_groups, exposure)
+    inside, outside = detector.score_samples(two_groups), detector.score_samples(exposure)
+    assert float(inside.min()) > float(outside.median())
+
+
+class _Sage(nn.Module):
+    """A user's module that takes no weights, with PyG's batch norm."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.last = SAGEConv(6, 8), BatchNorm(8), SAGEConv(8, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.last(self.norm(self.first(x, edge_index)).relu(), edge_index)
+
+
+@pytest.mark.parametrize("module", [_Sage(), PyGGCN(6, 8, 2, out_channels=3)], ids=["own", "PyG's"])
+def test_modules_of_the_user_train_in_mini_batches(two_groups: Data, module: nn.Module) -> None:
+    trainer = MiniBatch(num_neighbours=3, batch_size=8)
+    detector = Detector(backbone=module, scorer=MaxSoftmax(), trainer=trainer, epochs=30, device="cpu").fit(two_groups)
+    assert (detector.predict(two_groups) == two_groups.y).float().mean() > 0.95
+
+
+@pytest.mark.parametrize(
+    ("name", "hops"),
+    [("gcn", 2), ("gat", 2), ("jknet", 2), ("mixhop", 4), ("mlp", 0), ("evidential-gcn", 2), ("gpn", 10)],
+)
+def test_hops_are_those_of_the_convolutions(name: str, hops: int) -> None:
+    module = BACKBONES[name](6, 8, 3)
+    assert receptive_hops(module) == hops
+    # Nodes further away change nothing, and those at the last hop do: a path that ends at node 0.
+    path = torch.stack([torch.arange(1, 14), torch.arange(13)])
+    x = torch.eye(14, 6)
+    x[:, 0] += torch.arange(14.0)
+
+    def logits(changed: int) -> Tensor:
+        other = x.clone()
+        other[changed] += 1.0
+        return module.eval()(other, path)[0]
+
+    assert torch.equal(logits(hops + 1), logits(hops + 2))
+    assert not torch.equal(logits(hops), logits(hops + 1))
+
+
+def test_what_cannot_be_trained_in_batches_is_refused_with_a_reason(two_groups: Data) -> None:
+    def fit(recipe: str, exposure: Data | None = None, **settings: Any) -> None:
+        trainer = MiniBatch(**settings)
+        Detector.from_recipe(recipe, trainer=trainer, epochs=2, device="cpu").fit(two_groups, exposure)
+
+    with pytest.raises(ValueError, match=r"needs the outputs at all nodes.*trainer=FullBatch\(\)"):
+        fit("gnnsafe++", two_groups)
+    with pytest.raises(ValueError, match="batch_size is 0 and num_random 512, expected 1 and 2 or more"):
+        fit("nodesafe", batch_size=0)
+    with pytest.raises(ValueError, match="or -1 for all"):
+        fit("nodesafe", num_neighbours=-3)
+
+
+def test_a_loss_that_is_not_a_number_is_reported(two_groups: Data) -> None:
+    detector = Detector(lr=1e38, epochs=5, trainer=MiniBatch(batch_size=8), device="cpu")
+    with pytest.raises(TrainingError, match=r"the loss became (nan|inf) in epoch \d of 5"):
+        detector.fit(two_groups)
+
+
+def test_epochs_are_reported_over_all_networks(two_groups: Data) -> None:
+    seen: list[int] = []
+    Detector(epochs=3, ensemble=2, trainer=MiniBatch(), device="cpu").fit(two_groups, on_epoch=seen.append)
+    assert seen == [1, 2, 3, 4, 5, 6]
