@@ -40,7 +40,7 @@ class _OfData(_Weighted):
 
 
 class _Required(_Weighted):
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:  # type: ignore[override]
         return super().forward(x, edge_index, edge_weight)
 
 
