@@ -23,6 +23,7 @@ _FEW_NODES = 256
 _MANY_EDGES = 10_000_000
 
 _PROBES, _PROBES_AT_ONCE = 64, 8
+_DRAWN_AT_ONCE = 2**20
 
 
 def negative_energy(logits: Tensor) -> Tensor:
@@ -140,7 +141,7 @@ def propagate_to(
     return matrix.diffusion_rows(nodes, eta, num_hops) @ scores
 
 
-def support(matrix: SparseMatrix, num_hops: int, eta: float) -> Tensor:
+def support(matrix: SparseMatrix | NeighbourMean, num_hops: int, eta: float) -> Tensor:
     r"""Estimate the effective number of nodes in a propagated score: :math:`m_v = 1 / \sum_u P_{vu}^2`.
 
     :math:`P` is the matrix that `propagate` multiplies by: :math:`m_v` is 1 for a node without neighbours, and at most
@@ -149,7 +150,7 @@ def support(matrix: SparseMatrix, num_hops: int, eta: float) -> Tensor:
 
     Parameters
     ----------
-    matrix : SparseMatrix
+    matrix : SparseMatrix or NeighbourMean
         :math:`D^{-1} A`, ``[N, N]``, from `oddnode.ops.neighbour_mean_matrix`.
     num_hops : int
         Number of hops.
@@ -170,6 +171,8 @@ def support(matrix: SparseMatrix, num_hops: int, eta: float) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     total = torch.zeros(matrix.shape[0], dtype=matrix.dtype, device=matrix.device)
     for _ in range(_PROBES // _PROBES_AT_ONCE):  # few at a time, to limit memory on large graphs
-        signs = torch.randint(2, (matrix.shape[0], _PROBES_AT_ONCE), generator=generator).to(total) * 2 - 1
+        signs = total.new_empty(matrix.shape[0], _PROBES_AT_ONCE)
+        for rows in signs.split(_DRAWN_AT_ONCE):  # the numbers that are drawn have 64 bits
+            rows.copy_(torch.randint(2, rows.shape, generator=generator)).mul_(2).sub_(1)
         total += propagate(signs, matrix, num_hops, eta).square().sum(dim=1)
     return _PROBES / total.clamp_min(_PROBES / max(matrix.shape[0], 1))

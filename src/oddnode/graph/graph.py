@@ -17,7 +17,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.functional import support
-from oddnode.graph.source import GraphSource
+from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.graph.validation import _checked_edges, _checked_features, check_source
 from oddnode.ops import FeatureProducts, SparseMatrix, SparsePattern, neighbour_mean_matrix
 
@@ -92,6 +92,9 @@ class Graph:
             The checked graph; within `graph_cache` the same one for the same tensors.
         """
         check_source(data)
+        as_graph = optional_attribute(data, "as_graph")
+        if as_graph is not None:  # a source that is not in memory, such as a folder, makes a graph of its own
+            return as_graph(device)
         device = torch.device(device)
         cache = _active_cache.get() or _GraphCache()
 
