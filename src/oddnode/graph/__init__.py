@@ -3,7 +3,8 @@
 May import: functional and below.
 """
 
-from oddnode.graph.graph import Graph, graph_cache
+from oddnode.graph.cache import graph_cache
+from oddnode.graph.graph import Graph
 from oddnode.graph.profile import GraphProfile, profile_graph
 from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.graph.training_data import TrainingSet, split_validation, training_set

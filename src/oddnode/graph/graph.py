@@ -7,8 +7,6 @@ the only place where its tensors are checked.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -17,43 +15,17 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.functional import support
+from oddnode.graph.cache import active_cache
 from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.graph.validation import _checked_edges, _checked_features, check_source
 from oddnode.ops import FeatureProducts, SparseMatrix, SparsePattern, neighbour_mean_matrix
 
-__all__ = ["Graph", "graph_cache"]
+__all__ = ["Graph"]
 
 # Features with a smaller share of non-zeros (bags of words) are multiplied as a sparse matrix on a CPU.
 _SPARSE_BELOW = 0.15
 
 T = TypeVar("T")
-
-
-class _GraphCache:
-    """Checked features and graphs by device and by the user's tensors they come from."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[Any, ...], tuple[Any, Any]] = {}
-
-    def get(self, make: Callable[[], Any], device: torch.device, *sources: Any) -> Any:
-        """Call ``make`` once for the same sources."""
-        key = (device, *(id(source) for source in sources))
-        if key not in self._found:
-            self._found[key] = make(), sources  # hold references, so that Python cannot reuse the ids in the key
-        return self._found[key][0]
-
-
-_active_cache: ContextVar[_GraphCache | None] = ContextVar("graph_cache", default=None)
-
-
-@contextmanager
-def graph_cache() -> Iterator[None]:
-    """Check and prepare each graph only once within the block; the data must not change in the meantime."""
-    token = _active_cache.set(_GraphCache())
-    try:
-        yield
-    finally:
-        _active_cache.reset(token)
 
 
 class Graph:
@@ -96,7 +68,7 @@ class Graph:
         if as_graph is not None:  # a source that is not in memory, such as a folder, makes a graph of its own
             return as_graph(device)
         device = torch.device(device)
-        cache = _active_cache.get() or _GraphCache()
+        cache = active_cache()
 
         def make() -> Graph:
             x = cache.get(lambda: _checked_features(data).to(device), device, data.x)
@@ -222,6 +194,26 @@ class Graph:
     def in_degree(self) -> Tensor:
         """Number of edges that lead to each node ``[N]``; a repeated edge counts as often as it is repeated."""
         return self.cached("in_degree", lambda: torch.bincount(self.edge_index[1], minlength=self.num_nodes), "edges")
+
+    def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield the sources and targets ``[n]`` of some edges; a graph on disk yields several parts."""
+        source, target = self.edge_index
+        yield source, target
+
+    def neighbour_sums(self, values: Tensor) -> Tensor:
+        """Sum values over the sources of the edges that lead to each node.
+
+        Parameters
+        ----------
+        values : Tensor
+            Shape ``[N]``, as the result.
+        """
+        source, target = self.edge_index
+        return torch.zeros_like(values).index_add_(0, target, values[source])
+
+    def neighbour_means(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield nodes and the mean features of their neighbours ``[n, F]``; a graph on disk yields several parts."""
+        yield slice(None), self.random_walk @ self.x
 
     def support(self, num_hops: int, eta: float) -> Tensor:
         """Effective number of nodes that each propagated score averages (see `oddnode.functional.energy.support`).

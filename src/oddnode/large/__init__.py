@@ -7,17 +7,25 @@ from oddnode.large.arrays import FolderError
 from oddnode.large.build import build_folder, folder_from_data
 from oddnode.large.builder import FolderBuilder, NodeChunk
 from oddnode.large.folder import GraphFolder
-from oddnode.large.graph import FolderGraph
+from oddnode.large.graph import FolderGraph, changed_features
+from oddnode.large.network import network_blocker
+from oddnode.large.outputs import FolderOutputs, outputs_of
 from oddnode.large.product import FolderWalk, NeighbourSum
+from oddnode.large.training import PackedRows
 
 __all__ = [
     "FolderBuilder",
     "FolderError",
     "FolderGraph",
+    "FolderOutputs",
     "FolderWalk",
     "GraphFolder",
     "NeighbourSum",
     "NodeChunk",
+    "PackedRows",
     "build_folder",
+    "changed_features",
     "folder_from_data",
+    "network_blocker",
+    "outputs_of",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 
 import torch
@@ -16,7 +16,7 @@ from oddnode.large.folder import GraphFolder
 from oddnode.large.moments import Moments
 from oddnode.large.product import FolderWalk, NeighbourSum
 
-__all__ = ["FolderGraph"]
+__all__ = ["FolderGraph", "changed_features"]
 
 # The features that a product reads at random are copied to memory, as many columns as fit into this many bytes.
 _COLUMNS_IN_MEMORY = 2**29
@@ -183,16 +183,18 @@ class FolderGraph(Graph):
         return other
 
     def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Read the edges in order.
-
-        Yields
-        ------
-        source, target : Tensor
-            The ends of the next edges ``[n]``.
-        """
         for block in self.neighbours.blocks():
             rows = torch.arange(block.start, block.stop)
             yield block.sources.long(), torch.repeat_interleave(rows, block.offsets.diff())
+
+    def neighbour_sums(self, values: Tensor) -> Tensor:
+        return self.random_walk.sums(values)
+
+    def neighbour_means(self) -> Iterator[tuple[slice, Tensor]]:
+        share = self.random_walk.inverse_degree(self.x.dtype)
+        for block in self.neighbours.blocks():
+            rows = slice(block.start, block.stop)
+            yield rows, self.neighbours.of_block(block, self.x) * share[rows].unsqueeze(1)
 
     def rows_around(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Find the rows of the GCN matrix of some nodes.
@@ -225,3 +227,26 @@ class FolderGraph(Graph):
 
     def __repr__(self) -> str:
         return f"FolderGraph({self.folder!r})"
+
+
+def changed_features(graph: Graph, change: Callable[[Tensor], Tensor]) -> Tensor:
+    """Change the features of a graph row by row; those of a graph on disk go into a temporary file.
+
+    Parameters
+    ----------
+    graph : Graph
+        Any graph.
+    change : callable
+        Maps features of some nodes ``[n, F]`` to others of the same shape.
+
+    Returns
+    -------
+    Tensor
+        Features ``[N, F]``.
+    """
+    if not isinstance(graph, FolderGraph):
+        return change(graph.x)
+    out = scratch(graph.folder.scratch_folder, tuple(graph.x.shape), graph.x.dtype)
+    for start, stop in row_chunks(len(out), out.shape[1] * out.dtype.itemsize):
+        out[start:stop] = change(graph.x[start:stop])
+    return out

@@ -56,18 +56,23 @@ class GRASP(PropagatingScorer):
         return True
 
     @property
+    def supports_folders(self) -> bool:
+        """Whether the inner scorer does."""
+        return self.scorer.supports_folders
+
+    @property
     def learns_from_training_graph(self) -> bool:
         """Whether the inner scorer does; `fit` itself only checks the settings."""
         return self.scorer.learns_from_training_graph
 
     def score(self, outputs: Outputs) -> Tensor:
         self._check_share()
-        graph, scores = outputs.graph, self.scorer.score(outputs)
+        graph, scores = outputs.graph, outputs.scores_of(self.scorer)
         labelled = torch.zeros(graph.num_nodes, dtype=torch.bool, device=scores.device)
         if outputs.labelled is not None:
             labelled[outputs.labelled] = True
         trusted = self._trusted(scores, labelled, graph)
-        degree = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes).to(scores.dtype)
+        degree = graph.in_degree.to(scores.dtype)
         new_degree = degree + trusted.sum() * trusted
         for _ in range(self.num_hops):
             scores = torch.where(labelled, scores.clamp_min(1.0), scores)
@@ -98,4 +103,4 @@ def _neighbours_in(nodes: Tensor, graph: Graph, like: Tensor) -> Tensor:
     """The number of neighbours of each node that are among ``nodes``."""
     chosen = torch.zeros_like(like)
     chosen[nodes] = 1.0
-    return torch.zeros_like(like).index_add_(0, graph.edge_index[1], chosen[graph.edge_index[0]])
+    return graph.neighbour_sums(chosen)
