@@ -20,7 +20,7 @@ from oddnode.large.arrays import ArrayEntry, ArrayWriter, FolderError, array_of,
 from oddnode.large.buckets import EdgeBuckets
 from oddnode.large.folder import GraphFolder
 from oddnode.large.manifest import BUILDING, FORMAT, Manifest, folder_lock, read_json, read_manifest, write_json
-from oddnode.large.node_ids import ID_ARRAYS, IdWriter, read_ids
+from oddnode.large.node_ids import ID_ARRAYS, IdWriter
 
 __all__ = ["FolderBuilder", "NodeChunk", "Progress"]
 
@@ -62,11 +62,14 @@ class Stage(Struct):
     arrays : dict
         The arrays that it has written.
     facts : dict
-        Numbers for the manifest.
+        Fields of the manifest.
+    notes : list of str
+        Notes for the user.
     """
 
     arrays: dict[str, ArrayEntry] = {}
     facts: dict[str, Any] = {}
+    notes: list[str] = []
 
 
 class _Progress(Struct):
@@ -165,7 +168,12 @@ class FolderBuilder(AbstractContextManager):
     def _new_array(self, name: str, dtype: str) -> ArrayWriter:
         return self._files.enter_context(ArrayWriter(self._building / f"{name}.bin", dtype))
 
-    def add_nodes(self, chunks: Callable[[], Iterable[NodeChunk]], facts: dict[str, Any] | None = None) -> None:
+    def add_nodes(
+        self,
+        chunks: Callable[[], Iterable[NodeChunk]],
+        facts: dict[str, Any] | None = None,
+        notes: list[str] | None = None,
+    ) -> None:
         """Write the nodes.
 
         Parameters
@@ -173,11 +181,13 @@ class FolderBuilder(AbstractContextManager):
         chunks : callable
             Returns the nodes, chunk by chunk; it is not called if they have been written already.
         facts : dict, optional
-            Further fields of the manifest (``classes``, ``id_column``, ...).
+            Further fields of the manifest, such as ``classes``; read after the last chunk.
+        notes : list of str, optional
+            Notes for the user; read after the last chunk.
         """
-        self._stage("nodes", lambda: self._write_nodes(chunks(), facts or {}))
+        self._stage("nodes", lambda: self._write_nodes(chunks(), facts, notes))
 
-    def _write_nodes(self, chunks: Iterable[NodeChunk], facts: dict[str, Any]) -> Stage:
+    def _write_nodes(self, chunks: Iterable[NodeChunk], facts: dict[str, Any] | None, notes: list[str] | None) -> Stage:
         writers: dict[str, ArrayWriter] = {}
         num_nodes, largest = 0, 0.0
         ids = IdWriter(self._new_array)
@@ -197,19 +207,19 @@ class FolderBuilder(AbstractContextManager):
         if not num_nodes:
             raise FolderError("the graph has no nodes")
         arrays = {name: writer.close() for name, writer in writers.items()}
-        return Stage(arrays | ids.close(), {"num_nodes": num_nodes, "max_abs_feature": largest} | facts)
+        own = {"num_nodes": num_nodes, "max_abs_feature": largest}
+        return Stage(arrays | ids.close(), own | (facts or {}), notes or [])
 
     @property
     def num_nodes(self) -> int:
         """Number of nodes that were added."""
         return self._progress.stages["nodes"].facts["num_nodes"]
 
-    def ids(self) -> np.ndarray | None:
-        """The ids of the nodes that were added, whole numbers or texts; ``None`` if they are the positions."""
+    def id_arrays(self) -> dict[str, np.ndarray]:
+        """The ids of the nodes that were added, as `oddnode.large.GraphFolder.id_arrays`."""
         entries = self._progress.stages["nodes"].arrays
         names = [name for name in ID_ARRAYS if name in entries]
-        arrays = {name: map_array(self._building / f"{name}.bin", entries[name]).numpy() for name in names}
-        return read_ids(arrays, 0, self.num_nodes) if arrays else None
+        return {name: map_array(self._building / f"{name}.bin", entries[name]).numpy() for name in names}
 
     def add_edges(
         self,
@@ -217,6 +227,7 @@ class FolderBuilder(AbstractContextManager):
         both_directions: bool = False,
         simple: bool = False,
         total: int | None = None,
+        notes: list[str] | None = None,
     ) -> None:
         """Write the edges, sorted by target.
 
@@ -232,29 +243,29 @@ class FolderBuilder(AbstractContextManager):
             as given.
         total : int, optional
             Number of edges, for the progress bar.
+        notes : list of str, optional
+            Notes for the user; read after the last chunk.
         """
         stages = self._progress.stages
         if "edges" not in stages:
             buckets = EdgeBuckets(self._building / "buckets", self.num_nodes, 0, self.num_nodes)
-            self._stage("buckets", lambda: self._fill(buckets, chunks(), both_directions, simple, total))
+            pairs = self._pairs(chunks, both_directions, simple, total)
+            self._stage("buckets", lambda: Stage(facts={"edges_read": buckets.fill(pairs)}, notes=notes or []))
             self._stage("edges", lambda: self._sort(buckets, simple))
         shutil.rmtree(self._building / "buckets", ignore_errors=True)
 
-    def _fill(
-        self, buckets: EdgeBuckets, chunks: Iterable[np.ndarray], both: bool, simple: bool, total: int | None
-    ) -> Stage:
-        def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-            done = 0
-            for source, target in chunks:
-                done += len(source)
-                _check_edges(source, target, self.num_nodes)
-                joins = source != target if simple else slice(None)
-                yield source[joins], target[joins]
-                if both:
-                    yield target[joins], source[joins]
-                self._show(done, total, "reading edges")
-
-        return Stage(facts={"edges_read": buckets.fill(pairs())})
+    def _pairs(
+        self, chunks: Callable[[], Iterable[np.ndarray]], both: bool, simple: bool, total: int | None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        done = 0
+        for source, target in chunks():
+            done += len(source)
+            _check_edges(source, target, self.num_nodes)
+            joins = source != target if simple else slice(None)
+            yield source[joins], target[joins]
+            if both:
+                yield target[joins], source[joins]
+            self._show(done, total, "reading edges")
 
     def _sort(self, buckets: EdgeBuckets, unique: bool) -> Stage:
         offsets = self._new_array("offsets", "int64")
@@ -292,7 +303,8 @@ class FolderBuilder(AbstractContextManager):
                 if part.exists():  # unless a process was killed right here
                     part.replace(self.out / part.name)
             facts = {name: fact for stage in stages for name, fact in stage.facts.items()}
-            Manifest(format=FORMAT, arrays=arrays, made_from=self.made_from, **facts).write(self.out)
+            notes = [note for stage in self._progress.stages.values() for note in stage.notes]
+            Manifest(format=FORMAT, arrays=arrays, made_from=self.made_from, notes=notes, **facts).write(self.out)
         shutil.rmtree(self._building, ignore_errors=True)
         return GraphFolder(self.out)
 

@@ -151,9 +151,18 @@ class GraphFolder(FeatureStore, GraphStore):
         numpy.ndarray
             Whole numbers or texts ``[n]``.
         """
-        stop = self.num_nodes if stop is None else stop
-        names = [name for name in ID_ARRAYS if name in self._arrays]
-        return read_ids({name: self._arrays[name].numpy() for name in names}, start, stop)
+        return read_ids(self.id_arrays(), start, self.num_nodes if stop is None else stop)
+
+    def id_arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays that hold the ids.
+
+        Returns
+        -------
+        dict
+            ``ids`` for whole numbers; ``id_offsets`` and ``id_bytes`` for texts, as in Arrow; empty if the ids are the
+            positions.
+        """
+        return {name: self._arrays[name].numpy() for name in ID_ARRAYS if name in self._arrays}
 
     def verify(self) -> Self:
         """Compare the checksums of all files; those of the edges and features are compared when they are first used.

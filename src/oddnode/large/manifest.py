@@ -43,10 +43,10 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
         A fingerprint of what the folder was made from.
     classes : list, optional
         The label that each class stands for.
-    id_column : str
-        What the ids of the nodes are called.
-    features : list of str
-        What the features are called; empty if they have no names.
+    table : dict, optional
+        How the tables that it was made from were read, as a model saves it.
+    notes : list of str
+        Notes for the user on how they were read.
     """
 
     format: int
@@ -56,8 +56,8 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     arrays: dict[str, ArrayEntry]
     made_from: str
     classes: list[bool | int | str] | None = None
-    id_column: str = "id"
-    features: list[str] = []
+    table: dict[str, Any] | None = None
+    notes: list[str] = []
 
     def write(self, folder: Path) -> None:
         """Write the manifest, which completes a folder.

@@ -5,6 +5,8 @@ May import: detector and below.
 
 from oddnode.tables.columns import Category, FeatureRecipe, Number
 from oddnode.tables.edges import Edges, edge_columns, read_edges
+from oddnode.tables.folder_model import calibrate_folder, fit_folder, score_folder
+from oddnode.tables.folder_tables import FolderTables, PrepareReport, files_matching
 from oddnode.tables.formats import format_of
 from oddnode.tables.labels import Labels, encode_labels, read_marks
 from oddnode.tables.learning import ReadAs, learn_features
@@ -29,11 +31,13 @@ __all__ = [
     "Edges",
     "FeatureRecipe",
     "FitReport",
+    "FolderTables",
     "JoinedTable",
     "Labels",
     "MemoryTable",
     "Nodes",
     "Number",
+    "PrepareReport",
     "ReadAs",
     "ScoreReport",
     "Split",
@@ -46,9 +50,12 @@ __all__ = [
     "TrainUntil",
     "TrainingTables",
     "UsedRows",
+    "calibrate_folder",
     "check_target",
     "edge_columns",
     "encode_labels",
+    "files_matching",
+    "fit_folder",
     "format_of",
     "learn_features",
     "missing_to_null",
@@ -60,6 +67,7 @@ __all__ = [
     "read_marks",
     "read_nodes",
     "read_split",
+    "score_folder",
     "split_labelled",
     "trimmed",
     "write_table",

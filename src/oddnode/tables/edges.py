@@ -11,7 +11,7 @@ from oddnode.tables.nodes import read_ids, similar_id
 from oddnode.tables.reader import TableSource
 from oddnode.tables.values import TableError, arrow_errors, listed, pyarrow, quoted
 
-__all__ = ["Edges", "edge_columns", "read_edges"]
+__all__ = ["Edges", "check_header", "edge_columns", "note_on_columns", "read_edges"]
 
 # Keys of edges that are gathered before repeated ones are removed.
 _PENDING = 2**20
@@ -86,9 +86,9 @@ def read_edges(
     for part in table.parts:
         ends = edge_columns(part, source, target)
         if not named:
-            _check_header(part, ends, ids)
+            check_header(part, ends, ids)
         reader.read(part, ends)
-        notes += _note_on_columns(part, ends)
+        notes += note_on_columns(part, ends)
     if reader.unknown and not ignore_unknown:
         raise _unknown_ids(reader, ids, named)
     if reader.unknown:
@@ -169,8 +169,18 @@ def _unique(keys: np.ndarray) -> np.ndarray:
     return keys[is_new]
 
 
-def _check_header(table: TableSource, ends: tuple[str, str], ids: Any) -> None:
-    """Raise an error for a table without a header: the names of its columns are ids of nodes."""
+def check_header(table: TableSource, ends: tuple[str, str], ids: Any) -> None:
+    """Raise an error for a table without a header: the names of its columns are ids of nodes.
+
+    Parameters
+    ----------
+    table : TableSource
+        The table of edges.
+    ends : tuple of str
+        The columns with the ends of the edges.
+    ids : pyarrow.Array
+        The ids of the nodes.
+    """
     pa = pyarrow()
     import pyarrow.compute as pc
 
@@ -183,7 +193,16 @@ def _check_header(table: TableSource, ends: tuple[str, str], ids: Any) -> None:
         )
 
 
-def _note_on_columns(table: TableSource, ends: tuple[str, str]) -> list[str]:
+def note_on_columns(table: TableSource, ends: tuple[str, str]) -> list[str]:
+    """Say which columns of a table of edges do not count.
+
+    Parameters
+    ----------
+    table : TableSource
+        The table of edges.
+    ends : tuple of str
+        The columns with the ends of the edges.
+    """
     others = [name for name in table.columns if name.strip() and name not in ends]
     return [f"{table.name}: columns that do not count (edges have no weights): {listed(others)}"] if others else []
 

@@ -13,7 +13,7 @@ from oddnode.tables.columns import ColumnCounts, FeatureRecipe
 from oddnode.tables.reader import Batch, TableSource
 from oddnode.tables.values import TableError, arrow_errors, concatenated, pyarrow, quoted, trimmed
 
-__all__ = ["Nodes", "read_ids", "read_nodes", "similar_id"]
+__all__ = ["Nodes", "check_unique", "read_ids", "read_nodes", "similar_id"]
 
 _PADDED_NUMBER = re.compile(r"0*(\d+)(\.0+)?")
 
@@ -68,7 +68,7 @@ def read_nodes(table: TableSource, id_column: str, recipe: FeatureRecipe, extra:
     with arrow_errors(f"{table.name} cannot be read"):
         joined = concatenated(ids)
         columns = {name: concatenated(arrays) for name, arrays in kept.items()}
-    _check_unique(joined, table, id_column)
+    check_unique(joined, table, id_column)
     return Nodes(joined, np.concatenate(blocks), columns, counts)
 
 
@@ -102,7 +102,18 @@ def read_ids(array: Any, batch: Batch, column: str) -> Any:
     return array
 
 
-def _check_unique(ids: Any, table: TableSource, column: str) -> None:
+def check_unique(ids: Any, table: TableSource, column: str) -> None:
+    """Raise an error if two nodes have the same id.
+
+    Parameters
+    ----------
+    ids : pyarrow.Array
+        The ids of the nodes.
+    table : TableSource
+        Their table, for the message.
+    column : str
+        Their column, for the message.
+    """
     if len(ids.unique()) == len(ids):
         return
     counts = ids.value_counts()
