@@ -63,6 +63,7 @@ def test_nodes_come_in_chunks(tmp_path: Path) -> None:
     folder = build_folder(tmp_path / "new", chunks(), [np.array([[0, 5], [1, 2]])], classes=["a", "b", "c"])
     assert folder.x[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
     assert folder.x.dtype == torch.float64
+    assert folder.y is not None
     assert folder.y.tolist() == [0, -1, 1, -1, 2, -1]
     assert folder.manifest.classes == ["a", "b", "c"]
     assert folder.manifest.max_abs_feature == 2.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -70,7 +71,7 @@ def test_a_method_gives_the_same_losses_scores_and_explanations(
 def test_the_size_of_chunks_changes_nothing(
     folder: GraphFolder, data: Data, monkeypatch: pytest.MonkeyPatch, rows_at_once: int, dropout: float
 ) -> None:
-    settings = {"epochs": 6, "dropout": dropout, "device": "cpu"}
+    settings: dict[str, Any] = {"epochs": 6, "dropout": dropout, "device": "cpu"}
     expected = Detector.from_recipe("nodesafe", **settings).fit(data)
     real = outputs.row_chunks
     monkeypatch.setattr(outputs, "row_chunks", lambda rows, size: real(rows, size, rows_at_once * size))
@@ -139,7 +140,7 @@ def test_other_methods_are_refused_with_a_reason(folder: GraphFolder, method: st
         ({"batch_norm": "running"}, "running average"),
     ],
 )
-def test_other_networks_are_refused_with_a_reason(folder: GraphFolder, settings: dict, message: str) -> None:
+def test_other_networks_are_refused_with_a_reason(folder: GraphFolder, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Detector.from_recipe("msp", device="cpu", **settings).fit(folder)
 

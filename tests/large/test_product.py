@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch_geometric.data import Data
 
-from oddnode.functional import propagate
+from oddnode.functional import Isolated, propagate
 from oddnode.large import FolderGraph, GraphFolder, NeighbourSum
 from oddnode.large import graph as large_graph
 from tests.large.graphs import as_folder, dense_adjacency, graphs, random_graph
@@ -49,7 +49,7 @@ def test_graph_convolution_and_random_walk_are_those_of_dense_matrices(data: Dat
 @pytest.mark.parametrize("edges_at_once", [1, 7, 10_000])
 @pytest.mark.parametrize("columns", [None, 3])
 def test_propagation_is_that_of_the_graph_in_memory(
-    tmp_path: Path, isolated: str, edges_at_once: int, columns: int | None
+    tmp_path: Path, isolated: Isolated, edges_at_once: int, columns: int | None
 ) -> None:
     data = random_graph()
     graph = graph_of(as_folder(data, tmp_path), edges_at_once)

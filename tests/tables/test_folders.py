@@ -27,7 +27,7 @@ from oddnode.tables import (
 from oddnode.tables.id_index import IdIndex, arrow_ids
 from tests.tables.examples import example, read_csv, write_csv, write_parquet
 
-COLUMNS = {"id_column": "name", "label_column": "kind"}
+COLUMNS: dict[str, Any] = {"id_column": "name", "label_column": "kind"}
 
 
 def tables(folder: Path, numbered: bool = False, num_nodes: int = 240) -> tuple[Path, Path]:
@@ -48,6 +48,7 @@ def test_a_folder_has_the_graph_of_the_tables(tmp_path: Path, numbered: bool, di
     expected = TrainingTables(nodes, edges, **COLUMNS, directed=directed).read(0)
     folder = FolderTables(nodes, edges, **COLUMNS, directed=directed).prepare(tmp_path / "graph")
     assert torch.equal(folder.x, expected.data.x)
+    assert folder.y is not None
     assert torch.equal(folder.y, expected.data.y)
     order = torch.from_numpy(np.lexsort(expected.data.edge_index.numpy()))
     assert torch.equal(folder.edge_index, expected.data.edge_index[:, order])

@@ -1,4 +1,7 @@
-"""The command ``prepare``, and what ``fit``, ``score`` and ``calibrate`` do with the graphs that it writes."""
+"""The command ``prepare``, and what ``fit``, ``score`` and ``calibrate`` do with the graphs that it writes.
+
+Long because the signature of `prepare` declares the options of the command.
+"""
 
 from __future__ import annotations
 

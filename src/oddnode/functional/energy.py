@@ -168,11 +168,12 @@ def support(matrix: SparseMatrix | NeighbourMean, num_hops: int, eta: float) -> 
     >>> support(pair_and_one, num_hops=1, eta=0.0)
     tensor([1., 1., 1.])
     """
+    num_nodes = len(matrix.row_counts())
     generator = torch.Generator().manual_seed(0)
-    total = torch.zeros(matrix.shape[0], dtype=matrix.dtype, device=matrix.device)
+    total = torch.zeros(num_nodes, dtype=matrix.dtype, device=matrix.device)
     for _ in range(_PROBES // _PROBES_AT_ONCE):  # few at a time, to limit memory on large graphs
-        signs = total.new_empty(matrix.shape[0], _PROBES_AT_ONCE)
+        signs = total.new_empty(num_nodes, _PROBES_AT_ONCE)
         for rows in signs.split(_DRAWN_AT_ONCE):  # the numbers that are drawn have 64 bits
             rows.copy_(torch.randint(2, rows.shape, generator=generator)).mul_(2).sub_(1)
         total += propagate(signs, matrix, num_hops, eta).square().sum(dim=1)
-    return _PROBES / total.clamp_min(_PROBES / max(matrix.shape[0], 1))
+    return _PROBES / total.clamp_min(_PROBES / max(num_nodes, 1))

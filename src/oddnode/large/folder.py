@@ -112,10 +112,35 @@ class GraphFolder(FeatureStore, GraphStore):
         target = torch.repeat_interleave(torch.arange(self.num_nodes), self.offsets.diff())
         return torch.stack([self.sources.long(), target])
 
-    def __getattr__(self, name: str) -> Tensor | None:
-        if name == "y" or name in MASKS:
-            return self.__dict__["_arrays"].get(name)
-        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
+    @property
+    def y(self) -> Tensor | None:
+        """Classes ``[N]``, below 0 = unlabelled."""
+        return self._arrays.get("y")
+
+    @property
+    def train_mask(self) -> Tensor | None:
+        """The labelled nodes to train on."""
+        return self._arrays.get("train_mask")
+
+    @property
+    def val_mask(self) -> Tensor | None:
+        """The labelled nodes to choose the epoch by."""
+        return self._arrays.get("val_mask")
+
+    @property
+    def calibration_mask(self) -> Tensor | None:
+        """Held-out known nodes."""
+        return self._arrays.get("calibration_mask")
+
+    @property
+    def reference_mask(self) -> Tensor | None:
+        """Labelled nodes that nothing is learnt from."""
+        return self._arrays.get("reference_mask")
+
+    @property
+    def ood_mask(self) -> Tensor | None:
+        """Known OOD nodes."""
+        return self._arrays.get("ood_mask")
 
     def with_masks(self, **masks: Tensor) -> GraphFolder:
         """Choose other nodes to learn from or to calibrate on.

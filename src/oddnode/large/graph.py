@@ -20,6 +20,8 @@ __all__ = ["FolderGraph", "changed_features"]
 
 # The features that a product reads at random are copied to memory, as many columns as fit into this many bytes.
 _COLUMNS_IN_MEMORY = 2**29
+# Whoever goes through the edges needs several numbers for each.
+_EDGES_AT_ONCE = 2**18
 
 
 class FolderGraph(Graph):
@@ -184,8 +186,9 @@ class FolderGraph(Graph):
 
     def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor]]:
         for block in self.neighbours.blocks():
-            rows = torch.arange(block.start, block.stop)
-            yield block.sources.long(), torch.repeat_interleave(rows, block.offsets.diff())
+            targets = torch.repeat_interleave(torch.arange(block.start, block.stop), block.offsets.diff())
+            for source, target in zip(block.sources.split(_EDGES_AT_ONCE), targets.split(_EDGES_AT_ONCE), strict=True):
+                yield source.long(), target
 
     def neighbour_sums(self, values: Tensor) -> Tensor:
         return self.random_walk.sums(values)

@@ -45,6 +45,11 @@ class FolderOutputs(Outputs):
 
     Logits of all nodes are in memory, or in a temporary file if there are many. Hidden features are computed again
     whenever some of them are needed. A scorer that is row-wise gets some nodes at a time.
+
+    Parameters
+    ----------
+    module, graph, num_classes, labelled, references, far
+        As for `oddnode.scoring.Outputs`; the graph is a `FolderGraph`.
     """
 
     graph: FolderGraph

@@ -93,7 +93,7 @@ class _HiddenProduct(torch.autograd.Function):
         for rows in _parts(len(inputs), step):
             part, chosen = inputs[rows], scales(rows)
             hidden = torch.addmm(bias, part, weight.t()).relu_()
-            own = torch.mm(grad[rows], last).mul_(chosen).mul_(hidden > 0)
+            own = torch.ops.aten.threshold_backward(torch.mm(grad[rows], last), hidden, 0).mul_(chosen)
             to_last.addmm_(grad[rows].t(), hidden.mul_(chosen))
             to_weight.addmm_(own.t(), part)
             to_bias += own.sum(dim=0)

@@ -39,8 +39,7 @@ class NeighbourMean:
     tensor([2., 2., 0.])
     """
 
-    #: The precision of estimates that depend on the edges alone.
-    dtype = torch.float32
+    dtype = torch.float32  # of estimates that depend on the edges alone
 
     def __init__(self, offsets: Tensor, sources: Tensor, self_loops_where_empty: bool = False):
         self.offsets = offsets
@@ -80,11 +79,6 @@ class NeighbourMean:
     def num_nodes(self) -> int:
         """How many nodes there are."""
         return len(self.offsets) - 1
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns of the matrix."""
-        return self.num_nodes, self.num_nodes
 
     def row_counts(self) -> Tensor:
         """How many neighbours each node has, ``[N]``."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -75,7 +75,8 @@ def fit_folder(
         raise TableError(f"{folder.path} has no labels; prepare the graph with `label_column`")
     split = _split_of(folder, schema, seed)
     masked = folder if folder.train_mask is not None else folder.with_masks(**_masks(split, folder.num_nodes))
-    graph = TrainingGraph(masked, None, split, schema, None, [], list(folder.manifest.notes))
+    # Of the data, checks and reports read the attributes that a folder has, too.
+    graph = TrainingGraph(cast("Any", masked), None, split, schema, None, [], list(folder.manifest.notes))
     method = method or _METHOD
     detector = Detector.from_recipe(method, seed=seed, device="cpu", **settings)
     check_before_training(method, detector, graph, false_alarm_rate)

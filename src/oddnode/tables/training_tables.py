@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from oddnode.large import GraphFolder
 from oddnode.tables.arrivals import Arrivals, rows_and_edges
 from oddnode.tables.columns import FeatureRecipe
 from oddnode.tables.edges import read_edges
@@ -279,7 +278,7 @@ class TrainingGraph:
 
     Parameters
     ----------
-    data : torch_geometric.data.Data or GraphFolder
+    data : torch_geometric.data.Data
         The graph, with classes and masks.
     exposure : torch_geometric.data.Data or None
         Known OOD nodes.
@@ -297,7 +296,7 @@ class TrainingGraph:
         The rows that came after those to train on; ``None`` if rows have no times.
     """
 
-    data: Data | GraphFolder
+    data: Data
     exposure: Data | None
     split: Split
     schema: TableSchema
