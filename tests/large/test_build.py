@@ -67,7 +67,7 @@ def test_nodes_come_in_chunks(tmp_path: Path) -> None:
     assert folder.y.tolist() == [0, -1, 1, -1, 2, -1]
     assert folder.manifest.classes == ["a", "b", "c"]
     assert folder.manifest.max_abs_feature == 2.0
-    assert not (tmp_path / "new" / "building").exists()
+    assert not (tmp_path / "new" / ".building").exists()
 
 
 @pytest.mark.parametrize("ids", [[7, 3], ["x", "größer"]])
@@ -104,6 +104,9 @@ def test_more_nodes_than_int32_can_number_get_wide_sources(tmp_path: Path, monke
         (list(chunks()), [np.array([[0], [6]])], r"the edges have node 6, but there are only 6 nodes \(0..5\)"),
         (list(chunks()), [np.array([[-1], [0]])], "the edges have node -1"),
         ([NodeChunk(np.ones((1, 1))), next(chunks())], [], "chunks of nodes have different parts"),
+        ([NodeChunk(np.ones((2, 3)), y=np.array([1]))], [], "a chunk has 2 nodes, but 1 values of 'y'"),
+        ([NodeChunk(np.ones((2, 3)), ids=np.array([1]))], [], "a chunk has 2 nodes, but 1 values of 'ids'"),
+        ([NodeChunk(np.ones((2, 3))), NodeChunk(np.ones((2, 4)))], [], r"rows of 'x' have \[4\] columns"),
     ],
 )
 def test_bad_chunks_are_refused(tmp_path: Path, nodes: list[NodeChunk], edges: list[np.ndarray], message: str) -> None:
@@ -129,6 +132,11 @@ def test_other_files_are_never_touched(tmp_path: Path) -> None:
         build_folder(tmp_path / "thesis.txt", chunks(), [])
     with pytest.raises(FolderError, match="does not exist"):
         build_folder(tmp_path / "a" / "b", chunks(), [])
+    (tmp_path / "own" / ".building").mkdir(parents=True)
+    (tmp_path / "own" / ".building" / "plan.txt").write_text("of a house")
+    with pytest.raises(FolderError, match="has other files in it"):
+        build_folder(tmp_path / "own", chunks(), [])
+    assert (tmp_path / "own" / ".building" / "plan.txt").read_text() == "of a house"
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
@@ -187,14 +195,14 @@ def test_a_build_goes_on_after_kill_9(tmp_path: Path) -> None:
     process.stdout.close()
     with pytest.raises(FolderError, match="was not finished; prepare the graph again"):
         GraphFolder(tmp_path)
-    left = tmp_path / "building" / "left.bin"
+    left = tmp_path / ".building" / "left.bin"
     left.write_bytes(b"by the killed process")
     again = subprocess.run([*command, "go"], capture_output=True, text=True, timeout=120, check=True)
     assert again.stdout == "edges\n"  # the nodes were kept
     folder = GraphFolder(tmp_path).verify()
     assert folder.x.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert folder.edge_index.tolist() == [[0, 1, 2], [1, 2, 3]]
-    assert not (tmp_path / "building").exists()
+    assert not (tmp_path / ".building").exists()
 
 
 def test_a_build_that_was_killed_between_its_last_steps_is_finished(tmp_path: Path) -> None:
@@ -202,5 +210,5 @@ def test_a_build_that_was_killed_between_its_last_steps_is_finished(tmp_path: Pa
         new.add_nodes(lambda: chunks())
         new.add_edges(lambda: [np.array([[0], [1]])])
     # As if it had been killed after it had moved the first file.
-    (tmp_path / "building" / "x.bin").replace(tmp_path / "x.bin")
+    (tmp_path / ".building" / "x.bin").replace(tmp_path / "x.bin")
     assert build_folder(tmp_path, [], [], made_from="x").verify().num_edges == 1

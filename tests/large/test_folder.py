@@ -110,7 +110,7 @@ def test_what_is_no_finished_graph_says_why(tmp_path: Path) -> None:
         GraphFolder(tmp_path / "none")
     with pytest.raises(FolderError, match=r"holds no graph \(graph.json is missing\)"):
         GraphFolder(tmp_path)
-    (tmp_path / "building").mkdir()
+    (tmp_path / ".building").mkdir()
     with pytest.raises(FolderError, match="was not finished; prepare the graph again"):
         GraphFolder(tmp_path)
     with folder_lock(tmp_path), pytest.raises(FolderError, match="is being written by another process"):
@@ -133,11 +133,17 @@ def test_a_sidecar_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.part"))
 
 
-def test_a_damaged_sidecar_is_computed_again(tmp_path: Path) -> None:
+def test_a_damaged_sidecar_is_computed_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = as_folder(random_graph(), tmp_path)
     expected = folder.as_graph().smoothed_x.clone()
-    (tmp_path / "ax.bin").write_bytes(b"short")
-    assert torch.equal(GraphFolder(tmp_path).as_graph().smoothed_x, expected)
+    content = bytearray((tmp_path / "ax.bin").read_bytes())
+    content[3] ^= 1
+    for damaged in (b"short", content):
+        (tmp_path / "ax.bin").write_bytes(damaged)
+        with caplog.at_level("WARNING", logger="oddnode"):
+            assert torch.equal(GraphFolder(tmp_path).as_graph().smoothed_x, expected)
+        assert "it is computed again" in caplog.text
+        caplog.clear()
 
 
 def test_two_processes_compute_a_sidecar_once(tmp_path: Path) -> None:

@@ -64,6 +64,7 @@ print(json.dumps({"grown": peak[0] - before, "edge_index": 16 * E, "finite": boo
 """
 
 
+@pytest.mark.slow
 def test_the_edges_are_never_in_memory(tmp_path: Path) -> None:
     command = [sys.executable, "-W", "ignore", "-c", RUN, str(tmp_path / "graph")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)

@@ -155,3 +155,21 @@ def test_a_folder_in_another_precision_is_refused(folder: GraphFolder) -> None:
     detector = Detector.from_recipe("msp", device="cpu", epochs=2).fit(random_graph(dtype=torch.float32))
     with pytest.raises(ValueError, match=r"are torch.float64, but the network was trained in torch.float32"):
         detector.score_samples(folder)
+
+
+def test_a_wrapped_network_scores_a_folder(data: Data, folder: GraphFolder) -> None:
+    fitted = Detector.from_recipe("gnnsafe", epochs=3, device="cpu").fit(data)
+    wrapped = Detector.wrap(fitted.module_, None, data, device="cpu")
+    torch.testing.assert_close(wrapped.score_samples(folder), wrapped.score_samples(data), atol=1e-9, rtol=1e-9)
+    with pytest.raises(ValueError, match=r"Detector.wrap needs a graph in memory"):
+        Detector.wrap(fitted.module_, data=folder, device="cpu")
+
+
+def test_a_low_score_is_put_into_words(folder: GraphFolder, data: Data) -> None:
+    detector = Detector.from_recipe("gnnsafe", epochs=3, device="cpu").fit(data).calibrate(data, 0.1)
+    assert detector.reasons(folder, [3, 5]) == detector.reasons(data, [3, 5])
+
+
+def test_only_the_cpu_handles_folders(folder: GraphFolder) -> None:
+    with pytest.raises(ValueError, match="graphs on disk are handled on the CPU"):
+        folder.as_graph("cuda")

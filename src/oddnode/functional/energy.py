@@ -22,7 +22,8 @@ _FEW_NODES = 256
 # From this many edges on, a GPU propagates without storing a value per edge: half the memory, and faster.
 _MANY_EDGES = 10_000_000
 
-_PROBES, _PROBES_AT_ONCE = 64, 8
+# Random vectors are drawn in groups, so that their numbers do not depend on how many are propagated together.
+_PROBES, _PROBES_IN_A_GROUP = 64, 8
 _DRAWN_AT_ONCE = 2**20
 
 
@@ -141,7 +142,9 @@ def propagate_to(
     return matrix.diffusion_rows(nodes, eta, num_hops) @ scores
 
 
-def support(matrix: SparseMatrix | NeighbourMean, num_hops: int, eta: float) -> Tensor:
+def support(
+    matrix: SparseMatrix | NeighbourMean, num_hops: int, eta: float, probes_at_once: int = _PROBES_IN_A_GROUP
+) -> Tensor:
     r"""Estimate the effective number of nodes in a propagated score: :math:`m_v = 1 / \sum_u P_{vu}^2`.
 
     :math:`P` is the matrix that `propagate` multiplies by: :math:`m_v` is 1 for a node without neighbours, and at most
@@ -156,6 +159,8 @@ def support(matrix: SparseMatrix | NeighbourMean, num_hops: int, eta: float) -> 
         Number of hops.
     eta : float
         Share of its own score that a node keeps in every hop.
+    probes_at_once : int
+        How many random vectors are propagated together, 8, 16, 32 or 64: more are faster and take more memory.
 
     Returns
     -------
@@ -171,9 +176,10 @@ def support(matrix: SparseMatrix | NeighbourMean, num_hops: int, eta: float) -> 
     num_nodes = len(matrix.row_counts())
     generator = torch.Generator().manual_seed(0)
     total = torch.zeros(num_nodes, dtype=matrix.dtype, device=matrix.device)
-    for _ in range(_PROBES // _PROBES_AT_ONCE):  # few at a time, to limit memory on large graphs
-        signs = total.new_empty(num_nodes, _PROBES_AT_ONCE)
-        for rows in signs.split(_DRAWN_AT_ONCE):  # the numbers that are drawn have 64 bits
-            rows.copy_(torch.randint(2, rows.shape, generator=generator)).mul_(2).sub_(1)
+    for _ in range(_PROBES // probes_at_once):  # few at a time, to limit memory on large graphs
+        signs = total.new_empty(num_nodes, probes_at_once)
+        for group in signs.split(_PROBES_IN_A_GROUP, dim=1):
+            for rows in group.split(_DRAWN_AT_ONCE):  # the numbers that are drawn have 64 bits
+                rows.copy_(torch.randint(2, rows.shape, generator=generator)).mul_(2).sub_(1)
         total += propagate(signs, matrix, num_hops, eta).square().sum(dim=1)
     return _PROBES / total.clamp_min(_PROBES / max(num_nodes, 1))

@@ -5,7 +5,8 @@ May import: training and below.
 
 from oddnode.large.arrays import FolderError
 from oddnode.large.build import build_folder, folder_from_data
-from oddnode.large.builder import FolderBuilder, NodeChunk
+from oddnode.large.builder import FolderBuilder
+from oddnode.large.chunks import NodeChunk
 from oddnode.large.folder import GraphFolder
 from oddnode.large.graph import FolderGraph, changed_features
 from oddnode.large.network import network_blocker

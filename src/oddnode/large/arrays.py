@@ -92,6 +92,10 @@ class ArrayWriter(AbstractContextManager):
         rows : numpy.ndarray
             Shape ``[n]`` or ``[n, columns]``, with as many columns as before.
         """
+        if self._shape[0] and self._shape[1:] != rows.shape[1:]:
+            raise FolderError(
+                f"rows of {self.path.stem!r} have {list(rows.shape[1:])} columns, but before {list(self._shape[1:])}"
+            )
         rows = np.ascontiguousarray(rows, self._dtype)
         self._file.write(rows.data)
         self._crc32 = zlib.crc32(rows.data, self._crc32)

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from oddnode.graph import Graph, GraphSource, as_labels, optional_attribute
 from oddnode.large.arrays import row_chunks
-from oddnode.large.builder import FolderBuilder, NodeChunk, Progress
-from oddnode.large.folder import MASKS, GraphFolder
+from oddnode.large.builder import FolderBuilder, Progress
+from oddnode.large.chunks import NodeChunk
+from oddnode.large.folder import GraphFolder
+from oddnode.large.stores import MASKS
 
 __all__ = ["build_folder", "folder_from_data"]
 

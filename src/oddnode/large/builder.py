@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -15,43 +14,32 @@ import numpy as np
 from filelock import Timeout
 from msgspec import Struct
 
-from oddnode.graph import GraphError
 from oddnode.large.arrays import ArrayEntry, ArrayWriter, FolderError, array_of, full_disk_explained, map_array
 from oddnode.large.buckets import EdgeBuckets
+from oddnode.large.chunks import NodeChunk, check_edges, check_lengths, checked_features
 from oddnode.large.folder import GraphFolder
-from oddnode.large.manifest import BUILDING, FORMAT, Manifest, folder_lock, read_json, read_manifest, write_json
+from oddnode.large.manifest import (
+    BUILDING,
+    FORMAT,
+    LOCK,
+    MANIFEST,
+    Manifest,
+    folder_lock,
+    read_json,
+    read_manifest,
+    write_json,
+)
 from oddnode.large.node_ids import ID_ARRAYS, IdWriter
 
-__all__ = ["FolderBuilder", "NodeChunk", "Progress"]
+__all__ = ["FolderBuilder", "Progress"]
 
 _log = logging.getLogger("oddnode")
 
 _LARGEST_INT32 = 2**31 - 1
+_PROGRESS = "progress.json"
 
 #: Called with what is done, how much there is (``None`` if unknown), and a description.
 Progress = Callable[[int, int | None, str], None]
-
-
-@dataclass(frozen=True)
-class NodeChunk:
-    """Some nodes of a graph, in the order of their positions.
-
-    Parameters
-    ----------
-    x : numpy.ndarray
-        Features ``[n, F]``.
-    y : numpy.ndarray, optional
-        Classes ``[n]``; below 0 = unlabelled.
-    ids : numpy.ndarray, optional
-        Whole numbers or texts ``[n]``; without them a node's id is its position.
-    masks : dict
-        Masks ``[n]`` by name: ``train_mask``, ``val_mask``, ``calibration_mask``, ...
-    """
-
-    x: np.ndarray
-    y: np.ndarray | None = None
-    ids: np.ndarray | None = None
-    masks: dict[str, np.ndarray] = field(default_factory=dict)
 
 
 class Stage(Struct):
@@ -125,7 +113,7 @@ class FolderBuilder(AbstractContextManager):
     @property
     def is_complete(self) -> bool:
         """Whether the folder has this graph already."""
-        if not (self.out / "graph.json").exists():
+        if not (self.out / MANIFEST).exists():
             return False
         if read_manifest(self.out).made_from == self.made_from:
             return True
@@ -136,7 +124,7 @@ class FolderBuilder(AbstractContextManager):
 
     def _resume(self) -> None:
         """Keep the finished stages of a build of the same graph, and remove everything else."""
-        path = self._building / "progress.json"
+        path = self._building / _PROGRESS
         if path.exists():
             found = read_json(path, _Progress)
             if found.made_from == self.made_from:
@@ -150,7 +138,7 @@ class FolderBuilder(AbstractContextManager):
 
     def _remove_unfinished(self) -> None:
         kept = {f"{name}.bin" for stage in self._progress.stages.values() for name in stage.arrays}
-        kept |= {"progress.json"} | ({"buckets"} if "buckets" in self._progress.stages else set())
+        kept |= {_PROGRESS} | ({"buckets"} if "buckets" in self._progress.stages else set())
         for path in self._building.iterdir():
             if path.is_dir() and path.name not in kept:
                 shutil.rmtree(path)
@@ -162,7 +150,7 @@ class FolderBuilder(AbstractContextManager):
         if name not in stages:
             with self._files:  # also after an error
                 stages[name] = make()
-            write_json(self._building / "progress.json", self._progress)
+            write_json(self._building / _PROGRESS, self._progress)
         return stages[name]
 
     def _new_array(self, name: str, dtype: str) -> ArrayWriter:
@@ -192,10 +180,11 @@ class FolderBuilder(AbstractContextManager):
         num_nodes, largest = 0, 0.0
         ids = IdWriter(self._new_array)
         for chunk in chunks:
-            x = _checked_x(chunk.x, num_nodes)
+            x = checked_features(chunk.x, num_nodes)
             columns = {"x": x} | ({} if chunk.y is None else {"y": chunk.y.astype(np.int64)}) | chunk.masks
             if num_nodes and set(columns) != set(writers):
                 raise FolderError(f"chunks of nodes have different parts: {sorted(columns)} and {sorted(writers)}")
+            check_lengths(columns | ({} if chunk.ids is None else {"ids": chunk.ids}), len(x))
             for name, values in columns.items():
                 if name not in writers:
                     writers[name] = self._new_array(name, values.dtype.name)
@@ -260,7 +249,7 @@ class FolderBuilder(AbstractContextManager):
         done = 0
         for source, target in chunks():
             done += len(source)
-            _check_edges(source, target, self.num_nodes)
+            check_edges(source, target, self.num_nodes)
             joins = source != target if simple else slice(None)
             yield source[joins], target[joins]
             if both:
@@ -314,28 +303,9 @@ def _check_target(out: Path) -> None:
         raise FolderError(f"{out} is a file; give a folder for the graph")
     if not out.exists() and not out.parent.is_dir():
         raise FolderError(f"cannot write {out}: the folder {out.parent} does not exist")
-    ours = {"graph.json", BUILDING, ".lock"}
-    if out.is_dir() and any(out.iterdir()) and not any((out / name).exists() for name in ours):
+    building = out / BUILDING
+    if not out.exists() or (out / MANIFEST).exists() or (building / _PROGRESS).exists():
+        return
+    begun = list(building.iterdir()) if building.is_dir() else []
+    if begun or {path.name for path in out.iterdir()} - {LOCK, BUILDING}:
         raise FolderError(f"{out} has other files in it; give a new or an empty folder")
-
-
-def _checked_x(x: np.ndarray, first: int) -> np.ndarray:
-    if x.ndim != 2 or x.shape[1] == 0:
-        raise GraphError(f"a chunk has features of shape {list(x.shape)}, expected [nodes, features]")
-    x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
-    if not np.isfinite(x.sum()):  # a sum is quick, and finite only if everything is
-        wrong = ~np.isfinite(x)
-        if wrong.any():
-            node, feature = np.argwhere(wrong)[0]
-            raise GraphError(
-                f"the features have {int(wrong.sum())} NaN or infinite values, the first at node {first + node}, "
-                f"feature {feature}; fill or remove them"
-            )
-    return x
-
-
-def _check_edges(source: np.ndarray, target: np.ndarray, num_nodes: int) -> None:
-    for ends in (source, target):
-        if len(ends) and (ends.min() < 0 or ends.max() >= num_nodes):
-            wrong = int(ends.max() if ends.max() >= num_nodes else ends.min())
-            raise GraphError(f"the edges have node {wrong}, but there are only {num_nodes} nodes (0..{num_nodes - 1})")

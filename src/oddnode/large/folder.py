@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable
@@ -12,23 +13,22 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 from torch import Tensor
-from torch_geometric.data import EdgeAttr, FeatureStore, GraphStore, TensorAttr
-from torch_geometric.data.graph_store import EdgeLayout
 
 from oddnode.large.arrays import ArrayEntry, ArrayWriter, FolderError, check_sum, full_disk_explained, map_array
 from oddnode.large.manifest import Manifest, folder_lock, read_json, read_manifest, write_json
 from oddnode.large.node_ids import ID_ARRAYS, read_ids
+from oddnode.large.stores import MASKS, ReadOnlyStores
 
-__all__ = ["MASKS", "GraphFolder"]
+__all__ = ["GraphFolder"]
+
+_log = logging.getLogger("oddnode")
 
 _SIDECARS = "sidecars.json"
-#: The masks that a graph may have.
-MASKS = ("train_mask", "val_mask", "calibration_mask", "reference_mask", "ood_mask")
 # Files whose checksum this process has compared, with their size and time.
 _checked: set[tuple[str, int, int]] = set()
 
 
-class GraphFolder(FeatureStore, GraphStore):
+class GraphFolder(ReadOnlyStores):
     """A graph on disk, for graphs that do not fit into memory.
 
     Its arrays are mapped into memory: they are read when they are used, and several processes share one copy. They
@@ -59,9 +59,7 @@ class GraphFolder(FeatureStore, GraphStore):
         super().__init__()
         self.path = Path(path)
         self.manifest: Manifest = read_manifest(self.path)
-        self._arrays: dict[str, Tensor] = {}
-        for name, entry in self.manifest.arrays.items():
-            self._arrays[name] = map_array(self._file(name), entry)
+        self._arrays = {name: map_array(self._file(name), entry) for name, entry in self.manifest.arrays.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Workers of a loader map the files again; pickling a mapped array would copy it.
@@ -219,16 +217,8 @@ class GraphFolder(FeatureStore, GraphStore):
         if torch.device(device).type != "cpu":
             raise FolderError(f"the device is {device}, but graphs on disk are handled on the CPU; use device='cpu'")
         for name in ("offsets", "sources", "x"):
-            self._check_once(name)
+            _check_once(self._file(name), self.manifest.arrays[name])
         return FolderGraph(self)
-
-    def _check_once(self, name: str) -> None:
-        file = self._file(name)
-        found = file.stat()
-        key = str(file.resolve()), found.st_size, found.st_mtime_ns
-        if key not in _checked:
-            check_sum(file, self.manifest.arrays[name])
-            _checked.add(key)
 
     def _file(self, name: str) -> Path:
         return self.path / f"{name}.bin"
@@ -269,6 +259,7 @@ class GraphFolder(FeatureStore, GraphStore):
                 part = self.path / f"{name}.part"
                 entry = _written(part, make, dtype)
                 part.replace(self._file(name))
+                _checked.add(_stamp(self._file(name)))
                 write_json(self.path / _SIDECARS, self._sidecars() | {name: entry})
         return map_array(self._file(name), entry)
 
@@ -279,48 +270,14 @@ class GraphFolder(FeatureStore, GraphStore):
     def _known_sidecar(self, name: str) -> Tensor | None:
         try:
             entry = self._sidecars().get(name)
-            return None if entry is None else map_array(self._file(name), entry)
-        except FolderError:
+            if entry is None:
+                return None
+            found = map_array(self._file(name), entry)
+            _check_once(self._file(name), entry)
+            return found
+        except FolderError as error:
+            _log.warning("%s; it is computed again", error)
             return None
-
-    # What PyG's loaders read.
-
-    def _get_tensor(self, attr: TensorAttr) -> Tensor | None:
-        values = self._arrays.get(attr.attr_name)
-        index = attr.index
-        return values if values is None or index is None else values[index]
-
-    def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
-        values = self._get_tensor(attr)
-        return None if values is None else tuple(values.shape)
-
-    def get_all_tensor_attrs(self) -> list[TensorAttr]:
-        """The attributes of the nodes: ``x``, ``y`` and the masks that there are."""
-        names = [name for name in ("x", "y", *MASKS) if name in self._arrays]
-        return [TensorAttr(group_name=None, attr_name=name) for name in names]
-
-    def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor] | None:
-        if edge_attr.layout == EdgeLayout.CSC:
-            return self.sources, self.offsets
-        source, target = self.edge_index
-        return (source, target) if edge_attr.layout == EdgeLayout.COO else None
-
-    def get_all_edge_attrs(self) -> list[EdgeAttr]:
-        """The edges, sorted by target."""
-        size = self.num_nodes, self.num_nodes
-        return [EdgeAttr(edge_type=None, layout=EdgeLayout.CSC, is_sorted=True, size=size)]
-
-    def _put_tensor(self, tensor: Any, attr: TensorAttr) -> bool:
-        return False
-
-    def _remove_tensor(self, attr: TensorAttr) -> bool:
-        return False
-
-    def _put_edge_index(self, edge_index: Any, edge_attr: EdgeAttr) -> bool:
-        return False
-
-    def _remove_edge_index(self, edge_attr: EdgeAttr) -> bool:
-        return False
 
     def __repr__(self) -> str:
         return f"GraphFolder({self.path}, {self.num_nodes} nodes, {self.num_edges} edges, {self.num_features} features)"
@@ -333,6 +290,18 @@ def _reopened(kind: type[GraphFolder], path: Path, masks: dict[str, Tensor]) -> 
 def _without(manifest: Manifest, names: set[str]) -> Manifest:
     arrays = {name: entry for name, entry in manifest.arrays.items() if name not in names}
     return replace(manifest, arrays=arrays)
+
+
+def _stamp(file: Path) -> tuple[str, int, int]:
+    found = file.stat()
+    return str(file.resolve()), found.st_size, found.st_mtime_ns
+
+
+def _check_once(file: Path, entry: ArrayEntry) -> None:
+    """Compare the checksum of a file, unless this process has done so since the file was written."""
+    if _stamp(file) not in _checked:
+        check_sum(file, entry)
+        _checked.add(_stamp(file))
 
 
 def _written(path: Path, make: Callable[[ArrayWriter], None], dtype: str) -> ArrayEntry:

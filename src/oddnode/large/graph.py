@@ -15,11 +15,14 @@ from oddnode.large.arrays import ArrayWriter, row_chunks, scratch
 from oddnode.large.folder import GraphFolder
 from oddnode.large.moments import Moments
 from oddnode.large.product import FolderWalk, NeighbourSum
+from oddnode.ops import SparseMatrix
 
 __all__ = ["FolderGraph", "changed_features"]
 
 # The features that a product reads at random are copied to memory, as many columns as fit into this many bytes.
 _COLUMNS_IN_MEMORY = 2**29
+# Random vectors that are propagated together, which is done in two copies of them.
+_PROBES_IN_MEMORY = 2**30
 # Whoever goes through the edges needs several numbers for each.
 _EDGES_AT_ONCE = 2**18
 
@@ -47,9 +50,9 @@ class FolderGraph(Graph):
         """Refused: the edges are on disk."""
         raise GraphError(f"the edges of {self.folder.path} are on disk, but what was asked for needs them in memory")
 
-    @property
-    def num_edges(self) -> int:
-        return self.folder.num_edges
+    def _make_gcn_matrix(self) -> SparseMatrix:
+        _ = self.edge_index  # refused
+        raise AssertionError
 
     @cached_property
     def neighbours(self) -> NeighbourSum:
@@ -160,9 +163,12 @@ class FolderGraph(Graph):
             One number per node, ``[N]``.
         """
         name = re.sub(r"[^0-9a-z-]", "_", f"support-{num_hops}-{eta!r}-{self._dtype}")
-        return self.folder.sidecar(
-            name, lambda writer: writer.append(support(self.random_walk, num_hops, eta).numpy()), self._dtype
-        )
+        fits = 16 * self.num_nodes * self.x.dtype.itemsize <= _PROBES_IN_MEMORY
+
+        def make(writer: ArrayWriter) -> None:
+            writer.append(support(self.random_walk, num_hops, eta, probes_at_once=16 if fits else 8).numpy())
+
+        return self.folder.sidecar(name, make, self._dtype)
 
     @property
     def max_abs_feature(self) -> float:

@@ -12,15 +12,27 @@ from msgspec import Meta, Struct
 from oddnode._utils.atomic_files import new_file
 from oddnode.large.arrays import ArrayEntry, FolderError
 
-__all__ = ["FORMAT", "Manifest", "folder_lock", "read_json", "read_manifest", "write_json"]
+__all__ = [
+    "BUILDING",
+    "FORMAT",
+    "LOCK",
+    "MANIFEST",
+    "Manifest",
+    "folder_lock",
+    "read_json",
+    "read_manifest",
+    "write_json",
+]
 
 #: The version of the format; a folder of another version is refused.
 FORMAT = 1
 
-_NAME = "graph.json"
-_LOCK = ".lock"
+#: The file that completes a folder.
+MANIFEST = "graph.json"
+#: The file that whoever writes to a folder locks.
+LOCK = ".lock"
 #: The subfolder of a graph that is being prepared.
-BUILDING = "building"
+BUILDING = ".building"
 
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
 T = TypeVar("T")
@@ -67,7 +79,7 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
         folder : Path
             The folder.
         """
-        write_json(folder / _NAME, self)
+        write_json(folder / MANIFEST, self)
 
 
 def read_manifest(folder: Path) -> Manifest:
@@ -78,7 +90,7 @@ def read_manifest(folder: Path) -> Manifest:
     folder : Path
         The folder.
     """
-    path = folder / _NAME
+    path = folder / MANIFEST
     if not path.exists():
         raise FolderError(_why_incomplete(folder))
     version = read_json(path, _Version).format
@@ -103,7 +115,7 @@ def _why_incomplete(folder: Path) -> str:
         return f"{folder} is being written by another process; wait until it has finished"
     if (folder / BUILDING).is_dir():
         return f"{folder} was not finished; prepare the graph again, which goes on where it was stopped"
-    return f"{folder} holds no graph ({_NAME} is missing); give a folder that `oddnode prepare` wrote"
+    return f"{folder} holds no graph ({MANIFEST} is missing); give a folder that `oddnode prepare` wrote"
 
 
 def _check_shapes(path: Path, manifest: Manifest) -> None:
@@ -159,7 +171,7 @@ def folder_lock(folder: Path, timeout: float = -1) -> FileLock:
     timeout : float
         How many seconds to wait for another process; -1 for as long as it takes.
     """
-    return FileLock(folder / _LOCK, timeout=timeout)
+    return FileLock(folder / LOCK, timeout=timeout)
 
 
 def is_locked(folder: Path) -> bool:
@@ -170,7 +182,7 @@ def is_locked(folder: Path) -> bool:
     folder : Path
         The folder.
     """
-    if not (folder / _LOCK).exists():
+    if not (folder / LOCK).exists():
         return False
     try:
         with folder_lock(folder, timeout=0):

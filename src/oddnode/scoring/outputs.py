@@ -61,7 +61,7 @@ class Outputs:
     def __deepcopy__(self, memo: dict[int, Any]) -> Outputs:
         # The graph is large and immutable, and torch cannot copy its sparse matrices.
         module = copy.deepcopy(self.module, memo)
-        return Outputs(module, self.graph, self.num_classes, self.labelled, self.references, self.far)
+        return type(self)(module, self.graph, self.num_classes, self.labelled, self.references, self.far)
 
     def cached(self, owner: object, name: str, make: Callable[[], T]) -> T:
         """Compute a value once for an object, such as a scorer.
