@@ -6,6 +6,7 @@ import json
 import pickle
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,22 @@ def test_other_versions_and_damaged_manifests_are_refused(tmp_path: Path) -> Non
     (tmp_path / "graph.json").write_text(json.dumps(manifest | {"num_nodes": 61}))
     with pytest.raises(FolderError, match=r"does not list .* with the shape"):
         GraphFolder(tmp_path)
+
+
+def test_a_manifest_cannot_name_other_files_or_nodes_that_do_not_exist(tmp_path: Path) -> None:
+    as_folder(random_graph(), tmp_path)
+    manifest = json.loads((tmp_path / "graph.json").read_text())
+    arrays = manifest["arrays"] | {"../secret": manifest["arrays"]["x"]}
+    (tmp_path / "graph.json").write_text(json.dumps(manifest | {"arrays": arrays}))
+    with pytest.raises(FolderError, match=r"lists an array '../secret', which no folder has"):
+        GraphFolder(tmp_path)
+    sources = np.fromfile(tmp_path / "sources.bin", np.int32)
+    sources[7] = 60
+    sources.tofile(tmp_path / "sources.bin")
+    manifest["arrays"]["sources"]["crc32"] = zlib.crc32(sources.tobytes())
+    (tmp_path / "graph.json").write_text(json.dumps(manifest))
+    with pytest.raises(FolderError, match="do not fit its 60 nodes"):
+        GraphFolder(tmp_path).as_graph()
 
 
 def test_what_is_no_finished_graph_says_why(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -120,6 +121,9 @@ def _why_incomplete(folder: Path) -> str:
 
 def _check_shapes(path: Path, manifest: Manifest) -> None:
     nodes, edges = manifest.num_nodes, manifest.num_edges
+    odd = next((name for name in manifest.arrays if not re.fullmatch("[a-z_]+", name)), None)
+    if odd is not None:  # names are those of files
+        raise FolderError(f"{path} lists an array {odd[:60]!r}, which no folder has; prepare the graph again")
     per_node = {"y", "ids", *(name for name in manifest.arrays if name.endswith("_mask"))}
     expected = {name: (nodes,) for name in per_node if name in manifest.arrays}
     expected |= {"offsets": (nodes + 1,), "sources": (edges,)}
