@@ -118,8 +118,9 @@ def test_a_manifest_cannot_name_other_files_or_nodes_that_do_not_exist(tmp_path:
     sources.tofile(tmp_path / "sources.bin")
     manifest["arrays"]["sources"]["crc32"] = zlib.crc32(sources.tobytes())
     (tmp_path / "graph.json").write_text(json.dumps(manifest))
-    with pytest.raises(FolderError, match="do not fit its 60 nodes"):
-        GraphFolder(tmp_path).as_graph()
+    for _ in range(2):
+        with pytest.raises(FolderError, match="do not fit its 60 nodes"):
+            GraphFolder(tmp_path).as_graph()
 
 
 def test_what_is_no_finished_graph_says_why(tmp_path: Path) -> None:

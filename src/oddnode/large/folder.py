@@ -216,20 +216,23 @@ class GraphFolder(ReadOnlyStores):
 
         if torch.device(device).type != "cpu":
             raise FolderError(f"the device is {device}, but graphs on disk are handled on the CPU; use device='cpu'")
-        is_new = [_check_once(self._file(name), self.manifest.arrays[name]) for name in ("offsets", "sources", "x")]
-        if any(is_new):
-            self._check_edges()
+        for name in ("offsets", "sources", "x"):
+            _check_once(self._file(name), self.manifest.arrays[name])
+        self._check_edges()
         return FolderGraph(self)
 
     def _check_edges(self) -> None:
         """Raise an error for edges that name other nodes than there are: a product would read any memory."""
+        _, size, time = _stamp(self._file("sources"))
+        key = f"{self.path.resolve()}: edges", size, time
+        if key in _checked:
+            return
         bounds = [part.aminmax() for part in self.sources.split(2**24) if len(part)]
         ends = int(self.offsets[0]), int(self.offsets[-1])
         sound = ends == (0, self.num_edges) and bool((self.offsets.diff() >= 0).all())
         if not sound or any(int(low) < 0 or int(high) >= self.num_nodes for low, high in bounds):
-            raise FolderError(
-                f"the edges in {self.path} do not fit its {self.num_nodes} nodes; prepare the graph again"
-            )
+            raise FolderError(f"the edges of {self.path} do not fit its {self.num_nodes} nodes; prepare it again")
+        _checked.add(key)
 
     def _file(self, name: str) -> Path:
         return self.path / f"{name}.bin"
@@ -308,13 +311,11 @@ def _stamp(file: Path) -> tuple[str, int, int]:
     return str(file.resolve()), found.st_size, found.st_mtime_ns
 
 
-def _check_once(file: Path, entry: ArrayEntry) -> bool:
+def _check_once(file: Path, entry: ArrayEntry) -> None:
     """Compare the checksum of a file, unless this process has done so since the file was written."""
-    if _stamp(file) in _checked:
-        return False
-    check_sum(file, entry)
-    _checked.add(_stamp(file))
-    return True
+    if _stamp(file) not in _checked:
+        check_sum(file, entry)
+        _checked.add(_stamp(file))
 
 
 def _written(path: Path, make: Callable[[ArrayWriter], None], dtype: str) -> ArrayEntry:
