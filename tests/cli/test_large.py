@@ -58,6 +58,7 @@ def test_prepare_fit_score_and_calibrate(folder: Path, cli: CLI) -> None:
             ("fit", "--graph", "g", "--directed", "--nodes", "n.csv", "--out", "m"),
             "leave out --nodes, --directed beside",
         ),
+        (("fit", "--graph", "g", "--device", "meta", "--out", "m"), "handled on the CPU; use --device cpu"),
         (("score", "model", "--out", "scores.csv"), "give --nodes, --edges, or a --graph"),
         (("score", "m", "--graph", "g", "--edges", "e.csv", "--out", "s.csv"), "leave out --edges beside --graph"),
     ],

@@ -111,21 +111,23 @@ def prepare(
     print_facts(asdict(PrepareReport.of(folder)) | {"graph": str(out)}, as_json)
 
 
-def _refuse(given: dict[str, Any], beside: str) -> None:
+def _refuse(given: dict[str, Any], beside: str, device: str = "auto") -> None:
     """Raise an error for options that make no sense beside another."""
     named = [name for name, value in given.items() if value]
     if named:
         raise ValueError(f"leave out {', '.join(named)} beside {beside}")
+    if device not in ("auto", "cpu"):
+        raise ValueError(f"the device is {device}, but graphs on disk are handled on the CPU; use --device cpu")
 
 
 def fit_graph(
-    graph: Path, refused: dict[str, Any], method: str | None, false_alarm_rate: float, seed: int
+    graph: Path, refused: dict[str, Any], device: str, method: str | None, false_alarm_rate: float, seed: int
 ) -> tuple[TableModel, FitReport]:
     """Fit a model on a graph folder; options that belong to ``prepare`` are refused."""
     from oddnode.large import GraphFolder
     from oddnode.tables import fit_folder
 
-    _refuse(refused, "--graph; they are options of `oddnode prepare`, or not supported for graphs on disk")
+    _refuse(refused, "--graph; they are options of `oddnode prepare`, or not supported for graphs on disk", device)
     with progress_bar(terminal_only=True) as show:
         return fit_folder(
             GraphFolder(graph),
@@ -137,22 +139,22 @@ def fit_graph(
 
 
 def score_graph(
-    model: Path, graph: Path, refused: dict[str, Any], out: Path, explain: bool, raw_text: bool
+    model: Path, graph: Path, refused: dict[str, Any], device: str, out: Path, explain: bool, raw_text: bool
 ) -> ScoreReport:
     """Score the nodes of a graph folder and write one row per node."""
     from oddnode.large import GraphFolder
     from oddnode.tables import TableModel, score_folder
 
-    _refuse(refused, "--graph")
+    _refuse(refused, "--graph", device)
     return score_folder(TableModel.load(model, "cpu"), GraphFolder(graph), out, explain, raw_text)
 
 
 def calibrate_graph(
-    model: TableModel, graph: Path, refused: dict[str, Any], false_alarm_rate: float | None
+    model: TableModel, graph: Path, refused: dict[str, Any], device: str, false_alarm_rate: float | None
 ) -> CalibrationReport:
     """Recalibrate a model on the known nodes of a graph folder."""
     from oddnode.large import GraphFolder
     from oddnode.tables import calibrate_folder
 
-    _refuse(refused, "--graph")
+    _refuse(refused, "--graph", device)
     return calibrate_folder(model, GraphFolder(graph), false_alarm_rate)

@@ -184,7 +184,7 @@ def fit(
         get_recipe(method)
     if graph is not None:
         options = {"--" + name.replace("_", "-"): value for name, value in given.items() if name not in _WITH_GRAPH}
-        model, report = fit_graph(graph, options, method, false_alarm_rate, seed)
+        model, report = fit_graph(graph, options, device, method, false_alarm_rate, seed)
         model.save(out)
         print_facts(asdict(report) | {"model": str(out)}, as_json)
         return
@@ -261,7 +261,7 @@ def score(
     check_device(device)
     if graph is not None:
         refused = {"--nodes": nodes, "--edges": edges, "--ignore-unknown-edges": ignore_unknown_edges}
-        report = score_graph(model, graph, refused, out, explain, raw_text)
+        report = score_graph(model, graph, refused, device, out, explain, raw_text)
         print_facts(asdict(report) | {"written": str(out)}, as_json)
         return
     _required(nodes=nodes, edges=edges)
@@ -315,7 +315,7 @@ def calibrate(
     loaded = TableModel.load(model, device)
     if graph is not None:
         refused = {"--nodes": nodes, "--edges": edges, "--known-column": known_column, "--new-ids": new_ids}
-        report = calibrate_graph(loaded, graph, refused, false_alarm_rate)
+        report = calibrate_graph(loaded, graph, refused, device, false_alarm_rate)
     elif known_column is not None:
         tables = _opened(nodes, encoding), _opened(edges, encoding)
         report = loaded.calibrate(*tables, known_column, false_alarm_rate, ignore_unknown_edges, new_ids)

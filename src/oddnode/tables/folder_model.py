@@ -175,12 +175,13 @@ def score_folder(
                 part, count = neutralised(part)
                 changed += count
             write(part)
-    notes = _notes(scores, use, calibration, changed, target)
+    # A threshold that was calibrated on other nodes says nothing about the calibration nodes of the fit.
+    calibrated = (use == list(_PARTS).index("calibration_mask")) & (model.basis == "fit")
+    notes = _notes(scores, calibrated, calibration, changed, target)
     return ScoreReport(folder.num_nodes, folder.num_edges, int(is_ood.sum()), detector.false_alarm_rate_, notes)
 
 
-def _notes(scores: Tensor, use: np.ndarray, calibration: Calibration, changed: int, target: Path) -> list[str]:
-    calibrated = use == list(_PARTS.values()).index("calibration")
+def _notes(scores: Tensor, calibrated: np.ndarray, calibration: Calibration, changed: int, target: Path) -> list[str]:
     notes = note_on_threshold(scores.numpy(), calibrated, np.zeros_like(calibrated), calibration)
     if changed:
         notes.append(
@@ -190,11 +191,14 @@ def _notes(scores: Tensor, use: np.ndarray, calibration: Calibration, changed: i
     return notes
 
 
+def _is_fitted_on(model: TableModel, folder: GraphFolder) -> bool:
+    return model.used_rows is not None and model.used_rows.folder == folder.manifest.made_from
+
+
 def _uses(model: TableModel, folder: GraphFolder) -> np.ndarray:
     """What nodes were used for when the model was fitted: the number of a part of the split, -1 = nothing."""
     use = np.full(folder.num_nodes, -1, dtype=np.int8)
-    used = model.used_rows
-    if used is not None and used.folder == folder.manifest.made_from and folder.y is not None:
+    if _is_fitted_on(model, folder) and folder.y is not None:
         split = _split_of(folder, model.schema, model.detector.seed)
         for number, part in enumerate(_PARTS.values()):
             use[getattr(split, part)] = number
@@ -258,7 +262,9 @@ def calibrate_folder(
     known = _known(model, folder)
     use = _uses(model, folder)
     trained = (use == 0) | (use == 1)
-    if model.used_rows is not None and model.used_rows.folder != folder.manifest.made_from:
+    if not _is_fitted_on(model, folder):
+        model.basis = "stored"
+    if model.used_rows is not None and not _is_fitted_on(model, folder):
         places = np.flatnonzero(known)
         ids = arrow_ids(folder.id_arrays(), 0, folder.num_nodes).take(pyarrow().array(places))
         trained[places] = model.used_rows.trained_on(ids)
