@@ -103,6 +103,14 @@ def test_what_a_graph_gives_keeps_its_weights() -> None:
     torch.testing.assert_close(part.gcn_matrix.to_dense()[0], graph.gcn_matrix.to_dense()[1, rows])
 
 
+def test_sums_over_neighbours_are_by_weight() -> None:
+    edges, values = torch.tensor([[1, 2, 2, 0], [0, 0, 0, 1]]), torch.tensor([1.0, 10.0, 100.0])
+    weight = torch.tensor([0.5, 2.0, 3.0, 4.0])
+    assert Graph(torch.ones(3, 1), edges).neighbour_sums(values).tolist() == [210.0, 1.0, 0.0]
+    found = Graph(torch.ones(3, 1), edges, weight).neighbour_sums(values)
+    assert found.tolist() == pytest.approx([505.0, 4.0, 0.0])
+
+
 def test_other_weights_of_the_same_edges_are_another_graph() -> None:
     one, other = small(), small()
     other.x, other.edge_index, other.edge_weight = one.x, one.edge_index, torch.arange(8.0)

@@ -12,6 +12,7 @@ import typer
 
 from oddnode._utils.plugins import load_plugins
 from oddnode._version import __version__
+from oddnode.cli import large as cli_large
 from oddnode.cli import paper as cli_paper
 from oddnode.cli import tables as cli_tables
 from oddnode.cli.shared import DataDir, Device, Json, Plugins, check_device, err, print_rows, progress_bar, split_names
@@ -173,6 +174,7 @@ def datasets(
 
 cli_paper.register(app)
 cli_tables.register(app)
+cli_large.register(app)
 
 
 def _tasks(names: list[str], data_dir: Path | None) -> list[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +12,18 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-__all__ = ["DataDir", "Device", "Json", "Plugins", "check_device", "err", "print_rows", "progress_bar", "split_names"]
+__all__ = [
+    "DataDir",
+    "Device",
+    "Json",
+    "Plugins",
+    "check_device",
+    "column_names",
+    "err",
+    "print_rows",
+    "progress_bar",
+    "split_names",
+]
 
 #: The console for notes, progress and errors; results go to standard output.
 err = Console(stderr=True)
@@ -41,6 +53,19 @@ def split_names(text: str) -> list[str]:
     if not names:
         raise ValueError(f"expected names separated by commas, got {text!r}")
     return names
+
+
+def column_names(text: str | None) -> list[str]:
+    """Split names of columns at commas; a name with a comma stands in double quotes.
+
+    Examples
+    --------
+    >>> column_names('age, "height, cm"')
+    ['age', 'height, cm']
+    """
+    if text is None:
+        return []
+    return split_names(text) if '"' not in text else next(csv.reader([text], skipinitialspace=True))
 
 
 def check_device(device: str) -> None:

@@ -5,7 +5,6 @@ Long because the signature of `fit` declares the options of the command.
 
 from __future__ import annotations
 
-import csv
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from oddnode._utils.plugins import load_plugins
+from oddnode.cli.large import calibrate_graph, fit_graph, score_graph
 from oddnode.cli.messages import in_words_of_options, print_facts, visible
-from oddnode.cli.shared import Device, Json, Plugins, check_device, progress_bar, split_names
+from oddnode.cli.shared import Device, Json, Plugins, check_device, column_names, progress_bar
 
 if TYPE_CHECKING:
     from oddnode.tables import ColumnSummary, Table
@@ -23,12 +23,17 @@ __all__ = ["register"]
 
 # More columns than this are counted, not listed; JSON lists all.
 _MOST_COLUMNS = 60
+# The options of `fit` that can be given with --graph.
+_WITH_GRAPH = ("graph", "out", "method", "false_alarm_rate", "seed", "overwrite", "device", "plugin", "as_json")
 
 NodeTables = Annotated[
-    list[Path],
+    list[Path] | None,
     typer.Option(help="Table of nodes with the columns the model was fitted on. Several are read as one."),
 ]
-EdgeTables = Annotated[list[Path], typer.Option(help="Table of edges. Several are read as one.")]
+EdgeTables = Annotated[list[Path] | None, typer.Option(help="Table of edges. Several are read as one.")]
+Graph = Annotated[
+    Path | None, typer.Option(help="Folder that `oddnode prepare` wrote, in place of --nodes and --edges.")
+]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of CSV files, for example latin-1.", show_default="UTF-8")]
 IgnoreUnknownEdges = Annotated[
     bool, typer.Option("--ignore-unknown-edges", help="Leave out edges of nodes that are in no table of nodes.")
@@ -48,13 +53,16 @@ def register(app: typer.Typer) -> None:
         "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --unlabelled unknown "
         "--category-columns zip,major --drop-columns joined --out model\n\n"
         "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --time-column joined "
-        "--train-until 2024-05-31 --out model"
+        "--train-until 2024-05-31 --out model\n\n"
+        "  oddnode fit --graph graph --method nodesafe --out model"
     )(in_words_of_options(fit))
     app.command(
         epilog="Examples:\n\n"
         "  oddnode score model --nodes nodes.csv --edges edges.csv --out scores.csv\n\n"
         "  oddnode score model --nodes new.parquet --edges new_edges.parquet --out scores.parquet --explain\n\n"
-        "  oddnode score model --nodes old.csv --nodes new.csv --edges old_edges.csv --edges new_edges.csv --out s.csv"
+        "  oddnode score model --nodes old.csv --nodes new.csv --edges old_edges.csv --edges new_edges.csv "
+        "--out s.csv\n\n"
+        "  oddnode score model --graph graph --out scores.parquet"
     )(in_words_of_options(score))
     app.command(
         epilog="Examples:\n\n"
@@ -64,23 +72,17 @@ def register(app: typer.Typer) -> None:
     app.command(epilog="Examples:\n\n  oddnode info model\n\n  oddnode info model --json")(in_words_of_options(info))
 
 
-def _column_names(text: str | None) -> list[str]:
-    """Split names of columns at commas; a name with a comma stands in double quotes.
-
-    Examples
-    --------
-    >>> _column_names('age, "height, cm"')
-    ['age', 'height, cm']
-    """
-    if text is None:
-        return []
-    return split_names(text) if '"' not in text else next(csv.reader([text], skipinitialspace=True))
-
-
 def _opened(paths: list[Path] | None, encoding: str | None) -> list[Table] | None:
     from oddnode.tables import Table
 
     return None if not paths else [Table(path, encoding) for path in paths]
+
+
+def _required(**options: object) -> None:
+    """Raise an error for options that are missing although there is no --graph."""
+    missing = ["--" + name.replace("_", "-") for name, value in options.items() if not value]
+    if missing:
+        raise ValueError(f"give {', '.join(missing)}, or a --graph that `oddnode prepare` wrote")
 
 
 def _check_new(out: Path, overwrite: bool) -> None:
@@ -92,17 +94,20 @@ def _check_new(out: Path, overwrite: bool) -> None:
 
 
 def fit(
-    nodes: Annotated[
-        list[Path],
-        typer.Option(help="Table of nodes, .csv or .parquet: an id, a label, features. Several are read as one."),
-    ],
-    edges: Annotated[
-        list[Path],
-        typer.Option(help="Table of edges, .csv or .parquet: two columns with ids. Several are read as one."),
-    ],
-    id_column: Annotated[str, typer.Option(help="Column with the ids of the nodes, text or whole numbers.")],
-    label_column: Annotated[str, typer.Option(help="Column with the labels; empty = not labelled.")],
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
+    nodes: Annotated[
+        list[Path] | None,
+        typer.Option(help="Table of nodes, .csv or .parquet: an id, a label, features. Several are read as one."),
+    ] = None,
+    edges: Annotated[
+        list[Path] | None,
+        typer.Option(help="Table of edges, .csv or .parquet: two columns with ids. Several are read as one."),
+    ] = None,
+    id_column: Annotated[
+        str | None, typer.Option(help="Column with the ids of the nodes, text or whole numbers.")
+    ] = None,
+    label_column: Annotated[str | None, typer.Option(help="Column with the labels; empty = not labelled.")] = None,
+    graph: Graph = None,
     unlabelled: Annotated[
         list[str] | None, typer.Option(help="Label that stands for 'not labelled'. Can be repeated.")
     ] = None,
@@ -159,7 +164,10 @@ def fit(
     ] = None,
     method: Annotated[
         str | None,
-        typer.Option(help="See `oddnode methods`.", show_default="nodesafe-evidence, with exposure followed by ++"),
+        typer.Option(
+            help="See `oddnode methods`.",
+            show_default="nodesafe-evidence, with exposure followed by ++; with --graph nodesafe",
+        ),
     ] = None,
     false_alarm_rate: Annotated[float, typer.Option(help="Share of known nodes that may be flagged.")] = 0.05,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split and of training.")] = 0,
@@ -172,6 +180,7 @@ def fit(
 
     Numbers are scaled and text columns become categories; unseen categories are treated as missing when scoring.
     """
+    given = dict(locals())
     from oddnode.detector import get_recipe
     from oddnode.tables import TableModel
 
@@ -180,6 +189,15 @@ def fit(
     _check_new(out, overwrite)
     if method is not None:
         get_recipe(method)
+    if graph is not None:
+        options = {"--" + name.replace("_", "-"): value for name, value in given.items() if name not in _WITH_GRAPH}
+        model, report = fit_graph(graph, options, device, method, false_alarm_rate, seed)
+        model.save(out)
+        print_facts(asdict(report) | {"model": str(out)}, as_json)
+        return
+    _required(nodes=nodes, edges=edges, id_column=id_column, label_column=label_column)
+    assert id_column is not None
+    assert label_column is not None
     with progress_bar(terminal_only=True) as show:
         model, report = TableModel.fit(
             _opened(nodes, encoding),
@@ -187,10 +205,10 @@ def fit(
             id_column=id_column,
             label_column=label_column,
             unlabelled=unlabelled or (),
-            feature_columns=None if feature_columns is None else _column_names(feature_columns),
-            drop_columns=_column_names(drop_columns),
-            category_columns=_column_names(category_columns),
-            number_columns=_column_names(number_columns),
+            feature_columns=None if feature_columns is None else column_names(feature_columns),
+            drop_columns=column_names(drop_columns),
+            category_columns=column_names(category_columns),
+            number_columns=column_names(number_columns),
             decimal_comma=decimal_comma,
             source_column=source_column,
             target_column=target_column,
@@ -218,9 +236,10 @@ def fit(
 
 def score(
     model: Annotated[Path, typer.Argument(help="Folder that `oddnode fit` wrote.")],
-    nodes: NodeTables,
-    edges: EdgeTables,
     out: Annotated[Path, typer.Option(help="File to write, .csv or .parquet.")],
+    nodes: NodeTables = None,
+    edges: EdgeTables = None,
+    graph: Graph = None,
     explain: Annotated[
         bool,
         typer.Option(
@@ -249,6 +268,12 @@ def score(
 
     load_plugins(plugin or ())
     check_device(device)
+    if graph is not None:
+        refused = {"--nodes": nodes, "--edges": edges, "--ignore-unknown-edges": ignore_unknown_edges}
+        report = score_graph(model, graph, refused, device, out, explain, raw_text)
+        print_facts(asdict(report) | {"written": str(out)}, as_json)
+        return
+    _required(nodes=nodes, edges=edges)
     tables = _opened(nodes, encoding), _opened(edges, encoding)
     report = TableModel.load(model, device).score(*tables, out, explain, ignore_unknown_edges, raw_text)
     print_facts(asdict(report) | {"written": str(out)}, as_json)
@@ -262,6 +287,7 @@ def calibrate(
         typer.Option(help="Table of nodes with the columns the model was fitted on. Several are read as one."),
     ] = None,
     edges: Annotated[list[Path] | None, typer.Option(help="Table of edges. Several are read as one.")] = None,
+    graph: Graph = None,
     known_column: Annotated[
         str | None, typer.Option(help="Column of true and false: true for nodes that are known.")
     ] = None,
@@ -293,10 +319,13 @@ def calibrate(
     given = [bool(nodes), bool(edges), known_column is not None]
     if any(given) and not all(given):
         raise ValueError("give --nodes, --edges and --known-column together, or none of them")
-    if not any(given) and false_alarm_rate is None:
+    if not any(given) and graph is None and false_alarm_rate is None:
         raise ValueError("nothing to do: give a --false-alarm-rate, or --nodes, --edges and --known-column, or both")
     loaded = TableModel.load(model, device)
-    if known_column is not None:
+    if graph is not None:
+        refused = {"--nodes": nodes, "--edges": edges, "--known-column": known_column, "--new-ids": new_ids}
+        report = calibrate_graph(loaded, graph, refused, device, false_alarm_rate)
+    elif known_column is not None:
         tables = _opened(nodes, encoding), _opened(edges, encoding)
         report = loaded.calibrate(*tables, known_column, false_alarm_rate, ignore_unknown_edges, new_ids)
     else:

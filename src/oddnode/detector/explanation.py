@@ -78,7 +78,7 @@ def explain(state: FittedState, outputs: Outputs) -> Explanation:
             "the nearest training class is unknown: this detector was wrapped without labelled training "
             "nodes of every class; pass Detector.wrap(module, data=...) a graph with train_mask and y"
         )
-    score = state.scorer.score(outputs).detach()
+    score = outputs.scores_of(state.scorer).detach()
     own = state.scorer.own_score(outputs).detach()
     nearest = torch.cdist(outputs.logits, state.class_means.to(outputs.logits)).argmin(dim=1)
     evidence = _mean_surprises(state.scorer.comparisons(outputs), score)

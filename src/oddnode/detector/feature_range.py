@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from oddnode.graph import Graph, GraphError
+from oddnode.large import changed_features
 
 __all__ = ["clip_far_features", "lower_far_scores"]
 
@@ -20,6 +21,8 @@ _log = logging.getLogger("oddnode")
 
 #: A feature is far beyond training if its magnitude is more than so many times the largest one there.
 FAR = 100.0
+# Rows that are looked at together.
+_ROWS = 2**18
 
 
 def clip_far_features(graph: Graph, max_abs_feature: float) -> tuple[Graph, Tensor | None]:
@@ -44,16 +47,20 @@ def clip_far_features(graph: Graph, max_abs_feature: float) -> tuple[Graph, Tens
     """
     if graph.max_abs_feature <= FAR * max_abs_feature or max_abs_feature == 0.0:
         return graph, None
-    beyond = graph.x.abs() > FAR * max_abs_feature
-    far = beyond.any(dim=1).nonzero().squeeze(1)
-    node, feature = beyond.nonzero()[0].tolist()
+    limit = FAR * max_abs_feature
+    far = torch.cat([(rows.abs() > limit).any(dim=1) for rows in graph.x.split(_ROWS)]).nonzero().squeeze(1)
+    node = int(far[0])
+    feature = int((graph.x[node].abs() > limit).nonzero()[0])
     _log.warning(
         "%d of %d nodes have features far beyond those of training, where the largest magnitude is %.4g (the first is "
         "feature %d of node %d, %.4g); they are clipped, and these nodes score below all others",
         len(far), graph.num_nodes, max_abs_feature, feature, node, float(graph.x[node, feature]),
     )  # fmt: skip
-    clipped = graph.x.clamp(-max_abs_feature, max_abs_feature)
-    return graph.with_features(torch.where(beyond, clipped, graph.x)), far
+
+    def clipped(x: Tensor) -> Tensor:
+        return torch.where(x.abs() > limit, x.clamp(-max_abs_feature, max_abs_feature), x)
+
+    return graph.with_features(changed_features(graph, clipped)), far
 
 
 def lower_far_scores(scores: Tensor, far: Tensor | None, known: Tensor | None) -> Tensor:

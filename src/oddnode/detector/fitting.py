@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, NamedTuple, get_args
 import torch
 from torch import nn
 
-from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
 from oddnode._utils.random import new_dropout_seed, new_weights, redirected, seeded
 from oddnode._utils.suggestions import unknown
 from oddnode.detector.adaptation import adapted_scorer, scorer_of
 from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of, refuse_log_probabilities
+from oddnode.detector.folders import check_folder_support, device_for
 from oddnode.detector.networks import as_module, new_backbone, reset_parameters
 from oddnode.detector.reference import ReferenceNodes, choose_references, without_nodes
 from oddnode.detector.reference_calibration import calibration_by_references
 from oddnode.graph import GraphSource, TrainingSet, profile_graph, training_set
+from oddnode.large import FolderGraph, PackedRows, outputs_of
 from oddnode.nn import member_seeds, run_backbone
 from oddnode.objectives import CrossEntropy
 from oddnode.scoring import Outputs
-from oddnode.training import BatchNormStatistics, FullBatch, TrainingConfig, TrainingHandle, TrainingResult
+from oddnode.training import BatchNormStatistics, FullBatch, Trainer, TrainingConfig, TrainingHandle, TrainingResult
 
 if TYPE_CHECKING:
     from oddnode.detector.detector import Detector
@@ -107,7 +108,7 @@ def start_fitting(
     if len({detector.training_key(include_seed=False) for detector in detectors}) > 1:
         raise ValueError("detectors that are fitted together must have the same settings except for seed and scorer")
     networks = [new_networks(detector, d, e) for detector, d, e in zip(detectors, data, exposures, strict=True)]
-    handle = (FullBatch() if first.trainer is None else first.trainer).start(
+    handle = _trainer(first, networks).start(
         [module for each in networks for module in each.modules],
         first.objective or CrossEntropy(),
         [part for each in networks for part in each.parts],
@@ -127,6 +128,13 @@ def start_fitting(
     return TrainingHandle(finish)
 
 
+def _trainer(detector: Detector, networks: list[Networks]) -> Trainer:
+    if detector.trainer is not None:
+        return detector.trainer
+    on_disk = any(isinstance(each.data.graph, FolderGraph) for each in networks)
+    return PackedRows() if on_disk else FullBatch()
+
+
 def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | None) -> Networks:
     """Check a detector's settings and data, and make the networks to train.
 
@@ -141,9 +149,11 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
     """
     _check_exposure(detector, exposure)
     _check_settings(detector)
-    device, backbone = resolve_device(detector.device), detector.backbone
+    device, backbone = device_for(detector.device, data), detector.backbone
     num_spare_logits = detector.num_spare_logits if isinstance(backbone, str) else 0
     dataset = training_set(data, exposure, device, num_spare_logits, detector.val_share, detector.seed)
+    if isinstance(dataset.graph, FolderGraph):
+        check_folder_support(detector)
     if isinstance(backbone, nn.Module):
         dataset.to_dtype(dtype_of(backbone))
     chosen = []
@@ -188,7 +198,7 @@ def _trained_state(detector: Detector, networks: Networks, results: list[Trainin
         for own, part, reference in zip(networks.modules, networks.parts, networks.references, strict=bool(references))
     ]
     training = TrainingOutputs(
-        Outputs(module, data.graph, data.num_classes, labelled, references),
+        outputs_of(module, data.graph, data.num_classes, labelled, references),
         data.train,
         data.y_train,
         tuple(parts),

@@ -8,7 +8,6 @@ from typing import Self
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.adaptation import labelled_nodes
 from oddnode.detector.attributes import NOT_CALIBRATED, NOT_FITTED, FittedAttributes
@@ -16,8 +15,10 @@ from oddnode.detector.calibration import Calibration, calibration_nodes
 from oddnode.detector.explanation import Explanation, explain, positions, reasons
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import FittedState
+from oddnode.detector.folders import device_for, with_dtype
 from oddnode.functional import CalibrationError
 from oddnode.graph import Graph, GraphError, GraphSource, check_mask
+from oddnode.large import outputs_of
 from oddnode.scoring import Names, Outputs
 
 __all__ = ["FittedEstimator"]
@@ -46,15 +47,15 @@ class FittedEstimator(FittedAttributes):
             The methods below accept it instead of the graph.
         """
         state = self.state_
-        graph = Graph.from_data(data, resolve_device(self.device))
+        graph = Graph.from_data(data, device_for(self.device, data))
         if graph.x.shape[1] != state.num_features:
             raise GraphError(
                 f"data.x has {graph.x.shape[1]} features, but the detector was fitted on {state.num_features}"
             )
         graph, far = clip_far_features(graph, state.max_abs_feature)
-        graph = graph if graph.x.dtype == state.dtype else graph.with_features(graph.x.to(state.dtype))
+        graph = with_dtype(graph, state.dtype)
         references = _references_in(state, data, graph)
-        return Outputs(state.module, graph, state.num_classes, labelled_nodes(data, graph.device), references, far)
+        return outputs_of(state.module, graph, state.num_classes, labelled_nodes(data, graph.device), references, far)
 
     @gradients_enabled()
     def score_samples(self, data: GraphSource | Outputs) -> Tensor:
@@ -72,7 +73,7 @@ class FittedEstimator(FittedAttributes):
             score below all others.
         """
         outputs = self._outputs(data)
-        return _to_device_of(data, self._checked(self.scorer_.score(outputs).detach(), outputs))
+        return _to_device_of(data, self._checked(outputs.scores_of(self.scorer_).detach(), outputs))
 
     @gradients_enabled()
     def predict(self, data: GraphSource | Outputs) -> Tensor:

@@ -13,7 +13,8 @@ from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.adaptation import adapted_scorer, labelled_nodes, scorer_of
 from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of, refuse_log_probabilities
 from oddnode.detector.reference import ReferenceNodes, checked_references, remove_nodes
-from oddnode.graph import Graph, GraphSource, check_labels, check_mask, optional_attribute, profile_graph
+from oddnode.graph import Graph, GraphError, GraphSource, check_labels, check_mask, optional_attribute, profile_graph
+from oddnode.large import GraphFolder
 from oddnode.nn import run_backbone
 from oddnode.scoring import Outputs
 
@@ -40,6 +41,11 @@ def wrapped_state(detector: Detector, module: nn.Module, data: GraphSource, num_
     num_classes : int or None
         Number of classes; ``None`` stands for that of the labels, or else the number of logits.
     """
+    if isinstance(data, GraphFolder):
+        raise GraphError(
+            "Detector.wrap needs a graph in memory, to see what the network returns; pass a part of the graph, and "
+            "score the folder with the detector"
+        )
     device = resolve_device(detector.device)
     module = copy.deepcopy(module).to(device).eval()
     graph = Graph.from_data(data, device)

@@ -22,7 +22,9 @@ _FEW_NODES = 256
 # From this many edges on, a GPU propagates without storing a value per edge: half the memory, and faster.
 _MANY_EDGES = 10_000_000
 
-_PROBES, _PROBES_AT_ONCE = 64, 8
+# Random vectors are drawn in groups, so that their numbers do not depend on how many are propagated together.
+_PROBES, _PROBES_IN_A_GROUP = 64, 8
+_DRAWN_AT_ONCE = 2**20
 
 
 def negative_energy(logits: Tensor) -> Tensor:
@@ -154,7 +156,9 @@ def propagate_to(
     return matrix.diffusion_rows(nodes, eta, num_hops) @ scores
 
 
-def support(matrix: SparseMatrix, num_hops: int, eta: float) -> Tensor:
+def support(
+    matrix: SparseMatrix | NeighbourMean, num_hops: int, eta: float, probes_at_once: int = _PROBES_IN_A_GROUP
+) -> Tensor:
     r"""Estimate the effective number of nodes in a propagated score: :math:`m_v = 1 / \sum_u P_{vu}^2`.
 
     :math:`P` is the matrix that `propagate` multiplies by: :math:`m_v` is 1 for a node without neighbours, and at most
@@ -163,12 +167,14 @@ def support(matrix: SparseMatrix, num_hops: int, eta: float) -> Tensor:
 
     Parameters
     ----------
-    matrix : SparseMatrix
+    matrix : SparseMatrix or NeighbourMean
         :math:`D^{-1} A`, ``[N, N]``, from `oddnode.ops.neighbour_mean_matrix`.
     num_hops : int
         Number of hops.
     eta : float
         Share of its own score that a node keeps in every hop.
+    probes_at_once : int
+        How many random vectors are propagated together, 8, 16, 32 or 64: more are faster and take more memory.
 
     Returns
     -------
@@ -181,9 +187,13 @@ def support(matrix: SparseMatrix, num_hops: int, eta: float) -> Tensor:
     >>> support(pair_and_one, num_hops=1, eta=0.0)
     tensor([1., 1., 1.])
     """
+    num_nodes = len(matrix.row_counts())
     generator = torch.Generator().manual_seed(0)
-    total = torch.zeros(matrix.shape[0], dtype=matrix.dtype, device=matrix.device)
-    for _ in range(_PROBES // _PROBES_AT_ONCE):  # few at a time, to limit memory on large graphs
-        signs = torch.randint(2, (matrix.shape[0], _PROBES_AT_ONCE), generator=generator).to(total) * 2 - 1
+    total = torch.zeros(num_nodes, dtype=matrix.dtype, device=matrix.device)
+    for _ in range(_PROBES // probes_at_once):  # few at a time, to limit memory on large graphs
+        signs = total.new_empty(num_nodes, probes_at_once)
+        for group in signs.split(_PROBES_IN_A_GROUP, dim=1):
+            for rows in group.split(_DRAWN_AT_ONCE):  # the numbers that are drawn have 64 bits
+                rows.copy_(torch.randint(2, rows.shape, generator=generator)).mul_(2).sub_(1)
         total += propagate(signs, matrix, num_hops, eta).square().sum(dim=1)
-    return _PROBES / total.clamp_min(_PROBES / max(matrix.shape[0], 1))
+    return _PROBES / total.clamp_min(_PROBES / max(num_nodes, 1))

@@ -1,4 +1,4 @@
-"""Checked graphs by the tensors they were made from, so that a graph that is used often is checked once."""
+"""A cache for checked graphs: within a block, each graph of the user is checked and prepared once."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class GraphCache:
         Parameters
         ----------
         make : callable
-            Makes the value.
+            Computes the value; called without arguments.
         device : torch.device
             The device of the value.
-        *sources : object
-            What the value is made from; compared by identity.
+        *sources
+            The objects that it comes from.
 
         Returns
         -------
@@ -41,14 +41,19 @@ class GraphCache:
         return self._found[key][0]
 
 
-active_cache: ContextVar[GraphCache | None] = ContextVar("graph_cache", default=None)
+_active_cache: ContextVar[GraphCache | None] = ContextVar("graph_cache", default=None)
 
 
 @contextmanager
 def graph_cache() -> Iterator[None]:
     """Check and prepare each graph only once within the block; the data must not change in the meantime."""
-    token = active_cache.set(GraphCache())
+    token = _active_cache.set(GraphCache())
     try:
         yield
     finally:
-        active_cache.reset(token)
+        _active_cache.reset(token)
+
+
+def active_cache() -> GraphCache:
+    """Return the cache of the block that is being executed, or an empty one."""
+    return _active_cache.get() or GraphCache()

@@ -6,6 +6,7 @@ the only place where its tensors are checked.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.functional import support
-from oddnode.graph.cache import GraphCache, active_cache
+from oddnode.graph.cache import active_cache
 from oddnode.graph.features import NodeFeatures
 from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.graph.validation import _checked_edges, _checked_features, check_source
@@ -69,8 +70,11 @@ class Graph(NodeFeatures):
             The checked graph, without edges of weight 0; within `graph_cache` the same one for the same tensors.
         """
         check_source(data)
+        as_graph = optional_attribute(data, "as_graph")
+        if as_graph is not None:  # a source that is not in memory, such as a folder, makes a graph of its own
+            return as_graph(device)
         device = torch.device(device)
-        cache = active_cache.get() or GraphCache()
+        cache = active_cache()
 
         def make() -> Graph:
             x = cache.get(lambda: _checked_features(data).to(device), device, data.x)
@@ -172,6 +176,28 @@ class Graph(NodeFeatures):
         """Whether every edge comes with the one in the other direction, as often and with the same weight."""
         make = partial(is_symmetric, self.edge_index, self.num_nodes, self.edge_weight)
         return self.cached("is_symmetric", make, "edges")
+
+    def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Yield sources, targets and weights, if any, ``[n]`` of some edges; a graph on disk yields several parts."""
+        source, target = self.edge_index
+        yield source, target, self.edge_weight
+
+    def neighbour_sums(self, values: Tensor) -> Tensor:
+        """Sum values, times the weights of edges, over the sources of the edges that lead to each node.
+
+        Parameters
+        ----------
+        values : Tensor
+            Shape ``[N]``, as the result.
+        """
+        if self.edge_weight is not None:
+            return self.in_degree.to(values) * (self.random_walk @ values)
+        source, target = self.edge_index
+        return torch.zeros_like(values).index_add_(0, target, values[source])
+
+    def neighbour_means(self) -> Iterator[tuple[slice, Tensor]]:
+        """Yield nodes and the mean features of their neighbours ``[n, F]``; a graph on disk yields several parts."""
+        yield slice(None), self.random_walk @ self.x
 
     def support(self, num_hops: int, eta: float) -> Tensor:
         """Effective number of nodes that each propagated score averages (see `oddnode.functional.energy.support`).

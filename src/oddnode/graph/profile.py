@@ -82,21 +82,24 @@ def profile_graph(graph: Graph, nodes: Tensor, y: Tensor) -> GraphProfile:
     >>> profile_graph(graph, torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1])).homophily
     0.5
     """
-    source, target = graph.edge_index
-    joins = source != target
-    degree = torch.zeros(graph.num_nodes, dtype=torch.long, device=graph.device).index_add_(0, target, joins.long())
-    label = torch.full((graph.num_nodes,), -1, dtype=torch.long, device=graph.device)
+    degree = torch.zeros(graph.num_nodes, dtype=torch.long, device=graph.device)
+    label = torch.full_like(degree, -1)
     label[nodes] = y
-    a, b = label[source], label[target]
-    known = joins & (a >= 0) & (b >= 0)
-    weight = known.double() if graph.edge_weight is None else known * graph.edge_weight.double()
-    ends = torch.zeros(int(y.max()) + 1 if len(y) else 0, dtype=torch.float64, device=graph.device)
-    if len(ends):
-        for end in (a, b):
-            ends.index_add_(0, end.clamp_min(0), weight)
-    counts = torch.stack([joins.sum(), (degree == 0).sum(), known.sum(), weight.sum(), (weight * (a == b)).sum()])
+    counts = torch.zeros(4, dtype=torch.float64, device=graph.device)
+    ends = counts.new_zeros(int(y.max()) + 1 if len(y) else 0)
+    for source, target, weight in graph.edge_blocks():
+        joins = source != target
+        degree.index_add_(0, target, joins.long())
+        a, b = label[source], label[target]
+        known = joins & (a >= 0) & (b >= 0)
+        amount = known.double() if weight is None else known * weight.double()
+        if len(ends):
+            for end in (a, b):
+                ends.index_add_(0, end.clamp_min(0), amount)
+        counts += torch.stack([joins.sum(), known.sum(), amount.sum(), (amount * (a == b)).sum()])
     # A single transfer: each one would synchronise with the GPU.
-    num_edges, isolated, labelled, total, alike, *per_class = torch.cat([counts, ends]).tolist()
+    facts = torch.cat([(degree == 0).sum().reshape(1), counts, ends])
+    isolated, num_edges, labelled, total, alike, *per_class = facts.tolist()
     return GraphProfile(
         num_nodes=graph.num_nodes,
         num_edges=int(num_edges),

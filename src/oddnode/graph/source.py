@@ -25,6 +25,9 @@ class GraphSource(Protocol):
     - ``calibration_mask``: held-out known nodes for `oddnode.Detector.calibrate`;
     - ``ood_mask``: the known OOD nodes of an exposure graph.
 
+    A source whose edges are not in memory, such as `oddnode.large.GraphFolder`, has a method ``as_graph(device)`` that
+    returns a `oddnode.graph.Graph` of its own; its ``edge_index`` is then not read.
+
     Attributes
     ----------
     x : Tensor

@@ -103,7 +103,7 @@ def training_set(
     train_nodes = check_mask(data, "train_mask")
     val_nodes = check_mask(data, "val_mask", required=False)
     assert train_nodes is not None
-    _check_magnitude(graph.x, "data.x")
+    _check_magnitude(graph, "data.x")
     if val_nodes is None:
         train_nodes, val_nodes = split_validation(data, train_nodes, val_share, seed)
     else:
@@ -132,26 +132,28 @@ def _add_exposure(dataset: TrainingSet, exposure: GraphSource, device: torch.dev
         graph = graph.with_features(graph.x.to(dataset.graph.x.dtype))
     if graph.x.shape[1] != dataset.graph.x.shape[1]:
         raise GraphError(f"exposure has {graph.x.shape[1]} features, but the training graph {dataset.graph.x.shape[1]}")
-    _check_magnitude(graph.x, "exposure.x")
+    _check_magnitude(graph, "exposure.x")
     exposed = check_mask(exposure, "ood_mask", required=False)
     graph.share_features(dataset.graph)
     dataset.exposure = graph
     dataset.exposed = (torch.arange(graph.num_nodes) if exposed is None else exposed).to(device)
 
 
-def _check_magnitude(x: Tensor, name: str) -> None:
+def _check_magnitude(graph: Graph, name: str) -> None:
     """Raise an error if the outputs of a layer could be too large to be squared and summed, as batch norm does."""
+    x = graph.x
     num_nodes, num_features = x.shape
     limit = math.sqrt(torch.finfo(x.dtype).max / num_nodes) / (_LARGEST_WEIGHT * num_features)
+    if graph.max_abs_feature <= limit:
+        return
     low, high = x.aminmax(dim=0)
     largest = torch.maximum(-low, high)
     feature = int(largest.argmax())
-    if float(largest[feature]) > limit:
-        raise GraphError(
-            f"feature {feature} of {name} has values up to {float(largest[feature]):.4g} in magnitude, and training in "
-            f"{x.dtype} overflows beyond {limit:.2g}; standardise the features (subtract the mean of each, divide by "
-            "its standard deviation)"
-        )
+    raise GraphError(
+        f"feature {feature} of {name} has values up to {float(largest[feature]):.4g} in magnitude, and training in "
+        f"{x.dtype} overflows beyond {limit:.2g}; standardise the features (subtract the mean of each, divide by "
+        "its standard deviation)"
+    )
 
 
 def _check_apart(train: Tensor, val: Tensor) -> None:

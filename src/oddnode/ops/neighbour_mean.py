@@ -38,6 +38,8 @@ class NeighbourMean:
     tensor([2., 2., 0.])
     """
 
+    dtype = torch.float32  # of estimates that depend on the edges alone
+
     def __init__(self, offsets: Tensor, sources: Tensor, self_loops_where_empty: bool = False):
         self.offsets = offsets
         self.sources = sources

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 from torch import Tensor
 
@@ -28,6 +28,13 @@ class Scorer:
     they are saved with a detector. To declare them, exclude them from the settings:
     ``mean_: Tensor = field(init=False, repr=False, compare=False)``.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        # A subclass with its own score does not inherit the promises of its base class.
+        for name in ("is_row_wise", "supports_folders"):
+            if "score" in cls.__dict__ and name not in cls.__dict__:
+                setattr(cls, name, getattr(Scorer, name))
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Scorer:
         """Learn from the training graph.
@@ -76,7 +83,20 @@ class Scorer:
         Tensor
             Scores ``[N]``; the same as `score` unless the scorer propagates.
         """
-        return self.score(outputs)
+        return outputs.scores_of(self)
+
+    @property
+    def is_row_wise(self) -> bool:
+        """Whether a node's score follows from its own logits, hidden features and features.
+
+        Such a score can be computed for some nodes at a time, and so on graphs of any size.
+        """
+        return False
+
+    @property
+    def supports_folders(self) -> bool:
+        """Whether it can score graphs on disk (`oddnode.large`): it reads no ``edge_index`` and needs little memory."""
+        return self.is_row_wise
 
     @property
     def num_hops_used(self) -> int:

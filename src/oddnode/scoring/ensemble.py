@@ -49,7 +49,7 @@ class EnsembleMean(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         pairs = zip(self.scorers, outputs.members, strict=True)
-        return torch.stack([scorer.score(member) for scorer, member in pairs]).mean(dim=0)
+        return torch.stack([member.scores_of(scorer) for scorer, member in pairs]).mean(dim=0)
 
     def own_score(self, outputs: Outputs) -> Tensor:
         pairs = zip(self.scorers, outputs.members, strict=True)
@@ -72,6 +72,11 @@ class EnsembleMean(Scorer):
     def needs_labelled_nodes(self) -> bool:
         """Whether any of the scorers does."""
         return any(scorer.needs_labelled_nodes for scorer in self.scorers)
+
+    @property
+    def supports_folders(self) -> bool:
+        """Whether all scorers do."""
+        return all(scorer.supports_folders for scorer in self.scorers)
 
     @property
     def needs_exposure(self) -> bool:

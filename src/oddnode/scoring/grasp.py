@@ -59,18 +59,23 @@ class GRASP(PropagatingScorer):
         return True
 
     @property
+    def supports_folders(self) -> bool:
+        """Whether the inner scorer does."""
+        return self.scorer.supports_folders
+
+    @property
     def learns_from_training_graph(self) -> bool:
         """Whether the inner scorer does; `fit` itself only checks the settings."""
         return self.scorer.learns_from_training_graph
 
     def score(self, outputs: Outputs) -> Tensor:
         self._check_share()
-        graph, scores = outputs.graph, self.scorer.score(outputs)
+        graph, scores = outputs.graph, outputs.scores_of(self.scorer)
         labelled = torch.zeros(graph.num_nodes, dtype=torch.bool, device=scores.device)
         if outputs.labelled is not None:
             labelled[outputs.labelled] = True
         trusted = self._trusted(scores, labelled, graph)
-        degree = _relative_degree(graph).to(scores.dtype)
+        degree = graph.in_degree.to(scores.dtype) / _unit(graph)
         new_degree = degree + trusted.sum() * trusted
         for _ in range(self.num_hops):
             scores = torch.where(labelled, scores.clamp_min(1.0), scores)
@@ -97,17 +102,14 @@ class GRASP(PropagatingScorer):
         return trusted
 
 
-def _relative_degree(graph: Graph) -> Tensor:
-    """The number of edges that lead to each node; with weights, the sum of these in units of their mean."""
-    if graph.edge_weight is None or not len(graph.edge_weight):
-        return graph.in_degree
-    return graph.in_degree / graph.edge_weight.double().mean()
+def _unit(graph: Graph) -> float:
+    """What counts as one edge: without weights 1, with weights their mean."""
+    weight = graph.edge_weight
+    return 1.0 if weight is None or not len(weight) else float(weight.double().mean())
 
 
 def _neighbours_in(nodes: Tensor, graph: Graph, like: Tensor) -> Tensor:
     """The number of neighbours of each node that are among ``nodes``."""
     chosen = torch.zeros_like(like)
     chosen[nodes] = 1.0
-    if graph.edge_weight is not None:
-        return _relative_degree(graph).to(like) * (graph.random_walk @ chosen)
-    return torch.zeros_like(like).index_add_(0, graph.edge_index[1], chosen[graph.edge_index[0]])
+    return graph.neighbour_sums(chosen) / _unit(graph)

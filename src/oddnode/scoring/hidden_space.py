@@ -51,7 +51,7 @@ class Mahalanobis(Scorer):
         if not 0.0 <= self.shrinkage <= 1.0:
             raise ValueError(f"shrinkage is {self.shrinkage}, expected a share from 0 to 1")
         fitted = copy.copy(self)
-        hidden = outputs.hidden[train].double()
+        hidden = outputs.hidden_of(train).double()
         fitted.means_ = torch.stack([hidden[y == c].mean(dim=0) for c in range(outputs.num_classes)])
         deviations = hidden - fitted.means_[y]
         covariance = deviations.T @ deviations / len(hidden)
@@ -64,6 +64,11 @@ class Mahalanobis(Scorer):
     def score(self, outputs: Outputs) -> Tensor:
         chunks = [self._score(hidden) for hidden in outputs.hidden.split(_CHUNK)]
         return torch.cat(chunks).to(outputs.hidden.dtype)
+
+    @property
+    def is_row_wise(self) -> bool:
+        """True."""
+        return True
 
     @property
     def kind(self) -> str:
@@ -107,11 +112,16 @@ class KNN(Scorer):
         if not 1 <= self.k <= len(train):
             raise ValueError(f"k is {self.k}, expected 1..{len(train)} (the number of training nodes)")
         fitted = copy.copy(self)
-        fitted.bank_ = F.normalize(outputs.hidden[train], dim=1)
+        fitted.bank_ = F.normalize(outputs.hidden_of(train), dim=1)
         return fitted
 
     def score(self, outputs: Outputs) -> Tensor:
         return torch.cat([self._score(hidden) for hidden in outputs.hidden.split(_CHUNK)])
+
+    @property
+    def is_row_wise(self) -> bool:
+        """True."""
+        return True
 
     def _score(self, hidden: Tensor) -> Tensor:
         # Exact, because the fast mode loses the precision of small distances, which matter most.

@@ -29,6 +29,11 @@ class MaxSoftmax(Scorer):
         return _confidence(outputs.all_logits, outputs.num_classes).exp()
 
     @property
+    def is_row_wise(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def kind(self) -> str:
         """How sure the classifier is."""
         return "confidence"
@@ -43,6 +48,11 @@ class MaxLogit(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         return outputs.logits.amax(dim=-1)
+
+    @property
+    def is_row_wise(self) -> bool:
+        """True."""
+        return True
 
 
 @dataclass
@@ -117,3 +127,8 @@ class Energy(Scorer):
     def score(self, outputs: Outputs) -> Tensor:
         score = negative_energy(outputs.logits)
         return score - outputs.all_logits.mean(dim=-1) if self.centred else score
+
+    @property
+    def is_row_wise(self) -> bool:
+        """True."""
+        return True

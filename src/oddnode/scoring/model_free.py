@@ -25,6 +25,11 @@ class NonZeros(Scorer):
         return -torch.count_nonzero(x, dim=1).to(x.dtype)
 
     @property
+    def is_row_wise(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def kind(self) -> str:
         """How many features a node has."""
         return "number of features"
@@ -39,6 +44,11 @@ class FeatureSum(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         return outputs.graph.x.sum(dim=1)
+
+    @property
+    def is_row_wise(self) -> bool:
+        """True."""
+        return True
 
     @property
     def kind(self) -> str:
@@ -56,6 +66,11 @@ class Degree(Scorer):
     def score(self, outputs: Outputs) -> Tensor:
         return outputs.graph.in_degree.to(outputs.graph.x.dtype)
 
+    @property
+    def supports_folders(self) -> bool:
+        """True."""
+        return True
+
 
 @dataclass
 class NeighbourCosine(Scorer):
@@ -67,7 +82,13 @@ class NeighbourCosine(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
-        cosine = F.cosine_similarity(graph.x, graph.random_walk @ graph.x, dim=1)
+        parts = [F.cosine_similarity(graph.x[rows], means, dim=1) for rows, means in graph.neighbour_means()]
+        cosine = torch.cat(parts)
         alone = graph.random_walk.row_counts() == 0
         company = cosine[~alone].mean() if bool((~alone).any()) else cosine.new_zeros(())
         return torch.where(alone, company, cosine)
+
+    @property
+    def supports_folders(self) -> bool:
+        """True."""
+        return True

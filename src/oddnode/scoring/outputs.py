@@ -61,7 +61,7 @@ class Outputs:
     def __deepcopy__(self, memo: dict[int, Any]) -> Outputs:
         # The graph is large and immutable, and torch cannot copy its sparse matrices.
         module = copy.deepcopy(self.module, memo)
-        return Outputs(module, self.graph, self.num_classes, self.labelled, self.references, self.far)
+        return type(self)(module, self.graph, self.num_classes, self.labelled, self.references, self.far)
 
     def cached(self, owner: object, name: str, make: Callable[[], T]) -> T:
         """Compute a value once for an object, such as a scorer.
@@ -113,7 +113,7 @@ class Outputs:
         networks: Iterable[nn.Module] = self.module.members
         own: list[tuple[Tensor, ...]] = [(each,) for each in self.references] or [()] * self.num_networks
         pairs = zip(networks, own, strict=True)
-        return [Outputs(network, self.graph, self.num_classes, self.labelled, each) for network, each in pairs]
+        return [type(self)(network, self.graph, self.num_classes, self.labelled, each) for network, each in pairs]
 
     @cached_property
     def without_edges(self) -> Outputs:
@@ -149,3 +149,18 @@ class Outputs:
         """Features before the last layer, ``[N, H]``."""
         with torch.no_grad():
             return embed_with(self.module, self.graph)
+
+    def hidden_of(self, nodes: Tensor) -> Tensor:
+        """Return the hidden features of some nodes.
+
+        Parameters
+        ----------
+        nodes : Tensor
+            Positions ``[n]``.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[n, H]``.
+        """
+        return self.hidden[nodes]

@@ -73,6 +73,11 @@ class Propagated(PropagatingScorer):
         return min(1.0, left, self.scorer.informativeness(outputs))
 
     @property
+    def supports_folders(self) -> bool:
+        """Whether the inner scorer does."""
+        return self.scorer.supports_folders
+
+    @property
     def learns_from_training_graph(self) -> bool:
         """True with a prior, which is a mean over known nodes; otherwise whether the inner scorer does."""
         return self.prior_nodes != 0 or self.scorer.learns_from_training_graph

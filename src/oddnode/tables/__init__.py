@@ -6,6 +6,8 @@ May import: detector and below.
 from oddnode.tables.columns import Category, FeatureRecipe, Number
 from oddnode.tables.edge_weights import WeightColumn, weight_column_of
 from oddnode.tables.edges import Edges, edge_columns, read_edges
+from oddnode.tables.folder_model import calibrate_folder, fit_folder, score_folder
+from oddnode.tables.folder_tables import FolderTables, PrepareReport, files_matching
 from oddnode.tables.formats import format_of
 from oddnode.tables.labels import Labels, encode_labels, read_marks
 from oddnode.tables.learning import ReadAs, learn_features
@@ -30,11 +32,13 @@ __all__ = [
     "Edges",
     "FeatureRecipe",
     "FitReport",
+    "FolderTables",
     "JoinedTable",
     "Labels",
     "MemoryTable",
     "Nodes",
     "Number",
+    "PrepareReport",
     "ReadAs",
     "ScoreReport",
     "Split",
@@ -48,9 +52,12 @@ __all__ = [
     "TrainingTables",
     "UsedRows",
     "WeightColumn",
+    "calibrate_folder",
     "check_target",
     "edge_columns",
     "encode_labels",
+    "files_matching",
+    "fit_folder",
     "format_of",
     "learn_features",
     "missing_to_null",
@@ -62,6 +69,7 @@ __all__ = [
     "read_marks",
     "read_nodes",
     "read_split",
+    "score_folder",
     "split_labelled",
     "trimmed",
     "weight_column_of",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,10 +13,11 @@ from oddnode.tables.nodes import read_ids, similar_id
 from oddnode.tables.reader import TableSource
 from oddnode.tables.values import TableError, arrow_errors, listed, pyarrow, quoted
 
-__all__ = ["Edges", "edge_columns", "read_edges"]
+__all__ = ["Edges", "check_header", "edge_columns", "note_on_columns", "read_edges"]
 
 # Keys of edges that are gathered before repeated ones are removed.
 _PENDING = 2**20
+_NAME_WEIGHTS = "; if one holds weights, name it when fitting with `weight_column`"
 
 
 @dataclass(frozen=True)
@@ -119,11 +121,13 @@ def read_edges(
     for part in table.parts:
         ends = edge_columns(part, source, target)
         if not named:
-            _check_header(part, ends, ids)
+            check_header(part, ends, ids)
+        used: tuple[str, ...] = ends
         if weights is not None:
             part.require([weights.name], "weight")
+            used = (*ends, weights.name)
         reader.read(part, ends)
-        notes += _note_on_columns(part, ends, weights)
+        notes += note_on_columns(part, used, "" if weights is not None else _NAME_WEIGHTS)
     if reader.unknown and not ignore_unknown:
         raise _unknown_ids(reader, ids, named)
     if reader.unknown:
@@ -241,8 +245,18 @@ def _is_new(keys: np.ndarray) -> np.ndarray:
     return is_new
 
 
-def _check_header(table: TableSource, ends: tuple[str, str], ids: Any) -> None:
-    """Raise an error for a table without a header: the names of its columns are ids of nodes."""
+def check_header(table: TableSource, ends: tuple[str, str], ids: Any) -> None:
+    """Raise an error for a table without a header: the names of its columns are ids of nodes.
+
+    Parameters
+    ----------
+    table : TableSource
+        The table of edges.
+    ends : tuple of str
+        The columns with the ends of the edges.
+    ids : pyarrow.Array
+        The ids of the nodes.
+    """
     pa = pyarrow()
     import pyarrow.compute as pc
 
@@ -255,13 +269,20 @@ def _check_header(table: TableSource, ends: tuple[str, str], ids: Any) -> None:
         )
 
 
-def _note_on_columns(table: TableSource, ends: tuple[str, str], weights: WeightColumn | None) -> list[str]:
-    used = ends if weights is None else (*ends, weights.name)
+def note_on_columns(table: TableSource, used: Sequence[str], advice: str = "") -> list[str]:
+    """Say which columns of a table of edges do not count.
+
+    Parameters
+    ----------
+    table : TableSource
+        The table of edges.
+    used : sequence of str
+        The columns that count.
+    advice : str
+        What to do about the others.
+    """
     others = [name for name in table.columns if name.strip() and name not in used]
-    if not others:
-        return []
-    advice = "" if weights is not None else "; if one holds weights, name it when fitting with `weight_column`"
-    return [f"{table.name}: columns that do not count: {listed(others)}{advice}"]
+    return [f"{table.name}: columns that do not count: {listed(others)}{advice}"] if others else []
 
 
 def _unknown_ids(reader: _EdgeReader, ids: Any, named: bool) -> TableError:

@@ -13,7 +13,7 @@ from oddnode.tables.columns import ColumnCounts, FeatureRecipe
 from oddnode.tables.reader import Batch, TableSource
 from oddnode.tables.values import TableError, arrow_errors, concatenated, pyarrow, quoted, trimmed
 
-__all__ = ["Nodes", "read_ids", "read_nodes", "similar_id"]
+__all__ = ["Nodes", "check_unique", "read_ids", "read_nodes", "similar_id"]
 
 _PADDED_NUMBER = re.compile(r"0*(\d+)(\.0+)?")
 
@@ -68,7 +68,7 @@ def read_nodes(table: TableSource, id_column: str, recipe: FeatureRecipe, extra:
     with arrow_errors(f"{table.name} cannot be read"):
         joined = concatenated(ids)
         columns = {name: concatenated(arrays) for name, arrays in kept.items()}
-    _check_unique(joined, table, id_column)
+    check_unique(joined, table, id_column)
     return Nodes(joined, np.concatenate(blocks), columns, counts)
 
 
@@ -102,14 +102,33 @@ def read_ids(array: Any, batch: Batch, column: str) -> Any:
     return array
 
 
-def _check_unique(ids: Any, table: TableSource, column: str) -> None:
-    if len(ids.unique()) == len(ids):
+def check_unique(ids: Any, table: TableSource, column: str) -> None:
+    """Raise an error if two nodes have the same id.
+
+    Parameters
+    ----------
+    ids : pyarrow.Array
+        The ids of the nodes.
+    table : TableSource
+        Their table, for the message.
+    column : str
+        Their column, for the message.
+    """
+    if _is_ascending(ids) or len(ids.unique()) == len(ids):
         return
     counts = ids.value_counts()
     repeated = counts.field(0).to_pylist()[int(np.argmax(counts.field(1).to_numpy() > 1))]
     raise TableError(
         f"{table.name}: column {column!r} has the id {quoted(repeated)} more than once; ids must be unique"
     )
+
+
+def _is_ascending(ids: Any) -> bool:
+    """Whether ids are numbers that grow from row to row, which is quickly seen and takes little memory."""
+    if not pyarrow().types.is_integer(ids.type):
+        return False
+    numbers = ids.to_numpy(zero_copy_only=False)
+    return bool((numbers[1:] > numbers[:-1]).all())
 
 
 def similar_id(unknown: Any, ids: Any) -> Any | None:

@@ -89,19 +89,21 @@ def read_split(array: Any, labels: Labels, ids: Any, where: str, column: str) ->
         Their table and column, for messages.
     """
     y, classes = labels.y, labels.classes
-    words = [None if w is None else w.lower() for w in as_text(array, where, column).to_pylist()]
-    wrong = next((w for w in words if w is not None and w not in SPLIT_WORDS), None)
+    found = as_text(array, where, column).dictionary_encode()  # few different words, however many nodes
+    words = [w.lower() for w in found.dictionary.to_pylist()]
+    wrong = next((w for w in words if w not in SPLIT_WORDS), None)
     if wrong is not None:
         raise TableError(
             f"{where}: column {column!r} has {quoted(wrong)}, expected train, validation, calibration, test or nothing"
         )
-    part = np.array([-1 if w is None else SPLIT_WORDS[w] for w in words])
+    place = found.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
+    part = np.array([*(SPLIT_WORDS[w] for w in words), -1])[place]
     unlabelled = np.flatnonzero((part >= 0) & (y < 0))
     if unlabelled.size:
         first = int(unlabelled[0])
         raise TableError(
             f"{where}: {unlabelled.size} nodes have a word in column {column!r}, but no label, "
-            f"first the node {quoted(ids[first].as_py())} with {words[first]}; label them, or empty these cells"
+            f"first the node {quoted(ids[first].as_py())} with {words[place[first]]}; label them, or empty these cells"
         )
     split = Split(*(np.flatnonzero(part == number) for number in range(3)))
     for name in ("train", "validation", "calibration"):

@@ -42,6 +42,8 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
         another node.
     num_reference_edges : int
         Number of edges that lead to the calibration rows.
+    folder : str
+        The fingerprint of the graph folder that the model was fitted on; empty for tables.
     """
 
     key: str
@@ -50,6 +52,7 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
     calibration: str
     references: str
     num_reference_edges: Annotated[int, Meta(ge=0, le=2**53)]
+    folder: str = ""
 
     @classmethod
     def of(cls, ids: Any, split: Split, x: np.ndarray, edge_index: np.ndarray) -> UsedRows | None:

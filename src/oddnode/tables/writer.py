@@ -11,7 +11,7 @@ from oddnode._utils.atomic_files import new_file
 from oddnode._utils.hidden_siblings import check_name
 from oddnode.tables.values import TableError, pyarrow
 
-__all__ = ["check_target", "neutralised", "write_table"]
+__all__ = ["check_target", "format_to_write", "neutralised", "write_table"]
 
 _ROWS = 2**17
 _FORMATS = {".csv": "csv", ".parquet": "parquet", ".pq": "parquet"}
@@ -32,7 +32,7 @@ def check_target(path: Path, inputs: list[Path]) -> None:
     inputs : list of Path
         The files that are read, which must not be overwritten.
     """
-    _format(path)
+    format_to_write(path)
     if path.is_dir():
         raise TableError(f"{path} is a folder; give the name of a file")
     if not path.parent.is_dir():
@@ -45,7 +45,14 @@ def check_target(path: Path, inputs: list[Path]) -> None:
             raise TableError(f"{path} is one of the input tables; write to another file")
 
 
-def _format(path: Path) -> str:
+def format_to_write(path: Path) -> str:
+    """Tell the format of a table that is to be written by the name of its file.
+
+    Parameters
+    ----------
+    path : Path
+        Its suffix is ``.csv``, ``.parquet`` or ``.pq``.
+    """
     kind = _FORMATS.get(path.suffix.lower())
     if kind is None:
         raise TableError(f"{path} is neither .csv nor .parquet; name the file to write by its format")
@@ -69,7 +76,7 @@ def write_table(table: Any, path: Path, raw_text: bool = False) -> int:
     int
         The number of cells that were written in another way.
     """
-    kind, changed = _format(path), 0
+    kind, changed = format_to_write(path), 0
     if kind == "csv" and not raw_text:
         table, changed = neutralised(table)
     with new_file(path) as part, part.open("wb") as file:

@@ -1,0 +1,113 @@
+"""What a detector can do on graphs on disk, and why not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from oddnode._utils.devices import resolve_device
+from oddnode.detector.adaptation import scorer_of
+from oddnode.graph import Graph, GraphError, GraphSource
+from oddnode.large import FolderGraph, GraphFolder
+from oddnode.objectives import CrossEntropy, Objective
+from oddnode.scoring import Scorer
+
+if TYPE_CHECKING:
+    from oddnode.detector.detector import Detector
+
+__all__ = ["check_folder_support", "device_for", "folder_blocker", "with_dtype"]
+
+
+def folder_blocker(detector: Detector) -> str | None:
+    """Say why a detector cannot be fitted on a graph on disk.
+
+    Parameters
+    ----------
+    detector : Detector
+        The detector, fitted or not.
+
+    Returns
+    -------
+    str or None
+        The reason; ``None`` if it can.
+    """
+    if detector.backbone not in ("gcn", "mlp"):
+        named = isinstance(detector.backbone, str)
+        name = detector.backbone if named else type(detector.backbone).__name__
+        return f"the network is {name}, and batch norm is in closed form for 'gcn' and 'mlp' only"
+    if detector.num_layers != 2:
+        return f"the network has {detector.num_layers} layers, and batch norm is in closed form for two only"
+    if detector.batch_norm != "id-graph":
+        return "batch norm takes a running average, which needs a pass over all nodes in every epoch"
+    objective = detector.objective or CrossEntropy()
+    return _objective_blocker(objective) or _scorer_blocker(scorer_of(detector))
+
+
+def _objective_blocker(objective: Objective) -> str | None:
+    if objective.needs_exposure:
+        return "the objective learns from an exposure graph"
+    if objective.needs_hidden:
+        return "the objective reads hidden features of all nodes"
+    if objective.needs_all_logits:
+        return "the objective reads logits of all nodes"
+    return None
+
+
+def _scorer_blocker(scorer: Scorer) -> str | None:
+    if scorer.needs_reference:
+        return "the scorer compares nodes with reference nodes, whose edges are taken out of the training graph"
+    if not scorer.supports_folders:
+        return f"{type(scorer).__name__} needs the edges or the features of all nodes in memory"
+    return None
+
+
+def check_folder_support(detector: Detector) -> None:
+    """Raise an error for a detector that cannot be fitted on a graph on disk.
+
+    Parameters
+    ----------
+    detector : Detector
+        The detector.
+    """
+    blocker = folder_blocker(detector)
+    if blocker is not None:
+        raise ValueError(
+            f"this method cannot be used on a graph on disk: {blocker}; choose another method (see the table in the "
+            "documentation, Large graphs), for example nodesafe, or give the graph in memory"
+        )
+
+
+def device_for(setting: str, data: GraphSource) -> torch.device:
+    """Choose the device to handle a graph on; a graph on disk is handled on the CPU.
+
+    Parameters
+    ----------
+    setting : str
+        The setting of a detector.
+    data : GraphSource
+        The graph.
+    """
+    if isinstance(data, GraphFolder) and setting == "auto":
+        return torch.device("cpu")
+    return resolve_device(setting)
+
+
+def with_dtype(graph: Graph, dtype: torch.dtype) -> Graph:
+    """Convert the features of a graph to the precision of a network.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph.
+    dtype : torch.dtype
+        The precision.
+    """
+    if graph.x.dtype == dtype:
+        return graph
+    if isinstance(graph, FolderGraph):
+        raise GraphError(
+            f"the features of {graph.folder.path} are {graph.x.dtype}, but the network was trained in {dtype}; "
+            "prepare the graph with features in that precision"
+        )
+    return graph.with_features(graph.x.to(dtype))

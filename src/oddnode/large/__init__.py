@@ -1,0 +1,32 @@
+"""Graphs that do not fit into memory: folders of memory-mapped arrays, training and scoring on them.
+
+May import: training and below.
+"""
+
+from oddnode.large.arrays import FolderError
+from oddnode.large.build import build_folder, folder_from_data
+from oddnode.large.builder import FolderBuilder
+from oddnode.large.chunks import NodeChunk
+from oddnode.large.folder import GraphFolder
+from oddnode.large.graph import FolderGraph, changed_features
+from oddnode.large.network import network_blocker
+from oddnode.large.outputs import FolderOutputs, outputs_of
+from oddnode.large.product import FolderWalk, NeighbourSum
+from oddnode.large.training import PackedRows
+
+__all__ = [
+    "FolderBuilder",
+    "FolderError",
+    "FolderGraph",
+    "FolderOutputs",
+    "FolderWalk",
+    "GraphFolder",
+    "NeighbourSum",
+    "NodeChunk",
+    "PackedRows",
+    "build_folder",
+    "changed_features",
+    "folder_from_data",
+    "network_blocker",
+    "outputs_of",
+]

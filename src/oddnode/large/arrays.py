@@ -1,0 +1,271 @@
+"""Arrays on disk: plain numbers in a file, with their type, shape and checksum kept in a manifest."""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import zlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from math import prod
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from msgspec import Meta, Struct
+from torch import Tensor
+
+__all__ = [
+    "ArrayEntry",
+    "ArrayWriter",
+    "FolderError",
+    "array_of",
+    "check_sum",
+    "full_disk_explained",
+    "map_array",
+    "reserve",
+    "row_chunks",
+    "scratch",
+]
+
+# Larger results are kept in a file that the system can write out when memory is short.
+_MOST_IN_MEMORY = 2**28
+_READ_AT_ONCE = 2**24
+
+
+class FolderError(ValueError):
+    """A graph folder that cannot be used; the message says what was found, what was expected and what to do."""
+
+
+class ArrayEntry(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a manifest says of an array.
+
+    Parameters
+    ----------
+    dtype : str
+        The type of its numbers, little-endian.
+    shape : tuple of int
+        Its shape.
+    crc32 : int
+        The checksum of the file.
+    """
+
+    dtype: Literal["float32", "float64", "int32", "int64", "bool", "uint8"]
+    shape: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1, max_length=2)]
+    crc32: Annotated[int, Meta(ge=0, lt=2**32)]
+
+    @property
+    def num_bytes(self) -> int:
+        """The size of the file."""
+        return prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+class ArrayWriter(AbstractContextManager):
+    """Writes an array to a file, some rows at a time; as a context manager it closes the file in any case.
+
+    Parameters
+    ----------
+    path : Path
+        The file, which is replaced.
+    dtype : str
+        The type of the numbers; rows are converted to it.
+    """
+
+    def __init__(self, path: Path, dtype: str):
+        self.path = path
+        self._dtype = np.dtype(dtype)
+        self._file = path.open("wb")
+        self._crc32 = 0
+        self._shape: tuple[int, ...] = (0,)
+
+    def __exit__(self, *exception: object) -> None:
+        with suppress(OSError):  # on a full disk the last bytes cannot be written
+            self._file.close()
+
+    def append(self, rows: np.ndarray) -> None:
+        """Write more rows.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray
+            Shape ``[n]`` or ``[n, columns]``, with as many columns as before.
+        """
+        if self._shape[0] and self._shape[1:] != rows.shape[1:]:
+            raise FolderError(
+                f"rows of {self.path.stem!r} have {list(rows.shape[1:])} columns, but before {list(self._shape[1:])}"
+            )
+        rows = np.ascontiguousarray(rows, self._dtype)
+        self._file.write(rows.data)
+        self._crc32 = zlib.crc32(rows.data, self._crc32)
+        self._shape = (self._shape[0] + len(rows), *rows.shape[1:])
+
+    def close(self) -> ArrayEntry:
+        """Flush the file to disk.
+
+        Returns
+        -------
+        ArrayEntry
+            For the manifest.
+        """
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
+        return ArrayEntry(self._dtype.name, self._shape, self._crc32)  # type: ignore[arg-type]
+
+
+def array_of(path: Path, values: np.ndarray) -> ArrayEntry:
+    """Write a whole array.
+
+    Parameters
+    ----------
+    path : Path
+        The file, which is replaced.
+    values : numpy.ndarray
+        Shape ``[n]`` or ``[n, columns]``.
+
+    Returns
+    -------
+    ArrayEntry
+        For the manifest.
+    """
+    with ArrayWriter(path, values.dtype.name) as writer:
+        writer.append(values)
+        return writer.close()
+
+
+def map_array(path: Path, entry: ArrayEntry) -> Tensor:
+    """Map an array into memory; its pages are read when they are used, and shared by all processes.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    entry : ArrayEntry
+        What the manifest says of it.
+
+    Returns
+    -------
+    Tensor
+        Changes to it are not written to the file.
+    """
+    try:
+        found = path.stat().st_size
+    except FileNotFoundError:
+        raise FolderError(f"{path} is missing, so the folder is damaged; prepare the graph again") from None
+    if found != entry.num_bytes:
+        raise FolderError(
+            f"{path} has {found} bytes, expected {entry.num_bytes}, so the folder is damaged; prepare the graph again"
+        )
+    dtype = np.dtype(entry.dtype)
+    if not found:
+        return torch.from_numpy(np.empty(entry.shape, dtype))
+    # Copy-on-write, since torch warns of arrays that cannot be written.
+    return torch.from_numpy(np.memmap(path, dtype, "c", shape=entry.shape))
+
+
+def check_sum(path: Path, entry: ArrayEntry) -> None:
+    """Read a file and compare its checksum.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    entry : ArrayEntry
+        What the manifest says of it.
+    """
+    found = 0
+    with path.open("rb") as file:
+        while part := file.read(_READ_AT_ONCE):
+            found = zlib.crc32(part, found)
+    if found != entry.crc32:
+        raise FolderError(
+            f"{path} has the checksum {found:08x}, expected {entry.crc32:08x}, so the folder is damaged; "
+            "prepare the graph again"
+        )
+
+
+def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """Make room for a result: in memory, or in a temporary file if it is large.
+
+    Parameters
+    ----------
+    folder : Path
+        Where the file is to be. It has no name there, so that nothing is left of it if the process is killed.
+    shape : tuple of int
+        The shape.
+    dtype : torch.dtype
+        The type of the numbers.
+
+    Returns
+    -------
+    Tensor
+        Not initialised.
+    """
+    num_bytes = prod(shape) * dtype.itemsize
+    if num_bytes <= _MOST_IN_MEMORY:
+        return torch.empty(shape, dtype=dtype)
+    with full_disk_explained(folder), tempfile.TemporaryFile(dir=folder) as file:
+        reserve(file.fileno(), num_bytes)
+        return torch.from_numpy(np.memmap(file, str(dtype).removeprefix("torch."), "r+", shape=shape))
+
+
+def reserve(descriptor: int, num_bytes: int) -> None:
+    """Reserve room for a file, because writing to a mapped file on a full disk ends the process.
+
+    Parameters
+    ----------
+    descriptor : int
+        The open file.
+    num_bytes : int
+        Its size.
+    """
+    if hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(descriptor, 0, num_bytes)
+        return
+    zeros = bytes(_READ_AT_ONCE)
+    for start in range(0, num_bytes, _READ_AT_ONCE):
+        os.write(descriptor, zeros[: num_bytes - start])
+
+
+@contextmanager
+def full_disk_explained(folder: Path) -> Iterator[None]:
+    """Say in the error of a full disk which folder it is about, and that nothing is lost.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder that is written to.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise OSError(
+            error.errno,
+            f"the disk of {folder} is full; what was finished is kept: free some space and do the same again",
+        ) from None
+
+
+def row_chunks(num_rows: int, row_bytes: int, limit: int = 2**25) -> Iterator[tuple[int, int]]:
+    """Divide rows into chunks that take up a limited amount of memory.
+
+    Parameters
+    ----------
+    num_rows : int
+        The number of rows.
+    row_bytes : int
+        The memory of a row.
+    limit : int
+        The memory of a chunk, 32 MiB by default.
+
+    Yields
+    ------
+    start, stop : int
+        The rows of a chunk.
+    """
+    step = max(limit // max(row_bytes, 1), 1)
+    for start in range(0, num_rows, step):
+        yield start, min(start + step, num_rows)

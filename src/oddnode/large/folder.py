@@ -1,0 +1,328 @@
+"""A graph on disk: a folder of memory-mapped arrays with a manifest."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from msgspec.structs import replace
+from torch import Tensor
+
+from oddnode.large.arrays import ArrayEntry, ArrayWriter, FolderError, check_sum, full_disk_explained, map_array
+from oddnode.large.manifest import Manifest, folder_lock, read_json, read_manifest, write_json
+from oddnode.large.node_ids import ID_ARRAYS, read_ids
+from oddnode.large.stores import MASKS, ReadOnlyStores
+
+__all__ = ["GraphFolder"]
+
+_log = logging.getLogger("oddnode")
+
+_SIDECARS = "sidecars.json"
+# Files whose checksum this process has compared, with their size and time.
+_checked: set[tuple[str, int, int]] = set()
+
+
+class GraphFolder(ReadOnlyStores):
+    """A graph on disk, for graphs that do not fit into memory.
+
+    Its arrays are mapped into memory: they are read when they are used, and several processes share one copy. They
+    never change. Sidecars (results that depend on the graph alone, such as :math:`A X`) are added when they are first
+    needed. Make a folder with `oddnode.large.build_folder` or ``oddnode prepare``.
+
+    It has the attributes of a PyG ``Data``, and it is a PyG ``FeatureStore`` and ``GraphStore``: loaders take
+    ``(folder, folder)`` as their data.
+
+    Parameters
+    ----------
+    path : path
+        The folder.
+
+    Attributes
+    ----------
+    num_nodes, num_edges, num_features : int
+        Number of nodes, of edges (columns of an ``edge_index``), and of features of a node.
+    x : Tensor
+        Features ``[N, F]``.
+    offsets, sources : Tensor
+        Edges sorted by target: the sources of the edges to node ``v`` are ``sources[offsets[v]:offsets[v + 1]]``.
+    y, train_mask, val_mask, calibration_mask, reference_mask, ood_mask : Tensor or None
+        As for `oddnode.graph.GraphSource`.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        super().__init__()
+        self.path = Path(path)
+        self.manifest: Manifest = read_manifest(self.path)
+        self._arrays = {name: map_array(self._file(name), entry) for name, entry in self.manifest.arrays.items()}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Workers of a loader map the files again; pickling a mapped array would copy it.
+        masks = {name: self._arrays[name] for name in MASKS if self._is_given(name)}
+        return _reopened, (type(self), self.path, masks)
+
+    def _is_given(self, name: str) -> bool:
+        return name in self._arrays and name not in self.manifest.arrays
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.manifest.num_nodes
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self.manifest.num_edges
+
+    @property
+    def num_features(self) -> int:
+        """Number of features of a node."""
+        return self.x.shape[1]
+
+    @property
+    def x(self) -> Tensor:
+        """Features ``[N, F]``."""
+        return self._arrays["x"]
+
+    @property
+    def offsets(self) -> Tensor:
+        """Where the edges to every node begin, ``[N + 1]``."""
+        return self._arrays["offsets"]
+
+    @property
+    def sources(self) -> Tensor:
+        """The sources of the edges, sorted by target, ``[E]``."""
+        return self._arrays["sources"]
+
+    @property
+    def loops(self) -> tuple[Tensor, Tensor]:
+        """The nodes with edges to themselves, and how many each has."""
+        return self._arrays["loop_nodes"], self._arrays["loop_counts"]
+
+    @property
+    def edge_index(self) -> Tensor:
+        """Edges ``[2, E]``, all of them in memory: 16 bytes an edge."""
+        target = torch.repeat_interleave(torch.arange(self.num_nodes), self.offsets.diff())
+        return torch.stack([self.sources.long(), target])
+
+    @property
+    def y(self) -> Tensor | None:
+        """Classes ``[N]``, below 0 = unlabelled."""
+        return self._arrays.get("y")
+
+    @property
+    def train_mask(self) -> Tensor | None:
+        """The labelled nodes to train on."""
+        return self._arrays.get("train_mask")
+
+    @property
+    def val_mask(self) -> Tensor | None:
+        """The labelled nodes to choose the epoch by."""
+        return self._arrays.get("val_mask")
+
+    @property
+    def calibration_mask(self) -> Tensor | None:
+        """Held-out known nodes."""
+        return self._arrays.get("calibration_mask")
+
+    @property
+    def reference_mask(self) -> Tensor | None:
+        """Labelled nodes that nothing is learnt from."""
+        return self._arrays.get("reference_mask")
+
+    @property
+    def ood_mask(self) -> Tensor | None:
+        """Known OOD nodes."""
+        return self._arrays.get("ood_mask")
+
+    def with_masks(self, **masks: Tensor) -> GraphFolder:
+        """Choose other nodes to learn from or to calibrate on.
+
+        Parameters
+        ----------
+        **masks
+            By name (``train_mask``, ``val_mask``, ...), one boolean per node ``[N]``.
+
+        Returns
+        -------
+        GraphFolder
+            The same folder with these masks; nothing is written.
+        """
+        unknown = set(masks) - set(MASKS)
+        if unknown:
+            raise FolderError(f"{sorted(unknown)[0]!r} is no mask, expected one of {', '.join(MASKS)}")
+        other = type(self)(self.path)
+        other.manifest = _without(other.manifest, set(masks))
+        other._arrays |= masks
+        return other
+
+    def ids(self, start: int = 0, stop: int | None = None) -> np.ndarray:
+        """Read the ids of nodes.
+
+        Parameters
+        ----------
+        start, stop : int
+            The first node, and the one after the last; all by default.
+
+        Returns
+        -------
+        numpy.ndarray
+            Whole numbers or texts ``[n]``.
+        """
+        return read_ids(self.id_arrays(), start, self.num_nodes if stop is None else stop)
+
+    def id_arrays(self) -> dict[str, np.ndarray]:
+        """Return the arrays that hold the ids.
+
+        Returns
+        -------
+        dict
+            ``ids`` for whole numbers; ``id_offsets`` and ``id_bytes`` for texts, as in Arrow; empty if the ids are the
+            positions.
+        """
+        return {name: self._arrays[name].numpy() for name in ID_ARRAYS if name in self._arrays}
+
+    def verify(self) -> Self:
+        """Compare the checksums of all files; those of the edges and features are compared when they are first used.
+
+        Returns
+        -------
+        GraphFolder
+            The folder itself, if nothing is damaged.
+        """
+        for name, entry in self.manifest.arrays.items():
+            check_sum(self._file(name), entry)
+        return self
+
+    def as_graph(self, device: torch.device | str = "cpu") -> Any:
+        """Make the graph that detectors work on.
+
+        Parameters
+        ----------
+        device : torch.device or str
+            The device; it must be the CPU.
+
+        Returns
+        -------
+        FolderGraph
+            Its products stream the edges from disk.
+        """
+        from oddnode.large.graph import FolderGraph
+
+        if torch.device(device).type != "cpu":
+            raise FolderError(f"the device is {device}, but graphs on disk are handled on the CPU; use device='cpu'")
+        for name in ("offsets", "sources", "x"):
+            _check_once(self._file(name), self.manifest.arrays[name])
+        self._check_edges()
+        return FolderGraph(self)
+
+    def _check_edges(self) -> None:
+        """Raise an error for edges that name other nodes than there are: a product would read any memory."""
+        _, size, time = _stamp(self._file("sources"))
+        key = f"{self.path.resolve()}: edges", size, time
+        if key in _checked:
+            return
+        bounds = [part.aminmax() for part in self.sources.split(2**24) if len(part)]
+        ends = int(self.offsets[0]), int(self.offsets[-1])
+        sound = ends == (0, self.num_edges) and bool((self.offsets.diff() >= 0).all())
+        if not sound or any(int(low) < 0 or int(high) >= self.num_nodes for low, high in bounds):
+            raise FolderError(f"the edges of {self.path} do not fit its {self.num_nodes} nodes; prepare it again")
+        _checked.add(key)
+
+    def _file(self, name: str) -> Path:
+        return self.path / f"{name}.bin"
+
+    @property
+    def scratch_folder(self) -> Path:
+        """Where temporary files go: into the folder, or into the system's folder for them if that is read-only."""
+        return self.path if os.access(self.path, os.W_OK) else Path(tempfile.gettempdir())
+
+    def sidecar(self, name: str, make: Callable[[ArrayWriter], None], dtype: str) -> Tensor:
+        """Return a result that depends on the graph alone; it is computed once and kept in the folder.
+
+        If another process is computing it, this one waits for it. A damaged sidecar is computed again.
+
+        Parameters
+        ----------
+        name : str
+            Its name, which is part of that of its file.
+        make : callable
+            Computes it, and appends its rows to the writer that it is called with.
+        dtype : str
+            The type of its numbers.
+        """
+        found = self._known_sidecar(name)
+        if found is not None:
+            return found
+        if self.scratch_folder != self.path:
+            with tempfile.TemporaryDirectory() as folder:
+                entry = _written(Path(folder) / "sidecar.bin", make, dtype)
+                return map_array(Path(folder) / "sidecar.bin", entry)
+        with folder_lock(self.path):
+            found = self._known_sidecar(name)
+            if found is not None:
+                return found
+            for left in self.path.glob("*.part"):  # by a process that was killed: whoever writes has the lock
+                left.unlink()
+            with full_disk_explained(self.path):
+                part = self.path / f"{name}.part"
+                entry = _written(part, make, dtype)
+                part.replace(self._file(name))
+                _checked.add(_stamp(self._file(name)))
+                write_json(self.path / _SIDECARS, self._sidecars() | {name: entry})
+        return map_array(self._file(name), entry)
+
+    def _sidecars(self) -> dict[str, ArrayEntry]:
+        path = self.path / _SIDECARS
+        return read_json(path, dict[str, ArrayEntry]) if path.exists() else {}
+
+    def _known_sidecar(self, name: str) -> Tensor | None:
+        try:
+            entry = self._sidecars().get(name)
+            if entry is None:
+                return None
+            found = map_array(self._file(name), entry)
+            _check_once(self._file(name), entry)
+            return found
+        except FolderError as error:
+            _log.warning("%s; it is computed again", error)
+            return None
+
+    def __repr__(self) -> str:
+        return f"GraphFolder({self.path}, {self.num_nodes} nodes, {self.num_edges} edges, {self.num_features} features)"
+
+
+def _reopened(kind: type[GraphFolder], path: Path, masks: dict[str, Tensor]) -> GraphFolder:
+    return kind(path).with_masks(**masks) if masks else kind(path)
+
+
+def _without(manifest: Manifest, names: set[str]) -> Manifest:
+    arrays = {name: entry for name, entry in manifest.arrays.items() if name not in names}
+    return replace(manifest, arrays=arrays)
+
+
+def _stamp(file: Path) -> tuple[str, int, int]:
+    found = file.stat()
+    return str(file.resolve()), found.st_size, found.st_mtime_ns
+
+
+def _check_once(file: Path, entry: ArrayEntry) -> None:
+    """Compare the checksum of a file, unless this process has done so since the file was written."""
+    if _stamp(file) not in _checked:
+        check_sum(file, entry)
+        _checked.add(_stamp(file))
+
+
+def _written(path: Path, make: Callable[[ArrayWriter], None], dtype: str) -> ArrayEntry:
+    with ArrayWriter(path, dtype) as writer:
+        try:
+            make(writer)
+            return writer.close()
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise

@@ -1,0 +1,197 @@
+"""The manifest of a graph folder: what it holds, with the checksums of all files."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from filelock import FileLock, Timeout
+from msgspec import Meta, Struct
+
+from oddnode._utils.atomic_files import new_file
+from oddnode.large.arrays import ArrayEntry, FolderError
+
+__all__ = [
+    "BUILDING",
+    "FORMAT",
+    "LOCK",
+    "MANIFEST",
+    "Manifest",
+    "folder_lock",
+    "read_json",
+    "read_manifest",
+    "write_json",
+]
+
+#: The version of the format; a folder of another version is refused.
+FORMAT = 1
+
+#: The file that completes a folder.
+MANIFEST = "graph.json"
+#: The file that whoever writes to a folder locks.
+LOCK = ".lock"
+#: The subfolder of a graph that is being prepared.
+BUILDING = ".building"
+
+_Count = Annotated[int, Meta(ge=0, le=2**53)]
+T = TypeVar("T")
+
+
+class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
+    """The file ``graph.json``, which is written last.
+
+    Parameters
+    ----------
+    format : int
+        The version of the format.
+    num_nodes, num_edges : int
+        Number of nodes, and of edges as columns of an ``edge_index``.
+    max_abs_feature : float
+        The largest magnitude of a feature.
+    arrays : dict
+        The arrays, by name; each is the file ``<name>.bin``.
+    made_from : str
+        A fingerprint of what the folder was made from.
+    classes : list, optional
+        The label that each class stands for.
+    table : dict, optional
+        How the tables that it was made from were read, as a model saves it.
+    notes : list of str
+        Notes for the user on how they were read.
+    """
+
+    format: int
+    num_nodes: Annotated[int, Meta(ge=1, le=2**53)]
+    num_edges: _Count
+    max_abs_feature: Annotated[float, Meta(ge=0)]
+    arrays: dict[str, ArrayEntry]
+    made_from: str
+    classes: list[bool | int | str] | None = None
+    table: dict[str, Any] | None = None
+    notes: list[str] = []
+
+    def write(self, folder: Path) -> None:
+        """Write the manifest, which completes a folder.
+
+        Parameters
+        ----------
+        folder : Path
+            The folder.
+        """
+        write_json(folder / MANIFEST, self)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check the manifest of a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    """
+    path = folder / MANIFEST
+    if not path.exists():
+        raise FolderError(_why_incomplete(folder))
+    version = read_json(path, _Version).format
+    if version != FORMAT:
+        raise FolderError(
+            f"{folder} has the format {version}, expected {FORMAT}: it was made by another version of oddnode; "
+            "prepare the graph again, or use that version"
+        )
+    manifest = read_json(path, Manifest)
+    _check_shapes(path, manifest)
+    return manifest
+
+
+class _Version(Struct):
+    format: int
+
+
+def _why_incomplete(folder: Path) -> str:
+    if not folder.is_dir():
+        return f"{folder} is no folder; make one with `oddnode prepare` or oddnode.large.build_folder"
+    if is_locked(folder):
+        return f"{folder} is being written by another process; wait until it has finished"
+    if (folder / BUILDING).is_dir():
+        return f"{folder} was not finished; prepare the graph again, which goes on where it was stopped"
+    return f"{folder} holds no graph ({MANIFEST} is missing); give a folder that `oddnode prepare` wrote"
+
+
+def _check_shapes(path: Path, manifest: Manifest) -> None:
+    nodes, edges = manifest.num_nodes, manifest.num_edges
+    odd = next((name for name in manifest.arrays if not re.fullmatch("[a-z_]+", name)), None)
+    if odd is not None:  # names are those of files
+        raise FolderError(f"{path} lists an array {odd[:60]!r}, which no folder has; prepare the graph again")
+    per_node = {"y", "ids", *(name for name in manifest.arrays if name.endswith("_mask"))}
+    expected = {name: (nodes,) for name in per_node if name in manifest.arrays}
+    expected |= {"offsets": (nodes + 1,), "sources": (edges,)}
+    for name, shape in expected.items():
+        if name not in manifest.arrays or manifest.arrays[name].shape != shape:
+            raise FolderError(f"{path} does not list {name!r} with the shape {list(shape)}; prepare the graph again")
+    x = manifest.arrays.get("x")
+    if x is None or len(x.shape) != 2 or x.shape[0] != nodes or x.shape[1] == 0:
+        raise FolderError(f"{path} does not list features of {nodes} nodes; prepare the graph again")
+
+
+def read_json(path: Path, kind: type[T]) -> T:
+    """Read a file that `write_json` wrote.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    kind : type
+        What it must hold.
+    """
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FolderError(f"{path} is damaged ({error}); prepare the graph again") from None
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a file atomically.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    value : object
+        Plain data, or a `msgspec.Struct`.
+    """
+    with new_file(path) as part:
+        part.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
+
+
+def folder_lock(folder: Path, timeout: float = -1) -> FileLock:
+    """Return the lock of whoever writes to a folder; the system releases it when a process dies.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    timeout : float
+        How many seconds to wait for another process; -1 for as long as it takes.
+    """
+    return FileLock(folder / LOCK, timeout=timeout)
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether a process is writing to a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    """
+    if not (folder / LOCK).exists():
+        return False
+    try:
+        with folder_lock(folder, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # a folder that cannot be written is not being written
+        return False

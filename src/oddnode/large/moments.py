@@ -1,0 +1,95 @@
+r"""Batch norm in closed form: the statistics of :math:`M W^\top + b` over all rows, from those of :math:`M`.
+
+The first layer of a network is linear in a matrix :math:`M` that never changes (:math:`A X` for a GCN, :math:`X` for
+an MLP). With the mean :math:`\mu` and the covariance :math:`\Sigma` of its rows, the mean of a channel with the weights
+:math:`w` is :math:`\mu^\top w + b`, and its variance is :math:`w^\top \Sigma w`. Both are exact and differentiable, and
+no row has to be read.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from oddnode.large.arrays import row_chunks
+
+__all__ = ["Moments"]
+
+
+class Moments(NamedTuple):
+    """Mean and covariance of the rows of a matrix, in double precision.
+
+    Parameters
+    ----------
+    num_rows : int
+        The number of rows.
+    mean : Tensor
+        Shape ``[F]``.
+    covariance : Tensor
+        Divided by the number of rows, ``[F, F]``.
+    """
+
+    num_rows: int
+    mean: Tensor
+    covariance: Tensor
+
+    @classmethod
+    def of(cls, rows: Tensor) -> Moments:
+        """Read a matrix once, in chunks whose moments are merged (Chan et al., 1979).
+
+        Parameters
+        ----------
+        rows : Tensor
+            Shape ``[N, F]``.
+        """
+        width = rows.shape[1]
+        count, mean = 0, torch.zeros(width, dtype=torch.float64)
+        scatter = torch.zeros(width, width, dtype=torch.float64)
+        for start, stop in row_chunks(len(rows), 8 * width):
+            part = rows[start:stop].double()
+            own = part.mean(dim=0)
+            part = part - own
+            step = own - mean
+            total = count + stop - start
+            scatter += part.t() @ part + torch.outer(step, step) * (count * (stop - start) / total)
+            mean = mean + step * ((stop - start) / total)
+            count = total
+        return cls(count, mean, scatter / count)
+
+    @classmethod
+    def unpacked(cls, packed: Tensor, count: int) -> Moments:
+        """Take `packed` moments apart.
+
+        Parameters
+        ----------
+        packed : Tensor
+            Shape ``[F + 1, F]``.
+        count : int
+            The number of rows that they describe.
+        """
+        return cls(count, packed[0], packed[1:])
+
+    @property
+    def packed(self) -> Tensor:
+        """The mean above the covariance, ``[F + 1, F]``."""
+        return torch.cat([self.mean.unsqueeze(0), self.covariance])
+
+    def of_product(self, weight: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the mean and the variance of ``M W^T`` over all rows.
+
+        Parameters
+        ----------
+        weight : Tensor
+            Shape ``[H, F]``.
+
+        Returns
+        -------
+        mean, variance : Tensor
+            Shape ``[H]`` each, in the precision of the weight, with its gradient.
+        """
+        wide = weight.double()
+        mean = wide @ self.mean
+        variance = (wide @ self.covariance * wide).sum(dim=1).clamp_min(0.0)
+        return mean.to(weight.dtype), variance.to(weight.dtype)

@@ -1,0 +1,128 @@
+"""The outputs of a network on a graph on disk, computed for some rows at a time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from oddnode.graph import Graph
+from oddnode.large.arrays import row_chunks, scratch
+from oddnode.large.graph import FolderGraph
+from oddnode.large.network import TwoLayers
+from oddnode.nn import mean_log_probabilities
+from oddnode.scoring import Outputs
+
+if TYPE_CHECKING:
+    from oddnode.scoring import Scorer
+
+__all__ = ["FolderOutputs", "outputs_of"]
+
+
+class _Rows(Outputs):
+    """The outputs of one network at some nodes, for scorers that are row-wise."""
+
+    def __init__(self, whole: FolderOutputs, rows: slice):
+        x = whole.graph.x[rows]
+        super().__init__(whole.module, Graph(x, torch.empty(2, 0, dtype=torch.long)), whole.num_classes)
+        self._whole, self._rows = whole, rows
+
+    @cached_property
+    def all_logits(self) -> Tensor:
+        return self._whole.all_logits[self._rows]
+
+    @cached_property
+    def hidden(self) -> Tensor:
+        return self._whole.hidden_of(self._rows)
+
+
+class FolderOutputs(Outputs):
+    """As `oddnode.scoring.Outputs`, for a graph on disk.
+
+    Logits of all nodes are in memory, or in a temporary file if there are many. Hidden features are computed again
+    whenever some of them are needed. A scorer that is row-wise gets some nodes at a time.
+
+    Parameters
+    ----------
+    module, graph, num_classes, labelled, references, far
+        As for `oddnode.scoring.Outputs`; the graph is a `FolderGraph`.
+    """
+
+    graph: FolderGraph
+
+    @cached_property
+    def _layers(self) -> TwoLayers:
+        module = self.module
+        if any(parameter.device.type != "cpu" for parameter in module.parameters()):
+            module = copy.deepcopy(module).cpu()
+        return TwoLayers.of(module)
+
+    def hidden_of(self, nodes: Tensor | slice) -> Tensor:
+        return self._layers.hidden(self._layers.inputs(self.graph)[nodes])
+
+    @cached_property
+    def hidden(self) -> Tensor:
+        """Features before the last layer, ``[N, H]``, of all nodes."""
+        return self._filled(len(self._layers.weight), self.hidden_of)
+
+    @cached_property
+    def all_logits(self) -> Tensor:
+        """Logits of every node, spare ones included, ``[N, C + spare]``."""
+        if self.members:
+            width = self.members[0].all_logits.shape[1]
+            parts = [member.all_logits for member in self.members]
+            return self._filled(width, lambda rows: mean_log_probabilities([each[rows] for each in parts]))
+        layers = self._layers
+        with torch.no_grad():
+            products = self._filled(len(layers.last_weight), lambda rows: self.hidden_of(rows) @ layers.last_weight.t())
+            if layers.uses_edges:
+                products = self.graph.convolve(products, self._room(len(layers.last_weight)))
+            return products.add_(layers.last_bias)
+
+    @cached_property
+    def _members_mean(self) -> Tensor:
+        parts = [member.logits for member in self.members]
+        return self._filled(self.num_classes, lambda rows: mean_log_probabilities([each[rows] for each in parts]))
+
+    def scores_of(self, scorer: Scorer) -> Tensor:
+        if not scorer.is_row_wise:
+            return super().scores_of(scorer)
+        return self.cached(scorer, "score", lambda: torch.cat([scorer.score(part) for part in self._parts()]))
+
+    def _parts(self) -> Iterator[Outputs]:
+        for rows in self._chunks():
+            yield _Rows(self, rows)
+
+    def _chunks(self) -> Iterator[slice]:
+        row_bytes = 4 * self.graph.x.dtype.itemsize * max(self.graph.x.shape[1], 64)
+        for start, stop in row_chunks(self.graph.num_nodes, row_bytes):
+            yield slice(start, stop)
+
+    def _filled(self, width: int, make: Callable[[slice], Tensor]) -> Tensor:
+        out = self._room(width)
+        for rows in self._chunks():
+            out[rows] = make(rows)
+        return out
+
+    def _room(self, width: int) -> Tensor:
+        return scratch(self.graph.folder.scratch_folder, (self.graph.num_nodes, width), self.graph.x.dtype)
+
+
+def outputs_of(module: nn.Module, graph: Graph, *args: object, **kwargs: object) -> Outputs:
+    """Make the outputs of a network on a graph in memory or on disk.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        The trained network, or an `oddnode.nn.Ensemble`.
+    graph : Graph
+        A graph of N nodes to score.
+    *args, **kwargs
+        As for `oddnode.scoring.Outputs`.
+    """
+    kind = FolderOutputs if isinstance(graph, FolderGraph) else Outputs
+    return kind(module, graph, *args, **kwargs)  # type: ignore[arg-type]

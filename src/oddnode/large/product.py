@@ -1,0 +1,187 @@
+"""The one kernel of graphs on disk: sums over neighbours, for some rows of the edges at a time.
+
+``out[a:b] = scale[a:b] * (rows a:b of the edges @ values)``. The values of all nodes are in memory, the edges are read
+from disk in order, and no number is stored per edge: rows of ones share one buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from oddnode.ops import NeighbourMean
+from oddnode.ops.csr import cpu_has_csr_kernel, from_offsets, multiply
+
+__all__ = ["FolderWalk", "NeighbourSum", "RowBlock"]
+
+_EDGES_AT_ONCE = 2**21
+_ROWS_AT_ONCE = 2**17
+
+
+class RowBlock(NamedTuple):
+    """Some rows of the edges in CSR form.
+
+    Parameters
+    ----------
+    start, stop : int
+        The first row, and the one after the last.
+    offsets : Tensor
+        Where the edges of each row begin in ``sources``, ``[rows + 1]``.
+    sources : Tensor
+        The sources of the edges, ``[edges]``.
+    """
+
+    start: int
+    stop: int
+    offsets: Tensor
+    sources: Tensor
+
+
+class NeighbourSum:
+    """Sums over the sources of the edges to every node.
+
+    Parameters
+    ----------
+    offsets : Tensor
+        Where the edges of every node begin, ``[N + 1]``.
+    sources : Tensor
+        The sources of the edges, sorted by target, ``[E]``.
+    edges_at_once : int
+        How many edges are multiplied at a time; a row is not divided.
+    """
+
+    def __init__(self, offsets: Tensor, sources: Tensor, edges_at_once: int = _EDGES_AT_ONCE):
+        self.offsets = offsets
+        self.sources = sources
+        self.edges_at_once = edges_at_once
+        self._ones: dict[torch.dtype, Tensor] = {}
+
+    @cached_property
+    def _bounds(self) -> list[int]:
+        """The rows at which blocks begin, and the number of rows."""
+        num_rows, bounds = len(self.offsets) - 1, [0]
+        while bounds[-1] < num_rows:
+            start = bounds[-1]
+            last = int(self.offsets[start]) + self.edges_at_once
+            fitting = int(torch.searchsorted(self.offsets[start : start + _ROWS_AT_ONCE + 1], last, right=True)) - 1
+            bounds.append(min(start + max(fitting, 1), num_rows))
+        return bounds
+
+    def blocks(self) -> Iterator[RowBlock]:
+        """Read the edges in order.
+
+        Yields
+        ------
+        RowBlock
+            The next rows.
+        """
+        for start, stop in pairwise(self._bounds):
+            own = self.offsets[start : stop + 1]
+            first, last = int(own[0]), int(own[-1])
+            yield RowBlock(start, stop, (own - first).to(self.sources.dtype), self.sources[first:last])
+
+    def of_block(self, block: RowBlock, values: Tensor) -> Tensor:
+        """Sum values over the neighbours of some nodes.
+
+        Parameters
+        ----------
+        block : RowBlock
+            From `blocks`.
+        values : Tensor
+            Shape ``[N]`` or ``[N, C]``.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[rows]`` or ``[rows, C]``.
+        """
+        is_column = values.dim() == 1
+        if cpu_has_csr_kernel() and (is_column or values.dtype != torch.float32):
+            shape = block.stop - block.start, len(values)
+            ones = self._ones_like(values, len(block.sources))
+            return multiply(from_offsets(block.offsets, block.sources, ones, shape), values)
+        columns = values.unsqueeze(1) if is_column else values
+        # Sums of embeddings are the fastest product by a matrix of ones; see `oddnode.ops.csr.multiply_wide`.
+        sums = F.embedding_bag(block.sources, columns, block.offsets, mode="sum", include_last_offset=True)
+        return sums.squeeze(1) if is_column else sums
+
+    def _ones_like(self, values: Tensor, count: int) -> Tensor:
+        known = self._ones.get(values.dtype)
+        if known is None or len(known) < count:
+            known = self._ones[values.dtype] = torch.ones(max(count, min(self.edges_at_once, len(self.sources))))
+            known = self._ones[values.dtype] = known.to(values.dtype)
+        return known[:count]
+
+
+class FolderWalk(NeighbourMean):
+    """``D^-1 A`` of a graph on disk, as `oddnode.functional.energy.propagate` takes it.
+
+    Parameters
+    ----------
+    sums : NeighbourSum
+        The edges.
+    dtype : torch.dtype
+        The precision of the graph.
+    self_loops_where_empty : bool
+        Whether a node without neighbours counts as its own.
+    """
+
+    def __init__(self, sums: NeighbourSum, dtype: torch.dtype, self_loops_where_empty: bool = False):
+        super().__init__(sums.offsets, sums.sources, self_loops_where_empty)
+        self.neighbours = sums
+        self.dtype = dtype
+
+    @cached_property
+    def with_self_loops_where_empty(self) -> FolderWalk:
+        """The same with every node that has no neighbour as its own."""
+        return FolderWalk(self.neighbours, self.dtype, self_loops_where_empty=True)
+
+    def sums(self, values: Tensor) -> Tensor:
+        out = torch.empty_like(values)
+        for block in self.neighbours.blocks():
+            out[block.start : block.stop] = self.neighbours.of_block(block, values)
+        return out
+
+    def __matmul__(self, values: Tensor) -> Tensor:
+        return self.diffuse(values, eta=0.0, num_hops=1)
+
+    def diffuse(self, values: Tensor, eta: float, num_hops: int) -> Tensor:
+        """Repeat ``v <- eta v + (1 - eta) M v``, without a gradient.
+
+        Parameters
+        ----------
+        values : Tensor
+            Shape ``[N]`` or ``[N, C]``.
+        eta : float
+            Share of its own value that a node keeps in every hop.
+        num_hops : int
+            How often.
+
+        Returns
+        -------
+        Tensor
+            Of the same shape.
+        """
+        present, after = values.detach(), torch.empty_like(values)
+        share = self.inverse_degree(values.dtype) * (1.0 - eta)
+        own = self.own_share(eta, share)
+        for hop in range(num_hops):
+            for block in self.neighbours.blocks():
+                rows = slice(block.start, block.stop)
+                drawn = self.neighbours.of_block(block, present) * _beside(share[rows], values)
+                kept = _beside(own[rows], values) if isinstance(own, Tensor) else own
+                torch.add(drawn, present[rows] * kept, out=after[rows])
+            # The caller's values are not written to.
+            present, after = after, torch.empty_like(values) if hop == 0 else present
+        return present
+
+
+def _beside(numbers: Tensor, values: Tensor) -> Tensor:
+    """One number per node, for a product with values of one or more columns."""
+    return numbers if values.dim() == 1 else numbers.unsqueeze(1)

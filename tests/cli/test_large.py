@@ -1,0 +1,77 @@
+"""The commands for graphs on disk."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.tables.examples import example, read_csv, write_csv
+
+CLI = Callable[..., subprocess.CompletedProcess[str]]
+PREPARE = ("prepare", "--nodes", "nodes.csv", "--edges", "edges*.csv")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with nodes.csv and two files of edges."""
+    nodes, edges = example(240)
+    write_csv(tmp_path / "nodes.csv", nodes)
+    write_csv(tmp_path / "edges1.csv", edges[::2])
+    write_csv(tmp_path / "edges2.csv", edges[1::2])
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_prepare_fit_score_and_calibrate(folder: Path, cli: CLI) -> None:
+    prepared = cli(*PREPARE, "--id-column", "name", "--label-column", "kind", "--out", "graph", "--json")
+    assert prepared.returncode == 0, prepared.stderr
+    facts = json.loads(prepared.stdout)
+    assert (facts["num_nodes"], facts["num_features"], facts["labels"]) == (240, 4, ["a", "b"])
+    assert {"ax.bin", "ax-moments.bin"} <= {path.name for path in (folder / "graph").iterdir()}
+    fitted = cli("fit", "--graph", "graph", "--method", "gnnsafe", "--out", "model", "--json")
+    assert fitted.returncode == 0, fitted.stderr
+    assert json.loads(fitted.stdout)["num_nodes"] == 240
+    scored = cli("score", "model", "--graph", "graph", "--out", "scores.csv", "--explain")
+    assert scored.returncode == 0, scored.stderr
+    rows = read_csv(folder / "scores.csv")
+    assert [row["name"] for row in rows] == [row["name"] for row in read_csv(folder / "nodes.csv")]
+    assert {row["is_ood"] for row in rows} <= {"true", "false"}
+    stricter = cli("calibrate", "model", "--graph", "graph", "--false-alarm-rate", "0.2", "--out", "other", "--json")
+    assert stricter.returncode == 0, stricter.stderr
+    assert json.loads(stricter.stdout)["false_alarm_rate"] == 0.2
+    later = cli(*PREPARE, "--model", "model", "--out", "later")
+    assert later.returncode == 0, later.stderr
+    assert cli("score", "other", "--graph", "later", "--out", "later.parquet").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((*PREPARE, "--out", "graph"), "give --id-column and --label-column, or a --model"),
+        (("fit", "--out", "model"), "give --nodes, --edges, --id-column, --label-column, or a --graph"),
+        (("fit", "--graph", "none", "--out", "model"), "none is no folder"),
+        (
+            ("fit", "--graph", "g", "--directed", "--nodes", "n.csv", "--out", "m"),
+            "leave out --nodes, --directed beside",
+        ),
+        (("fit", "--graph", "g", "--device", "meta", "--out", "m"), "handled on the CPU; use --device cpu"),
+        (("score", "model", "--out", "scores.csv"), "give --nodes, --edges, or a --graph"),
+        (("score", "m", "--graph", "g", "--edges", "e.csv", "--out", "s.csv"), "leave out --edges beside --graph"),
+    ],
+)
+def test_options_that_do_not_go_together(folder: Path, cli: CLI, arguments: tuple[str, ...], message: str) -> None:
+    refused = cli(*arguments)
+    assert refused.returncode == 1
+    assert message in " ".join(refused.stderr.split())
+
+
+def test_a_method_that_cannot_be_used_on_disk_is_refused(folder: Path, cli: CLI) -> None:
+    assert cli(*PREPARE, "--id-column", "name", "--label-column", "kind", "--out", "graph").returncode == 0
+    refused = cli("fit", "--graph", "graph", "--method", "nodesafe-evidence", "--out", "model")
+    assert refused.returncode == 1
+    assert "cannot be used on a graph on disk: the scorer compares nodes with reference nodes" in refused.stderr
+    assert not (folder / "model").exists()

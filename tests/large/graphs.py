@@ -1,0 +1,48 @@
+"""Random graphs for the tests of graphs on disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from hypothesis import strategies as st
+from torch import Tensor
+from torch_geometric.data import Data
+
+from oddnode.large import GraphFolder, folder_from_data
+
+
+def random_graph(
+    num_nodes: int = 60, num_edges: int = 240, num_features: int = 5, seed: int = 0, dtype: torch.dtype = torch.float64
+) -> Data:
+    """A graph with repeated edges, self-loops and, in its last fifth, nodes without edges."""
+    generator = torch.Generator().manual_seed(seed)
+    linked = max(num_nodes * 4 // 5, 1)
+    edges = torch.randint(linked, (2, num_edges), generator=generator)
+    edges = torch.cat([edges, edges[:, : num_edges // 8], edges[:1, : num_edges // 8].expand(2, -1)], dim=1)
+    y = torch.randint(3, (num_nodes,), generator=generator)
+    x = torch.randn(num_nodes, num_features, generator=generator, dtype=dtype) + y.to(dtype).unsqueeze(1) + 2
+    role = torch.arange(num_nodes) % 4
+    return Data(x=x, edge_index=edges, y=y, train_mask=role == 0, val_mask=role == 1, calibration_mask=role == 2)
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> Data:
+    """Graphs of all kinds, from a single node on."""
+    num_nodes = draw(st.integers(1, 12))
+    ends = st.tuples(st.integers(0, num_nodes - 1), st.integers(0, num_nodes - 1))
+    edges = draw(st.lists(ends, max_size=40))
+    seed = draw(st.integers(0, 5))
+    x = torch.randn(num_nodes, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    return Data(x=x, edge_index=torch.tensor(edges, dtype=torch.long).reshape(-1, 2).t().contiguous())
+
+
+def as_folder(data: Data, path: Path) -> GraphFolder:
+    return folder_from_data(data, path)
+
+
+def dense_adjacency(data: Data) -> Tensor:
+    """``A[v, u]``: how many edges lead from u to v."""
+    adjacency = torch.zeros(data.num_nodes, data.num_nodes, dtype=torch.float64)
+    source, target = data.edge_index
+    return adjacency.index_put_((target, source), torch.ones(len(source), dtype=torch.float64), accumulate=True)

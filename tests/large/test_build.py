@@ -1,0 +1,222 @@
+"""Building folders: chunks, resuming after kill -9, full disks and bad input."""
+
+from __future__ import annotations
+
+import errno
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+
+from oddnode.graph import GraphError
+from oddnode.large import (
+    FolderBuilder,
+    FolderError,
+    GraphFolder,
+    NodeChunk,
+    arrays,
+    buckets,
+    build_folder,
+    builder,
+    folder_from_data,
+)
+from oddnode.large.manifest import folder_lock
+from tests.large.graphs import graphs, random_graph
+
+
+def chunks(count: int = 3) -> Iterator[NodeChunk]:
+    for number in range(count):
+        yield NodeChunk(np.full((2, 3), float(number)), y=np.array([number, -1]))
+
+
+@given(graphs(), st.integers(1, 9), st.integers(1, 4), st.booleans(), st.booleans())
+def test_edges_are_sorted_by_target_with_any_chunks(
+    data: Data, chunk: int, sorted_at_once: int, both: bool, simple: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(buckets, "_SORTED_AT_ONCE", 8 * sorted_at_once)
+        patch.setattr(buckets, "_BUCKETS", 3)
+        with FolderBuilder(folder, "a test") as new:
+            new.add_nodes(lambda: [NodeChunk(data.x.numpy())])
+            parts = data.edge_index.split(chunk, dim=1) if data.edge_index.numel() else []
+            new.add_edges(lambda: [part.numpy() for part in parts], both, simple)
+            found = new.finish()
+        edges = [tuple(pair) for pair in data.edge_index.t().tolist()]
+        edges += [(b, a) for a, b in edges] if both else []
+        edges = sorted({(a, b) for a, b in edges if a != b} if simple else edges, key=lambda pair: pair[::-1])
+        assert [tuple(pair) for pair in found.edge_index.t().tolist()] == edges
+        loops = torch.zeros(data.num_nodes, dtype=torch.long)
+        loops[found.loops[0]] = found.loops[1]
+        assert loops.tolist() == [edges.count((v, v)) for v in range(data.num_nodes)]
+
+
+def test_nodes_come_in_chunks(tmp_path: Path) -> None:
+    folder = build_folder(tmp_path / "new", chunks(), [np.array([[0, 5], [1, 2]])], classes=["a", "b", "c"])
+    assert folder.x[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
+    assert folder.x.dtype == torch.float64
+    assert folder.y is not None
+    assert folder.y.tolist() == [0, -1, 1, -1, 2, -1]
+    assert folder.manifest.classes == ["a", "b", "c"]
+    assert folder.manifest.max_abs_feature == 2.0
+    assert not (tmp_path / "new" / ".building").exists()
+
+
+@pytest.mark.parametrize("ids", [[7, 3], ["x", "größer"]])
+def test_ids_are_kept(tmp_path: Path, ids: list[object]) -> None:
+    folder = build_folder(tmp_path, [NodeChunk(np.eye(2), ids=np.array(ids))] * 1, [])
+    assert folder.ids().tolist() == ids
+    assert folder.ids(1, 2).tolist() == ids[1:]
+
+
+def test_ids_that_are_the_positions_take_no_room(tmp_path: Path) -> None:
+    parts = [NodeChunk(np.eye(2), ids=np.array([0, 1])), NodeChunk(np.eye(2), ids=np.array([2, 3]))]
+    folder = build_folder(tmp_path, parts, [])
+    assert folder.ids().tolist() == [0, 1, 2, 3]
+    assert not (tmp_path / "ids.bin").exists()
+
+
+def test_more_nodes_than_int32_can_number_get_wide_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(builder, "_LARGEST_INT32", 10)
+    data = random_graph()
+    folder = folder_from_data(data, tmp_path)
+    assert folder.sources.dtype == torch.int64
+    values = data.x[:, 0]
+    assert folder.as_graph().random_walk.sums(values).isfinite().all()
+    expected = torch.zeros(60, dtype=torch.float64).index_add_(0, data.edge_index[1], values[data.edge_index[0]])
+    torch.testing.assert_close(folder.as_graph().random_walk.sums(values), expected)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "message"),
+    [
+        ([], [], "the graph has no nodes"),
+        ([NodeChunk(np.array([[1.0], [np.nan]]))], [], "1 NaN or infinite values, the first at node 1, feature 0"),
+        ([NodeChunk(np.ones(3))], [], r"features of shape \[3\], expected \[nodes, features\]"),
+        (list(chunks()), [np.array([[0], [6]])], r"the edges have node 6, but there are only 6 nodes \(0..5\)"),
+        (list(chunks()), [np.array([[-1], [0]])], "the edges have node -1"),
+        ([NodeChunk(np.ones((1, 1))), next(chunks())], [], "chunks of nodes have different parts"),
+        ([NodeChunk(np.ones((2, 3)), y=np.array([1]))], [], "a chunk has 2 nodes, but 1 values of 'y'"),
+        ([NodeChunk(np.ones((2, 3)), ids=np.array([1]))], [], "a chunk has 2 nodes, but 1 values of 'ids'"),
+        ([NodeChunk(np.ones((2, 3))), NodeChunk(np.ones((2, 4)))], [], r"rows of 'x' have \[4\] columns"),
+    ],
+)
+def test_bad_chunks_are_refused(tmp_path: Path, nodes: list[NodeChunk], edges: list[np.ndarray], message: str) -> None:
+    with pytest.raises((FolderError, GraphError), match=message):
+        build_folder(tmp_path, nodes, edges)
+    with pytest.raises(FolderError, match="was not finished"):
+        GraphFolder(tmp_path)
+
+
+def test_a_finished_graph_is_never_replaced(tmp_path: Path) -> None:
+    build_folder(tmp_path, chunks(), [], made_from="one")
+    assert build_folder(tmp_path, [], [], made_from="one").num_nodes == 6
+    with pytest.raises(FolderError, match="made from other files or with other settings"):
+        build_folder(tmp_path, chunks(), [], made_from="two")
+    GraphFolder(tmp_path).verify()
+
+
+def test_other_files_are_never_touched(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    with pytest.raises(FolderError, match="has other files in it"):
+        build_folder(tmp_path, chunks(), [])
+    with pytest.raises(FolderError, match="is a file"):
+        build_folder(tmp_path / "thesis.txt", chunks(), [])
+    with pytest.raises(FolderError, match="does not exist"):
+        build_folder(tmp_path / "a" / "b", chunks(), [])
+    (tmp_path / "own" / ".building").mkdir(parents=True)
+    (tmp_path / "own" / ".building" / "plan.txt").write_text("of a house")
+    with pytest.raises(FolderError, match="has other files in it"):
+        build_folder(tmp_path / "own", chunks(), [])
+    assert (tmp_path / "own" / ".building" / "plan.txt").read_text() == "of a house"
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
+def test_one_process_builds_at_a_time(tmp_path: Path) -> None:
+    with folder_lock(tmp_path), pytest.raises(FolderError, match="is being written by another process"):
+        build_folder(tmp_path, chunks(), [])
+
+
+def test_a_full_disk_keeps_finished_stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = arrays.ArrayWriter.append
+
+    def full(writer: arrays.ArrayWriter, rows: np.ndarray) -> None:
+        if writer.path.name == "sources.bin":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(writer, rows)
+
+    edges = [np.array([[0, 1, 2], [1, 2, 0]])]
+    with monkeypatch.context() as patch:
+        patch.setattr(arrays.ArrayWriter, "append", full)
+        with pytest.raises(OSError, match=r"the disk of .* is full; what was finished is kept"):
+            build_folder(tmp_path, chunks(), edges, made_from="files")
+    # Neither nodes nor edges are read again.
+    folder = build_folder(tmp_path, [], [], made_from="files")
+    assert folder.edge_index.tolist() == [[2, 0, 1], [0, 1, 2]]
+
+
+KILLED = """
+import sys, time
+import numpy as np
+from oddnode.large import NodeChunk, build_folder
+
+def nodes():
+    print("nodes", flush=True)
+    yield NodeChunk(np.arange(8.0).reshape(4, 2))
+
+def edges():
+    yield np.array([[0, 1], [1, 2]])
+    print("edges", flush=True)
+    if sys.argv[2] == "wait":
+        time.sleep(600)
+    yield np.array([[2], [3]])
+
+build_folder(sys.argv[1], nodes(), edges(), made_from="the same")
+"""
+
+
+def test_a_build_goes_on_after_kill_9(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", KILLED, str(tmp_path)]
+    process = subprocess.Popen([*command, "wait"], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert [process.stdout.readline(), process.stdout.readline()] == ["nodes\n", "edges\n"]
+    with pytest.raises(FolderError, match="is being written by another process"):
+        GraphFolder(tmp_path)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(timeout=60) == -signal.SIGKILL
+    process.stdout.close()
+    with pytest.raises(FolderError, match="was not finished; prepare the graph again"):
+        GraphFolder(tmp_path)
+    left = tmp_path / ".building" / "left.bin"
+    left.write_bytes(b"by the killed process")
+    again = subprocess.run([*command, "go"], capture_output=True, text=True, timeout=120, check=True)
+    assert again.stdout == "edges\n"  # the nodes were kept
+    folder = GraphFolder(tmp_path).verify()
+    assert folder.x.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert folder.edge_index.tolist() == [[0, 1, 2], [1, 2, 3]]
+    assert not (tmp_path / ".building").exists()
+
+
+def test_a_build_that_was_killed_between_its_last_steps_is_finished(tmp_path: Path) -> None:
+    with FolderBuilder(tmp_path, "x") as new:
+        new.add_nodes(lambda: chunks())
+        new.add_edges(lambda: [np.array([[0], [1]])])
+    # As if it had been killed after it had moved the first file.
+    (tmp_path / ".building" / "x.bin").replace(tmp_path / "x.bin")
+    assert build_folder(tmp_path, [], [], made_from="x").verify().num_edges == 1
+
+
+def test_a_graph_with_edge_weights_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    data = random_graph()
+    data.edge_weight = torch.ones(data.num_edges)
+    with pytest.raises(GraphError, match=r"the edges have weights.*graphs on disk.*del data.edge_weight"):
+        folder_from_data(data, tmp_path / "graph")
+    assert not (tmp_path / "graph").exists()

@@ -1,0 +1,231 @@
+"""Graph folders: what they hold, damage, other versions, several processes, and PyG's interfaces."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import EdgeAttr, TensorAttr
+from torch_geometric.data.graph_store import EdgeLayout
+from torch_geometric.loader import NodeLoader
+from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
+
+from oddnode.large import FolderError, GraphFolder
+from oddnode.large.manifest import folder_lock
+from tests.large.graphs import as_folder, random_graph
+
+
+def sorted_edges(edge_index: torch.Tensor) -> list[tuple[int, int]]:
+    return sorted((int(target), int(source)) for source, target in edge_index.t())
+
+
+def test_a_folder_holds_the_graph_as_it_was(tmp_path: Path) -> None:
+    data = random_graph()
+    folder = as_folder(data, tmp_path / "graph")
+    assert (folder.num_nodes, folder.num_edges, folder.num_features) == (60, data.edge_index.shape[1], 5)
+    assert torch.equal(folder.x, data.x)
+    for name in ("y", "train_mask", "val_mask", "calibration_mask"):
+        assert torch.equal(getattr(folder, name), getattr(data, name))
+    assert folder.reference_mask is None
+    assert sorted_edges(folder.edge_index) == sorted_edges(data.edge_index)
+    assert folder.sources.dtype == torch.int32
+    assert folder.ids().tolist() == list(range(60))
+    assert folder.verify() is folder
+
+
+def test_changes_to_a_mapped_array_stay_in_the_process(tmp_path: Path) -> None:
+    folder = as_folder(random_graph(), tmp_path)
+    folder.x[0] = 9.0
+    assert not bool((GraphFolder(tmp_path).x[0] == 9.0).any())
+    GraphFolder(tmp_path).verify()
+
+
+def test_masks_can_be_replaced_without_writing(tmp_path: Path) -> None:
+    folder = as_folder(random_graph(), tmp_path)
+    before = sorted(path.name for path in tmp_path.iterdir())
+    mask = torch.arange(60) < 7
+    other = folder.with_masks(train_mask=mask)
+    assert other.train_mask is mask
+    assert torch.equal(pickle.loads(pickle.dumps(other)).train_mask, mask)
+    assert folder.train_mask is not None
+    assert int(folder.train_mask.sum()) == 15
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    with pytest.raises(FolderError, match="'test' is no mask"):
+        folder.with_masks(test=mask)
+
+
+def test_a_pickled_folder_is_opened_again_and_not_copied(tmp_path: Path) -> None:
+    folder = as_folder(random_graph(num_features=200), tmp_path)
+    text = pickle.dumps(folder)
+    assert len(text) < 1000
+    assert torch.equal(pickle.loads(text).x, folder.x)
+
+
+@pytest.mark.parametrize("name", ["x", "sources", "offsets"])
+def test_a_flipped_bit_is_found_before_the_array_is_used(tmp_path: Path, name: str) -> None:
+    as_folder(random_graph(), tmp_path)
+    content = bytearray((tmp_path / f"{name}.bin").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / f"{name}.bin").write_bytes(content)
+    folder = GraphFolder(tmp_path)
+    with pytest.raises(FolderError, match=rf"{name}.bin has the checksum .* damaged; prepare the graph again"):
+        folder.as_graph()
+    with pytest.raises(FolderError, match=f"{name}.bin"):
+        folder.verify()
+
+
+def test_truncated_and_missing_files_are_found(tmp_path: Path) -> None:
+    as_folder(random_graph(), tmp_path)
+    content = (tmp_path / "x.bin").read_bytes()
+    (tmp_path / "x.bin").write_bytes(content[:-8])
+    with pytest.raises(FolderError, match=f"x.bin has {len(content) - 8} bytes, expected {len(content)}"):
+        GraphFolder(tmp_path)
+    (tmp_path / "x.bin").unlink()
+    with pytest.raises(FolderError, match=r"x.bin is missing"):
+        GraphFolder(tmp_path)
+
+
+def test_other_versions_and_damaged_manifests_are_refused(tmp_path: Path) -> None:
+    as_folder(random_graph(), tmp_path)
+    manifest = json.loads((tmp_path / "graph.json").read_text())
+    (tmp_path / "graph.json").write_text(json.dumps(manifest | {"format": 99, "news": 1}))
+    with pytest.raises(FolderError, match="has the format 99, expected 1: it was made by another version"):
+        GraphFolder(tmp_path)
+    (tmp_path / "graph.json").write_text(json.dumps(manifest)[:-9])
+    with pytest.raises(FolderError, match=r"graph.json is damaged"):
+        GraphFolder(tmp_path)
+    (tmp_path / "graph.json").write_text(json.dumps(manifest | {"num_nodes": 61}))
+    with pytest.raises(FolderError, match=r"does not list .* with the shape"):
+        GraphFolder(tmp_path)
+
+
+def test_a_manifest_cannot_name_other_files_or_nodes_that_do_not_exist(tmp_path: Path) -> None:
+    as_folder(random_graph(), tmp_path)
+    manifest = json.loads((tmp_path / "graph.json").read_text())
+    arrays = manifest["arrays"] | {"../secret": manifest["arrays"]["x"]}
+    (tmp_path / "graph.json").write_text(json.dumps(manifest | {"arrays": arrays}))
+    with pytest.raises(FolderError, match=r"lists an array '../secret', which no folder has"):
+        GraphFolder(tmp_path)
+    sources = np.fromfile(tmp_path / "sources.bin", np.int32)
+    sources[7] = 60
+    sources.tofile(tmp_path / "sources.bin")
+    manifest["arrays"]["sources"]["crc32"] = zlib.crc32(sources.tobytes())
+    (tmp_path / "graph.json").write_text(json.dumps(manifest))
+    for _ in range(2):
+        with pytest.raises(FolderError, match="do not fit its 60 nodes"):
+            GraphFolder(tmp_path).as_graph()
+
+
+def test_what_is_no_finished_graph_says_why(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match="is no folder"):
+        GraphFolder(tmp_path / "none")
+    with pytest.raises(FolderError, match=r"holds no graph \(graph.json is missing\)"):
+        GraphFolder(tmp_path)
+    (tmp_path / ".building").mkdir()
+    with pytest.raises(FolderError, match="was not finished; prepare the graph again"):
+        GraphFolder(tmp_path)
+    with folder_lock(tmp_path), pytest.raises(FolderError, match="is being written by another process"):
+        GraphFolder(tmp_path)
+
+
+def test_a_sidecar_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    folder = as_folder(random_graph(), tmp_path)
+
+    def fails(writer: object) -> None:
+        writer.append(np.ones(3))  # type: ignore[attr-defined]
+        raise RuntimeError("on the way")
+
+    with pytest.raises(RuntimeError, match="on the way"):
+        folder.sidecar("ones", fails, "float64")
+    assert not list(tmp_path.glob("ones*"))
+    (tmp_path / "ones.part").write_bytes(b"left by a process that was killed")
+    found = folder.sidecar("ones", lambda writer: writer.append(np.ones(3)), "float64")
+    assert found.tolist() == [1.0, 1.0, 1.0]
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_damaged_sidecar_is_computed_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = as_folder(random_graph(), tmp_path)
+    expected = folder.as_graph().smoothed_x.clone()
+    content = bytearray((tmp_path / "ax.bin").read_bytes())
+    content[3] ^= 1
+    for damaged in (b"short", content):
+        (tmp_path / "ax.bin").write_bytes(damaged)
+        with caplog.at_level("WARNING", logger="oddnode"):
+            assert torch.equal(GraphFolder(tmp_path).as_graph().smoothed_x, expected)
+        assert "it is computed again" in caplog.text
+        caplog.clear()
+
+
+def test_two_processes_compute_a_sidecar_once(tmp_path: Path) -> None:
+    as_folder(random_graph(), tmp_path)
+    code = """
+import sys, time
+import numpy as np
+from oddnode.large import GraphFolder
+
+def make(writer):
+    print("computing", flush=True)
+    time.sleep(1.0)
+    writer.append(np.arange(4.0))
+
+print(GraphFolder(sys.argv[1]).sidecar("slow", make, "float64").tolist())
+"""
+    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    shown = [process.communicate(timeout=120)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0]
+    assert sorted(text.count("computing") for text in shown) == [0, 1]
+    assert all("[0.0, 1.0, 2.0, 3.0]" in text for text in shown)
+
+
+def test_pyg_reads_features_and_edges(tmp_path: Path) -> None:
+    data = random_graph()
+    folder = as_folder(data, tmp_path)
+    assert [attr.attr_name for attr in folder.get_all_tensor_attrs()][:2] == ["x", "y"]
+    index = torch.tensor([5, 1])
+    assert torch.equal(folder.get_tensor(group_name=None, attr_name="x", index=index), data.x[index])
+    assert folder.get_tensor_size(group_name=None, attr_name="x") == (60, 5)
+    row, pointer = folder.get_edge_index(EdgeAttr(edge_type=None, layout=EdgeLayout.CSC))
+    assert torch.equal(pointer.diff(), torch.bincount(data.edge_index[1], minlength=60))
+    edge_index = torch.stack(folder.get_edge_index(EdgeAttr(edge_type=None, layout=EdgeLayout.COO)))
+    assert sorted_edges(edge_index) == sorted_edges(data.edge_index)
+    assert len(row) == folder.num_edges
+    assert not folder.put_tensor(data.x, TensorAttr(group_name=None, attr_name="x", index=None))
+
+
+class AllNeighbours(BaseSampler):
+    """One hop, all neighbours; holds the folder and nothing else."""
+
+    def __init__(self, folder: GraphFolder):
+        self.folder = folder
+
+    def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: object) -> SamplerOutput:
+        seeds = index.node
+        ends = [self.folder.sources[self.folder.offsets[v] : self.folder.offsets[v + 1]].long() for v in seeds]
+        row = torch.cat(ends)
+        nodes = torch.cat([seeds, row[~torch.isin(row, seeds)].unique()])
+        place = {int(node): position for position, node in enumerate(nodes)}
+        row = torch.tensor([place[int(node)] for node in row], dtype=torch.long)
+        col = torch.repeat_interleave(torch.arange(len(seeds)), torch.tensor([len(each) for each in ends]))
+        return SamplerOutput(node=nodes, row=row, col=col, edge=None, metadata=(index.input_id, index.time))
+
+    def sample_from_edges(self, index: object, **kwargs: object) -> SamplerOutput:
+        raise NotImplementedError
+
+
+def test_a_loader_of_pyg_reads_batches_from_a_folder(tmp_path: Path) -> None:
+    data = random_graph()
+    folder = as_folder(data, tmp_path)
+    loader = NodeLoader((folder, folder), AllNeighbours(folder), input_nodes=torch.arange(60), batch_size=16)
+    degree = torch.cat([torch.bincount(batch.edge_index[1], minlength=16)[: batch.batch_size] for batch in loader])
+    assert torch.equal(degree, torch.bincount(data.edge_index[1], minlength=60))
+    x = torch.cat([batch.x[: batch.batch_size] for batch in loader])
+    assert torch.equal(x, data.x)
