@@ -201,9 +201,9 @@ def test_weights_of_edges_are_refused_unless_they_are_not_to_count(tmp_path: Pat
     plain = FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "plain")
     weighted = write_csv(tmp_path / "weighted.csv", [row | {"weight": 2} for row in read_csv(edges)])
     refused = r"column 'weight' of the edges holds their weights.*graphs on disk.*`unweighted`"
-    for named in ({}, {"weight_column": "weight"}):
+    for name in (None, "weight"):
         with pytest.raises(TableError, match=refused):
-            FolderTables(nodes, weighted, **COLUMNS, **named).prepare(tmp_path / "graph")
+            FolderTables(nodes, weighted, **COLUMNS, weight_column=name).prepare(tmp_path / "graph")
     assert not (tmp_path / "graph").exists()
     folder = FolderTables(nodes, weighted, **COLUMNS, unweighted=True).prepare(tmp_path / "graph")
     assert torch.equal(folder.edge_index, plain.edge_index)
