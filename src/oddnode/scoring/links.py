@@ -12,6 +12,7 @@ from torch import Tensor
 
 from oddnode.functional import auroc
 from oddnode.graph import Graph
+from oddnode.ops import SparseMatrix
 from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.feature_space import FeatureSpace
@@ -200,26 +201,31 @@ class NeighbourhoodCosine(CentredCosine):
 
     def _mean_scores(self, graph: Graph) -> Tensor:
         unit = self._unit_rows(graph)
-        if graph.is_symmetric and graph.edge_weight is not None:
-            return self._weighted_mean_scores(graph, unit)
         around, length = _surroundings(graph, unit)
+        degree = graph.effective_degree.to(unit)
         # In a symmetric graph, a node without edges is nobody's neighbour: its count does not matter.
-        count = graph.in_degree.to(unit).clamp_min(1) if graph.is_symmetric else graph.effective_degree.to(unit) + 1
+        count = degree.clamp_min(1) if graph.is_symmetric else degree + 1
         scale = 1.0 / (count * length).unsqueeze(1)
-        total = (unit * (graph.random_walk @ (around * scale))).sum(dim=1)
-        if graph.is_symmetric:
-            total = total - unit.square().sum(dim=1) * (graph.random_walk @ scale).squeeze(1)
+        walk, back = _walk_without_return(graph, count) if graph.is_symmetric else (graph.random_walk, None)
+        total = (unit * (walk @ (around * scale))).sum(dim=1)
+        if back is not None:
+            total = total - unit.square().sum(dim=1) * (back @ scale).squeeze(1)
         return total
 
-    def _weighted_mean_scores(self, graph: Graph, unit: Tensor) -> Tensor:
-        """The same for a symmetric graph with weights, where what is taken out differs from edge to edge."""
-        around, length = _surroundings(graph, unit)
-        target, source, share = graph.random_walk.coordinates()
-        back = _weight_back(graph, torch.stack([source, target])).to(unit)
-        scale = share / ((graph.effective_degree.to(unit)[source] + 1 - back) * length[source])
-        total = (unit * (graph.random_walk.with_values(scale) @ around)).sum(dim=1)
-        own = graph.random_walk.with_values(scale * back) @ unit.new_ones(graph.num_nodes, 1)
-        return total - unit.square().sum(dim=1) * own.squeeze(1)
+
+def _walk_without_return(graph: Graph, count: Tensor) -> tuple[SparseMatrix, SparseMatrix]:
+    """The random walk of a symmetric graph for means that leave the target out, and by how much each entry counts it.
+
+    Without weights, ``count`` ``[N]`` is the number of terms of such a mean, and both are the random walk itself. With
+    weights, what is left out differs from edge to edge.
+    """
+    walk = graph.random_walk
+    if graph.edge_weight is None:
+        return walk, walk
+    target, source, share = walk.coordinates()
+    back = _weight_back(graph, torch.stack([source, target])).to(count)
+    value = share * (count[source] / (count[source] + 1 - back))
+    return walk.with_values(value), walk.with_values(value * back)
 
 
 def _weight_back(graph: Graph, edges: Tensor) -> Tensor:
