@@ -188,7 +188,7 @@ def _trained_state(detector: Detector, networks: Networks, results: list[Trainin
         for own, part, reference in zip(networks.modules, networks.parts, networks.references, strict=bool(references))
     ]
     training = TrainingOutputs(
-        Outputs(module, data.graph, data.num_classes, labelled, references),
+        Outputs(module, data.graph, data.num_classes, labelled, references, num_seen=data.graph.num_nodes),
         data.train,
         data.y_train,
         tuple(parts),

@@ -54,7 +54,9 @@ class FittedEstimator(FittedAttributes):
         graph, far = clip_far_features(graph, state.max_abs_feature)
         graph = graph if graph.x.dtype == state.dtype else graph.with_features(graph.x.to(state.dtype))
         references = _references_in(state, data, graph)
-        return Outputs(state.module, graph, state.num_classes, labelled_nodes(data, graph.device), references, far)
+        num_seen = state.profile.num_nodes if _starts_with_training_graph(state, graph) else 0
+        labelled = labelled_nodes(data, graph.device)
+        return Outputs(state.module, graph, state.num_classes, labelled, references, far, num_seen)
 
     @gradients_enabled()
     def score_samples(self, data: GraphSource | Outputs) -> Tensor:
@@ -309,6 +311,11 @@ def _references_in(state: FittedState, data: GraphSource, graph: Graph) -> list[
         if len(present) == len(found):
             return present
     return []
+
+
+def _starts_with_training_graph(state: FittedState, graph: Graph) -> bool:
+    """Whether the nodes of the training graph come first in a graph, as far as their reference nodes tell."""
+    return bool(state.references) and all(each.find(graph) is not None for each in state.references)
 
 
 def _to_device_of(data: GraphSource | Outputs, result: Tensor) -> Tensor:
