@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from jinja2 import UndefinedError
+from oddnode.paper.webpage.headline import headlines
 
 from oddnode.evaluation import Result
 from oddnode.functional import fpr_at_tpr
@@ -41,7 +42,6 @@ from oddnode.paper.webpage import (
     render,
 )
 from oddnode.paper.webpage.encode import encode
-from oddnode.paper.webpage.headline import headlines
 from oddnode.runner.execute import execute
 from oddnode.tasks import MissingDataError, load_task
 

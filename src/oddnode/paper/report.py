@@ -184,12 +184,12 @@ _DIGITS = {
     ),
     "digits/structure": (
         "digits with rewired links",
-        "Images of handwritten digits, each linked to those most like it. The unknown nodes are the same images with "
+        "Images of handwritten digits, each linked to those most like it. The unknown ones are the same images with "
         "links drawn at random.",
     ),
     "digits/feature": (
         "mixtures of two digits",
-        "Images of handwritten digits, each linked to those most like it. The unknown nodes are mixtures of two images.",
+        "Images of handwritten digits, each linked to those most like it. The unknown ones are mixtures of two.",
     ),
 }
 

@@ -68,7 +68,7 @@ class Pair:
 
 
 def compare_pairs(results: Sequence[Result]) -> list[Pair]:
-    """One comparison for every pair of methods and every protocol that was run, in the order of the registry of protocols.
+    """Compare every pair of methods under every protocol that was run, in the order of the registry of protocols.
 
     Parameters
     ----------
@@ -87,9 +87,7 @@ def compare_pairs(results: Sequence[Result]) -> list[Pair]:
     return found
 
 
-def _pair(
-    method: str, rival: str, protocol: str, tasks: Sequence[str], by_cell: dict[tuple[str, str], Result]
-) -> Pair:
+def _pair(method: str, rival: str, protocol: str, tasks: Sequence[str], by_cell: dict[tuple[str, str], Result]) -> Pair:
     pairs = [(by_cell[t, method], by_cell[t, rival]) for t in tasks]
     fprs = [(mine.mean("fpr95"), other.mean("fpr95")) for mine, other in pairs]
     printed = [(paper_number(t, method, "fpr95"), paper_number(t, rival, "fpr95")) for t in tasks]

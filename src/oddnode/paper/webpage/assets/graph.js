@@ -71,16 +71,20 @@ function oddness(method, scores, threshold) {
   return rankAmongKnown(method, scores).map((rank, i) => (scores[i] < threshold ? (at > 0 ? Math.min(0, rank / at - 1) : -1) : (rank - at) / (100 - at || 1)));
 }
 
-function colourGraphs() {
+// The colours, the rings of mistakes and those of the chosen node; one redrawing for all of them.
+function paintGraphs() {
   const { picture } = state.cell;
   if (!picture) return;
   const [x, y, kind] = ["x", "y", "kind"].map((name) => array(picture[name]));
+  const around = state.node === null ? [] : [state.node, ...graph.near[state.node]];
   for (const [id, method] of shownGraphs()) {
     const threshold = id === "graph-a" ? state.threshold : sameTpr(method), scores = array(picture.scores[method]);
-    const odd = oddness(method, Array.from(scores), threshold);
-    const wrong = graph.order.filter((i) => (scores[i] < threshold) !== (kind[i] === 1));
-    Plotly.restyle(id, { "marker.color": [nodesOf(0), nodesOf(1)].map((nodes) => nodes.map((i) => odd[i])) }, JUDGED);
-    Plotly.restyle(id, { x: [wrong.map((i) => x[i])], y: [wrong.map((i) => y[i])] }, [MISTAKES]);
+    const odd = oddness(method, scores, threshold), traces = $(id).data;
+    const put = (trace, nodes) => Object.assign(trace, { x: nodes.map((i) => x[i]), y: nodes.map((i) => y[i]) });
+    for (const place of JUDGED) traces[place].marker.color = traces[place].customdata.map((i) => odd[i]);
+    put(traces[MISTAKES], graph.order.filter((i) => (scores[i] < threshold) !== (kind[i] === 1)));
+    put(traces[CHOSEN], around).marker.size = around.map((_, k) => (k ? 14 : 26));
+    Plotly.redraw(id);
   }
 }
 
@@ -91,19 +95,16 @@ const fact = (name, value) => element("div", {}, element("span", {}, name), elem
 function chooseNode(i) {
   if (i === state.node) return;
   state.node = i;
+  paintGraphs();
   showNode();
 }
 
 function showNode() {
   const { picture } = state.cell, i = state.node;
   if (!picture) return;
-  const around = i === null ? [] : [i, ...graph.near[i]], [x, y] = [array(picture.x), array(picture.y)];
-  for (const [id] of shownGraphs()) {
-    Plotly.restyle(id, { x: [around.map((j) => x[j])], y: [around.map((j) => y[j])], "marker.size": [around.map((_, k) => (k ? 14 : 26))] }, [CHOSEN]);
-  }
   if (i === null) {
-    $("node-title").textContent = "Point at a node, or tap it";
-    $("node-info").replaceChildren(element("p", { class: "hint" }, `Its scores, its class, its neighbours and, where the method tells, why it is flagged appear here. The buttons step through the nodes in the order of the scores of ${state.a}.`));
+    $("node-title").textContent = narrow() ? "Tap a node" : "Point at a node";
+    $("node-info").replaceChildren(element("p", { class: "hint" }, `Its scores, class, neighbours and, where the method tells, why it is flagged. The buttons step through the nodes by the scores of ${state.a}.`));
     return;
   }
   const [kind, ids, shown] = ["kind", "ids", "shown"].map((name) => array(picture[name]));
@@ -117,7 +118,7 @@ function showNode() {
   $("node-info").replaceChildren(
     element("div", { class: "facts" }, image === null ? null : digit(image),
       fact(state.a, said(state.a, state.threshold)), state.b === state.a ? null : fact(state.b, said(state.b, sameTpr(state.b))),
-      fact("class", className(shown[i])), fact(`class by ${state.a}`, className(array(picture.predicted[state.a])[i]))),
+      fact("class", `${className(shown[i])}, taken for ${array(picture.predicted[state.a])[i]}`)),
     ...whyText(...placeOf(i)),
     element("ul", { class: "near", "aria-label": "Neighbours: number, class, score" }, element("li", { class: "hint" }, `${neighbours.length} neighbour${neighbours.length === 1 ? "" : "s"} drawn: node, class, score`), ...neighbours),
   );

@@ -62,7 +62,7 @@ function showImage() {
   $("image-title").textContent = `Node ${array(nodes.ids)[i]}: ${part === "id" ? "known" : "unknown"}`;
   $("image-info").replaceChildren(
     element("div", { class: "facts" }, digit(pixels(part, i)), fact(state.a, at(state.a, state.threshold)),
-      state.b === state.a ? null : fact(state.b, at(state.b, sameTpr(state.b))), fact("class", shownClass(part, i)), fact(`class by ${state.a}`, takenFor(part, i))),
+      state.b === state.a ? null : fact(state.b, at(state.b, sameTpr(state.b))), fact("class", `${shownClass(part, i)}, taken for ${takenFor(part, i)}`)),
     ...whyText(part, i),
   );
 }

@@ -39,7 +39,7 @@ function drawOverview() {
   const { metric } = over;
   const worstFirst = LOWER_IS_BETTER.has(metric) ? (p, q) => q.ours - p.ours : (p, q) => p.ours - q.ours;
   const rows = unique(rowsOf(over.protocol).map((row) => row.method)).map((m) => methodNumbers(m, metric)).filter(Boolean).sort(worstFirst);
-  const names = rows.map((row) => methodName(row.method));
+  const names = rows.map((row) => starred(row.method));
   const seeds = unique(rowsOf(over.protocol).map((row) => row.seeds));
   $("over-title").textContent = `${METRICS[metric]}, ${over.cell === ALL ? "mean of all cells" : over.cell}`;
   $("over-hint").textContent = `${METRICS[metric].slice(0, -2)}: ${MEANINGS[metric]}. In percent, the best at the top; further ${LOWER_IS_BETTER.has(metric) ? "left" : "right"} is better. `
@@ -48,7 +48,7 @@ function drawOverview() {
   const traces = Object.entries(looksOf()).map(([group, [label, tone, symbol]]) => {
     const part = rows.filter((row) => groupOf(row.method) === group);
     return {
-      type: "scatter", mode: "markers", name: label, x: part.map((row) => row.ours), y: part.map((row) => methodName(row.method)), cliponaxis: false,
+      type: "scatter", mode: "markers", name: label, x: part.map((row) => row.ours), y: part.map((row) => starred(row.method)), cliponaxis: false,
       error_x: {
         type: "data", symmetric: false, array: part.map((row) => row.high - row.ours), arrayminus: part.map((row) => row.ours - row.low),
         color: colour(tone), thickness: 1.5, width: 3,
@@ -60,7 +60,7 @@ function drawOverview() {
   const printed = rows.filter((row) => row.printed !== null);
   if (printed.length) {
     traces.push({
-      type: "scatter", mode: "markers", name: "printed in the paper", x: printed.map((row) => row.printed), y: printed.map((row) => methodName(row.method)), cliponaxis: false,
+      type: "scatter", mode: "markers", name: "printed in the paper", x: printed.map((row) => row.printed), y: printed.map((row) => starred(row.method)), cliponaxis: false,
       marker: { symbol: "star-open", size: 11, color: colour("fg"), line: { width: 1.6 } }, hovertemplate: "%{y}, paper: %{x:.1f}<extra></extra>",
     });
   }

@@ -10,7 +10,7 @@ function sortedOf(method, part) {
 }
 const known = (method) => sortedOf(method, "id");
 const unknown = (method) => sortedOf(method, state.test);
-const sameTpr = (method) => thresholdFor(known(method), Math.max(1e-9, shareFrom(known(state.a), state.threshold)));
+const sameTpr = (method) => { const tpr = shareFrom(known(state.a), state.threshold); return tpr > 0 ? thresholdFor(known(method), tpr) : Infinity; };
 
 // Everything below the pickers is drawn from the state alone, so that nothing of an earlier choice can stay.
 function chooseCell(cell, keep = {}) {
@@ -108,7 +108,7 @@ function showThreshold() {
   // Numbers follow at once; plots once per frame, however fast the pointer is.
   if (!pending) {
     pending = true;
-    requestAnimationFrame(() => { pending = false; markCurves(); drawDegrees(); colourGraphs(); showNode(); showImages(); });
+    requestAnimationFrame(() => { pending = false; markCurves(); drawDegrees(); paintGraphs(); showNode(); showImages(); });
   }
 }
 

@@ -44,7 +44,7 @@ const breakable = (name) => name.split(/(?<=[/+-])(?![/+-])/).flatMap((part) => 
 function numberCell(label, value, { low = null, high = null, printed = null, digits = 1, bold = false }) {
   const text = value.toFixed(digits);
   return element("td", { class: "num", "data-label": label }, bold ? element("b", {}, text) : text,
-    low === null ? null : element("small", {}, `${low.toFixed(digits)} – ${high.toFixed(digits)}`), printed === null ? null : element("small", {}, `paper ${printed.toFixed(digits)}`));
+    low === null ? null : element("small", {}, `${low.toFixed(digits)}–${high.toFixed(digits)}`), printed === null ? null : element("small", {}, `paper ${printed.toFixed(digits)}`));
 }
 
 // The best rounded number of every cell, protocol and metric: what looks equal is equally bold.
@@ -70,10 +70,11 @@ function setUpResults() {
     ...Object.entries(METRICS).map(([metric, title]) => ({
       title, number: true, metric, ascending: LOWER_IS_BETTER.has(metric), value: (row) => (complete(row.numbers[metric]?.seeds ?? []) ? mean(row.numbers[metric].seeds) : null),
     })),
-    { title: "seeds", number: true, value: (row) => row.seeds },
+    ...(unique(data.rows.map((row) => row.seeds)).length > 1 ? [{ title: "seeds", number: true, value: (row) => row.seeds }] : []),
   ];
   const number = (row, { metric, title, value }) => {
     const ours = value(row);
+    if (!metric) return element("td", { class: "num", "data-label": title }, String(ours));
     if (ours === null) return element("td", { class: "num", "data-label": title }, "–");
     const { seeds, printed } = row.numbers[metric];
     const ends = seeds.length > 1 ? { low: Math.min(...seeds), high: Math.max(...seeds) } : {};
@@ -83,9 +84,14 @@ function setUpResults() {
     && ($("table-cell").value === "all" || row.task === $("table-cell").value) && row.method.includes($("table-method").value.trim().toLowerCase()));
   const place = $("results").parentElement;
   const show = sortable($("results"), columns, shown, (row) => element("tr", { class: data.methods[row.method].model_free ? "model-free" : "" },
-    element("td", { class: "name" }, ...breakable(row.task)), element("td", { class: "name" }, ...breakable(data.methods[row.method].exposure ? `${row.method} *` : row.method)),
-    ...columns.filter((column) => column.metric).map((column) => number(row, column)), element("td", { class: "num", "data-label": "seeds" }, String(row.seeds))));
-  const refresh = () => { show(); fitTable(place); };
+    element("td", { class: "name" }, ...breakable(row.task)), element("td", { class: "name" }, ...breakable(starred(row.method))),
+    ...columns.filter((column) => column.number).map((column) => number(row, column))));
+  const refresh = () => {
+    place.classList.toggle("single", $("table-cell").value !== "all");  // the name of the one cell would stand in every row
+    show();
+    fitTable(place);
+  };
+  refresh();
   for (const id of ["table-protocol", "table-cell"]) $(id).addEventListener("change", refresh);
   $("table-method").addEventListener("input", refresh);
 }
