@@ -33,7 +33,9 @@ def test_the_page_opens_with_what_was_found_and_says_what_it_is(page: Browser, r
     about = page.text("#about")
     for fact in ("clean (nothing leaks", "published (as the code", "the lowest and the highest seed", "torch", "202"):
         assert fact in about
-    assert page.find("footer a").get_attribute("href") == "https://proceedings.mlr.press/v235/yang24n.html"
+    links = page.js("return [...document.querySelectorAll('footer a')].map((link) => [link.textContent, link.href])")
+    assert dict(links) == report.content.links
+    assert "Paper" in report.content.links
     assert page.js("return document.querySelector('link[rel=icon]').href").startswith("data:image/svg+xml,%3Csvg")
 
 

@@ -42,6 +42,7 @@ __all__ = ["make_page", "write_page"]
 # The default method of `oddnode fit`, and those of the paper.
 _FEATURED = ("nodesafe-evidence", "nodesafe", "gnnsafe")
 
+_LINKS = ("Documentation", "Repository", "Paper")
 _PAPER = "https://proceedings.mlr.press/v235/yang24n.html"
 
 # The main table of the report has the numbers of these.
@@ -106,12 +107,13 @@ def _notice(plan: Plan) -> str:
 
 
 def _links() -> dict[str, str]:
-    """The addresses of the project, as its package names them, and of the paper."""
+    """The addresses for readers of the page, as the installed package names them."""
     try:
         named = metadata("oddnode").get_all("Project-URL") or []
     except PackageNotFoundError:
         named = []
-    return dict(line.split(", ", 1) for line in named) | {"Paper (NODESAFE, ICML 2024)": _PAPER}
+    found = {"Paper": _PAPER} | dict(line.split(", ", 1) for line in named)
+    return {name: found[name] for name in _LINKS if name in found}
 
 
 def _plain_runs(plan: Plan) -> list[Run]:

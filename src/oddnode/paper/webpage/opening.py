@@ -50,9 +50,10 @@ class Opening:
     def sentence(self) -> str:
         """What was found."""
         total, known = len(self.cell.unknown[self.test]), len(self.cell.known)
+        alarms = "1 false alarm" if self.false_alarms == 1 else f"{self.false_alarms:,} false alarms"
         return (
             f"{self.method} finds {self.caught:,} of the {total:,} {self.cell.unknown_name}, "
-            f"with {self.false_alarms:,} false alarms among {known:,} known ones."
+            f"with {alarms} among {known:,} known ones."
         )
 
     @property
@@ -63,10 +64,9 @@ class Opening:
         if not others:
             return ""
         if not better:
-            return f"None of the {others} other methods finds more here."
+            return f"Other methods that find more: none of {others}."
         best = max(better, key=self.shares.__getitem__)
-        more = f"{len(better)} of the {others} other methods find{'s' if len(better) == 1 else ''} more here"
-        return f"{more}; the best is {best} with {100 * self.shares[best]:.1f} %."
+        return f"Other methods that find more: {len(better)} of {others}, most of all {best} with {100 * self.shares[best]:.1f} %."
 
     @property
     def reason(self) -> str:
@@ -81,7 +81,7 @@ class Opening:
             return ""
         nodes = self.cell.unknown[self.test]
         label = -1 if nodes.shown is None else int(nodes.shown[self.example])
-        return f"Node {nodes.ids[self.example]}" + (f", class {label}" if label >= 0 else "")
+        return f"Node {nodes.ids[self.example]}" + (f" (class {label})" if label >= 0 else "")
 
     @property
     def _scores(self) -> Scores:

@@ -19,8 +19,8 @@ function chooseCell(cell, keep = {}) {
   fill($("cell"), unique(data.cells.filter((c) => c.protocol === cell.protocol).map((c) => c.task)), cell.task);
   state.test = fill($("test"), cell.tests, keep.test);
   const methods = Object.keys(cell.methods), wish = (...names) => names.find((name) => methods.includes(name)) ?? methods[0];
-  state.a = fill($("method-a"), methods, wish(keep.a, data.opening.a, "nodesafe"), methodName);
-  state.b = fill($("method-b"), methods, wish(keep.b, data.opening.b, "gnnsafe"), methodName);
+  state.a = fill($("method-a"), methods, wish(keep.a, data.opening.a, "nodesafe"), starred);
+  state.b = fill($("method-b"), methods, wish(keep.b, data.opening.b, "gnnsafe"), starred);
   state.node = state.image = null;
   resetThreshold();
 }

@@ -55,7 +55,6 @@ function fill(select, values, wanted, names = (v) => v) {
 
 // A method's name with its mark: an asterisk if it learns from exposed nodes.
 const starred = (method) => (data.methods[method].exposure ? `${method} *` : method);
-const methodName = (method) => (data.methods[method].model_free ? `${method} (model-free)` : starred(method));
 
 // ---- counting: sorted scores, shares at or above a threshold
 
