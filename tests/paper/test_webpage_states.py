@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import itertools
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from selenium.webdriver.common.keys import Keys
 
 from oddnode.functional import fpr_at_tpr
+from oddnode.paper.webpage import write_html
 from oddnode.tasks import load_task
 from tests.browser import Browser
 from tests.paper.conftest import Report, percent, shares, threshold_of
@@ -47,7 +50,10 @@ def check_node(page: Browser, report: Report, task: str, method: str, beside: st
     at = {beside: own_threshold(page, report, task, method, beside, protocol), method: threshold_of(page)}
     for name, threshold in at.items():
         score = float(report.record(task, name, protocol).scores(name)[graph][number])
-        shown, decision = re.findall(rf"^{re.escape(name)}\n(\S+), (flagged|accepted) \(", info, flags=re.MULTILINE)[0]
+        line = rf"^{re.escape(name)}: above (\d+) % of the known\n(\S+), (flagged|accepted)$"
+        [(rank, shown, decision)] = re.findall(line, info, flags=re.MULTILINE)
+        known = report.scores(task, name, protocol)[0]
+        assert float(rank) == pytest.approx(100 * np.mean(known <= np.float32(score)), abs=0.51)
         assert float(shown) == pytest.approx(score, rel=1e-3)
         assert decision == ("flagged" if score < threshold else "accepted")
     taken = report.record(task, method, protocol).predicted()[graph][number]
@@ -66,9 +72,13 @@ def check_cell(page: Browser, report: Report, task: str, method: str, beside: st
     assert page.text("#dist-title") == f"Scores of {method} on {task}"
     assert f"Protocol {protocol}," in page.text("#cell-note")
     assert (page.text("#tpr"), page.text("#fpr")) == shares(known, unknown, at)
+    assert page.find("#fpr-b").is_displayed() == (beside != method)
     tpr = float(np.mean(known.astype(float) >= at))
     passed = fpr_at_tpr(*report.scores(task, beside, protocol), tpr=tpr) if tpr else 0.0
-    assert page.text("#fpr-b") == percent(passed)
+    assert page.js("return document.getElementById('fpr-b').textContent") == percent(passed)
+    for plot in ("roc", "risk"):
+        named = page.js("return document.getElementById(arguments[0]).data.map((t) => t.visible && t.name)", plot)
+        assert [name.split(",")[0] for name in named if name] == list(dict.fromkeys([method, beside]))
     assert page.text("#graph-a-title") == method
     assert page.find("#graph-b-panel").is_displayed() == (beside != method)
     if beside != method:
@@ -113,7 +123,7 @@ def test_another_cell_or_protocol_lets_go_of_the_node_and_the_image(page: Browse
         assert chosen_ring(page, "graph-a") == chosen_ring(page, "graph-b") > 0
         page.choose(picker, value)
         assert page.text("#node-title") == HINT
-        assert "score," not in page.text("#node-info")
+        assert "above" not in page.text("#node-info")
         assert page.texts(".near button") == []
         assert chosen_ring(page, "graph-a") == chosen_ring(page, "graph-b") == 0
         task, protocol = page.find("#cell").get_attribute("value"), page.find("#protocol").get_attribute("value")
@@ -131,13 +141,32 @@ def test_another_method_shows_the_same_node_by_its_own_scores(page: Browser, rep
     assert node_of(page) == node
     check_node(page, report, "digits/label", "gnnsafe++", "nodesafe", "clean")
     page.choose("#method-b", "gnnsafe++")
-    assert not page.find("#graph-b-panel").is_displayed()
+    check_cell(page, report, "digits/label", "gnnsafe++", "gnnsafe++", "clean")
     check_node(page, report, "digits/label", "gnnsafe++", "gnnsafe++", "clean")
+    drawn, place = page.js(
+        "const plot = document.getElementById('graph-a');"
+        "return [plot.querySelector('svg').getBoundingClientRect().width, plot.getBoundingClientRect().width]"
+    )
+    assert drawn == pytest.approx(place, abs=2)
+
+
+def test_a_protocol_without_the_method_shows_two_others(browser: Browser, report: Report, tmp_path: Path) -> None:
+    cells = [
+        replace(cell, methods={"new": cell.methods["nodesafe"], **cell.methods}) if cell.protocol == "clean" else cell
+        for cell in report.content.cells
+    ]
+    content = replace(report.content, cells=cells, featured=("new", "nodesafe"))
+    browser.open(write_html(content, tmp_path / "new.html"))
+    pickers = ("#method-a", "#method-b")
+    assert [browser.find(picker).get_attribute("value") for picker in pickers] == ["new", "nodesafe"]
+    browser.choose("#protocol", "published")
+    assert [browser.find(picker).get_attribute("value") for picker in pickers] == ["nodesafe", "gnnsafe"]
+    assert browser.complaints() == []
 
 
 def test_the_threshold_changes_the_decisions_the_rings_and_the_colours(page: Browser, report: Report) -> None:
     page.press("#node-next", Keys.ENTER)
-    assert "flagged" in page.text("#node-info").split("(")[0]
+    assert ", flagged" in page.text("#node-info")
     for key in (Keys.HOME, Keys.END):
         page.press("#threshold", key)
         check_cell(page, report, "digits/label", "nodesafe", "gnnsafe", "clean")

@@ -18,6 +18,7 @@ from oddnode.paper.plan import Plan, absent_data
 from oddnode.paper.record import Graphs, Record, StoreError
 from oddnode.paper.results import Results
 from oddnode.paper.store import Store
+from oddnode.paper.tables.entries import SPREAD
 from oddnode.paper.webpage import (
     KNOWN,
     OTHER,
@@ -153,7 +154,7 @@ def _table(table: grid.Table) -> Table:
             title=f"{block.title}, protocol {block.protocol}",
             columns=[block.row_title, *block.columns],
             rows=[[row.name, *map(_entry, row.entries)] for row in block.rows],
-            caption=block.caption,
+            caption=block.caption.replace(SPREAD, "mean, the lowest and the highest"),
         )
         for block in table.blocks
     ]

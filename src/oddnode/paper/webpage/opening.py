@@ -66,7 +66,8 @@ class Opening:
         if not better:
             return f"Other methods that find more: none of {others}."
         best = max(better, key=self.shares.__getitem__)
-        return f"Other methods that find more: {len(better)} of {others}, most of all {best} with {100 * self.shares[best]:.1f} %."
+        share = f"{100 * self.shares[best]:.1f} %"
+        return f"Other methods that find more: {len(better)} of {others}, most of all {best} with {share}."
 
     @property
     def reason(self) -> str:

@@ -24,6 +24,7 @@ function drawGraphs() {
   $("graph-b-panel").hidden = state.b === state.a;
   for (const [id, method] of shownGraphs()) {
     drawGraph(id, method);
+    Plotly.Plots.resize(id);  // one drawing alone has the place of both
     $(`${id}-title`).textContent = method;
   }
 }
@@ -51,11 +52,11 @@ function drawGraph(id, method) {
   };
   const ring = (width, tone) => ({
     type: "scatter", mode: "markers", x: [], y: [], hoverinfo: "skip",
-    marker: { symbol: "circle-open", size: narrow() ? 14 : 17, color: colour(tone), line: { width } },
+    marker: { symbol: "circle-open", size: narrow() ? 14 : 17, color: colour(tone), opacity: 1, line: { width } },
   });
   draw(id, [
     { type: "scatter", mode: "lines", ...lines, line: { color: colour("muted"), width: 0.7 }, opacity: 0.5, hoverinfo: "skip" },
-    dots(2, "circle", 5), dots(0, "circle", narrow() ? 7 : 9), dots(1, "diamond", narrow() ? 8 : 10), ring(2, "fg"), ring(3.5, "chosen"),
+    dots(2, "circle", 5), dots(0, "circle", narrow() ? 7 : 9), dots(1, "diamond", narrow() ? 8 : 10), ring(2, "fg"), ring(4, "chosen"),
   ], {
     xaxis: { visible: false, fixedrange: false, automargin: false }, yaxis: { visible: false, fixedrange: false, automargin: false },
     margin: { l: 4, r: 4, t: 4, b: 4 }, showlegend: false, dragmode: narrow() ? false : "pan",
@@ -109,7 +110,8 @@ function showNode() {
   }
   const [kind, ids, shown] = ["kind", "ids", "shown"].map((name) => array(picture[name]));
   const score = (method) => array(picture.scores[method])[i];
-  const said = (method, threshold) => `${score(method).toPrecision(4)}, ${score(method) < threshold ? "flagged" : "accepted"} (above ${rankAmongKnown(method, [score(method)])[0].toFixed(0)} % of the known)`;
+  const verdict = (method, threshold) => fact(`${method}: above ${rankAmongKnown(method, [score(method)])[0].toFixed(0)} % of the known`,
+    `${score(method).toPrecision(4)}, ${score(method) < threshold ? "flagged" : "accepted"}`);
   $("node-title").textContent = `Node ${ids[i]}: ${["known", "unknown", "not judged"][kind[i]]}`;
   const image = pixelsOf(i);
   const neighbours = graph.near[i].map((j) => element("li", {}, element("button", {
@@ -117,7 +119,7 @@ function showNode() {
   }, `${ids[j]} · class ${className(shown[j])} · ${array(picture.scores[state.a])[j].toPrecision(3)}`)));
   $("node-info").replaceChildren(
     element("div", { class: "facts" }, image === null ? null : digit(image),
-      fact(state.a, said(state.a, state.threshold)), state.b === state.a ? null : fact(state.b, said(state.b, sameTpr(state.b))),
+      verdict(state.a, state.threshold), state.b === state.a ? null : verdict(state.b, sameTpr(state.b)),
       fact("class", `${className(shown[i])}, taken for ${array(picture.predicted[state.a])[i]}`)),
     ...whyText(...placeOf(i)),
     element("ul", { class: "near", "aria-label": "Neighbours: number, class, score" }, element("li", { class: "hint" }, `${neighbours.length} neighbour${neighbours.length === 1 ? "" : "s"} drawn: node, class, score`), ...neighbours),

@@ -40,7 +40,7 @@ function group(title, list, total, order) {
   element("div", { class: "gallery" }, ...list.map(([score, part, i]) => imageButton(score, part, i))));
 }
 
-const shownClass = (part, i) => { const label = array(state.cell.nodes[part].shown)[i]; return label < 0 ? "mixed" : String(label); };
+const shownClass = (part, i) => { const label = array(state.cell.nodes[part].shown)[i]; return label < 0 ? "mix" : String(label); };
 const takenFor = (part, i) => String(array(state.cell.methods[state.a][part].predicted)[i]);
 const pixels = (part, i) => state.cell.nodes[part].pixels.slice(64 * i, 64 * i + 64);
 

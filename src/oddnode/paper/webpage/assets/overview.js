@@ -67,7 +67,7 @@ function drawOverview() {
   $("overview").style.height = `${Math.max(220, 110 + 21 * names.length)}px`;
   draw("overview", traces, {
     xaxis: { title: { text: `${METRICS[metric]}, %`, standoff: 6 }, zeroline: false, range: spanOf(rows, metric), side: "top" },
-    yaxis: { categoryorder: "array", categoryarray: names, type: "category", range: [-0.8, names.length - 0.2], ticks: "" },
+    yaxis: { categoryorder: "array", categoryarray: names, type: "category", range: [-0.8, names.length - 0.2], ticks: "outside", ticklen: 8, tickcolor: "rgba(0,0,0,0)" },
     margin: { l: 10, r: 22, t: 46, b: 34 }, legend: { orientation: "h", y: -0.01, yanchor: "top", x: 0 },
   });
 }

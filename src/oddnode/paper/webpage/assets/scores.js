@@ -18,9 +18,11 @@ function chooseCell(cell, keep = {}) {
   fill($("protocol"), unique(data.cells.map((c) => c.protocol)), cell.protocol);
   fill($("cell"), unique(data.cells.filter((c) => c.protocol === cell.protocol).map((c) => c.task)), cell.task);
   state.test = fill($("test"), cell.tests, keep.test);
-  const methods = Object.keys(cell.methods), wish = (...names) => names.find((name) => methods.includes(name)) ?? methods[0];
-  state.a = fill($("method-a"), methods, wish(keep.a, data.opening.a, "nodesafe"), starred);
-  state.b = fill($("method-b"), methods, wish(keep.b, data.opening.b, "gnnsafe"), starred);
+  const methods = Object.keys(cell.methods), wish = (names, among) => names.find((name) => among.includes(name)) ?? among[0] ?? state.a;
+  state.a = fill($("method-a"), methods, wish([keep.a, data.opening.a, "nodesafe"], methods), starred);
+  // Two different methods, unless the same one was chosen twice.
+  const others = keep.a !== undefined && keep.a === keep.b ? methods : methods.filter((name) => name !== state.a);
+  state.b = fill($("method-b"), methods, wish([keep.b, data.opening.b, "gnnsafe"], others), starred);
   state.node = state.image = null;
   resetThreshold();
 }
@@ -49,7 +51,8 @@ function noteCell() {
   $("cell-note").textContent = `${cell.about} Protocol ${cell.protocol}, seed ${cell.seed}: ${count("id")} known test nodes, ${count(state.test)} unknown ones. `
     + "The tables have the means over all seeds.";
   $("dist-title").textContent = `Scores of ${state.a} on ${cell.task}${cell.tests.length > 1 ? `, ${state.test}` : ""}`;
-  $("b-name").textContent = state.a === state.b ? "the same method" : `let through by ${state.b} at the same TPR`;
+  $("b-name").textContent = `let through by ${state.b} at the same TPR`;
+  $("b-name").parentElement.hidden = state.a === state.b;
 }
 
 let distributionRange = [0, 1];
@@ -117,7 +120,7 @@ function drawRoc() {
   const line = (method, tone, dash) => {
     const curve = rocCurve(known(method), unknown(method));
     return {
-      type: "scatter", mode: "lines", cliponaxis: false, x: curve.x, y: curve.y, customdata: curve.at, line: { color: colour(tone), width: 2.6, dash },
+      type: "scatter", mode: "lines", cliponaxis: false, x: curve.x, y: curve.y, customdata: curve.at, line: { color: colour(tone), width: 2.6, dash }, visible: tone === "a" || state.a !== state.b,
       name: `${method}, AUROC ${(100 * areaUnder(known(method), unknown(method))).toFixed(1)}`, hovertemplate: "FPR %{x:.1f} %, TPR %{y:.1f} %<extra></extra>",
     };
   };
@@ -128,7 +131,7 @@ function drawRoc() {
   });
 }
 const mark = (tone, symbol) => ({
-  type: "scatter", mode: "markers", x: [], y: [], showlegend: false, hoverinfo: "skip", cliponaxis: false,
+  type: "scatter", mode: "markers", x: [], y: [], showlegend: false, hoverinfo: "skip", cliponaxis: false, visible: tone === "a" || state.a !== state.b,
   marker: { size: 13, symbol, color: colour(tone), line: { width: 2.5, color: colour("panel") } },
 });
 
@@ -157,7 +160,7 @@ let risks = {};
 function drawRisk() {
   risks = { a: riskCurve(state.a), b: riskCurve(state.b) };
   const line = (curve, method, tone, dash) => ({
-    type: "scatter", mode: "lines", cliponaxis: false, x: curve.x, y: curve.y, name: method, line: { color: colour(tone), width: 2.6, dash },
+    type: "scatter", mode: "lines", cliponaxis: false, x: curve.x, y: curve.y, name: method, line: { color: colour(tone), width: 2.6, dash }, visible: tone === "a" || state.a !== state.b,
     hovertemplate: "of the best %{x:.0f} %, %{y:.1f} % are wrong or unknown<extra></extra>",
   });
   draw("risk", [line(risks.a, state.a, "a", "solid"), line(risks.b, state.b, "b", "dash"), mark("a", "circle"), mark("b", "diamond")], {
