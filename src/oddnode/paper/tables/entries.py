@@ -24,17 +24,6 @@ __all__ = [
     "seeds_phrase",
     "timed",
 ]
-    "DETECTION",
-    "SPREAD",
-    "Built",
-    "caption",
-    "mean_entry",
-    "method_row",
-    "present",
-    "run_entry",
-    "seeds_phrase",
-    "timed",
-]
 
 #: The blocks of a table and the notes under them.
 Built = tuple[list[Block], list[str]]
