@@ -97,16 +97,16 @@ def choose_opening(page: Page) -> Opening | None:
     page : Page
         What is shown. Without cells there is nothing to open with.
     """
-    cells = [cell for cell in page.cells if cell.methods]
+    cells = [(place, cell) for place, cell in enumerate(page.cells) if cell.methods]
     if not cells:
         return None
-    cell = next((cell for cell in cells if cell.task.endswith("/label")), cells[0])
+    place, cell = next((found for found in cells if found[1].task.endswith("/label")), cells[0])
     method, beside = _featured(page, cell)
     test = next(iter(cell.unknown))
     scores = cell.methods[method]
     threshold = _threshold(scores["id"].values)
     return Opening(
-        place=list(page.cells).index(cell),
+        place=place,
         cell=cell,
         test=test,
         method=method,
@@ -137,7 +137,8 @@ def _shares(page: Page, cell: Cell, test: str, method: str) -> dict[str, float]:
 
 def _threshold(known: np.ndarray) -> float:
     """The highest threshold at or above which enough of the known nodes lie."""
-    return np.sort(known)[len(known) - math.ceil(_ACCEPTED * len(known))]
+    needed = math.ceil(round(_ACCEPTED * len(known), 9))  # 0.95 is no binary fraction
+    return np.sort(known)[len(known) - needed]
 
 
 def _example(scores: Scores, threshold: float) -> int | None:

@@ -21,6 +21,7 @@ function drawHero() {
   const images = apart(nodes, places, size * 1.2);
   for (const node of nodes.filter((n) => !images.includes(n))) heroDot(context, places[node.i], node);
   for (const node of images) heroImage(context, places[node.i], node, size);
+  for (const node of nodes.filter((n) => n.wrong)) heroRing(context, places[node.i], images.includes(node) ? size * 0.86 : 7);
 }
 
 function heroPlaces(picture, width, height) {
@@ -44,9 +45,10 @@ function heroNodes(cell) {
   });
 }
 
+// The wrongly judged first, so that they are seen.
 function apart(nodes, places, gap) {
   const chosen = [];
-  for (const node of nodes.filter((n) => n.pixels !== null)) {
+  for (const node of nodes.filter((n) => n.pixels !== null).sort((p, q) => q.wrong - p.wrong)) {
     const [x, y] = places[node.i];
     if (chosen.every(({ i }) => Math.abs(places[i][0] - x) > gap || Math.abs(places[i][1] - y) > gap)) chosen.push(node);
   }
@@ -59,11 +61,10 @@ function outline(context, [x, y], half, round) {
   else { context.moveTo(x, y - half * 1.2); context.lineTo(x + half * 1.2, y); context.lineTo(x, y + half * 1.2); context.lineTo(x - half * 1.2, y); context.closePath(); }
 }
 
-function heroDot(context, place, { kind, wrong }) {
+function heroDot(context, place, { kind }) {
   outline(context, place, kind === 2 ? 2 : 4, kind !== 1);
   context.fillStyle = colour(["known", "unknown", "muted"][kind]);
   context.fill();
-  if (wrong) heroRing(context, place, 7);
 }
 
 function heroRing(context, place, radius) {
@@ -73,7 +74,7 @@ function heroRing(context, place, radius) {
   context.stroke();
 }
 
-function heroImage(context, [x, y], { kind, wrong, pixels: text }, size) {
+function heroImage(context, [x, y], { kind, pixels: text }, size) {
   const half = size / 2;
   context.fillStyle = colour(kind === 0 ? "known" : "unknown");
   context.beginPath();
@@ -81,7 +82,6 @@ function heroImage(context, [x, y], { kind, wrong, pixels: text }, size) {
   context.fill();
   context.imageSmoothingQuality = "high";
   context.drawImage(digit(text), x - half, y - half, size, size);
-  if (wrong) heroRing(context, [x, y], size * 0.86);
 }
 
 function setUpHero() {
