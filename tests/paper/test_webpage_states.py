@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from selenium.webdriver.common.keys import Keys
 
 from oddnode.functional import fpr_at_tpr
-from oddnode.paper.webpage import write_html
+from oddnode.paper.webpage import Cell, write_html
 from oddnode.tasks import load_task
 from tests.browser import Browser
 from tests.paper.conftest import Report, percent, shares, threshold_of
 
 pytest.importorskip("plotly", reason="PAGE NOT TESTED: install plotly")
+Keys = pytest.importorskip("selenium.webdriver.common.keys", reason="PAGE NOT TESTED: install selenium").Keys
 
 PROTOCOLS = ("clean", "published")
 TASKS = ("digits/label", "digits/structure")
@@ -150,11 +150,16 @@ def test_another_method_shows_the_same_node_by_its_own_scores(page: Browser, rep
     assert drawn == pytest.approx(place, abs=2)
 
 
+def with_method(cell: Cell, name: str) -> Cell:
+    """The cell with one more method, which has the scores of nodesafe."""
+    assert cell.picture is not None
+    scores, predicted = ({name: part["nodesafe"], **part} for part in (cell.picture.scores, cell.picture.predicted))
+    picture = replace(cell.picture, scores=scores, predicted=predicted)
+    return replace(cell, methods={name: cell.methods["nodesafe"], **cell.methods}, picture=picture)
+
+
 def test_a_protocol_without_the_method_shows_two_others(browser: Browser, report: Report, tmp_path: Path) -> None:
-    cells = [
-        replace(cell, methods={"new": cell.methods["nodesafe"], **cell.methods}) if cell.protocol == "clean" else cell
-        for cell in report.content.cells
-    ]
+    cells = [with_method(cell, "new") if cell.protocol == "clean" else cell for cell in report.content.cells]
     content = replace(report.content, cells=cells, featured=("new", "nodesafe"))
     browser.open(write_html(content, tmp_path / "new.html"))
     pickers = ("#method-a", "#method-b")

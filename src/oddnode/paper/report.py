@@ -165,8 +165,8 @@ def _table(table: grid.Table) -> Table:
 def _entry(entry: grid.Entry) -> str | Number | None:
     if entry.mean is None:
         return entry.text or (None if entry.paper is None else f"paper {entry.shown_paper()}")
-    ends = (min(entry.values), max(entry.values)) if len(entry.values) > 1 else (None, None)
-    return Number(entry.mean, *ends, entry.paper, entry.digits)
+    low, high = (min(entry.values), max(entry.values)) if len(entry.values) > 1 else (None, None)
+    return Number(entry.mean, low, high, entry.paper, entry.digits)
 
 
 # Scores of single nodes
