@@ -18,7 +18,8 @@ WIDTHS = (320, 390, 820, 1280)
 CUT = (
     "return [...document.querySelectorAll('body *')].filter((e) => e.checkVisibility() && e.textContent.trim()"
     "&& !e.closest('.skip')).filter((e) => { const {left, right} = e.getBoundingClientRect();"
-    "return right > document.documentElement.clientWidth + 1 || left < -1; }).map((e) => e.id || e.className || e.tagName)"
+    "return right > document.documentElement.clientWidth + 1 || left < -1; })"
+    ".map((e) => e.id || e.className || e.tagName)"
 )
 
 #: Everything that scrolls, or hides a part of itself.
