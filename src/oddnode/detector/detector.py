@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from torch import nn
 
@@ -98,6 +98,8 @@ class Detector(FittedEstimator):
     torch.Size([1797])
     """
 
+    _method: tuple[str | None, Objective | None, Scorer | None] = (None, None, None)
+
     def __init__(
         self,
         backbone: str | nn.Module = "gcn",
@@ -169,7 +171,7 @@ class Detector(FittedEstimator):
         if recipe.backbone and backbone not in ("gcn", recipe.backbone):
             raise ValueError(f"{name} has its own network ({recipe.backbone}); leave backbone out")
         backbone = recipe.backbone or backbone
-        return cls(backbone, objective, scorer, seed=seed, device=device, **rest)
+        return cls(backbone, objective, scorer, seed=seed, device=device, **rest)._made_of(name)
 
     def fit(
         self, data: GraphSource, exposure: GraphSource | None = None, *, on_epoch: Callable[[int], None] | None = None
@@ -298,6 +300,17 @@ class Detector(FittedEstimator):
             If the folder is damaged, incomplete, or not a saved detector.
         """
         return model_folder.load(cls, path, backbone=backbone, objective=objective, scorer=scorer, device=device)[0]
+
+    def _made_of(self, method: str | None) -> Self:
+        """Remember which method the objective and the scorer belong to."""
+        self._method = method, self.objective, self.scorer
+        return self
+
+    @property
+    def method(self) -> str | None:
+        """The method that `from_recipe` made it of; ``None`` if its parts were chosen one by one, or changed since."""
+        name, objective, scorer = self._method
+        return name if objective is self.objective and scorer is self.scorer else None
 
     @property
     def needs_exposure(self) -> bool:

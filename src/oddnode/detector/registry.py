@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oddnode._utils.registry import Registry
-from oddnode.objectives import Objective
-from oddnode.scoring import Scorer
+
+if TYPE_CHECKING:
+    from oddnode.objectives import Objective
+    from oddnode.scoring import Scorer
 
 __all__ = ["RECIPES", "Recipe", "get_recipe", "register_method"]
 
@@ -36,6 +38,8 @@ class Recipe:
         The network, if the method has its own.
     settings : dict
         Arguments of `Detector` that differ from the defaults.
+    summary : str
+        What it is and when to use it, for users who choose a method.
     """
 
     name: str
@@ -46,6 +50,7 @@ class Recipe:
     cost: str = "one training"
     backbone: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    summary: str = ""
 
     @property
     def hyper_parameters(self) -> dict[str, Any]:

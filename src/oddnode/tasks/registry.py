@@ -7,14 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from oddnode._utils.suggestions import unknown
-from oddnode.tasks.arrivals import arrivals_families
-from oddnode.tasks.arxiv import ARXIV
 from oddnode.tasks.base import RULES, Task
+from oddnode.tasks.catalogue import ARXIV, DIGITS, PLANETOID, TWITCH, arrivals_families
 from oddnode.tasks.datasets import DATASETS, DatasetSpec, TaskSpec, register_dataset, register_family
-from oddnode.tasks.digits import DIGITS
 from oddnode.tasks.files import DataDir
-from oddnode.tasks.planetoid import PLANETOID
-from oddnode.tasks.twitch import TWITCH
 
 __all__ = ["PAPER_TASKS", "TASKS", "DatasetState", "dataset_states", "expand_tasks", "load_task", "load_tasks"]
 
