@@ -7,14 +7,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from oddnode.bench.choices import DEFAULT_METHODS, check_names, check_settings, expand_methods
     from oddnode.bench.paper_numbers import has_paper_numbers, paper_number
     from oddnode.bench.report import check_writable, write_report
-    from oddnode.bench.run import DEFAULT_METHODS, benchmark, expand_methods
+    from oddnode.bench.run import benchmark
     from oddnode.bench.tables import compare_table, markdown_table, to_csv
 
 __all__ = [
     "DEFAULT_METHODS",
     "benchmark",
+    "check_names",
+    "check_settings",
     "check_writable",
     "compare_table",
     "expand_methods",
@@ -26,11 +29,13 @@ __all__ = [
 ]
 
 _HOME = {
-    "DEFAULT_METHODS": "run",
+    "DEFAULT_METHODS": "choices",
     "benchmark": "run",
+    "check_names": "choices",
+    "check_settings": "choices",
     "check_writable": "report",
     "compare_table": "tables",
-    "expand_methods": "run",
+    "expand_methods": "choices",
     "has_paper_numbers": "paper_numbers",
     "markdown_table": "tables",
     "paper_number": "paper_numbers",

@@ -66,7 +66,7 @@ def results_by_task(results: Sequence[Result]) -> list[Result]:
 
 
 def caption(results: Sequence[Result]) -> str:
-    """Describe a table: protocol, backbone and seeds.
+    """Describe a table: protocol, backbone, changed settings and seeds.
 
     Parameters
     ----------
@@ -77,7 +77,8 @@ def caption(results: Sequence[Result]) -> str:
     seeds = f"{first.seeds} seeds, mean ± standard deviation" if first.seeds > 1 else "one seed, no spread"
     note = "; paper's number in brackets" if any(has_paper_numbers(r.task, r.method) for r in results) else ""
     note += "; model-free scores last" if any(is_model_free(r.method) for r in results) else ""
-    return f"protocol {first.protocol}, backbone {first.backbone}, {seeds}, percent{note}"
+    settings = "".join(f", {name}={value}" for name, value in first.settings.items())
+    return f"protocol {first.protocol}, backbone {first.backbone}{settings}, {seeds}, percent{note}"
 
 
 def header(results: Sequence[Result]) -> list[str]:

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 from oddnode._utils.lazy import lazy_names
 from oddnode.detector.checked_json import ModelFileError, checked
-from oddnode.detector.later_recipes import MODEL_FREE
-from oddnode.detector.model_header import FORMAT_VERSION, check_target, read_config
+from oddnode.detector.later_recipes import MODEL_FREE, default_method
+from oddnode.detector.model_header import FORMAT_VERSION, check_target, read_config, read_summary
 from oddnode.detector.recipes import Uncertainty, evidential_scorer
 from oddnode.detector.registry import RECIPES, Recipe, get_recipe, register_method
+from oddnode.detector.settings import DETECTOR_SETTINGS, setting_types
 
 if TYPE_CHECKING:
     from oddnode.detector.arrival import ArrivalScorer
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from oddnode.detector.training_key import TrainingKey
 
 __all__ = [
+    "DETECTOR_SETTINGS",
     "FORMAT_VERSION",
     "MODEL_FREE",
     "RECIPES",
@@ -41,6 +43,7 @@ __all__ = [
     "check_target",
     "checked",
     "decode",
+    "default_method",
     "encode",
     "evidential_scorer",
     "fit_together",
@@ -48,8 +51,10 @@ __all__ = [
     "kinds_of_evidence",
     "load",
     "read_config",
+    "read_summary",
     "register_method",
     "save",
+    "setting_types",
     "start_fitting",
 ]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 else:
     objectives, scoring = LazyModule("oddnode.objectives"), LazyModule("oddnode.scoring")
 
-__all__ = ["MODEL_FREE"]
+__all__ = ["MODEL_FREE", "default_method"]
 
 # Chosen as the settings of `oddnode.detector.recipes` were: stage knn with two seeds, gold with three. GRASP's settings
 # are those of its paper.
@@ -203,3 +203,14 @@ for _recipe in (
 
 #: The model-free scores, printed below every table: a method that loses to them has learnt nothing.
 MODEL_FREE = ("nonzeros", "degree", "neighbour-cosine", "centred-cosine")
+
+
+def default_method(has_exposure: bool) -> str:
+    """Name the method that tables are fitted with if the user chooses none.
+
+    Parameters
+    ----------
+    has_exposure : bool
+        Whether there are known OOD nodes to learn from.
+    """
+    return "nodesafe-evidence++" if has_exposure else "nodesafe-evidence"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from oddnode._utils.registry import Registry
 
@@ -56,6 +57,17 @@ class Recipe:
     def hyper_parameters(self) -> dict[str, Any]:
         """The hyper-parameters by name, with their default values."""
         return {name: p.default for name, p in inspect.signature(self.build).parameters.items()}
+
+    @property
+    def hyper_parameter_types(self) -> dict[str, Any]:
+        """The types of the hyper-parameters by name; without an annotation, that of the default value."""
+        parameters = inspect.signature(self.build).parameters.items()
+        annotated = {name: p.annotation for name, p in parameters if p.annotation is not inspect.Parameter.empty}
+        # The annotation of the return value is left out: it would need torch.
+        named = SimpleNamespace(__annotations__=annotated)
+        return {name: type(p.default) for name, p in parameters} | get_type_hints(
+            named, getattr(inspect.unwrap(self.build), "__globals__", {}), include_extras=True
+        )
 
 
 #: Every method by name.

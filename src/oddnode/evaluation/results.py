@@ -27,6 +27,8 @@ class Result:
         Names of what was run.
     runs : list of dict
         The return value of `oddnode.evaluate` for each seed.
+    settings : dict
+        Settings that replaced those of the protocol in the methods that have them.
     """
 
     task: str
@@ -34,6 +36,7 @@ class Result:
     protocol: str
     backbone: str
     runs: list[dict[str, Any]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def seeds(self) -> int:
@@ -74,6 +77,8 @@ class Result:
             "backbone": self.backbone,
             "seeds": self.seeds,
         }
+        if self.settings:
+            row["settings"] = ", ".join(f"{name}={value}" for name, value in self.settings.items())
         for metric in (*METRICS, *(DECISION_TITLES if self.has_decisions else ())):
             row[metric] = round(self.mean(metric), 4)
             row[f"{metric}_std"] = round(self.std(metric), 4)

@@ -20,7 +20,16 @@ from oddnode.tasks.datasets import (
     register_family,
 )
 from oddnode.tasks.files import DataFiles, MissingDataError, cache_dir, data_dir_of
-from oddnode.tasks.registry import PAPER_TASKS, TASKS, DatasetState, dataset_states, expand_tasks, load_task, load_tasks
+from oddnode.tasks.registry import (
+    PAPER_TASKS,
+    TASKS,
+    DatasetState,
+    check_data,
+    dataset_states,
+    expand_tasks,
+    load_task,
+    load_tasks,
+)
 
 if TYPE_CHECKING:
     from oddnode.tasks.alterations import ALTERATIONS
@@ -68,6 +77,7 @@ __all__ = [
     "arxiv_graph",
     "arxiv_task",
     "cache_dir",
+    "check_data",
     "data_dir_of",
     "dataset_states",
     "digits_graph",
