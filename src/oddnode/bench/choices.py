@@ -78,5 +78,5 @@ def check_settings(settings: Mapping[str, Any], methods: Sequence[str]) -> dict[
     every = sorted({name for own in known.values() for name in own})
     for name in settings:
         if name not in every:
-            raise unknown(f"setting of {', '.join(methods)}", name, every)
+            raise unknown(f"setting of {methods[0]}" if len(methods) == 1 else "setting", name, every)
     return {name: [method for method in methods if name not in known[method]] for name in settings}

@@ -88,10 +88,10 @@ def _columns(schema: TableSchema | None) -> dict[str, Any]:
 def _facts(config: ModelConfig, schema: TableSchema | None, num_weights: int) -> dict[str, Any]:
     """What a reader wants to know, as texts by name."""
     facts: dict[str, Any] = {
-        "method": config.method or "none: its parts were chosen one by one",
+        "method": None if config.method is None else _method(config),
+        "objective": _part(config.objective) if config.method is None else None,
+        "scorer": _part(config.scorer) if config.method is None else None,
         "network": _network(config, num_weights),
-        "objective": None if config.objective is None else _part(config.objective),
-        "scorer": _part(config.scorer),
         "training": f"epoch {config.best_epoch} of {config.settings.epochs} was best, seed {config.settings.seed}",
         "graph": _graph(config, schema),
         "decisions": _decisions(config),
@@ -102,6 +102,11 @@ def _facts(config: ModelConfig, schema: TableSchema | None, num_weights: int) ->
     if schema is not None and schema.until is not None:
         facts |= {"time column": schema.time_column, "train until": schema.train_until}
     return facts | {"saved by": f"oddnode {config.oddnode_version}", "notes": config.advice}
+
+
+def _method(config: ModelConfig) -> str:
+    given = ", ".join(f"{name}={value}" for name, value in config.hyper_parameters.items())
+    return f"{config.method}, with {given}" if given else str(config.method)
 
 
 def _network(config: ModelConfig, num_weights: int) -> str:
@@ -125,13 +130,15 @@ def _decisions(config: ModelConfig) -> str:
         return "not calibrated"
     found = config.calibration
     return (
-        f"nodes that score below {found.threshold:.6g} are flagged: {100 * found.false_alarm_rate:g} % of known nodes, "
-        f"by {found.num_nodes} calibration nodes"
+        f"scores below {found.threshold:.6g} are flagged; false-alarm rate {100 * found.false_alarm_rate:g} %, by "
+        f"{found.num_nodes} calibration nodes"
     )
 
 
-def _part(config: Any) -> str:
+def _part(config: Any) -> str | None:
     """An objective or a scorer as Python writes it, shortened."""
+    if config is None:
+        return None
     text = _written(config)
     return text if len(text) <= _LONGEST_PART else f"{text[:_LONGEST_PART]}..., which --json shows whole"
 

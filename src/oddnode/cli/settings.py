@@ -56,7 +56,7 @@ def parse_settings(given: Sequence[str] | None, methods: Sequence[str]) -> dict[
         if not equals:
             raise ValueError(f"--set {text}: expected a name and a value, like num_hops=2")
         if name not in types:
-            raise unknown(f"setting of {', '.join(methods)}", name, types)
+            raise unknown(f"setting of {methods[0]}" if len(methods) == 1 else "setting", name, types)
         if name in settings:
             raise ValueError(f"--set {text}: {name} is set twice")
         settings[name] = _read(value, types[name], text)

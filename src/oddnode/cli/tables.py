@@ -9,7 +9,7 @@ import csv
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -172,7 +172,9 @@ def fit(
         str | None,
         typer.Option(help="See `oddnode methods`.", show_default="nodesafe-evidence, with exposure followed by ++"),
     ] = None,
-    false_alarm_rate: Annotated[float, typer.Option(help="Share of known nodes that may be flagged.")] = 0.05,
+    false_alarm_rate: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of known nodes that may be flagged.")
+    ] = 0.05,
     set_options: SetOptions = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split and of training.")] = 0,
     overwrite: Overwrite = False,
@@ -184,39 +186,41 @@ def fit(
 
     Numbers are scaled and text columns become categories; unseen categories are treated as missing when scoring.
     """
+    from oddnode.tables import ReadAs, TrainingTables
+
     # What can be refused without torch comes first.
     load_plugins(plugin or ())
     check_device(device)
     _check_new(out, overwrite)
     has_exposure = bool(exposure_nodes) or exposure_column is not None
     settings = parse_settings(set_options, [method or default_method(has_exposure)])
-    tables = {
+    tables: dict[str, Any] = {
         "nodes": _opened(nodes, encoding),
         "edges": _opened(edges, encoding),
         "exposure_nodes": _opened(exposure_nodes, encoding),
         "exposure_edges": _opened(exposure_edges, encoding),
+        "id_column": id_column,
+        "label_column": label_column,
+        "unlabelled": unlabelled or (),
+        "feature_columns": None if feature_columns is None else _column_names(feature_columns),
+        "drop_columns": _column_names(drop_columns),
+        "source_column": source_column,
+        "target_column": target_column,
+        "directed": directed,
+        "ignore_unknown_edges": ignore_unknown_edges,
+        "split_column": split_column,
+        "exposure_column": exposure_column,
+        "time_column": time_column,
+        "train_until": train_until,
     }
+    read_as = ReadAs(_column_names(category_columns), _column_names(number_columns), decimal_comma)
+    TrainingTables(**tables, read_as=read_as).check_columns()
     from oddnode.tables import TableModel
 
     with progress_bar(terminal_only=True) as show:
         model, report = TableModel.fit(
             **tables,
-            id_column=id_column,
-            label_column=label_column,
-            unlabelled=unlabelled or (),
-            feature_columns=None if feature_columns is None else _column_names(feature_columns),
-            drop_columns=_column_names(drop_columns),
-            category_columns=_column_names(category_columns),
-            number_columns=_column_names(number_columns),
-            decimal_comma=decimal_comma,
-            source_column=source_column,
-            target_column=target_column,
-            directed=directed,
-            ignore_unknown_edges=ignore_unknown_edges,
-            split_column=split_column,
-            exposure_column=exposure_column,
-            time_column=time_column,
-            train_until=train_until,
+            **asdict(read_as),
             method=method,
             false_alarm_rate=false_alarm_rate,
             seed=seed,
@@ -259,8 +263,11 @@ def score(
     Columns: the id, predicted, confidence, score (higher = better known), p_value, is_ood, and split, which says
     what a row was used for when the model was fitted, or arrival for one that came later.
     """
+    from oddnode.tables import check_target as check_table_target
+
     load_plugins(plugin or ())
     check_device(device)
+    check_table_target(out, [*nodes, *edges])
     tables = _checked_tables(model, nodes, edges, encoding)
     from oddnode.tables import TableModel
 
@@ -281,7 +288,7 @@ def calibrate(
     ] = None,
     false_alarm_rate: Annotated[
         float | None,
-        typer.Option(help="Share of known nodes that may be flagged.", show_default="the model's"),
+        typer.Option(min=0.0, max=1.0, help="Share of known nodes that may be flagged.", show_default="the model's"),
     ] = None,
     ignore_unknown_edges: IgnoreUnknownEdges = False,
     new_ids: Annotated[

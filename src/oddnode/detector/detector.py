@@ -98,7 +98,7 @@ class Detector(FittedEstimator):
     torch.Size([1797])
     """
 
-    _method: tuple[str | None, Objective | None, Scorer | None] = (None, None, None)
+    _made: tuple[str | None, dict[str, Any], Objective | None, Scorer | None] = (None, {}, None, None)
 
     def __init__(
         self,
@@ -166,12 +166,13 @@ class Detector(FittedEstimator):
         for key in overrides:
             if key not in own | general:
                 raise unknown(f"setting of {name}", key, sorted(own) + sorted(general))
-        objective, scorer = recipe.build(**{k: v for k, v in overrides.items() if k in own})
+        given = {k: v for k, v in overrides.items() if k in own}
+        objective, scorer = recipe.build(**given)
         rest = recipe.settings | {k: v for k, v in overrides.items() if k not in own}
         if recipe.backbone and backbone not in ("gcn", recipe.backbone):
             raise ValueError(f"{name} has its own network ({recipe.backbone}); leave backbone out")
         backbone = recipe.backbone or backbone
-        return cls(backbone, objective, scorer, seed=seed, device=device, **rest)._made_of(name)
+        return cls(backbone, objective, scorer, seed=seed, device=device, **rest)._made_of(name, given)
 
     def fit(
         self, data: GraphSource, exposure: GraphSource | None = None, *, on_epoch: Callable[[int], None] | None = None
@@ -301,16 +302,21 @@ class Detector(FittedEstimator):
         """
         return model_folder.load(cls, path, backbone=backbone, objective=objective, scorer=scorer, device=device)[0]
 
-    def _made_of(self, method: str | None) -> Self:
-        """Remember which method the objective and the scorer belong to."""
-        self._method = method, self.objective, self.scorer
+    def _made_of(self, method: str | None, hyper_parameters: dict[str, Any]) -> Self:
+        """Remember which method the objective and the scorer were built from."""
+        self._made = method, hyper_parameters, self.objective, self.scorer
         return self
 
     @property
     def method(self) -> str | None:
         """The method that `from_recipe` made it of; ``None`` if its parts were chosen one by one, or changed since."""
-        name, objective, scorer = self._method
+        name, _, objective, scorer = self._made
         return name if objective is self.objective and scorer is self.scorer else None
+
+    @property
+    def hyper_parameters(self) -> dict[str, Any]:
+        """The hyper-parameters of `method` that were given to `from_recipe`; the others have their defaults."""
+        return {} if self.method is None else dict(self._made[1])
 
     @property
     def needs_exposure(self) -> bool:

@@ -112,6 +112,8 @@ class ModelConfig(StateConfig, frozen=True):
         The version that wrote it.
     method : str or None
         The method that the detector was made of; ``None`` if its parts were chosen one by one.
+    hyper_parameters : dict
+        The plain ones of its hyper-parameters that were given.
     backbone : str or dict
         A name, ``{"name": ..., "plugin": ...}``, or ``{"own": ...}`` for the user's own module.
     objective, scorer : dict or None
@@ -124,6 +126,7 @@ class ModelConfig(StateConfig, frozen=True):
 
     oddnode_version: str
     method: str | None
+    hyper_parameters: dict[str, bool | int | Number | str | None]
     backbone: str | dict[str, str]
     objective: dict[str, Any] | None
     scorer: dict[str, Any]

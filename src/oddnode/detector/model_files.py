@@ -130,8 +130,8 @@ def read_json(folder: Path) -> tuple[Any, bytes]:
     if not os.path.isdir(folder):  # this one raises no error for names that no folder can have
         aside = moved_aside(folder)
         hint = "" if aside is None else f"; a process that was replacing it has left it as {aside}, move it back"
-        found = "is a file" if os.path.exists(folder) else "does not exist"
-        raise ModelFileError(f"{folder} {found}; expected a folder with a saved model{hint}")
+        found = "it is a file" if os.path.exists(folder) else "it does not exist"
+        raise ModelFileError(f"{folder} is not a folder with a saved model: {found}{hint}")
     if not os.path.lexists(folder / CONFIG):
         raise ModelFileError(
             f"{folder} is not a saved model: it has no {CONFIG}. A saved model is a folder with {', '.join(FILES)}, as "

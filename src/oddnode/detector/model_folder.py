@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["load", "save"]
 
+_PLAIN = (bool, int, float, str, type(None))
+
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
@@ -75,6 +77,7 @@ def _config_of(detector: Detector) -> dict[str, Any]:
         "format_version": FORMAT_VERSION,
         "oddnode_version": __version__,
         "method": detector.method,
+        "hyper_parameters": {k: v for k, v in detector.hyper_parameters.items() if isinstance(v, _PLAIN)},
         "backbone": _backbone_config(detector.backbone),
         "objective": None if detector.objective is None else encode(detector.objective, "objective"),
         "scorer": encode(detector.state_.base_scorer, "scorer"),
@@ -137,7 +140,7 @@ def load(
             device=device,
             **asdict(config.settings),
         )
-        return restored(detector, config, tensors)._made_of(config.method), raw
+        return restored(detector, config, tensors)._made_of(config.method, config.hyper_parameters), raw
     except ModelFileError as error:
         raise ModelFileError(f"{folder}: {error}") from None
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch_geometric.data import Data
+import numpy as np
 
 from oddnode.tables.edges import read_edges
 from oddnode.tables.nodes import read_nodes
@@ -15,7 +14,10 @@ from oddnode.tables.notes import notes_on_scored_columns
 from oddnode.tables.reader import open_table
 from oddnode.tables.schema import TableSchema
 
-__all__ = ["TableGraph", "read_graph"]
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+__all__ = ["TableGraph", "as_data", "read_graph"]
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,20 @@ class TableGraph:
     notes: list[str]
 
 
+def as_data(**arrays: Any) -> Data:
+    """Make a graph of arrays, which it shares.
+
+    Parameters
+    ----------
+    **arrays : numpy.ndarray or Tensor
+        Its attributes: ``x``, ``edge_index``, ``y``, masks.
+    """
+    import torch  # here, because names of columns are checked without it
+    from torch_geometric.data import Data
+
+    return Data(**{name: torch.from_numpy(a) if isinstance(a, np.ndarray) else a for name, a in arrays.items()})
+
+
 def read_graph(
     schema: TableSchema, nodes: Any, edges: Any, also: Sequence[str] = (), ignore_unknown_edges: bool = False
 ) -> TableGraph:
@@ -73,7 +89,7 @@ def read_graph(
     rows = read_nodes(table, schema.id_column, schema.features, list(dict.fromkeys(kept)))
     ends = schema.source_column, schema.target_column
     read = read_edges(edge_table, rows.ids, *ends, schema.directed, ignore_unknown_edges)
-    data = Data(x=torch.from_numpy(rows.x), edge_index=torch.from_numpy(read.index))
+    data = as_data(x=rows.x, edge_index=read.index)
     num_edges = data.num_edges if schema.directed else data.num_edges // 2
     notes += notes_on_scored_columns(schema.features, rows.counts) + read.notes
     return TableGraph(rows.ids, data, num_edges, rows.columns, table.name, notes)
