@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from oddnode._utils.registry import Registry, all_or_nothing
@@ -72,3 +74,15 @@ def test_a_block_that_fails_leaves_no_registration() -> None:
     with all_or_nothing():
         shapes.register("square", 1)
     assert dict(shapes) == {"circle": 0, "square": 1}
+
+
+def test_an_item_can_be_registered_by_its_place() -> None:
+    numbers: Registry[type] = Registry("number")
+    numbers.register_place("fraction", "fractions:Fraction")
+    assert list(numbers) == ["fraction"]
+    assert "fraction" in numbers
+    assert numbers["fraction"] is Fraction
+    assert dict(numbers) == {"fraction": Fraction}
+    numbers.register("fraction", Fraction)
+    with pytest.raises(ValueError, match="there is a number named 'fraction' already"):
+        numbers.register_place("fraction", "decimal:Decimal")

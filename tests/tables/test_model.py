@@ -164,12 +164,12 @@ def test_explaining_adds_columns_that_add_up(model_folder: Path, tables: tuple[P
     TableModel.load(model_folder).score(*tables, tmp_path / "s.csv", explain=True)
     rows = read_csv(tmp_path / "s.csv")
     written = list(rows[0])[7:]
-    assert written[:3] == ["own_score", "neighbour_contribution", "nearest_class"]
+    assert written[:4] == ["threshold", "own_score", "neighbour_contribution", "nearest_class"]
     assert written[-1] == "why"
-    assert {"p_confidence", "p_links", "p_link_similarity"} <= set(written[3:-1])
-    assert all(0 < float(row[name]) <= 1 for row in rows for name in written[3:-1])
+    assert {"p_confidence", "p_links", "p_link_similarity"} <= set(written[4:-1])
+    assert all(0 < float(row[name]) <= 1 for row in rows for name in written[4:-1])
     for row in rows:
-        assert (row["why"] != "") == (row["is_ood"] == "true")
+        assert (row["why"] != "") == (row["is_ood"] == "true") == (float(row["score"]) < float(row["threshold"]))
         own, neighbours = float(row["own_score"]), float(row["neighbour_contribution"])
         assert own + neighbours == pytest.approx(float(row["score"]), abs=1e-4)
 

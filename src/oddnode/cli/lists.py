@@ -63,7 +63,8 @@ def _print_methods(recipes: Sequence[Recipe]) -> None:
     parts: list[list[Recipe]] = [[], [], [], []]
     for recipe in recipes:
         parts[_part(recipe)].append(recipe)
-    body, cuts = [], set()
+    body: list[list[str]] = []
+    cuts: set[int] = set()
     for part in parts:
         cuts.add(len(body))
         for recipe in part:

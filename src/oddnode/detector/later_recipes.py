@@ -107,7 +107,7 @@ def _centred_cosine() -> tuple[Objective, Scorer]:
 
 _ONE_OR_TWO = "one or two trainings"
 # Model-free scores use the graph only; their network provides the ID accuracy of the tables.
-_NO_MODEL = {"reference": "a baseline without a model", "cost": "no model"}
+_BASELINE, _NO_MODEL = "a baseline without a model", "no model"
 
 for _recipe in (
     Recipe(
@@ -184,18 +184,32 @@ for _recipe in (
         transductive=True,
         summary="gnnsafe, trained against made-up OOD nodes. For unknown nodes in groups.",
     ),
-    Recipe("nonzeros", _non_zeros, **_NO_MODEL, summary="How many features are not zero: what any method must beat."),
-    Recipe("degree", _degree, **_NO_MODEL, summary="How many edges a node has: what any method must beat."),
+    Recipe(
+        "nonzeros",
+        _non_zeros,
+        _BASELINE,
+        cost=_NO_MODEL,
+        summary="How many features are not zero: what any method must beat.",
+    ),
+    Recipe(
+        "degree",
+        _degree,
+        _BASELINE,
+        cost=_NO_MODEL,
+        summary="How many edges a node has: what any method must beat.",
+    ),
     Recipe(
         "neighbour-cosine",
         _neighbour_cosine,
-        **_NO_MODEL,
+        _BASELINE,
+        cost=_NO_MODEL,
         summary="How similar a node is to its neighbours: what any method must beat.",
     ),
     Recipe(
         "centred-cosine",
         _centred_cosine,
-        **_NO_MODEL,
+        _BASELINE,
+        cost=_NO_MODEL,
         summary="The same after the mean is taken off: what any method must beat.",
     ),
 ):

@@ -179,9 +179,9 @@ class TableModel:
         graph : TableGraph
             From `read`.
         explain : bool
-            Whether to add the columns ``own_score``, ``neighbour_contribution``, ``nearest_class``, for every kind of
-            evidence ``p_<kind>`` (the share of known nodes that are as unusual), and ``why`` (a sentence; null for
-            nodes that are not flagged).
+            Whether to add the columns ``threshold``, ``own_score``, ``neighbour_contribution``, ``nearest_class``, for
+            every kind of evidence ``p_<kind>`` (the share of known nodes that are as unusual), and ``why`` (a sentence;
+            null for nodes that are not flagged).
 
         Returns
         -------

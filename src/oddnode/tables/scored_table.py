@@ -23,7 +23,7 @@ __all__ = ["ARRIVAL", "check_id_column", "scored_table"]
 ARRIVAL = "arrival"
 
 _WRITTEN = ("predicted", "confidence", "score", "p_value", "is_ood", "split")
-_EXPLAINED = ("own_score", "neighbour_contribution", "nearest_class", "why")
+_EXPLAINED = ("threshold", "own_score", "neighbour_contribution", "nearest_class", "why")
 
 
 def check_id_column(schema: TableSchema, detector: Detector) -> None:
@@ -121,8 +121,10 @@ def _explained(
     names = {"node_names": graph.ids.to_pylist(), "class_names": schema.classes}
     why = np.full(len(flagged), None, dtype=object)
     why[flagged.numpy()] = detector.reasons(outputs, flagged, **names)
+    own_score = found.own_score.cpu().numpy()
     return {
-        "own_score": found.own_score.cpu().numpy(),
+        "threshold": np.full_like(own_score, detector.threshold_),  # in the precision of the scores, to compare with
+        "own_score": own_score,
         "neighbour_contribution": found.neighbour_contribution.cpu().numpy(),
         "nearest_class": _labels(schema, found.nearest_class),
         **{_evidence_column(kind): p_values[:, k] for k, kind in enumerate(found.kinds)},
