@@ -68,9 +68,10 @@ def _print_methods(recipes: Sequence[Recipe]) -> None:
     for part in parts:
         cuts.add(len(body))
         for recipe in part:
-            body.append([recipe.name, "OOD nodes" if recipe.needs_exposure else "", recipe.summary or recipe.reference])
+            text = f"{recipe.summary} ({recipe.reference})".strip()
+            body.append([recipe.name, "OOD nodes" if recipe.needs_exposure else "", text])
     print_rows("Methods", ["method", "needs", "what it is and when to use it"], body, cuts=cuts, pipe_width=80)
-    typer.echo("oddnode methods NAME shows the settings of a method, its reference and its cost.")
+    typer.echo("oddnode methods NAME shows the settings of a method and its cost.")
 
 
 def _part(recipe: Recipe) -> int:
