@@ -90,26 +90,17 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Compare methods on tasks over several seeds."""
-    from oddnode.bench import DEFAULT_METHODS, check_names, check_settings, check_writable, expand_methods, write_report
-    from oddnode.tasks import check_data, expand_tasks
+    from oddnode.bench import check_writable, write_report
 
-    # What can be refused without torch comes first.
     load_plugins(plugin or ())
     check_device(device)
-    names = list(DEFAULT_METHODS) if methods is None else split_names(methods)
-    check_names(names, protocol, backbone)
-    tasks = expand_tasks(split_names(task), data_dir)
-    check_data(tasks, data_dir)
-    names = expand_methods(names, protocol)
-    settings = parse_settings(set_options, names)
+    tasks, names = _checked_names(task, methods, protocol, backbone, data_dir)
+    settings = _checked_settings(set_options, names)
     if out:
         check_writable(out)
     if "all" in split_names(task):
         _note_left_out(tasks)
-    for setting, others in check_settings(settings, names).items():
-        if others:
-            print_note(f"{setting} is not a setting of {', '.join(others)}")
-    from oddnode.bench import benchmark
+    from oddnode.bench import benchmark  # after all that can be refused without torch
 
     with progress_bar(terminal_only=as_json) as show:
         results = benchmark(
@@ -130,6 +121,30 @@ cli_lists.register(app)
 cli_paper.register(app)
 cli_tables.register(app)
 cli_info.register(app)
+
+
+def _checked_names(
+    task: str, methods: str | None, protocol: str, backbone: str, data_dir: Path | None
+) -> tuple[list[str], list[str]]:
+    """The tasks and methods that are asked for; wrong names and missing data are refused without torch."""
+    from oddnode.bench import DEFAULT_METHODS, check_names, expand_methods
+    from oddnode.tasks import check_data, expand_tasks
+
+    names = list(DEFAULT_METHODS) if methods is None else split_names(methods)
+    check_names(names, protocol, backbone)
+    tasks = expand_tasks(split_names(task), data_dir)
+    check_data(tasks, data_dir)
+    return tasks, expand_methods(names, protocol)
+
+
+def _checked_settings(given: list[str] | None, methods: list[str]) -> dict[str, Any]:
+    from oddnode.bench import check_settings
+
+    settings = parse_settings(given, methods)
+    for name, others in check_settings(settings, methods).items():
+        if others:
+            print_note(f"{name} is not a setting of {', '.join(others)}")
+    return settings
 
 
 def _note_left_out(tasks: list[str]) -> None:

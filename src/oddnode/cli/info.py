@@ -72,13 +72,12 @@ def _numbers(config: ModelConfig, schema: TableSchema | None, num_weights: int) 
 def _columns(schema: TableSchema | None) -> dict[str, Any]:
     if schema is None:
         return {}
-    kinds = {"Number": "number", "Category": "category"}
-    columns = [{"name": each.name, "read_as": kinds[type(each).__name__]} for each in schema.features.columns]
+    rows = [_row(column) for column in schema.features.columns]
     facts: dict[str, Any] = {
         "labels": list(schema.classes),
         "id_column": schema.id_column,
         "feature_columns": schema.features.names,
-        "columns": columns,
+        "columns": [{"name": name, "read_as": kind} for name, kind, _ in rows],
     }
     if schema.until is not None:
         facts |= {"time_column": schema.time_column, "train_until": schema.train_until}
@@ -97,8 +96,8 @@ def _facts(config: ModelConfig, schema: TableSchema | None, num_weights: int) ->
         "decisions": _decisions(config),
     }
     if schema is not None:
-        only = "; with one label, predicted says nothing" if len(schema.classes) == 1 else ""
-        facts["labels"] = f"{', '.join(map(str, schema.classes))}{only}"
+        several = len(schema.classes) > 1
+        facts["labels"] = list(schema.classes) if several else f"{schema.classes[0]}; alone, so predicted says nothing"
     if schema is not None and schema.until is not None:
         facts |= {"time column": schema.time_column, "train until": schema.train_until}
     return facts | {"saved by": f"oddnode {config.oddnode_version}", "notes": config.advice}
@@ -135,7 +134,7 @@ def _decisions(config: ModelConfig) -> str:
     )
 
 
-def _part(config: Any) -> str | None:
+def _part(config: dict[str, Any] | None) -> str | None:
     """An objective or a scorer as Python writes it, shortened."""
     if config is None:
         return None
@@ -153,10 +152,11 @@ def _written(value: Any) -> str:
 
 
 def _row(column: Number | Category) -> list[str]:
-    categories = getattr(column, "categories", None)
-    if categories is not None:
-        more = ", ..." if len(categories) > _MOST_CATEGORIES else ""
-        return [column.name, "category", f"{len(categories)}: {', '.join(categories[:_MOST_CATEGORIES])}{more}"]
-    missing = ", and whether it is missing" if getattr(column, "has_missing", False) else ""
-    mean, scale = getattr(column, "mean", 0.0), getattr(column, "scale", 0.0)
-    return [column.name, "number", f"mean {mean:.4g}, standard deviation {scale:.4g}{missing}"]
+    from oddnode.tables import Category
+
+    if isinstance(column, Category):
+        more = ", ..." if len(column.categories) > _MOST_CATEGORIES else ""
+        shown = f"{len(column.categories)}: {', '.join(column.categories[:_MOST_CATEGORIES])}{more}"
+        return [column.name, "category", shown]
+    missing = ", and whether it is missing" if column.has_missing else ""
+    return [column.name, "number", f"mean {column.mean:.4g}, standard deviation {column.scale:.4g}{missing}"]
