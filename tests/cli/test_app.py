@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,7 +142,8 @@ def test_bench_with_other_settings_equals_the_detector_with_them(cli: CLI) -> No
     rows = {row["method"]: row for row in json.loads(done.stdout)}
     assert rows["gnnsafe"]["settings"] == "num_hops=3, epochs=7"
     task = load_task("digits/label")
-    for method, settings in (("gnnsafe", {"num_hops": 3}), ("msp", {})):
+    own: dict[str, dict[str, Any]] = {"gnnsafe": {"num_hops": 3}, "msp": {}}
+    for method, settings in own.items():
         detector = Detector.from_recipe(method, epochs=7, propagation="as-given", device="cpu", **settings)
         assert rows[method]["auroc"] == round(evaluate(detector.fit(task.train), task)["auroc"], 4)
 

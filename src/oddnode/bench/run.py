@@ -115,7 +115,9 @@ def _trainings(
     own = {method: _own_settings(method, task, protocol, settings) for method in methods}
     unused = sorted(set(settings).difference(*own.values()))
     if unused:
-        raise ValueError(f"the protocol {protocol!r} fixes {unused[0]} on {task}; leave it out, or choose another")
+        raise ValueError(
+            f"the protocol {protocol!r} fixes {unused[0]} on {task}; leave it out, or choose another protocol"
+        )
     trainings = distinct_trainings(task, protocol, backbone, methods, own)
     known = get_protocol(protocol).methods()
     free = [method for method in MODEL_FREE if model_free and method in known and method not in methods]

@@ -33,11 +33,13 @@ class TableGraph:
     num_edges : int
         Number of different edges in the table of edges.
     columns : dict
-        Further columns of the table of nodes, by name: the requested ones, and that of the times.
+        Further columns of the table of nodes, by name.
     name : str
         The name of the table of nodes, for messages.
     notes : list of str
         Notes for the user.
+    is_arrival : numpy.ndarray or None
+        Whether rows came after those that the model was trained on ``[N]``; ``None`` if their times are not known.
     """
 
     ids: Any
@@ -46,6 +48,7 @@ class TableGraph:
     columns: dict[str, Any]
     name: str
     notes: list[str]
+    is_arrival: np.ndarray | None = None
 
 
 def as_data(**arrays: Any) -> Data:
@@ -81,15 +84,16 @@ def read_graph(
     table, edge_table = open_table(nodes, "nodes"), open_table(edges, "edges")
     table.require(also, "known")
     notes = schema.check_columns(table, also)
-    until, kept = schema.until, list(also)
+    rows = read_nodes(table, schema.id_column, schema.features, list(also))
+    until, is_arrival = schema.until, None
     if until is not None and until.column in table.columns:
-        kept.append(until.column)
+        times = table.batches([until.column])
+        is_arrival = np.concatenate([until.is_arrival(batch.arrays[0], batch) for batch in times])
     elif until is not None:
         notes.append(f"there is no column {until.column!r}, so the column split does not say which rows are arrivals")
-    rows = read_nodes(table, schema.id_column, schema.features, list(dict.fromkeys(kept)))
     ends = schema.source_column, schema.target_column
     read = read_edges(edge_table, rows.ids, *ends, schema.directed, ignore_unknown_edges)
     data = as_data(x=rows.x, edge_index=read.index)
     num_edges = data.num_edges if schema.directed else data.num_edges // 2
     notes += notes_on_scored_columns(schema.features, rows.counts) + read.notes
-    return TableGraph(rows.ids, data, num_edges, rows.columns, table.name, notes)
+    return TableGraph(rows.ids, data, num_edges, rows.columns, table.name, notes, is_arrival)
