@@ -32,3 +32,10 @@ def test_a_default_has_the_type_that_is_stated(name: str) -> None:
 def test_without_annotations_the_default_tells_the_type() -> None:
     recipe = Recipe("own", lambda scale=2.0, steps=3: None, "here")  # type: ignore[arg-type, return-value]
     assert recipe.hyper_parameter_types == {"scale": float, "steps": int}
+
+
+def test_annotations_that_only_a_type_checker_knows_are_passed_over() -> None:
+    def build(scale: Unknown = 2.0) -> None:  # type: ignore[name-defined]  # noqa: F821
+        pass
+
+    assert Recipe("own", build, "here").hyper_parameter_types == {"scale": float}  # type: ignore[arg-type]

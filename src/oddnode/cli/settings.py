@@ -48,8 +48,8 @@ def parse_settings(given: Sequence[str] | None, methods: Sequence[str]) -> dict[
     {'num_hops': 2, 'eta': 0.5, 'propagation': 'as-given'}
     """
     types: dict[str, Any] = {}
-    for method in reversed(methods):
-        types |= setting_types(get_recipe(method))
+    for recipe in reversed([get_recipe(method) for method in methods]):
+        types |= setting_types(recipe)
     settings: dict[str, Any] = {}
     for text in given or ():
         name, equals, value = (part.strip() for part in text.partition("="))

@@ -60,14 +60,16 @@ class Recipe:
 
     @property
     def hyper_parameter_types(self) -> dict[str, Any]:
-        """The types of the hyper-parameters by name; without an annotation, that of the default value."""
+        """The types of the hyper-parameters by name: as annotated, or else those of the default values."""
         parameters = inspect.signature(self.build).parameters.items()
         annotated = {name: p.annotation for name, p in parameters if p.annotation is not inspect.Parameter.empty}
-        # The annotation of the return value is left out: it would need torch.
-        named = SimpleNamespace(__annotations__=annotated)
-        return {name: type(p.default) for name, p in parameters} | get_type_hints(
-            named, getattr(inspect.unwrap(self.build), "__globals__", {}), include_extras=True
-        )
+        names = getattr(inspect.unwrap(self.build), "__globals__", {})
+        try:
+            # Without the annotation of the return value, which would need torch.
+            hints = get_type_hints(SimpleNamespace(__annotations__=annotated), names, include_extras=True)
+        except NameError:  # a plugin may name types that only a type checker imports
+            hints = {}
+        return {name: type(p.default) for name, p in parameters} | hints
 
 
 #: Every method by name.
