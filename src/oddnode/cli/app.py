@@ -130,9 +130,9 @@ def _checked_names(
     from oddnode.bench import DEFAULT_METHODS, check_names, expand_methods
     from oddnode.tasks import check_data, expand_tasks
 
+    tasks = expand_tasks(split_names(task), data_dir)
     names = list(DEFAULT_METHODS) if methods is None else split_names(methods)
     check_names(names, protocol, backbone)
-    tasks = expand_tasks(split_names(task), data_dir)
     check_data(tasks, data_dir)
     return tasks, expand_methods(names, protocol)
 
