@@ -10,8 +10,7 @@ import pytest
 from oddnode import CrossEntropy, Detector, Energy, MaxLogit, MaxSoftmax, Recipe, Task, benchmark, evaluate, load_task
 from oddnode._utils import plugins
 from oddnode.bench import run
-from oddnode.bench.own_parts import task_of_file
-from oddnode.bench.run import expand_methods
+from oddnode.bench.choices import expand_methods, task_of_file
 from oddnode.detector import RECIPES
 from oddnode.tasks import TASKS
 

@@ -9,7 +9,7 @@ import torch
 from sklearn.metrics import roc_auc_score
 from typer.testing import CliRunner
 
-from oddnode.bench.run import benchmark, expand_methods
+from oddnode.bench import benchmark, expand_methods
 from oddnode.bench.tables import compare_table, markdown_table
 from oddnode.cli.app import app
 from oddnode.detector import MODEL_FREE, RECIPES, Detector, Recipe, fitting

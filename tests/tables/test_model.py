@@ -164,12 +164,12 @@ def test_explaining_adds_columns_that_add_up(model_folder: Path, tables: tuple[P
     TableModel.load(model_folder).score(*tables, tmp_path / "s.csv", explain=True)
     rows = read_csv(tmp_path / "s.csv")
     written = list(rows[0])[7:]
-    assert written[:3] == ["own_score", "neighbour_contribution", "nearest_class"]
+    assert written[:4] == ["threshold", "own_score", "neighbour_contribution", "nearest_class"]
     assert written[-1] == "why"
-    assert {"p_confidence", "p_links", "p_link_similarity"} <= set(written[3:-1])
-    assert all(0 < float(row[name]) <= 1 for row in rows for name in written[3:-1])
+    assert {"p_confidence", "p_links", "p_link_similarity"} <= set(written[4:-1])
+    assert all(0 < float(row[name]) <= 1 for row in rows for name in written[4:-1])
     for row in rows:
-        assert (row["why"] != "") == (row["is_ood"] == "true")
+        assert (row["why"] != "") == (row["is_ood"] == "true") == (float(row["score"]) < float(row["threshold"]))
         own, neighbours = float(row["own_score"]), float(row["neighbour_contribution"])
         assert own + neighbours == pytest.approx(float(row["score"]), abs=1e-4)
 
@@ -515,9 +515,10 @@ def test_a_failed_write_keeps_the_old_file(
 
 
 def test_without_pyarrow_the_message_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = write_csv(tmp_path / "n.csv", example()[0])
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(TableError, match=r"pip install 'oddnode\[tables\]'"):
-        Table(tmp_path / "n.csv")
+        Table(table)
 
 
 # --- hostile models and tables ---------------------------------------------------------------------------------------
@@ -649,7 +650,7 @@ def test_the_commands_from_tables_to_scores(tables: tuple[Path, Path], tmp_path:
     shown = runner.invoke(cli.app, ["info", model, "--json"])
     assert json.loads(shown.stdout)["labels"] == ["a", "b"]
     words = runner.invoke(cli.app, ["info", model])
-    assert "calibration:" in words.stdout
+    assert "false-alarm rate 5 %" in words.stdout
 
 
 @pytest.mark.parametrize("command", ["fit", "score", "calibrate", "info"])

@@ -18,6 +18,7 @@ from rich.markup import escape
 from oddnode._utils.plugins import load_plugins
 from oddnode.cli.shared import DataDir, Device, Plugins, check_device, err, print_rows, split_names
 from oddnode.paper.experiments import ITEMS
+from oddnode.tasks import data_dir_of
 
 if TYPE_CHECKING:
     from oddnode.paper.plan import Plan
@@ -95,6 +96,8 @@ def paper(
     protocols = _protocols(protocol)
     load_plugins(plugin or ())
     check_device(device)
+    if not smoke and not no_train:
+        data_dir_of(data_dir)  # refuses a folder that does not exist before torch is imported
     from oddnode.bench.report import check_writable
     from oddnode.paper.plan import make_plan
     from oddnode.paper.run import Summary, default_jobs, run_plan

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 __all__ = ["DataDir", "Device", "Json", "Plugins", "check_device", "err", "print_rows", "progress_bar", "split_names"]
+
+_DEVICE = re.compile(r"auto|(cpu|cuda|mps|xpu)(:\d+)?")
 
 #: The console for notes, progress and errors; results go to standard output.
 err = Console(stderr=True)
@@ -44,17 +48,14 @@ def split_names(text: str) -> list[str]:
 
 
 def check_device(device: str) -> None:
-    """Raise an error for a device that torch does not know or cannot use."""
-    if device == "auto":
-        return
-    import torch
+    """Raise an error for a device that is unknown or cannot be used; only a GPU needs torch to tell."""
+    if not _DEVICE.fullmatch(device):
+        raise ValueError(f"unknown device {device!r}; expected auto, cpu or cuda")
+    if device.startswith("cuda"):
+        import torch
 
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise ValueError(f"unknown device {device!r}; expected auto, cpu or cuda") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device is {device}, but torch finds no CUDA GPU; use --device cpu or auto")
+        if not torch.cuda.is_available():
+            raise ValueError(f"device is {device}, but torch finds no CUDA GPU; use --device cpu or auto")
 
 
 @contextmanager
@@ -90,6 +91,7 @@ def print_rows(
     body: list[list[str]],
     numbers_from: int = 99,
     cuts: Container[int] = (),
+    pipe_width: int = 200,
 ) -> None:
     """Print a table; columns from ``numbers_from`` on are right-aligned, rows in ``cuts`` get a line above."""
     table = Table(title=title, title_justify="left")
@@ -98,7 +100,7 @@ def print_rows(
     for number, row in enumerate(body):
         if number in cuts:
             table.add_section()
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console = Console()
-    # A pipe has no width; rich would cut the table to 80 columns.
-    console.print(table) if console.is_terminal else Console(width=200).print(table)
+    # A pipe has no width; rich would take 80 columns, too few for a table of numbers.
+    console.print(table) if console.is_terminal else Console(width=pipe_width).print(table)

@@ -7,7 +7,7 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from torch import nn
 
@@ -99,6 +99,8 @@ class Detector(HubMixin, FittedEstimator):
     torch.Size([1797])
     """
 
+    _made: tuple[str | None, dict[str, Any], Objective | None, Scorer | None] = (None, {}, None, None)
+
     def __init__(
         self,
         backbone: str | nn.Module = "gcn",
@@ -165,12 +167,13 @@ class Detector(HubMixin, FittedEstimator):
         for key in overrides:
             if key not in own | general:
                 raise unknown(f"setting of {name}", key, sorted(own) + sorted(general))
-        objective, scorer = recipe.build(**{k: v for k, v in overrides.items() if k in own})
+        given = {k: v for k, v in overrides.items() if k in own}
+        objective, scorer = recipe.build(**given)
         rest = recipe.settings | {k: v for k, v in overrides.items() if k not in own}
         if recipe.backbone and backbone not in ("gcn", recipe.backbone):
             raise ValueError(f"{name} has its own network ({recipe.backbone}); leave backbone out")
         backbone = recipe.backbone or backbone
-        return cls(backbone, objective, scorer, seed=seed, device=device, **rest)
+        return cls(backbone, objective, scorer, seed=seed, device=device, **rest)._made_of(name, given)
 
     def fit(
         self, data: GraphSource, exposure: GraphSource | None = None, *, on_epoch: Callable[[int], None] | None = None
@@ -299,6 +302,22 @@ class Detector(HubMixin, FittedEstimator):
             If the folder is damaged, incomplete, or not a saved detector.
         """
         return model_folder.load(cls, path, backbone=backbone, objective=objective, scorer=scorer, device=device)[0]
+
+    def _made_of(self, method: str | None, hyper_parameters: dict[str, Any]) -> Self:
+        """Remember which method the objective and the scorer were built from."""
+        self._made = method, hyper_parameters, self.objective, self.scorer
+        return self
+
+    @property
+    def method(self) -> str | None:
+        """The method that `from_recipe` made it of; ``None`` if its parts were chosen one by one, or changed since."""
+        name, _, objective, scorer = self._made
+        return name if objective is self.objective and scorer is self.scorer else None
+
+    @property
+    def hyper_parameters(self) -> dict[str, Any]:
+        """The hyper-parameters of `method` that were given to `from_recipe`; the others have their defaults."""
+        return {} if self.method is None else dict(self._made[1])
 
     @property
     def needs_exposure(self) -> bool:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from msgspec import Meta, Struct
 from msgspec.structs import asdict
 from torch import Tensor, nn
 
 from oddnode._utils.modes import gradients_enabled
-from oddnode.detector.checked_json import Count, ModelFileError, Number
+from oddnode.detector.checked_json import ModelFileError
+from oddnode.detector.model_config import StateConfig
 from oddnode.detector.part_config import learnt_of, set_learnt
 from oddnode.detector.reference import ReferenceNodes
 from oddnode.functional import negative_energy
@@ -21,7 +21,7 @@ from oddnode.graph import GraphProfile
 from oddnode.nn import Backbone, Ensemble
 from oddnode.scoring import EnsembleMean, Outputs, Scorer
 
-__all__ = ["FittedState", "StateConfig", "TrainingOutputs", "dtype_of", "refuse_log_probabilities"]
+__all__ = ["FittedState", "TrainingOutputs", "dtype_of", "refuse_log_probabilities"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,55 +89,6 @@ class TrainingOutputs:
         members = F.one_hot(self.y, self.outputs.num_classes).to(self.outputs.logits.dtype)
         counts = members.sum(dim=0).unsqueeze(1)
         return members.t() @ self.outputs.logits[self.train] / counts if bool((counts > 0).all()) else None
-
-
-_Size = Annotated[int, Meta(ge=0, le=2**53)]
-
-
-class ProfileConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The section of ``config.json`` on the training graph.
-
-    Parameters
-    ----------
-    num_nodes, num_edges, mean_degree, isolated_share, labelled_edges, homophily, chance
-        As for `oddnode.graph.GraphProfile`.
-    """
-
-    num_nodes: _Size
-    num_edges: _Size
-    mean_degree: Number
-    isolated_share: Number
-    labelled_edges: _Size
-    homophily: Number | None
-    chance: Number | None
-
-
-class StateConfig(Struct, frozen=True):
-    """The fields of ``config.json`` on a fitted state.
-
-    Parameters
-    ----------
-    num_features, num_classes, max_abs_feature, best_epoch, advice
-        As for `FittedState`.
-    dtype : {"float32", "float64"}
-        The precision of the network.
-    graph : ProfileConfig
-        Size, degrees and homophily of the training graph.
-    num_networks : int
-        Number of networks; more than the setting ``ensemble`` if they were cross-fitted.
-    learnt : dict
-        Values that the scorer learnt, apart from tensors, by path.
-    """
-
-    num_features: Count
-    num_classes: Count
-    max_abs_feature: Annotated[float, Meta(ge=0, le=1e300)]
-    best_epoch: _Size
-    dtype: Literal["float32", "float64"]
-    graph: ProfileConfig
-    advice: list[str]
-    num_networks: Count
-    learnt: dict[str, bool | int | Number | str | None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -76,5 +76,5 @@ def advised_scorer(scorer: Scorer, graph: GraphProfile, apply: bool = True) -> t
         f"one class ({100 * graph.chance:.0f} % would by chance)"
     )
     if not apply:
-        return scorer, f"propagation of scores should be {change}: {why}; propagation='auto' does it"
-    return scorer.limited_to(hops), f"propagation of scores was {change}: {why}; propagation='as-given' keeps it"
+        return scorer, f"propagation of scores should be {change}: {why}; `propagation='auto'` does it"
+    return scorer.limited_to(hops), f"propagation of scores was {change}: {why}; `propagation='as-given'` keeps it"
