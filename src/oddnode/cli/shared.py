@@ -47,14 +47,9 @@ def check_device(device: str) -> None:
     """Raise an error for a device that torch does not know or cannot use."""
     if device == "auto":
         return
-    import torch
+    from oddnode._utils.devices import resolve_device
 
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise ValueError(f"unknown device {device!r}; expected auto, cpu or cuda") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device is {device}, but torch finds no CUDA GPU; use --device cpu or auto")
+    resolve_device(device)
 
 
 @contextmanager

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, TypeGuard
 import torch
 from torch import Tensor
 
+from oddnode.detector.own_parts import as_scorer
 from oddnode.graph import GraphProfile, GraphSource, optional_attribute
-from oddnode.scoring import Energy, Propagated, Scorer, advised_scorer
+from oddnode.scoring import Scorer, advised_scorer
 
 if TYPE_CHECKING:
     from oddnode.detector.detector import Detector
@@ -28,7 +29,7 @@ def scorer_of(detector: Detector) -> Scorer:
     detector : Detector
         The detector.
     """
-    return Propagated(Energy()) if detector.scorer is None else detector.scorer
+    return as_scorer(detector.scorer)
 
 
 def adapted_scorer(detector: Detector, profile: GraphProfile) -> tuple[Scorer, list[str]]:

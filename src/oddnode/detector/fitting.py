@@ -15,11 +15,12 @@ from oddnode._utils.modes import gradients_enabled
 from oddnode._utils.random import new_dropout_seed, new_weights, redirected, seeded
 from oddnode._utils.suggestions import unknown
 from oddnode.detector.adaptation import adapted_scorer, scorer_of
-from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of, refuse_log_probabilities
+from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of
 from oddnode.detector.networks import as_module, new_backbone, reset_parameters
+from oddnode.detector.own_parts import check_logits
 from oddnode.detector.reference import ReferenceNodes, choose_references, without_nodes
 from oddnode.detector.reference_calibration import calibration_by_references
-from oddnode.graph import GraphSource, TrainingSet, profile_graph, training_set
+from oddnode.graph import GraphSource, TrainingSet, as_source, profile_graph, training_set
 from oddnode.nn import member_seeds, run_backbone
 from oddnode.objectives import CrossEntropy
 from oddnode.scoring import Outputs
@@ -139,6 +140,8 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
     exposure : GraphSource or None
         The graph with known OOD nodes, for objectives and scorers that learn from them.
     """
+    data = as_source(data)
+    exposure = None if exposure is None else as_source(exposure, "exposure")
     _check_exposure(detector, exposure)
     _check_settings(detector)
     device, backbone = resolve_device(detector.device), detector.backbone
@@ -170,11 +173,11 @@ def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
     with torch.no_grad():
         logits = run_backbone(module.eval(), graph)
     width = logits.shape[1]
-    refuse_log_probabilities(module, logits[:, : dataset.num_classes], scorer_of(detector))
     if width < dataset.num_classes:
         raise ValueError(
             f"{type(module).__name__} returns {width} logits, but the data has {dataset.num_classes} classes"
         )
+    check_logits(module, logits, dataset.num_classes, scorer_of(detector))
     dataset.num_spare_logits = width - dataset.num_classes
     return module
 
@@ -229,7 +232,7 @@ def _part(module: nn.Module, part: TrainingSet, reference: ReferenceNodes, whole
 
 def _check_exposure(detector: Detector, exposure: GraphSource | None) -> None:
     if detector.needs_exposure and exposure is None:
-        parts = {"objective": detector.objective, "scorer": detector.scorer}
+        parts = {"objective": detector.objective, "scorer": scorer_of(detector)}
         names = " and the ".join(name for name, part in parts.items() if part is not None and part.needs_exposure)
         raise ValueError(
             f"exposure is missing, from which the {names} of this detector learns: call fit(data, exposure=...)"

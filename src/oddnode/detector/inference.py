@@ -16,8 +16,9 @@ from oddnode.detector.calibration import Calibration, calibration_nodes
 from oddnode.detector.explanation import Explanation, explain, positions, reasons
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import FittedState
+from oddnode.detector.own_parts import node_scores
 from oddnode.functional import CalibrationError
-from oddnode.graph import Graph, GraphError, GraphSource, check_mask
+from oddnode.graph import Graph, GraphError, GraphSource, as_source, check_mask
 from oddnode.scoring import Names, Outputs
 
 __all__ = ["FittedEstimator"]
@@ -45,7 +46,7 @@ class FittedEstimator(FittedAttributes):
         Outputs
             The methods below accept it instead of the graph.
         """
-        state = self.state_
+        state, data = self.state_, as_source(data)
         graph = Graph.from_data(data, resolve_device(self.device))
         if graph.x.shape[1] != state.num_features:
             raise GraphError(
@@ -71,8 +72,9 @@ class FittedEstimator(FittedAttributes):
             Scores ``[N]``, finite, on the device of the data. Nodes whose features are far beyond those of training
             score below all others.
         """
+        data = _as_source(data)
         outputs = self._outputs(data)
-        return _to_device_of(data, self._checked(self.scorer_.score(outputs).detach(), outputs))
+        return _to_device_of(data, self._checked(node_scores(self.scorer_, outputs), outputs))
 
     @gradients_enabled()
     def predict(self, data: GraphSource | Outputs) -> Tensor:
@@ -88,6 +90,7 @@ class FittedEstimator(FittedAttributes):
         Tensor
             Classes ``[N]``, on the device of the data.
         """
+        data = _as_source(data)
         return _to_device_of(data, self._outputs(data).logits.argmax(dim=-1))
 
     @gradients_enabled()
@@ -104,6 +107,7 @@ class FittedEstimator(FittedAttributes):
         Tensor
             Probabilities ``[N, C]``, on the device of the data.
         """
+        data = _as_source(data)
         return _to_device_of(data, self._outputs(data).logits.softmax(dim=-1))
 
     @gradients_enabled()
@@ -134,6 +138,7 @@ class FittedEstimator(FittedAttributes):
         >>> detector.detect(task.id_test.data).dtype
         torch.bool
         """
+        data = as_source(data)
         nodes = calibration_nodes(data, mask, self.num_classes_)
         outputs = self.outputs(data)
         nodes = nodes.to(outputs.graph.device)
@@ -223,6 +228,7 @@ class FittedEstimator(FittedAttributes):
         data : GraphSource or Outputs
             A graph of N nodes.
         """
+        data = _as_source(data)
         outputs = self._outputs(data)
         found = explain(self.state_, outputs)
         score = self._checked(found.score, outputs)
@@ -309,6 +315,10 @@ def _references_in(state: FittedState, data: GraphSource, graph: Graph) -> list[
         if len(present) == len(found):
             return present
     return []
+
+
+def _as_source(data: GraphSource | Outputs) -> GraphSource | Outputs:
+    return data if isinstance(data, Outputs) else as_source(data)
 
 
 def _to_device_of(data: GraphSource | Outputs, result: Tensor) -> Tensor:

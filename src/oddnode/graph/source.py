@@ -16,6 +16,9 @@ class GraphSource(Protocol):
     inherited. A source is not checked yet: `oddnode.graph.Graph.from_data` makes a checked graph from ``x`` and
     ``edge_index``, and `oddnode.graph.training_set` a checked `oddnode.graph.TrainingSet` from all of it.
 
+    `oddnode.graph.as_source` makes such a graph of a ``HeteroData`` with one type of nodes and of a NetworkX graph, so
+    that these can be given as well.
+
     Other attributes are optional, absent or ``None``; each mask has one boolean per node, ``[N]``:
 
     - ``y``: classes 0, 1, 2, ... ``[N]``, read at the nodes of the first three masks only;

@@ -3,11 +3,12 @@
 May import: graph and below.
 """
 
-from oddnode.nn.base import Backbone, embed_with, run_backbone
+from oddnode.nn.base import Backbone
 from oddnode.nn.convs import PreparedGATConv, PreparedGCNConv, PreparedMixHopConv
 from oddnode.nn.ensemble import Ensemble, mean_log_probabilities, member_seeds
 from oddnode.nn.evidential_gcn import EvidentialGCN
 from oddnode.nn.flows import RadialFlows
+from oddnode.nn.forward import embed_with, run_backbone
 from oddnode.nn.gat import GAT
 from oddnode.nn.gcn import GCN
 from oddnode.nn.gpn import GPN, personalised_page_rank

@@ -29,6 +29,11 @@ class Scorer:
     ``mean_: Tensor = field(init=False, repr=False, compare=False)``.
     """
 
+    def __repr__(self) -> str:
+        """Name the class and the settings, as a dataclass does, also for a scorer that is none."""
+        settings = {name: value for name, value in vars(self).items() if not name.endswith("_")}
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Scorer:
         """Learn from the training graph.
 
