@@ -122,7 +122,7 @@ class Array(Scorer):
 def test_scores_that_are_not_one_number_per_node_are_refused(two_groups: Data, scorer: Scorer, found: str) -> None:
     detector = Detector.wrap(Net(), scorer, two_groups)
     for use in (detector.score_samples, detector.explain):
-        with pytest.raises(ValueError, match=rf"{found}, expected one floating-point score per node, \[60\]"):
+        with pytest.raises(ValueError, match=rf"{found}, expected one real score per node, \[60\]"):
             use(two_groups)
     with pytest.raises(ValueError, match=found):
         detector.calibrate(two_groups, 0.1, two_groups.test_mask)

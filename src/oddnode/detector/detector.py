@@ -290,7 +290,8 @@ class Detector(FittedEstimator):
         path : path
             The folder.
         backbone, objective, scorer
-            Your own parts, which are not in the folder; a copy of the module gets the saved weights.
+            Your own parts, which are not in the folder; a copy of the module gets the saved weights. With another
+            scorer than the saved one, the detector has no threshold until it is calibrated.
         device : str
             As for `Detector`.
 

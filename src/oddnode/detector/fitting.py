@@ -14,7 +14,7 @@ from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
 from oddnode._utils.random import new_dropout_seed, new_weights, redirected, seeded
 from oddnode._utils.suggestions import unknown
-from oddnode.detector.adaptation import adapted_scorer, scorer_of
+from oddnode.detector.adaptation import adapted_scorer, doubt_about_edges, scorer_of, with_doubts
 from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of
 from oddnode.detector.networks import as_module, new_backbone, reset_parameters
 from oddnode.detector.own_parts import check_logits
@@ -47,6 +47,8 @@ class Networks(NamedTuple):
         New networks.
     seeds : list of int
         The seed of each network's training.
+    advice : list of str
+        Messages on the graph.
     """
 
     data: TrainingSet
@@ -54,6 +56,7 @@ class Networks(NamedTuple):
     references: list[ReferenceNodes]
     modules: list[nn.Module]
     seeds: list[int]
+    advice: list[str]
 
 
 def fit_together(
@@ -161,7 +164,7 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
             seeds.append(new_dropout_seed())
     references = [ReferenceNodes.of(dataset.graph, nodes) for nodes in chosen]
     parts = [without_nodes(dataset, each) for each in references] or [dataset] * len(modules)
-    return Networks(dataset, parts, references, modules, seeds)
+    return Networks(dataset, parts, references, modules, seeds, doubt_about_edges(data, dataset.graph))
 
 
 def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
@@ -201,7 +204,7 @@ def _trained_state(detector: Detector, networks: Networks, results: list[Trainin
     if len(results) > 1:
         history = [{"member": member} | row for member, result in enumerate(results) for row in result.history]
     scorer, advice = adapted_scorer(detector, profile)
-    return FittedState(
+    state = FittedState(
         module=module,
         num_features=data.graph.x.shape[1],
         num_classes=data.num_classes,
@@ -213,9 +216,10 @@ def _trained_state(detector: Detector, networks: Networks, results: list[Trainin
         training=training,
         best_epoch=results[0].best_epoch,
         history=history,
-        advice=advice,
+        advice=networks.advice + advice,
         references=tuple(networks.references),
     ).with_scorer(scorer)
+    return with_doubts(state, data.val)
 
 
 def _part(module: nn.Module, part: TrainingSet, reference: ReferenceNodes, whole: TrainingSet) -> TrainingOutputs:

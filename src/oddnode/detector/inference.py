@@ -11,7 +11,7 @@ from torch import Tensor
 from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.adaptation import labelled_nodes
-from oddnode.detector.attributes import NOT_CALIBRATED, NOT_FITTED, FittedAttributes
+from oddnode.detector.attributes import NOT_FITTED, FittedAttributes
 from oddnode.detector.calibration import Calibration, calibration_nodes
 from oddnode.detector.explanation import Explanation, explain, positions, reasons
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
@@ -297,7 +297,7 @@ class FittedEstimator(FittedAttributes):
     def _calibrated(self) -> Calibration:
         check_is_fitted(self, msg=NOT_FITTED)
         if self.calibration_ is None:
-            raise CalibrationError(NOT_CALIBRATED)
+            raise CalibrationError(self._not_calibrated)
         return self.calibration_
 
 

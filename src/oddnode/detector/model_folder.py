@@ -175,7 +175,8 @@ def load(
     path : path
         The model's folder.
     backbone, objective, scorer
-        The user's own parts, which are not in the folder. A copy of the module gets the saved weights.
+        The user's own parts, which are not in the folder. A copy of the module gets the saved weights. With another
+        scorer than the saved one, the detector has no threshold.
     device : str
         The device to score on: ``"auto"``, ``"cpu"``, ``"cuda"``, ...
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
-from oddnode.detector.adaptation import adapted_scorer, labelled_nodes, scorer_of
+from oddnode.detector.adaptation import adapted_scorer, labelled_nodes, scorer_of, with_doubts
 from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of
 from oddnode.detector.own_parts import check_logits
 from oddnode.detector.reference import ReferenceNodes, checked_references, remove_nodes
@@ -59,7 +59,7 @@ def wrapped_state(detector: Detector, module: nn.Module, data: GraphSource, num_
         training = TrainingOutputs(Outputs(module, graph, num_classes, labelled, own), nodes, y, tuple(parts))
     profile = profile_graph(graph, nodes, y)
     scorer, advice = adapted_scorer(detector, profile)
-    return FittedState(
+    state = FittedState(
         module=module,
         num_features=graph.x.shape[1],
         num_classes=num_classes,
@@ -72,6 +72,8 @@ def wrapped_state(detector: Detector, module: nn.Module, data: GraphSource, num_
         advice=advice,
         references=tuple(references),
     ).with_scorer(scorer)
+    held_out = labelled_nodes(data, device, ("val_mask",))
+    return state if training is None or held_out is None else with_doubts(state, held_out)
 
 
 def _references(

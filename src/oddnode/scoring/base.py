@@ -83,6 +83,21 @@ class Scorer:
         """
         return self.score(outputs)
 
+    def propagated_score(self, outputs: Outputs) -> Tensor:
+        """Score every node with the scores of its neighbours, but without a prior, which is no word of the network.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on a graph of N nodes.
+
+        Returns
+        -------
+        Tensor
+            Scores ``[N]``; the same as `score` unless the scorer has a prior.
+        """
+        return self.score(outputs)
+
     @property
     def num_hops_used(self) -> int:
         """Number of hops over which scores are propagated; 0 for a scorer that does not propagate."""

@@ -146,6 +146,7 @@ class TableModel:
             train_until,
         )
         graph = tables.read(seed)
+        graph.data.directed = directed
         method = method or ("nodesafe-evidence" if graph.exposure is None else "nodesafe-evidence++")
         detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
         check_before_training(method, detector, graph, false_alarm_rate)
