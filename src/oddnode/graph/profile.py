@@ -124,8 +124,8 @@ def one_way_share(graph: Graph) -> float:
 
     Examples
     --------
-    >>> one_way_share(Graph(torch.ones(3, 1), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 2]])))
-    0.3333333333333333
+    >>> one_way_share(Graph(torch.ones(4, 1), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 3]])))
+    0.5
     """
     source, target = graph.edge_index[:, graph.edge_index[0] != graph.edge_index[1]]
     step = 1 + len(source) // _ENOUGH_EDGES

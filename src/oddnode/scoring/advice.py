@@ -24,8 +24,8 @@ _ENOUGH_EDGES = 50
 _MOSTLY_ALIKE = 0.5
 # Limits of a doubt about scores. Of the spread of own scores over validation nodes, 32 hops leave 0.18 or more on Cora,
 # CiteSeer and digits, where they help, and 0.02 or less on dense social graphs (mean degree 40 to 80), where the
-# direction of the scores flipped with the seed. Kinds of evidence count less below the same limit. Networks of different
-# seeds have a mean rank correlation of 0.6 or more on the former; one of five that ranks in reverse makes it 0.2.
+# direction of the scores flipped with the seed. Kinds of evidence count less below the same limit. Networks of
+# different seeds have a mean rank correlation of 0.6 or more on the former; one of five in reverse makes it 0.2.
 _LITTLE_LEFT = 0.1
 _LITTLE_AGREEMENT = 0.3
 
