@@ -7,6 +7,7 @@ from typing import Self
 
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
+from torch.export import ExportedProgram
 
 from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
@@ -14,6 +15,7 @@ from oddnode.detector.adaptation import labelled_nodes
 from oddnode.detector.attributes import NOT_FITTED, FittedAttributes
 from oddnode.detector.calibration import Calibration, calibration_nodes
 from oddnode.detector.explanation import Explanation, explain, positions, reasons
+from oddnode.detector.exporting import exported
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import FittedState
 from oddnode.detector.own_parts import node_scores
@@ -278,6 +280,26 @@ class FittedEstimator(FittedAttributes):
         chosen = positions(flagged, outputs.graph.num_nodes)
         names = Names(node_names, class_names)
         return reasons(self.state_, outputs, chosen, scores, self.calibration_, names)
+
+    def export(self) -> ExportedProgram:
+        """Export `score_samples` as a plain torch program, for graphs of any size.
+
+        ``torch.export.save(detector.export(), "scores.pt2")`` writes it. Programs that have torch, but not this
+        library, load it: ``torch.export.load("scores.pt2").module()(x, edge_index)``. Inputs are not checked there.
+
+        Returns
+        -------
+        torch.export.ExportedProgram
+            It takes features ``[N, F]`` in the precision of the network and edges ``[2, E]``, and returns scores
+            ``[N]``, equal up to rounding. Compare them with ``threshold_`` to decide.
+
+        Raises
+        ------
+        TypeError
+            If the scorer needs more than the network and the edges (``Scorer.supports_export``), or the network cannot
+            be traced.
+        """
+        return exported(self.state_, self.calibration_)
 
     def _outputs(self, data: GraphSource | Outputs) -> Outputs:
         return data if isinstance(data, Outputs) else self.outputs(data)

@@ -30,9 +30,8 @@ class Scorer:
     """
 
     def __repr__(self) -> str:
-        """Name the class and the settings, as a dataclass does, also for a scorer that is none."""
-        settings = {name: value for name, value in vars(self).items() if not name.endswith("_")}
-        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in settings.items())})"
+        settings = (f"{name}={value!r}" for name, value in vars(self).items() if not name.endswith("_"))
+        return f"{type(self).__name__}({', '.join(settings)})"
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Scorer:
         """Learn from the training graph.
@@ -84,17 +83,12 @@ class Scorer:
         return self.score(outputs)
 
     def propagated_score(self, outputs: Outputs) -> Tensor:
-        """Score every node with the scores of its neighbours, but without a prior, which is no word of the network.
+        """Score every node ``[N]`` as `score` does, but without a prior, which is no word of the network.
 
         Parameters
         ----------
         outputs : Outputs
             The network's outputs on a graph of N nodes.
-
-        Returns
-        -------
-        Tensor
-            Scores ``[N]``; the same as `score` unless the scorer has a prior.
         """
         return self.score(outputs)
 
@@ -117,6 +111,11 @@ class Scorer:
             A copy whose `num_hops_used` is at most ``num_hops``.
         """
         return copy.copy(self)
+
+    @property
+    def supports_export(self) -> bool:
+        """Whether `torch.export` can trace `score`: no operation and no shape depends on numbers."""
+        return False
 
     @property
     def needs_raw_logits(self) -> bool:

@@ -77,6 +77,11 @@ class Propagated(PropagatingScorer):
         """True with a prior, which is a mean over known nodes; otherwise whether the inner scorer does."""
         return self.prior_nodes != 0 or self.scorer.learns_from_training_graph
 
+    @property
+    def supports_export(self) -> bool:
+        """Whether the inner scorer does, and there is no prior, which needs random numbers for every graph."""
+        return self.scorer.supports_export and self.prior_nodes == 0
+
     def score(self, outputs: Outputs) -> Tensor:
         averages = self.propagated_score(outputs)
         if not self.prior_nodes:
