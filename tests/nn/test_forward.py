@@ -64,7 +64,7 @@ class WithBatch(Plain):
 
 
 class WithMore(Plain):
-    def forward(self, data: Data, batch: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(self, data: Data, batch: Tensor) -> Tensor:
         return data.x
 
 

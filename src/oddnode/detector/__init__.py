@@ -3,6 +3,7 @@
 May import: training, scoring and below.
 """
 
+from oddnode.detector.adaptation import scorer_of
 from oddnode.detector.arrival import ArrivalScorer
 from oddnode.detector.calibration import Calibration
 from oddnode.detector.checked_json import ModelFileError, checked
@@ -43,5 +44,6 @@ __all__ = [
     "read_config",
     "register_method",
     "save",
+    "scorer_of",
     "start_fitting",
 ]

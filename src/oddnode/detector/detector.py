@@ -278,7 +278,7 @@ class Detector(FittedEstimator):
         *,
         backbone: nn.Module | None = None,
         objective: Objective | None = None,
-        scorer: Scorer | None = None,
+        scorer: Scorer | str | None = None,
         device: str = "auto",
     ) -> Detector:
         """Load a detector that `save` wrote; its scores are equal bit for bit.

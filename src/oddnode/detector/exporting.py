@@ -62,7 +62,7 @@ class _Scores(nn.Module):
 
     def __init__(self, state: FittedState, calibration: Calibration | None):
         super().__init__()
-        self.module = copy.deepcopy(state.module)
+        self.module = copy.deepcopy(state.module).requires_grad_(False)
         for each in self.module.parameters():
             each.data = each.data.contiguous()  # files of exported programs hold contiguous tensors
         self._scorer = state.scorer

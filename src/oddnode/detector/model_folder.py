@@ -32,6 +32,7 @@ from oddnode.detector.model_files import (
     read_tensors,
     write_files,
 )
+from oddnode.detector.own_parts import as_scorer
 from oddnode.detector.part_config import encode
 from oddnode.detector.restore import made_or_given, named_or_given, restored
 from oddnode.nn import BACKBONES
@@ -163,7 +164,7 @@ def load(
     *,
     backbone: nn.Module | None = None,
     objective: Objective | None = None,
-    scorer: Scorer | None = None,
+    scorer: Scorer | str | None = None,
     device: str = "auto",
 ) -> tuple[Detector, dict[str, Any]]:
     """Read a detector and the config that it was saved with.
@@ -194,7 +195,7 @@ def load(
         detector = detector_class(
             backbone=named_or_given(config.backbone, backbone),
             objective=None if config.objective is None else made_or_given(config.objective, objective, Objective),
-            scorer=made_or_given(config.scorer, scorer, Scorer),
+            scorer=made_or_given(config.scorer, None if scorer is None else as_scorer(scorer), Scorer),
             device=device,
             **asdict(config.settings),
         )
@@ -215,7 +216,9 @@ def _read_config(folder: Path) -> tuple[dict[str, Any], FileFacts]:
     if version != FORMAT_VERSION or isinstance(version, bool):
         older = isinstance(version, int) and version < FORMAT_VERSION
         advice = (
-            "fit the model again with this version and save it" if older else "load it with the version that wrote it"
+            "fit the model again with this version and save it (the file has its settings)"
+            if older
+            else "load it with the version that wrote it"
         )
         raise ModelFileError(
             f"{folder / CONFIG} has format version {show(version)} (oddnode {show(config.get('oddnode_version'))}), "

@@ -67,8 +67,8 @@ class _EdgeMatrix:
         assert self.is_empty is not None
         # Not its len(), which would make the number of nodes a constant.
         loops = torch.arange(self.is_empty.shape[0], device=self.row.device)
-        coordinates = (torch.cat([each, loops]) for each in (self.row, self.col))
-        return _EdgeMatrix(*coordinates, torch.cat([self.value, self.is_empty.to(self.value.dtype)]))
+        value = torch.cat([self.value, self.is_empty.to(self.value.dtype)])
+        return _EdgeMatrix(torch.cat([self.row, loops]), torch.cat([self.col, loops]), value)
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         value = self.value if dense.dim() == 1 else self.value.unsqueeze(1)
