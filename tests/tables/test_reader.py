@@ -70,7 +70,7 @@ def test_a_graph_of_networkx_itself_is_both_tables(paths: tuple[Path, Path]) -> 
     graph = nx.Graph()
     graph.add_nodes_from((row["name"], {"kind": row["kind"] or None, "size": row["size"]}) for row in nodes)
     graph.add_edges_from((row["source"], row["target"]) for row in edges)
-    settings: dict[str, Any] = {**FIT, "feature_columns": ["size"]}
+    settings: dict[str, Any] = {**FIT, "feature_columns": ["size"], "method": "msp"}
     from_files = TableModel.fit(*paths, **settings)[0].score_frame(*paths)
     scored = TableModel.fit(graph, graph, **(settings | {"id_column": "id"}))[0].score_frame(graph, graph)
     assert scored["id"].to_pylist() == from_files["name"].to_pylist()
