@@ -111,6 +111,14 @@ def two_types(data: Data) -> HeteroData:
     return hetero
 
 
+def to_nowhere(data: Data) -> HeteroData:
+    """Its edges lead to nodes of a type that it does not hold."""
+    hetero = HeteroData()
+    hetero["paper"].x = data.x
+    hetero["paper", "by", "author"].edge_index = data.edge_index
+    return hetero
+
+
 def two_relations(data: Data) -> HeteroData:
     hetero = as_hetero(data)
     hetero["paper", "extends", "paper"].edge_index = data.edge_index
@@ -121,6 +129,7 @@ def two_relations(data: Data) -> HeteroData:
     ("make", "message"),
     [
         (two_types, r"HeteroData with 2 types of nodes and 1 of edges.*to_homogeneous\(\)"),
+        (to_nowhere, r"HeteroData with 2 types of nodes and 1 of edges.*to_homogeneous\(\)"),
         (two_relations, r"HeteroData with 1 types of nodes and 2 of edges.*to_homogeneous\(\)"),
         (lambda data: nx.path_graph(3), r"has the node 0 without the attribute 'x'.*from_networkx\("),
         (lambda data: nx.Graph(), r"has no nodes"),

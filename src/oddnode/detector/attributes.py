@@ -96,7 +96,7 @@ class FittedAttributes(BaseEstimator):
 
     @property
     def advice_(self) -> list[str]:
-        """Messages on how the scorer was adapted to this graph."""
+        """Messages on the graph, on how the scorer was adapted to it, and on scores to be doubted."""
         return self.state_.advice
 
     @property

@@ -35,7 +35,8 @@ class Detector(FittedEstimator):
     Parameters
     ----------
     backbone : str or torch.nn.Module
-        A name (``"gcn"``), or any module with ``forward(x, edge_index) -> logits``; a copy of it is trained.
+        A name (``"gcn"``), or any module with ``forward(x, edge_index) -> logits`` or another ``forward`` that
+        `oddnode.nn.run_backbone` can call; a copy of it is trained.
     objective : Objective, optional
         The loss that training minimises; by default the cross-entropy.
     scorer : Scorer or str, optional
@@ -87,7 +88,7 @@ class Detector(FittedEstimator):
     graph_profile_ : GraphProfile
         Size, degrees and homophily of the training graph.
     advice_ : list of str
-        Messages on how the scorer was adapted to this graph.
+        Messages on the graph, on how the scorer was adapted to it, and on scores to be doubted.
     threshold_, false_alarm_rate_ : float
         The calibrated threshold and its false-alarm rate.
 
@@ -182,8 +183,8 @@ class Detector(FittedEstimator):
         Parameters
         ----------
         data : GraphSource
-            A PyG ``Data``, or another graph with ``x``, ``edge_index``, ``y`` and ``train_mask``; validation nodes
-            are split off if it has no ``val_mask``.
+            A PyG ``Data``, or another graph with ``x``, ``edge_index``, ``y`` and ``train_mask``
+            (`oddnode.graph.as_source`); validation nodes are split off if it has no ``val_mask``.
         exposure : GraphSource, optional
             A graph with known OOD nodes (those in its ``ood_mask``, or all nodes without one), for objectives and
             scorers that learn from them.
@@ -216,7 +217,7 @@ class Detector(FittedEstimator):
         Parameters
         ----------
         module : torch.nn.Module
-            A trained network with ``forward(x, edge_index) -> logits``.
+            A trained network, as for `Detector`.
         scorer : Scorer or str, optional
             As for `Detector`.
         data : GraphSource

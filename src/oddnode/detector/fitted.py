@@ -169,7 +169,7 @@ class FittedState:
     history : list of dict
         Training and validation loss of every epoch. It is not saved.
     advice : list of str
-        Messages on how the scorer was adapted to this graph.
+        Messages on the graph, on how the scorer was adapted to it, and on scores to be doubted.
     references : tuple of ReferenceNodes
         The reference nodes of each network; empty unless the scorer needs them.
     """

@@ -291,7 +291,7 @@ class FittedEstimator(FittedAttributes):
         -------
         torch.export.ExportedProgram
             It takes features ``[N, F]`` in the precision of the network and edges ``[2, E]``, and returns scores
-            ``[N]``, equal up to rounding. Compare them with ``threshold_`` to decide.
+            ``[N]``, equal up to rounding, on the device of the network. Compare them with ``threshold_`` to decide.
 
         Raises
         ------

@@ -75,10 +75,12 @@ def _hint(source: Any) -> str:
 
 
 def _from_hetero_data(data: HeteroData, name: str) -> Data:
-    if len(data.node_types) != 1 or len(data.edge_types) > 1:
+    ends = {end for source, _, target in data.edge_types for end in (source, target)}
+    num_types = len(ends.union(data.node_types))
+    if num_types != 1 or len(data.edge_types) > 1:
         raise GraphError(
-            f"{name} is a HeteroData with {len(data.node_types)} types of nodes and {len(data.edge_types)} of edges, "
-            "but a detector knows one type of each; make one graph of it with its to_homogeneous()"
+            f"{name} is a HeteroData with {num_types} types of nodes and {len(data.edge_types)} of edges, but a "
+            "detector knows one type of each; make one graph of it with its to_homogeneous()"
         )
     stores = [*data.node_stores, *data.edge_stores]
     return Data.from_dict({key: value for store in stores for key, value in store.items()})
