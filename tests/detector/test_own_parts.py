@@ -121,6 +121,9 @@ class Array(Scorer):
 )
 def test_scores_that_are_not_one_number_per_node_are_refused(two_groups: Data, scorer: Scorer, found: str) -> None:
     detector = Detector.wrap(Net(), scorer, two_groups)
+    if isinstance(scorer, Matrix):
+        with pytest.raises(ValueError, match="expected one real score per node"):
+            Detector(scorer=scorer, epochs=1, ensemble=2).fit(two_groups).score_samples(two_groups)
     for use in (detector.score_samples, detector.explain):
         with pytest.raises(ValueError, match=rf"{found}, expected one real score per node, \[60\]"):
             use(two_groups)

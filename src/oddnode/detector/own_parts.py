@@ -91,7 +91,5 @@ def node_scores(scorer: Scorer, outputs: Outputs) -> Tensor:
     expected = (outputs.graph.num_nodes,)
     if not isinstance(scores, Tensor) or scores.shape != expected or not torch.is_floating_point(scores):
         found = f"{scores.dtype} of shape {list(scores.shape)}" if isinstance(scores, Tensor) else type(scores).__name__
-        raise ValueError(
-            f"{show(scorer)} returned {found}, expected one floating-point score per node, {list(expected)}"
-        )
+        raise ValueError(f"{show(scorer)} returned {found}, expected one real score per node, {list(expected)}")
     return scores.detach()

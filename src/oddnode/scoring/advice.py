@@ -175,6 +175,8 @@ def rank_agreement(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> float:
     if len(members) < 2:
         return 1.0
     scores = torch.stack([own.propagated_score(member)[nodes] for own, member in members])
+    if scores.dim() != 2:  # not one number per node, which is refused where nodes are scored
+        return 1.0
     ranks = rankdata(scores.detach().cpu().numpy(), axis=1)
     if not ranks.std(axis=1).all():
         return 1.0
