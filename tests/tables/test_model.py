@@ -239,6 +239,12 @@ def test_calibrating_on_too_little_is_an_error_that_changes_nothing(model_folder
     assert model.detector.threshold_ == before
 
 
+def test_edges_that_are_meant_to_lead_one_way_are_not_doubted(tables: tuple[Path, Path]) -> None:
+    model, report = TableModel.fit(*tables, **FIT, method="msp", directed=True)
+    assert model.detector.graph_profile_.num_edges == report.num_edges
+    assert not [note for note in report.notes if "one way" in note]
+
+
 def test_directed_edges_keep_their_direction(tmp_path: Path) -> None:
     write_csv(tmp_path / "e.csv", [{"a": "x", "b": "y"}, {"a": "x", "b": "y"}, {"a": "y", "b": "y"}])
     ids, table = pa.array(["x", "y"]), Table(tmp_path / "e.csv")

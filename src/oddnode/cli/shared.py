@@ -51,11 +51,10 @@ def check_device(device: str) -> None:
     """Raise an error for a device that is unknown or cannot be used; only a GPU needs torch to tell."""
     if not _DEVICE.fullmatch(device):
         raise ValueError(f"unknown device {device!r}; expected auto, cpu or cuda")
-    if device.startswith("cuda"):
-        import torch
+    if device not in ("auto", "cpu"):
+        from oddnode._utils.devices import resolve_device
 
-        if not torch.cuda.is_available():
-            raise ValueError(f"device is {device}, but torch finds no CUDA GPU; use --device cpu or auto")
+        resolve_device(device)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from oddnode.detector.registry import RECIPES, Recipe, get_recipe, register_meth
 from oddnode.detector.settings import DETECTOR_SETTINGS, setting_types
 
 if TYPE_CHECKING:
+    from oddnode.detector.adaptation import scorer_of
     from oddnode.detector.arrival import ArrivalScorer
     from oddnode.detector.calibration import Calibration
     from oddnode.detector.detector import Detector
@@ -54,6 +55,7 @@ __all__ = [
     "read_summary",
     "register_method",
     "save",
+    "scorer_of",
     "setting_types",
     "start_fitting",
 ]
@@ -61,6 +63,7 @@ __all__ = [
 __getattr__, __dir__ = lazy_names(
     __name__,
     {
+        "oddnode.detector.adaptation": ["scorer_of"],
         "oddnode.detector.arrival": ["ArrivalScorer"],
         "oddnode.detector.calibration": ["Calibration"],
         "oddnode.detector.detector": ["Detector"],

@@ -17,7 +17,7 @@ from oddnode.functional import (
     conformal_p_values_per_class,
     threshold_at,
 )
-from oddnode.graph import GraphSource, as_labels, check_mask, check_source, checked_nodes, optional_attribute
+from oddnode.graph import GraphSource, as_labels, check_mask, checked_nodes, optional_attribute
 
 __all__ = ["Calibration", "calibration_nodes"]
 
@@ -204,7 +204,6 @@ def calibration_nodes(data: GraphSource, mask: Tensor | None, num_classes: int) 
     Tensor
         Their positions ``[n]``: none in ``train_mask`` or ``val_mask``, none of an unknown class.
     """
-    check_source(data)
     if mask is not None:
         nodes = checked_nodes(mask, data.x.shape[0], "mask")
     elif optional_attribute(data, "calibration_mask") is not None:

@@ -14,14 +14,14 @@ from torch import Tensor, nn
 from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.checked_json import ModelFileError
 from oddnode.detector.model_config import StateConfig
+from oddnode.detector.own_parts import check_logits
 from oddnode.detector.part_config import learnt_of, set_learnt
 from oddnode.detector.reference import ReferenceNodes
-from oddnode.functional import negative_energy
 from oddnode.graph import GraphProfile
 from oddnode.nn import Backbone, Ensemble
 from oddnode.scoring import EnsembleMean, Outputs, Scorer
 
-__all__ = ["FittedState", "TrainingOutputs", "dtype_of", "refuse_log_probabilities"]
+__all__ = ["FittedState", "TrainingOutputs", "dtype_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,7 +120,7 @@ class FittedState:
     history : list of dict
         Training and validation loss of every epoch. It is not saved.
     advice : list of str
-        Messages on how the scorer was adapted to this graph.
+        Messages on the graph, on how the scorer was adapted to it, and on scores to be doubted.
     references : tuple of ReferenceNodes
         The reference nodes of each network; empty unless the scorer needs them.
     """
@@ -161,7 +161,7 @@ class FittedState:
         fitted = _scorer_for(self.module, scorer)
         if self.training is not None:
             if not isinstance(self.module, (Backbone, Ensemble)):
-                refuse_log_probabilities(self.module, self.training.outputs.logits, scorer)
+                check_logits(self.module, self.training.outputs.all_logits, self.num_classes, scorer)
             fitted = self.training.fit(fitted)
         elif scorer.learns_from_training_graph:
             raise ValueError(
@@ -264,22 +264,3 @@ def dtype_of(module: nn.Module) -> torch.dtype:
     """
     weights = (p.dtype for p in module.parameters() if p.is_floating_point())
     return next(weights, torch.get_default_dtype())
-
-
-def refuse_log_probabilities(module: nn.Module, logits: Tensor, scorer: Scorer) -> None:
-    """Raise an error if a network ends in ``log_softmax`` although the scorer needs logits.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The network, for the message.
-    logits : Tensor
-        Its logits of the ID classes ``[N, C]``.
-    scorer : Scorer
-        The scorer to be used on it.
-    """
-    if scorer.needs_raw_logits and logits.shape[1] > 1 and bool((negative_energy(logits).abs() < 1e-3).all()):
-        raise ValueError(
-            f"{type(module).__name__} returns log-probabilities, whose energy is 0 at every node; "
-            "return logits, without log_softmax at the end, or use MaxSoftmax()"
-        )

@@ -7,17 +7,20 @@ from typing import Self
 
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
+from torch.export import ExportedProgram
 
 from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.adaptation import labelled_nodes
-from oddnode.detector.attributes import NOT_CALIBRATED, NOT_FITTED, FittedAttributes
+from oddnode.detector.attributes import NOT_FITTED, FittedAttributes
 from oddnode.detector.calibration import Calibration, calibration_nodes
 from oddnode.detector.explanation import Explanation, explain, positions, reasons
+from oddnode.detector.exporting import exported
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import FittedState
+from oddnode.detector.own_parts import node_scores
 from oddnode.functional import CalibrationError
-from oddnode.graph import Graph, GraphError, GraphSource, check_mask
+from oddnode.graph import Graph, GraphError, GraphSource, as_source, check_mask
 from oddnode.scoring import Names, Outputs
 
 __all__ = ["FittedEstimator"]
@@ -45,7 +48,7 @@ class FittedEstimator(FittedAttributes):
         Outputs
             The methods below accept it instead of the graph.
         """
-        state = self.state_
+        state, data = self.state_, as_source(data)
         graph = Graph.from_data(data, resolve_device(self.device))
         if graph.x.shape[1] != state.num_features:
             raise GraphError(
@@ -71,8 +74,9 @@ class FittedEstimator(FittedAttributes):
             Scores ``[N]``, finite, on the device of the data. Nodes whose features are far beyond those of training
             score below all others.
         """
+        data = _as_source(data)
         outputs = self._outputs(data)
-        return _to_device_of(data, self._checked(self.scorer_.score(outputs).detach(), outputs))
+        return _to_device_of(data, self._checked(node_scores(self.scorer_, outputs), outputs))
 
     @gradients_enabled()
     def predict(self, data: GraphSource | Outputs) -> Tensor:
@@ -88,6 +92,7 @@ class FittedEstimator(FittedAttributes):
         Tensor
             Classes ``[N]``, on the device of the data.
         """
+        data = _as_source(data)
         return _to_device_of(data, self._outputs(data).logits.argmax(dim=-1))
 
     @gradients_enabled()
@@ -104,6 +109,7 @@ class FittedEstimator(FittedAttributes):
         Tensor
             Probabilities ``[N, C]``, on the device of the data.
         """
+        data = _as_source(data)
         return _to_device_of(data, self._outputs(data).logits.softmax(dim=-1))
 
     @gradients_enabled()
@@ -134,6 +140,7 @@ class FittedEstimator(FittedAttributes):
         >>> detector.detect(task.id_test.data).dtype
         torch.bool
         """
+        data = as_source(data)
         nodes = calibration_nodes(data, mask, self.num_classes_)
         outputs = self.outputs(data)
         nodes = nodes.to(outputs.graph.device)
@@ -223,6 +230,7 @@ class FittedEstimator(FittedAttributes):
         data : GraphSource or Outputs
             A graph of N nodes.
         """
+        data = _as_source(data)
         outputs = self._outputs(data)
         found = explain(self.state_, outputs)
         score = self._checked(found.score, outputs)
@@ -273,6 +281,26 @@ class FittedEstimator(FittedAttributes):
         names = Names(node_names, class_names)
         return reasons(self.state_, outputs, chosen, scores, self.calibration_, names)
 
+    def export(self) -> ExportedProgram:
+        """Export `score_samples` as a plain torch program, for graphs of any size.
+
+        ``torch.export.save(detector.export(), "scores.pt2")`` writes it. Programs that have torch, but not this
+        library, load it: ``torch.export.load("scores.pt2").module()(x, edge_index)``. Inputs are not checked there.
+
+        Returns
+        -------
+        torch.export.ExportedProgram
+            It takes features ``[N, F]`` in the precision of the network and edges ``[2, E]``, and returns scores
+            ``[N]``, equal up to rounding, on the device of the network. Compare them with ``threshold_`` to decide.
+
+        Raises
+        ------
+        TypeError
+            If the scorer needs more than the network and the edges (``Scorer.supports_export``), or the network cannot
+            be traced.
+        """
+        return exported(self.state_, self.calibration_)
+
     def _outputs(self, data: GraphSource | Outputs) -> Outputs:
         return data if isinstance(data, Outputs) else self.outputs(data)
 
@@ -291,7 +319,7 @@ class FittedEstimator(FittedAttributes):
     def _calibrated(self) -> Calibration:
         check_is_fitted(self, msg=NOT_FITTED)
         if self.calibration_ is None:
-            raise CalibrationError(NOT_CALIBRATED)
+            raise CalibrationError(self._not_calibrated)
         return self.calibration_
 
 
@@ -309,6 +337,10 @@ def _references_in(state: FittedState, data: GraphSource, graph: Graph) -> list[
         if len(present) == len(found):
             return present
     return []
+
+
+def _as_source(data: GraphSource | Outputs) -> GraphSource | Outputs:
+    return data if isinstance(data, Outputs) else as_source(data)
 
 
 def _to_device_of(data: GraphSource | Outputs, result: Tensor) -> Tensor:

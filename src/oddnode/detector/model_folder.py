@@ -25,6 +25,7 @@ from oddnode.detector.checked_json import ModelFileError, checked, first_line
 from oddnode.detector.model_config import ModelConfig, Settings
 from oddnode.detector.model_files import TENSORS, read_tensor_bytes, tensors_in, write_files
 from oddnode.detector.model_header import FORMAT, FORMAT_VERSION, check_target, read_checked_config
+from oddnode.detector.own_parts import as_scorer
 from oddnode.detector.part_config import encode
 from oddnode.detector.restore import made_or_given, named_or_given, restored
 from oddnode.nn import BACKBONES
@@ -106,7 +107,7 @@ def load(
     *,
     backbone: nn.Module | None = None,
     objective: Objective | None = None,
-    scorer: Scorer | None = None,
+    scorer: Scorer | str | None = None,
     device: str = "auto",
 ) -> tuple[Detector, dict[str, Any]]:
     """Read a detector and the config that it was saved with.
@@ -118,7 +119,8 @@ def load(
     path : path
         The model's folder.
     backbone, objective, scorer
-        The user's own parts, which are not in the folder. A copy of the module gets the saved weights.
+        The user's own parts, which are not in the folder. A copy of the module gets the saved weights. With another
+        scorer than the saved one, the detector has no threshold.
     device : str
         The device to score on: ``"auto"``, ``"cpu"``, ``"cuda"``, ...
 
@@ -136,11 +138,11 @@ def load(
         detector = detector_class(
             backbone=named_or_given(config.backbone, backbone),
             objective=None if config.objective is None else made_or_given(config.objective, objective, Objective),
-            scorer=made_or_given(config.scorer, scorer, Scorer),
+            scorer=made_or_given(config.scorer, None if scorer is None else as_scorer(scorer), Scorer),
             device=device,
             **asdict(config.settings),
         )
-        return restored(detector, config, tensors)._made_of(config.method, config.hyper_parameters), raw
+        return restored(detector, config, tensors), raw
     except ModelFileError as error:
         raise ModelFileError(f"{folder}: {error}") from None
 

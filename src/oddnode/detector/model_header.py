@@ -129,7 +129,9 @@ def read_checked_config(folder: Path) -> tuple[dict[str, Any], FileFacts]:
     if version != FORMAT_VERSION or isinstance(version, bool):
         older = isinstance(version, int) and version < FORMAT_VERSION
         advice = (
-            "fit the model again with this version and save it" if older else "load it with the version that wrote it"
+            "fit the model again with this version and save it (the file has its settings)"
+            if older
+            else "load it with the version that wrote it"
         )
         raise ModelFileError(
             f"{folder / CONFIG} has format version {show(version)} (oddnode {show(config.get('oddnode_version'))}), "

@@ -17,8 +17,9 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.functional import support
+from oddnode.graph.conversion import as_source
 from oddnode.graph.source import GraphSource
-from oddnode.graph.validation import _checked_edges, _checked_features, check_source
+from oddnode.graph.validation import _checked_edges, _checked_features
 from oddnode.ops import FeatureProducts, SparseMatrix, SparsePattern, neighbour_mean_matrix
 
 __all__ = ["Graph", "graph_cache"]
@@ -82,7 +83,7 @@ class Graph:
         Parameters
         ----------
         data : GraphSource
-            An object with ``x`` and ``edge_index``.
+            An object with ``x`` and ``edge_index``, or another graph that `oddnode.graph.as_source` takes.
         device : torch.device or str
             The device of the graph.
 
@@ -91,7 +92,7 @@ class Graph:
         Graph
             The checked graph; within `graph_cache` the same one for the same tensors.
         """
-        check_source(data)
+        data = as_source(data)
         device = torch.device(device)
         cache = _active_cache.get() or _GraphCache()
 

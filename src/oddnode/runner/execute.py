@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from oddnode._version import __version__
-from oddnode.detector import Detector
+from oddnode.detector import Detector, scorer_of
 from oddnode.evaluation import TaskOutputs, evaluate
 from oddnode.graph import graph_cache
 from oddnode.protocols import clean, published  # noqa: F401
@@ -229,8 +229,7 @@ class _Scoring:
         seconds["score"] = time.perf_counter() - began
 
     def _score(self, method: str) -> None:
-        scorer = build_detector(self.training, method, self.task, self.setup.device).scorer
-        assert scorer is not None
+        scorer = scorer_of(build_detector(self.training, method, self.task, self.setup.device))
         began = time.perf_counter()
         scored = self.detector.with_scorer(_CachedScorer(scorer))
         for graph in self.graphs:

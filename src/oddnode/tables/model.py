@@ -146,6 +146,7 @@ class TableModel:
             train_until,
         )
         graph = tables.read(seed)
+        graph.data.directed = directed
         method = method or default_method(graph.exposure is not None)
         detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
         check_before_training(method, detector, graph, false_alarm_rate)
