@@ -29,6 +29,13 @@ def notes(root: Path) -> tuple[str, str]:
     return heading, body.strip()
 
 
+def notes_for_github(root: Path) -> str:
+    """What the changelog says about this version, with links that lead into the repository from outside of it."""
+    version, body = notes(root)
+    repository = tomllib.loads((root / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Repository"]
+    return re.sub(r"(?<=\]\()(?![a-z]+:|#)", f"{repository}/blob/v{version}/", body)
+
+
 def problems(root: Path, tag: str, repository: str) -> list[str]:
     """One sentence for everything that does not fit the version."""
     version = first(r'^__version__ = "(.+)"$', (root / "src/oddnode/_version.py").read_text(encoding="utf-8"))
@@ -58,7 +65,7 @@ def main() -> None:
     options = parser.parse_args()
     root = Path(__file__).resolve().parents[1]
     if options.notes:
-        print(notes(root)[1])
+        print(notes_for_github(root))
     elif options.repository is None:
         parser.error("name the tag and the address of the repository, or pass --notes")
     elif found := problems(root, options.tag, options.repository):

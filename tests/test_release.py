@@ -65,5 +65,7 @@ def test_what_states_another_version_is_named(tree: Path, file: str, old: str, n
 
 
 def test_the_notes_are_those_of_the_first_heading(tree: Path) -> None:
-    (tree / "CHANGELOG.md").write_text("# Changelog\n\n## 9.8.7\n\nNew:\n\n- This.\n\n## 9.8.6\n\n- That.\n", "utf-8")
-    assert check(tree, "--notes").stdout == "New:\n\n- This.\n"
+    text = "# Changelog\n\n## 9.8.7\n\n### New\n\n- This ([how](docs/a.md)).\n\n## 9.8.6\n\n- That.\n"
+    (tree / "CHANGELOG.md").write_text(text, encoding="utf-8")
+    address = "https://github.com/oddnode/oddnode/blob/v9.8.7/docs/a.md"
+    assert check(tree, "--notes").stdout == f"### New\n\n- This ([how]({address})).\n"
