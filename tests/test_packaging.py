@@ -55,7 +55,8 @@ def check_metadata(wheel: zipfile.ZipFile) -> None:
     metadata = message_from_bytes(wheel.read(name))
     assert metadata["Version"] == __version__
     assert metadata["License-Expression"] == "MIT"
-    addresses = dict(entry.split(", ") for entry in metadata.get_all("Project-URL"))
+    stated = [str(entry).partition(", ") for entry in metadata.get_all("Project-URL", [])]
+    addresses = {label: address for label, _, address in stated}
     assert {"Documentation", "Repository", "Issues", "Changelog", "Paper"} <= addresses.keys()
     here = f"{addresses['Repository']}/blob/v{__version__}/"
     targets = re.findall(r"\]\(([^)]+)\)", str(metadata.get_payload()))
