@@ -86,8 +86,7 @@ def draw_why(made: dict[str, Any]) -> Any:
         width_ratios=(1, 4),
         gridspec_kw={"bottom": 0.27, "top": 0.93, "left": 0.02, "wspace": 0.7},
     )
-    left.imshow(1 - made["grown"].x[made["node"]].reshape(8, 8), cmap="gray", vmin=0, vmax=1)
-    left.set_axis_off()
+    _show_digit(left, made["grown"].x[made["node"]])
     left.set_title("flagged", fontsize=10)
     kinds = sorted((kind for kind, strength in made["evidence"].items() if strength > 0), key=made["evidence"].get)
     strengths = [made["evidence"][kind] for kind in kinds]
@@ -129,11 +128,10 @@ def draw_drift(made: dict[str, Any]) -> Any:
     axis.plot(faded, flagged, color=BLUE, marker="o", lw=1.5)
     axis.set(xlabel="paler by, %", ylabel="known arrivals flagged, %", ylim=(0, 132), yticks=range(0, 101, 25))
     axis.spines["left"].set_bounds(0, 100)
-    image = made["grown"].x[made["known"]][0].reshape(8, 8)
+    image = made["grown"].x[made["known"]][0]
     for place, level in zip(faded, made["alarms"], strict=True):
         inset = axis.inset_axes((place - 2.2, 106, 4.4, 25), transform=axis.transData)
-        inset.imshow(1 - (1 - level) * image, cmap="gray", vmin=0, vmax=1)
-        inset.set_axis_off()
+        _show_digit(inset, (1 - level) * image)
     return figure
 
 
@@ -169,8 +167,7 @@ def draw_tables(made: dict[str, Any]) -> Any:
         if table["is_ood"][row]:
             axis.axhspan(y - 0.48, y + 0.48, color=LIGHT, alpha=0.6, lw=0)
         picture = axis.inset_axes((0.3, y - 0.42, 3.0, 0.84), transform=axis.transData)
-        picture.imshow(1 - made["digits"].x[row].reshape(8, 8), cmap="gray", vmin=0, vmax=1)
-        picture.set_axis_off()
+        _show_digit(picture, made["digits"].x[row])
         why = textwrap.shorten(table["why"][row] or "", 146, placeholder=" …")
         cells = (
             table["image"][row],
@@ -199,6 +196,11 @@ def _rows_to_show(made: dict[str, Any]) -> list[int]:
         (unknown & ~flagged, 1),
     )
     return sorted(int(row) for mask, number in chosen for row in np.flatnonzero(mask)[:number])
+
+
+def _show_digit(axis: Any, pixels: torch.Tensor) -> None:
+    axis.imshow(1 - pixels.reshape(8, 8).numpy(), cmap="gray", vmin=0, vmax=1)
+    axis.set_axis_off()
 
 
 def _axes(width: float, height: float) -> tuple[Any, Any]:
