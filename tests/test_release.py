@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from oddnode import __version__
+
 ROOT = Path(__file__).parents[1]
 STATED_IN = ("src/oddnode/_version.py", "CITATION.cff", "CHANGELOG.md", "pyproject.toml", ".ci/check_release.py")
 HERE = ("v9.8.7", "https://github.com/oddnode/oddnode")
@@ -17,8 +19,6 @@ HERE = ("v9.8.7", "https://github.com/oddnode/oddnode")
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """The files that state the version, with version 9.8.7."""
-    from oddnode import __version__
-
     for name in STATED_IN:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)

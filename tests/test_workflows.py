@@ -17,12 +17,15 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from oddnode import __version__
 
 yaml = pytest.importorskip("yaml")
 
@@ -109,17 +112,11 @@ def variables(workspace: Path) -> dict[str, str]:
         "PATH": os.pathsep.join(map(str, programs)),
         "PYTEST_ADDOPTS": PYTEST_OPTIONS,
         "GITHUB_WORKSPACE": str(workspace),
-        "GITHUB_REF_NAME": f"v{version()}",
+        "GITHUB_REF_NAME": f"v{__version__}",
         "GITHUB_SERVER_URL": "https://github.com",
         "GITHUB_REPOSITORY": "oddnode/oddnode",
         "RUNNER_TEMP": str(temporary),
     }
-
-
-def version() -> str:
-    from oddnode import __version__
-
-    return __version__
 
 
 def is_executed(step: dict[str, Any]) -> bool:
@@ -200,8 +197,6 @@ def test_only_the_jobs_that_publish_may_write() -> None:
 
 
 def test_every_python_that_the_package_names_is_tested_on_every_system() -> None:
-    import tomllib
-
     classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["classifiers"]
     named = [c.rsplit(" ", 1)[1] for c in classifiers if c.startswith("Programming Language :: Python :: 3.")]
     matrix = WORKFLOWS["tests"]["jobs"]["test"]["strategy"]["matrix"]
