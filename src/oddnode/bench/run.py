@@ -17,6 +17,7 @@ from oddnode.protocols import get_protocol
 from oddnode.runner.detectors import distinct_trainings
 from oddnode.runner.engine import Engine, InProcess, Worker, num_cores
 from oddnode.runner.execute import Setup, execute_group
+from oddnode.runner.futures import remote_setup
 from oddnode.runner.groups import Group, cell_groups, stacked_groups
 from oddnode.runner.processes import Processes, can_fork
 from oddnode.runner.work import Outcome, Training
@@ -63,6 +64,7 @@ def benchmark(
     jobs: int | None = None,
     on_progress: Callable[[int, int, str], None] | None = None,
     model_free: bool = False,
+    engine: Engine | None = None,
 ) -> list[Result]:
     """Run methods on tasks over seeds 0, 1, ..., ``seeds - 1``.
 
@@ -84,6 +86,8 @@ def benchmark(
         Called with (finished cells, all cells, label of the last one); a cell is a task under one seed.
     model_free : bool
         Also return the model-free scores on every task, after the requested methods; they need no training.
+    engine : Engine, optional
+        Runs the trainings, for example on other machines; by default ``jobs`` processes of this machine.
 
     Returns
     -------
@@ -105,7 +109,9 @@ def benchmark(
     jobs = max(1, min(jobs or _default_jobs(device), len(task_names) * seeds))
     setup = Setup(device, None if data_dir is None else os.fspath(data_dir), gpu_share=1 / jobs)
     groups = stacked_groups(trainings, jobs) if is_gpu(device) else cell_groups(trainings)
-    outcomes = _run(groups, _engine(jobs, device), partial(execute_group, setup=setup), on_progress)
+    engine = engine or _engine(jobs, device)
+    setup = remote_setup(setup) if engine.is_remote else setup
+    outcomes = _run(groups, engine, partial(execute_group, setup=setup), on_progress)
     shown = dict.fromkeys([*method_names, *(MODEL_FREE if model_free else ())])
     results = {(t, m): Result(t, m, protocol, backbone) for t in task_names for m in shown}
     for training in trainings:

@@ -14,7 +14,20 @@ from oddnode._utils.plugins import load_plugins
 from oddnode._version import __version__
 from oddnode.cli import paper as cli_paper
 from oddnode.cli import tables as cli_tables
-from oddnode.cli.shared import DataDir, Device, Json, Plugins, check_device, err, print_rows, progress_bar, split_names
+from oddnode.cli.shared import (
+    DataDir,
+    Device,
+    EngineName,
+    Json,
+    Plugins,
+    check_device,
+    check_engine,
+    err,
+    open_engine,
+    print_rows,
+    progress_bar,
+    split_names,
+)
 
 __all__ = ["app", "main"]
 
@@ -49,7 +62,8 @@ def _root(
     "  oddnode bench\n\n"
     "  oddnode bench --task cora/structure,cora/label --methods gnnsafe,nodesafe --seeds 5\n\n"
     "  oddnode bench --task paper --methods all --protocol published --out runs/published\n\n"
-    "  oddnode bench --methods mine,nodesafe --task mydata/label --plugin mine.py"
+    "  oddnode bench --methods mine,nodesafe --task mydata/label --plugin mine.py\n\n"
+    "  oddnode bench --task paper --seeds 5 --engine ray"
 )
 def bench(
     task: Annotated[
@@ -74,8 +88,9 @@ def bench(
     data_dir: DataDir = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of processes.", show_default="one per core, or one on a GPU"),
+        typer.Option(min=1, help="Number of processes.", show_default="one per core, or one on a GPU; as Ray has room"),
     ] = None,
+    engine: EngineName = "processes",
     out: Annotated[
         Path | None, typer.Option(help="Folder for report.md, results.csv, results.json and runs.json.")
     ] = None,
@@ -89,14 +104,18 @@ def bench(
 
     load_plugins(plugin or ())
     check_device(device)
+    check_engine(engine)
     if out:
         check_writable(out)
     names = list(DEFAULT_METHODS) if methods is None else split_names(methods)
     tasks = expand_tasks(split_names(task), data_dir)
     if "all" in split_names(task):
         _note_left_out(tasks)
-    with progress_bar(terminal_only=as_json) as show:
-        results = benchmark(tasks, names, seeds, protocol, backbone, device, data_dir, jobs, show, model_free=True)
+    with progress_bar(terminal_only=as_json) as show, open_engine(engine, jobs, 1, device) as remote:
+        jobs = jobs if remote is None else remote.jobs
+        results = benchmark(
+            tasks, names, seeds, protocol, backbone, device, data_dir, jobs, show, model_free=True, engine=remote
+        )
     asked = set(expand_methods(names, protocol))
     chosen, model_free = [r for r in results if r.method in asked], [r for r in results if r.method not in asked]
     written = write_report(chosen, out, model_free) if out else []
