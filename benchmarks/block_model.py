@@ -11,8 +11,10 @@ rounded arithmetic: any chunk can be made alone, on any machine, in any order, a
 from __future__ import annotations
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -271,22 +273,35 @@ class BlockModel:
         rank = np.minimum((power * connected).astype(np.int64), connected - 1)
         return self._starts[block] + rank
 
-    def data(self) -> Data:
-        """The whole graph in memory, for sizes where it fits; ``y`` is the block of every node."""
+    def data(self, device: str = "cpu", workers: int = 1) -> Data:
+        """The whole graph on a device, filled chunk by chunk by several threads; ``y`` is the block of every node."""
         import torch
         from torch_geometric.data import Data
 
-        nodes = [self.nodes_of(chunk) for chunk in range(self.num_node_chunks)]
-        split = torch.from_numpy(np.concatenate([part.split for part in nodes]))
-        pairs = [self.pairs_of(chunk) for chunk in range(self.num_edge_chunks)]
-        ends = torch.from_numpy(np.hstack([np.stack(part) for part in pairs]))
+        x = torch.empty(self.nodes, self.features, device=device)
+        y, split = (torch.empty(self.nodes, dtype=kind, device=device) for kind in (torch.long, torch.int8))
+        edge_index = torch.empty(2, self.edges, dtype=torch.long, device=device)
+
+        def fill_nodes(chunk: int) -> None:
+            part = self.nodes_of(chunk)
+            rows = slice(int(part.id[0]), int(part.id[-1]) + 1)
+            x[rows], y[rows], split[rows] = (
+                torch.from_numpy(each).to(device) for each in (part.x, part.block, part.split)
+            )
+
+        def fill_edges(chunk: int) -> None:
+            ends = torch.from_numpy(np.stack(self.pairs_of(chunk))).to(device)
+            for start, columns in ((0, ends), (self.pairs, ends.flip(0))):
+                begin = start + chunk * self.edge_chunk
+                edge_index[:, begin : begin + columns.shape[1]] = columns
+
+        with ThreadPoolExecutor(workers) as pool:
+            for _ in chain(
+                pool.map(fill_nodes, range(self.num_node_chunks)), pool.map(fill_edges, range(self.num_edge_chunks))
+            ):
+                pass
         masks = {f"{name}_mask": split == place for place, name in enumerate(("train", "val", "calibration"))}
-        return Data(
-            x=torch.from_numpy(np.concatenate([part.x for part in nodes])),
-            y=torch.from_numpy(np.concatenate([part.block for part in nodes])),
-            edge_index=torch.cat([ends, ends.flip(0)], dim=1),
-            **masks,
-        )
+        return Data(x=x, y=y, edge_index=edge_index, **masks)
 
 
 def _spread(n: int, part: int) -> int:
