@@ -27,7 +27,7 @@ from oddnode.runner.futures import Futures
 from oddnode.runner.ray_cluster import RayExecutor
 from tests.paper_helpers import CODE, detection_tables, run, tiny_plan
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::DeprecationWarning:ray.*")]
+pytestmark = pytest.mark.slow
 
 STARTED = re.compile(r"worker (\d+) on (\S+) has started a call")
 DIED = re.compile(r"worker (\d+) on \S+ died \(\w+\); running again: (.*)")
@@ -101,6 +101,12 @@ def _killer(caplog: pytest.LogCaptureFixture) -> Iterator[list[int]]:
     finally:
         is_over.set()
         thread.join()
+
+
+def test_a_cluster_without_room_is_refused(executor: RayExecutor) -> None:
+    with pytest.raises(ValueError, match="but a training needs 99 cores"):
+        RayExecutor(threads=99)
+    assert executor.submit(os.getpid).result() != os.getpid()  # the connection is not that executor's to close
 
 
 def test_a_plan_survives_the_kill_of_a_worker_with_the_same_tables(

@@ -58,7 +58,7 @@ class RayExecutor(ThreadPoolExecutor):
         self._is_connection_ours = not self._ray.is_initialized()
         if self._is_connection_ours:
             _connect(self._ray, None if max_workers is None else max_workers * threads)
-        self.max_workers = max_workers or _room(self._ray, threads, on_gpu)
+        self.max_workers = max_workers or self._room(threads, on_gpu)
         super().__init__(self.max_workers, thread_name_prefix="oddnode-ray")
         options = {"num_cpus": threads, "num_gpus": int(on_gpu), "max_retries": 0, "num_returns": "streaming"}
         self._remote = self._ray.remote(**options)(_steps)
@@ -66,6 +66,19 @@ class RayExecutor(ThreadPoolExecutor):
         self._running: set[Any] = set()
         self._lock = Lock()
         self._is_cancelled = False
+
+    def _room(self, threads: int, on_gpu: bool) -> int:
+        """How many calls the cluster can run at a time."""
+        resources = self._ray.cluster_resources()
+        room = int(resources.get("CPU", 0) // threads)
+        if on_gpu:
+            room = min(room, int(resources.get("GPU", 0)))
+        if room < 1:
+            if self._is_connection_ours:
+                self._ray.shutdown()
+            needed = f"{threads} cores" + (" and a GPU" if on_gpu else "")
+            raise ValueError(f"the Ray cluster has {resources}, but a training needs {needed}")
+        return room
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Schedule a call.
@@ -190,15 +203,3 @@ def _connect(ray: Any, num_cpus: int | None) -> None:
             if address:
                 raise
     ray.init(address="local", num_cpus=num_cpus, include_dashboard=False, **quiet)
-
-
-def _room(ray: Any, threads: int, on_gpu: bool) -> int:
-    """How many calls the cluster can run at a time."""
-    resources = ray.cluster_resources()
-    room = int(resources.get("CPU", 0) // threads)
-    if on_gpu:
-        room = min(room, int(resources.get("GPU", 0)))
-    if room < 1:
-        needed = f"{threads} cores" + (" and a GPU" if on_gpu else "")
-        raise ValueError(f"the Ray cluster has {resources}, but a training needs {needed}")
-    return room
