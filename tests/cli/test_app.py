@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from oddnode import Detector, __version__, evaluate, load_task
 from oddnode.detector import RECIPES
+from oddnode.runner.engine import WorkerDied
 
 CLI = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -112,6 +114,7 @@ def test_datasets_tells_what_is_missing(tmp_path: Path, cli: CLI, monkeypatch: p
         (["bench", "--backbone", "gcnn"], "Did you mean 'gcn'"),
         (["bench", "--protocol", "clear"], "Did you mean 'clean'"),
         (["bench", "--device", "gpu7"], "unknown device 'gpu7'"),
+        (["bench", "--engine", "rey"], "Did you mean 'ray'"),
         (["bench", "--task", ","], "expected names separated by commas"),
         (["bench", "--task", "twitch", "--data-dir", "/nowhere"], "/nowhere does not exist"),
     ],
@@ -161,3 +164,38 @@ def test_bench_runs_under_the_published_protocol(cli: CLI) -> None:
     assert "backbone gcn, epochs=3, lambda2=0.5, one seed" in done.stdout
     assert "degree" in done.stdout
     assert "centred-cosine" not in done.stdout  # it has no published settings
+
+
+def test_without_ray_its_engine_says_what_to_install(cli: CLI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # an import of it fails
+    done = cli("bench", "--engine", "ray", "--methods", "msp", "--seeds", "1")
+    assert done.returncode == 1
+    assert "pip install 'oddnode[ray]'" in done.stderr
+
+
+class OneDeath(ThreadPoolExecutor):
+    """Stands in for a Ray cluster: two threads, of which one dies at the first call."""
+
+    def __init__(self, max_workers: int | None, threads: int, on_gpu: bool):
+        assert (max_workers, threads, on_gpu) == (None, 1, False)
+        self.max_workers, self.has_died = 2, False
+        super().__init__(self.max_workers)
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self.has_died:
+            return super().submit(fn, *args, **kwargs)
+        print("what Ray says goes to standard error")
+        self.has_died, future = True, Future[Any]()
+        future.set_exception(WorkerDied("worker 17 on host-a died"))
+        return future
+
+
+def test_bench_on_a_cluster_prints_the_same_numbers_and_who_died(cli: CLI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oddnode.runner.ray_cluster.RayExecutor", OneDeath)
+    chosen = ("bench", "--methods", "msp", "--seeds", "2", "--device", "cpu", "--json")
+    there = cli(*chosen, "--engine", "ray")
+    assert there.returncode == 0, there.stderr
+    assert "note: worker 17 on host-a died; running again: digits/label, msp, clean, seed 0" in there.stderr
+    assert "what Ray says" in there.stderr
+    here = json.loads(cli(*chosen, "--jobs", "1").stdout)
+    assert [row["auroc"] for row in json.loads(there.stdout)] == [row["auroc"] for row in here]

@@ -18,6 +18,7 @@ from oddnode.paper.plan import make_plan
 from oddnode.paper.scopes import SCOPES
 from oddnode.paper.store import Store
 from oddnode.runner.source_key import source_key
+from tests.cli.test_app import OneDeath
 
 CLI = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -44,12 +45,26 @@ def test_part_of_the_smoke_run_says_what_it_did_and_goes_on(tmp_path: Path, cli:
     assert facts["store_bytes"] == sum(f.stat().st_size for f in tmp_path.glob("runs.sqlite*"))
 
 
+@pytest.mark.slow
+def test_part_of_the_smoke_run_on_a_cluster(tmp_path: Path, cli: CLI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oddnode.runner.ray_cluster.RayExecutor", OneDeath)
+    arguments = ["--smoke", "--out", str(tmp_path), "--protocol", "clean", "--seeds", "1", "--device", "cpu"]
+    done = cli("paper", *arguments, "--only", "table10", "--engine", "ray")
+    assert done.returncode == 0, done.stderr
+    assert "4 trainings for 1 tables and figures, 0 of them done" in done.stderr
+    assert "in 2 processes" in done.stderr
+    assert "note: worker 17 on host-a died; running again: digits/" in done.stderr
+    with Store(tmp_path) as store:
+        assert len(store.finished()) == 4
+
+
 def test_mistakes_are_one_line(tmp_path: Path, cli: CLI) -> None:
     out = ["--smoke", "--out", str(tmp_path)]
     for wrong, message in (
         (["--only", "tabel1"], "Did you mean 'table1'"),
         (["--protocol", "cleen"], "Did you mean 'clean'"),
         (["--device", "gpuu"], "unknown device"),
+        (["--engine", "rey"], "Did you mean 'ray'"),
         (["--only", "table4", "--data-dir", str(tmp_path)], "no data set was found (twitch)"),
         (["--only", "table4", "--data-dir", str(tmp_path / "none")], "none does not exist"),
     ):

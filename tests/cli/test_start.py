@@ -45,6 +45,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["bench", "--backbone", "gcnn"], "Did you mean 'gcn'"),
     (["bench", "--protocol", "clear"], "Did you mean 'clean'"),
     (["bench", "--device", "gpu7"], "unknown device 'gpu7'"),
+    (["bench", "--engine", "rey"], "Did you mean 'ray'"),
     (["bench", "--set", "num_hop=2"], "Did you mean 'num_hops'"),
     (["bench", "--task", "twitch", "--data-dir", "nowhere"], "nowhere does not exist"),
     (["bench", "--task", "twitch", "--data-dir", "."], "Twitch is missing"),
@@ -65,6 +66,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["score", "no-model", *SCORE[2:], "--out", "s.csv"], "no-model is not a saved model"),
     (["calibrate", "nowhere", "--false-alarm-rate", "0.1", "--out", "new"], "nowhere is not a folder"),
     (["calibrate", *SCORE[1:], "--known-column", "x", "--out", "new"], "no known column 'x'"),
+    (["paper", "--engine", "rey"], "Did you mean 'ray'"),
     (["paper", "--only", "tabel1"], "Did you mean 'table1'"),
     (["paper", "--data-dir", "nowhere"], "nowhere does not exist"),
 ]

@@ -18,6 +18,7 @@ from oddnode.protocols import get_protocol
 from oddnode.runner.detectors import distinct_trainings
 from oddnode.runner.engine import Engine, InProcess, Worker, num_cores
 from oddnode.runner.execute import Setup, execute_group
+from oddnode.runner.futures import remote_setup
 from oddnode.runner.groups import Group, cell_groups, stacked_groups
 from oddnode.runner.processes import Processes, can_fork
 from oddnode.runner.work import Outcome, Training
@@ -38,6 +39,7 @@ def benchmark(
     on_progress: Callable[[int, int, str], None] | None = None,
     model_free: bool = False,
     settings: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
 ) -> list[Result]:
     """Run methods on tasks over seeds 0, 1, ..., ``seeds - 1``.
 
@@ -66,6 +68,8 @@ def benchmark(
     settings : dict, optional
         Settings that replace those of the protocol, as for `oddnode.Detector.from_recipe`: ``{"num_hops": 2}``. Each
         applies to the methods that have it, and at least one must.
+    engine : Engine, optional
+        Runs the trainings, for example on other machines; by default ``jobs`` processes of this machine.
 
     Returns
     -------
@@ -84,6 +88,11 @@ def benchmark(
     own_settings = dict(settings or {})
     all_tasks, all_methods = _listed(tasks), _listed(methods)
     own_parts = not has_only_names(all_tasks, all_methods)
+    if own_parts and engine is not None and engine.is_remote:
+        raise ValueError(
+            "tasks and methods that are given as objects can only be run on this machine; leave the engine out, or "
+            "register them in a plugin and give their names"
+        )
     with named(all_tasks, all_methods) as (task_names, method_names):
         task_names = expand_tasks(task_names, data_dir)
         method_names = expand_methods(method_names, protocol)
@@ -94,7 +103,9 @@ def benchmark(
         jobs = max(1, min(jobs or _default_jobs(device), len(task_names) * seeds))
         setup = Setup(device, None if data_dir is None else os.fspath(data_dir), gpu_share=1 / jobs)
         groups = stacked_groups(trainings, jobs) if is_gpu(device) else cell_groups(trainings)
-        outcomes = _run(groups, _engine(jobs, device, own_parts), partial(execute_group, setup=setup), on_progress)
+        engine = engine or _engine(jobs, device, own_parts)
+        setup = remote_setup(setup) if engine.is_remote else setup
+        outcomes = _run(groups, engine, partial(execute_group, setup=setup), on_progress)
     shown = dict.fromkeys([*method_names, *(method for cell in cells for t in cell for method in t.methods)])
     results = {(t, m): Result(t, m, protocol, backbone, settings=own_settings) for t in task_names for m in shown}
     for training in trainings:

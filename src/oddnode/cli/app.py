@@ -19,7 +19,20 @@ from oddnode.cli import paper as cli_paper
 from oddnode.cli import tables as cli_tables
 from oddnode.cli.messages import as_options, print_note
 from oddnode.cli.settings import SetOptions, parse_settings
-from oddnode.cli.shared import DataDir, Device, Json, Plugins, check_device, err, print_rows, progress_bar, split_names
+from oddnode.cli.shared import (
+    DataDir,
+    Device,
+    EngineName,
+    Json,
+    Plugins,
+    check_device,
+    check_engine,
+    err,
+    open_engine,
+    print_rows,
+    progress_bar,
+    split_names,
+)
 
 __all__ = ["app", "main"]
 
@@ -74,7 +87,8 @@ def _root(
     "  oddnode bench --task paper --methods all --protocol published --out runs/published\n\n"
     "  oddnode bench --methods mine,nodesafe --task mydata/label --plugin mine.py\n\n"
     "  oddnode bench --task mine.py:my_task --methods nodesafe,msp\n\n"
-    "  oddnode bench --log mlflow=http://localhost:5000 --log tensorboard=runs"
+    "  oddnode bench --log mlflow=http://localhost:5000 --log tensorboard=runs\n\n"
+    "  oddnode bench --task paper --seeds 5 --engine ray"
 )
 def bench(
     task: _Tasks = "digits/label",
@@ -97,8 +111,9 @@ def bench(
     data_dir: DataDir = None,
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of processes.", show_default="one per core, or one on a GPU"),
+        typer.Option(min=1, help="Number of processes.", show_default="one per core, or one on a GPU; as Ray has room"),
     ] = None,
+    engine: EngineName = "processes",
     out: Annotated[
         Path | None, typer.Option(help="Folder for a report, tables (CSV, JSON, LaTeX), seeds and comparisons.")
     ] = None,
@@ -111,6 +126,7 @@ def bench(
 
     load_plugins(plugin or ())
     check_device(device)
+    check_engine(engine)
     tasks, names = _checked_names(task, methods, protocol, backbone, data_dir)
     settings = _checked_settings(set_options, names)
     if out:
@@ -118,9 +134,21 @@ def bench(
     trackers = [open_tracker(text) for text in log or ()]
     from oddnode.bench import benchmark  # after all that can be refused without torch
 
-    with progress_bar(terminal_only=as_json) as show:
+    with progress_bar(terminal_only=as_json) as show, open_engine(engine, jobs, 1, device) as remote:
+        jobs = jobs if remote is None else remote.jobs
         results = benchmark(
-            tasks, names, seeds, protocol, backbone, device, data_dir, jobs, show, model_free=True, settings=settings
+            tasks,
+            names,
+            seeds,
+            protocol,
+            backbone,
+            device,
+            data_dir,
+            jobs,
+            show,
+            model_free=True,
+            settings=settings,
+            engine=remote,
         )
     written = write_report(results, out) if out else []
     if as_json:
