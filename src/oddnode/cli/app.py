@@ -53,6 +53,17 @@ _Tasks = Annotated[
         "a function of yours that takes a seed and returns a Task (the file is executed)."
     ),
 ]
+_Methods = Annotated[
+    str | None,
+    typer.Option(
+        help="Methods, separated by commas; 'all' = every method. See `oddnode methods`.",
+        show_default="msp, energy, gnnsafe, nodesafe and, with exposure, energy-ft, gnnsafe++, nodesafe++",
+    ),
+]
+_Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of processes.", show_default="one per core, or one on a GPU; as Ray has room"),
+]
 _Trackers = Annotated[
     list[str] | None,
     typer.Option(
@@ -92,13 +103,7 @@ def _root(
 )
 def bench(
     task: _Tasks = "digits/label",
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            help="Methods, separated by commas; 'all' = every method. See `oddnode methods`.",
-            show_default="msp, energy, gnnsafe, nodesafe and, with exposure, energy-ft, gnnsafe++, nodesafe++",
-        ),
-    ] = None,
+    methods: _Methods = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds (0, 1, ...).")] = 3,
     protocol: Annotated[
         str, typer.Option(help="'clean' leaks no test data; 'published' follows the code of the paper.")
@@ -109,10 +114,7 @@ def bench(
     set_options: SetOptions = None,
     device: Device = "auto",
     data_dir: DataDir = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of processes.", show_default="one per core, or one on a GPU; as Ray has room"),
-    ] = None,
+    jobs: _Jobs = None,
     engine: EngineName = "processes",
     out: Annotated[
         Path | None, typer.Option(help="Folder for a report, tables (CSV, JSON, LaTeX), seeds and comparisons.")
@@ -123,6 +125,7 @@ def bench(
 ) -> None:
     """Compare methods on tasks over several seeds."""
     from oddnode.bench import check_writable, log_results, open_tracker, write_report
+    from oddnode.bench.tables import summaries
 
     load_plugins(plugin or ())
     check_device(device)
@@ -152,7 +155,7 @@ def bench(
         )
     written = write_report(results, out) if out else []
     if as_json:
-        typer.echo(json.dumps([r.summary() for r in results if r.method in names], indent=1))
+        typer.echo(json.dumps(summaries([r for r in results if r.method in names]), indent=1))
     else:
         _print_results(results)
         if written:

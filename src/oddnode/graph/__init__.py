@@ -3,8 +3,9 @@
 May import: functional and below.
 """
 
+from oddnode.graph.cache import graph_cache
 from oddnode.graph.conversion import as_source
-from oddnode.graph.graph import Graph, graph_cache
+from oddnode.graph.graph import Graph
 from oddnode.graph.profile import GraphProfile, one_way_share, profile_graph
 from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.graph.training_data import TrainingSet, split_validation, training_set
