@@ -110,7 +110,7 @@ def test_other_machines_do_not_have_objects() -> None:
     with ThreadPoolExecutor(1) as executor:
         for arguments in ({"tasks": my_task, "methods": "msp"}, {"methods": LARGEST_LOGIT}):
             with pytest.raises(ValueError, match="given as objects can only be run on this machine"):
-                benchmark(**arguments, seeds=1, engine=Futures(executor, 1))  # type: ignore[arg-type]
+                benchmark(**arguments, seeds=1, engine=Futures(executor, 1))
 
 
 FILE = """
