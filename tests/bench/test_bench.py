@@ -12,9 +12,9 @@ import torch
 
 from oddnode import Detector, benchmark, evaluate, load_task
 from oddnode.bench import run
+from oddnode.bench.choices import expand_methods
 from oddnode.bench.paper_numbers import paper_number
 from oddnode.bench.report import write_report
-from oddnode.bench.run import expand_methods
 from oddnode.bench.tables import caption, compare_table, markdown_table, to_csv
 from oddnode.detector import MODEL_FREE, RECIPES, start_fitting
 from oddnode.evaluation import Result
@@ -94,6 +94,7 @@ def test_a_benchmark_takes_one_process_per_core_by_itself(monkeypatch: pytest.Mo
 def test_processes_by_default(monkeypatch: pytest.MonkeyPatch, device: str, forks: bool, jobs: int) -> None:
     monkeypatch.setattr(run, "num_cores", lambda: 5)
     monkeypatch.setattr(run, "can_fork", lambda: forks)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert run._default_jobs(device) == jobs
 
 

@@ -401,9 +401,9 @@ def test_a_loaded_detector_scores_the_same_to_the_last_bit(tmp_path: Path, ensem
 
 def test_an_ensembles_score_is_the_mean_of_its_members_scores() -> None:
     data = grouped()
-    several = detector(ensemble=3).fit(data)
+    several = detector(ensemble=6).fit(data)
     outputs = several.outputs(data)
-    assert len(outputs.members) == 3
+    assert len(outputs.members) == 6
     assert isinstance(several.scorer_, EnsembleMean)
     own = [scorer.score(member) for scorer, member in zip(several.scorer_.scorers, outputs.members, strict=True)]
     torch.testing.assert_close(several.score_samples(outputs), torch.stack(own).mean(dim=0))
@@ -473,7 +473,7 @@ def test_scores_are_not_all_equal_where_propagated_scores_are() -> None:
     assert len(scores.unique()) > 50
     weights = torch.stack([each.weights_ for each in fit.scorer_.scorers])  # type: ignore[attr-defined]
     assert float(weights[:, 0].max()) < 0.3
-    assert torch.equal(weights[:, 1], torch.ones(2, dtype=torch.float64))
+    assert torch.equal(weights[:, 1], torch.ones(4, dtype=torch.float64))
 
 
 def test_explanations_add_up(found: Detector) -> None:

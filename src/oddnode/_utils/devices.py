@@ -23,9 +23,15 @@ def resolve_device(device: str) -> torch.device:
     torch.device
         The device.
     """
-    if device != "auto":
-        return torch.device(device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise ValueError(f"unknown device {device!r}; expected auto, cpu or cuda") from None
+    if found.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is {device}, but torch finds no CUDA GPU; use cpu or auto")
+    return found
 
 
 def is_gpu(device: str) -> bool:

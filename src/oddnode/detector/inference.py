@@ -7,17 +7,20 @@ from typing import Self
 
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
+from torch.export import ExportedProgram
 
 from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.adaptation import labelled_nodes
-from oddnode.detector.attributes import NOT_CALIBRATED, NOT_FITTED, FittedAttributes
+from oddnode.detector.attributes import NOT_FITTED, FittedAttributes
 from oddnode.detector.calibration import Calibration, calibration_nodes
 from oddnode.detector.explanation import Explanation, explain, positions, reasons
+from oddnode.detector.exporting import exported
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
-from oddnode.detector.fitted import FittedState
+from oddnode.detector.own_parts import node_scores
+from oddnode.detector.recognition import references_in, starts_with_training_graph
 from oddnode.functional import CalibrationError
-from oddnode.graph import Graph, GraphError, GraphSource, check_mask
+from oddnode.graph import Graph, GraphError, GraphSource, as_source
 from oddnode.scoring import Names, Outputs
 
 __all__ = ["FittedEstimator"]
@@ -45,7 +48,7 @@ class FittedEstimator(FittedAttributes):
         Outputs
             The methods below accept it instead of the graph.
         """
-        state = self.state_
+        state, data = self.state_, as_source(data)
         graph = Graph.from_data(data, resolve_device(self.device))
         if graph.x.shape[1] != state.num_features:
             raise GraphError(
@@ -53,8 +56,8 @@ class FittedEstimator(FittedAttributes):
             )
         graph, far = clip_far_features(graph, state.max_abs_feature)
         graph = graph if graph.x.dtype == state.dtype else graph.with_features(graph.x.to(state.dtype))
-        references = _references_in(state, data, graph)
-        num_seen = state.profile.num_nodes if _starts_with_training_graph(state, graph) else 0
+        references = references_in(state.references, data, graph)
+        num_seen = state.profile.num_nodes if starts_with_training_graph(state.references, graph) else 0
         labelled = labelled_nodes(data, graph.device)
         return Outputs(state.module, graph, state.num_classes, labelled, references, far, num_seen)
 
@@ -73,8 +76,9 @@ class FittedEstimator(FittedAttributes):
             Scores ``[N]``, finite, on the device of the data. Nodes whose features are far beyond those of training
             score below all others.
         """
+        data = _as_source(data)
         outputs = self._outputs(data)
-        return _to_device_of(data, self._checked(self.scorer_.score(outputs).detach(), outputs))
+        return _to_device_of(data, self._checked(node_scores(self.scorer_, outputs), outputs))
 
     @gradients_enabled()
     def predict(self, data: GraphSource | Outputs) -> Tensor:
@@ -90,6 +94,7 @@ class FittedEstimator(FittedAttributes):
         Tensor
             Classes ``[N]``, on the device of the data.
         """
+        data = _as_source(data)
         return _to_device_of(data, self._outputs(data).logits.argmax(dim=-1))
 
     @gradients_enabled()
@@ -106,6 +111,7 @@ class FittedEstimator(FittedAttributes):
         Tensor
             Probabilities ``[N, C]``, on the device of the data.
         """
+        data = _as_source(data)
         return _to_device_of(data, self._outputs(data).logits.softmax(dim=-1))
 
     @gradients_enabled()
@@ -136,6 +142,7 @@ class FittedEstimator(FittedAttributes):
         >>> detector.detect(task.id_test.data).dtype
         torch.bool
         """
+        data = as_source(data)
         nodes = calibration_nodes(data, mask, self.num_classes_)
         outputs = self.outputs(data)
         nodes = nodes.to(outputs.graph.device)
@@ -225,6 +232,7 @@ class FittedEstimator(FittedAttributes):
         data : GraphSource or Outputs
             A graph of N nodes.
         """
+        data = _as_source(data)
         outputs = self._outputs(data)
         found = explain(self.state_, outputs)
         score = self._checked(found.score, outputs)
@@ -275,6 +283,26 @@ class FittedEstimator(FittedAttributes):
         names = Names(node_names, class_names)
         return reasons(self.state_, outputs, chosen, scores, self.calibration_, names)
 
+    def export(self) -> ExportedProgram:
+        """Export `score_samples` as a plain torch program, for graphs of any size.
+
+        ``torch.export.save(detector.export(), "scores.pt2")`` writes it. Programs that have torch, but not this
+        library, load it: ``torch.export.load("scores.pt2").module()(x, edge_index)``. Inputs are not checked there.
+
+        Returns
+        -------
+        torch.export.ExportedProgram
+            It takes features ``[N, F]`` in the precision of the network and edges ``[2, E]``, and returns scores
+            ``[N]``, equal up to rounding, on the device of the network. Compare them with ``threshold_`` to decide.
+
+        Raises
+        ------
+        TypeError
+            If the scorer needs more than the network and the edges (``Scorer.supports_export``), or the network cannot
+            be traced.
+        """
+        return exported(self.state_, self.calibration_)
+
     def _outputs(self, data: GraphSource | Outputs) -> Outputs:
         return data if isinstance(data, Outputs) else self.outputs(data)
 
@@ -293,29 +321,12 @@ class FittedEstimator(FittedAttributes):
     def _calibrated(self) -> Calibration:
         check_is_fitted(self, msg=NOT_FITTED)
         if self.calibration_ is None:
-            raise CalibrationError(NOT_CALIBRATED)
+            raise CalibrationError(self._not_calibrated)
         return self.calibration_
 
 
-def _references_in(state: FittedState, data: GraphSource, graph: Graph) -> list[Tensor]:
-    """The reference nodes of every network in a graph; empty if they are not in it."""
-    if not state.references:
-        return []
-    marked = check_mask(data, "reference_mask", required=False)
-    # A part of a graph, such as its new nodes, may have no validation node.
-    validated = labelled_nodes(data, graph.device, ("val_mask",))
-    tried = [None, *([] if validated is None else [validated])]
-    for among in tried if marked is None else [marked.to(graph.device), *tried]:
-        found = [each.find(graph, among) for each in state.references]
-        present = [nodes for nodes in found if nodes is not None]
-        if len(present) == len(found):
-            return present
-    return []
-
-
-def _starts_with_training_graph(state: FittedState, graph: Graph) -> bool:
-    """Whether the nodes of the training graph come first in a graph, as far as their reference nodes tell."""
-    return bool(state.references) and all(each.find(graph) is not None for each in state.references)
+def _as_source(data: GraphSource | Outputs) -> GraphSource | Outputs:
+    return data if isinstance(data, Outputs) else as_source(data)
 
 
 def _to_device_of(data: GraphSource | Outputs, result: Tensor) -> Tensor:

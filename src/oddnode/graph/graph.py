@@ -6,9 +6,7 @@ the only place where its tensors are checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Callable, Hashable
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -17,43 +15,18 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.functional import support
+from oddnode.graph.cache import active_cache
+from oddnode.graph.conversion import as_source
 from oddnode.graph.source import GraphSource
-from oddnode.graph.validation import _checked_edges, _checked_features, check_source
+from oddnode.graph.validation import _checked_edges, _checked_features
 from oddnode.ops import FeatureProducts, SparseMatrix, SparsePattern, neighbour_mean_matrix
 
-__all__ = ["Graph", "graph_cache"]
+__all__ = ["Graph"]
 
 # Features with a smaller share of non-zeros (bags of words) are multiplied as a sparse matrix on a CPU.
 _SPARSE_BELOW = 0.15
 
 T = TypeVar("T")
-
-
-class _GraphCache:
-    """Checked features and graphs by device and by the user's tensors they come from."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[Any, ...], tuple[Any, Any]] = {}
-
-    def get(self, make: Callable[[], Any], device: torch.device, *sources: Any) -> Any:
-        """Call ``make`` once for the same sources."""
-        key = (device, *(id(source) for source in sources))
-        if key not in self._found:
-            self._found[key] = make(), sources  # hold references, so that Python cannot reuse the ids in the key
-        return self._found[key][0]
-
-
-_active_cache: ContextVar[_GraphCache | None] = ContextVar("graph_cache", default=None)
-
-
-@contextmanager
-def graph_cache() -> Iterator[None]:
-    """Check and prepare each graph only once within the block; the data must not change in the meantime."""
-    token = _active_cache.set(_GraphCache())
-    try:
-        yield
-    finally:
-        _active_cache.reset(token)
 
 
 class Graph:
@@ -82,7 +55,7 @@ class Graph:
         Parameters
         ----------
         data : GraphSource
-            An object with ``x`` and ``edge_index``.
+            An object with ``x`` and ``edge_index``, or another graph that `oddnode.graph.as_source` takes.
         device : torch.device or str
             The device of the graph.
 
@@ -91,9 +64,9 @@ class Graph:
         Graph
             The checked graph; within `graph_cache` the same one for the same tensors.
         """
-        check_source(data)
+        data = as_source(data)
         device = torch.device(device)
-        cache = _active_cache.get() or _GraphCache()
+        cache = active_cache()
 
         def make() -> Graph:
             x = cache.get(lambda: _checked_features(data).to(device), device, data.x)

@@ -10,7 +10,10 @@ from torch import Tensor
 
 from oddnode.graph.graph import Graph
 
-__all__ = ["GraphProfile", "profile_graph"]
+__all__ = ["GraphProfile", "one_way_share", "profile_graph"]
+
+# So many edges tell whether most of them lead one way only.
+_ENOUGH_EDGES = 10_000
 
 
 @dataclass(frozen=True)
@@ -104,3 +107,33 @@ def profile_graph(graph: Graph, nodes: Tensor, y: Tensor) -> GraphProfile:
         homophily=alike / count if count else None,
         chance=sum((end / (2 * count)) ** 2 for end in per_class) if count else None,
     )
+
+
+def one_way_share(graph: Graph) -> float:
+    """Estimate the share of edges without an edge back, from some 10,000 of them.
+
+    Parameters
+    ----------
+    graph : Graph
+        The graph. Self-loops do not count, and repeated edges count once.
+
+    Returns
+    -------
+    float
+        From 0 for an undirected graph, or one without edges, to 1.
+
+    Examples
+    --------
+    >>> one_way_share(Graph(torch.ones(4, 1), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 3]])))
+    0.5
+    """
+    source, target = graph.edge_index[:, graph.edge_index[0] != graph.edge_index[1]]
+    step = 1 + len(source) // _ENOUGH_EDGES
+    back = (target[::step] * graph.num_nodes + source[::step]).unique()
+    if not len(back):
+        return 0.0
+    edges = source * graph.num_nodes + target
+    place = torch.searchsorted(back, edges).clamp_max(len(back) - 1)
+    is_there = torch.zeros(len(back), dtype=torch.bool, device=graph.device)
+    is_there[place[back[place] == edges]] = True
+    return 1.0 - int(is_there.sum()) / len(back)

@@ -8,14 +8,12 @@ their place.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch_geometric.nn import MessagePassing
 
 from oddnode.graph import Graph
 from oddnode.ops import DropoutStream, PreNormActivations
@@ -23,7 +21,7 @@ from oddnode.ops import DropoutStream, PreNormActivations
 if TYPE_CHECKING:
     from oddnode.graph import TrainingSet
 
-__all__ = ["Backbone", "embed_with", "run_backbone"]
+__all__ = ["Backbone"]
 
 
 class Backbone(nn.Module):
@@ -262,89 +260,3 @@ class LayeredBackbone(Backbone):
         nodes = torch.arange(len(before.values), device=before.values.device) if rows is None else rows
         scales = self.stream.scales(nodes, before.values.shape[1], self.dropout, layer, before.values.dtype)
         return before.activated(self.norms[layer], rows, scales)
-
-
-def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
-    """Compute the logits of every node with a backbone or with any other module.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        A `Backbone`, or a module with ``forward(x, edge_index)``.
-    graph : Graph
-        The graph, with its features.
-
-    Returns
-    -------
-    Tensor
-        Logits ``[N, C]``.
-    """
-    if isinstance(module, Backbone):
-        return module.run(graph)
-    logits = module(graph.x, graph.edge_index)
-    if not isinstance(logits, Tensor) or logits.dim() != 2 or logits.shape[0] != graph.num_nodes:
-        found = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise ValueError(
-            f"{type(module).__name__}.forward(x, edge_index) returned {found}, "
-            f"expected logits [nodes, classes] with {graph.num_nodes} rows"
-        )
-    return logits
-
-
-def embed_with(module: nn.Module, graph: Graph) -> Tensor:
-    """Compute the features before the last layer.
-
-    For a user's module these are the input of the layer that is called last among those with parameters of their own
-    and no layers inside (a `torch.nn.Linear`, a PyG convolution taken as a whole, ...).
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        A `Backbone`, or a module with ``forward(x, edge_index)``.
-    graph : Graph
-        The graph, with its features.
-
-    Returns
-    -------
-    Tensor
-        Hidden features ``[N, H]``.
-    """
-    if isinstance(module, Backbone):
-        return module.embed(graph)
-    name = type(module).__name__
-    entered: list[Any] = []
-
-    def note(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        entered[:] = [*args, *kwargs.values()][:1]
-
-    handles = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in _layers(module)]
-    try:
-        run_backbone(module, graph)
-    finally:
-        for handle in handles:
-            handle.remove()
-    if not entered:
-        raise TypeError(
-            f"{name} calls no layer with parameters, so its hidden features cannot be read; build it from layers "
-            "(torch.nn.Linear, a PyG convolution, ...), or subclass oddnode.nn.base.Backbone with embed and head"
-        )
-    [hidden] = entered
-    if not isinstance(hidden, Tensor) or hidden.dim() != 2 or hidden.shape[0] != graph.num_nodes:
-        found = list(hidden.shape) if isinstance(hidden, Tensor) else type(hidden).__name__
-        raise TypeError(
-            f"the last layer of {name} takes {found}, expected hidden features [nodes, channels] with "
-            f"{graph.num_nodes} rows; subclass oddnode.nn.base.Backbone and say in embed what they are"
-        )
-    return hidden
-
-
-def _layers(module: nn.Module, is_root: bool = True) -> Iterator[nn.Module]:
-    """Layers with parameters that have no such layers inside; a PyG convolution counts as one."""
-    inside = [child for child in module.children() if any(True for _ in child.parameters())]
-    if isinstance(module, MessagePassing):
-        yield module
-    elif inside:
-        for child in inside:
-            yield from _layers(child, is_root=False)
-    elif not is_root:
-        yield module

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from oddnode._utils.random import mixed_bits
+from oddnode.graph import Graph
+from oddnode.nn.forward import run_backbone
 
 __all__ = ["Ensemble", "mean_log_probabilities", "member_seeds"]
 
@@ -40,7 +42,8 @@ class Ensemble(nn.Module):
         Tensor
             Log probabilities ``[N, C]``.
         """
-        return mean_log_probabilities([member(x, edge_index) for member in self.members])
+        graph = Graph(x, edge_index)
+        return mean_log_probabilities([run_backbone(member, graph) for member in self.members])
 
 
 def mean_log_probabilities(logits: list[Tensor]) -> Tensor:

@@ -3,7 +3,7 @@
 May import: nn and below.
 """
 
-from oddnode.scoring.advice import advised_hops, advised_scorer
+from oddnode.scoring.advice import advised_hops, advised_scorer, doubt_about, rank_agreement, spread_left
 from oddnode.scoring.base import PropagatingScorer, Scorer, ScorerWrapper
 from oddnode.scoring.ensemble import EnsembleMean
 from oddnode.scoring.evidence import Evidence, TwoSided
@@ -50,4 +50,7 @@ __all__ = [
     "View",
     "advised_hops",
     "advised_scorer",
+    "doubt_about",
+    "rank_agreement",
+    "spread_left",
 ]

@@ -29,6 +29,10 @@ class Scorer:
     ``mean_: Tensor = field(init=False, repr=False, compare=False)``.
     """
 
+    def __repr__(self) -> str:
+        settings = (f"{name}={value!r}" for name, value in vars(self).items() if not name.endswith("_"))
+        return f"{type(self).__name__}({', '.join(settings)})"
+
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Scorer:
         """Learn from the training graph.
 
@@ -78,6 +82,16 @@ class Scorer:
         """
         return self.score(outputs)
 
+    def propagated_score(self, outputs: Outputs) -> Tensor:
+        """Score every node ``[N]`` as `score` does, but without a prior, which is no word of the network.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on a graph of N nodes.
+        """
+        return self.score(outputs)
+
     @property
     def num_hops_used(self) -> int:
         """Number of hops over which scores are propagated; 0 for a scorer that does not propagate."""
@@ -97,6 +111,11 @@ class Scorer:
             A copy whose `num_hops_used` is at most ``num_hops``.
         """
         return copy.copy(self)
+
+    @property
+    def supports_export(self) -> bool:
+        """Whether `torch.export` can trace `score`: no operation and no shape depends on numbers."""
+        return False
 
     @property
     def needs_raw_logits(self) -> bool:

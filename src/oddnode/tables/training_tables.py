@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch_geometric.data import Data
 
 from oddnode.tables.arrivals import Arrivals, rows_and_edges
 from oddnode.tables.columns import FeatureRecipe
-from oddnode.tables.edges import read_edges
+from oddnode.tables.edges import edge_columns, read_edges
 from oddnode.tables.labels import Labels, encode_labels, read_marks
 from oddnode.tables.learning import ReadAs, learn_features
 from oddnode.tables.nodes import Nodes, read_nodes
@@ -21,10 +19,13 @@ from oddnode.tables.reader import ChosenRows, TableSource, open_table
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.splits import Split, read_split, split_labelled
 from oddnode.tables.summary import ColumnSummary, summary_of_features, summary_of_labels, summary_of_role
-from oddnode.tables.table_graph import TableGraph
+from oddnode.tables.table_graph import TableGraph, as_data
 from oddnode.tables.times import TrainUntil
 from oddnode.tables.used_rows import UsedRows
 from oddnode.tables.values import TableError, listed, pyarrow, quoted
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 __all__ = ["TrainingGraph", "TrainingTables"]
 
@@ -85,6 +86,13 @@ class TrainingTables:
     time_column: str | None = None
     train_until: str | None = None
 
+    def check_columns(self) -> None:
+        """Raise an error for names of columns that the tables do not have; only their headers are read."""
+        table, edge_table = open_table(self.nodes, "nodes"), open_table(self.edges, "edges")
+        self.read_as.check(self._features(table, {self.id_column, *self._roles(table)}))
+        for part in edge_table.parts:
+            edge_columns(part, self.source_column, self.target_column)
+
     def read(self, seed: int) -> TrainingGraph:
         """Read the tables.
 
@@ -139,6 +147,10 @@ class TrainingTables:
             raise TableError("give both `time_column` and `train_until`, or neither")
         if self.time_column in (self.id_column, *roles) and self.time_column is not None:
             raise TableError(f"`time_column` is {self.time_column!r}, which holds other things")
+        if self.exposure_nodes is not None and self.exposure_column is not None:
+            raise TableError("give either `exposure_nodes` or `exposure_column`, not both")
+        if self.exposure_edges is not None and self.exposure_nodes is None:
+            raise TableError("`exposure_edges` were given, but not the nodes, `exposure_nodes`")
         for part in table.parts:
             part.require([self.id_column], "id")
             part.require([] if self.time_column is None else [self.time_column], "time")
@@ -190,7 +202,7 @@ class TrainingTables:
         is_known = ~is_new & (found.y >= 0)
         if self.exposure_column is not None:
             is_known &= ~read_marks(rows.columns[self.exposure_column], where, self.exposure_column)
-        data = Data(x=torch.from_numpy(rows.x), edge_index=torch.from_numpy(edge_index))
+        data = as_data(x=rows.x, edge_index=edge_index)
         num_directions = 1 if self.directed else 2
         graph = TableGraph(rows.ids, data, edge_index.shape[1] // num_directions, rows.columns, where, [])
         num_edges = int(is_arrival[edge_index].any(axis=0).sum()) // num_directions
@@ -226,12 +238,8 @@ class TrainingTables:
         return read_split(rows.columns[self.split_column], labels, rows.ids, table.name, self.split_column)
 
     def _exposure(self, data: Data, marked: np.ndarray | None, recipe: FeatureRecipe) -> Data | None:
-        if self.exposure_nodes is not None and marked is not None:
-            raise TableError("give either `exposure_nodes` or `exposure_column`, not both")
-        if self.exposure_edges is not None and self.exposure_nodes is None:
-            raise TableError("`exposure_edges` were given, but not the nodes, `exposure_nodes`")
         if marked is not None:
-            return Data(x=data.x, edge_index=data.edge_index, ood_mask=torch.from_numpy(marked))
+            return as_data(x=data.x, edge_index=data.edge_index, ood_mask=marked)
         if self.exposure_nodes is None:
             return None
         table = open_table(self.exposure_nodes, "exposed nodes")
@@ -241,7 +249,7 @@ class TrainingTables:
         edge_index = np.empty((2, 0), dtype=np.int64)
         if self.exposure_edges is not None:
             edge_index = self._read_edges(open_table(self.exposure_edges, "edges of exposed nodes"), rows.ids).index
-        return Data(x=torch.from_numpy(rows.x), edge_index=torch.from_numpy(edge_index))
+        return as_data(x=rows.x, edge_index=edge_index)
 
     def _schema(self, table: TableSource, recipe: FeatureRecipe, classes: list[Any]) -> TableSchema:
         features = {self.id_column, *recipe.names}
@@ -307,12 +315,7 @@ class TrainingGraph:
 
 
 def _data(x: np.ndarray, edge_index: np.ndarray, y: np.ndarray, split: Split) -> Data:
-    data = Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(edge_index), y=torch.from_numpy(y))
-    for name, nodes in (
-        ("train_mask", split.train),
-        ("val_mask", split.validation),
-        ("calibration_mask", split.calibration),
-    ):
-        data[name] = torch.zeros(len(y), dtype=torch.bool)
-        data[name][torch.from_numpy(nodes)] = True
-    return data
+    masks = {name: np.zeros(len(y), dtype=bool) for name in ("train_mask", "val_mask", "calibration_mask")}
+    for mask, nodes in zip(masks.values(), (split.train, split.validation, split.calibration), strict=True):
+        mask[nodes] = True
+    return as_data(x=x, edge_index=edge_index, y=y, **masks)
