@@ -14,7 +14,6 @@ import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -88,8 +87,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("seen_selection.json"))
     args = parser.parse_args()
     with ProcessPoolExecutor(args.jobs, mp_context=get_context("fork")) as pool:
-        submit = partial(pool.submit, job)
-        jobs = [submit(seed, place) for seed in range(args.seeds) for place, _ in enumerate(graphs(seed))]
+        jobs = [pool.submit(job, seed, place) for seed in range(args.seeds) for place, _ in enumerate(graphs(seed))]
         rows = []
         for done, finished in enumerate(as_completed(jobs), 1):
             rows.append(finished.result())

@@ -407,9 +407,9 @@ def test_an_ensembles_score_is_the_mean_of_its_members_scores() -> None:
     assert isinstance(several.scorer_, EnsembleMean)
     own = [scorer.score(member) for scorer, member in zip(several.scorer_.scorers, outputs.members, strict=True)]
     torch.testing.assert_close(several.score_samples(outputs), torch.stack(own).mean(dim=0))
-    # Cross-fitted: every validation node is a reference node of one of them.
+    # Cross-fitted in three pairs: every validation node is a reference node of three networks.
     together = torch.cat([member.reference for member in outputs.members])  # type: ignore[misc]
-    assert torch.equal(together.sort().values, data.val_mask.nonzero().squeeze(1))
+    assert torch.equal(together.sort().values, data.val_mask.nonzero().squeeze(1).repeat_interleave(3))
 
 
 def test_another_scorer_on_the_same_networks_is_a_fresh_fit(found: Detector) -> None:
