@@ -94,7 +94,6 @@ def test_a_benchmark_takes_one_process_per_core_by_itself(monkeypatch: pytest.Mo
 def test_processes_by_default(monkeypatch: pytest.MonkeyPatch, device: str, forks: bool, jobs: int) -> None:
     monkeypatch.setattr(run, "num_cores", lambda: 5)
     monkeypatch.setattr(run, "can_fork", lambda: forks)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert run._default_jobs(device) == jobs
 
 

@@ -147,7 +147,7 @@ def remote_setup(setup: Setup) -> Setup:
         With the kind of device that this machine has, so that all compute on the same kind; with whole GPUs; and with
         the full path of the data, which must be the same on every machine.
     """
-    from oddnode._utils.devices import resolve_device
+    from oddnode._utils.devices import device_type
 
     data_dir = None if setup.data_dir is None else str(Path(setup.data_dir).expanduser().resolve())
-    return replace(setup, device=resolve_device(setup.device).type, data_dir=data_dir, gpu_share=1.0)
+    return replace(setup, device=device_type(setup.device), data_dir=data_dir, gpu_share=1.0)
