@@ -7,7 +7,7 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # One process per core, each with one thread (tests/conftest.py): more threads than cores make everything slower.
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: demo test test-fast test-kernels check check-docstrings format docs soak lock clean
+.PHONY: demo test test-fast test-kernels check check-docstrings check-github format docs soak dist lock clean
 
 demo: $(READY)
 	$(BIN)/oddnode paper --smoke --out demo
@@ -24,7 +24,7 @@ test-kernels: $(READY)
 	$(PIP_INSTALL) --no-build-isolation -e '.[kernels]'
 	TRITON_INTERPRET=1 $(BIN)/python -m pytest tests/ops/test_triton_kernels.py
 
-check: $(READY) check-docstrings
+check: $(READY) check-docstrings check-github
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -34,6 +34,15 @@ check: $(READY) check-docstrings
 # Every parameter of a public function is documented, under the name that it has.
 check-docstrings: $(READY)
 	$(BIN)/python -W ignore .ci/check_docstrings.py
+
+# Files for GitHub, by the schemas that check-jsonschema brings along; this needs no network.
+SCHEMA := $(BIN)/check-jsonschema --quiet --builtin-schema
+check-github: $(READY)
+	$(SCHEMA) vendor.github-workflows .github/workflows/*.yml
+	$(SCHEMA) vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(SCHEMA) vendor.github-issue-forms $(filter-out %/config.yml,$(wildcard .github/ISSUE_TEMPLATE/*.yml))
+	$(SCHEMA) vendor.dependabot .github/dependabot.yml
+	$(SCHEMA) vendor.citation-file-format CITATION.cff
 
 format: $(READY)
 	$(BIN)/ruff check --fix .
@@ -52,7 +61,11 @@ soak: $(READY)
 	$(BIN)/python -W ignore -m soak --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
 	  $(if $(filter 1,$(CANARY)),--canary) $(if $(REPLAY),--replay $(REPLAY))
 
-# requirements.lock: what the release job installs, with checksums. Needs PyPI.
+# The wheel and the source distribution, as the release job builds them.
+dist: $(READY)
+	$(BIN)/python -m build --no-isolation --outdir dist
+
+# requirements.lock and requirements-tools.lock: what the release job installs, with checksums. Needs PyPI.
 lock: $(READY)
 	$(BIN)/python .ci/make_lock.py
 

@@ -1,7 +1,9 @@
-"""Write ``requirements.lock``: what the release job installs, every file with its SHA-256 checksum.
+"""Write the locks: what the release job installs, every file with its SHA-256 checksum.
 
-The versions are those of ``constraints.txt``; what it does not name (the CUDA libraries of torch) pip chooses. The
-files are those for Linux on x86-64 and the Python that runs this script, from PyPI alone. ``make lock`` runs it.
+``requirements.lock`` has what oddnode and its extras for users need, ``requirements-tools.lock`` what builds a release.
+The versions are those of ``constraints.txt``; what it does not name (the CUDA libraries of torch, some tools) pip
+chooses. The files are those for Linux on x86-64 and the Python that runs this script, from PyPI alone. ``make lock``
+runs it.
 """
 
 from __future__ import annotations
@@ -16,18 +18,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 EXTRAS = ("plot", "report", "tables")
+TOOLS = ("build", "twine", "cyclonedx-bom")
 INDEX = "https://pypi.org/simple"
 
 
-def requirements() -> list[str]:
-    """The requirements of the package, of its extras for users, and of its build."""
+def requirements() -> dict[str, list[str]]:
+    """The requirements of every lock: of the package with its extras for users, and of building it."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
     chosen = [requirement for extra in EXTRAS for requirement in extras[extra]]
-    return [*project["project"]["dependencies"], *chosen, *project["build-system"]["requires"]]
+    return {
+        "requirements.lock": [*project["project"]["dependencies"], *chosen],
+        "requirements-tools.lock": [*project["build-system"]["requires"], *TOOLS],
+    }
 
 
-def resolved() -> list[dict]:
+def resolved(wanted: list[str]) -> list[dict]:
     """What pip would install, as its report says."""
     # The user's own settings could name other indexes, whose files have other checksums.
     environment = {
@@ -37,7 +43,7 @@ def resolved() -> list[dict]:
         report = Path(folder, "report.json")
         command = [sys.executable, "-m", "pip", "install", "--dry-run", "--ignore-installed", "--quiet"]
         command += ["--only-binary", ":all:", "--index-url", INDEX, "-c", str(ROOT / "constraints.txt")]
-        command += ["--report", str(report), *requirements()]
+        command += ["--report", str(report), *wanted]
         subprocess.run(command, check=True, env=environment | {"PIP_CONFIG_FILE": os.devnull})
         return json.loads(report.read_text(encoding="utf-8"))["install"]
 
@@ -54,4 +60,5 @@ def locked(packages: list[dict]) -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "requirements.lock").write_text(locked(resolved()), encoding="utf-8")
+    for name, wanted in requirements().items():
+        (ROOT / name).write_text(locked(resolved(wanted)), encoding="utf-8")

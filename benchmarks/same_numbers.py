@@ -49,6 +49,7 @@ EXPECTED: dict[str, str] = {
     "tables*: fit, report, notes": "a note is worded differently",
     "tables*: score, column, neighbour_share": "the column is called neighbour_contribution now",
     "tables*: score, column, neighbour_contribution": "the column was called neighbour_share",
+    "tables*: score, column, threshold": "the column is new",
 }
 
 ROOT = Path(__file__).resolve().parents[1]

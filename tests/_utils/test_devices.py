@@ -15,10 +15,21 @@ def test_auto_is_a_gpu_where_there_is_one(monkeypatch: pytest.MonkeyPatch, has_c
     assert is_gpu("auto") is has_cuda
 
 
-def test_named_devices_are_taken_at_their_word() -> None:
+def test_named_devices_are_taken_at_their_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert resolve_device("cuda:1") == torch.device("cuda", 1)
     assert is_gpu("cuda:1")
     assert not is_gpu("cpu")
+
+
+def test_a_device_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(ValueError, match="device is cuda:1, but torch finds no CUDA GPU; use cpu or auto"):
+        resolve_device("cuda:1")
+    assert is_gpu("cuda:1")  # of another machine
+    for ask in (resolve_device, is_gpu):
+        with pytest.raises(ValueError, match="unknown device 'gpu'; expected auto, cpu or cuda"):
+            ask("gpu")
 
 
 def test_the_multi_process_service_is_found_by_its_pipe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from oddnode._utils.registry import Registry, all_or_nothing, for_a_while
@@ -85,3 +87,15 @@ def test_what_is_registered_for_a_while_is_gone_afterwards() -> None:
     with pytest.raises(ValueError, match="named 'old' already"), for_a_while():
         registry.register("old", 2)
     assert dict(registry) == {"old": 1}
+
+
+def test_an_item_can_be_registered_by_its_place() -> None:
+    numbers: Registry[type] = Registry("number")
+    numbers.register_place("fraction", "fractions:Fraction")
+    assert list(numbers) == ["fraction"]
+    assert "fraction" in numbers
+    assert numbers["fraction"] is Fraction
+    assert dict(numbers) == {"fraction": Fraction}
+    numbers.register("fraction", Fraction)
+    with pytest.raises(ValueError, match="there is a number named 'fraction' already"):
+        numbers.register_place("fraction", "decimal:Decimal")

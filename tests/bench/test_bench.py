@@ -12,9 +12,9 @@ import torch
 
 from oddnode import Detector, benchmark, evaluate, load_task
 from oddnode.bench import run
+from oddnode.bench.choices import expand_methods
 from oddnode.bench.paper_numbers import paper_number
 from oddnode.bench.report import write_report
-from oddnode.bench.run import expand_methods
 from oddnode.bench.tables import caption, compare_table, markdown_table, to_csv
 from oddnode.detector import MODEL_FREE, RECIPES, start_fitting
 from oddnode.evaluation import Result

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -10,9 +11,9 @@ import pytest
 from oddnode import CrossEntropy, Detector, Energy, MaxLogit, MaxSoftmax, Recipe, Task, benchmark, evaluate, load_task
 from oddnode._utils import plugins
 from oddnode.bench import run
-from oddnode.bench.own_parts import task_of_file
-from oddnode.bench.run import expand_methods
+from oddnode.bench.choices import expand_methods, task_of_file
 from oddnode.detector import RECIPES
+from oddnode.runner import Futures
 from oddnode.tasks import TASKS
 
 CLI = Callable[..., "CompletedProcess[str]"]
@@ -103,6 +104,13 @@ def test_processes_that_would_not_know_the_objects_are_refused(monkeypatch: pyte
     monkeypatch.setattr(run, "can_fork", lambda: False)
     with pytest.raises(ValueError, match="jobs is 2, but tasks and methods that are given as objects"):
         benchmark(my_task, "msp", seeds=2, jobs=2, device="cpu")
+
+
+def test_other_machines_do_not_have_objects() -> None:
+    with ThreadPoolExecutor(1) as executor:
+        for arguments in ({"tasks": my_task, "methods": "msp"}, {"methods": LARGEST_LOGIT}):
+            with pytest.raises(ValueError, match="given as objects can only be run on this machine"):
+                benchmark(**arguments, seeds=1, engine=Futures(executor, 1))
 
 
 FILE = """

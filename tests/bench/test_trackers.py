@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
 from subprocess import CompletedProcess
@@ -55,6 +56,14 @@ def test_mlflow_has_a_run_with_every_seed_and_the_means(store: Any) -> None:
     assert [(point.step, point.value) for point in history] == list(enumerate(AUROCS))
     assert "id_acc" in run.data.metrics
     assert not [name for name in by_method["degree"].data.metrics if "id_acc" in name]  # it classifies nothing
+
+
+def test_changed_settings_are_a_parameter_and_no_metric(store: Any) -> None:
+    changed = replace(result(), settings={"num_hops": 2, "eta": 0.5})
+    log_results([changed], [open_tracker(f"mlflow={store.tracking_uri}")])
+    [run] = mlflow_runs(store)
+    assert run.data.params["settings"] == "num_hops=2, eta=0.5"
+    assert not [name for name in run.data.metrics if "settings" in name]
 
 
 def test_a_second_benchmark_goes_to_the_same_experiment(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from oddnode import __version__
+from oddnode import Detector, __version__, evaluate, load_task
 from oddnode.detector import RECIPES
+from oddnode.runner.engine import WorkerDied
 
 CLI = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -68,8 +71,26 @@ def test_bench_prints_a_table_that_states_its_terms(cli: CLI) -> None:
 def test_methods_lists_every_recipe(cli: CLI) -> None:
     rows = json.loads(cli("methods", "--json").stdout)
     assert [row["name"] for row in rows] == list(RECIPES)
-    assert {"name", "objective", "scorer", "exposure", "reference"} <= set(rows[0])
-    assert "nodesafe++" in cli("methods").stdout
+    assert {"name", "summary", "objective", "scorer", "exposure", "reference"} <= set(rows[0])
+    listed = cli("methods").stdout
+    assert all(f"│ {name} " in listed for name in RECIPES)
+    assert max(len(line) for line in listed.splitlines()) <= 80
+
+
+def test_methods_begins_with_the_ones_to_start_with(cli: CLI) -> None:
+    lines = [line for line in cli("methods").stdout.splitlines() if line.startswith("│ ")]
+    assert lines[0].startswith("│ nodesafe-evidence ")
+    assert "Start here" in lines[0]
+
+
+def test_a_method_is_shown_with_its_settings(cli: CLI) -> None:
+    shown = cli("methods", "nodesafe-ensemble").stdout
+    assert "Yang et al., ICML 2024; Lakshminarayanan et al., NeurIPS 2017" in shown
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    assert ["num_hops", "32", "a whole number"] in cells
+    assert ["ensemble", "5", "a whole number, 1 or more"] in cells
+    assert ["propagation", "", "auto or as-given"] in cells
+    assert [cell[0] for cell in cells].count("num_hops") == 1
 
 
 def test_datasets_tells_what_is_missing(tmp_path: Path, cli: CLI, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +114,7 @@ def test_datasets_tells_what_is_missing(tmp_path: Path, cli: CLI, monkeypatch: p
         (["bench", "--backbone", "gcnn"], "Did you mean 'gcn'"),
         (["bench", "--protocol", "clear"], "Did you mean 'clean'"),
         (["bench", "--device", "gpu7"], "unknown device 'gpu7'"),
+        (["bench", "--engine", "rey"], "Did you mean 'ray'"),
         (["bench", "--task", ","], "expected names separated by commas"),
         (["bench", "--task", "twitch", "--data-dir", "/nowhere"], "/nowhere does not exist"),
     ],
@@ -113,3 +135,67 @@ def test_an_unwritable_folder_is_found_before_the_work(tmp_path: Path, cli: CLI)
     assert done.returncode == 1
     assert "file" in done.stderr
     assert time.monotonic() - start < 60
+
+
+def test_bench_with_other_settings_equals_the_detector_with_them(cli: CLI) -> None:
+    chosen = ("--methods", "msp,gnnsafe", "--seeds", "1", "--jobs", "1", "--device", "cpu", "--json")
+    done = cli("bench", *chosen, "--set", "num_hops=3", "--set", "epochs=7")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.strip() == "note: num_hops is not a setting of msp"
+    rows = {row["method"]: row for row in json.loads(done.stdout)}
+    assert rows["gnnsafe"]["settings"] == "num_hops=3, epochs=7"
+    task = load_task("digits/label")
+    own: dict[str, dict[str, Any]] = {"gnnsafe": {"num_hops": 3}, "msp": {}}
+    for method, settings in own.items():
+        detector = Detector.from_recipe(method, epochs=7, propagation="as-given", device="cpu", **settings)
+        assert rows[method]["auroc"] == round(evaluate(detector.fit(task.train), task)["auroc"], 4)
+
+
+def test_a_setting_that_the_protocol_fixes_is_refused(cli: CLI) -> None:
+    done = cli("bench", "--methods", "gnnsafe", "--protocol", "published", "--set", "num_hops=3")
+    assert done.returncode == 1
+    assert "the protocol 'published' fixes num_hops on digits/label" in done.stderr
+
+
+def test_bench_runs_under_the_published_protocol(cli: CLI) -> None:
+    chosen = ("--methods", "nodesafe", "--seeds", "1", "--jobs", "1", "--protocol", "published")
+    done = cli("bench", *chosen, "--set", "epochs=3", "--set", "lambda2=0.5")
+    assert done.returncode == 0, done.stderr
+    assert "backbone gcn, epochs=3, lambda2=0.5, one seed" in done.stdout
+    assert "degree" in done.stdout
+    assert "centred-cosine" not in done.stdout  # it has no published settings
+
+
+def test_without_ray_its_engine_says_what_to_install(cli: CLI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # an import of it fails
+    done = cli("bench", "--engine", "ray", "--methods", "msp", "--seeds", "1")
+    assert done.returncode == 1
+    assert "pip install 'oddnode[ray]'" in done.stderr
+
+
+class OneDeath(ThreadPoolExecutor):
+    """Stands in for a Ray cluster: two threads, of which one dies at the first call."""
+
+    def __init__(self, max_workers: int | None, threads: int, on_gpu: bool):
+        assert (max_workers, threads, on_gpu) == (None, 1, False)
+        self.max_workers, self.has_died = 2, False
+        super().__init__(self.max_workers)
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        if self.has_died:
+            return super().submit(fn, *args, **kwargs)
+        print("what Ray says goes to standard error")
+        self.has_died, future = True, Future[Any]()
+        future.set_exception(WorkerDied("worker 17 on host-a died"))
+        return future
+
+
+def test_bench_on_a_cluster_prints_the_same_numbers_and_who_died(cli: CLI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oddnode.runner.ray_cluster.RayExecutor", OneDeath)
+    chosen = ("bench", "--methods", "msp", "--seeds", "2", "--device", "cpu", "--json")
+    there = cli(*chosen, "--engine", "ray")
+    assert there.returncode == 0, there.stderr
+    assert "note: worker 17 on host-a died; running again: digits/label, msp, clean, seed 0" in there.stderr
+    assert "what Ray says" in there.stderr
+    here = json.loads(cli(*chosen, "--jobs", "1").stdout)
+    assert [row["auroc"] for row in json.loads(there.stdout)] == [row["auroc"] for row in here]

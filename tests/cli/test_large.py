@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from oddnode.cli.large import fit_graph
 from tests.tables.examples import example, read_csv, write_csv
 
 CLI = Callable[..., subprocess.CompletedProcess[str]]
@@ -58,7 +59,6 @@ def test_prepare_fit_score_and_calibrate(folder: Path, cli: CLI) -> None:
             ("fit", "--graph", "g", "--directed", "--nodes", "n.csv", "--out", "m"),
             "leave out --nodes, --directed beside",
         ),
-        (("fit", "--graph", "g", "--device", "meta", "--out", "m"), "handled on the CPU; use --device cpu"),
         (("score", "model", "--out", "scores.csv"), "give --nodes, --edges, or a --graph"),
         (("score", "m", "--graph", "g", "--edges", "e.csv", "--out", "s.csv"), "leave out --edges beside --graph"),
     ],
@@ -67,6 +67,20 @@ def test_options_that_do_not_go_together(folder: Path, cli: CLI, arguments: tupl
     refused = cli(*arguments)
     assert refused.returncode == 1
     assert message in " ".join(refused.stderr.split())
+
+
+def test_graphs_on_disk_are_handled_on_the_cpu() -> None:
+    with pytest.raises(ValueError, match=r"the device is cuda, .* handled on the CPU; use --device cpu"):
+        fit_graph(Path("graph"), {}, "cuda", "nodesafe", 0.05, 0, {})
+
+
+def test_settings_are_those_of_the_method(folder: Path, cli: CLI) -> None:
+    assert cli(*PREPARE, "--id-column", "name", "--label-column", "kind", "--out", "graph").returncode == 0
+    fitted = cli("fit", "--graph", "graph", "--set", "num_hops=3", "--set", "epochs=2", "--out", "model")
+    assert fitted.returncode == 0, fitted.stderr
+    shown = json.loads(cli("info", "model", "--json").stdout)
+    assert (shown["method"], shown["hyper_parameters"]) == ("nodesafe", {"num_hops": 3})
+    assert shown["settings"]["epochs"] == 2
 
 
 def test_a_method_that_cannot_be_used_on_disk_is_refused(folder: Path, cli: CLI) -> None:

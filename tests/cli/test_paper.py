@@ -18,6 +18,7 @@ from oddnode.paper.plan import make_plan
 from oddnode.paper.scopes import SCOPES
 from oddnode.paper.store import Store
 from oddnode.runner.source_key import source_key
+from tests.cli.test_app import OneDeath
 
 CLI = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -44,13 +45,28 @@ def test_part_of_the_smoke_run_says_what_it_did_and_goes_on(tmp_path: Path, cli:
     assert facts["store_bytes"] == sum(f.stat().st_size for f in tmp_path.glob("runs.sqlite*"))
 
 
+@pytest.mark.slow
+def test_part_of_the_smoke_run_on_a_cluster(tmp_path: Path, cli: CLI, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oddnode.runner.ray_cluster.RayExecutor", OneDeath)
+    arguments = ["--smoke", "--out", str(tmp_path), "--protocol", "clean", "--seeds", "1", "--device", "cpu"]
+    done = cli("paper", *arguments, "--only", "table10", "--engine", "ray")
+    assert done.returncode == 0, done.stderr
+    assert "4 trainings for 1 tables and figures, 0 of them done" in done.stderr
+    assert "in 2 processes" in done.stderr
+    assert "note: worker 17 on host-a died; running again: digits/" in done.stderr
+    with Store(tmp_path) as store:
+        assert len(store.finished()) == 4
+
+
 def test_mistakes_are_one_line(tmp_path: Path, cli: CLI) -> None:
     out = ["--smoke", "--out", str(tmp_path)]
     for wrong, message in (
         (["--only", "tabel1"], "Did you mean 'table1'"),
         (["--protocol", "cleen"], "Did you mean 'clean'"),
         (["--device", "gpuu"], "unknown device"),
-        (["--only", "table4", "--data-dir", str(tmp_path / "none")], "no data set was found (twitch)"),
+        (["--engine", "rey"], "Did you mean 'ray'"),
+        (["--only", "table4", "--data-dir", str(tmp_path)], "no data set was found (twitch)"),
+        (["--only", "table4", "--data-dir", str(tmp_path / "none")], "none does not exist"),
     ):
         done = cli("paper", *(out if "--data-dir" not in wrong else out[1:]), *wrong)
         assert done.returncode == 1
@@ -106,7 +122,7 @@ def test_a_store_can_be_written_out_where_its_data_is_not(tmp_path: Path, cli: C
         store.save(training, source_key(), facts, {})
     where = ["--out", str(tmp_path), "--only", "table4", "--protocol", "clean", "--seeds", "1"]
     without_data = [*where, "--data-dir", str(tmp_path / "none"), "--device", "cpu"]
-    assert "no data set was found (twitch)" in cli("paper", *without_data).stderr
+    assert "none does not exist" in cli("paper", *without_data).stderr
     done = cli("paper", *without_data, "--no-train")
     assert done.returncode == 0, done.stderr
     assert "91.2" in (tmp_path / "tables" / "table4.md").read_text()

@@ -212,6 +212,11 @@ def test_later_rows_are_kept_out_of_training_and_checked(folder: Path, cli: CLI)
     cli("score", "model", *BOTH, "--out", "s.csv")
     late = [row["split"] == "arrival" for row in read_csv(folder / "s.csv")]
     assert late == [i % 12 >= 9 for i in range(240)]
+    change(folder / "nodes.csv", day=lambda i: "soon" if i == 7 else "2024-12-01")
+    lines = (folder / "nodes.csv").read_text().splitlines()
+    assert lines[9 - 1].endswith("soon")
+    wrong = cli("score", "model", *BOTH, "--out", "s.csv")
+    assert "nodes.csv: column 'day' has 'soon' in line 9, expected a date or time" in wrong.stderr
 
 
 def test_new_nodes_without_the_old_ones_get_a_note(folder: Path, cli: CLI) -> None:

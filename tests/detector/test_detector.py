@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import copy
+from pathlib import Path
+
 import pytest
 import torch
 from hypothesis import given
@@ -321,3 +324,16 @@ def test_evaluate_averages_over_test_graphs() -> None:
     result = evaluate(Detector.from_recipe("energy", epochs=10).fit(task.train), task)
     for metric in ("auroc", "aupr", "fpr95"):
         assert result[metric] == pytest.approx(sum(t[metric] for t in result["tests"].values()) / 2)
+
+
+def test_a_detector_knows_its_method_as_long_as_it_is_one(two_groups: Data, tmp_path: Path) -> None:
+    detector = Detector.from_recipe("gnnsafe", num_hops=2, epochs=2, device="cpu")
+    assert (detector.method, detector.hyper_parameters) == ("gnnsafe", {"num_hops": 2})
+    assert copy.deepcopy(detector).method == "gnnsafe"
+    detector.fit(two_groups).save(tmp_path / "m")
+    loaded = Detector.load(tmp_path / "m", device="cpu")
+    assert (loaded.method, loaded.hyper_parameters) == ("gnnsafe", {"num_hops": 2})
+    assert loaded.with_scorer(Energy()).method is None
+    assert detector.set_params(scorer=Energy()).method is None
+    assert detector.hyper_parameters == {}
+    assert Detector().method is None

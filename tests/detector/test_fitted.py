@@ -74,6 +74,15 @@ def test_a_deep_copy_scores_as_before_and_shares_no_weights(two_groups: Data, en
     assert bool(copied.with_scorer(Propagated(KNN(2))).score_samples(two_groups).isfinite().all())
 
 
+@pytest.mark.parametrize("method", ["nodesafe", "evidence", "gpn"])
+def test_a_method_can_be_copied_before_and_after_fit(two_groups: Data, method: str) -> None:
+    unfitted = copy.deepcopy(Detector.from_recipe(method, epochs=2, device="cpu"))
+    assert not hasattr(unfitted, "state_")
+    fitted = unfitted.fit(two_groups)
+    scores = fitted.score_samples(two_groups)
+    assert torch.equal(copy.deepcopy(fitted).score_samples(two_groups), scores)
+
+
 def test_another_threshold_or_scorer_leaves_a_shallow_copy_alone(fitted: Detector, two_groups: Data) -> None:
     fitted.calibrate(two_groups, 0.1, two_groups.test_mask)
     copied = copy.copy(fitted).calibrate(two_groups, 0.5, two_groups.test_mask)

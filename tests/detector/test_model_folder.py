@@ -20,12 +20,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from oddnode import CrossEntropy, Detector, Energy, MaxSoftmax, ModelFileError, Propagated, load_task
+from oddnode import CalibrationError, CrossEntropy, Detector, Energy, MaxSoftmax, ModelFileError, Propagated, load_task
 from oddnode._utils import hidden_siblings
 from oddnode.detector import RECIPES, check_target, read_config, restore, save
 from oddnode.detector.model_config import Settings
 from oddnode.objectives import Term, TrainingPass
 from oddnode.scoring import Outputs, Scorer
+from oddnode.tables import TableModel
 from tests.saved_models import rewrite, sign
 
 
@@ -182,6 +183,43 @@ def test_an_own_scorer_and_objective_are_given_again(graph: Data, tmp_path: Path
         Detector.load(tmp_path / "m", objective=Nothing())
     loaded = Detector.load(tmp_path / "m", objective=Nothing(), scorer=FirstLogit())
     assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
+
+
+class Margin(Scorer):
+    """A scorer from outside that is no dataclass."""
+
+    def __init__(self, scale: float = 1.0):
+        self.scale = scale
+
+    def score(self, outputs: Outputs) -> Tensor:
+        first, second = outputs.logits.topk(2, dim=1).values.unbind(dim=1)
+        return self.scale * (first - second)
+
+
+def test_the_same_scorer_keeps_its_threshold_and_another_one_has_none(graph: Data, tmp_path: Path) -> None:
+    detector = Detector(scorer=Propagated(Margin(2.0), num_hops=3), epochs=2).fit(graph)
+    detector.calibrate(graph, 0.05, graph.test_mask).save(tmp_path / "m")
+    same = Detector.load(tmp_path / "m", scorer=Propagated(Margin(2.0), num_hops=3))
+    assert same.threshold_ == detector.threshold_
+    assert torch.equal(same.detect(graph), detector.detect(graph))
+    others = Propagated(Margin(1.0), num_hops=3), Propagated(Margin(2.0)), Margin(2.0), MaxSoftmax(), "energy"
+    for other in others:
+        loaded = Detector.load(tmp_path / "m", scorer=other)
+        expected = detector.with_scorer(other)
+        assert torch.equal(loaded.score_samples(graph), expected.score_samples(graph))
+        assert not hasattr(loaded, "threshold_")
+        for decide in (loaded.detect, loaded.p_values, loaded.flag):
+            with pytest.raises(CalibrationError, match=r"belongs to its scorer .*Margin.* another one: call calibrate"):
+                decide(graph)
+        loaded.calibrate(graph, 0.05, graph.test_mask)
+        assert loaded.threshold_ == expected.calibrate(graph, 0.05, graph.test_mask).threshold_
+
+
+def test_another_scorer_takes_nothing_that_the_saved_one_has_learnt(graph: Data, tmp_path: Path) -> None:
+    Detector(scorer=Propagated(Distance(1.5), num_hops=2), epochs=2).fit(graph).save(tmp_path / "m")
+    assert not vars(Detector.load(tmp_path / "m", scorer=Margin()).scorer_).keys() & {"mean_", "count_"}
+    with pytest.raises(ValueError, match=r"Distance learns from the training graph, .* loaded from files"):
+        Detector.load(tmp_path / "m", scorer=Distance(1.5))
 
 
 def test_a_loaded_detector_takes_scorers_that_learn_nothing_and_says_why_not_others(folder: Path, graph: Data) -> None:
@@ -579,7 +617,8 @@ def test_hostile_bytes_are_refused(folder: Path, attack: str) -> None:
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "manifest.json"])
 def test_missing_files_folders_and_pipes_are_refused(folder: Path, name: str) -> None:
     (folder / name).unlink()
-    with pytest.raises(ModelFileError, match="missing or not a regular file"):
+    absent = "it has no config.json. A saved model is" if name == "config.json" else "missing or not a regular file"
+    with pytest.raises(ModelFileError, match=absent):
         Detector.load(folder)
     os.mkfifo(folder / name)
     with pytest.raises(ModelFileError, match="missing or not a regular file"):
@@ -662,6 +701,21 @@ def test_a_folder_of_format_2_says_how_to_make_the_model_anew(fitted: Detector, 
         Detector.load(folder)
     fitted.save(folder)
     assert torch.equal(Detector.load(folder).score_samples(graph), fitted.score_samples(graph))
+
+
+OLD = Path(__file__).parent / "saved_by_0_1_0"
+
+
+def test_folders_that_version_0_1_0_wrote_say_how_to_make_the_model_anew(fitted: Detector, tmp_path: Path) -> None:
+    message = r"format version 1 \(oddnode '0\.1\.0'\).*fit the model again with this version and save it"
+    with pytest.raises(ModelFileError, match=message):
+        Detector.load(OLD / "detector")
+    for read in (TableModel.load, read_config):
+        with pytest.raises(ModelFileError, match=message):
+            read(OLD / "tables")
+    shutil.copytree(OLD / "detector", tmp_path / "model")
+    fitted.save(tmp_path / "model")
+    assert Detector.load(tmp_path / "model").threshold_ == fitted.threshold_
 
 
 # --- sizes -----------------------------------------------------------------------------------------------------------
@@ -762,7 +816,7 @@ def test_paths_that_cannot_be_are_errors_of_the_folder(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("loop").symlink_to("loop")
-    with pytest.raises(ModelFileError, match=r"not a folder with a saved model|missing"):
+    with pytest.raises(ModelFileError, match=r"not a folder with a saved model|not a saved model"):
         Detector.load(name)
 
 

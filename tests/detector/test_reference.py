@@ -197,8 +197,8 @@ def learnt_by(fit: Detector, network: int) -> dict[str, object]:
     module = list(fit.module_.members)[network] if isinstance(fit.module_, Ensemble) else fit.module_
     scorer = fit.scorer_.scorers[network] if isinstance(fit.scorer_, EnsembleMean) else fit.scorer_
     learnt = dict(learnt_of(scorer, "scorer"))
-    compared = {name for name in learnt if name.endswith((".reference_", ".weights_"))}
-    assert len(compared) == 2
+    compared = {name for name in learnt if name.endswith((".reference_", "weights_"))}
+    assert len(compared) == 3
     return module.state_dict() | {name: value for name, value in learnt.items() if name not in compared}
 
 

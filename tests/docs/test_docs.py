@@ -49,6 +49,11 @@ def test_a_network_of_ones_own_is_calibrated_and_trained() -> None:
     assert (left["detector"].predict(data)[data.test_mask] == data.y[data.test_mask]).float().mean() > 0.8
 
 
+def test_exported_scores_are_those_of_the_detector() -> None:
+    left = run("quickstart.md", "Scores without oddnode")
+    assert left["scores"].shape == (left["data"].num_nodes,)
+
+
 def test_the_researchers_combination_detects(capsys: pytest.CaptureFixture[str]) -> None:
     result = run("quickstart.md", "Research")["result"]
     assert f"'auroc': {result['auroc']:.1f}" in capsys.readouterr().out

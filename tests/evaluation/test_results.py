@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from statistics import fmean, stdev
 
 import pandas
@@ -20,6 +21,12 @@ def test_a_row_per_seed_has_names_and_unrounded_numbers() -> None:
     assert (first["seed"], first["auroc"]) == (0, 90.123456789)
     assert (second["seed"], second["auroc"]) == (1, 80.0)
     assert result_of(90.0, caught=40.0, false_alarms=5.0).per_seed()[0]["caught"] == 40.0
+
+
+def test_rows_say_which_settings_were_changed() -> None:
+    result = replace(result_of(90.0, 80.0), settings={"num_hops": 2})
+    assert [row["settings"] for row in (result.summary(), *result.per_seed())] == ["num_hops=2"] * 3
+    assert "settings" not in result_of(90.0).summary()
 
 
 def test_data_frames_of_seeds_and_of_means() -> None:

@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -183,10 +183,12 @@ def test_a_process_that_dies_costs_one_training(tmp_path: Path) -> None:
 class _Dying:
     """Processes that die at one training, as those do that run out of memory."""
 
+    is_remote = False
+
     def __init__(self, victim: str):
         self.victim = victim
 
-    def run(self, groups: Sequence[Group], worker: Worker) -> Iterator[Outcome]:
+    def run(self, groups: Iterable[Group], worker: Worker) -> Iterator[Outcome]:
         return Processes(2).run(groups, partial(_die_or_work, self.victim, worker))
 
 

@@ -16,6 +16,7 @@ from oddnode.paper.experiments import choose_items
 from oddnode.paper.grid import Block, Entry, Row, to_csv, to_markdown
 from oddnode.paper.plan import make_plan
 from oddnode.paper.results import Results, paper_facts
+from oddnode.paper.scopes import SCOPES
 from oddnode.paper.store import Store
 from oddnode.paper.tables import build_table
 from oddnode.paper.tables.entries import mean_entry
@@ -127,6 +128,32 @@ def test_what_is_absent_is_said(tmp_path: Path) -> None:
         text = to_markdown(build_table(Results(plan, store), "table5"))
     assert "arxiv is missing: its data was not found." in text
     assert "/data" not in text  # tables travel; folders of one machine do not
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [
+        ("table2", "Detection on digits/label, with ID accuracy"),
+        ("table4", "digits/label, every OOD graph"),
+        ("table5", "digits/structure"),
+        ("table7", "digits/feature in detail, with ID accuracy"),
+    ],
+)
+def test_a_table_names_the_data_that_it_has(name: str, title: str) -> None:
+    [item] = choose_items([name])
+    assert item.title_on(SCOPES["smoke"]) == title
+    assert item.title_on(SCOPES["paper"]) == item.title
+    assert item.title_on(TINY) != item.title
+
+
+def test_the_graph_of_a_shift_is_not_named_twice(tmp_path: Path) -> None:
+    plan = make_plan(replace(TINY, details={"table4": ("digits/label",)}), choose_items(["table4"]), ("clean",), 1)
+    with Store(tmp_path, CODE) as store:
+        for training in plan.trainings:
+            store.save(training, CODE, record_facts(training, WRITTEN), {})
+        table = build_table(Results(plan, store), "table4")
+    assert [block.title for block in table.blocks] == ["digits/label"]
+    assert {block.row_title for block in table.blocks} == {"method"}
 
 
 @pytest.mark.parametrize("name", ["table1", "networks", "claims"])

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,8 @@ from oddnode.paper.webpage import (
     render,
 )
 from oddnode.paper.webpage.encode import encode
-from oddnode.paper.webpage.headline import headlines
+from oddnode.paper.webpage.opening import choose_opening
+from oddnode.paper.webpage.pairs import compare_pairs
 from oddnode.runner.execute import execute
 from oddnode.tasks import MissingDataError, load_task
 
@@ -69,8 +71,8 @@ def large_cell(num_known: int, num_unknown: int) -> Cell:
     return Cell("some/task", "clean", 0, nodes(num_known), {"late": nodes(num_unknown)}, methods)
 
 
-def test_the_headline_says_the_means_the_wins_and_what_the_paper_prints() -> None:
-    [line] = headlines(
+def test_pairs_have_their_means_their_wins_and_what_the_paper_prints() -> None:
+    [pair] = compare_pairs(
         [
             result("cora/structure", "nodesafe", [20.0, 30.0]),
             result("cora/structure", "gnnsafe", [50.0, 60.0]),
@@ -79,18 +81,82 @@ def test_the_headline_says_the_means_the_wins_and_what_the_paper_prints() -> Non
             result("cora/feature", "nodesafe", [1.0, 1.0]),  # without its rival
         ]
     )
-    assert line.sentence == "NODESAFE lets 30.0 % of the unknown nodes through, GNNSafe 43.5 %."
-    assert line.terms == "FPR95, mean of 2 cells, protocol clean, 2 seeds."
+    assert pair.ours == (30.0, 43.5)
+    assert pair.best == (True, False)
+    assert pair.sentence == "NODESAFE lets fewer unknown nodes through than GNNSafe in 1 of 2 cells."
     # Printed: 25.63 and 29.41 for NODESAFE, 73.15 and 30.83 for GNNSafe.
-    assert line.comparison == "NODESAFE is better in 1 of 2 cells. The paper prints 27.5 % and 52.0 %."
+    assert pair.printed == pytest.approx((27.52, 51.99))
 
 
-def test_the_headline_says_which_cells_the_paper_lacks() -> None:
+def test_pairs_say_which_cells_the_paper_lacks() -> None:
     tasks = ("digits/label", "cora/label")
     both = [result(task, method, [1.0]) for task in tasks for method in ("nodesafe", "gnnsafe")]
-    assert "on the 1 of these cells that it has" in headlines(both)[0].comparison
-    assert headlines(both[:2])[0].comparison == "The paper has no numbers for this data."
-    assert headlines([]) == []
+    [pair] = compare_pairs(both)
+    assert (pair.cells, pair.printed_cells) == (2, 1)
+    assert pair.best == (True, True)
+    assert compare_pairs(both[:2])[0].printed is None
+    assert compare_pairs([]) == []
+
+
+def found_cell(task: str, **scores: tuple[list[float], list[float]]) -> Cell:
+    """A cell with 20 known and 10 unknown nodes, and the scores of every method for them."""
+    none = np.zeros(20, dtype=int)
+    nodes = [Nodes(np.arange(size) + 100, none[:size], none[:size]) for size in (20, 10)]
+    methods = {
+        name: {"id": Scores(np.array(known), none), "new": Scores(np.array(unknown), none[:10])}
+        for name, (known, unknown) in scores.items()
+    }
+    return Cell(task, "clean", 0, nodes[0], {"new": nodes[1]}, methods, unknown_name="strangers")
+
+
+def test_the_page_opens_with_what_a_method_finds_at_a_threshold_that_accepts_95_percent() -> None:
+    known = [float(value) for value in range(20)]  # 19 of 20 are at or above 1
+    good = (known, [0.5] * 7 + [1.0] * 3)
+    better = (known, [0.0] * 8 + [5.0] * 2)
+    cells = [found_cell("some/structure", good=good), found_cell("some/label", good=good, better=better, told=better)]
+    page = Page([], cells, featured=("absent", "good"), methods={"told": Method(needs_exposure=True)})
+    opening = choose_opening(page)
+    assert opening is not None
+    assert (opening.place, opening.method, opening.beside) == (1, "good", "better")
+    assert opening.sentence == "good finds 7 of the 10 strangers, with 1 false alarm among 20 known ones."
+    assert opening.standing == "Other methods that find more: 1 of 1, most of all better with 80.0 %."
+    assert opening.reason == opening.example_name == ""
+    [alone] = [choose_opening(Page([], cells[:1]))]
+    assert alone is not None
+    assert (alone.method, alone.beside, alone.standing) == ("good", "good", "")
+    best = choose_opening(replace(page, featured=("better",)))
+    assert best is not None
+    assert best.standing == "Other methods that find more: none of 1."
+    assert choose_opening(Page([])) is None
+
+
+def test_the_example_is_the_oddest_of_the_flagged_unknown_nodes_that_have_a_reason() -> None:
+    known = [float(value) for value in range(20)]
+    cell = found_cell("some/label", good=(known, [-3.0, -2.0, -1.0, 4.0, *[0.5] * 6]))
+    why = np.array(["", "because", "since", "in spite of its score", *[""] * 6], dtype=object)
+    told = replace(cell.methods["good"]["new"], why=why)
+    cell = replace(cell, methods={"good": cell.methods["good"] | {"new": told}})
+    opening = choose_opening(Page([], [cell]))
+    assert opening is not None
+    assert (opening.example_name, opening.reason) == ("Node 101", "because")
+
+
+def test_links_come_from_the_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = Message()
+    for line in (
+        "Issues, https://a.example/issues",
+        "Repository, https://a.example",
+        "Documentation, http://b.example",
+    ):
+        installed["Project-URL"] = line
+    monkeypatch.setattr(report, "metadata", lambda name: installed)
+    links = report._links()
+    assert list(links) == ["Documentation", "Repository", "Paper"]
+    text = render(Page([], links=links | {"Hostile": "javascript:alert(1)"}))
+    assert re.findall(r'<a href="([^#"][^"]*)"', text) == [
+        "https://a.example",
+        links["Paper"],
+    ]  # http and scripts are not
 
 
 def test_equal_arrays_are_stored_once() -> None:
@@ -119,7 +185,7 @@ def test_large_graphs_are_shown_in_part_and_every_method_on_the_same_nodes() -> 
 
 def test_numbers_that_are_none_are_gaps() -> None:
     rows = encode(Page([result("digits/label", "msp", [float("nan")])]))["rows"]
-    assert rows[0]["numbers"]["fpr95"][0] is None
+    assert rows[0]["numbers"]["fpr95"] == {"seeds": [None], "printed": None}
 
 
 def test_methods_are_marked_as_the_page_is_told() -> None:
@@ -220,7 +286,9 @@ def test_the_file_needs_nothing_else(runs: tuple[Store, Plan], tmp_path: Path) -
     pytest.importorskip("plotly")
     store, plan = runs
     text = write_page(store, plan, tmp_path / "report.html").read_text(encoding="utf-8")
-    assert re.findall(r"(?:src|href)=[\"'](?!#|data:)", text) == []
+    assert (
+        re.findall(r"(?:src|href)=[\"'](?!#|data:)", re.sub(r'<a href="https://[^"]*" rel="[a-z ]*">', "", text)) == []
+    )
     packed = dict(re.findall(r'<script type="application/gzip" id="(\w+)">([^<]*)</script>', text))
     data = json.loads(gzip.decompress(base64.b64decode(packed["data"])))
     assert len(data["cells"]) == 2
@@ -229,35 +297,37 @@ def test_the_file_needs_nothing_else(runs: tuple[Store, Plan], tmp_path: Path) -
 
 
 def cells_of(text: str) -> list[list[str]]:
-    """The rows of the small table at the top, as text."""
-    table = text.split('aria-label="Pairs of methods"')[1].split("</table>")[0]
+    """The rows of the table of pairs, as text."""
+    table = text.split('id="pairs"')[1].split("</table>")[0]
     rows = re.findall(r"<tr>(.*?)</tr>", table, flags=re.DOTALL)
-    return [[re.sub(r"<.*?>", "", cell) for cell in re.findall(r"<t[dh].*?</t[dh]>", row)] for row in rows]
+    cells = [re.findall(r"<t[dh].*?</t[dh]>", row, flags=re.DOTALL) for row in rows]
+    return [[" ".join(re.sub(r"<.*?>", " ", cell).split()) for cell in row] for row in cells]
 
 
-def test_pairs_of_methods_stand_in_a_small_table() -> None:
+def test_pairs_of_methods_stand_in_a_table_with_the_better_one_in_bold() -> None:
     pytest.importorskip("plotly")
     page = Page(
         [
             result("cora/structure", "nodesafe", [20.0, 30.0]),
             result("cora/structure", "gnnsafe", [50.0, 60.0]),
-            result("cora/label", "nodesafe", [36.0, 34.0]),
-            result("cora/label", "gnnsafe", [31.0, 33.0]),
-            result("digits/label", "nodesafe++", [8.04], "published"),
+            result("digits/label", "nodesafe", [36.0, 34.0]),
+            result("digits/label", "gnnsafe", [31.0, 33.0]),
+            result("digits/label", "nodesafe++", [18.04], "published"),
             result("digits/label", "gnnsafe++", [9.0], "published"),
         ]
     )
-    assert cells_of(render(page)) == [
-        ["mean FPR95 ↓, percent", "protocol", "NODESAFE", "GNNSafe", "better in", "paper: NODESAFE", "paper: GNNSafe"],
-        # Printed: 25.63 and 29.41 for NODESAFE, 73.15 and 30.83 for GNNSafe.
-        ["without exposure", "clean", "30.0", "43.5", "1 of 2", "27.5", "52.0"],
-        ["with exposure (++)", "published", "8.0", "9.0", "1 of 1", "-", "-"],
+    text = render(page)
+    assert cells_of(text) == [
+        ["protocol", "NODESAFE", "GNNSafe", "NODESAFE wins"],
+        [
+            "clean, without exposure",
+            "30.0 paper 25.6 (1 of 2 cells)",
+            "43.5 paper 73.2 (1 of 2 cells)",
+            "1 of 2",
+        ],
+        ["published, with exposure (++)", "18.0", "9.0", "0 of 1"],
     ]
-    assert all(len(row) == 5 for row in cells_of(render(Page([*page.results[4:], *unprinted()]))))
-
-
-def unprinted() -> list[Result]:
-    return [result("digits/label", method, [8.0]) for method in ("nodesafe", "gnnsafe")]
+    assert re.findall(r"<b>(\d.*?)</b>", text.split('id="pairs"')[1].split("</table>")[0]) == ["30.0", "9.0"]
 
 
 def test_the_page_and_its_data_load_no_torch() -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,107 +11,65 @@ import pytest
 
 from oddnode.evaluation import Result
 from oddnode.functional import auroc, fpr_at_tpr
-from oddnode.paper.experiments import choose_items
-from oddnode.paper.plan import make_plan
-from oddnode.paper.record import Graphs, Record
-from oddnode.paper.report import make_page
-from oddnode.paper.scopes import SCOPES
-from oddnode.paper.store import Store
 from oddnode.paper.webpage import Page, write_html
-from oddnode.runner.execute import execute
 from oddnode.tasks import load_task
-from tests.browser import Browser, start_chromium
+from tests.browser import Browser
+from tests.paper.conftest import Report, colour, percent, shares, threshold_of
 
 pytest.importorskip("plotly", reason="PAGE NOT TESTED: install plotly")
 
 
-@dataclass
-class Report:
-    """A page and the runs it was made of."""
-
-    path: Path
-    store: Store
-    content: Page
-
-    def record(self, task: str, method: str, protocol: str = "clean") -> Record:
-        return next(r for r in self.store.records(task, protocol) if method in r.training.methods)
-
-    def graphs(self, task: str, protocol: str = "clean") -> Graphs:
-        return self.store.graphs(self.store.records(task, protocol)[0].training)
-
-    def scores(self, task: str, method: str, protocol: str = "clean") -> tuple[np.ndarray, np.ndarray]:
-        """Of the known and of the unknown nodes."""
-        record, graphs = self.record(task, method, protocol), self.graphs(task, protocol)
-        scores, test = record.scores(method), graphs.tests[0]
-        return scores["id"][graphs.id_mask], scores[test][graphs.ood_mask[test]]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    driver = start_chromium()
-    yield Browser(driver)
-    driver.quit()
-
-
-@pytest.fixture(scope="module")
-def report(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Report]:
-    folder = tmp_path_factory.mktemp("report")
-    scope = replace(SCOPES["smoke"], citation=("digits/label", "digits/structure"), others=(), epochs=3, seeds=1)
-    plan = make_plan(scope, choose_items(["claims"]))
-    with Store(folder) as store:
-        for training in plan.trainings:
-            done = execute(training, device="cpu")
-            store.save(training, "test", done.facts, done.arrays)
-            store.save_graphs(training, done.graph_facts, done.graph_arrays)
-        content = make_page(store, plan)
-        yield Report(write_html(content, folder / "report.html"), store, content)
-
-
-START = {
-    "#over-protocol": "clean",
-    "#over-cell": "mean of all cells",
-    "#over-metric": "fpr95",
-    "#protocol": "clean",
-    "#cell": "digits/label",
-    "#method-a": "nodesafe",
-    "#method-b": "gnnsafe",
-    "#table-cell": "all",
-}
-
-
-@pytest.fixture
-def page(browser: Browser, report: Report) -> Iterator[Browser]:
-    """The report as it opens. Loading takes longest, so that a page that is open is put back by its own pickers."""
-    browser.stay_at(report.path)
-    for picker, value in START.items():
-        if browser.js("return document.querySelector(arguments[0]).value", picker) != value:
-            browser.choose(picker, value)
-    browser.click("#reset")
-    yield browser
-    assert browser.complaints() == []
-    assert {url for url in browser.requests() if not url.startswith("file:")} == set()
-
-
-def percent(share: float | np.floating) -> str:
-    return f"{100 * share:.1f} %"
-
-
-def shares(known: np.ndarray, unknown: np.ndarray, threshold: float) -> tuple[str, str]:
-    """TPR and FPR as the page writes them."""
-    return percent(np.mean(known.astype(float) >= threshold)), percent(np.mean(unknown.astype(float) >= threshold))
-
-
-def threshold_of(page: Browser) -> float:
-    return float(page.find("#threshold").get_attribute("aria-valuenow"))
-
-
-def test_the_page_says_what_it_is_and_is_small(page: Browser, report: Report) -> None:
+def test_the_page_opens_with_what_was_found_and_says_what_it_is(page: Browser, report: Report) -> None:
     assert report.path.stat().st_size < 8e6
-    assert "NODESAFE lets" in page.text("h1")
-    about = page.text("#about")
-    for fact in ("clean (nothing leaks", "published (as the code", "standard deviation over the seeds", "torch", "202"):
-        assert fact in about
+    known, unknown = report.scores("digits/label", "nodesafe")
+    at = np.sort(known)[len(known) - int(np.ceil(0.95 * len(known)))]
+    assert page.text("h1") == (
+        f"nodesafe finds {np.sum(unknown < at)} of the {len(unknown)} digits that it has never seen, "
+        f"with {np.sum(known < at)} false alarms among {len(known)} known ones."
+    )
+    assert page.js("return document.querySelector('meta[name=description]').content") == page.text("h1")
+    assert "0 to 4" in page.text(".lead")
     assert "3 epochs" in page.text(".notice")
+    about = page.text("#about")
+    for fact in ("clean (nothing leaks", "published (as the code", "the lowest and the highest seed", "torch", "202"):
+        assert fact in about
+    links = page.js("return [...document.querySelectorAll('footer a')].map((link) => [link.textContent, link.href])")
+    assert dict(links) == report.content.links
+    assert "Paper" in report.content.links
+    assert page.js("return document.querySelector('link[rel=icon]').href").startswith("data:image/svg+xml,%3Csvg")
+
+
+def test_the_picture_at_the_top_shows_both_kinds_of_nodes_and_no_other_colour_means_them(page: Browser) -> None:
+    box = page.js("window.scrollTo(0, 0); return document.getElementById('hero').getBoundingClientRect().toJSON()")
+    assert 0 < box["top"] < box["bottom"] < 900  # above the fold
+    count = (
+        "const canvas = document.getElementById('hero'), {data} = canvas.getContext('2d')"
+        ".getImageData(0, 0, canvas.width, canvas.height), found = {};"
+        "for (let i = 0; i < data.length; i += 4) if (data[i + 3] === 255) {"
+        "const name = '#' + [0, 1, 2].map((k) => data[i + k].toString(16).padStart(2, '0')).join('');"
+        "found[name] = (found[name] ?? 0) + 1; } return found"
+    )
+    pixels = page.js(count)
+    assert min(pixels[colour(page, name)] for name in ("known", "unknown")) > 1000
+    assert not {colour(page, name) for name in ("a", "b")} & pixels.keys()
+
+
+def test_a_colour_has_one_meaning_in_all_plots(page: Browser) -> None:
+    used = page.js(
+        "const of = (id) => document.getElementById(id).data.filter((t) => t.x.length)"
+        ".map((t) => t.marker?.colorscale ? t.marker.colorscale.map(([, c]) => c) : (t.marker ?? t.line).color);"
+        "return Object.fromEntries(['dist', 'roc', 'risk', 'degree', 'overview', 'graph-a'].map((id) => [id, of(id)]))"
+    )
+    known, unknown, a, b, muted, ring, middle = (
+        colour(page, name) for name in ("known", "unknown", "a", "b", "muted", "fg", "middle")
+    )
+    assert used["dist"] == [known, unknown]
+    assert used["roc"] == used["risk"] == [a, b, a, b]
+    assert used["degree"] == [a, b]
+    assert used["overview"] == [a, b, muted]
+    scale = [unknown, middle, known]
+    assert used["graph-a"] == [muted, muted, scale, scale, ring]
+    assert len({known, unknown, a, b, muted, ring, middle, colour(page, "chosen")}) == 8
 
 
 def test_the_first_threshold_gives_the_fpr_of_the_tables(page: Browser, report: Report) -> None:
@@ -168,7 +125,7 @@ def test_other_cells_methods_and_protocols_show_their_own_numbers(page: Browser,
     page.choose("#protocol", "published")
     assert page.text("#fpr") == percent(fpr_at_tpr(*report.scores("digits/structure", "gnnsafe", "published")))
     assert "gnnsafe on digits/structure" in page.text("#dist-title")
-    assert "protocol published" in page.text("#cell-note")
+    assert "Protocol published" in page.text("#cell-note")
     page.choose("#method-b", "nodesafe++")
     assert page.text("#graph-b-title") == "nodesafe++"
 
@@ -181,10 +138,14 @@ def test_bars_by_degree_are_the_shares_let_through(page: Browser, report: Report
     _, unknown = report.scores("digits/label", "nodesafe")
     bars = page.js("const {x, y} = document.getElementById('degree').data[0]; return x.map((name, i) => [name, y[i]])")
     assert bars
-    for name, height in bars:
+    for title, height in bars:
+        name, nodes = title.split("<br>")
         low, high = (int(part) for part in (name.split("\u2013") if "\u2013" in name else (name, name)))
         inside = (degree >= low) & (degree <= high)
         assert height == pytest.approx(100 * np.mean(unknown[inside].astype(float) >= at))
+        assert nodes.split()[0] == str(np.sum(inside))
+    labels = page.js("return document.getElementById('degree').data[0].text")
+    assert labels == [f"{height:.1f} %" if height else "0" for _, height in bars]
 
 
 def test_risk_is_the_share_of_wrong_and_unknown_among_the_accepted(page: Browser, report: Report) -> None:
@@ -216,7 +177,7 @@ def test_hovering_a_node_shows_its_scores_class_and_neighbours(page: Browser, re
     for method in ("nodesafe", "gnnsafe"):
         score = float(report.record("digits/label", method).scores(method)["label"][number])
         shown = next(line for line in info.splitlines() if line.startswith(f"{score:.3f}"[:4]))
-        assert float(shown.split()[0]) == pytest.approx(score, rel=1e-3)
+        assert float(shown.split(",")[0]) == pytest.approx(score, rel=1e-3)
     edges = load_task("digits/label").tests["label"].edge_index.numpy()
     near = set(edges[1][edges[0] == number].tolist())
     drawn = {int(text.split(" · ")[0]) for text in page.texts(".near button")}
@@ -260,52 +221,63 @@ def test_images_are_those_of_the_nodes_on_the_wrong_and_right_side(page: Browser
 
     known, unknown = report.scores("digits/label", "nodesafe")
     at = threshold_of(page)
+    caught, alarms = np.sum(unknown.astype(float) < at), np.sum(known.astype(float) < at)
     titles = page.texts("#gallery h3")
-    assert titles[0].startswith(f"Rightly flagged: {np.sum(unknown.astype(float) < at)} ")
-    assert titles[1].startswith(f"False alarms: {np.sum(known.astype(float) < at)} ")
-    figure = page.find("#gallery figure.known")
-    node = int(figure.get_attribute("title").split()[1])
+    assert titles[0] == f"Rightly flagged: {caught} unknown nodes"
+    assert titles[1] == f"False alarms: {alarms} known nodes"
+    assert page.texts("#gallery .hint")[0] == "24 of them, evenly spaced, from the oddest to the least odd."
+    assert len(page.texts("#gallery .panel:first-child button")) == 24
+    image = page.find("#gallery button.known")
+    node = int(image.get_attribute("aria-label").split()[1].rstrip(","))
     assert node == np.flatnonzero(report.graphs("digits/label").id_mask)[known.argmin()]
     pixels = page.js(
         "const c = arguments[0].querySelector('canvas'); "
         "return [...c.getContext('2d').getImageData(0, 0, 8, 8).data].filter((_, i) => i % 4 === 0)",
-        figure,
+        image,
     )
     np.testing.assert_array_equal(pixels, np.minimum(255, 16 * load_digits().data[node]))
-    page.choose("#cell", "digits/structure")
-    assert page.find("#images").is_displayed()
 
 
-def test_images_and_nodes_tell_why_they_are_flagged(browser: Browser, report: Report, tmp_path: Path) -> None:
-    """With texts of our own: those of the lowest half of the unknown nodes; no other node has one."""
+def with_reasons(report: Report, path: Path) -> tuple[Path, dict[int, str]]:
+    """A page with texts of our own for the lower half of the unknown nodes; no other node has one."""
     first, *others = report.content.cells
     scores = first.methods["nodesafe"]["label"]
     told = scores.values < np.median(scores.values)
     why = np.where(told, [f"Reason <b>{node}</b>." for node in first.unknown["label"].ids], "").astype(object)
     methods = first.methods | {"nodesafe": first.methods["nodesafe"] | {"label": replace(scores, why=why)}}
     content = replace(report.content, cells=[replace(first, methods=methods), *others])
-    browser.open(write_html(content, tmp_path / "why.html"))
-    oddest = first.unknown["label"].ids[scores.values.argmin()]
-    assert browser.text("#images-why") == f"Node {oddest}: Reason <b>{oddest}</b>."
-    [*flagged] = browser.driver.find_elements("css selector", "#gallery figure.unknown[tabindex]")
-    node = flagged[3].get_attribute("title").split()[1]
-    browser.js("arguments[0].scrollIntoView({block: 'center'})", flagged[3])
-    flagged[3].click()
-    assert browser.text("#images-why") == f"Node {node}: Reason <b>{node}</b>."
-    assert not browser.driver.find_elements("css selector", "#gallery figure.known[tabindex]")
-    texts = dict(zip(first.unknown["label"].ids.tolist(), why.tolist(), strict=True))
+    return write_html(content, path), dict(zip(first.unknown["label"].ids.tolist(), why.tolist(), strict=True))
+
+
+def test_images_and_nodes_tell_why_they_are_flagged(browser: Browser, report: Report, tmp_path: Path) -> None:
+    path, texts = with_reasons(report, tmp_path / "why.html")
+    browser.open(path)
+    first = report.content.cells[0]
+    oddest = first.unknown["label"].ids[first.methods["nodesafe"]["label"].values.argmin()]
+    assert browser.text("#image-title") == f"Node {oddest}: unknown"
+    assert f"Why nodesafe finds it odd: Reason <b>{oddest}</b>." in browser.text("#image-info")
+    assert f"Reason <b>{oddest}</b>." in browser.text(".example")
+    assert browser.js("return document.querySelector('.example canvas').width") == 8
+    for place in (3, 20):
+        image = browser.driver.find_elements("css selector", "#gallery .panel:first-child button")[place]
+        node = int(image.get_attribute("aria-label").split()[1].rstrip(","))
+        browser.js("arguments[0].scrollIntoView({block: 'center'})", image)
+        image.click()
+        assert browser.text("#image-title") == f"Node {node}: unknown"
+        assert ("finds it odd" in browser.text("#image-info")) == (texts[node] != "")
+        assert texts[node] in browser.text("#image-info")
+        assert image.get_attribute("class") == "unknown chosen"
     seen: set[bool] = set()
     for _ in range(12):
         browser.click("#node-next" if not seen else "#node-back")
-        node, kind = re.findall(r"Node (\d+): (.*)", browser.text("#node-title"))[0]
-        text = texts[int(node)] if kind == "unknown" else ""
-        assert ("flags it" in browser.text("#node-info")) == (text != "")
+        number, kind = re.findall(r"Node (\d+): (.*)", browser.text("#node-title"))[0]
+        text = texts[int(number)] if kind == "unknown" else ""
+        assert ("finds it odd" in browser.text("#node-info")) == (text != "")
         assert text in browser.text("#node-info")
         seen.add(text != "")
     assert True in seen
     browser.choose("#method-a", "gnnsafe")
-    assert not browser.find("#images-why").is_displayed()
-    assert "flags it" not in browser.text("#node-info")
+    assert "finds it odd" not in browser.text("#image-info") + browser.text("#node-info")
     assert browser.complaints() == []
 
 
@@ -319,6 +291,7 @@ def test_a_table_sorts_by_the_title_that_is_pressed(page: Browser, report: Repor
         for task in ("digits/label", "digits/structure")
         for method in ("gnnsafe", "nodesafe", "gnnsafe++", "nodesafe++")
     ]
+    page.choose("#table-cell", "all")
     page.click("#results th:nth-child(3) button")
     assert [float(text) for text in cells_of(page, 3)] == pytest.approx(sorted(expected), abs=0.051)
     assert page.find("#results th:nth-child(3)").get_attribute("aria-sort") == "ascending"
@@ -330,10 +303,15 @@ def test_a_table_sorts_by_the_title_that_is_pressed(page: Browser, report: Repor
 
 
 def test_a_table_shows_what_is_asked_for(page: Browser) -> None:
-    page.choose("#table-cell", "digits/label")
     assert set(cells_of(page, 1)) == {"digits/label"}
+    assert not page.find("#results th:first-child").is_displayed()  # its name stands in the picker
+    page.choose("#table-cell", "all")
+    assert set(cells_of(page, 1)) == {"digits/label", "digits/structure"}
+    assert page.find("#results th:first-child").is_displayed()
     page.press("#table-method", "++")
-    assert cells_of(page, 2) == ["gnnsafe++ *", "nodesafe++ *"]
+    assert set(cells_of(page, 2)) == {"gnnsafe++ *", "nodesafe++ *"}
+    page.press("#table-method", *"\b\b")
+    assert len(set(cells_of(page, 2))) == 4
 
 
 def test_a_further_table_unfolds(page: Browser) -> None:
@@ -375,29 +353,16 @@ def test_dark_and_light_follow_the_system_and_the_button(page: Browser, report: 
     assert background(page) == dark
 
 
-def test_a_phone_scrolls_down_only(page: Browser, report: Report) -> None:
-    page.open(report.path, width=390, height=844, mobile=True)
-    assert page.js("return document.documentElement.scrollWidth") == 390
-    wide = page.js(
-        "return [...document.querySelectorAll('.plot, .panel, select, button, h1')].filter((e) => e.offsetParent && "
-        "!e.closest('.scroll') && !e.closest('nav') && e.getBoundingClientRect().right > 391)"
-        ".map((e) => e.id || e.tagName)"
-    )
-    assert wide == []
-    known, unknown = report.scores("digits/label", "nodesafe")
-    page.drag("#threshold", -40)
-    assert (page.text("#tpr"), page.text("#fpr")) == shares(known, unknown, threshold_of(page))
-
-
-def test_the_keyboard_reaches_what_the_pointer_does(page: Browser) -> None:
+def test_the_keyboard_reaches_what_the_pointer_does(page: Browser, report: Report) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
     from selenium.webdriver.common.keys import Keys
 
+    page.open(report.path)
     page.js(
-        "window.reached = []; document.activeElement.blur(); window.scrollTo(0, 0);"
+        "window.reached = [];"
         "document.addEventListener('focusin', ({target}) => reached.push(target.id || target.textContent.trim()))"
     )
-    ActionChains(page.driver, duration=0).send_keys(Keys.TAB * 60).perform()
+    ActionChains(page.driver, duration=0).send_keys(Keys.TAB * 120).perform()
     reached = set(page.js("return window.reached"))
     assert {"theme", "over-metric", "cell", "method-a", "threshold", "reset", "node-next", "FPR95 ↓"} <= reached
 
@@ -410,12 +375,43 @@ def test_printed_numbers_stand_beside_ours_and_what_is_missing_is_hidden(browser
         for method, shift in (("nodesafe", 2.0), ("gnnsafe", 0.0), ("degree", 0.0))
     ]
     browser.open(write_html(Page(results), tmp_path / "numbers.html"))
-    assert "The paper prints 27.5 % and 52.0 %." in browser.text(".lead")
+    assert browser.text("h1") == "NODESAFE lets fewer unknown nodes through than GNNSafe in 2 of 2 cells."
+    # Printed: 25.63 and 29.41 for NODESAFE, 73.15 and 30.83 for GNNSafe.
+    assert browser.texts("#pairs tbody td") == [
+        "clean, without exposure", "34.0\npaper 27.5", "35.0\npaper 52.0", "2 of 2",
+    ]  # fmt: skip
+    assert browser.texts("#pairs b") == ["34.0"]
     assert browser.find("#against-panel").is_displayed()
-    assert not browser.find("#scores").is_displayed()
-    assert not browser.find("#graph").is_displayed()
-    assert not browser.find("#controls").is_displayed()
+    for part in ("#scores", "#graph", "#controls", "nav [href='#graph']"):
+        assert not browser.find(part).is_displayed()
     assert browser.texts("#results tbody tr")[0].startswith("cora/structure\tnodesafe")
     assert "paper 25.6" in browser.text("#results tbody tr:first-child")
     assert browser.js("return document.getElementById('against').data.flatMap((t) => t.x).length") == 2 + 4
     assert browser.complaints() == []
+
+
+def test_a_spread_stays_within_a_percentage_and_equal_numbers_are_equally_bold(
+    browser: Browser, tmp_path: Path
+) -> None:
+    fprs = {"gpn": [12.5, 99.1], "msp": [5.04, 5.04], "odin": [4.96, 4.96], "knn": [6.0, 6.0]}
+    results = [
+        Result("digits/label", method, "clean", "gcn", [_numbers(fpr) for fpr in fprs[method]]) for method in fprs
+    ]
+    browser.open(write_html(Page(results), tmp_path / "spread.html"))
+    gpn = "#results tbody tr:first-child td:nth-child"
+    assert browser.text(f"{gpn}(3)") == "55.8\n12.5\u201399.1"
+    assert browser.texts("#results td:nth-child(3) b") == ["5.0", "5.0"]
+    for metric, limits in (("fpr95", [0, 100]), ("auroc", [0, 100]), ("id_acc", [80, 100])):
+        browser.choose("#over-metric", metric)
+        low, high = browser.js(
+            "const {x, error_x} = document.getElementById('overview').data[0];"
+            "return [Math.min(...x.map((v, i) => v - error_x.arrayminus[i])),"
+            "Math.max(...x.map((v, i) => v + error_x.array[i]))]"
+        )
+        assert limits[0] <= low <= high <= limits[1]
+        assert browser.js("return document.getElementById('overview').layout.xaxis.range") == limits
+    assert browser.complaints() == []
+
+
+def _numbers(fpr: float) -> dict[str, float]:
+    return {"auroc": 100 - fpr, "aupr": 80.0, "fpr95": fpr, "id_acc": 80.0}

@@ -92,8 +92,12 @@ def test_what_only_a_type_checker_imports_is_not_reached(tmp_path: Path) -> None
     root.mkdir()
     (root / "__init__.py").write_text("")
     (root / "start.py").write_text("from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import oddnode.apart\n")
-    (root / "apart.py").write_text("VALUE = 1\n")
+    for name in ("apart.py", "lazy.py"):
+        (root / name).write_text("VALUE = 1\n")
     assert set(reachable_modules(root, ["oddnode.start"])) == {"oddnode.start"}
+    with (root / "start.py").open("a") as file:
+        file.write('else:\n    later = LazyModule("oddnode.lazy")\n')
+    assert set(reachable_modules(root, ["oddnode.start"])) == {"oddnode.start", "oddnode.lazy"}
 
 
 def test_the_source_of_a_plugin_counts(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from oddnode.functional import auroc
 from oddnode.graph import Graph
 from oddnode.scoring import EnsembleMean
 from oddnode.scoring.evidence import _separating_weights
+from oddnode.tasks import digits_graph
 from tests.functional.test_surprise import by_counting, tail_scale
 from tests.scoring.random_graphs import labelled, outputs_on, random_graph
 
@@ -123,6 +124,58 @@ def test_given_weights_count_and_the_last_scorers_only_elsewhere(stored: bool) -
     assert bool((evidence.surprises(outputs)[:, 2] > 0).any()) == stored
     [comparison] = evidence.comparisons(outputs)
     assert bool((comparison.contributions[:, 2] > 0).any()) == stored
+
+
+def test_nodes_that_training_has_seen_have_weights_of_their_own() -> None:
+    train, grown = random_graph(seed=1), random_graph(seed=2)
+    parts = (FeatureSum(), Degree(), MaxSoftmax())
+    evidence = fitted(Evidence(parts, weights=(0.25, 2.0, 3.0), num_elsewhere=1, seen_weights=(0.0, 1.0, 0.5)), train)
+    outputs = outputs_on(grown, reference=REFERENCE)
+    outputs.num_seen = grown.num_nodes - 5
+    scores = [part.score(outputs).double().numpy() for part in evidence.scorers]
+    columns = [(own, own[REFERENCE], False) for own in scores]
+    expected = np.zeros(grown.num_nodes)
+    seen = np.arange(grown.num_nodes) < outputs.num_seen
+    for nodes, weights in ((seen, (0.0, 1.0, 0.5)), (~seen, (0.25, 2.0, 0.0))):
+        known = total([(r, r, False) for _, r, _ in columns], 2.0, left_out=True, weights=weights)
+        expected[nodes] = -shares(-total(columns, 2.0, weights=weights), -known)[nodes]
+    of_reference = total([(r, r, False) for _, r, _ in columns], 2.0, left_out=True, weights=(0.25, 2.0, 0.0))
+    expected[REFERENCE] = -shares(-of_reference, -of_reference, left_out=True)
+    np.testing.assert_allclose(evidence.score(outputs).numpy(), expected, rtol=1e-8)
+    # What does not count is no reason either.
+    others = torch.from_numpy(seen) & ~torch.isin(torch.arange(grown.num_nodes), torch.as_tensor(REFERENCE))
+    surprises = evidence.surprises(outputs)
+    assert not bool((surprises[others, 0] > 0).any())
+    assert bool((surprises[others, 2] > 0).any())
+    assert not bool((surprises[~torch.from_numpy(seen), 2] > 0).any())
+
+
+@pytest.mark.parametrize("dataset", ["digits", "social"])
+def test_unknown_nodes_that_were_in_the_graph_all_the_time_are_found(dataset: str) -> None:
+    """Their features and edges were learnt from; their labels were not."""
+    data = digits_graph(3) if dataset == "digits" else blocks(seed=3)
+    unknown = data.y < 3
+    rng = np.random.default_rng(0)
+    known = rng.permutation((~unknown).nonzero().squeeze(1).numpy())
+    train, val, fresh = np.split(known, [len(known) // 4, len(known) // 2])
+    data.y = (data.y - 3).where(~unknown, torch.tensor(-1))
+    for name, nodes in (("train_mask", train), ("val_mask", val)):
+        data[name] = torch.zeros(data.num_nodes, dtype=torch.bool)
+        data[name][nodes] = True
+    scores = Detector.from_recipe("nodesafe-evidence", epochs=60, device="cpu").fit(data).score_samples(data)
+    assert auroc(scores[fresh], scores[unknown]) > 0.9
+
+
+def blocks(seed: int) -> Data:
+    """Six groups with features of their own, joined mostly to themselves."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(6, size=600)
+    x = rng.normal(size=(6, 16))[y] + rng.normal(size=(600, 16))
+    a, b = rng.integers(600, size=(2, 12000))
+    kept = (y[a] == y[b]) | (rng.random(12000) < 0.05)
+    edges = torch.from_numpy(np.stack([a[kept], b[kept]]))
+    both = torch.cat([edges, edges.flip(0)], dim=1)
+    return Data(x=torch.from_numpy(x).float(), edge_index=both, y=torch.from_numpy(y))
 
 
 def test_given_weights_are_lowered_where_next_to_nothing_is_carried() -> None:
@@ -348,15 +401,15 @@ def test_a_loaded_detector_scores_the_same_to_the_last_bit(tmp_path: Path, ensem
 
 def test_an_ensembles_score_is_the_mean_of_its_members_scores() -> None:
     data = grouped()
-    several = detector(ensemble=3).fit(data)
+    several = detector(ensemble=6).fit(data)
     outputs = several.outputs(data)
-    assert len(outputs.members) == 3
+    assert len(outputs.members) == 6
     assert isinstance(several.scorer_, EnsembleMean)
     own = [scorer.score(member) for scorer, member in zip(several.scorer_.scorers, outputs.members, strict=True)]
     torch.testing.assert_close(several.score_samples(outputs), torch.stack(own).mean(dim=0))
-    # Cross-fitted: every validation node is a reference node of one of them.
+    # Cross-fitted in three pairs: every validation node is a reference node of three networks.
     together = torch.cat([member.reference for member in outputs.members])  # type: ignore[misc]
-    assert torch.equal(together.sort().values, data.val_mask.nonzero().squeeze(1))
+    assert torch.equal(together.sort().values, data.val_mask.nonzero().squeeze(1).repeat_interleave(3))
 
 
 def test_another_scorer_on_the_same_networks_is_a_fresh_fit(found: Detector) -> None:
@@ -420,7 +473,7 @@ def test_scores_are_not_all_equal_where_propagated_scores_are() -> None:
     assert len(scores.unique()) > 50
     weights = torch.stack([each.weights_ for each in fit.scorer_.scorers])  # type: ignore[attr-defined]
     assert float(weights[:, 0].max()) < 0.3
-    assert torch.equal(weights[:, 1], torch.ones(2, dtype=torch.float64))
+    assert torch.equal(weights[:, 1], torch.ones(4, dtype=torch.float64))
 
 
 def test_explanations_add_up(found: Detector) -> None:

@@ -164,12 +164,12 @@ def test_explaining_adds_columns_that_add_up(model_folder: Path, tables: tuple[P
     TableModel.load(model_folder).score(*tables, tmp_path / "s.csv", explain=True)
     rows = read_csv(tmp_path / "s.csv")
     written = list(rows[0])[7:]
-    assert written[:3] == ["own_score", "neighbour_contribution", "nearest_class"]
+    assert written[:4] == ["threshold", "own_score", "neighbour_contribution", "nearest_class"]
     assert written[-1] == "why"
-    assert {"p_confidence", "p_links", "p_link_similarity"} <= set(written[3:-1])
-    assert all(0 < float(row[name]) <= 1 for row in rows for name in written[3:-1])
+    assert {"p_confidence", "p_links", "p_link_similarity"} <= set(written[4:-1])
+    assert all(0 < float(row[name]) <= 1 for row in rows for name in written[4:-1])
     for row in rows:
-        assert (row["why"] != "") == (row["is_ood"] == "true")
+        assert (row["why"] != "") == (row["is_ood"] == "true") == (float(row["score"]) < float(row["threshold"]))
         own, neighbours = float(row["own_score"]), float(row["neighbour_contribution"])
         assert own + neighbours == pytest.approx(float(row["score"]), abs=1e-4)
 
@@ -237,6 +237,12 @@ def test_calibrating_on_too_little_is_an_error_that_changes_nothing(model_folder
     with pytest.raises(TableError, match="good"):
         model.calibrate(write_csv(tmp_path / "n.csv", nodes), edge_table, "good")
     assert model.detector.threshold_ == before
+
+
+def test_edges_that_are_meant_to_lead_one_way_are_not_doubted(tables: tuple[Path, Path]) -> None:
+    model, report = TableModel.fit(*tables, **FIT, method="msp", directed=True)
+    assert model.detector.graph_profile_.num_edges == report.num_edges
+    assert not [note for note in report.notes if "one way" in note]
 
 
 def test_directed_edges_keep_their_direction(tmp_path: Path) -> None:
@@ -515,9 +521,10 @@ def test_a_failed_write_keeps_the_old_file(
 
 
 def test_without_pyarrow_the_message_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = write_csv(tmp_path / "n.csv", example()[0])
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(TableError, match=r"pip install 'oddnode\[tables\]'"):
-        Table(tmp_path / "n.csv")
+        Table(table)
 
 
 # --- hostile models and tables ---------------------------------------------------------------------------------------
@@ -649,7 +656,7 @@ def test_the_commands_from_tables_to_scores(tables: tuple[Path, Path], tmp_path:
     shown = runner.invoke(cli.app, ["info", model, "--json"])
     assert json.loads(shown.stdout)["labels"] == ["a", "b"]
     words = runner.invoke(cli.app, ["info", model])
-    assert "calibration:" in words.stdout
+    assert "false-alarm rate 5 %" in words.stdout
 
 
 @pytest.mark.parametrize("command", ["fit", "score", "calibrate", "info"])

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import networkx as nx
 import pyarrow as pa
 import pytest
 
@@ -65,6 +66,18 @@ def test_a_networkx_graph_is_both_tables(paths: tuple[Path, Path]) -> None:
     assert any("columns that do not count: weight" in note for note in report.notes)
     weighted, _ = TableModel.fit(graph, graph, **settings)
     assert set(weighted.read(graph, graph).data.edge_weight.tolist()) >= {2.0}
+
+
+def test_a_graph_of_networkx_itself_is_both_tables(paths: tuple[Path, Path]) -> None:
+    nodes, edges = example()
+    graph = nx.Graph()
+    graph.add_nodes_from((row["name"], {"kind": row["kind"] or None, "size": row["size"]}) for row in nodes)
+    graph.add_edges_from((row["source"], row["target"]) for row in edges)
+    settings: dict[str, Any] = {**FIT, "feature_columns": ["size"], "method": "msp"}
+    from_files = TableModel.fit(*paths, **settings)[0].score_frame(*paths)
+    scored = TableModel.fit(graph, graph, **(settings | {"id_column": "id"}))[0].score_frame(graph, graph)
+    assert scored["id"].to_pylist() == from_files["name"].to_pylist()
+    assert scored["score"].equals(from_files["score"])
 
 
 def test_an_index_without_a_name_is_no_column() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["is_gpu", "processes_share_gpu", "resolve_device"]
+__all__ = ["device_type", "is_gpu", "processes_share_gpu", "resolve_device"]
 
 
 def resolve_device(device: str) -> torch.device:
@@ -23,9 +23,30 @@ def resolve_device(device: str) -> torch.device:
     torch.device
         The device.
     """
-    if device != "auto":
-        return torch.device(device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device_type(device) == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device is {device}, but torch finds no CUDA GPU; use cpu or auto")
+    return torch.device(device_type(device) if device == "auto" else device)
+
+
+def device_type(device: str) -> str:
+    """Tell the type of a device, which only another machine may have.
+
+    Parameters
+    ----------
+    device : str
+        As for `resolve_device`.
+
+    Returns
+    -------
+    str
+        ``"cpu"``, ``"cuda"``, ...
+    """
+    if device == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return torch.device(device).type
+    except RuntimeError:
+        raise ValueError(f"unknown device {device!r}; expected auto, cpu or cuda") from None
 
 
 def is_gpu(device: str) -> bool:
@@ -41,7 +62,7 @@ def is_gpu(device: str) -> bool:
     bool
         True for accelerators of any kind.
     """
-    return resolve_device(device).type != "cpu"
+    return device_type(device) != "cpu"
 
 
 def processes_share_gpu() -> bool:

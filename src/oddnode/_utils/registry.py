@@ -4,13 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, ClassVar, Generic, TypeVar
+from pkgutil import resolve_name
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from oddnode._utils.suggestions import unknown
 
 __all__ = ["Registry", "all_or_nothing", "for_a_while"]
 
 T = TypeVar("T")
+
+
+class _Place(NamedTuple):
+    """The place of an item whose module has not been imported."""
+
+    path: str
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -39,7 +46,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def __init__(self, kind: str):
         self.kind = kind
-        self._items: dict[str, T] = {}
+        self._items: dict[str, T | _Place] = {}
         Registry._every.append(self)
 
     def register(self, name: str, item: T, *, replace: bool = False) -> None:
@@ -60,10 +67,25 @@ class Registry(Mapping[str, T], Generic[T]):
             raise ValueError(f"there is a {self.kind} named {name!r} already; choose another name")
         self._items[name] = item
 
+    def register_place(self, name: str, path: str) -> None:
+        """Add an item under a new name without importing its module; looking it up does.
+
+        Parameters
+        ----------
+        name : str
+            As for `register`.
+        path : str
+            The item's place, as for `pkgutil.resolve_name`: ``"package.module:name"``.
+        """
+        self.register(name, _Place(path))  # type: ignore[arg-type]
+
     def __getitem__(self, name: str) -> T:
         if name not in self._items:
             raise unknown(self.kind, name, self._items)
-        return self._items[name]
+        item = self._items[name]
+        if isinstance(item, _Place):
+            item = self._items[name] = resolve_name(item.path)
+        return item
 
     def __contains__(self, name: object) -> bool:
         return name in self._items

@@ -7,11 +7,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from oddnode.bench.choices import DEFAULT_METHODS, check_names, check_settings, expand_methods
     from oddnode.bench.comparisons import compare_with_first, comparison_table
     from oddnode.bench.latex import latex_table
     from oddnode.bench.paper_numbers import has_paper_numbers, paper_number
     from oddnode.bench.report import check_writable, write_report
-    from oddnode.bench.run import DEFAULT_METHODS, benchmark, expand_methods
+    from oddnode.bench.run import benchmark
     from oddnode.bench.tables import compare_table, markdown_table, seeds_csv, to_csv
     from oddnode.bench.trackers import Tracker, log_results, open_tracker
 
@@ -19,6 +20,8 @@ __all__ = [
     "DEFAULT_METHODS",
     "Tracker",
     "benchmark",
+    "check_names",
+    "check_settings",
     "check_writable",
     "compare_table",
     "compare_with_first",
@@ -36,14 +39,16 @@ __all__ = [
 ]
 
 _HOME = {
-    "DEFAULT_METHODS": "run",
+    "DEFAULT_METHODS": "choices",
     "Tracker": "trackers",
     "benchmark": "run",
+    "check_names": "choices",
+    "check_settings": "choices",
     "check_writable": "report",
     "compare_table": "tables",
     "compare_with_first": "comparisons",
     "comparison_table": "comparisons",
-    "expand_methods": "run",
+    "expand_methods": "choices",
     "has_paper_numbers": "paper_numbers",
     "latex_table": "latex",
     "log_results": "trackers",

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from oddnode._utils.plugins import attribute_of_file
 from oddnode._utils.registry import for_a_while
 from oddnode._utils.suggestions import UnknownNameError
 from oddnode.detector import Recipe, register_method
@@ -17,7 +15,7 @@ from oddnode.runner.detectors import forget_methods
 from oddnode.runner.execute import forget_tasks
 from oddnode.tasks import DATASETS, DatasetSpec, Task, TaskSpec, expand_tasks
 
-__all__ = ["MethodLike", "TaskLike", "has_only_names", "named", "task_of_file"]
+__all__ = ["MethodLike", "TaskLike", "has_only_names", "named"]
 
 #: The name of a task, a task, or a function of the seed that makes one.
 TaskLike = str | Task | Callable[[int], Task]
@@ -62,23 +60,6 @@ def has_only_names(tasks: Sequence[TaskLike], methods: Sequence[MethodLike]) -> 
         As for `named`.
     """
     return all(isinstance(part, str) for part in (*tasks, *methods))
-
-
-def task_of_file(text: str) -> Callable[[int], Task] | None:
-    """Find the function that a text of the form ``path/file.py:function`` names.
-
-    Parameters
-    ----------
-    text : str
-        A task on the command line.
-
-    Returns
-    -------
-    callable or None
-        The function, from the file, which is loaded as a plugin; ``None`` if the text has another form.
-    """
-    file, _, function = text.rpartition(":")
-    return attribute_of_file(os.path.expanduser(file), function) if file.endswith(".py") else None
 
 
 def _register_task(task: Any) -> str:

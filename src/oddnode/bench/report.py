@@ -10,8 +10,6 @@ from pathlib import Path
 from platform import machine, python_version, system
 from typing import Any
 
-import torch
-
 from oddnode._utils.atomic_files import new_file
 from oddnode._version import __version__
 from oddnode.bench.comparisons import PairedComparison, compare_with_first, comparison_table
@@ -83,6 +81,8 @@ def write_report(results: Sequence[Result], folder: Path) -> list[Path]:
 
 
 def _made_on() -> str:
+    import torch
+
     when = datetime.now(UTC).strftime("%Y-%m-%d")
     versions = f"oddnode {__version__}, torch {torch.__version__}, Python {python_version()}"
     return f"{versions}, {system()} {machine()}, {when}"

@@ -4,54 +4,27 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from oddnode._utils.devices import is_gpu
-from oddnode._utils.suggestions import unknown
+from oddnode.bench.choices import DEFAULT_METHODS, check_names, check_settings, expand_methods
 from oddnode.bench.own_parts import MethodLike, TaskLike, has_only_names, named
-from oddnode.detector import MODEL_FREE, get_recipe
+from oddnode.detector import DETECTOR_SETTINGS, MODEL_FREE, get_recipe
 from oddnode.evaluation import Result
-from oddnode.nn import BACKBONES
 from oddnode.protocols import get_protocol
 from oddnode.runner.detectors import distinct_trainings
 from oddnode.runner.engine import Engine, InProcess, Worker, num_cores
 from oddnode.runner.execute import Setup, execute_group
+from oddnode.runner.futures import remote_setup
 from oddnode.runner.groups import Group, cell_groups, stacked_groups
 from oddnode.runner.processes import Processes, can_fork
 from oddnode.runner.work import Outcome, Training
-from oddnode.tasks import expand_tasks
+from oddnode.tasks import check_data, expand_tasks
 
-__all__ = ["DEFAULT_METHODS", "benchmark", "expand_methods"]
-
-#: The methods of a plain ``oddnode bench``.
-DEFAULT_METHODS = ("msp", "energy", "gnnsafe", "nodesafe", "energy-ft", "gnnsafe++", "nodesafe++")
-
-
-def expand_methods(names: Iterable[str], protocol: str = "clean") -> list[str]:
-    """Replace ``all`` by the names it stands for, and drop repetitions.
-
-    Parameters
-    ----------
-    names : iterable of str
-        Names of methods; ``all`` stands for every method that has settings for the protocol.
-    protocol : {"clean", "published"}
-        The protocol.
-
-    Returns
-    -------
-    list of str
-        Names of methods.
-    """
-    everything = get_protocol(protocol).methods()
-    expanded: dict[str, None] = {}
-    for name in names:
-        if name != "all":
-            get_recipe(name)
-        expanded.update(dict.fromkeys(everything if name == "all" else [name]))
-    return list(expanded)
+__all__ = ["benchmark"]
 
 
 def benchmark(
@@ -65,6 +38,8 @@ def benchmark(
     jobs: int | None = None,
     on_progress: Callable[[int, int, str], None] | None = None,
     model_free: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    engine: Engine | None = None,
 ) -> list[Result]:
     """Run methods on tasks over seeds 0, 1, ..., ``seeds - 1``.
 
@@ -90,6 +65,11 @@ def benchmark(
         Called with (finished cells, all cells, label of the last one); a cell is a task under one seed.
     model_free : bool
         Also return the model-free scores on every task, after the requested methods; they need no training.
+    settings : dict, optional
+        Settings that replace those of the protocol, as for `oddnode.Detector.from_recipe`: ``{"num_hops": 2}``. Each
+        applies to the methods that have it, and at least one must.
+    engine : Engine, optional
+        Runs the trainings, for example on other machines; by default ``jobs`` processes of this machine.
 
     Returns
     -------
@@ -103,20 +83,31 @@ def benchmark(
     >>> result.mean("auroc") > 90
     True
     """
-    _check(seeds, protocol, backbone, 1 if jobs is None else jobs)
+    _check(seeds, 1 if jobs is None else jobs)
+    check_names((), protocol, backbone)
+    own_settings = dict(settings or {})
     all_tasks, all_methods = _listed(tasks), _listed(methods)
     own_parts = not has_only_names(all_tasks, all_methods)
+    if own_parts and engine is not None and engine.is_remote:
+        raise ValueError(
+            "tasks and methods that are given as objects can only be run on this machine; leave the engine out, or "
+            "register them in a plugin and give their names"
+        )
     with named(all_tasks, all_methods) as (task_names, method_names):
         task_names = expand_tasks(task_names, data_dir)
         method_names = expand_methods(method_names, protocol)
-        cells = [_trainings(task, protocol, backbone, method_names, model_free) for task in task_names]
+        check_settings(own_settings, method_names)
+        check_data(task_names, data_dir)
+        cells = [_trainings(task, protocol, backbone, method_names, model_free, own_settings) for task in task_names]
         trainings = [replace(training, seed=seed) for cell in cells for seed in range(seeds) for training in cell]
         jobs = max(1, min(jobs or _default_jobs(device), len(task_names) * seeds))
         setup = Setup(device, None if data_dir is None else os.fspath(data_dir), gpu_share=1 / jobs)
         groups = stacked_groups(trainings, jobs) if is_gpu(device) else cell_groups(trainings)
-        outcomes = _run(groups, _engine(jobs, device, own_parts), partial(execute_group, setup=setup), on_progress)
-    shown = dict.fromkeys([*method_names, *(MODEL_FREE if model_free else ())])
-    results = {(t, m): Result(t, m, protocol, backbone) for t in task_names for m in shown}
+        engine = engine or _engine(jobs, device, own_parts)
+        setup = remote_setup(setup) if engine.is_remote else setup
+        outcomes = _run(groups, engine, partial(execute_group, setup=setup), on_progress)
+    shown = dict.fromkeys([*method_names, *(method for cell in cells for t in cell for method in t.methods)])
+    results = {(t, m): Result(t, m, protocol, backbone, settings=own_settings) for t in task_names for m in shown}
     for training in trainings:
         for method, numbers in outcomes[training].metrics.items():
             results[training.task, method].runs.append(numbers)
@@ -127,25 +118,44 @@ def _listed(given: Any) -> list[Any]:
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
-def _check(seeds: int, protocol: str, backbone: str, jobs: int) -> None:
+def _check(seeds: int, jobs: int) -> None:
     if seeds < 1:
         raise ValueError(f"seeds is {seeds}, expected 1 or more")
     if jobs < 1:
         raise ValueError(f"jobs is {jobs}, expected 1 or more")
-    get_protocol(protocol)
-    if backbone not in BACKBONES:
-        raise unknown("backbone", backbone, BACKBONES)
 
 
-def _trainings(task: str, protocol: str, backbone: str, methods: Sequence[str], model_free: bool) -> list[Training]:
-    """The trainings of a cell. Model-free scores use no network, so they are computed along with the first one."""
-    trainings = distinct_trainings(task, protocol, backbone, methods)
-    if model_free and trainings:
-        first, *others = trainings
-        asked = {method for training in others for method in training.methods}
-        own = [method for method in MODEL_FREE if method not in asked]
-        trainings[0] = replace(first, methods=tuple(dict.fromkeys([*first.methods, *own])))
-    return trainings
+def _trainings(
+    task: str,
+    protocol: str,
+    backbone: str,
+    methods: Sequence[str],
+    model_free: bool,
+    settings: Mapping[str, Any],
+) -> list[Training]:
+    """The trainings of a cell. Model-free scores use no network, so they are computed along with one of them."""
+    own = {method: _own_settings(method, task, protocol, settings) for method in methods}
+    unused = sorted(set(settings).difference(*own.values()))
+    if unused:
+        raise ValueError(
+            f"the protocol {protocol!r} fixes {unused[0]} on {task}; leave it out, or choose another protocol"
+        )
+    trainings = distinct_trainings(task, protocol, backbone, methods, own)
+    known = get_protocol(protocol).methods()
+    free = [method for method in MODEL_FREE if model_free and method in known and method not in methods]
+    if not free or not trainings:
+        return trainings
+    general = _own_settings(free[0], task, protocol, settings)
+    host = next((t for t in trainings if dict(t.settings) == general), None)
+    if host is None:
+        return trainings + distinct_trainings(task, protocol, backbone, free, dict.fromkeys(free, general))
+    return [replace(t, methods=(*t.methods, *free)) if t is host else t for t in trainings]
+
+
+def _own_settings(method: str, task: str, protocol: str, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the settings that a method has under a protocol."""
+    names = get_recipe(method).hyper_parameters.keys() & get_protocol(protocol).hyper_parameters(method, task).keys()
+    return {name: value for name, value in settings.items() if name in names or name in DETECTOR_SETTINGS}
 
 
 def _default_jobs(device: str) -> int:

@@ -72,7 +72,7 @@ def results_by_task(results: Sequence[Result]) -> list[Result]:
 
 
 def caption(results: Sequence[Result], with_paper: bool = True) -> str:
-    """Describe a table: protocol, backbone and seeds.
+    """Describe a table: protocol, backbone, changed settings and seeds.
 
     Parameters
     ----------
@@ -86,7 +86,8 @@ def caption(results: Sequence[Result], with_paper: bool = True) -> str:
     printed = with_paper and any(has_paper_numbers(r.task, r.method) for r in results)
     note = "; paper's number in brackets" if printed else ""
     note += "; model-free scores last" if any(is_model_free(r.method) for r in results) else ""
-    return f"protocol {first.protocol}, backbone {first.backbone}, {seeds}, percent{note}"
+    settings = "".join(f", {name}={value}" for name, value in first.settings.items())
+    return f"protocol {first.protocol}, backbone {first.backbone}{settings}, {seeds}, percent{note}"
 
 
 def header(results: Sequence[Result]) -> list[str]:

@@ -20,7 +20,7 @@ from oddnode.evaluation import Result
 
 __all__ = ["TRACKERS", "Tracker", "log_results", "open_tracker"]
 
-_NAMES = ("task", "method", "protocol", "backbone", "seeds", "seed")
+_NAMES = ("task", "method", "protocol", "backbone", "settings", "seeds", "seed")
 
 
 class Tracker(ABC):

@@ -9,13 +9,31 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from oddnode._utils.plugins import load_plugins
 from oddnode._version import __version__
+from oddnode.cli import info as cli_info
 from oddnode.cli import large as cli_large
+from oddnode.cli import lists as cli_lists
 from oddnode.cli import paper as cli_paper
 from oddnode.cli import tables as cli_tables
-from oddnode.cli.shared import DataDir, Device, Json, Plugins, check_device, err, print_rows, progress_bar, split_names
+from oddnode.cli.messages import as_options, print_note
+from oddnode.cli.settings import SetOptions, parse_settings
+from oddnode.cli.shared import (
+    DataDir,
+    Device,
+    EngineName,
+    Json,
+    Plugins,
+    check_device,
+    check_engine,
+    err,
+    open_engine,
+    print_rows,
+    progress_bar,
+    split_names,
+)
 
 __all__ = ["app", "main"]
 
@@ -35,6 +53,17 @@ _Tasks = Annotated[
         help="Tasks, separated by commas; 'paper' = the ten cells of the paper, 'all' = every task; FILE.py:FUNCTION = "
         "a function of yours that takes a seed and returns a Task (the file is executed)."
     ),
+]
+_Methods = Annotated[
+    str | None,
+    typer.Option(
+        help="Methods, separated by commas; 'all' = every method. See `oddnode methods`.",
+        show_default="msp, energy, gnnsafe, nodesafe and, with exposure, energy-ft, gnnsafe++, nodesafe++",
+    ),
+]
+_Jobs = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of processes.", show_default="one per core, or one on a GPU; as Ray has room"),
 ]
 _Trackers = Annotated[
     list[str] | None,
@@ -66,20 +95,16 @@ def _root(
     epilog="Examples:\n\n"
     "  oddnode bench\n\n"
     "  oddnode bench --task cora/structure,cora/label --methods gnnsafe,nodesafe --seeds 5\n\n"
+    "  oddnode bench --methods gnnsafe,nodesafe --set num_hops=2 --set eta=0.5\n\n"
     "  oddnode bench --task paper --methods all --protocol published --out runs/published\n\n"
     "  oddnode bench --methods mine,nodesafe --task mydata/label --plugin mine.py\n\n"
     "  oddnode bench --task mine.py:my_task --methods nodesafe,msp\n\n"
-    "  oddnode bench --log mlflow=http://localhost:5000 --log tensorboard=runs"
+    "  oddnode bench --log mlflow=http://localhost:5000 --log tensorboard=runs\n\n"
+    "  oddnode bench --task paper --seeds 5 --engine ray"
 )
 def bench(
     task: _Tasks = "digits/label",
-    methods: Annotated[
-        str | None,
-        typer.Option(
-            help="Methods, separated by commas; 'all' = every method. See `oddnode methods`.",
-            show_default="msp, energy, gnnsafe, nodesafe and, with exposure, energy-ft, gnnsafe++, nodesafe++",
-        ),
-    ] = None,
+    methods: _Methods = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of seeds (0, 1, ...).")] = 3,
     protocol: Annotated[
         str, typer.Option(help="'clean' leaks no test data; 'published' follows the code of the paper.")
@@ -87,12 +112,11 @@ def bench(
     backbone: Annotated[
         str, typer.Option(help="The network of every method: gcn, mlp, gat, jknet, mixhop or one of a plugin.")
     ] = "gcn",
+    set_options: SetOptions = None,
     device: Device = "auto",
     data_dir: DataDir = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of processes.", show_default="one per core, or one on a GPU"),
-    ] = None,
+    jobs: _Jobs = None,
+    engine: EngineName = "processes",
     out: Annotated[
         Path | None, typer.Option(help="Folder for a report, tables (CSV, JSON, LaTeX), seeds and comparisons.")
     ] = None,
@@ -101,24 +125,38 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Compare methods on tasks over several seeds."""
-    from oddnode.bench.trackers import log_results, open_tracker
-
-    trackers = [open_tracker(text) for text in log or ()]
-    from oddnode.bench.report import check_writable, write_report
-    from oddnode.bench.run import DEFAULT_METHODS, benchmark, expand_methods
+    from oddnode.bench import check_writable, log_results, open_tracker, write_report
+    from oddnode.bench.tables import summaries
 
     load_plugins(plugin or ())
     check_device(device)
+    check_engine(engine)
+    tasks, names = _checked_names(task, methods, protocol, backbone, data_dir)
+    settings = _checked_settings(set_options, names)
     if out:
         check_writable(out)
-    names = list(DEFAULT_METHODS) if methods is None else split_names(methods)
-    tasks = _tasks(split_names(task), data_dir)
-    with progress_bar(terminal_only=as_json) as show:
-        results = benchmark(tasks, names, seeds, protocol, backbone, device, data_dir, jobs, show, model_free=True)
+    trackers = [open_tracker(text) for text in log or ()]
+    from oddnode.bench import benchmark  # after all that can be refused without torch
+
+    with progress_bar(terminal_only=as_json) as show, open_engine(engine, jobs, 1, device) as remote:
+        jobs = jobs if remote is None else remote.jobs
+        results = benchmark(
+            tasks,
+            names,
+            seeds,
+            protocol,
+            backbone,
+            device,
+            data_dir,
+            jobs,
+            show,
+            model_free=True,
+            settings=settings,
+            engine=remote,
+        )
     written = write_report(results, out) if out else []
     if as_json:
-        asked = set(expand_methods(names, protocol))
-        typer.echo(json.dumps([r.summary() for r in results if r.method in asked], indent=1))
+        typer.echo(json.dumps(summaries([r for r in results if r.method in names]), indent=1))
     else:
         _print_results(results)
         if written:
@@ -126,60 +164,40 @@ def bench(
     log_results(results, trackers)  # last, so that a tracker that fails loses nothing
 
 
-@app.command(epilog="Examples:\n\n  oddnode methods\n\n  oddnode methods --plugin mine.py --json")
-def methods(
-    plugin: Plugins = None,
-    as_json: Json = False,
-) -> None:
-    """List the methods: objective, scorer, exposure, reference, reach over the graph and cost."""
-    load_plugins(plugin or ())
-    from oddnode.detector import RECIPES
-
-    listed = []
-    for recipe in RECIPES.values():
-        objective, scorer = recipe.build()
-        listed.append(
-            {
-                "name": recipe.name,
-                "objective": repr(objective),
-                "scorer": repr(scorer),
-                "exposure": recipe.needs_exposure,
-                "reference": recipe.reference,
-                "transductive": recipe.transductive,
-                "cost": recipe.cost,
-            }
-        )
-    if as_json:
-        typer.echo(json.dumps(listed, indent=1))
-        return
-    print_rows("Methods", list(listed[0]), [[_word(v) for v in row.values()] for row in listed])
-
-
-@app.command(epilog="Examples:\n\n  oddnode datasets\n\n  oddnode datasets --data-dir ~/data --json")
-def datasets(
-    data_dir: DataDir = None,
-    plugin: Plugins = None,
-    as_json: Json = False,
-) -> None:
-    """List the data sets: their tasks, whether they were found, and their licence."""
-    load_plugins(plugin or ())
-    from oddnode.tasks import dataset_states
-
-    states = [state.as_dict() for state in dataset_states(data_dir)]
-    if as_json:
-        typer.echo(json.dumps(states, indent=1))
-        return
-    print_rows("Data sets", list(states[0]), [[_word(v) for v in row.values()] for row in states])
-
-
+cli_lists.register(app)
 cli_paper.register(app)
 cli_tables.register(app)
 cli_large.register(app)
+cli_info.register(app)
+
+
+def _checked_names(
+    task: str, methods: str | None, protocol: str, backbone: str, data_dir: Path | None
+) -> tuple[list[Any], list[str]]:
+    """The tasks and methods that are asked for; wrong names and missing data are refused without torch."""
+    from oddnode.bench import DEFAULT_METHODS, check_names, expand_methods
+    from oddnode.tasks import check_data
+
+    tasks = _tasks(split_names(task), data_dir)
+    names = list(DEFAULT_METHODS) if methods is None else split_names(methods)
+    check_names(names, protocol, backbone)
+    check_data([name for name in tasks if isinstance(name, str)], data_dir)
+    return tasks, expand_methods(names, protocol)
+
+
+def _checked_settings(given: list[str] | None, methods: list[str]) -> dict[str, Any]:
+    from oddnode.bench import check_settings
+
+    settings = parse_settings(given, methods)
+    for name, others in check_settings(settings, methods).items():
+        if others:
+            print_note(f"{name} is not a setting of {', '.join(others)}")
+    return settings
 
 
 def _tasks(names: list[str], data_dir: Path | None) -> list[Any]:
     """Names of tasks, and functions that make tasks."""
-    from oddnode.bench.own_parts import task_of_file
+    from oddnode.bench.choices import task_of_file
     from oddnode.tasks import expand_tasks
 
     tasks: list[Any] = []
@@ -210,12 +228,6 @@ def _print_results(results: Any) -> None:
     typer.echo(caption(results))
 
 
-def _word(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, (list, tuple)) else str(value)
-
-
 def main() -> None:
     """Run the command line; a user's mistake prints one line on stderr and a non-zero exit status."""
     # Commands print the notes of the library themselves.
@@ -230,11 +242,6 @@ def main() -> None:
         err.print("interrupted")
         sys.exit(130)
     except (ValueError, OSError, RuntimeError) as error:
-        err.print(f"[bold red]error:[/] {_plain(error)}", highlight=False, soft_wrap=True)
+        text = escape(as_options(str(error) or type(error).__name__))
+        err.print(f"[bold red]error:[/] {text}", highlight=False, soft_wrap=True)
         sys.exit(1)
-
-
-def _plain(error: BaseException) -> str:
-    from rich.markup import escape
-
-    return escape(str(error) or type(error).__name__)

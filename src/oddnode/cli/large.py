@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from oddnode.cli.messages import in_words_of_options, print_facts
+from oddnode.cli.messages import print_facts
 from oddnode.cli.shared import Json, column_names, progress_bar
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def register(app: typer.Typer) -> None:
         "  oddnode prepare --nodes nodes.parquet --edges 'edges/*.parquet' --id-column id --label-column topic "
         "--out graph\n\n"
         "  oddnode prepare --nodes new.parquet --edges new_edges.parquet --model model --out new_graph"
-    )(in_words_of_options(prepare))
+    )(prepare)
 
 
 def prepare(
@@ -78,7 +78,7 @@ def prepare(
     `fit`, `score` and `calibrate` take the folder as --graph. A run that was stopped goes on where it was when it is
     started again.
     """
-    from oddnode.tables import FolderTables, PrepareReport, ReadAs, Table, TableModel, files_matching
+    from oddnode.tables import FolderTables, PrepareReport, ReadAs, Table, files_matching, read_schema
 
     node_tables, edge_tables = (
         [Table(path, encoding) for path in files_matching(patterns)] for patterns in (nodes, edges)
@@ -86,7 +86,7 @@ def prepare(
     if model is not None:
         given = {"--id-column": id_column, "--feature-columns": feature_columns, "--split-column": split_column}
         _refuse(given | {"--unweighted": unweighted}, "--model, which says how the tables are read")
-        schema = TableModel.load(model, "cpu").schema
+        schema = read_schema(model)
         labels = label_column or "", unlabelled or ()
         read = FolderTables.like(schema, node_tables, edge_tables, *labels, ignore_unknown_edges)
     else:
@@ -108,6 +108,7 @@ def prepare(
             ignore_unknown_edges=ignore_unknown_edges,
             split_column=split_column,
         )
+    read.check_columns()  # what can be refused without torch comes first
     with progress_bar(terminal_only=True) as show:
         folder = read.prepare(out, show)
         show(0, None, "averaging features over neighbours")
@@ -125,7 +126,13 @@ def _refuse(given: dict[str, Any], beside: str, device: str = "auto") -> None:
 
 
 def fit_graph(
-    graph: Path, refused: dict[str, Any], device: str, method: str | None, false_alarm_rate: float, seed: int
+    graph: Path,
+    refused: dict[str, Any],
+    device: str,
+    method: str,
+    false_alarm_rate: float,
+    seed: int,
+    settings: dict[str, Any],
 ) -> tuple[TableModel, FitReport]:
     """Fit a model on a graph folder; options that belong to ``prepare`` are refused."""
     from oddnode.large import GraphFolder
@@ -139,6 +146,7 @@ def fit_graph(
             false_alarm_rate=false_alarm_rate,
             seed=seed,
             on_epoch=lambda epoch: show(epoch, None, "training"),
+            **settings,
         )
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
-from collections.abc import Callable
 from typing import Any
 
 import typer
@@ -13,33 +11,25 @@ from rich.markup import escape
 
 from oddnode.cli.shared import err
 
-__all__ = ["as_options", "in_words_of_options", "print_facts", "visible"]
+__all__ = ["as_options", "print_facts", "print_note", "visible"]
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-def in_words_of_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Let a command name options in its errors where the library names arguments."""
-
-    @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except ValueError as error:
-            raise ValueError(as_options(str(error))) from None
-
-    return run
+_ARGUMENT = re.compile(r"`([a-z_]+)`")
+_SETTING = re.compile(r"`([a-z_]+)='?([\w.-]+)'?`")
 
 
 def as_options(text: str) -> str:
-    """Name options where a message of the library names arguments, which it puts in backticks.
+    """Name options where a message of the library names arguments and settings, which it puts in backticks.
 
     Examples
     --------
     >>> as_options("leave it out with `drop_columns` age")
     'leave it out with --drop-columns age'
+    >>> as_options("`propagation='as-given'` keeps it")
+    '--set propagation=as-given keeps it'
     """
-    return visible(re.sub(r"`([a-z_]+)`", lambda match: "--" + match.group(1).replace("_", "-"), text))
+    text = _SETTING.sub(r"--set \1=\2", text)
+    return visible(_ARGUMENT.sub(lambda match: "--" + match.group(1).replace("_", "-"), text))
 
 
 def visible(text: str) -> str:
@@ -59,7 +49,12 @@ def print_facts(facts: dict[str, Any], as_json: bool) -> None:
         if value is not None and name not in ("notes", "columns"):
             typer.echo(f"{name.replace('_', ' ') + ':':<18} {visible(_shown(value))}")
     for note in facts.get("notes", []):
-        err.print(f"[bold yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
+        print_note(note)
+
+
+def print_note(note: str) -> None:
+    """Print a note for the user on standard error."""
+    err.print(f"[bold yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
 
 
 def _shown(value: Any) -> str:

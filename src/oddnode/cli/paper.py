@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,8 +16,20 @@ import typer
 from rich.markup import escape
 
 from oddnode._utils.plugins import load_plugins
-from oddnode.cli.shared import DataDir, Device, Plugins, check_device, err, print_rows, split_names
+from oddnode.cli.shared import (
+    DataDir,
+    Device,
+    EngineName,
+    Plugins,
+    check_device,
+    check_engine,
+    err,
+    open_engine,
+    print_rows,
+    split_names,
+)
 from oddnode.paper.experiments import ITEMS
+from oddnode.tasks import data_dir_of
 
 if TYPE_CHECKING:
     from oddnode.paper.plan import Plan
@@ -37,6 +49,7 @@ def register(app: typer.Typer) -> None:
         "  oddnode paper --smoke\n\n"
         "  oddnode paper --out runs/paper --seeds 5 --jobs 16\n\n"
         "  oddnode paper --out runs/paper --only table1,figure3 --protocol clean\n\n"
+        "  oddnode paper --out runs/paper --engine ray\n\n"
         "  oddnode paper --out runs/paper --dry-run"
     )(paper)
 
@@ -57,8 +70,13 @@ def paper(
     protocol: Annotated[str, typer.Option(help="clean, published or both.")] = "both",
     jobs: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of processes that train.", show_default="one per core, at most 12 on a GPU"),
+        typer.Option(
+            min=1,
+            help="Number of processes that train.",
+            show_default="one per core, at most 12 on a GPU; as Ray has room",
+        ),
     ] = None,
+    engine: EngineName = "processes",
     threads: Annotated[
         int, typer.Option(min=1, help="Threads of each process; results depend on it in their last digits.")
     ] = 1,
@@ -95,6 +113,9 @@ def paper(
     protocols = _protocols(protocol)
     load_plugins(plugin or ())
     check_device(device)
+    check_engine(engine)
+    if not smoke and not no_train:
+        data_dir_of(data_dir)  # refuses a folder that does not exist before torch is imported
     from oddnode.bench.report import check_writable
     from oddnode.paper.plan import make_plan
     from oddnode.paper.run import Summary, default_jobs, run_plan
@@ -112,16 +133,19 @@ def paper(
     scope, done = SCOPES["smoke" if smoke else "paper"], _tasks_in(folder) if no_train else ()
     plan = make_plan(scope, items, protocols, seeds, data_dir, device, done)
     _note_absent(plan, note)
-    jobs, code = jobs or default_jobs(device), store_key()
-    _note_shared_gpu(device, jobs, note)
-    facts = {"out": str(folder), "rescued": rescued} | _print_plan(
-        plan, folder, None if any_version else code, jobs, note
-    )
-    if not dry_run:
+    code, trains = store_key(), not (dry_run or no_train)
+    with open_engine(engine, jobs, threads, device) if trains else nullcontext() as remote:
+        jobs = jobs or (default_jobs(device) if remote is None else remote.jobs)
+        if remote is None:
+            _note_shared_gpu(device, jobs, note)
+        facts = {"out": str(folder), "rescued": rescued} | _print_plan(
+            plan, folder, None if any_version else code, jobs, note
+        )
         summary = Summary(len(plan.trainings), facts["done_before"])
-        if not no_train:
+        if trains:
             with _bar(hidden=as_json) as show, _kept_on_interrupt():
-                summary = run_plan(plan, folder, code, jobs, threads, any_version, keep_scores, show)
+                summary = run_plan(plan, folder, code, jobs, threads, any_version, keep_scores, show, remote)
+    if not dry_run:
         command = "oddnode paper" + (" --smoke" if smoke else "") + f" --seeds {plan.seeds} --protocol {protocol}"
         facts |= _write_outputs(
             plan, folder, None if any_version else code, command, summary, note, show_table=not as_json

@@ -1,20 +1,23 @@
-"""The commands for users' own tables: ``fit``, ``score``, ``calibrate`` and ``info``.
+"""The commands for users' own tables: ``fit``, ``score`` and ``calibrate``.
 
 Long because the signature of `fit` declares the options of the command.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oddnode._utils.plugins import load_plugins
 from oddnode.cli.large import calibrate_graph, fit_graph, score_graph
-from oddnode.cli.messages import in_words_of_options, print_facts, visible
+from oddnode.cli.messages import print_facts, visible
+from oddnode.cli.settings import SetOptions, parse_settings
 from oddnode.cli.shared import Device, Json, Plugins, check_device, column_names, progress_bar
+from oddnode.detector import check_target, default_method
 
 if TYPE_CHECKING:
     from oddnode.tables import ColumnSummary, Table
@@ -24,7 +27,10 @@ __all__ = ["register"]
 # More columns than this are counted, not listed; JSON lists all.
 _MOST_COLUMNS = 60
 # The options of `fit` that can be given with --graph.
-_WITH_GRAPH = ("graph", "out", "method", "false_alarm_rate", "seed", "overwrite", "device", "plugin", "as_json")
+_WITH_GRAPH = (
+    *("graph", "out", "method", "false_alarm_rate", "set_options", "seed"),
+    *("overwrite", "device", "plugin", "as_json"),
+)
 
 NodeTables = Annotated[
     list[Path] | None,
@@ -54,8 +60,10 @@ def register(app: typer.Typer) -> None:
         "--category-columns zip,major --drop-columns joined --out model\n\n"
         "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --time-column joined "
         "--train-until 2024-05-31 --out model\n\n"
+        "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --method nodesafe --set num_hops=2 "
+        "--set eta=0.5 --out model\n\n"
         "  oddnode fit --graph graph --method nodesafe --out model"
-    )(in_words_of_options(fit))
+    )(fit)
     app.command(
         epilog="Examples:\n\n"
         "  oddnode score model --nodes nodes.csv --edges edges.csv --out scores.csv\n\n"
@@ -63,16 +71,15 @@ def register(app: typer.Typer) -> None:
         "  oddnode score model --nodes old.csv --nodes new.csv --edges old_edges.csv --edges new_edges.csv "
         "--out s.csv\n\n"
         "  oddnode score model --graph graph --out scores.parquet"
-    )(in_words_of_options(score))
+    )(score)
     app.command(
         epilog="Examples:\n\n"
         "  oddnode calibrate model --nodes may.csv --edges may_edges.csv --known-column checked --out model-may\n\n"
         "  oddnode calibrate model --false-alarm-rate 0.01 --out strict"
-    )(in_words_of_options(calibrate))
-    app.command(epilog="Examples:\n\n  oddnode info model\n\n  oddnode info model --json")(in_words_of_options(info))
+    )(calibrate)
 
 
-def _opened(paths: list[Path] | None, encoding: str | None) -> list[Table] | None:
+def _opened(paths: Sequence[Path] | None, encoding: str | None) -> list[Table] | None:
     from oddnode.tables import Table
 
     return None if not paths else [Table(path, encoding) for path in paths]
@@ -85,9 +92,27 @@ def _required(**options: object) -> None:
         raise ValueError(f"give {', '.join(missing)}, or a --graph that `oddnode prepare` wrote")
 
 
-def _check_new(out: Path, overwrite: bool) -> None:
-    from oddnode.detector import check_target
+def _checked_tables(
+    model: Path,
+    nodes: Sequence[Path] | None,
+    edges: Sequence[Path] | None,
+    encoding: str | None,
+    known_column: str | None = None,
+) -> tuple[list[Table] | None, list[Table] | None]:
+    """Open tables and check that they are such as the model reads, which needs no torch."""
+    from oddnode.tables import open_table, read_schema
 
+    schema = read_schema(model)
+    tables = _opened(nodes, encoding), _opened(edges, encoding)
+    if tables[0] is not None:
+        also = [] if known_column is None else [known_column]
+        table = open_table(tables[0], "nodes")
+        table.require(also, "known")
+        schema.check_columns(table, also)
+    return tables
+
+
+def _check_new(out: Path, overwrite: bool) -> None:
     check_target(out)
     if not overwrite and out.exists() and any(out.iterdir()):
         raise FileExistsError(f"{out} has a model already; replace it with --overwrite, or give another --out")
@@ -169,7 +194,10 @@ def fit(
             show_default="nodesafe-evidence, with exposure followed by ++; with --graph nodesafe",
         ),
     ] = None,
-    false_alarm_rate: Annotated[float, typer.Option(help="Share of known nodes that may be flagged.")] = 0.05,
+    false_alarm_rate: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="Share of known nodes that may be flagged.")
+    ] = 0.05,
+    set_options: SetOptions = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the split and of training.")] = 0,
     overwrite: Overwrite = False,
     device: Device = "auto",
@@ -181,52 +209,57 @@ def fit(
     Numbers are scaled and text columns become categories; unseen categories are treated as missing when scoring.
     """
     given = dict(locals())
-    from oddnode.detector import get_recipe
-    from oddnode.tables import TableModel
+    from oddnode.tables import ReadAs, TrainingTables
 
+    # What can be refused without torch comes first.
     load_plugins(plugin or ())
     check_device(device)
     _check_new(out, overwrite)
-    if method is not None:
-        get_recipe(method)
+    has_exposure = bool(exposure_nodes) or exposure_column is not None
+    method = method or default_method(has_exposure, on_disk=graph is not None)
+    settings = parse_settings(set_options, [method])
     if graph is not None:
         options = {"--" + name.replace("_", "-"): value for name, value in given.items() if name not in _WITH_GRAPH}
-        model, report = fit_graph(graph, options, device, method, false_alarm_rate, seed)
+        model, report = fit_graph(graph, options, device, method, false_alarm_rate, seed, settings)
         model.save(out)
         print_facts(asdict(report) | {"model": str(out)}, as_json)
         return
     _required(nodes=nodes, edges=edges, id_column=id_column, label_column=label_column)
-    assert id_column is not None
-    assert label_column is not None
+    tables: dict[str, Any] = {
+        "nodes": _opened(nodes, encoding),
+        "edges": _opened(edges, encoding),
+        "exposure_nodes": _opened(exposure_nodes, encoding),
+        "exposure_edges": _opened(exposure_edges, encoding),
+        "id_column": id_column,
+        "label_column": label_column,
+        "unlabelled": unlabelled or (),
+        "feature_columns": None if feature_columns is None else column_names(feature_columns),
+        "drop_columns": column_names(drop_columns),
+        "source_column": source_column,
+        "target_column": target_column,
+        "directed": directed,
+        "weight_column": weight_column,
+        "unweighted": unweighted,
+        "ignore_unknown_edges": ignore_unknown_edges,
+        "split_column": split_column,
+        "exposure_column": exposure_column,
+        "time_column": time_column,
+        "train_until": train_until,
+    }
+    read_as = ReadAs(column_names(category_columns), column_names(number_columns), decimal_comma)
+    TrainingTables(**tables, read_as=read_as).check_columns()
+    from oddnode.tables import TableModel
+
     with progress_bar(terminal_only=True) as show:
         model, report = TableModel.fit(
-            _opened(nodes, encoding),
-            _opened(edges, encoding),
-            id_column=id_column,
-            label_column=label_column,
-            unlabelled=unlabelled or (),
-            feature_columns=None if feature_columns is None else column_names(feature_columns),
-            drop_columns=column_names(drop_columns),
-            category_columns=column_names(category_columns),
-            number_columns=column_names(number_columns),
-            decimal_comma=decimal_comma,
-            source_column=source_column,
-            target_column=target_column,
-            directed=directed,
-            weight_column=weight_column,
-            unweighted=unweighted,
-            ignore_unknown_edges=ignore_unknown_edges,
-            split_column=split_column,
-            exposure_nodes=_opened(exposure_nodes, encoding),
-            exposure_edges=_opened(exposure_edges, encoding),
-            exposure_column=exposure_column,
-            time_column=time_column,
-            train_until=train_until,
+            **tables,
+            **asdict(read_as),
             method=method,
             false_alarm_rate=false_alarm_rate,
             seed=seed,
             device=device,
             on_epoch=lambda epoch: show(epoch, None, "training"),
+            **settings,
         )
     model.save(out)
     if not as_json:
@@ -264,7 +297,7 @@ def score(
     Columns: the id, predicted, confidence, score (higher = better known), p_value, is_ood, and split, which says
     what a row was used for when the model was fitted, or arrival for one that came later.
     """
-    from oddnode.tables import TableModel
+    from oddnode.tables import check_target as check_table_target
 
     load_plugins(plugin or ())
     check_device(device)
@@ -274,7 +307,10 @@ def score(
         print_facts(asdict(report) | {"written": str(out)}, as_json)
         return
     _required(nodes=nodes, edges=edges)
-    tables = _opened(nodes, encoding), _opened(edges, encoding)
+    check_table_target(out, [*(nodes or ()), *(edges or ())])
+    tables = _checked_tables(model, nodes, edges, encoding)
+    from oddnode.tables import TableModel
+
     report = TableModel.load(model, device).score(*tables, out, explain, ignore_unknown_edges, raw_text)
     print_facts(asdict(report) | {"written": str(out)}, as_json)
 
@@ -293,7 +329,7 @@ def calibrate(
     ] = None,
     false_alarm_rate: Annotated[
         float | None,
-        typer.Option(help="Share of known nodes that may be flagged.", show_default="the model's"),
+        typer.Option(min=0.0, max=1.0, help="Share of known nodes that may be flagged.", show_default="the model's"),
     ] = None,
     ignore_unknown_edges: IgnoreUnknownEdges = False,
     new_ids: Annotated[
@@ -311,8 +347,6 @@ def calibrate(
     Without tables, the nodes that the model was calibrated on determine the threshold for the new rate. Nodes that it
     was trained on are left out. The network is not trained again. The old model is unchanged unless --out names it.
     """
-    from oddnode.tables import TableModel
-
     load_plugins(plugin or ())
     check_device(device)
     _check_new(out, overwrite)
@@ -321,48 +355,20 @@ def calibrate(
         raise ValueError("give --nodes, --edges and --known-column together, or none of them")
     if not any(given) and graph is None and false_alarm_rate is None:
         raise ValueError("nothing to do: give a --false-alarm-rate, or --nodes, --edges and --known-column, or both")
+    tables = _checked_tables(model, nodes, edges, encoding, known_column)
+    from oddnode.tables import TableModel
+
     loaded = TableModel.load(model, device)
     if graph is not None:
         refused = {"--nodes": nodes, "--edges": edges, "--known-column": known_column, "--new-ids": new_ids}
         report = calibrate_graph(loaded, graph, refused, device, false_alarm_rate)
     elif known_column is not None:
-        tables = _opened(nodes, encoding), _opened(edges, encoding)
         report = loaded.calibrate(*tables, known_column, false_alarm_rate, ignore_unknown_edges, new_ids)
     else:
         assert false_alarm_rate is not None
         report = loaded.set_false_alarm_rate(false_alarm_rate)
     loaded.save(out)
     print_facts(asdict(report) | {"model": str(out)}, as_json)
-
-
-def info(
-    model: Annotated[Path, typer.Argument(help="Folder with a saved model.")],
-    plugin: Plugins = None,
-    as_json: Json = False,
-) -> None:
-    """Show the settings of a saved model and the columns it was fitted on."""
-    from oddnode.detector import Detector, load, read_config
-    from oddnode.tables import TableSchema
-
-    load_plugins(plugin or ())
-    config = read_config(model)
-    shown = {
-        key: value for key, value in config.items() if key not in ("table", "table_rows", "table_threshold", "format")
-    }
-    own = any(isinstance(config.get(k), dict) and "own" in config[k] for k in ("backbone", "objective", "scorer"))
-    if not own:  # a model with the user's own classes cannot be rebuilt here; its config can be shown
-        detector, _ = load(Detector, model, device="cpu")
-        shown["num_weights"] = sum(p.numel() for p in detector.module_.parameters())
-        if "table" in config:
-            schema = TableSchema.from_json(config["table"], detector.n_features_in_, detector.num_classes_)
-            shown["labels"] = list(schema.classes)
-            shown["id_column"] = schema.id_column
-            shown["feature_columns"] = schema.features.names
-            if schema.weights is not None:
-                shown["weight_column"] = schema.weights.name
-            if schema.until is not None:
-                shown |= {"time_column": schema.time_column, "train_until": schema.train_until}
-    print_facts(shown, as_json)
 
 
 def _print_columns(columns: list[ColumnSummary]) -> None:

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeGuard
 
 import torch
 from torch import Tensor
 
-from oddnode.graph import GraphProfile, GraphSource, optional_attribute
-from oddnode.scoring import Energy, Propagated, Scorer, advised_scorer
+from oddnode.detector.own_parts import as_scorer
+from oddnode.graph import Graph, GraphProfile, GraphSource, one_way_share, optional_attribute
+from oddnode.scoring import Scorer, advised_scorer, doubt_about
 
 if TYPE_CHECKING:
     from oddnode.detector.detector import Detector
+    from oddnode.detector.fitted import FittedState
 
-__all__ = ["adapted_scorer", "labelled_nodes", "scorer_of"]
+__all__ = ["adapted_scorer", "doubt_about_edges", "labelled_nodes", "scorer_of", "with_doubts"]
 
 _log = logging.getLogger("oddnode")
 
@@ -28,7 +31,7 @@ def scorer_of(detector: Detector) -> Scorer:
     detector : Detector
         The detector.
     """
-    return Propagated(Energy()) if detector.scorer is None else detector.scorer
+    return as_scorer(detector.scorer)
 
 
 def adapted_scorer(detector: Detector, profile: GraphProfile) -> tuple[Scorer, list[str]]:
@@ -49,10 +52,57 @@ def adapted_scorer(detector: Detector, profile: GraphProfile) -> tuple[Scorer, l
         The messages.
     """
     scorer, message = advised_scorer(scorer_of(detector), profile, apply=detector.propagation == "auto")
-    if message is None:
-        return scorer, []
+    return scorer, [] if message is None else _logged(message)
+
+
+def with_doubts(state: FittedState, nodes: Tensor) -> FittedState:
+    """Measure whether the fitted scores depend on what the network has learnt; a message is logged if they do not.
+
+    Parameters
+    ----------
+    state : FittedState
+        The state of a detector, with the outputs on its training graph.
+    nodes : Tensor
+        Positions ``[n]`` of known nodes that the network was not trained on.
+
+    Returns
+    -------
+    FittedState
+        The same state, with the message in its advice.
+    """
+    assert state.training is not None
+    message = doubt_about(state.scorer, state.training.outputs, nodes)
+    return state if message is None else replace(state, advice=state.advice + _logged(message))
+
+
+def doubt_about_edges(data: GraphSource, graph: Graph) -> list[str]:
+    """Say if most edges lead one way only; a message is logged.
+
+    Parameters
+    ----------
+    data : GraphSource
+        The user's graph, whose attribute ``directed`` may say that this is meant.
+    graph : Graph
+        The same graph after checks.
+
+    Returns
+    -------
+    list of str
+        The message, or nothing.
+    """
+    share = 0.0 if optional_attribute(data, "directed") is True else one_way_share(graph)
+    if share <= 0.5:
+        return []
+    return _logged(
+        f"{100 * share:.0f} % of the edges lead one way only, so that a node sees few of its neighbours; if links have "
+        "no direction, pass edge_index through torch_geometric.utils.to_undirected; if they have one, set "
+        "data.directed = True"
+    )
+
+
+def _logged(message: str) -> list[str]:
     _log.warning(message)
-    return scorer, [message]
+    return [message]
 
 
 def labelled_nodes(

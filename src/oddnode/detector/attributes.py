@@ -13,7 +13,7 @@ from oddnode.detector.fitted import FittedState
 from oddnode.graph import GraphProfile
 from oddnode.scoring import Scorer
 
-__all__ = ["NOT_CALIBRATED", "NOT_FITTED", "FittedAttributes"]
+__all__ = ["NOT_FITTED", "FittedAttributes"]
 
 NOT_FITTED = "this Detector is not fitted yet: call fit(data) first"
 NOT_CALIBRATED = (
@@ -30,10 +30,13 @@ class FittedAttributes(BaseEstimator):
 
     _state: FittedState
     _calibration: Calibration | None = None
+    _not_calibrated: str = NOT_CALIBRATED
 
-    def _with_state(self, state: FittedState, calibration: Calibration | None = None) -> Self:
-        """Set the fitted state; nothing else sets it."""
-        self._state, self._calibration = state, calibration
+    def _with_state(
+        self, state: FittedState, calibration: Calibration | None = None, not_calibrated: str = NOT_CALIBRATED
+    ) -> Self:
+        """Set the fitted state, and what to say where a calibration is missing; nothing else sets them."""
+        self._state, self._calibration, self._not_calibrated = state, calibration, not_calibrated
         return self
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -93,19 +96,19 @@ class FittedAttributes(BaseEstimator):
 
     @property
     def advice_(self) -> list[str]:
-        """Messages on how the scorer was adapted to this graph."""
+        """Messages on the graph, on how the scorer was adapted to it, and on scores to be doubted."""
         return self.state_.advice
 
     @property
     def threshold_(self) -> float:
         """The score below which a node is flagged; not set before `calibrate`."""
         if self.calibration_ is None:
-            raise NotFittedError(NOT_CALIBRATED)
+            raise NotFittedError(self._not_calibrated)
         return self.calibration_.threshold
 
     @property
     def false_alarm_rate_(self) -> float:
         """The share of known nodes that may be flagged; not set before `calibrate`."""
         if self.calibration_ is None:
-            raise NotFittedError(NOT_CALIBRATED)
+            raise NotFittedError(self._not_calibrated)
         return self.calibration_.false_alarm_rate

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from msgspec import Struct
 from torch import Tensor
 
-from oddnode.detector.checked_json import Count, ModelFileError, Number
+from oddnode.detector.checked_json import ModelFileError
+from oddnode.detector.model_config import CalibrationConfig
 from oddnode.functional import (
     CalibrationError,
     benjamini_hochberg,
@@ -17,25 +17,9 @@ from oddnode.functional import (
     conformal_p_values_per_class,
     threshold_at,
 )
-from oddnode.graph import GraphSource, as_labels, check_mask, check_source, checked_nodes, optional_attribute
+from oddnode.graph import GraphSource, as_labels, check_mask, checked_nodes, optional_attribute
 
-__all__ = ["Calibration", "CalibrationConfig", "calibration_nodes"]
-
-
-class CalibrationConfig(Struct, frozen=True):
-    """The section of ``config.json`` on a calibration.
-
-    Parameters
-    ----------
-    false_alarm_rate, threshold : float
-        As for `Calibration`; the threshold is computed again and compared.
-    num_nodes : int
-        Number of calibration nodes.
-    """
-
-    false_alarm_rate: Number
-    threshold: Number
-    num_nodes: Count
+__all__ = ["Calibration", "calibration_nodes"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,7 +204,6 @@ def calibration_nodes(data: GraphSource, mask: Tensor | None, num_classes: int) 
     Tensor
         Their positions ``[n]``: none in ``train_mask`` or ``val_mask``, none of an unknown class.
     """
-    check_source(data)
     if mask is not None:
         nodes = checked_nodes(mask, data.x.shape[0], "mask")
     elif optional_attribute(data, "calibration_mask") is not None:

@@ -7,20 +7,22 @@ import inspect
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from torch import nn
 
 from oddnode._utils.suggestions import unknown
 from oddnode.detector import model_folder
+from oddnode.detector.adaptation import scorer_of
 from oddnode.detector.fitting import fit_together
 from oddnode.detector.hub import HubMixin
 from oddnode.detector.inference import FittedEstimator
+from oddnode.detector.own_parts import as_scorer
 from oddnode.detector.reference_calibration import calibration_by_references
 from oddnode.detector.registry import get_recipe
 from oddnode.detector.training_key import TrainingKey
 from oddnode.detector.wrapping import wrapped_state
-from oddnode.graph import GraphSource, check_source
+from oddnode.graph import GraphSource, as_source
 from oddnode.objectives import Objective
 from oddnode.scoring import Scorer
 from oddnode.training import BatchNormStatistics, Trainer
@@ -34,11 +36,13 @@ class Detector(HubMixin, FittedEstimator):
     Parameters
     ----------
     backbone : str or torch.nn.Module
-        A name (``"gcn"``), or any module with ``forward(x, edge_index) -> logits``; a copy of it is trained.
+        A name (``"gcn"``), or any module with ``forward(x, edge_index) -> logits`` or another ``forward`` that
+        `oddnode.nn.run_backbone` can call; a copy of it is trained.
     objective : Objective, optional
         The loss that training minimises; by default the cross-entropy.
-    scorer : Scorer, optional
-        Turns the outputs of the network into scores; by default the energy, propagated over the graph.
+    scorer : Scorer or str, optional
+        Turns the outputs of the network into scores, or the name of a method whose scorer it is (``"msp"``); by default
+        the energy, propagated over the graph.
     hidden_channels, num_layers, dropout
         Shape of a backbone given by name.
     num_spare_logits : int
@@ -85,7 +89,7 @@ class Detector(HubMixin, FittedEstimator):
     graph_profile_ : GraphProfile
         Size, degrees and homophily of the training graph.
     advice_ : list of str
-        Messages on how the scorer was adapted to this graph.
+        Messages on the graph, on how the scorer was adapted to it, and on scores to be doubted.
     threshold_, false_alarm_rate_ : float
         The calibrated threshold and its false-alarm rate.
 
@@ -99,11 +103,13 @@ class Detector(HubMixin, FittedEstimator):
     torch.Size([1797])
     """
 
+    _made: tuple[str | None, dict[str, Any], Objective | None, Scorer | str | None] = (None, {}, None, None)
+
     def __init__(
         self,
         backbone: str | nn.Module = "gcn",
         objective: Objective | None = None,
-        scorer: Scorer | None = None,
+        scorer: Scorer | str | None = None,
         *,
         hidden_channels: int = 64,
         num_layers: int = 2,
@@ -165,12 +171,13 @@ class Detector(HubMixin, FittedEstimator):
         for key in overrides:
             if key not in own | general:
                 raise unknown(f"setting of {name}", key, sorted(own) + sorted(general))
-        objective, scorer = recipe.build(**{k: v for k, v in overrides.items() if k in own})
+        given = {k: v for k, v in overrides.items() if k in own}
+        objective, scorer = recipe.build(**given)
         rest = recipe.settings | {k: v for k, v in overrides.items() if k not in own}
         if recipe.backbone and backbone not in ("gcn", recipe.backbone):
             raise ValueError(f"{name} has its own network ({recipe.backbone}); leave backbone out")
         backbone = recipe.backbone or backbone
-        return cls(backbone, objective, scorer, seed=seed, device=device, **rest)
+        return cls(backbone, objective, scorer, seed=seed, device=device, **rest)._made_of(name, given)
 
     def fit(
         self, data: GraphSource, exposure: GraphSource | None = None, *, on_epoch: Callable[[int], None] | None = None
@@ -180,8 +187,8 @@ class Detector(HubMixin, FittedEstimator):
         Parameters
         ----------
         data : GraphSource
-            A PyG ``Data``, or another graph with ``x``, ``edge_index``, ``y`` and ``train_mask``; validation nodes
-            are split off if it has no ``val_mask``.
+            A PyG ``Data``, or another graph with ``x``, ``edge_index``, ``y`` and ``train_mask``
+            (`oddnode.graph.as_source`); validation nodes are split off if it has no ``val_mask``.
         exposure : GraphSource, optional
             A graph with known OOD nodes (those in its ``ood_mask``, or all nodes without one), for objectives and
             scorers that learn from them.
@@ -200,7 +207,7 @@ class Detector(HubMixin, FittedEstimator):
     def wrap(
         cls,
         module: nn.Module,
-        scorer: Scorer | None = None,
+        scorer: Scorer | str | None = None,
         data: GraphSource | None = None,
         *,
         num_classes: int | None = None,
@@ -214,9 +221,9 @@ class Detector(HubMixin, FittedEstimator):
         Parameters
         ----------
         module : torch.nn.Module
-            A trained network with ``forward(x, edge_index) -> logits``.
-        scorer : Scorer, optional
-            Turns the outputs of the network into scores; by default the energy, propagated over the graph.
+            A trained network, as for `Detector`.
+        scorer : Scorer or str, optional
+            As for `Detector`.
         data : GraphSource
             A graph of the kind the module was trained on. If it has ``train_mask`` and ``y``, they determine the number
             of classes, and scorers that learn from training nodes can be used. Scorers that compare with reference
@@ -235,19 +242,18 @@ class Detector(HubMixin, FittedEstimator):
         >>> detector.score_samples(graph).shape[0] == graph.num_nodes
         True
         """
-        check_source(data)
-        assert data is not None
         detector = cls(module, None, scorer, propagation=propagation, device=device)
-        state = wrapped_state(detector, module, data, num_classes)
+        state = wrapped_state(detector, module, as_source(data), num_classes)
         return detector._with_state(state, calibration_by_references(state))
 
-    def with_scorer(self, scorer: Scorer) -> Detector:
+    def with_scorer(self, scorer: Scorer | str) -> Detector:
         """Use another scorer with the same trained network. The scorer is not adapted to the graph.
 
         Parameters
         ----------
-        scorer : Scorer
-            The scorer. If it learns from the training graph, the detector must have been fitted, not loaded.
+        scorer : Scorer or str
+            The scorer, or the name of a method whose scorer it is. If it learns from the training graph, the detector
+            must have been fitted, not loaded.
 
         Returns
         -------
@@ -255,7 +261,7 @@ class Detector(HubMixin, FittedEstimator):
             A new detector. It is not calibrated, because a threshold belongs to a scorer, unless the new scorer
             compares nodes with reference nodes.
         """
-        other = copy.copy(self)
+        other, scorer = copy.copy(self), as_scorer(scorer)
         other.scorer = scorer
         state = replace(self.state_.with_scorer(scorer), advice=[])
         return other._with_state(state, calibration_by_references(state))
@@ -277,7 +283,7 @@ class Detector(HubMixin, FittedEstimator):
         *,
         backbone: nn.Module | None = None,
         objective: Objective | None = None,
-        scorer: Scorer | None = None,
+        scorer: Scorer | str | None = None,
         device: str = "auto",
     ) -> Detector:
         """Load a detector that `save` wrote; its scores are equal bit for bit.
@@ -289,7 +295,8 @@ class Detector(HubMixin, FittedEstimator):
         path : path
             The folder.
         backbone, objective, scorer
-            Your own parts, which are not in the folder; a copy of the module gets the saved weights.
+            Your own parts, which are not in the folder; a copy of the module gets the saved weights. With another
+            scorer than the saved one, the detector has no threshold until it is calibrated.
         device : str
             As for `Detector`.
 
@@ -300,10 +307,26 @@ class Detector(HubMixin, FittedEstimator):
         """
         return model_folder.load(cls, path, backbone=backbone, objective=objective, scorer=scorer, device=device)[0]
 
+    def _made_of(self, method: str | None, hyper_parameters: dict[str, Any]) -> Self:
+        """Remember which method the objective and the scorer were built from."""
+        self._made = method, hyper_parameters, self.objective, self.scorer
+        return self
+
+    @property
+    def method(self) -> str | None:
+        """The method that `from_recipe` made it of; ``None`` if its parts were chosen one by one, or changed since."""
+        name, _, objective, scorer = self._made
+        return name if objective is self.objective and scorer is self.scorer else None
+
+    @property
+    def hyper_parameters(self) -> dict[str, Any]:
+        """The hyper-parameters of `method` that were given to `from_recipe`; the others have their defaults."""
+        return {} if self.method is None else dict(self._made[1])
+
     @property
     def needs_exposure(self) -> bool:
         """Whether `fit` needs a graph with known OOD nodes."""
-        parts = self.objective, self.scorer
+        parts = self.objective, scorer_of(self)
         return any(part is not None and part.needs_exposure for part in parts)
 
     def training_key(self, include_seed: bool = True) -> TrainingKey:

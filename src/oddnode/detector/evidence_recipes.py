@@ -24,6 +24,9 @@ __all__ = ["evidence", "kinds_of_evidence"]
 # What rests on the network or on a long average counts half as much as what a node's own edges and features say. The
 # last, which rests on both, counts in full, but only where the known nodes are not in the graph: regions differ there.
 _WEIGHTS = (0.5, 0.5, 1.0, 1.0, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0)
+# Unknown nodes that were in the training graph all the time shaped what was learnt from edges and features. What rests
+# on the labels counts in full for them, the links that were learnt, surroundings and words not at all.
+_SEEN_WEIGHTS = (1.0, 1.0, 0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.5, 0.5, 1.0)
 
 
 def evidence(power: float, num_hops: int, eta: float, learns_weights: bool = False) -> Evidence:
@@ -37,7 +40,7 @@ def evidence(power: float, num_hops: int, eta: float, learns_weights: bool = Fal
         As for `kinds_of_evidence`.
     """
     kinds = kinds_of_evidence(num_hops, eta)
-    return Evidence(kinds, power, _WEIGHTS, num_elsewhere=1, learns_weights=learns_weights)
+    return Evidence(kinds, power, _WEIGHTS, 1, _SEEN_WEIGHTS, learns_weights)
 
 
 def kinds_of_evidence(num_hops: int = 32, eta: float = 0.1) -> tuple[Scorer, ...]:

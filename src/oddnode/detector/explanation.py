@@ -12,6 +12,7 @@ from torch import Tensor
 from oddnode.detector.calibration import Calibration
 from oddnode.detector.feature_range import FAR
 from oddnode.detector.fitted import FittedState
+from oddnode.detector.own_parts import node_scores
 from oddnode.scoring import Comparison, Finding, Names, Outputs, View
 from oddnode.scoring.reasons import by_score_alone
 
@@ -78,7 +79,7 @@ def explain(state: FittedState, outputs: Outputs) -> Explanation:
             "the nearest training class is unknown: this detector was wrapped without labelled training "
             "nodes of every class; pass Detector.wrap(module, data=...) a graph with train_mask and y"
         )
-    score = outputs.scores_of(state.scorer).detach()
+    score = node_scores(state.scorer, outputs)
     own = state.scorer.own_score(outputs).detach()
     nearest = torch.cdist(outputs.logits, state.class_means.to(outputs.logits)).argmin(dim=1)
     evidence = _mean_surprises(state.scorer.comparisons(outputs), score)

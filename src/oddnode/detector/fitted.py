@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from msgspec import Meta, Struct
 from msgspec.structs import asdict
 from torch import Tensor, nn
 
 from oddnode._utils.modes import gradients_enabled
-from oddnode.detector.checked_json import Count, ModelFileError, Number
+from oddnode.detector.checked_json import ModelFileError
+from oddnode.detector.model_config import StateConfig
+from oddnode.detector.own_parts import check_logits
 from oddnode.detector.part_config import learnt_of, set_learnt
 from oddnode.detector.reference import ReferenceNodes
-from oddnode.functional import negative_energy
 from oddnode.graph import GraphProfile
 from oddnode.nn import Backbone, Ensemble
 from oddnode.scoring import EnsembleMean, Outputs, Scorer
 
-__all__ = ["FittedState", "StateConfig", "TrainingOutputs", "dtype_of", "refuse_log_probabilities"]
+__all__ = ["FittedState", "TrainingOutputs", "dtype_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,55 +91,6 @@ class TrainingOutputs:
         return members.t() @ self.outputs.logits[self.train] / counts if bool((counts > 0).all()) else None
 
 
-_Size = Annotated[int, Meta(ge=0, le=2**53)]
-
-
-class ProfileConfig(Struct, frozen=True, forbid_unknown_fields=True):
-    """The section of ``config.json`` on the training graph.
-
-    Parameters
-    ----------
-    num_nodes, num_edges, mean_degree, isolated_share, labelled_edges, homophily, chance
-        As for `oddnode.graph.GraphProfile`.
-    """
-
-    num_nodes: _Size
-    num_edges: _Size
-    mean_degree: Number
-    isolated_share: Number
-    labelled_edges: _Size
-    homophily: Number | None
-    chance: Number | None
-
-
-class StateConfig(Struct, frozen=True):
-    """The fields of ``config.json`` on a fitted state.
-
-    Parameters
-    ----------
-    num_features, num_classes, max_abs_feature, best_epoch, advice
-        As for `FittedState`.
-    dtype : {"float32", "float64"}
-        The precision of the network.
-    graph : ProfileConfig
-        Size, degrees and homophily of the training graph.
-    num_networks : int
-        Number of networks; more than the setting ``ensemble`` if they were cross-fitted.
-    learnt : dict
-        Values that the scorer learnt, apart from tensors, by path.
-    """
-
-    num_features: Count
-    num_classes: Count
-    max_abs_feature: Annotated[float, Meta(ge=0, le=1e300)]
-    best_epoch: _Size
-    dtype: Literal["float32", "float64"]
-    graph: ProfileConfig
-    advice: list[str]
-    num_networks: Count
-    learnt: dict[str, bool | int | Number | str | None]
-
-
 @dataclass(frozen=True, eq=False)
 class FittedState:
     """Everything that a fitted `oddnode.Detector` has learnt.
@@ -169,7 +120,7 @@ class FittedState:
     history : list of dict
         Training and validation loss of every epoch. It is not saved.
     advice : list of str
-        Messages on how the scorer was adapted to this graph.
+        Messages on the graph, on how the scorer was adapted to it, and on scores to be doubted.
     references : tuple of ReferenceNodes
         The reference nodes of each network; empty unless the scorer needs them.
     """
@@ -210,7 +161,7 @@ class FittedState:
         fitted = _scorer_for(self.module, scorer)
         if self.training is not None:
             if not isinstance(self.module, (Backbone, Ensemble)):
-                refuse_log_probabilities(self.module, self.training.outputs.logits, scorer)
+                check_logits(self.module, self.training.outputs.all_logits, self.num_classes, scorer)
             fitted = self.training.fit(fitted)
         elif scorer.learns_from_training_graph:
             raise ValueError(
@@ -313,22 +264,3 @@ def dtype_of(module: nn.Module) -> torch.dtype:
     """
     weights = (p.dtype for p in module.parameters() if p.is_floating_point())
     return next(weights, torch.get_default_dtype())
-
-
-def refuse_log_probabilities(module: nn.Module, logits: Tensor, scorer: Scorer) -> None:
-    """Raise an error if a network ends in ``log_softmax`` although the scorer needs logits.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The network, for the message.
-    logits : Tensor
-        Its logits of the ID classes ``[N, C]``.
-    scorer : Scorer
-        The scorer to be used on it.
-    """
-    if scorer.needs_raw_logits and logits.shape[1] > 1 and bool((negative_energy(logits).abs() < 1e-3).all()):
-        raise ValueError(
-            f"{type(module).__name__} returns log-probabilities, whose energy is 0 at every node; "
-            "return logits, without log_softmax at the end, or use MaxSoftmax()"
-        )

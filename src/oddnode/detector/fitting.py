@@ -13,13 +13,14 @@ from torch import nn
 from oddnode._utils.modes import gradients_enabled
 from oddnode._utils.random import new_dropout_seed, new_weights, redirected, seeded
 from oddnode._utils.suggestions import unknown
-from oddnode.detector.adaptation import adapted_scorer, scorer_of
-from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of, refuse_log_probabilities
+from oddnode.detector.adaptation import adapted_scorer, doubt_about_edges, scorer_of, with_doubts
+from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of
 from oddnode.detector.folders import check_folder_support, device_for
 from oddnode.detector.networks import as_module, new_backbone, reset_parameters
+from oddnode.detector.own_parts import check_logits
 from oddnode.detector.reference import ReferenceNodes, choose_references, without_nodes
 from oddnode.detector.reference_calibration import calibration_by_references
-from oddnode.graph import GraphSource, TrainingSet, profile_graph, training_set
+from oddnode.graph import GraphSource, TrainingSet, as_source, profile_graph, training_set
 from oddnode.large import FolderGraph, PackedRows, outputs_of
 from oddnode.nn import member_seeds, run_backbone
 from oddnode.objectives import CrossEntropy
@@ -47,6 +48,8 @@ class Networks(NamedTuple):
         New networks.
     seeds : list of int
         The seed of each network's training.
+    advice : list of str
+        Messages on the graph.
     """
 
     data: TrainingSet
@@ -54,6 +57,7 @@ class Networks(NamedTuple):
     references: list[ReferenceNodes]
     modules: list[nn.Module]
     seeds: list[int]
+    advice: list[str]
 
 
 def fit_together(
@@ -147,6 +151,8 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
     exposure : GraphSource or None
         The graph with known OOD nodes, for objectives and scorers that learn from them.
     """
+    data = as_source(data)
+    exposure = None if exposure is None else as_source(exposure, "exposure")
     _check_exposure(detector, exposure)
     _check_settings(detector)
     device, backbone = device_for(detector.device, data), detector.backbone
@@ -168,7 +174,7 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
             seeds.append(new_dropout_seed())
     references = [ReferenceNodes.of(dataset.graph, nodes) for nodes in chosen]
     parts = [without_nodes(dataset, each) for each in references] or [dataset] * len(modules)
-    return Networks(dataset, parts, references, modules, seeds)
+    return Networks(dataset, parts, references, modules, seeds, doubt_about_edges(data, dataset.graph))
 
 
 def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
@@ -180,11 +186,11 @@ def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
     with torch.no_grad():
         logits = run_backbone(module.eval(), graph)
     width = logits.shape[1]
-    refuse_log_probabilities(module, logits[:, : dataset.num_classes], scorer_of(detector))
     if width < dataset.num_classes:
         raise ValueError(
             f"{type(module).__name__} returns {width} logits, but the data has {dataset.num_classes} classes"
         )
+    check_logits(module, logits, dataset.num_classes, scorer_of(detector))
     dataset.num_spare_logits = width - dataset.num_classes
     return module
 
@@ -198,7 +204,7 @@ def _trained_state(detector: Detector, networks: Networks, results: list[Trainin
         for own, part, reference in zip(networks.modules, networks.parts, networks.references, strict=bool(references))
     ]
     training = TrainingOutputs(
-        outputs_of(module, data.graph, data.num_classes, labelled, references),
+        outputs_of(module, data.graph, data.num_classes, labelled, references, num_seen=data.graph.num_nodes),
         data.train,
         data.y_train,
         tuple(parts),
@@ -208,7 +214,7 @@ def _trained_state(detector: Detector, networks: Networks, results: list[Trainin
     if len(results) > 1:
         history = [{"member": member} | row for member, result in enumerate(results) for row in result.history]
     scorer, advice = adapted_scorer(detector, profile)
-    return FittedState(
+    state = FittedState(
         module=module,
         num_features=data.graph.x.shape[1],
         num_classes=data.num_classes,
@@ -220,9 +226,10 @@ def _trained_state(detector: Detector, networks: Networks, results: list[Trainin
         training=training,
         best_epoch=results[0].best_epoch,
         history=history,
-        advice=advice,
+        advice=networks.advice + advice,
         references=tuple(networks.references),
     ).with_scorer(scorer)
+    return with_doubts(state, data.val)
 
 
 def _part(module: nn.Module, part: TrainingSet, reference: ReferenceNodes, whole: TrainingSet) -> TrainingOutputs:
@@ -239,7 +246,7 @@ def _part(module: nn.Module, part: TrainingSet, reference: ReferenceNodes, whole
 
 def _check_exposure(detector: Detector, exposure: GraphSource | None) -> None:
     if detector.needs_exposure and exposure is None:
-        parts = {"objective": detector.objective, "scorer": detector.scorer}
+        parts = {"objective": detector.objective, "scorer": scorer_of(detector)}
         names = " and the ".join(name for name, part in parts.items() if part is not None and part.needs_exposure)
         raise ValueError(
             f"exposure is missing, from which the {names} of this detector learns: call fit(data, exposure=...)"

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from oddnode._utils.markdown import escape_markdown, pipe_table
 from oddnode._version import __version__
 from oddnode.detector import model_folder
+from oddnode.detector.adaptation import scorer_of
 from oddnode.detector.model_files import FILES
 from oddnode.detector.part_config import learnt_of
 from oddnode.detector.registry import RECIPES
@@ -102,7 +103,7 @@ class HubMixin:
         token: str | None = None,
         backbone: nn.Module | None = None,
         objective: Objective | None = None,
-        scorer: Scorer | None = None,
+        scorer: Scorer | str | None = None,
         device: str = "auto",
     ) -> Self:
         """Load a detector from a folder, or from the Hugging Face Hub, which needs the extra ``hub``.
@@ -239,7 +240,7 @@ def _facts(detector: Detector) -> dict[str, str]:
 
 def _method(detector: Detector) -> str:
     """The name of the method with exactly these parts; empty if there is none."""
-    parts = repr((detector.objective, detector.scorer))
+    parts = repr((detector.objective, scorer_of(detector)))
     for name, recipe in RECIPES.items():
         if parts == repr(recipe.build()) and detector.ensemble == recipe.settings.get("ensemble", 1):
             return name

@@ -7,17 +7,20 @@ from typing import Self
 
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
+from torch.export import ExportedProgram
 
 from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.adaptation import labelled_nodes
-from oddnode.detector.attributes import NOT_CALIBRATED, NOT_FITTED, FittedAttributes
+from oddnode.detector.attributes import NOT_FITTED, FittedAttributes
 from oddnode.detector.calibration import Calibration, calibration_nodes
 from oddnode.detector.explanation import Explanation, explain, positions, reasons
+from oddnode.detector.exporting import exported
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
-from oddnode.detector.fitted import FittedState
 from oddnode.detector.folders import device_for, with_dtype
+from oddnode.detector.own_parts import node_scores
+from oddnode.detector.recognition import references_in, starts_with_training_graph
 from oddnode.functional import CalibrationError
-from oddnode.graph import Graph, GraphError, GraphSource, check_mask
+from oddnode.graph import Graph, GraphError, GraphSource, as_source
 from oddnode.large import outputs_of
 from oddnode.scoring import Names, Outputs
 
@@ -46,7 +49,7 @@ class FittedEstimator(FittedAttributes):
         Outputs
             The methods below accept it instead of the graph.
         """
-        state = self.state_
+        state, data = self.state_, as_source(data)
         graph = Graph.from_data(data, device_for(self.device, data))
         if graph.x.shape[1] != state.num_features:
             raise GraphError(
@@ -54,8 +57,10 @@ class FittedEstimator(FittedAttributes):
             )
         graph, far = clip_far_features(graph, state.max_abs_feature)
         graph = with_dtype(graph, state.dtype)
-        references = _references_in(state, data, graph)
-        return outputs_of(state.module, graph, state.num_classes, labelled_nodes(data, graph.device), references, far)
+        references = references_in(state.references, data, graph)
+        num_seen = state.profile.num_nodes if starts_with_training_graph(state.references, graph) else 0
+        labelled = labelled_nodes(data, graph.device)
+        return outputs_of(state.module, graph, state.num_classes, labelled, references, far, num_seen)
 
     @gradients_enabled()
     def score_samples(self, data: GraphSource | Outputs) -> Tensor:
@@ -72,8 +77,9 @@ class FittedEstimator(FittedAttributes):
             Scores ``[N]``, finite, on the device of the data. Nodes whose features are far beyond those of training
             score below all others.
         """
+        data = _as_source(data)
         outputs = self._outputs(data)
-        return _to_device_of(data, self._checked(outputs.scores_of(self.scorer_).detach(), outputs))
+        return _to_device_of(data, self._checked(node_scores(self.scorer_, outputs), outputs))
 
     @gradients_enabled()
     def predict(self, data: GraphSource | Outputs) -> Tensor:
@@ -89,6 +95,7 @@ class FittedEstimator(FittedAttributes):
         Tensor
             Classes ``[N]``, on the device of the data.
         """
+        data = _as_source(data)
         return _to_device_of(data, self._outputs(data).logits.argmax(dim=-1))
 
     @gradients_enabled()
@@ -105,6 +112,7 @@ class FittedEstimator(FittedAttributes):
         Tensor
             Probabilities ``[N, C]``, on the device of the data.
         """
+        data = _as_source(data)
         return _to_device_of(data, self._outputs(data).logits.softmax(dim=-1))
 
     @gradients_enabled()
@@ -135,6 +143,7 @@ class FittedEstimator(FittedAttributes):
         >>> detector.detect(task.id_test.data).dtype
         torch.bool
         """
+        data = as_source(data)
         nodes = calibration_nodes(data, mask, self.num_classes_)
         outputs = self.outputs(data)
         nodes = nodes.to(outputs.graph.device)
@@ -224,6 +233,7 @@ class FittedEstimator(FittedAttributes):
         data : GraphSource or Outputs
             A graph of N nodes.
         """
+        data = _as_source(data)
         outputs = self._outputs(data)
         found = explain(self.state_, outputs)
         score = self._checked(found.score, outputs)
@@ -274,6 +284,27 @@ class FittedEstimator(FittedAttributes):
         names = Names(node_names, class_names)
         return reasons(self.state_, outputs, chosen, scores, self.calibration_, names)
 
+    def export(self) -> ExportedProgram:
+        """Export `score_samples` as a plain torch program, for graphs of any size.
+
+        ``torch.export.save(detector.export(), "scores.pt2")`` writes it. Programs that have torch, but not this
+        library, load it: ``torch.export.load("scores.pt2").module()(x, edge_index)``. Inputs are not checked there.
+
+        Returns
+        -------
+        torch.export.ExportedProgram
+            It takes features ``[N, F]`` in the precision of the network and edges ``[2, E]``, which all count the same,
+            and returns scores ``[N]``, equal up to rounding to those of a graph without weights, on the device of the
+            network. Compare them with ``threshold_`` to decide.
+
+        Raises
+        ------
+        TypeError
+            If the scorer needs more than the network and the edges (``Scorer.supports_export``), or the network cannot
+            be traced.
+        """
+        return exported(self.state_, self.calibration_)
+
     def _outputs(self, data: GraphSource | Outputs) -> Outputs:
         return data if isinstance(data, Outputs) else self.outputs(data)
 
@@ -292,24 +323,12 @@ class FittedEstimator(FittedAttributes):
     def _calibrated(self) -> Calibration:
         check_is_fitted(self, msg=NOT_FITTED)
         if self.calibration_ is None:
-            raise CalibrationError(NOT_CALIBRATED)
+            raise CalibrationError(self._not_calibrated)
         return self.calibration_
 
 
-def _references_in(state: FittedState, data: GraphSource, graph: Graph) -> list[Tensor]:
-    """The reference nodes of every network in a graph; empty if they are not in it."""
-    if not state.references:
-        return []
-    marked = check_mask(data, "reference_mask", required=False)
-    # A part of a graph, such as its new nodes, may have no validation node.
-    validated = labelled_nodes(data, graph.device, ("val_mask",))
-    tried = [None, *([] if validated is None else [validated])]
-    for among in tried if marked is None else [marked.to(graph.device), *tried]:
-        found = [each.find(graph, among) for each in state.references]
-        present = [nodes for nodes in found if nodes is not None]
-        if len(present) == len(found):
-            return present
-    return []
+def _as_source(data: GraphSource | Outputs) -> GraphSource | Outputs:
+    return data if isinstance(data, Outputs) else as_source(data)
 
 
 def _to_device_of(data: GraphSource | Outputs, result: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """The files of a saved model as bytes: ``config.json``, ``model.safetensors``, and a manifest with their checksums.
 
-Sizes are checked before anything is read, and checksums before anything is used.
+Sizes are checked before anything is read, and checksums before anything is used. Imports no slow module.
 """
 
 from __future__ import annotations
@@ -13,17 +13,24 @@ from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
 import msgspec
-import torch
 from msgspec import Meta, Struct
-from safetensors import SafetensorError
-from safetensors.torch import load as parse_tensors
-from torch import Tensor
 
 from oddnode._utils.atomic_files import sync_file
 from oddnode._utils.hidden_siblings import moved_aside
 from oddnode.detector.checked_json import ModelFileError, checked, first_line, parse_json
 
-__all__ = ["CONFIG", "FILES", "FileFacts", "check_tensors", "read_json", "read_manifest", "read_tensors", "write_files"]
+__all__ = [
+    "CONFIG",
+    "FILES",
+    "TENSORS",
+    "FileFacts",
+    "TensorFacts",
+    "read_json",
+    "read_manifest",
+    "read_tensor_bytes",
+    "tensors_in",
+    "write_files",
+]
 
 CONFIG, TENSORS, MANIFEST = "config.json", "model.safetensors", "manifest.json"
 #: The names of the files.
@@ -52,8 +59,18 @@ class FileFacts(Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
 
 
-class _TensorFacts(Struct, frozen=True, forbid_unknown_fields=True):
-    """A tensor in the header of a safetensors file."""
+class TensorFacts(Struct, frozen=True, forbid_unknown_fields=True):
+    """A tensor in the header of a safetensors file.
+
+    Parameters
+    ----------
+    dtype : str
+        The type of its numbers, such as ``"F32"``.
+    shape : list of int
+        Its shape.
+    data_offsets : pair of int
+        Where its bytes start and end.
+    """
 
     dtype: str
     shape: list[_Size]
@@ -113,7 +130,13 @@ def read_json(folder: Path) -> tuple[Any, bytes]:
     if not os.path.isdir(folder):  # this one raises no error for names that no folder can have
         aside = moved_aside(folder)
         hint = "" if aside is None else f"; a process that was replacing it has left it as {aside}, move it back"
-        raise ModelFileError(f"{folder} is not a folder with a saved model{hint}")
+        found = "it is a file" if os.path.exists(folder) else "it does not exist"
+        raise ModelFileError(f"{folder} is not a folder with a saved model: {found}{hint}")
+    if not os.path.lexists(folder / CONFIG):
+        raise ModelFileError(
+            f"{folder} is not a saved model: it has no {CONFIG}. A saved model is a folder with {', '.join(FILES)}, as "
+            "`oddnode fit --out` and Detector.save write it"
+        )
     raw = _read_bytes(folder / CONFIG)
     try:
         return parse_json(raw), raw
@@ -147,8 +170,8 @@ def read_manifest(folder: Path, config: bytes) -> FileFacts:
     return facts[TENSORS]
 
 
-def read_tensors(folder: Path, facts: FileFacts) -> dict[str, Tensor]:
-    """Read ``model.safetensors``.
+def read_tensor_bytes(folder: Path, facts: FileFacts) -> tuple[bytes, dict[str, TensorFacts]]:
+    """Read ``model.safetensors``, and check it against the manifest and against its own header.
 
     Parameters
     ----------
@@ -159,8 +182,10 @@ def read_tensors(folder: Path, facts: FileFacts) -> dict[str, Tensor]:
 
     Returns
     -------
+    bytes
+        Its content.
     dict
-        Tensors of finite numbers, by name.
+        The types and shapes of its tensors, by name.
     """
     path = folder / TENSORS
     size = _size_of(path)
@@ -168,7 +193,7 @@ def read_tensors(folder: Path, facts: FileFacts) -> dict[str, Tensor]:
         raise ModelFileError(f"{path} has {size} bytes, but {facts.bytes} according to {MANIFEST}")
     try:
         with path.open("rb") as file:
-            check_tensors(file, size)
+            tensors = tensors_in(file, size)
             file.seek(0)
             raw = file.read(size)
     except ModelFileError as error:
@@ -176,18 +201,11 @@ def read_tensors(folder: Path, facts: FileFacts) -> dict[str, Tensor]:
     except (OSError, MemoryError) as error:
         raise ModelFileError(f"{path} cannot be read: {first_line(error)}") from None
     _check_content(path, raw, facts)
-    try:
-        tensors = parse_tensors(raw)
-    except (SafetensorError, ValueError, RuntimeError, KeyError, TypeError, OverflowError, MemoryError) as error:
-        raise ModelFileError(f"{path} is damaged or not a safetensors file: {first_line(error)}") from None
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise ModelFileError(f"{path}: {name!r} has NaN or infinite values")
-    return tensors
+    return raw, tensors
 
 
-def check_tensors(file: BinaryIO, size: int) -> None:
-    """Check the header of a safetensors file against its size, without reading the numbers.
+def tensors_in(file: BinaryIO, size: int) -> dict[str, TensorFacts]:
+    """Read the header of a safetensors file and check it against the file's size, without reading the numbers.
 
     Parameters
     ----------
@@ -195,6 +213,11 @@ def check_tensors(file: BinaryIO, size: int) -> None:
         At its start.
     size : int
         Its size in bytes.
+
+    Returns
+    -------
+    dict
+        The types and shapes of its tensors, by name.
     """
     length = int.from_bytes(file.read(8), "little")
     longest = min(max(size - 8, 0), _LARGEST_JSON)
@@ -204,14 +227,16 @@ def check_tensors(file: BinaryIO, size: int) -> None:
     if isinstance(header, dict):
         header.pop("__metadata__", None)
     end = 0
-    for name, facts in checked(header, dict[str, _TensorFacts], "").items():
+    tensors = checked(header, dict[str, TensorFacts], "")
+    for name, facts in tensors.items():
         _check_tensor(name, facts)
         end = max(end, facts.data_offsets[1])
     if 8 + length + end != size:
         raise ModelFileError(f"it has {size} bytes, but {8 + length + end} according to its header")
+    return tensors
 
 
-def _check_tensor(name: str, facts: _TensorFacts) -> None:
+def _check_tensor(name: str, facts: TensorFacts) -> None:
     if facts.dtype not in _ITEM_BYTES:
         raise ModelFileError(f"{name[:60]!r} is {facts.dtype[:20]}, expected one of {', '.join(_ITEM_BYTES)}")
     if len(facts.shape) > _MOST_DIMENSIONS:

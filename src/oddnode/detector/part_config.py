@@ -32,6 +32,8 @@ _HOMES = ("oddnode.objectives", "oddnode.scoring", "oddnode.protocols.published"
 _Int = Annotated[int, Meta(ge=-LARGEST_INT, le=10_000)]
 _MOST_ITEMS = 2**20
 _DEEPEST = 20
+# By this much of its text a scorer of the user's own is recognised when a model is loaded.
+_LONGEST_TEXT = 10_000
 
 #: The types of learnt values apart from tensors.
 LearntValue = bool | int | float | str | None
@@ -59,7 +61,7 @@ def encode(part: Objective | Scorer, where: str) -> dict[str, Any]:
         user's own, or contains one, is only named: ``{"own": ...}``.
     """
     if any(not _is_loadable(type(each)) for each in _parts(part)):
-        return {"own": repr(part)[:200]}
+        return {"own": repr(part)[:_LONGEST_TEXT]}
     config = _encoded(part, where)
     base: Any = type(part)
     decode(config, base, where)  # raises an error now for settings that could not be loaded again

@@ -5,11 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from oddnode._utils.registry import Registry
-from oddnode.objectives import Objective
-from oddnode.scoring import Scorer
+
+if TYPE_CHECKING:
+    from oddnode.objectives import Objective
+    from oddnode.scoring import Scorer
 
 __all__ = ["RECIPES", "Recipe", "get_recipe", "register_method"]
 
@@ -36,6 +39,8 @@ class Recipe:
         The network, if the method has its own.
     settings : dict
         Arguments of `Detector` that differ from the defaults.
+    summary : str
+        What it is and when to use it, for users who choose a method.
     """
 
     name: str
@@ -46,11 +51,25 @@ class Recipe:
     cost: str = "one training"
     backbone: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    summary: str = ""
 
     @property
     def hyper_parameters(self) -> dict[str, Any]:
         """The hyper-parameters by name, with their default values."""
         return {name: p.default for name, p in inspect.signature(self.build).parameters.items()}
+
+    @property
+    def hyper_parameter_types(self) -> dict[str, Any]:
+        """The types of the hyper-parameters by name: as annotated, or else those of the default values."""
+        parameters = inspect.signature(self.build).parameters.items()
+        annotated = {name: p.annotation for name, p in parameters if p.annotation is not inspect.Parameter.empty}
+        names = getattr(inspect.unwrap(self.build), "__globals__", {})
+        try:
+            # Without the annotation of the return value, which would need torch.
+            hints = get_type_hints(SimpleNamespace(__annotations__=annotated), names, include_extras=True)
+        except NameError:  # a plugin may name types that only a type checker imports
+            hints = {}
+        return {name: type(p.default) for name, p in parameters} | hints
 
 
 #: Every method by name.

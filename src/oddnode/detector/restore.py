@@ -6,17 +6,19 @@ import copy
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
+from msgspec.structs import replace
 from torch import Tensor, nn
 
 from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
 from oddnode._utils.random import new_weights, seeded
+from oddnode.detector.adaptation import scorer_of
 from oddnode.detector.calibration import Calibration
 from oddnode.detector.checked_json import ModelFileError, first_line, show
 from oddnode.detector.fitted import FittedState
 from oddnode.detector.model_config import ModelConfig
 from oddnode.detector.networks import as_module, new_backbone
-from oddnode.detector.part_config import decode
+from oddnode.detector.part_config import decode, encode
 from oddnode.detector.reference import ReferenceNodes, num_cross_fitted
 from oddnode.graph import Graph
 from oddnode.nn import BACKBONES
@@ -92,7 +94,8 @@ def restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor]
     Parameters
     ----------
     detector : Detector
-        An unfitted detector with its parts and settings.
+        An unfitted detector with its parts and settings. If its scorer is the user's own, but not the saved one, it
+        has no threshold.
     config : ModelConfig
         From ``config.json``.
     tensors : dict
@@ -110,19 +113,40 @@ def restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor]
     means = tensors.pop("class_means", None)
     references = _references(_taken(tensors, "reference."), device)
     _check_counts(detector.ensemble, config.num_networks, len(references))
-    assert detector.scorer is not None
-    state = FittedState.from_config(
-        config, module.eval(), detector.scorer, learnt, None if means is None else means.to(device), references
-    )
-    calibration = None
-    if config.calibration is not None:
-        scores, classes = tensors.pop("calibration.scores", None), tensors.pop("calibration.classes", None)
-        calibration = Calibration.from_config(config.calibration, scores, classes)
+    calibration = _calibration(config, tensors)
     if tensors:
         raise ModelFileError(f"the tensor {next(iter(tensors))!r} belongs to no part of the model")
+    scorer, is_other = scorer_of(detector), _is_other(scorer_of(detector), config.scorer)
+    if is_other:
+        config, learnt = replace(config, learnt={}), {}
+    state = FittedState.from_config(
+        config, module.eval(), scorer, learnt, None if means is None else means.to(device), references
+    )
+    if is_other:
+        state = state.with_scorer(scorer)
+    else:  # with another scorer it is no longer of the method
+        detector._made_of(config.method, config.hyper_parameters)
     if isinstance(detector.backbone, str):
         _try_out(state, device)
-    return detector._with_state(state, calibration)
+    if calibration is None or not is_other:
+        return detector._with_state(state, calibration)
+    return detector._with_state(
+        state,
+        not_calibrated=f"the threshold of the saved model belongs to its scorer {show(config.scorer['own'])}, and this "
+        "Detector was loaded with another one: call calibrate(data, false_alarm_rate=0.05) with held-out known nodes",
+    )
+
+
+def _is_other(scorer: Scorer, saved: dict[str, Any]) -> bool:
+    """Whether the user gave another scorer than the one of their own that the model was saved with."""
+    return "own" in saved and encode(scorer, "scorer") != saved
+
+
+def _calibration(config: ModelConfig, tensors: dict[str, Tensor]) -> Calibration | None:
+    if config.calibration is None:
+        return None
+    scores, classes = tensors.pop("calibration.scores", None), tensors.pop("calibration.classes", None)
+    return Calibration.from_config(config.calibration, scores, classes)
 
 
 def _taken(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
+from oddnode.detector.adaptation import scorer_of
 from oddnode.objectives import CrossEntropy
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class TrainingKey:
             trainer="" if detector.trainer is None else repr(detector.trainer),
             device=detector.device,
             seed=detector.seed if include_seed else None,
-            sets_reference_aside=detector.scorer is not None and detector.scorer.needs_reference,
+            sets_reference_aside=scorer_of(detector).needs_reference,
             needs_exposure=detector.needs_exposure,
         )
 

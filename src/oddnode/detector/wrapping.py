@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from oddnode._utils.devices import resolve_device
 from oddnode._utils.modes import gradients_enabled
-from oddnode.detector.adaptation import adapted_scorer, labelled_nodes, scorer_of
-from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of, refuse_log_probabilities
+from oddnode.detector.adaptation import adapted_scorer, labelled_nodes, scorer_of, with_doubts
+from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of
+from oddnode.detector.own_parts import check_logits
 from oddnode.detector.reference import ReferenceNodes, checked_references, remove_nodes
 from oddnode.graph import Graph, GraphError, GraphSource, check_labels, check_mask, optional_attribute, profile_graph
 from oddnode.large import GraphFolder
@@ -54,7 +55,7 @@ def wrapped_state(detector: Detector, module: nn.Module, data: GraphSource, num_
         logits = run_backbone(module, graph)
     nodes, y = _training_nodes(data, device)
     num_classes = _num_classes(module, logits.shape[1], num_classes, y)
-    refuse_log_probabilities(module, logits[:, :num_classes], scorer_of(detector))
+    check_logits(module, logits, num_classes, scorer_of(detector))
     labelled = labelled_nodes(data, device)
     references = _references(detector, data, graph, labelled, num_classes)
     training = None
@@ -64,7 +65,7 @@ def wrapped_state(detector: Detector, module: nn.Module, data: GraphSource, num_
         training = TrainingOutputs(Outputs(module, graph, num_classes, labelled, own), nodes, y, tuple(parts))
     profile = profile_graph(graph, nodes, y)
     scorer, advice = adapted_scorer(detector, profile)
-    return FittedState(
+    state = FittedState(
         module=module,
         num_features=graph.x.shape[1],
         num_classes=num_classes,
@@ -77,6 +78,8 @@ def wrapped_state(detector: Detector, module: nn.Module, data: GraphSource, num_
         advice=advice,
         references=tuple(references),
     ).with_scorer(scorer)
+    held_out = labelled_nodes(data, device, ("val_mask",))
+    return state if training is None or held_out is None else with_doubts(state, held_out)
 
 
 def _references(

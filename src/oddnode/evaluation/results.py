@@ -30,6 +30,8 @@ class Result:
         Names of what was run.
     runs : list of dict
         The return value of `oddnode.evaluate` for each seed.
+    settings : dict
+        Settings that replaced those of the protocol in the methods that have them.
     """
 
     task: str
@@ -37,6 +39,7 @@ class Result:
     protocol: str
     backbone: str
     runs: list[dict[str, Any]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)
 
     @property
     def seeds(self) -> int:
@@ -110,7 +113,9 @@ class Result:
         return pandas.DataFrame([self.summary()] if means else self.per_seed())
 
     def _names(self) -> dict[str, Any]:
-        return {"task": self.task, "method": self.method, "protocol": self.protocol, "backbone": self.backbone}
+        names = {"task": self.task, "method": self.method, "protocol": self.protocol, "backbone": self.backbone}
+        settings = ", ".join(f"{name}={value}" for name, value in self.settings.items())
+        return names | ({"settings": settings} if settings else {})
 
     def _metrics(self) -> list[str]:
         return [*METRICS, *(DECISION_TITLES if self.has_decisions else ())]

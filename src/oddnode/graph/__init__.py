@@ -4,8 +4,9 @@ May import: functional and below.
 """
 
 from oddnode.graph.cache import graph_cache
+from oddnode.graph.conversion import as_source
 from oddnode.graph.graph import Graph
-from oddnode.graph.profile import GraphProfile, profile_graph
+from oddnode.graph.profile import GraphProfile, one_way_share, profile_graph
 from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.graph.training_data import TrainingSet, split_validation, training_set
 from oddnode.graph.validation import (
@@ -13,7 +14,6 @@ from oddnode.graph.validation import (
     as_labels,
     check_labels,
     check_mask,
-    check_source,
     checked_nodes,
     positive_edges,
 )
@@ -25,11 +25,12 @@ __all__ = [
     "GraphSource",
     "TrainingSet",
     "as_labels",
+    "as_source",
     "check_labels",
     "check_mask",
-    "check_source",
     "checked_nodes",
     "graph_cache",
+    "one_way_share",
     "optional_attribute",
     "positive_edges",
     "profile_graph",

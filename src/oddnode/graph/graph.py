@@ -15,9 +15,10 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.functional import support
 from oddnode.graph.cache import active_cache
+from oddnode.graph.conversion import as_source
 from oddnode.graph.features import NodeFeatures
 from oddnode.graph.source import GraphSource, optional_attribute
-from oddnode.graph.validation import _checked_edges, _checked_features, check_source
+from oddnode.graph.validation import _checked_edges, _checked_features
 from oddnode.ops import (
     FeatureProducts,
     SparseMatrix,
@@ -60,7 +61,8 @@ class Graph(NodeFeatures):
         Parameters
         ----------
         data : GraphSource
-            An object with ``x``, ``edge_index`` and, if the edges have weights, ``edge_weight``.
+            An object with ``x``, ``edge_index`` and, if the edges have weights, ``edge_weight``, or another graph that
+            `oddnode.graph.as_source` takes.
         device : torch.device or str
             The device of the graph.
 
@@ -69,7 +71,7 @@ class Graph(NodeFeatures):
         Graph
             The checked graph, without edges of weight 0; within `graph_cache` the same one for the same tensors.
         """
-        check_source(data)
+        data = as_source(data)
         as_graph = optional_attribute(data, "as_graph")
         if as_graph is not None:  # a source that is not in memory, such as a folder, makes a graph of its own
             return as_graph(device)

@@ -17,13 +17,17 @@ class GraphSource(Protocol):
     ``edge_index`` and ``edge_weight``, and `oddnode.graph.training_set` a checked `oddnode.graph.TrainingSet` from all
     of it.
 
+    `oddnode.graph.as_source` makes such a graph of a ``HeteroData`` with one type of nodes and of a NetworkX graph, so
+    that these can be given as well.
+
     Other attributes are optional, absent or ``None``; each mask has one boolean per node, ``[N]``:
 
     - ``edge_weight``: one weight per edge ``[E]``, 0 or more; an edge of weight 0 counts as no edge;
     - ``y``: classes 0, 1, 2, ... ``[N]``, read at the nodes of the first three masks only;
     - ``train_mask``, ``val_mask``: the labelled nodes to train on and to choose the epoch by;
     - ``calibration_mask``: held-out known nodes for `oddnode.Detector.calibrate`;
-    - ``ood_mask``: the known OOD nodes of an exposure graph.
+    - ``ood_mask``: the known OOD nodes of an exposure graph;
+    - ``directed``: True if edges are meant to lead one way only, so that `oddnode.Detector.fit` does not doubt it.
 
     A source whose edges are not in memory, such as `oddnode.large.GraphFolder`, has a method ``as_graph(device)`` that
     returns a `oddnode.graph.Graph` of its own; its ``edge_index`` is then not read.

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.ops import check_edge_weight
 
-__all__ = ["GraphError", "as_labels", "check_labels", "check_mask", "check_source", "checked_nodes", "positive_edges"]
+__all__ = ["GraphError", "as_labels", "check_labels", "check_mask", "checked_nodes", "positive_edges"]
 
 # Sparse features are written out with their zeros, up to so many numbers: 16 GiB in single precision.
 _LARGEST_DENSE = 2**32
@@ -20,25 +18,6 @@ _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 class GraphError(ValueError):
     """An invalid graph; the message says what was found, what was expected and what to do."""
-
-
-def check_source(source: Any, name: str = "data") -> None:
-    """Raise an error for an object that is not a graph.
-
-    Parameters
-    ----------
-    source : object
-        The user's argument.
-    name : str
-        Its name in the message.
-    """
-    if hasattr(source, "as_graph"):  # reading the edges of such a source could fill the memory
-        return
-    if not all(hasattr(source, member) for member in ("x", "edge_index")):
-        raise GraphError(
-            f"{name} is {type(source).__name__}, expected a graph with x and edge_index, "
-            "for example a torch_geometric.data.Data"
-        )
 
 
 def _refuse_meta(tensor: Tensor, name: str) -> None:

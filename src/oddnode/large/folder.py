@@ -140,6 +140,11 @@ class GraphFolder(ReadOnlyStores):
         """Known OOD nodes."""
         return self._arrays.get("ood_mask")
 
+    @property
+    def directed(self) -> bool:
+        """Whether edges are meant to lead one way only, as tables were read that it was made from."""
+        return bool((self.manifest.table or {}).get("directed", False))
+
     def with_masks(self, **masks: Tensor) -> GraphFolder:
         """Choose other nodes to learn from or to calibrate on.
 

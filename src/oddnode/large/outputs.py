@@ -48,7 +48,7 @@ class FolderOutputs(Outputs):
 
     Parameters
     ----------
-    module, graph, num_classes, labelled, references, far
+    module, graph, num_classes, labelled, references, far, num_seen
         As for `oddnode.scoring.Outputs`; the graph is a `FolderGraph`.
     """
 

@@ -1,20 +1,15 @@
-"""The backbones by name."""
+"""The backbones by name. Their modules are imported when they are used, so that names need no torch."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-
-from torch import nn
+from typing import TYPE_CHECKING
 
 from oddnode._utils.registry import Registry
-from oddnode.nn.evidential_gcn import EvidentialGCN
-from oddnode.nn.gat import GAT
-from oddnode.nn.gcn import GCN
-from oddnode.nn.gpn import GPN
-from oddnode.nn.jknet import JKNet
-from oddnode.nn.mixhop import MixHop
-from oddnode.nn.mlp import MLP
+
+if TYPE_CHECKING:
+    from torch import nn
 
 __all__ = ["BACKBONES", "register_backbone"]
 
@@ -46,13 +41,13 @@ def register_backbone(name: str, backbone: Callable[..., nn.Module]) -> None:
     BACKBONES.register(name, backbone)
 
 
-for _name, _backbone in {
-    "gcn": GCN,
-    "mlp": MLP,
-    "gat": GAT,
-    "jknet": JKNet,
-    "mixhop": MixHop,
-    "evidential-gcn": EvidentialGCN,
-    "gpn": GPN,
+for _name, _place in {
+    "gcn": "oddnode.nn.gcn:GCN",
+    "mlp": "oddnode.nn.mlp:MLP",
+    "gat": "oddnode.nn.gat:GAT",
+    "jknet": "oddnode.nn.jknet:JKNet",
+    "mixhop": "oddnode.nn.mixhop:MixHop",
+    "evidential-gcn": "oddnode.nn.evidential_gcn:EvidentialGCN",
+    "gpn": "oddnode.nn.gpn:GPN",
 }.items():
-    register_backbone(_name, _backbone)
+    BACKBONES.register_place(_name, _place)

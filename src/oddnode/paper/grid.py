@@ -118,6 +118,8 @@ class Block:
         The lines.
     caption : str
         Protocol, seeds and unit of the numbers, shown below the grid.
+    row_title : str
+        The title of the first column.
     """
 
     title: str
@@ -125,6 +127,7 @@ class Block:
     columns: tuple[str, ...]
     rows: tuple[Row, ...]
     caption: str = ""
+    row_title: str = "method"
 
     def best(self) -> set[tuple[int, int]]:
         """Find the positions (row, column) of the best rounded numbers of every column and group."""

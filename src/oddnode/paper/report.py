@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from oddnode.paper.plan import Plan, absent_data
 from oddnode.paper.record import Graphs, Record, StoreError
 from oddnode.paper.results import Results
 from oddnode.paper.store import Store
+from oddnode.paper.tables.entries import SPREAD
 from oddnode.paper.webpage import (
     KNOWN,
     OTHER,
@@ -37,6 +39,12 @@ from oddnode.paper.webpage import (
 from oddnode.tasks import MissingDataError, Task, load_task
 
 __all__ = ["make_page", "write_page"]
+
+# The default method of `oddnode fit`, and those of the paper.
+_FEATURED = ("nodesafe-evidence", "nodesafe", "gnnsafe")
+
+_LINKS = ("Documentation", "Repository", "Paper")
+_PAPER = "https://proceedings.mlr.press/v235/yang24n.html"
 
 # The main table of the report has the numbers of these.
 _SHOWN_ANYWAY = ("table1", "table2", "table6", "table7", "table8")
@@ -76,8 +84,17 @@ def make_page(store: Store, plan: Plan) -> Page:
     runs = _plain_runs(plan)
     rows = [result for run in runs if (result := results.result(run)).runs]
     cells = [cell for task, protocol in _cells_of(runs) if (cell := _cell(results, runs, task, protocol)) is not None]
-    title = f"oddnode report: {plan.scope.name}"
-    return Page(rows, cells, _tables(results), _terms(results), title, _notice(plan), _methods())
+    return Page(
+        results=rows,
+        cells=cells,
+        tables=_tables(results),
+        terms=_terms(results),
+        title=f"oddnode report: {plan.scope.name}",
+        notice=_notice(plan),
+        methods=_methods(),
+        featured=_FEATURED,
+        links=_links(),
+    )
 
 
 def _methods() -> dict[str, Method]:
@@ -88,6 +105,16 @@ def _notice(plan: Plan) -> str:
     if plan.epochs is None:
         return ""
     return f"A quick look with {plan.epochs} epochs of training: it shows that everything works, not how well."
+
+
+def _links() -> dict[str, str]:
+    """The addresses for readers of the page, as the installed package names them."""
+    try:
+        named = metadata("oddnode").get_all("Project-URL") or []
+    except PackageNotFoundError:
+        named = []
+    found = {"Paper": _PAPER} | dict(line.split(", ", 1) for line in named)
+    return {name: found[name] for name in _LINKS if name in found}
 
 
 def _plain_runs(plan: Plan) -> list[Run]:
@@ -125,9 +152,9 @@ def _table(table: grid.Table) -> Table:
     grids = [
         Grid(
             title=f"{block.title}, protocol {block.protocol}",
-            columns=["row", *block.columns],
+            columns=[block.row_title, *block.columns],
             rows=[[row.name, *map(_entry, row.entries)] for row in block.rows],
-            caption=block.caption,
+            caption=block.caption.replace(SPREAD, "mean, the lowest and the highest"),
         )
         for block in table.blocks
     ]
@@ -138,10 +165,36 @@ def _table(table: grid.Table) -> Table:
 def _entry(entry: grid.Entry) -> str | Number | None:
     if entry.mean is None:
         return entry.text or (None if entry.paper is None else f"paper {entry.shown_paper()}")
-    return Number(entry.mean, entry.std, entry.paper, entry.digits)
+    low, high = (min(entry.values), max(entry.values)) if len(entry.values) > 1 else (None, None)
+    return Number(entry.mean, low, high, entry.paper, entry.digits)
 
 
 # Scores of single nodes
+
+# What the unknown nodes are, by the kind of shift.
+_SHIFTS = {
+    "label": "nodes of classes that it has never seen",
+    "structure": "nodes with rewired edges",
+    "feature": "nodes with mixed features",
+}
+
+# What the unknown nodes of the digits are, and a word on the data.
+_DIGITS = {
+    "digits/label": (
+        "digits that it has never seen",
+        "Images of handwritten digits, each linked to those most like it. The network has learnt 0 to 4; 6 to 9 are "
+        "unknown to it.",
+    ),
+    "digits/structure": (
+        "digits with rewired links",
+        "Images of handwritten digits, each linked to those most like it. The unknown ones are the same images with "
+        "links drawn at random.",
+    ),
+    "digits/feature": (
+        "mixtures of two digits",
+        "Images of handwritten digits, each linked to those most like it. The unknown ones are mixtures of two.",
+    ),
+}
 
 
 def _cell(results: Results, runs: list[Run], task: str, protocol: str) -> Cell | None:
@@ -171,7 +224,16 @@ def _cell_of(results: Results, records: dict[str, Record], task: str, protocol: 
         unknown=nodes,
         methods={m: {name: s.take(np.flatnonzero(masks[name])) for name, s in by.items()} for m, by in scores.items()},
         picture=None if data is None else _picture(graphs, data, scores),
+        unknown_name=_unknown_name(task),
+        about=_DIGITS[task][1] if task in _DIGITS else "",
     )
+
+
+def _unknown_name(task: str) -> str:
+    if task in _DIGITS:
+        return _DIGITS[task][0]
+    shift = task.split("/")[-1]
+    return _SHIFTS.get(shift, "unknown nodes")
 
 
 def _all_scores(record: Record, method: str) -> dict[str, Scores]:

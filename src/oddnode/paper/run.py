@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from oddnode.paper.collect import collect
 from oddnode.paper.plan import Plan, estimate_cost, unfinished
 from oddnode.paper.record import packed
 from oddnode.paper.store import Store
@@ -125,7 +126,7 @@ def run_plan(
     on_progress : callable, optional
         Called with a `Progress` after each training.
     engine : Engine, optional
-        Runs the trainings; by default processes on this machine.
+        Runs the trainings; by default processes on this machine. This process saves what a remote engine returns.
 
     Returns
     -------
@@ -194,7 +195,8 @@ def _outcomes(
             time.sleep(_PATIENCE)
             continue
         groups = stacked_groups(free, jobs) if is_gpu(plan.device) else one_by_one(free)
-        for outcome in engine.run(groups, worker):
+        run = collect(groups, worker, store, engine) if engine.is_remote else engine.run(groups, worker)
+        for outcome in run:
             if isinstance(outcome.error, WorkerDied):
                 lost[outcome.training.identity] = outcome.training
             else:
@@ -244,10 +246,19 @@ class PlanWorker:
             mine = [t.identity for t in group.trainings if claims.enter_context(store.claim(t))]
             if mine:
                 for outcome in execute_group(group.only(mine), self.setup):
-                    self._save(outcome, store)
+                    self.save(outcome, store)
                     yield Outcome(outcome.training)
 
-    def _save(self, outcome: Outcome, store: Store) -> None:
+    def save(self, outcome: Outcome, store: Store) -> None:
+        """Write a record of an outcome.
+
+        Parameters
+        ----------
+        outcome : Outcome
+            The outcome of a training.
+        store : Store
+            The store.
+        """
         training = outcome.training
         keep = self.keep_scores is None or training.seed < self.keep_scores
         began = time.perf_counter()

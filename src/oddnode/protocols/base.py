@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, ClassVar
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from oddnode._utils.registry import Registry
-from oddnode.detector import Detector
 from oddnode.tasks import RULES, Task, TaskRules
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from oddnode.detector import Detector
 
 __all__ = ["PROTOCOLS", "EvaluationProtocol", "get_protocol", "register_protocol"]
 
@@ -111,8 +113,10 @@ class EvaluationProtocol(ABC):
         return f"<protocol {self.name}>"
 
 
-#: The protocols by name.
+#: The protocols by name. Those of the library are imported when they are used, so that names need no torch.
 PROTOCOLS: Registry[EvaluationProtocol] = Registry("protocol")
+PROTOCOLS.register_place("clean", "oddnode.protocols.clean:CLEAN")
+PROTOCOLS.register_place("published", "oddnode.protocols.published:PUBLISHED")
 
 
 def get_protocol(name: str) -> EvaluationProtocol:

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from oddnode.detector import RECIPES, Detector, get_recipe
 from oddnode.functional import fpr_at_tpr
-from oddnode.protocols.base import EvaluationProtocol, register_protocol
+from oddnode.protocols.base import EvaluationProtocol
 from oddnode.tasks import RULES, Task
 
-__all__ = ["CleanProtocol"]
+__all__ = ["CLEAN", "CleanProtocol"]
 
 
 class CleanProtocol(EvaluationProtocol):
@@ -35,7 +35,8 @@ class CleanProtocol(EvaluationProtocol):
     ) -> Detector:
         backbone = get_recipe(method).backbone or backbone
         # A benchmark compares methods as published, so nothing is adapted to the graph.
-        return Detector.from_recipe(method, backbone, seed, device, propagation="as-given", **overrides)
+        settings = {"propagation": "as-given"} | overrides
+        return Detector.from_recipe(method, backbone, seed, device, **settings)
 
     def hyper_parameters(self, method: str, task: str) -> dict[str, Any]:
         return get_recipe(method).hyper_parameters
@@ -47,4 +48,4 @@ class CleanProtocol(EvaluationProtocol):
         return (predicted == y).double().mean().item()
 
 
-register_protocol(CleanProtocol())
+CLEAN = CleanProtocol()

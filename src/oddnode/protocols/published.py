@@ -49,7 +49,7 @@ from oddnode.objectives import (
     OutlierExposure,
     Teacher,
 )
-from oddnode.protocols.base import EvaluationProtocol, register_protocol
+from oddnode.protocols.base import EvaluationProtocol
 from oddnode.protocols.published_terms import (
     ETA,
     AllLogitsEnergy,
@@ -76,7 +76,7 @@ from oddnode.scoring import (
 )
 from oddnode.tasks import RULES, Task
 
-__all__ = ["METHODS", "PublishedProtocol", "detector", "fpr_at_nearest_tpr", "id_accuracy"]
+__all__ = ["METHODS", "PUBLISHED", "PublishedProtocol", "detector", "fpr_at_nearest_tpr", "id_accuracy"]
 
 _HOPS = 2
 _LAMBDA1 = 0.001
@@ -145,10 +145,10 @@ def detector(
         "dropout": 0.5 if method.startswith(("nodesafe", "msp", "odin")) else 0.0,  # quirk 10
         "num_spare_logits": task.num_left_out,  # quirk 7
         "batch_norm": "running",  # quirk 2
+        "propagation": "as-given",
     }
     settings |= _SETTINGS.get(method, {}) | overrides
-    settings |= {"seed": seed, "device": device, "propagation": "as-given"}
-    return Detector(recipe.backbone or backbone, objective, scorer, **settings)
+    return Detector(recipe.backbone or backbone, objective, scorer, seed=seed, device=device, **settings)
 
 
 class PublishedProtocol(EvaluationProtocol):
@@ -193,7 +193,7 @@ class PublishedProtocol(EvaluationProtocol):
         return ["Under the published protocol the ID accuracy of Twitch is a ROC-AUC."] if "twitch" in tasks else []
 
 
-register_protocol(PublishedProtocol())
+PUBLISHED = PublishedProtocol()
 
 
 def _margins(task: str, energy_ft: bool = False) -> tuple[float, float, float]:

@@ -1,7 +1,7 @@
 """Runs trainings for `bench` and `paper`, in this process or in several, each distinct training once.
 
 A `Training` is the unit of work; `detectors` decides which methods share one. `groups` combines trainings that one
-process runs at a time, an `Engine` distributes groups over processes, and `execute` fits and scores them.
+process runs at a time, an `Engine` distributes groups over processes or machines, and `execute` fits and scores them.
 
 May import: evaluation, protocols, detector and below, tasks. A name loads its module on first use: `Training` and
 `Outcome` need no torch.
@@ -14,16 +14,20 @@ if TYPE_CHECKING:
     from oddnode.runner.detectors import build_detector, distinct_trainings
     from oddnode.runner.engine import Engine, InProcess, Worker, WorkerDied, num_cores
     from oddnode.runner.execute import Setup, execute_group
+    from oddnode.runner.futures import Futures, remote_setup
     from oddnode.runner.groups import Group, cell_groups, one_by_one, stacked_groups
     from oddnode.runner.processes import Processes
+    from oddnode.runner.ray_cluster import RayExecutor
     from oddnode.runner.work import Outcome, Training
 
 __all__ = [
     "Engine",
+    "Futures",
     "Group",
     "InProcess",
     "Outcome",
     "Processes",
+    "RayExecutor",
     "Setup",
     "Training",
     "Worker",
@@ -34,16 +38,19 @@ __all__ = [
     "execute_group",
     "num_cores",
     "one_by_one",
+    "remote_setup",
     "stacked_groups",
 ]
 
 # `source_key` takes a full module name in a string for an import, and what is listed here runs no training by itself.
 _HOME = {
     "Engine": "engine",
+    "Futures": "futures",
     "Group": "groups",
     "InProcess": "engine",
     "Outcome": "work",
     "Processes": "processes",
+    "RayExecutor": "ray_cluster",
     "Setup": "execute",
     "Training": "work",
     "Worker": "engine",
@@ -54,6 +61,7 @@ _HOME = {
     "execute_group": "execute",
     "num_cores": "engine",
     "one_by_one": "groups",
+    "remote_setup": "futures",
     "stacked_groups": "groups",
 }
 

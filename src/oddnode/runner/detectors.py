@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -72,7 +72,13 @@ def forget_methods() -> None:
     _outlined_detector.cache_clear()
 
 
-def distinct_trainings(task: str, protocol: str, backbone: str, methods: Sequence[str]) -> list[Training]:
+def distinct_trainings(
+    task: str,
+    protocol: str,
+    backbone: str,
+    methods: Sequence[str],
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+) -> list[Training]:
     """List the trainings that methods need on a task: one per network, with all methods that score it.
 
     Parameters
@@ -81,17 +87,21 @@ def distinct_trainings(task: str, protocol: str, backbone: str, methods: Sequenc
         Names.
     methods : sequence of str
         The methods, with their own settings.
+    settings : dict, optional
+        For each method, settings that replace its own; methods with different ones share no training.
 
     Returns
     -------
     list of Training
         With seed 0, ordered by the first method of each.
     """
-    by_key: dict[str, list[str]] = {}
+    by_key: dict[Training, list[str]] = {}
     for method in methods:
-        key = training_key(Training(task, protocol, backbone, 0, (method,)), method)
-        by_key.setdefault(key, []).append(method)
-    return [Training(task, protocol, backbone, 0, tuple(own), parameters=key) for key, own in by_key.items()]
+        own = tuple((settings or {}).get(method, {}).items())
+        training = Training(task, protocol, backbone, 0, (), own)
+        key = training_key(replace(training, methods=(method,)), method)
+        by_key.setdefault(replace(training, parameters=key), []).append(method)
+    return [replace(training, methods=tuple(sharing)) for training, sharing in by_key.items()]
 
 
 def may_stack(training: Training) -> bool:

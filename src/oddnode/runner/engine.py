@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -24,7 +24,10 @@ class WorkerDied(RuntimeError):
 class Engine(Protocol):
     """Runs groups of trainings in this process, in others or on other machines."""
 
-    def run(self, groups: Sequence[Group], worker: Worker) -> Iterator[Outcome]:
+    #: Whether workers may be on other machines, where the files of this one are not.
+    is_remote: bool
+
+    def run(self, groups: Iterable[Group], worker: Worker) -> Iterator[Outcome]:
         """Run all groups.
 
         Groups start in roughly the given order; an engine prefers to give a process groups whose data it has loaded.
@@ -32,8 +35,8 @@ class Engine(Protocol):
 
         Parameters
         ----------
-        groups : sequence of Group
-            The groups to run.
+        groups : iterable of Group
+            The groups to run. A remote engine takes the next one only when a worker is about to need it.
         worker : callable
             Runs one group, in whatever process the engine chooses.
 
@@ -55,15 +58,17 @@ class InProcess:
         Number of torch's threads during the run; by default it is not changed.
     """
 
+    is_remote = False
+
     def __init__(self, threads: int | None = None):
         self.threads = threads
 
-    def run(self, groups: Sequence[Group], worker: Worker) -> Iterator[Outcome]:
+    def run(self, groups: Iterable[Group], worker: Worker) -> Iterator[Outcome]:
         """Run all groups; see `Engine.run`.
 
         Parameters
         ----------
-        groups : sequence of Group
+        groups : iterable of Group
             The groups to run.
         worker : callable
             Runs one group.

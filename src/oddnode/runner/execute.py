@@ -1,6 +1,7 @@
 """Executes a group of trainings: load the data, fit, score with every method that shares a training, evaluate.
 
-This module imports everything that can change a result; `oddnode.runner.source_key` starts here.
+This module imports everything that can change a result; `oddnode.runner.source_key` starts here. Also imported are
+protocols and readers of data that would be imported on first use: here it is once, before processes are forked.
 """
 
 from __future__ import annotations
@@ -18,16 +19,25 @@ import torch
 from torch import Tensor
 
 from oddnode._version import __version__
-from oddnode.detector import Detector
+from oddnode.detector import Detector, scorer_of
 from oddnode.evaluation import TaskOutputs, evaluate
 from oddnode.graph import graph_cache
+from oddnode.protocols import clean, published  # noqa: F401
 from oddnode.runner.describe import describe_graphs
 from oddnode.runner.detectors import build_detector
 from oddnode.runner.fitting import Fitted, fit_stacks
 from oddnode.runner.groups import Group, one_by_one
 from oddnode.runner.work import PLANAR, Outcome, Training
 from oddnode.scoring import Outputs, ScorerWrapper
-from oddnode.tasks import Task, load_tasks
+from oddnode.tasks import (
+    Task,
+    arrivals,  # noqa: F401
+    arxiv,  # noqa: F401
+    digits,  # noqa: F401
+    load_tasks,
+    planetoid,  # noqa: F401
+    twitch,  # noqa: F401
+)
 from oddnode.training import TrainingError
 
 __all__ = ["Setup", "execute", "execute_group", "forget_tasks"]
@@ -219,8 +229,7 @@ class _Scoring:
         seconds["score"] = time.perf_counter() - began
 
     def _score(self, method: str) -> None:
-        scorer = build_detector(self.training, method, self.task, self.setup.device).scorer
-        assert scorer is not None
+        scorer = scorer_of(build_detector(self.training, method, self.task, self.setup.device))
         began = time.perf_counter()
         scored = self.detector.with_scorer(_CachedScorer(scorer))
         for graph in self.graphs:

@@ -6,16 +6,14 @@ dies then too. Processes end when their parent ends, whatever the reason.
 
 from __future__ import annotations
 
-import copy
 import gc
 import os
 import queue
 import signal
 import sys
 import threading
-import traceback
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from multiprocessing import connection, get_all_start_methods, get_context
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from typing import Any
 from oddnode._utils.plugins import file_plugins, load_plugins
 from oddnode.runner.engine import Worker, WorkerDied
 from oddnode.runner.groups import Group, one_by_one
+from oddnode.runner.portable import is_lost_device, portable, portable_error
 from oddnode.runner.work import Outcome
 
 __all__ = ["Processes", "can_fork"]
@@ -46,18 +45,20 @@ class Processes:
         there are, and CUDA refuses to work in a process that was forked after that.
     """
 
+    is_remote = False
+
     def __init__(self, jobs: int, threads: int = 1, may_fork: bool = False, on_gpu: bool = False):
         self.jobs = jobs
         self.threads = threads
         self.may_fork = may_fork
         self.on_gpu = on_gpu
 
-    def run(self, groups: Sequence[Group], worker: Worker) -> Iterator[Outcome]:
+    def run(self, groups: Iterable[Group], worker: Worker) -> Iterator[Outcome]:
         """Run all groups; see `Engine.run`.
 
         Parameters
         ----------
-        groups : sequence of Group
+        groups : iterable of Group
             The groups to run.
         worker : callable
             Runs one group.
@@ -202,15 +203,15 @@ def _serve(worker: Worker, pipe: Any, threads: int, plugins: tuple[Path, ...]) -
         pipe.send(_READY)
         while (group := groups.get()) is not None:
             for outcome in worker(group):
-                lost = _is_lost_device(outcome.error)
-                pipe.send(_portable(outcome))
+                lost = is_lost_device(outcome.error)
+                pipe.send(portable(outcome))
                 if lost:
                     os._exit(1)
             pipe.send(_READY)
     except Exception as error:
-        if _is_lost_device(error):
+        if is_lost_device(error):
             os._exit(1)
-        pipe.send(_portable_error(error))
+        pipe.send(portable_error(error))
 
 
 def _receive_all(pipe: Any, groups: queue.Queue[Group | None]) -> None:
@@ -223,27 +224,3 @@ def _receive_all(pipe: Any, groups: queue.Queue[Group | None]) -> None:
                 return
     except (EOFError, OSError):
         os._exit(1)
-
-
-def _is_lost_device(error: Exception | None) -> bool:
-    """Whether CUDA refuses all further work of this process, so that only a new process can go on."""
-    import torch
-
-    return "CUDA error" in str(error) and not isinstance(error, torch.OutOfMemoryError)
-
-
-def _portable(outcome: Outcome) -> Outcome:
-    if outcome.error is not None:
-        outcome.error = _portable_error(outcome.error)
-    return outcome
-
-
-def _portable_error(error: Exception) -> Exception:
-    """The error with its traceback as a note, or its text if the error itself cannot be sent."""
-    if not isinstance(error, ValueError):  # those are messages for the user
-        error.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)).rstrip())
-    try:
-        # Copying uses the same protocol as sending to another process.
-        return error if isinstance(copy.copy(error), type(error)) else RuntimeError(str(error))
-    except Exception:
-        return RuntimeError(f"{type(error).__name__}: {error}")

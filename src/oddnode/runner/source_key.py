@@ -102,12 +102,15 @@ def _parse(path: Path) -> ast.Module:
         if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
             if ast.get_docstring(node, clean=False) is not None:
                 node.body = node.body[1:]
-            node.body = [statement for statement in node.body if not _is_for_type_checkers(statement)]
+            node.body = [each for statement in node.body for each in _executed(statement)]
     return tree
 
 
-def _is_for_type_checkers(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("TYPE_CHECKING")
+def _executed(statement: ast.stmt) -> list[ast.stmt]:
+    """The statement itself; of one that tells type checkers and Python different things, what it tells Python."""
+    if isinstance(statement, ast.If) and ast.unparse(statement.test).endswith("TYPE_CHECKING"):
+        return statement.orelse
+    return [statement]
 
 
 def _imports(tree: ast.Module, package: str, root: Path) -> set[str]:

@@ -3,8 +3,8 @@
 May import: nn and below.
 """
 
-from oddnode.scoring.advice import advised_hops, advised_scorer
-from oddnode.scoring.base import PropagatingScorer, Scorer, ScorerWrapper
+from oddnode.scoring.advice import advised_hops, advised_scorer, doubt_about, rank_agreement, spread_left
+from oddnode.scoring.base import Scorer
 from oddnode.scoring.ensemble import EnsembleMean
 from oddnode.scoring.evidence import Evidence, TwoSided
 from oddnode.scoring.findings import Comparison, Finding, Names, View
@@ -17,6 +17,7 @@ from oddnode.scoring.model_free import Degree, FeatureSum, NeighbourCosine, NonZ
 from oddnode.scoring.neighbourhood import ClassAgreement, NeighbourhoodFeatures
 from oddnode.scoring.outputs import Outputs
 from oddnode.scoring.propagated import Propagated
+from oddnode.scoring.wrappers import PropagatingScorer, ScorerWrapper
 
 __all__ = [
     "GRASP",
@@ -50,4 +51,7 @@ __all__ = [
     "View",
     "advised_hops",
     "advised_scorer",
+    "doubt_about",
+    "rank_agreement",
+    "spread_left",
 ]

@@ -1,11 +1,10 @@
-"""The base class of scorers, and base classes of scorers that change or propagate the scores of another."""
+"""The base class of scorers."""
 
 from __future__ import annotations
 
 import copy
 import re
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from torch import Tensor
 
@@ -13,7 +12,7 @@ from oddnode.scoring import reasons
 from oddnode.scoring.findings import Comparison, Finding
 from oddnode.scoring.outputs import Outputs
 
-__all__ = ["PropagatingScorer", "Scorer", "ScorerWrapper"]
+__all__ = ["Scorer"]
 
 
 class Scorer:
@@ -35,6 +34,10 @@ class Scorer:
         for name in ("is_row_wise", "supports_folders"):
             if "score" in cls.__dict__ and name not in cls.__dict__:
                 setattr(cls, name, getattr(Scorer, name))
+
+    def __repr__(self) -> str:
+        settings = (f"{name}={value!r}" for name, value in vars(self).items() if not name.endswith("_"))
+        return f"{type(self).__name__}({', '.join(settings)})"
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Scorer:
         """Learn from the training graph.
@@ -98,6 +101,16 @@ class Scorer:
         """Whether it can score graphs on disk (`oddnode.large`): it reads no ``edge_index`` and needs little memory."""
         return self.is_row_wise
 
+    def propagated_score(self, outputs: Outputs) -> Tensor:
+        """Score every node ``[N]`` as `score` does, but without a prior, which is no word of the network.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on a graph of N nodes.
+        """
+        return outputs.scores_of(self)
+
     @property
     def num_hops_used(self) -> int:
         """Number of hops over which scores are propagated; 0 for a scorer that does not propagate."""
@@ -117,6 +130,11 @@ class Scorer:
             A copy whose `num_hops_used` is at most ``num_hops``.
         """
         return copy.copy(self)
+
+    @property
+    def supports_export(self) -> bool:
+        """Whether `torch.export` can trace `score`: no operation and no shape depends on numbers."""
+        return False
 
     @property
     def needs_raw_logits(self) -> bool:
@@ -236,112 +254,3 @@ class Scorer:
     def learns_from_training_graph(self) -> bool:
         """Whether `fit` reads the training graph; by default, whether the class overrides `fit`."""
         return type(self).fit is not Scorer.fit
-
-
-@dataclass
-class ScorerWrapper(Scorer):
-    """Base of scorers that change the scores of another; its properties are those of the other scorer.
-
-    Its `kind` and `reason` are its own, because the other scorer's words may not fit the changed scores.
-
-    Parameters
-    ----------
-    scorer : Scorer
-        The other scorer.
-    """
-
-    scorer: Scorer
-
-    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
-        fitted = copy.copy(self)
-        fitted.scorer = self.scorer.fit(outputs, train, y)
-        return fitted
-
-    def own_score(self, outputs: Outputs) -> Tensor:
-        return self.scorer.own_score(outputs)
-
-    @property
-    def num_hops_used(self) -> int:
-        """The number of hops of the inner scorer."""
-        return self.scorer.num_hops_used
-
-    def limited_to(self, num_hops: int) -> Self:
-        limited = copy.copy(self)
-        limited.scorer = self.scorer.limited_to(num_hops)
-        return limited
-
-    @property
-    def needs_raw_logits(self) -> bool:
-        """Whether the inner scorer does."""
-        return self.scorer.needs_raw_logits
-
-    @property
-    def needs_labelled_nodes(self) -> bool:
-        """Whether the inner scorer does."""
-        return self.scorer.needs_labelled_nodes
-
-    def fit_reference(self, outputs: Outputs) -> Self:
-        fitted = copy.copy(self)
-        fitted.scorer = self.scorer.fit_reference(outputs)
-        return fitted
-
-    def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Self:
-        fitted = copy.copy(self)
-        fitted.scorer = self.scorer.fit_exposure(known, nodes, exposure, exposed)
-        return fitted
-
-    @property
-    def needs_exposure(self) -> bool:
-        """Whether the inner scorer does."""
-        return self.scorer.needs_exposure
-
-    def informativeness(self, outputs: Outputs) -> float:
-        return self.scorer.informativeness(outputs)
-
-    @property
-    def needs_reference(self) -> bool:
-        """Whether the inner scorer does."""
-        return self.scorer.needs_reference
-
-    @property
-    def two_sided(self) -> bool:
-        """Whether high scores of the inner scorer are unusual."""
-        return self.scorer.two_sided
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kinds of evidence of the inner scorer."""
-        return self.scorer.kinds
-
-    def comparisons(self, outputs: Outputs) -> list[Comparison]:
-        return self.scorer.comparisons(outputs)
-
-    @property
-    def learns_from_training_graph(self) -> bool:
-        """Whether the inner scorer does, or the class overrides `fit`."""
-        return type(self).fit is not ScorerWrapper.fit or self.scorer.learns_from_training_graph
-
-
-@dataclass
-class PropagatingScorer(ScorerWrapper):
-    """Base of scorers that propagate the scores of another over the edges, ``num_hops`` times.
-
-    Parameters
-    ----------
-    scorer : Scorer
-        The other scorer.
-    num_hops : int
-        Number of hops.
-    """
-
-    num_hops: int
-
-    @property
-    def num_hops_used(self) -> int:
-        """The number of hops, including those of the inner scorer."""
-        return self.num_hops + self.scorer.num_hops_used
-
-    def limited_to(self, num_hops: int) -> Self:
-        limited = super().limited_to(num_hops)
-        limited.num_hops = min(self.num_hops, num_hops - limited.scorer.num_hops_used)
-        return limited

@@ -64,6 +64,11 @@ class EnsembleMean(Scorer):
         return type(self)(tuple(scorer.limited_to(num_hops) for scorer in self.scorers))
 
     @property
+    def supports_export(self) -> bool:
+        """Whether all of the scorers do."""
+        return all(scorer.supports_export for scorer in self.scorers)
+
+    @property
     def needs_raw_logits(self) -> bool:
         """Whether any of the scorers does."""
         return any(scorer.needs_raw_logits for scorer in self.scorers)

@@ -12,9 +12,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode.functional import surprise
-from oddnode.scoring.base import Scorer, ScorerWrapper
+from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Comparison, Finding
 from oddnode.scoring.outputs import Outputs
+from oddnode.scoring.wrappers import ScorerWrapper
 
 __all__ = ["Evidence", "TwoSided"]
 
@@ -68,7 +69,8 @@ class Evidence(Scorer):
     training graph (`oddnode.Scorer.informativeness` below 0.1), and with ``learns_weights`` times a learnt factor.
 
     Where the scored graph contains the reference nodes (``outputs.reference``), nodes are compared with them there, so
-    that a graph may grow; otherwise with their scores in the training graph.
+    that a graph may grow; otherwise with their scores in the training graph. Nodes that training has seen
+    (``outputs.num_seen``) have weights of their own: what was learnt from a node cannot find it unusual.
 
     Parameters
     ----------
@@ -82,6 +84,9 @@ class Evidence(Scorer):
         The last so many scorers count only in graphs that do not contain the reference nodes. There, a whole region can
         be unknown; in a graph that has grown, averages over a region say little about a single node. They count in full
         even if they hardly differ within the training graph, because another graph can differ from it as a whole.
+    seen_weights : tuple of float, optional
+        A weight of every scorer, 0 or more, for nodes of the training graph that are no reference nodes; by default
+        those of new nodes. The last ``num_elsewhere`` scorers count for them with these weights.
     learns_weights : bool
         Whether the weights are learnt from exposed nodes, so that the kinds of evidence that tell those from known
         nodes count more.
@@ -93,28 +98,33 @@ class Evidence(Scorer):
     weights_ : Tensor
         The weights :math:`w_k` ``[K]``; those of the last ``num_elsewhere`` are 0 where the reference nodes are in the
         scored graph.
+    seen_weights_ : Tensor
+        Those for nodes that training has seen ``[K]``.
     """
 
     scorers: tuple[Scorer, ...]
     power: float = 2.0
     weights: tuple[float, ...] | None = None
     num_elsewhere: int = 0
+    seen_weights: tuple[float, ...] | None = None
     learns_weights: bool = False
     reference_: Tensor = field(init=False, repr=False, compare=False)
     weights_: Tensor = field(init=False, repr=False, compare=False)
+    seen_weights_: Tensor = field(init=False, repr=False, compare=False)
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         if not self.scorers or not 1.0 <= self.power < math.inf:
             raise ValueError(
                 f"evidence of {len(self.scorers)} scorers with power {self.power}, expected some, and 1 or more"
             )
-        given, count = self._given_weights, len(self.scorers)
-        sound = len(given) == count and all(0 <= weight < math.inf for weight in given)
-        if not sound or not 0 <= self.num_elsewhere < count:
-            raise ValueError(
-                f"{count} scorers have the weights {given}, {self.num_elsewhere} of them only elsewhere; "
-                "expected a finite weight of 0 or more for each, and fewer only elsewhere than there are"
-            )
+        count = len(self.scorers)
+        for given in self._given_weights:
+            sound = len(given) == count and all(0 <= weight < math.inf for weight in given)
+            if not sound or not 0 <= self.num_elsewhere < count:
+                raise ValueError(
+                    f"{count} scorers have the weights {given}, {self.num_elsewhere} of them only elsewhere; "
+                    "expected a finite weight of 0 or more for each, and fewer only elsewhere than there are"
+                )
         fitted = copy.copy(self)
         fitted.scorers = tuple(scorer.fit(outputs, train, y) for scorer in self.scorers)
         return fitted
@@ -128,8 +138,8 @@ class Evidence(Scorer):
         inside = len(self.scorers) - self.num_elsewhere
         carried = [min(1.0, scorer.informativeness(outputs) / _ENOUGH_LEFT) for scorer in fitted.scorers[:inside]]
         carried += [1.0] * self.num_elsewhere
-        weights = [weight * share for weight, share in zip(self._given_weights, carried, strict=True)]
-        fitted.weights_ = torch.tensor(weights, dtype=torch.float64, device=fitted.reference_.device)
+        shares = torch.tensor(carried, dtype=torch.float64, device=fitted.reference_.device)
+        fitted.weights_, fitted.seen_weights_ = (shares * shares.new_tensor(given) for given in self._given_weights)
         return fitted
 
     def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Self:
@@ -140,7 +150,8 @@ class Evidence(Scorer):
             for outputs, chosen in ((known, nodes), (exposure, exposed))
         ]
         fitted = copy.copy(self)
-        fitted.weights_ = self.weights_ * _separating_weights(*against)
+        factors = _separating_weights(*against)
+        fitted.weights_, fitted.seen_weights_ = self.weights_ * factors, self.seen_weights_ * factors
         return fitted
 
     @property
@@ -152,7 +163,8 @@ class Evidence(Scorer):
         scores, reference = self._compared(outputs)
         result = self.combined(scores, None if outputs.reference is None else reference)
         if outputs.reference is not None:
-            known = self._total(self._surprises(reference, reference, leave_one_out=True), in_place=True)
+            result[: outputs.num_seen] = self._combined(scores[: outputs.num_seen], reference, self.seen_weights_)
+            known = self._total(self._surprises(reference, reference, leave_one_out=True), self._weights(True))
             result[outputs.reference] = -surprise(-known, -known, leave_one_out=True)
         return result.to(outputs.graph.x.dtype)
 
@@ -176,7 +188,7 @@ class Evidence(Scorer):
         return torch.stack([each.detach().double() for each in found], dim=1)
 
     def combined(self, scores: Tensor, reference: Tensor | None = None) -> Tensor:
-        """Combine the scores of nodes that are no reference nodes.
+        """Combine the scores of nodes that training has not seen.
 
         Parameters
         ----------
@@ -190,10 +202,12 @@ class Evidence(Scorer):
         Tensor
             Shape ``[N]``, in double precision.
         """
-        in_place = reference is not None
-        reference = self.reference_.to(scores) if reference is None else reference
-        against = self._total(self._surprises(scores, reference), in_place)
-        known = self._total(self._surprises(reference, reference, leave_one_out=True), in_place)
+        weights = self._weights(reference is not None)
+        return self._combined(scores, self.reference_.to(scores) if reference is None else reference, weights)
+
+    def _combined(self, scores: Tensor, reference: Tensor, weights: Tensor) -> Tensor:
+        against = self._total(self._surprises(scores, reference), weights)
+        known = self._total(self._surprises(reference, reference, leave_one_out=True), weights)
         return -surprise(-against, -known)
 
     def surprises(self, outputs: Outputs) -> Tensor:
@@ -213,7 +227,7 @@ class Evidence(Scorer):
         found = self._surprises(scores, reference)
         if outputs.reference is not None:
             found[outputs.reference] = self._surprises(reference, reference, leave_one_out=True)
-        return found * (self._weights(outputs.reference is not None) > 0).to(found.device)
+        return found * (self._weights_of_nodes(outputs) > 0).to(found.device)
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -225,7 +239,7 @@ class Evidence(Scorer):
     def comparisons(self, outputs: Outputs) -> list[Comparison]:
         scores, reference = self._compared(outputs)
         surprises = self.surprises(outputs)
-        contributions = surprises.pow(self.power) * self._weights(outputs.reference is not None).to(surprises)
+        contributions = surprises.pow(self.power) * self._weights_of_nodes(outputs).to(surprises)
         return [Comparison(self.scorers, outputs, scores, reference, surprises, contributions)]
 
     @property
@@ -254,8 +268,11 @@ class Evidence(Scorer):
         return any(scorer.needs_labelled_nodes for scorer in self.scorers)
 
     @property
-    def _given_weights(self) -> tuple[float, ...]:
-        return (1.0,) * len(self.scorers) if self.weights is None else self.weights
+    def _given_weights(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The weights for new nodes, and for nodes that training has seen."""
+        new = (1.0,) * len(self.scorers) if self.weights is None else self.weights
+        inside = len(self.scorers) - self.num_elsewhere
+        return new, (*new[:inside], *[0.0] * self.num_elsewhere) if self.seen_weights is None else self.seen_weights
 
     def _compared(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
         """The scores of all nodes ``[N, K]`` and of the reference nodes ``[r, K]``."""
@@ -268,11 +285,20 @@ class Evidence(Scorer):
             columns.append(surprise(own, known, leave_one_out, scorer.two_sided))
         return torch.stack(columns, dim=1)
 
-    def _total(self, surprises: Tensor, in_place: bool) -> Tensor:
-        return surprises.pow(self.power) @ self._weights(in_place).to(surprises)
+    def _total(self, surprises: Tensor, weights: Tensor) -> Tensor:
+        return surprises.pow(self.power) @ weights.to(surprises)
+
+    def _weights_of_nodes(self, outputs: Outputs) -> Tensor:
+        """The weights of every scorer for every node ``[N, K]``."""
+        in_place = outputs.reference is not None
+        weights = self._weights(in_place).expand(outputs.graph.num_nodes, -1).clone()
+        if in_place:
+            weights[: outputs.num_seen] = self.seen_weights_
+            weights[outputs.reference] = self._weights(True)
+        return weights
 
     def _weights(self, in_place: bool) -> Tensor:
-        """The weights in a graph that contains the reference nodes, or in another one."""
+        """The weights for new nodes in a graph that contains the reference nodes, or in another one."""
         counted = len(self.scorers) - self.num_elsewhere if in_place else len(self.scorers)
         return self.weights_ * (torch.arange(len(self.scorers), device=self.weights_.device) < counted)
 

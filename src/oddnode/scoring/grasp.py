@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from oddnode.graph import Graph
-from oddnode.scoring.base import PropagatingScorer, Scorer
+from oddnode.scoring.base import Scorer
 from oddnode.scoring.logits import MaxSoftmax
 from oddnode.scoring.outputs import Outputs
+from oddnode.scoring.wrappers import PropagatingScorer
 
 __all__ = ["GRASP"]
 

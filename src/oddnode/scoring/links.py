@@ -302,9 +302,10 @@ class LinkPrediction(_EdgeScorer):
         graph = outputs.graph
         fitted = copy.copy(self)
         fitted.centre_, fitted.basis_ = FeatureSpace.of(graph, self.dimensions)
-        coordinates = fitted._space().coordinates(graph)
-        fitted.left_, fitted.right_, fitted.bias_ = train_link_predictor(
-            coordinates, graph.edge_index, self.rank, self.steps
+        # Scorers of one network, and later ones, share the training graph; training is the same each time.
+        fitted.left_, fitted.right_, fitted.bias_ = graph.cached(
+            ("link_prediction", self.dimensions, self.rank, self.steps),
+            lambda: train_link_predictor(fitted._space().coordinates(graph), graph.edge_index, self.rank, self.steps),
         )
         return fitted._with_mean(outputs)
 

@@ -34,6 +34,11 @@ class MaxSoftmax(Scorer):
         return True
 
     @property
+    def supports_export(self) -> bool:
+        """True."""
+        return True
+
+    @property
     def kind(self) -> str:
         """How sure the classifier is."""
         return "confidence"
@@ -45,6 +50,11 @@ class MaxSoftmax(Scorer):
 @dataclass
 class MaxLogit(Scorer):
     """The highest logit of an ID class (Hendrycks et al., ICML 2022)."""
+
+    @property
+    def supports_export(self) -> bool:
+        """True."""
+        return True
 
     def score(self, outputs: Outputs) -> Tensor:
         return outputs.logits.amax(dim=-1)
@@ -118,6 +128,11 @@ class Energy(Scorer):
     """
 
     centred: bool = False
+
+    @property
+    def supports_export(self) -> bool:
+        """True."""
+        return True
 
     @property
     def needs_raw_logits(self) -> bool:

@@ -39,6 +39,8 @@ class Outputs:
         Positions of the reference nodes ``[r]`` of each network; empty if they are not in this graph.
     far : Tensor, optional
         Positions of the nodes whose features were clipped, because they are far beyond those of training.
+    num_seen : int
+        The first so many nodes are those of the training graph, reference nodes included.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Outputs:
         labelled: Tensor | None = None,
         references: Sequence[Tensor] = (),
         far: Tensor | None = None,
+        num_seen: int = 0,
     ):
         self.module = module
         self.graph = graph
@@ -56,12 +59,13 @@ class Outputs:
         self.labelled = labelled
         self.references = tuple(references)
         self.far = far
+        self.num_seen = num_seen
         self._cache: dict[tuple[int, str], tuple[object, Any]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Outputs:
         # The graph is large and immutable, and torch cannot copy its sparse matrices.
         module = copy.deepcopy(self.module, memo)
-        return type(self)(module, self.graph, self.num_classes, self.labelled, self.references, self.far)
+        return type(self)(module, self.graph, self.num_classes, self.labelled, self.references, self.far, self.num_seen)
 
     def cached(self, owner: object, name: str, make: Callable[[], T]) -> T:
         """Compute a value once for an object, such as a scorer.
@@ -113,7 +117,10 @@ class Outputs:
         networks: Iterable[nn.Module] = self.module.members
         own: list[tuple[Tensor, ...]] = [(each,) for each in self.references] or [()] * self.num_networks
         pairs = zip(networks, own, strict=True)
-        return [type(self)(network, self.graph, self.num_classes, self.labelled, each) for network, each in pairs]
+        return [
+            type(self)(network, self.graph, self.num_classes, self.labelled, each, num_seen=self.num_seen)
+            for network, each in pairs
+        ]
 
     @cached_property
     def without_edges(self) -> Outputs:

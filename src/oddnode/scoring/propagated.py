@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from oddnode.functional import Isolated, propagate
-from oddnode.scoring.base import PropagatingScorer, Scorer
+from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.logits import Energy
 from oddnode.scoring.outputs import Outputs
+from oddnode.scoring.wrappers import PropagatingScorer
 
 __all__ = ["Propagated"]
 
@@ -56,7 +57,7 @@ class Propagated(PropagatingScorer):
             raise ValueError(f"prior_nodes is {self.prior_nodes}, expected 0 or more")
         fitted = super().fit(outputs, train, y)
         if self.prior_nodes:
-            fitted.prior_ = fitted._averages(outputs)[_held_out(outputs, train)].mean().detach()
+            fitted.prior_ = fitted.propagated_score(outputs)[_held_out(outputs, train)].mean().detach()
         return fitted
 
     def informativeness(self, outputs: Outputs) -> float:
@@ -82,8 +83,13 @@ class Propagated(PropagatingScorer):
         """True with a prior, which is a mean over known nodes; otherwise whether the inner scorer does."""
         return self.prior_nodes != 0 or self.scorer.learns_from_training_graph
 
+    @property
+    def supports_export(self) -> bool:
+        """Whether the inner scorer does, and there is no prior, which needs random numbers for every graph."""
+        return self.scorer.supports_export and self.prior_nodes == 0
+
     def score(self, outputs: Outputs) -> Tensor:
-        averages = self._averages(outputs)
+        averages = self.propagated_score(outputs)
         if not self.prior_nodes:
             return averages
         prior = self.prior_.to(averages)
@@ -99,7 +105,7 @@ class Propagated(PropagatingScorer):
         # With a prior the score is no average, so that the inner scorer's words would not fit it.
         return super().reason(found) if self.prior_nodes else self.scorer.reason(found.inside(self.num_hops > 0))
 
-    def _averages(self, outputs: Outputs) -> Tensor:
+    def propagated_score(self, outputs: Outputs) -> Tensor:
         scores = outputs.scores_of(self.scorer)
         return propagate(scores, outputs.graph.random_walk, self.num_hops, self.eta, self.isolated)
 

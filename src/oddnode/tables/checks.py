@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from oddnode.detector import Detector
+from oddnode.detector import Detector, scorer_of
 from oddnode.functional import CalibrationError, threshold_at
 from oddnode.tables.labels import read_marks
 from oddnode.tables.schema import TableSchema
@@ -31,7 +31,7 @@ def check_before_training(method: str, detector: Detector, graph: TrainingGraph,
         The share of known nodes that may be flagged.
     """
     has_exposure = graph.exposure is not None
-    if detector.scorer is not None and detector.scorer.needs_labelled_nodes:
+    if scorer_of(detector).needs_labelled_nodes:
         raise TableError(
             f"{method} anchors on labelled nodes of the graph it scores, which a table of new nodes need not have, "
             "so its false-alarm rate would not hold; choose another method, for example nodesafe-evidence"
@@ -64,7 +64,7 @@ def compares_with_references(detector: Detector) -> bool:
     detector : Detector
         Any detector, fitted or not.
     """
-    return detector.scorer is not None and detector.scorer.needs_reference
+    return scorer_of(detector).needs_reference
 
 
 def calibration_rows(

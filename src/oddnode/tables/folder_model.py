@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from oddnode._utils.atomic_files import new_file
-from oddnode.detector import Calibration, Detector
+from oddnode.detector import Calibration, Detector, default_method
 from oddnode.large import GraphFolder
 from oddnode.tables.checks import check_before_training
 from oddnode.tables.drift import note_on_threshold
@@ -32,8 +32,6 @@ from oddnode.tables.writer import check_target, format_to_write, neutralised
 
 __all__ = ["calibrate_folder", "fit_folder", "score_folder"]
 
-# The method for graphs on disk that are fitted without naming one.
-_METHOD = "nodesafe"
 _ROWS = 2**20
 _PARTS = {"train_mask": "train", "val_mask": "validation", "calibration_mask": "calibration"}
 
@@ -78,7 +76,7 @@ def fit_folder(
     masked = folder if folder.train_mask is not None else folder.with_masks(**_masks(split, folder.num_nodes))
     # Of the data, checks and reports read the attributes that a folder has, too.
     graph = TrainingGraph(cast("Any", masked), None, split, schema, None, [], list(folder.manifest.notes))
-    method = method or _METHOD
+    method = method or default_method(has_exposure=False, on_disk=True)
     detector = Detector.from_recipe(method, seed=seed, device="cpu", **settings)
     check_before_training(method, detector, graph, false_alarm_rate)
     detector.fit(masked, on_epoch=on_epoch).calibrate(masked, false_alarm_rate)

@@ -9,11 +9,10 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from oddnode.large import FolderBuilder, GraphFolder, NodeChunk
 from oddnode.tables.columns import ColumnCounts, FeatureRecipe
 from oddnode.tables.edge_weights import refuse_weights
 from oddnode.tables.edges import check_header, edge_columns, note_on_columns
@@ -27,6 +26,9 @@ from oddnode.tables.schema import TableSchema
 from oddnode.tables.splits import Split, read_split
 from oddnode.tables.training_tables import TrainingTables
 from oddnode.tables.values import TableError, arrow_errors, concatenated, pyarrow, quoted
+
+if TYPE_CHECKING:
+    from oddnode.large import FolderBuilder, GraphFolder, NodeChunk
 
 __all__ = ["FolderTables", "PrepareReport", "files_matching"]
 
@@ -149,6 +151,13 @@ class FolderTables(TrainingTables):
             schema=schema,
         )
 
+    def check_columns(self) -> None:
+        """As for `TrainingTables`; with a ``schema``, the table of nodes must have its columns."""
+        if self.schema is None:
+            super().check_columns()
+        else:
+            self._recipe(open_table(self.nodes, "nodes"), [])
+
     def prepare(self, out: str | os.PathLike, on_progress: Any = None) -> GraphFolder:
         """Build the folder, or go on with a build that was stopped.
 
@@ -164,6 +173,8 @@ class FolderTables(TrainingTables):
         GraphFolder
             The folder.
         """
+        from oddnode.large import FolderBuilder  # here, because files and names of columns are checked without torch
+
         unsupported = ("exposure_nodes", "exposure_edges", "exposure_column", "time_column", "train_until")
         named = next((name for name in unsupported if getattr(self, name) is not None), None)
         if named is not None:
@@ -195,6 +206,8 @@ class FolderTables(TrainingTables):
         return hashlib.sha256(repr((found, sorted(rest.items()))).encode()).hexdigest()
 
     def _node_chunks(self, table: TableSource, facts: dict[str, Any], notes: list[str]) -> Iterator[NodeChunk]:
+        from oddnode.large import NodeChunk
+
         recipe, roles = self._recipe(table, notes)
         ids, columns = self._short_columns(table, list(roles))
         labels = self._read_labels(columns, table)

@@ -13,14 +13,14 @@ from typing import Any
 
 import torch
 
-from oddnode.detector import Detector, ModelFileError, load, save
+from oddnode.detector import Detector, ModelFileError, default_method, load, save
 from oddnode.tables.arrivals import ArrivalCheck, Arrivals
 from oddnode.tables.checks import calibration_rows, check_before_training, compares_with_references
 from oddnode.tables.learning import ReadAs
 from oddnode.tables.reader import files_of
 from oddnode.tables.references import ThresholdBasis, checked_basis, compared_outputs, with_references
 from oddnode.tables.reports import CalibrationReport, FitReport, ScoreReport
-from oddnode.tables.schema import TableSchema
+from oddnode.tables.schema import TableSchema, schema_of
 from oddnode.tables.scored_table import check_id_column, scored_table
 from oddnode.tables.table_graph import TableGraph, read_graph
 from oddnode.tables.training_tables import TrainingTables
@@ -130,7 +130,7 @@ class TableModel:
         FitReport
             Sizes, split, threshold, columns and notes.
         """
-        graph = TrainingTables(
+        tables = TrainingTables(
             nodes,
             edges,
             id_column,
@@ -151,8 +151,10 @@ class TableModel:
             train_until,
             weight_column,
             unweighted,
-        ).read(seed)
-        method = method or ("nodesafe-evidence" if graph.exposure is None else "nodesafe-evidence++")
+        )
+        graph = tables.read(seed)
+        graph.data.directed = directed
+        method = method or default_method(graph.exposure is not None)
         detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
         check_before_training(method, detector, graph, false_alarm_rate)
         if compares_with_references(detector):
@@ -185,9 +187,9 @@ class TableModel:
         graph : TableGraph
             From `read`.
         explain : bool
-            Whether to add the columns ``own_score``, ``neighbour_contribution``, ``nearest_class``, for every kind of
-            evidence ``p_<kind>`` (the share of known nodes that are as unusual), and ``why`` (a sentence; null for
-            nodes that are not flagged).
+            Whether to add the columns ``threshold``, ``own_score``, ``neighbour_contribution``, ``nearest_class``, for
+            every kind of evidence ``p_<kind>`` (the share of known nodes that are as unusual), and ``why`` (a sentence;
+            null for nodes that are not flagged).
 
         Returns
         -------
@@ -337,14 +339,10 @@ class TableModel:
             As for `oddnode.Detector`.
         """
         detector, config = load(Detector, path, device=device)
-        if "table" not in config:
-            raise ModelFileError(
-                f"{path} has a detector that was not fitted on tables; use it from Python with Detector.load"
-            )
+        schema = schema_of(path, config, detector.n_features_in_, detector.num_classes_)
         if detector.calibration_ is None or detector.class_means_ is None:
             raise ModelFileError(f"{path} has a model without calibration")
         try:
-            schema = TableSchema.from_json(config["table"], detector.n_features_in_, detector.num_classes_)
             used_rows = UsedRows.from_json(config.get("table_rows", {}))
             basis = checked_basis(config.get("table_threshold"))
         except ModelFileError as error:

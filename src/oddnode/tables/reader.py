@@ -224,8 +224,8 @@ class Table(TableSource):
         self.path = Path(path)
         self.name = str(path)
         kind = format_of(self.path)
+        _check_file(self.path)  # before pyarrow is imported, which takes longer
         pyarrow()
-        _check_file(self.path)
         self._file = CsvFile(self.path, encoding) if kind == "csv" else ParquetFile(self.path)
         # Editors count the header as line 1.
         self._first, self._unit = (2, "line") if kind == "csv" else (1, "row")

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
 
-from oddnode.detector import ModelFileError, checked
+from oddnode.detector import ModelFileError, checked, read_summary
 from oddnode.tables.columns import FeatureRecipe
 from oddnode.tables.edge_weights import WeightColumn
 from oddnode.tables.reader import TableSource
 from oddnode.tables.times import TrainUntil
 from oddnode.tables.values import TableError, listed
 
-__all__ = ["TableSchema"]
+__all__ = ["TableSchema", "read_schema", "schema_of"]
 
 _Label = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str
 
@@ -129,3 +131,37 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
                 f"but the network has {num_features} and {num_classes}"
             )
         return schema
+
+
+def schema_of(folder: str | os.PathLike, config: Mapping[str, Any], num_features: int, num_classes: int) -> TableSchema:
+    """Read the schema from the config of a saved model.
+
+    Parameters
+    ----------
+    folder : path
+        The model's folder, for messages.
+    config : dict
+        Its whole config.
+    num_features, num_classes : int
+        As for `TableSchema.from_json`.
+    """
+    if "table" not in config:
+        raise ModelFileError(
+            f"{folder} has a detector that was not fitted on tables; use it from Python with Detector.load"
+        )
+    try:
+        return TableSchema.from_json(config["table"], num_features, num_classes)
+    except ModelFileError as error:
+        raise ModelFileError(f"{folder}: {error}") from None
+
+
+def read_schema(folder: Path) -> TableSchema:
+    """Read the schema of a saved model without building the model.
+
+    Parameters
+    ----------
+    folder : Path
+        The model's folder; its files are checked.
+    """
+    raw, config, _ = read_summary(folder)
+    return schema_of(folder, raw, config.num_features, config.num_classes)

@@ -10,7 +10,6 @@ from torch import Tensor
 from oddnode.detector import Detector
 from oddnode.scoring import Outputs
 from oddnode.tables.drift import note_on_threshold
-from oddnode.tables.reader import Batch
 from oddnode.tables.references import ThresholdBasis, compared_outputs
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.table_graph import TableGraph
@@ -23,7 +22,7 @@ __all__ = ["ARRIVAL", "check_id_column", "scored_table"]
 ARRIVAL = "arrival"
 
 _WRITTEN = ("predicted", "confidence", "score", "p_value", "is_ood", "split")
-_EXPLAINED = ("own_score", "neighbour_contribution", "nearest_class", "why")
+_EXPLAINED = ("threshold", "own_score", "neighbour_contribution", "nearest_class", "why")
 
 
 def check_id_column(schema: TableSchema, detector: Detector) -> None:
@@ -79,7 +78,7 @@ def scored_table(
     calibration = detector.calibration_
     assert calibration is not None
     flagged = calibration.detect(scores)
-    split = _split(schema, used_rows, graph)
+    split = _split(used_rows, graph)
     columns = {
         schema.id_column: graph.ids,
         "predicted": _labels(schema, predicted),
@@ -98,18 +97,15 @@ def scored_table(
     return pyarrow().table(columns), notes
 
 
-def _split(schema: TableSchema, used_rows: UsedRows | None, graph: TableGraph) -> Any:
+def _split(used_rows: UsedRows | None, graph: TableGraph) -> Any:
     """What rows were used for when the model was fitted, and which came later."""
     pa = pyarrow()
     import pyarrow.compute as pc
 
     use = pa.nulls(len(graph.ids), "string") if used_rows is None else used_rows.use_of(graph.ids)
-    until = schema.until
-    if until is None or until.column not in graph.columns:
+    if graph.is_arrival is None:
         return use
-    times = Batch([graph.columns[until.column]], graph.name, 1, "row")
-    is_arrival = pa.array(until.is_arrival(times.arrays[0], times))
-    return pc.if_else(pc.and_(use.is_null(), is_arrival), ARRIVAL, use)
+    return pc.if_else(pc.and_(use.is_null(), pa.array(graph.is_arrival)), ARRIVAL, use)
 
 
 def _explained(
@@ -121,8 +117,10 @@ def _explained(
     names = {"node_names": graph.ids.to_pylist(), "class_names": schema.classes}
     why = np.full(len(flagged), None, dtype=object)
     why[flagged.numpy()] = detector.reasons(outputs, flagged, **names)
+    own_score = found.own_score.cpu().numpy()
     return {
-        "own_score": found.own_score.cpu().numpy(),
+        "threshold": np.full_like(own_score, detector.threshold_),  # in the precision of the scores, to compare with
+        "own_score": own_score,
         "neighbour_contribution": found.neighbour_contribution.cpu().numpy(),
         "nearest_class": _labels(schema, found.nearest_class),
         **{_evidence_column(kind): p_values[:, k] for k, kind in enumerate(found.kinds)},

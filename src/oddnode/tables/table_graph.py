@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch_geometric.data import Data
 
-from oddnode.tables.edges import Edges, read_edges
+from oddnode.tables.edges import read_edges
 from oddnode.tables.nodes import read_nodes
 from oddnode.tables.notes import notes_on_scored_columns
 from oddnode.tables.reader import open_table
 from oddnode.tables.schema import TableSchema
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 __all__ = ["TableGraph", "as_data", "read_graph"]
 
@@ -32,11 +33,13 @@ class TableGraph:
     num_edges : int
         Number of different edges in the table of edges.
     columns : dict
-        Further columns of the table of nodes, by name: the requested ones, and that of the times.
+        Further columns of the table of nodes, by name.
     name : str
         The name of the table of nodes, for messages.
     notes : list of str
         Notes for the user.
+    is_arrival : numpy.ndarray or None
+        Whether rows came after those that the model was trained on ``[N]``; ``None`` if their times are not known.
     """
 
     ids: Any
@@ -45,25 +48,21 @@ class TableGraph:
     columns: dict[str, Any]
     name: str
     notes: list[str]
+    is_arrival: np.ndarray | None = None
 
 
-def as_data(x: np.ndarray, edges: Edges) -> Data:
-    """Make a graph of features and edges that were read.
+def as_data(**arrays: Any) -> Data:
+    """Make a graph of arrays, which it shares.
 
     Parameters
     ----------
-    x : numpy.ndarray
-        Features ``[N, F]``.
-    edges : Edges
-        The edges, with or without weights.
-
-    Returns
-    -------
-    torch_geometric.data.Data
-        The graph; the arrays are not copied.
+    **arrays : numpy.ndarray, Tensor or None
+        Its attributes: ``x``, ``edge_index``, ``edge_weight``, ``y``, masks; ``None`` for one that it lacks.
     """
-    weight = None if edges.weight is None else torch.from_numpy(edges.weight)
-    return Data(x=torch.from_numpy(x), edge_index=torch.from_numpy(edges.index), edge_weight=weight)
+    import torch  # here, because names of columns are checked without it
+    from torch_geometric.data import Data
+
+    return Data(**{name: torch.from_numpy(a) if isinstance(a, np.ndarray) else a for name, a in arrays.items()})
 
 
 def read_graph(
@@ -85,15 +84,16 @@ def read_graph(
     table, edge_table = open_table(nodes, "nodes"), open_table(edges, "edges")
     table.require(also, "known")
     notes = schema.check_columns(table, also)
-    until, kept = schema.until, list(also)
+    rows = read_nodes(table, schema.id_column, schema.features, list(also))
+    until, is_arrival = schema.until, None
     if until is not None and until.column in table.columns:
-        kept.append(until.column)
+        times = table.batches([until.column])
+        is_arrival = np.concatenate([until.is_arrival(batch.arrays[0], batch) for batch in times])
     elif until is not None:
         notes.append(f"there is no column {until.column!r}, so the column split does not say which rows are arrivals")
-    rows = read_nodes(table, schema.id_column, schema.features, list(dict.fromkeys(kept)))
     ends = schema.source_column, schema.target_column
     read = read_edges(edge_table, rows.ids, *ends, schema.directed, ignore_unknown_edges, schema.weights)
-    data = as_data(rows.x, read)
+    data = as_data(x=rows.x, edge_index=read.index, edge_weight=read.weight)
     num_edges = data.num_edges if schema.directed else data.num_edges // 2
     notes += notes_on_scored_columns(schema.features, rows.counts) + read.notes
-    return TableGraph(rows.ids, data, num_edges, rows.columns, table.name, notes)
+    return TableGraph(rows.ids, data, num_edges, rows.columns, table.name, notes, is_arrival)

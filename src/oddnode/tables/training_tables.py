@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
-from torch_geometric.data import Data
 
 from oddnode.tables.arrivals import Arrivals, rows_and_edges
 from oddnode.tables.columns import FeatureRecipe
@@ -26,6 +24,9 @@ from oddnode.tables.table_graph import TableGraph, as_data
 from oddnode.tables.times import TrainUntil
 from oddnode.tables.used_rows import UsedRows
 from oddnode.tables.values import TableError, listed, pyarrow, quoted
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 __all__ = ["TrainingGraph", "TrainingTables"]
 
@@ -92,6 +93,14 @@ class TrainingTables:
     weight_column: str | None = None
     unweighted: bool = False
 
+    def check_columns(self) -> None:
+        """Raise an error for names of columns that the tables do not have; only their headers are read."""
+        table, edge_table = open_table(self.nodes, "nodes"), open_table(self.edges, "edges")
+        self.read_as.check(self._features(table, {self.id_column, *self._roles(table)}))
+        for part in edge_table.parts:
+            edge_columns(part, self.source_column, self.target_column)
+        self._weights(edge_table)
+
     def read(self, seed: int) -> TrainingGraph:
         """Read the tables.
 
@@ -147,6 +156,10 @@ class TrainingTables:
             raise TableError("give both `time_column` and `train_until`, or neither")
         if self.time_column in (self.id_column, *roles) and self.time_column is not None:
             raise TableError(f"`time_column` is {self.time_column!r}, which holds other things")
+        if self.exposure_nodes is not None and self.exposure_column is not None:
+            raise TableError("give either `exposure_nodes` or `exposure_column`, not both")
+        if self.exposure_edges is not None and self.exposure_nodes is None:
+            raise TableError("`exposure_edges` were given, but not the nodes, `exposure_nodes`")
         for part in table.parts:
             part.require([self.id_column], "id")
             part.require([] if self.time_column is None else [self.time_column], "time")
@@ -198,9 +211,10 @@ class TrainingTables:
         is_known = ~is_new & (found.y >= 0)
         if self.exposure_column is not None:
             is_known &= ~read_marks(rows.columns[self.exposure_column], where, self.exposure_column)
+        data = as_data(x=rows.x, edge_index=edges.index, edge_weight=edges.weight)
         num_directions = 1 if self.directed else 2
         num_all = edges.index.shape[1] // num_directions
-        graph = TableGraph(rows.ids, as_data(rows.x, edges), num_all, rows.columns, where, [])
+        graph = TableGraph(rows.ids, data, num_all, rows.columns, where, [])
         num_edges = int(is_arrival[edges.index].any(axis=0).sum()) // num_directions
         return Arrivals(graph, is_arrival, is_known, is_new, num_edges)
 
@@ -241,23 +255,18 @@ class TrainingTables:
     def _exposure(
         self, data: Data, marked: np.ndarray | None, recipe: FeatureRecipe, weights: WeightColumn | None
     ) -> Data | None:
-        if self.exposure_nodes is not None and marked is not None:
-            raise TableError("give either `exposure_nodes` or `exposure_column`, not both")
-        if self.exposure_edges is not None and self.exposure_nodes is None:
-            raise TableError("`exposure_edges` were given, but not the nodes, `exposure_nodes`")
         if marked is not None:
-            edges = {"edge_index": data.edge_index, "edge_weight": data.edge_weight}
-            return Data(x=data.x, **edges, ood_mask=torch.from_numpy(marked))
+            return as_data(x=data.x, edge_index=data.edge_index, edge_weight=data.edge_weight, ood_mask=marked)
         if self.exposure_nodes is None:
             return None
         table = open_table(self.exposure_nodes, "exposed nodes")
         for part in table.parts:
             part.require([self.id_column, *recipe.names], "exposure")
         rows = read_nodes(table, self.id_column, recipe)
-        if self.exposure_edges is None:
-            return as_data(rows.x, Edges.none())
-        table = open_table(self.exposure_edges, "edges of exposed nodes")
-        return as_data(rows.x, self._read_edges(table, rows.ids, weights))
+        edges = Edges.none()
+        if self.exposure_edges is not None:
+            edges = self._read_edges(open_table(self.exposure_edges, "edges of exposed nodes"), rows.ids, weights)
+        return as_data(x=rows.x, edge_index=edges.index, edge_weight=edges.weight)
 
     def _schema(
         self, table: TableSource, recipe: FeatureRecipe, classes: list[Any], weights: WeightColumn | None
@@ -326,13 +335,7 @@ class TrainingGraph:
 
 
 def _data(x: np.ndarray, edges: Edges, y: np.ndarray, split: Split) -> Data:
-    data = as_data(x, edges)
-    data.y = torch.from_numpy(y)
-    for name, nodes in (
-        ("train_mask", split.train),
-        ("val_mask", split.validation),
-        ("calibration_mask", split.calibration),
-    ):
-        data[name] = torch.zeros(len(y), dtype=torch.bool)
-        data[name][torch.from_numpy(nodes)] = True
-    return data
+    masks = {name: np.zeros(len(y), dtype=bool) for name in ("train_mask", "val_mask", "calibration_mask")}
+    for mask, nodes in zip(masks.values(), (split.train, split.validation, split.calibration), strict=True):
+        mask[nodes] = True
+    return as_data(x=x, edge_index=edges.index, edge_weight=edges.weight, y=y, **masks)

@@ -3,11 +3,11 @@
 May import: _utils.
 """
 
-from oddnode.tasks.alterations import ALTERATIONS
-from oddnode.tasks.arrivals import KINDS, PLACEMENTS, UNSEEN_KINDS, Arrivals, arrivals_task
-from oddnode.tasks.arxiv import arxiv_graph, arxiv_task
+from typing import TYPE_CHECKING
+
+from oddnode._utils.lazy import lazy_names
 from oddnode.tasks.base import RULES, ScoredNodes, Task, TaskRules
-from oddnode.tasks.csv_gz import DamagedFileError, read_numbers
+from oddnode.tasks.catalogue import FOLDERS, KINDS, PLACEMENTS, UNSEEN_KINDS
 from oddnode.tasks.datasets import (
     DATASETS,
     FEATURE,
@@ -19,21 +19,36 @@ from oddnode.tasks.datasets import (
     register_dataset,
     register_family,
 )
-from oddnode.tasks.digits import digits_graph
 from oddnode.tasks.files import DataFiles, MissingDataError, cache_dir, data_dir_of
-from oddnode.tasks.planetoid import FOLDERS, planetoid_graph
-from oddnode.tasks.registry import PAPER_TASKS, TASKS, DatasetState, dataset_states, expand_tasks, load_task, load_tasks
-from oddnode.tasks.shifts import (
-    feature_shift,
-    feature_task,
-    induced,
-    label_task,
-    stochastic_block_edges,
-    structure_shift,
-    structure_task,
+from oddnode.tasks.registry import (
+    PAPER_TASKS,
+    TASKS,
+    DatasetState,
+    check_data,
+    dataset_states,
+    expand_tasks,
+    load_task,
+    load_tasks,
 )
-from oddnode.tasks.splits import one_one_eight
-from oddnode.tasks.twitch import twitch_graph, twitch_task
+
+if TYPE_CHECKING:
+    from oddnode.tasks.alterations import ALTERATIONS
+    from oddnode.tasks.arrivals import Arrivals, arrivals_task
+    from oddnode.tasks.arxiv import arxiv_graph, arxiv_task
+    from oddnode.tasks.csv_gz import DamagedFileError, read_numbers
+    from oddnode.tasks.digits import digits_graph
+    from oddnode.tasks.planetoid import planetoid_graph
+    from oddnode.tasks.shifts import (
+        feature_shift,
+        feature_task,
+        induced,
+        label_task,
+        stochastic_block_edges,
+        structure_shift,
+        structure_task,
+    )
+    from oddnode.tasks.splits import one_one_eight
+    from oddnode.tasks.twitch import twitch_graph, twitch_task
 
 __all__ = [
     "ALTERATIONS",
@@ -62,6 +77,7 @@ __all__ = [
     "arxiv_graph",
     "arxiv_task",
     "cache_dir",
+    "check_data",
     "data_dir_of",
     "dataset_states",
     "digits_graph",
@@ -84,3 +100,26 @@ __all__ = [
     "twitch_graph",
     "twitch_task",
 ]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "oddnode.tasks.alterations": ["ALTERATIONS"],
+        "oddnode.tasks.arrivals": ["Arrivals", "arrivals_task"],
+        "oddnode.tasks.arxiv": ["arxiv_graph", "arxiv_task"],
+        "oddnode.tasks.csv_gz": ["DamagedFileError", "read_numbers"],
+        "oddnode.tasks.digits": ["digits_graph"],
+        "oddnode.tasks.planetoid": ["planetoid_graph"],
+        "oddnode.tasks.shifts": [
+            "feature_shift",
+            "feature_task",
+            "induced",
+            "label_task",
+            "stochastic_block_edges",
+            "structure_shift",
+            "structure_task",
+        ],
+        "oddnode.tasks.splits": ["one_one_eight"],
+        "oddnode.tasks.twitch": ["twitch_graph", "twitch_task"],
+    },
+)

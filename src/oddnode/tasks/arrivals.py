@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,20 +17,10 @@ from torch_geometric.data import Data
 
 from oddnode.tasks.alterations import ALTERATIONS
 from oddnode.tasks.base import CLEAN, ScoredNodes, Task, TaskRules
-from oddnode.tasks.datasets import TaskFamily
+from oddnode.tasks.catalogue import PLACEMENTS, Placement
 from oddnode.tasks.shifts import induced
 
-__all__ = ["KINDS", "PLACEMENTS", "UNSEEN_KINDS", "Arrivals", "Placement", "arrivals_families", "arrivals_task"]
-
-#: Where unknown arrivals are: one by one, each with a known neighbour, or in connected groups of about eight.
-Placement = Literal["scattered", "grouped"]
-PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
-
-#: Kinds of unknown arrivals in the benchmark: of classes that training lacks, with mixed features, with other edges.
-KINDS = ("label", "feature", "structure")
-
-#: Kinds of unknown arrivals that no setting was chosen on.
-UNSEEN_KINDS = ("noisy", "shuffled", "overlinked", "bridged")
+__all__ = ["Arrivals", "arrivals_task"]
 
 _GROUP = 8
 _FEWEST_UNKNOWN = 20
@@ -271,31 +261,3 @@ def _mask(nodes: np.ndarray, data: Data) -> Tensor:
 def _rng(seed: int, purpose: str) -> np.random.Generator:
     """An independent stream for each purpose, so that a draw does not depend on how many came before it."""
     return np.random.default_rng([seed, *purpose.encode()])
-
-
-def arrivals_families() -> dict[str, TaskFamily]:
-    """The families of the benchmark by name.
-
-    ``arrivals`` has the three kinds, scattered and grouped, with 5 % unknown arrivals; ``arrivals-1%`` and
-    ``arrivals-20%`` have other shares, and ``unseen`` has the kinds that no setting was chosen on.
-    """
-    groups: dict[str, tuple[tuple[str, ...], float]] = {
-        "arrivals": (KINDS, 0.05),
-        "arrivals-1%": (KINDS, 0.01),
-        "arrivals-20%": (KINDS, 0.2),
-        "unseen": (UNSEEN_KINDS, 0.05),
-    }
-    return {
-        f"{group}/{kind}-{placement}": _family(Arrivals(kind, placement, share))
-        for group, (kinds, share) in groups.items()
-        for kind in kinds
-        for placement in PLACEMENTS
-    }
-
-
-def _family(arrivals: Arrivals) -> TaskFamily:
-    def make(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
-        return arrivals_task(name, data, arrivals, seed, rules)
-
-    nodes = "known classes" if arrivals.kind == "label" else "all classes"
-    return TaskFamily(make, training_graph=f"{nodes}, {100 * arrivals.share:g} % unknown arrivals")

@@ -12,29 +12,17 @@ from torch_geometric.data import Data
 from torch_geometric.utils import subgraph, to_undirected
 
 from oddnode.tasks.base import CLEAN, ScoredNodes, Task, TaskRules
+from oddnode.tasks.catalogue import ARXIV_FILES
 from oddnode.tasks.csv_gz import DamagedFileError, read_numbers
-from oddnode.tasks.datasets import DatasetSpec, TaskSpec
-from oddnode.tasks.files import DataDir, DataFiles, MissingDataError
+from oddnode.tasks.files import DataDir, MissingDataError
 from oddnode.tasks.shifts import induced
 from oddnode.tasks.splits import one_one_eight
 
-__all__ = ["ARXIV", "arxiv_graph", "arxiv_task"]
-
-# An archive of the folder arxiv/raw.
-_SOURCE = "https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
+__all__ = ["arxiv_graph", "arxiv_task"]
 
 _LAST_ID, _LAST_EXPOSED, _TEST_YEARS = 2015, 2017, (2018, 2019, 2020)
 
 _COUNTS = ("num-node-list.csv.gz", "num-edge-list.csv.gz")
-# OGB's name for the folder, and the archive's own.
-_FOLDERS = ("ogbn_arxiv/raw", "arxiv/raw")
-_FILES = DataFiles(
-    "Arxiv",
-    (*_COUNTS, "edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz", "node_year.csv.gz"),
-    how_to_get=f"get {_SOURCE} and unpack it into <data dir> (it makes arxiv/raw)",
-    folders_in_data_dir=_FOLDERS,
-    folders_in_cache=_FOLDERS,
-)
 
 
 def arxiv_task(data_dir: DataDir = None, seed: int = 0, rules: TaskRules = CLEAN) -> Task:
@@ -125,7 +113,7 @@ def arxiv_graph(data_dir: DataDir = None) -> tuple[Data, Tensor]:
     data_dir : path, optional
         As for `load_task`.
     """
-    x, edge_index, y, year = _read(_FILES.require(data_dir))
+    x, edge_index, y, year = _read(ARXIV_FILES.require(data_dir))
     return Data(x=x, edge_index=edge_index, y=y), year
 
 
@@ -163,13 +151,3 @@ def _check(edges: np.ndarray, y: np.ndarray, year: np.ndarray, num_nodes: int) -
     ):
         if not found.any():
             raise DamagedFileError(f"node_year.csv.gz has no paper {name}")
-
-
-ARXIV = DatasetSpec(
-    "arxiv",
-    (TaskSpec("arxiv", arxiv_task),),
-    licence="ODC-BY 1.0; cite Hu et al. 2020",
-    files=_FILES,
-    optional=True,  # large, and never downloaded automatically
-    seconds=80.0,
-)

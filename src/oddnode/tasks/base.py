@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
-
-from torch import Tensor
-from torch_geometric.data import Data
+from typing import TYPE_CHECKING, NamedTuple
 
 from oddnode._utils.registry import Registry
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch_geometric.data import Data
 
 __all__ = ["CLEAN", "RULES", "ScoredNodes", "Task", "TaskRules"]
 

@@ -1,7 +1,7 @@
 """Data sets. A `DatasetSpec` describes one completely: its tasks, files, licence and cost.
 
 `DATASETS` has them by name. A plugin adds a data set with `register_dataset`, and a family of tasks with
-`register_family`.
+`register_family`. Descriptions need no torch; what makes a graph or a task imports it when it is called.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
-
-import torch
-from torch import Tensor
-from torch_geometric.data import Data
+from typing import TYPE_CHECKING, Any
 
 from oddnode._utils.registry import Registry
 from oddnode.tasks.base import Task, TaskRules
 from oddnode.tasks.files import DataDir, DataFiles, MissingDataError
-from oddnode.tasks.shifts import LabelSplit, feature_task, label_task, structure_task
-from oddnode.tasks.splits import one_one_eight
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch_geometric.data import Data
+
+    from oddnode.tasks.shifts import LabelSplit
 
 __all__ = [
     "DATASETS",
@@ -83,8 +83,20 @@ class TaskFamily:
     training_graph: str = ""
 
 
+def _structure(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
+    from oddnode.tasks.shifts import structure_task
+
+    return structure_task(name, data, seed, rules)
+
+
+def _feature(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
+    from oddnode.tasks.shifts import feature_task
+
+    return feature_task(name, data, seed, rules)
+
+
 #: Families in which the OOD nodes are the same nodes with other edges, or with other features.
-STRUCTURE, FEATURE = TaskFamily(structure_task), TaskFamily(feature_task)
+STRUCTURE, FEATURE = TaskFamily(_structure), TaskFamily(_feature)
 
 
 def leave_out(id_classes: Iterable[int], exposure_classes: Iterable[int], ood_classes: Iterable[int]) -> TaskFamily:
@@ -98,6 +110,8 @@ def leave_out(id_classes: Iterable[int], exposure_classes: Iterable[int], ood_cl
     split = tuple(id_classes), tuple(exposure_classes), tuple(ood_classes)
 
     def make(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
+        from oddnode.tasks.shifts import label_task
+
         _check_classes(name, data.y, split)
         return label_task(name, data, *split, rules=rules)
 
@@ -275,6 +289,11 @@ def register_family(name: str, family: TaskFamily, datasets: Iterable[str]) -> N
 
 
 def _checked_graph(dataset: str, data: Any, seed: int) -> Data:
+    from torch import Tensor
+    from torch_geometric.data import Data
+
+    from oddnode.tasks.splits import one_one_eight
+
     if not isinstance(data, Data):
         raise TypeError(f"load of the data set {dataset!r} returned a {type(data).__name__}, expected a PyG Data")
     absent = [name for name in ("x", "edge_index", "y") if not isinstance(data.get(name), Tensor)]
@@ -293,7 +312,7 @@ def _checked_graph(dataset: str, data: Any, seed: int) -> Data:
 
 def _check_classes(task: str, y: Tensor, split: LabelSplit) -> None:
     """Refuse a split with classes that do not occur in ``y``, or with one that is in two of its parts."""
-    named, known = [c for part in split for c in part], torch.unique(y).tolist()
+    named, known = [c for part in split for c in part], y.unique().tolist()
     if not set(named) <= set(known) or len(set(named)) < len(named) or not split[0] or not split[2]:
         raise ValueError(
             f"the classes of {task} are ID {split[0]}, exposed {split[1]} and OOD {split[2]}; expected different "

@@ -8,9 +8,7 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import kneighbors_graph
 from torch_geometric.data import Data
 
-from oddnode.tasks.datasets import DatasetSpec
-
-__all__ = ["DIGITS", "digits_graph"]
+__all__ = ["digits_graph"]
 
 _NEIGHBOURS = 5
 _TRAIN_PER_CLASS = 20
@@ -49,12 +47,3 @@ def _split(y: np.ndarray, seed: int) -> tuple[torch.Tensor, ...]:
         for mask, part in zip(masks, np.split(nodes, cuts), strict=True):
             mask[part] = True
     return tuple(torch.from_numpy(mask) for mask in masks)
-
-
-DIGITS = DatasetSpec.from_graph(
-    "digits",
-    lambda data_dir, seed: digits_graph(seed),
-    label_split=([0, 1, 2, 3, 4], [5], [6, 7, 8, 9]),
-    licence="BSD-3-Clause, UCI (CC BY 4.0)",
-    seconds=1.0,
-)

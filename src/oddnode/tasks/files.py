@@ -120,7 +120,7 @@ class DataFiles:
         return (
             f"{self.title} is missing {_shortened(missing) or 'files in one folder'}; looked in "
             f"{', '.join(map(str, folders)) or 'no folder'}. {self.how_to_get[:1].upper()}{self.how_to_get[1:]}, then "
-            "name <data dir> by data_dir or ODDNODE_DATA"
+            "name <data dir> by `data_dir` or ODDNODE_DATA"
         )
 
 

@@ -15,30 +15,15 @@ from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
 from oddnode._utils.atomic_files import new_folder
 from oddnode.tasks.array_pickle import read_arrays
-from oddnode.tasks.datasets import FEATURE, STRUCTURE, DatasetSpec, leave_out
-from oddnode.tasks.files import DataDir, DataFiles, MissingDataError, cache_dir
+from oddnode.tasks.catalogue import FOLDERS, PLANETOID_PARTS, PLANETOID_URL, planetoid_files
+from oddnode.tasks.files import DataDir, MissingDataError, cache_dir
 from oddnode.tasks.planetoid_files import has_consent, read_public_file
 
-__all__ = ["FOLDERS", "PLANETOID", "planetoid_graph"]
+__all__ = ["download_planetoid", "planetoid_graph"]
 
-#: Name of a data set -> name of its folder.
-FOLDERS = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
-
-_URL = "https://github.com/kimiyoung/planetoid/raw/master/data"
-_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 _NUM_VAL = 500
 # Far above the public data sets (12 million numbers), but low enough that a file cannot exhaust the machine.
 _MOST_NUMBERS = 2**27
-
-
-# ID, exposed and OOD classes in label leave-out. The published split has one rule: classes above t are ID, t is exposed
-# and classes below t are OOD. This leaves PubMed a single ID class; see docs/tasks.md.
-_LABEL_SPLITS = {
-    "cora": ([4, 5, 6], [3], [0, 1, 2]),
-    "citeseer": ([4, 5], [3], [0, 1, 2]),
-    "pubmed": ([2], [1], [0]),
-}
-_SECONDS = {"cora": 0.9, "citeseer": 1.3, "pubmed": 5.5}
 
 
 def planetoid_graph(name: str, data_dir: DataDir = None) -> Data:
@@ -53,31 +38,32 @@ def planetoid_graph(name: str, data_dir: DataDir = None) -> Data:
     data_dir : path, optional
         As for `load_task`.
     """
-    folder = _files(name).find(data_dir) or _download(name, data_dir)
+    folder = planetoid_files(name).find(data_dir) or download_planetoid(name, data_dir)
     return copy.copy(_read(name, folder, has_consent()))
 
 
-def _files(name: str) -> DataFiles:
-    inside = f"{FOLDERS[name]}/raw"
-    return DataFiles(
-        FOLDERS[name],
-        tuple(f"ind.{name}.{part}" for part in _PARTS),
-        how_to_get=f"get them from {_URL} and put them into <data dir>/planetoid/{inside}",
-        folders_in_data_dir=(f"planetoid/{inside}", inside),
-        folders_in_cache=(f"planetoid/{inside}",),
-    )
+def download_planetoid(name: str, data_dir: DataDir) -> Path:
+    """Download the files of a citation graph into the cache.
 
+    Parameters
+    ----------
+    name, data_dir
+        As for `planetoid_graph`; the data directory is only named in messages.
 
-def _download(name: str, data_dir: DataDir) -> Path:
+    Returns
+    -------
+    Path
+        The folder with the files.
+    """
     from torch_geometric.data import download_url
 
-    files = _files(name)
+    files = planetoid_files(name)
     folder = cache_dir() / files.folders_in_cache[0]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with new_folder(folder) as part:  # all files or none: a partial file would count as found the next time
             for file in files.names:
-                download_url(f"{_URL}/{file}", str(part), log=False)
+                download_url(f"{PLANETOID_URL}/{file}", str(part), log=False)
                 read_public_file(part / file, has_consent())
     except Exception as error:  # a network fails in many ways, and the advice is always the same
         reason = f"could not be downloaded ({type(error).__name__}: {error})"
@@ -87,7 +73,7 @@ def _download(name: str, data_dir: DataDir) -> Path:
 
 @lru_cache(maxsize=4)
 def _read(name: str, folder: Path, accept_changed: bool) -> Data:
-    paths = {part: folder / f"ind.{name}.{part}" for part in _PARTS}
+    paths = {part: folder / f"ind.{name}.{part}" for part in PLANETOID_PARTS}
     raw = {part: read_public_file(path, accept_changed) for part, path in paths.items()}
     parts: dict[str, Any] = {}
     for part, read in _READERS.items():
@@ -199,20 +185,3 @@ _READERS = {
     "test.index": _test_index,
     "graph": _graph,
 }
-
-
-def _spec(name: str) -> DatasetSpec:
-    return DatasetSpec.from_graph(
-        name,
-        lambda data_dir, seed: planetoid_graph(name, data_dir),
-        families={"structure": STRUCTURE, "feature": FEATURE, "label": leave_out(*_LABEL_SPLITS[name])},
-        fixed_split=True,
-        licence="no licence stated; cite Sen et al. 2008 and Yang et al. 2016",
-        files=_files(name),
-        download=lambda data_dir: _download(name, data_dir),
-        seconds=_SECONDS[name],
-    )
-
-
-#: Cora, CiteSeer and PubMed.
-PLANETOID = tuple(_spec(name) for name in FOLDERS)

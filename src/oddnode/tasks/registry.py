@@ -7,16 +7,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
 from oddnode._utils.suggestions import unknown
-from oddnode.tasks.arrivals import arrivals_families
-from oddnode.tasks.arxiv import ARXIV
 from oddnode.tasks.base import RULES, Task
+from oddnode.tasks.catalogue import ARXIV, DIGITS, PLANETOID, TWITCH, arrivals_families
 from oddnode.tasks.datasets import DATASETS, DatasetSpec, TaskSpec, register_dataset, register_family
-from oddnode.tasks.digits import DIGITS
 from oddnode.tasks.files import DataDir
-from oddnode.tasks.planetoid import PLANETOID
-from oddnode.tasks.twitch import TWITCH
 
-__all__ = ["PAPER_TASKS", "TASKS", "DatasetState", "dataset_states", "expand_tasks", "load_task", "load_tasks"]
+__all__ = [
+    "PAPER_TASKS",
+    "TASKS",
+    "DatasetState",
+    "check_data",
+    "dataset_states",
+    "expand_tasks",
+    "load_task",
+    "load_tasks",
+]
 
 for _spec in (DIGITS, *PLANETOID, TWITCH, ARXIV):
     register_dataset(_spec)
@@ -119,6 +124,22 @@ def expand_tasks(names: Iterable[str], data_dir: DataDir = None) -> list[str]:
             raise unknown("task", name, [*TASKS, *groups])
         expanded.update(dict.fromkeys(groups.get(name, [name])))
     return list(expanded)
+
+
+def check_data(names: Iterable[str], data_dir: DataDir = None) -> None:
+    """Raise an error for tasks whose files are missing and are not downloaded on first use.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of tasks.
+    data_dir : path, optional
+        As for `load_task`.
+    """
+    wanted = set(names)
+    for spec in DATASETS.values():
+        if spec.download is None and any(task.name in wanted for task in spec.tasks):
+            spec.require(data_dir)
 
 
 def _groups(data_dir: DataDir) -> dict[str, list[str]]:

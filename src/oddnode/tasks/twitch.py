@@ -15,15 +15,13 @@ from torch_geometric.data import Data
 from torch_geometric.utils import add_remaining_self_loops, to_undirected
 
 from oddnode.tasks.base import CLEAN, ScoredNodes, Task, TaskRules
-from oddnode.tasks.datasets import DatasetSpec, TaskSpec
-from oddnode.tasks.files import DataDir, DataFiles, MissingDataError
+from oddnode.tasks.catalogue import TWITCH_REGIONS, twitch_file_names, twitch_files
+from oddnode.tasks.files import DataDir, MissingDataError
 from oddnode.tasks.splits import one_one_eight
 
-__all__ = ["TWITCH", "twitch_graph", "twitch_task"]
+__all__ = ["twitch_graph", "twitch_task"]
 
-_SOURCE = "https://snap.stanford.edu/data/twitch-social-networks.html"
-
-_ID, _EXPOSURE, _TESTS = "DE", "ENGB", ("ES", "FR", "RU")
+_ID, _EXPOSURE, *_TESTS = TWITCH_REGIONS
 _NUM_FEATURES = 3170
 
 
@@ -70,26 +68,12 @@ def twitch_graph(region: str, data_dir: DataDir = None) -> Data:
     data_dir : path, optional
         As for `load_task`.
     """
-    return copy.copy(_read(region, _files(region).require(data_dir)))
-
-
-def _files(*regions: str) -> DataFiles:
-    return DataFiles(
-        "Twitch",
-        tuple(name for region in regions for name in _file_names(region)),
-        how_to_get=f"get the raw files from {_SOURCE} and put all of them into <data dir>/twitch",
-        folders_in_data_dir=("twitch", "."),
-        folders_in_cache=("twitch",),
-    )
-
-
-def _file_names(region: str) -> list[str]:
-    return [f"musae_{region}_{part}" for part in ("edges.csv", "features.json", "target.csv")]
+    return copy.copy(_read(region, twitch_files(region).require(data_dir)))
 
 
 @lru_cache(maxsize=8)
 def _read(region: str, folder: Path) -> Data:
-    edges_file, features_file, target_file = (folder / name for name in _file_names(region))
+    edges_file, features_file, target_file = (folder / name for name in twitch_file_names(region))
     try:
         y = _labels(target_file)
         x = _features(features_file, y.shape[0])
@@ -116,12 +100,3 @@ def _features(path: Path, num_nodes: int) -> Tensor:
     for node, ids in games.items():
         x[int(node), ids] = 1.0
     return x / x.sum(dim=1, keepdim=True).clamp_min(1.0)
-
-
-TWITCH = DatasetSpec(
-    "twitch",
-    (TaskSpec("twitch", twitch_task),),
-    licence="no licence stated; cite Rozemberczki et al. 2019",
-    files=_files(_ID, _EXPOSURE, *_TESTS),
-    seconds=5.5,
-)

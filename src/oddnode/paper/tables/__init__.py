@@ -62,4 +62,4 @@ def build_table(results: Results, name: str) -> Table:
     tasks = dict.fromkeys(run.task for protocol in plan.protocols for run in item.runs(plan.scope, protocol))
     # Without the reason, which names folders of this machine; tables are published.
     notes = [*notes, *(f"{task} is missing: its data was not found." for task in tasks if task in plan.absent)]
-    return Table(name, item.where, item.title, blocks, notes)
+    return Table(name, item.where, item.title_on(plan.scope), blocks, notes)

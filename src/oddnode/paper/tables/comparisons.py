@@ -67,7 +67,7 @@ def claims_table(results: Results, name: str) -> Built:
             for exposure, pair in (("no", CORE[:2]), ("yes", CORE[2:]))
         ]
         terms = caption(results, protocol, "percentage points")
-        blocks.append(Block(title, protocol, columns, tuple(rows), terms))
+        blocks.append(Block(title, protocol, columns, tuple(rows), terms, row_title="kind of shift"))
     return blocks, [
         "Mean over the data sets with that OOD type. The tables of the paper give 7.2 where its text says 5.8 (label, "
         "with exposure). For NODESAFE on CiteSeer with feature shift its main table prints 42.47 and its appendix "
@@ -158,7 +158,8 @@ def wins_table(results: Results, name: str) -> Built:
             compared = _compared(results, protocol, metric)
             adjusted = holm([comparison.p_value for comparison in compared.values()])
             rows = tuple(_win_row(*pair, p) for pair, p in zip(compared.items(), adjusted, strict=True))
-            blocks.append(Block(f"Advantage in {METRIC_TITLES[metric]}", protocol, columns, rows, terms))
+            title = f"Advantage in {METRIC_TITLES[metric]}"
+            blocks.append(Block(title, protocol, columns, rows, terms, row_title="methods"))
     return blocks, [
         "A positive advantage (percentage points, mean over cells) means that the first method is better. p: "
         "Wilcoxon's signed-rank test, two-sided, on the differences of the cells' means over seeds; Holm: adjusted for "

@@ -70,7 +70,8 @@ def networks_table(results: Results, name: str) -> Built:
             cells = [cell if network == "gcn" else replace(cell, paper=None) for cell in cells]
             rows.append(Row(network, (*cells, mean_entry(cells)), group="networks"))
         terms = f"protocol clean, nodesafe, {seeds_phrase(results)}, percent"
-        blocks.append(Block(METRIC_TITLES[metric], "clean", (*tasks, "mean"), tuple(rows), terms))
+        columns = (*tasks, "mean")
+        blocks.append(Block(METRIC_TITLES[metric], "clean", columns, tuple(rows), terms, row_title="backbone"))
     return blocks, []
 
 
@@ -133,7 +134,7 @@ def _detail_block(results: Results, task: str, protocol: str, test: str | None, 
         method_row(method, [run_entry(results, Run(task, protocol, method), metric, test) for metric in metrics])
         for method in methods_of(protocol)
     ]
-    title = f"{task}/{test}" if test else task
+    title = task if test is None or task.endswith(f"/{test}") else f"{task}/{test}"
     columns = tuple(METRIC_TITLES[m] for m in metrics)
     return Block(title, protocol, columns, tuple(rows), caption(results, protocol))
 

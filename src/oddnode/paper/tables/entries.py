@@ -12,10 +12,24 @@ from oddnode.paper.experiments import Run
 from oddnode.paper.grid import Block, Entry, Row
 from oddnode.paper.results import Results
 
-__all__ = ["DETECTION", "Built", "caption", "mean_entry", "method_row", "present", "run_entry", "seeds_phrase", "timed"]
+__all__ = [
+    "DETECTION",
+    "SPREAD",
+    "Built",
+    "caption",
+    "mean_entry",
+    "method_row",
+    "present",
+    "run_entry",
+    "seeds_phrase",
+    "timed",
+]
 
 #: The blocks of a table and the notes under them.
 Built = tuple[list[Block], list[str]]
+
+#: How the spread over seeds is written in files.
+SPREAD = "mean ± standard deviation"
 
 #: The metrics of detection, without the accuracy.
 DETECTION = ("auroc", "aupr", "fpr95")
@@ -54,7 +68,7 @@ def seeds_phrase(results: Results) -> str:
         The results of a plan.
     """
     count = results.plan.seeds
-    return f"{count} seeds, mean ± standard deviation" if count > 1 else "one seed, no spread"
+    return f"{count} seeds, {SPREAD}" if count > 1 else "one seed, no spread"
 
 
 def caption(results: Results, protocol: str, what: str = "percent") -> str:

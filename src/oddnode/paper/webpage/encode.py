@@ -10,6 +10,7 @@ import numpy as np
 from oddnode.bench.paper_numbers import paper_number
 from oddnode.evaluation import METRICS, Result
 from oddnode.paper.webpage.model import Cell, Method, Nodes, Number, Page, Scores, Table
+from oddnode.paper.webpage.opening import Opening, choose_opening
 from oddnode.paper.webpage.picture import Picture
 
 __all__ = ["Pool", "encode"]
@@ -62,16 +63,28 @@ def encode(page: Page) -> dict[str, Any]:
     """
     pool = Pool()
     limit = _node_limit(page.cells)
+    opening = choose_opening(page)
     cells = [_cell(cell, pool, limit) for cell in page.cells]
     names = dict.fromkeys([*(r.method for r in page.results), *(m for cell in page.cells for m in cell.methods)])
     methods = {name: page.methods.get(name, Method()) for name in names}
     return {
         "rows": [_row(result, methods[result.method]) for result in page.results],
         "cells": cells,
+        "opening": None if opening is None else _opening(opening),
         "methods": {n: {"exposure": m.needs_exposure, "model_free": m.is_model_free} for n, m in methods.items()},
         "tables": [_table(table) for table in page.tables],
         "arrays": pool.arrays,
     }
+
+
+def _opening(opening: Opening) -> dict[str, Any]:
+    pixels = opening.cell.unknown[opening.test].pixels
+    image = None if pixels is None or opening.example is None else _pixels(pixels[opening.example])
+    return {"cell": opening.place, "a": opening.method, "b": opening.beside, "example": image}
+
+
+def _pixels(values: np.ndarray) -> str:
+    return "".join(_PIXELS[value] for value in values.ravel())
 
 
 def _node_limit(cells: Any) -> int:
@@ -81,12 +94,14 @@ def _node_limit(cells: Any) -> int:
 
 
 def _row(result: Result, method: Method) -> dict[str, Any]:
-    numbers = {}
-    for metric in METRICS:
-        printed = paper_number(result.task, result.method, metric)
-        numbers[metric] = [_short(result.mean(metric)), _short(result.std(metric)), printed]
-    if method.is_model_free:
-        del numbers["id_acc"]  # a model-free score has no classifier
+    metrics = [metric for metric in METRICS if not (metric == "id_acc" and method.is_model_free)]
+    numbers = {
+        metric: {
+            "seeds": [_short(run[metric]) for run in result.runs],
+            "printed": paper_number(result.task, result.method, metric),
+        }
+        for metric in metrics
+    }
     return {
         "task": result.task,
         "method": result.method,
@@ -119,7 +134,7 @@ def _entry(value: str | Number | None) -> str | list[float | None] | None:
         return value
     if not np.isfinite(value.value):
         return None
-    return [round(value.value, 6), value.spread, value.printed, value.digits]
+    return [round(value.value, 6), value.low, value.high, value.printed, value.digits]
 
 
 def _cell(cell: Cell, pool: Pool, limit: int) -> dict[str, Any]:
@@ -128,6 +143,7 @@ def _cell(cell: Cell, pool: Pool, limit: int) -> dict[str, Any]:
     chosen = {name: np.sort(rng.permutation(len(part))[:limit]) for name, part in nodes.items()}
     return {
         "task": cell.task,
+        "about": cell.about,
         "protocol": cell.protocol,
         "seed": cell.seed,
         "tests": list(cell.unknown),
@@ -150,7 +166,7 @@ def _nodes(nodes: Nodes, chosen: np.ndarray, pool: Pool) -> dict[str, Any]:
         "shown": pool.add(part.y if part.shown is None else part.shown),
     }
     if part.pixels is not None:
-        encoded["pixels"] = "".join(_PIXELS[value] for value in part.pixels.ravel())
+        encoded["pixels"] = _pixels(part.pixels)
     return encoded
 
 

@@ -14,10 +14,14 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from oddnode._utils.atomic_files import new_file
 from oddnode.paper.webpage.encode import encode
-from oddnode.paper.webpage.headline import headlines
 from oddnode.paper.webpage.model import Page
+from oddnode.paper.webpage.opening import choose_opening
+from oddnode.paper.webpage.pairs import compare_pairs
 
 __all__ = ["render", "write_html"]
+
+# The parts of the page's script, in the order in which they run, inside one function.
+_SCRIPTS = ("tools.js", "overview.js", "scores.js", "graph.js", "images.js", "tables.js", "page.js")
 
 
 def write_html(page: Page, path: Path) -> Path:
@@ -54,18 +58,24 @@ def render(page: Page) -> str:
     RuntimeError
         Where the plotting library is not installed; the message says how to get it.
     """
+    opening = choose_opening(page)
     return (
         _templates()
         .get_template("page.html")
         .render(
             title=page.title,
             notice=page.notice,
-            headlines=headlines(page.results),
+            description=opening.sentence if opening else "Which nodes of a graph does a model not know?",
+            icon=_asset("icon.svg").strip(),
+            opening=opening,
+            pairs=compare_pairs(page.results),
+            protocols=_protocols(page),
             facts=_facts(page),
+            links={name: address for name, address in page.links.items() if address.startswith("https://")},
             css=_asset("page.css"),
             plotly=_packed_plotly(),
             data=_packed(json.dumps(encode(page), separators=(",", ":"), allow_nan=False)),
-            script=_asset("page.js"),
+            script="\n".join(map(_asset, _SCRIPTS)),
         )
     )
 
@@ -100,16 +110,21 @@ def _asset(name: str) -> str:
     return resources.files("oddnode.paper.webpage").joinpath(f"assets/{name}").read_text(encoding="utf-8")
 
 
-def _facts(page: Page) -> dict[str, Any]:
-    """The conditions of the experiments, without empty ones."""
+def _protocols(page: Page) -> dict[str, str]:
+    """What each protocol of the page is, in words."""
     from oddnode.protocols import PROTOCOLS  # imported here, because the page's data needs no torch
 
-    protocols = dict.fromkeys(r.protocol for r in page.results)
+    used = dict.fromkeys([*(r.protocol for r in page.results), *(cell.protocol for cell in page.cells)])
+    return {name: PROTOCOLS[name].summary for name in used if name in PROTOCOLS}
+
+
+def _facts(page: Page) -> dict[str, Any]:
+    """The conditions of the experiments, without empty ones."""
     seeds = sorted({r.seeds for r in page.results})
     facts = {
-        "Protocol": " and ".join(f"{name} ({PROTOCOLS[name].summary})" for name in protocols if name in PROTOCOLS),
+        "Protocol": " and ".join(f"{name} ({summary})" for name, summary in _protocols(page).items()),
         "Seeds": " to ".join(dict.fromkeys(str(n) for n in (seeds[:1] + seeds[-1:]))) if seeds else "none",
-        "Spread": "standard deviation over the seeds, shown as ±; bars in plots are one of it to each side",
+        "Spread": "the lowest and the highest seed, as bars in plots and as two numbers in tables",
         "Backbone": ", ".join(dict.fromkeys(r.backbone for r in page.results)),
         **page.terms,
     }

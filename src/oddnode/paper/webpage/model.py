@@ -100,6 +100,10 @@ class Cell:
         For every method the scores under ``"id"`` and under the name of every test graph, in the order of those nodes.
     picture : Picture, optional
         A drawing of the graph.
+    unknown_name : str
+        What the unknown nodes are, in words, in the plural.
+    about : str
+        Sentences on the data, for readers who see it for the first time.
     """
 
     task: str
@@ -109,6 +113,8 @@ class Cell:
     unknown: dict[str, Nodes]
     methods: dict[str, dict[str, Scores]]
     picture: Picture | None = None
+    unknown_name: str = "unknown nodes"
+    about: str = ""
 
 
 @dataclass(frozen=True)
@@ -118,9 +124,9 @@ class Number:
     Parameters
     ----------
     value : float
-        The number.
-    spread : float, optional
-        Its standard deviation over the seeds.
+        The number, or its mean over the seeds.
+    low, high : float, optional
+        The lowest and the highest of the seeds, where there are several.
     printed : float, optional
         What the paper prints for it.
     digits : int
@@ -128,7 +134,8 @@ class Number:
     """
 
     value: float
-    spread: float | None = None
+    low: float | None = None
+    high: float | None = None
     printed: float | None = None
     digits: int = 1
 
@@ -208,6 +215,10 @@ class Page:
         A warning at the top, where there is one.
     methods : mapping of str to Method
         Marks of methods, by name; a method that is not in it has none.
+    featured : sequence of str
+        The methods to open with, by preference: the first two that a cell has.
+    links : mapping of str to str
+        Addresses by name, for the end of the page. Those that do not begin with ``https://`` are left out.
     """
 
     results: Sequence[Result]
@@ -217,3 +228,5 @@ class Page:
     title: str = "oddnode report"
     notice: str = ""
     methods: Mapping[str, Method] = field(default_factory=dict)
+    featured: Sequence[str] = ()
+    links: Mapping[str, str] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.spatial import cKDTree
 
 from oddnode.paper.layout import spring_layout
 
@@ -15,6 +16,7 @@ KNOWN, UNKNOWN, OTHER = 0, 1, 2
 
 _STARTS = 12
 _FANOUT = 6
+_SPACING_STEPS = 60
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class Picture:
     predicted: dict[str, np.ndarray]
 
 
-def draw_picture(sources: Sequence[Source], num_nodes: int = 360, seed: int = 0) -> Picture:
+def draw_picture(sources: Sequence[Source], num_nodes: int = 300, seed: int = 0) -> Picture:
     """Draw a connected sample of every graph, from left to right.
 
     Parameters
@@ -94,7 +96,7 @@ def draw_picture(sources: Sequence[Source], num_nodes: int = 360, seed: int = 0)
     for column, source in enumerate(sources):
         nodes = _snowball(source, share, rng)
         inner = _edges_within(source.edges, nodes, len(source.kind))
-        place = spring_layout(inner, len(nodes), seed=seed)
+        place = _spaced(spring_layout(inner, len(nodes), seed=seed))
         place[:, 0] += 1.15 * column
         chosen.append(nodes)
         places.append(place)
@@ -113,6 +115,22 @@ def draw_picture(sources: Sequence[Source], num_nodes: int = 360, seed: int = 0)
         scores={m: np.concatenate([source.scores[m][nodes] for source, nodes in parts]) for m in methods},
         predicted={m: np.concatenate([source.predicted[m][nodes] for source, nodes in parts]) for m in methods},
     )
+
+
+def _spaced(place: np.ndarray) -> np.ndarray:
+    """Push nodes apart that would cover each other, and stretch the drawing over the unit square."""
+    gap = 0.55 / np.sqrt(max(len(place), 1))
+    for _ in range(_SPACING_STEPS):
+        pairs = cKDTree(place).query_pairs(gap, output_type="ndarray")
+        if len(pairs) == 0:
+            break
+        apart = place[pairs[:, 0]] - place[pairs[:, 1]]
+        length = np.maximum(np.linalg.norm(apart, axis=1, keepdims=True), 1e-9)
+        step = 0.5 * (gap - length) * apart / length
+        np.add.at(place, pairs[:, 0], step)
+        np.add.at(place, pairs[:, 1], -step)
+    low, high = place.min(axis=0), place.max(axis=0)
+    return (place - low) / np.maximum(high - low, 1e-9)
 
 
 def _snowball(source: Source, size: int, rng: np.random.Generator) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The headlines of the page, generated from the numbers."""
+"""Pairs of methods that differ by the paper's own term, compared on the cells that both have."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from oddnode.bench.paper_numbers import paper_number
 from oddnode.evaluation import Result
 from oddnode.paper.names import METHOD_NAMES
 
-__all__ = ["Headline", "headlines"]
+__all__ = ["Pair", "compare_pairs"]
 
 _PAIRS = (("nodesafe", "gnnsafe"), ("nodesafe++", "gnnsafe++"))
 
 
 @dataclass(frozen=True)
-class Headline:
+class Pair:
     """A pair of methods under one protocol: mean FPR95 over the cells that both have, and the paper's.
 
     Parameters
@@ -25,8 +25,6 @@ class Headline:
         What is compared.
     cells : int
         Number of tasks that both methods were run on.
-    seeds : int
-        The smallest number of seeds among their results.
     ours : pair of float
         Mean FPR95 of the method and of its rival, in percent.
     wins : int
@@ -41,7 +39,6 @@ class Headline:
     rival: str
     protocol: str
     cells: int
-    seeds: int
     ours: tuple[float, float]
     wins: int
     printed: tuple[float, float] | None
@@ -59,29 +56,19 @@ class Headline:
 
     @property
     def sentence(self) -> str:
-        """The numbers, in one sentence."""
-        (name, rival), (mine, other) = self.names, self.ours
-        return f"{name} lets {mine:.1f} % of the unknown nodes through, {rival} {other:.1f} %."
+        """In how many cells the method is better."""
+        where = f"{self.wins} of {self.cells} cells" if self.cells > 1 else f"{self.wins} of one cell"
+        return f"{self.names[0]} lets fewer unknown nodes through than {self.names[1]} in {where}."
 
     @property
-    def terms(self) -> str:
-        """A sentence on the metric, the cells, the protocol and the seeds."""
-        where = f"mean of {self.cells} cells" if self.cells > 1 else "one cell"
-        return f"FPR95, {where}, protocol {self.protocol}, {self.seeds} seed{'s' if self.seeds > 1 else ''}."
-
-    @property
-    def comparison(self) -> str:
-        """Sentences that compare with the rival and with the paper."""
-        verdict = f"{self.names[0]} is better in {self.wins} of {self.cells} cells." if self.cells > 1 else ""
-        if self.printed is None:
-            return f"{verdict} The paper has no numbers for this data.".strip()
-        where = "" if self.printed_cells == self.cells else f" on the {self.printed_cells} of these cells that it has"
-        mine, other = self.printed
-        return f"{verdict} The paper prints {mine:.1f} % and {other:.1f} %{where}.".strip()
+    def best(self) -> tuple[bool, bool]:
+        """Which of the two has the lower mean, as far as the digits that are shown tell."""
+        mine, other = (round(number, 1) for number in self.ours)
+        return mine <= other, other <= mine
 
 
-def headlines(results: Sequence[Result]) -> list[Headline]:
-    """One headline for every pair of methods and every protocol that was run, protocols in the order of their registry.
+def compare_pairs(results: Sequence[Result]) -> list[Pair]:
+    """Compare every pair of methods under every protocol that was run, in the order of the registry of protocols.
 
     Parameters
     ----------
@@ -96,23 +83,20 @@ def headlines(results: Sequence[Result]) -> list[Headline]:
             by_cell = {(r.task, r.method): r for r in results if r.protocol == protocol}
             tasks = [t for t, m in by_cell if m == method and (t, rival) in by_cell]
             if tasks:
-                found.append(_headline(method, rival, protocol, tasks, by_cell))
+                found.append(_pair(method, rival, protocol, tasks, by_cell))
     return found
 
 
-def _headline(
-    method: str, rival: str, protocol: str, tasks: Sequence[str], by_cell: dict[tuple[str, str], Result]
-) -> Headline:
+def _pair(method: str, rival: str, protocol: str, tasks: Sequence[str], by_cell: dict[tuple[str, str], Result]) -> Pair:
     pairs = [(by_cell[t, method], by_cell[t, rival]) for t in tasks]
     fprs = [(mine.mean("fpr95"), other.mean("fpr95")) for mine, other in pairs]
     printed = [(paper_number(t, method, "fpr95"), paper_number(t, rival, "fpr95")) for t in tasks]
     both = [(mine, other) for mine, other in printed if mine is not None and other is not None]
-    return Headline(
+    return Pair(
         method=method,
         rival=rival,
         protocol=protocol,
         cells=len(tasks),
-        seeds=min(r.seeds for pair in pairs for r in pair),
         ours=(fmean(mine for mine, _ in fprs), fmean(other for _, other in fprs)),
         wins=sum(mine < other for mine, other in fprs),
         printed=(fmean(mine for mine, _ in both), fmean(other for _, other in both)) if both else None,

@@ -1,0 +1,86 @@
+"""``oddnode info`` on models that were saved by ``fit`` and from Python."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from torch_geometric.data import Data
+
+from oddnode import CrossEntropy, Detector, Energy
+from tests.tables.examples import example, read_csv, write_csv
+
+CLI = Callable[..., subprocess.CompletedProcess[str]]
+FIT = ("fit", "--nodes", "nodes.csv", "--edges", "edges.csv", "--id-column", "name", "--label-column", "kind")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with nodes.csv and edges.csv."""
+    nodes, edges = example(240)
+    write_csv(tmp_path / "nodes.csv", [row | {"size": "" if i < 9 else row["size"]} for i, row in enumerate(nodes)])
+    write_csv(tmp_path / "edges.csv", edges)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("direction", [(), ("--directed",)])
+def test_it_names_the_method_and_counts_edges_as_fit_did(folder: Path, cli: CLI, direction: tuple[str, ...]) -> None:
+    given = ("--method", "nodesafe", "--set", "num_hops=2", "--set", "epochs=4", "--out", "model", "--json")
+    fitted = json.loads(cli(*FIT, *given, *direction).stdout)
+    shown = cli("info", "model").stdout
+    assert "method:            nodesafe, with num_hops=2\n" in shown
+    assert f"240 nodes, {fitted['num_edges']} edges" in shown
+    assert "of 4 was best, seed 0\n" in shown
+    assert f"scores below {fitted['threshold']:.6g} are flagged" in shown
+    assert "{" not in shown
+    facts = json.loads(cli("info", "model", "--json").stdout)
+    assert (facts["method"], facts["hyper_parameters"]) == ("nodesafe", {"num_hops": 2})
+    assert facts["num_edges"] == fitted["num_edges"]
+    assert facts["num_weights"] == sum(p.numel() for p in Detector.load("model").module_.parameters())
+
+
+def test_it_says_how_columns_are_read(folder: Path, cli: CLI) -> None:
+    cli(*FIT, "--set", "epochs=2", "--out", "model")
+    shown = cli("info", "model").stdout
+    sizes = [float(row["size"]) for row in read_csv(folder / "nodes.csv") if row["size"]]
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in shown.splitlines() if line.startswith("│")]
+    assert cells[0] == ["name", "id", ""]
+    assert cells[1][:2] == ["size", "number"]
+    assert cells[1][2].startswith(f"mean {sum(sizes) / len(sizes):.4g}, standard deviation")
+    assert cells[1][2].endswith("and whether it is missing")
+    assert cells[2] == ["colour", "category", "3: blue, green, red"]
+    columns = json.loads(cli("info", "model", "--json").stdout)["columns"]
+    assert columns == [{"name": "size", "read_as": "number"}, {"name": "colour", "read_as": "category"}]
+
+
+def test_one_label_predicts_nothing(folder: Path, cli: CLI) -> None:
+    rows = read_csv(folder / "nodes.csv")
+    write_csv(folder / "nodes.csv", [row | {"kind": row["kind"] and "a"} for row in rows])
+    fitted = cli(*FIT, "--set", "epochs=2", "--out", "model")
+    assert "there is one label, 'a', so the predicted label says nothing" in fitted.stderr
+    assert "labels:            a; alone, so predicted says nothing\n" in cli("info", "model").stdout
+
+
+def test_a_model_from_python_shows_its_parts(two_groups: Data, tmp_path: Path, cli: CLI) -> None:
+    Detector("gcn", CrossEntropy(), Energy(), epochs=2, device="cpu").fit(two_groups).save(tmp_path / "own")
+    shown = cli("info", str(tmp_path / "own")).stdout
+    assert "method:" not in shown
+    assert "scorer:            Energy(centred=False)\n" in shown
+    source, target = two_groups.edge_index
+    assert f"60 nodes, {int((source != target).sum())} edges" in shown
+    assert "decisions:         not calibrated\n" in shown
+    Detector.from_recipe("msp", epochs=2, device="cpu").fit(two_groups).save(tmp_path / "msp")
+    assert "method:            msp\n" in cli("info", str(tmp_path / "msp")).stdout
+
+
+def test_a_damaged_model_is_refused(two_groups: Data, tmp_path: Path, cli: CLI) -> None:
+    Detector.from_recipe("msp", epochs=2, device="cpu").fit(two_groups).save(tmp_path / "m")
+    weights = tmp_path / "m" / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    done = cli("info", str(tmp_path / "m"))
+    assert done.returncode == 1
+    assert "model.safetensors is damaged or was changed" in done.stderr

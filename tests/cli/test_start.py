@@ -1,0 +1,127 @@
+"""What the command line answers at once: in a process of its own, which must not import torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.tables.examples import example, write_csv
+
+SLOW = ("torch", "torch_geometric", "sklearn", "scipy", "pandas")
+FIT = ("fit", "--nodes", "nodes.csv", "--edges", "edges.csv", "--id-column", "name", "--label-column", "kind")
+PREPARE = ("prepare", *FIT[1:])
+SCORE = ("score", "model", "--nodes", "nodes.csv", "--edges", "edges.csv")
+
+# Runs commands one after another; after each it notes which slow modules are new.
+DRIVER = """
+import contextlib, io, json, sys
+from oddnode.cli import main
+
+answers, seen = [], set()
+for arguments in json.load(sys.stdin):
+    sys.argv = ["oddnode", *arguments]
+    shown, code = io.StringIO(), 0
+    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(shown):
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+    new = [name for name in SLOW if name in sys.modules and name not in seen]
+    seen.update(new)
+    answers.append([code, shown.getvalue(), new])
+json.dump(answers, sys.stdout)
+"""
+
+FACTS = (["methods"], ["methods", "nodesafe"], ["datasets"], ["info", "model"], ["info", "model", "--json"])
+
+
+MISTAKES: list[tuple[list[str], str]] = [
+    (["bench", "--methods", "nodesave"], "Did you mean 'nodesafe'"),
+    (["bench", "--task", "digit/label"], "Did you mean 'digits/label'"),
+    (["bench", "--backbone", "gcnn"], "Did you mean 'gcn'"),
+    (["bench", "--protocol", "clear"], "Did you mean 'clean'"),
+    (["bench", "--device", "gpu7"], "unknown device 'gpu7'"),
+    (["bench", "--engine", "rey"], "Did you mean 'ray'"),
+    (["bench", "--set", "num_hop=2"], "Did you mean 'num_hops'"),
+    (["bench", "--task", "twitch", "--data-dir", "nowhere"], "nowhere does not exist"),
+    (["bench", "--task", "twitch", "--data-dir", "."], "Twitch is missing"),
+    (["methods", "nodesave"], "Did you mean 'nodesafe'"),
+    (["methods", "--plugin", "nowhere.py"], "nowhere.py does not exist"),
+    (["info", "nowhere"], "nowhere is not a folder with a saved model: it does not exist"),
+    (["info", "no-model"], "no-model is not a saved model: it has no config.json"),
+    ([*FIT, "--out", "new", "--method", "nodesave"], "Did you mean 'nodesafe'"),
+    ([*FIT, "--out", "new", "--device", "cdua"], "unknown device 'cdua'"),
+    ([*FIT, "--out", "new", "--set", "num_hops=many"], "--set num_hops=many: expected a whole number"),
+    ([*FIT, "--out", "new", "--nodes", "nowhere.csv"], "nowhere.csv does not exist"),
+    ([*FIT, "--out", "new", "--id-column", "nmae"], "did you mean 'name'?"),
+    ([*FIT, "--out", "new", "--exposure-nodes", "nowhere.csv"], "nowhere.csv does not exist"),
+    ([*FIT, "--out", "new", "--exposure-edges", "edges.csv"], "but not the nodes, --exposure-nodes"),
+    ([*FIT, "--out", "model"], "replace it with --overwrite"),
+    ([*SCORE, "--out", "scores.xlsx"], "neither .csv nor .parquet"),
+    ([*SCORE, "--edges", "nowhere.csv", "--out", "s.csv"], "nowhere.csv does not exist"),
+    (["score", "no-model", *SCORE[2:], "--out", "s.csv"], "no-model is not a saved model"),
+    (["calibrate", "nowhere", "--false-alarm-rate", "0.1", "--out", "new"], "nowhere is not a folder"),
+    (["calibrate", *SCORE[1:], "--known-column", "x", "--out", "new"], "no known column 'x'"),
+    ([*PREPARE, "--out", "new", "--nodes", "nowhere.csv"], "nowhere.csv does not exist"),
+    ([*PREPARE, "--out", "new", "--edges", "nowhere*.csv"], "no file matches 'nowhere*.csv'"),
+    ([*PREPARE, "--out", "new", "--id-column", "nmae"], "did you mean 'name'?"),
+    ([*PREPARE[:5], "--out", "new"], "give --id-column and --label-column, or a --model"),
+    ([*PREPARE[:5], "--out", "new", "--model", "no-model"], "no-model is not a saved model"),
+    (["paper", "--engine", "rey"], "Did you mean 'ray'"),
+    (["paper", "--only", "tabel1"], "Did you mean 'table1'"),
+    (["paper", "--data-dir", "nowhere"], "nowhere does not exist"),
+]
+
+
+def run(folder: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, str, list[str]]]:
+    """The exit status of every command, what it printed, and the slow modules that it imported."""
+    code = f"SLOW = {SLOW}\n{DRIVER}"
+    given = json.dumps([list(command) for command in commands])
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=given, capture_output=True, text=True, cwd=folder, check=True
+    )
+    return [(code, text, new) for code, text, new in json.loads(done.stdout)]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, list[str]]]:
+    """The answers to all commands below, where two tables, a model and a folder that is no model are."""
+    folder = tmp_path_factory.mktemp("start")
+    nodes, edges = example(240)
+    write_csv(folder / "nodes.csv", nodes)
+    write_csv(folder / "edges.csv", edges)
+    (folder / "no-model").mkdir()
+    [(code, text, new)] = run(folder, [[*FIT, "--method", "nodesafe", "--set", "epochs=3", "--out", "model"]])
+    assert code == 0, text
+    assert set(new) >= {"torch", "torch_geometric"}  # the driver sees what is imported
+    commands = [*FACTS, *(command for command, _ in MISTAKES)]
+    return {" ".join(command): found for command, found in zip(commands, run(folder, commands), strict=True)}
+
+
+@pytest.mark.parametrize("command", FACTS, ids=" ".join)
+def test_facts_need_no_torch(answers: dict[str, tuple[int, str, list[str]]], command: list[str]) -> None:
+    code, text, imported = answers[" ".join(command)]
+    assert (code, imported) == (0, []), text
+
+
+@pytest.mark.parametrize(("command", "message"), MISTAKES)
+def test_a_mistake_is_refused_without_torch(
+    answers: dict[str, tuple[int, str, list[str]]], command: list[str], message: str
+) -> None:
+    code, text, imported = answers[" ".join(command)]
+    assert message in " ".join(text.split())
+    assert (code, imported) == (1, [])
+
+
+def test_an_answer_takes_less_than_a_second_of_work() -> None:
+    resource = pytest.importorskip("resource")  # Windows has none
+    for _ in range(2):  # the first may compile modules
+        start = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "oddnode", "methods"], capture_output=True, check=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert after.ru_utime - start.ru_utime + after.ru_stime - start.ru_stime < 1

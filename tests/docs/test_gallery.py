@@ -1,0 +1,113 @@
+"""The lines of the gallery run, show what the page says, and make its pictures."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "gallery.md").read_text(encoding="utf-8")
+MAX_BYTES = 100_000
+
+
+@pytest.fixture(scope="module")
+def gallery() -> ModuleType:
+    pytest.importorskip("matplotlib", reason="GALLERY NOT TESTED: install matplotlib")
+    spec = importlib.util.spec_from_file_location("draw_gallery", DOCS / "draw_gallery.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def made(gallery: ModuleType) -> dict[str, Any]:
+    pytest.importorskip("pyarrow", reason="GALLERY NOT TESTED: install pyarrow")
+    return gallery.run_page()
+
+
+def test_every_use_has_one_picture_and_at_most_ten_lines(gallery: ModuleType) -> None:
+    uses = PAGE.split("\n## ")[1:]
+    shown = [re.findall(r"!\[.+\]\(images/(\w+\.png)\)", use) for use in uses]
+    assert shown == [[name] for name in gallery.PICTURES]
+    for use in uses:
+        [block] = re.findall(r"```python\n(.*?)```", use, re.DOTALL)
+        assert len([line for line in block.splitlines() if line.strip()]) <= 10
+
+
+def test_pictures_are_small(gallery: ModuleType) -> None:
+    sizes = {name: (DOCS / "images" / name).stat().st_size for name in gallery.PICTURES}
+    assert {name: size for name, size in sizes.items() if size > MAX_BYTES} == {}
+
+
+@pytest.mark.slow
+def test_unknown_arrivals_are_found(made: dict[str, Any]) -> None:
+    flagged, known, unknown = made["flagged"], made["known"], made["unknown"]
+    assert flagged[unknown].float().mean() > 0.8
+    assert flagged[known].float().mean() < 0.15
+    assert torch.equal(flagged[known], made["scores"][known] <= made["threshold"])
+
+
+@pytest.mark.slow
+def test_the_evidence_speaks_against_the_node(made: dict[str, Any]) -> None:
+    assert bool(made["unknown"][made["node"]])
+    assert max(made["evidence"].values()) > math.log(10)
+    assert made["why"].endswith(".")
+
+
+@pytest.mark.slow
+def test_methods_differ_on_the_same_arrivals(made: dict[str, Any]) -> None:
+    counted = made["known"] | made["unknown"]
+    area = {
+        name: roc_auc_score(made["known"][counted].numpy(), scores[counted].numpy())
+        for name, scores in made["by_method"].items()
+    }
+    assert len(area) == 4
+    assert min(area.values()) > 0.7
+    assert max(area, key=area.__getitem__) == "nodesafe-evidence"
+
+
+@pytest.mark.slow
+def test_paler_arrivals_are_flagged_more_often(made: dict[str, Any]) -> None:
+    shares = list(made["alarms"].values())
+    assert shares == sorted(shares)
+    assert shares[-1] > 0.5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rate", [0.05, 0.1, 0.2])
+def test_the_rate_holds_on_average(made: dict[str, Any], rate: float) -> None:
+    observed = [(draw <= rate).double().mean().item() for draw in made["draws"]]
+    assert len(observed) == 30
+    assert np.mean(observed) == pytest.approx(rate, abs=0.02)
+
+
+@pytest.mark.slow
+def test_the_table_flags_digits_that_nobody_labelled(made: dict[str, Any]) -> None:
+    unknown = made["digits"].y.numpy() >= 6
+    labelled = np.array([digit is not None for digit in made["nodes"]["digit"]])
+    flagged = np.array(made["table"]["is_ood"].to_pylist())
+    assert flagged[~unknown & ~labelled].mean() < 0.1
+    assert flagged[unknown].mean() > 0.3
+
+
+@pytest.mark.slow
+def test_the_pictures_are_drawn(gallery: ModuleType, made: dict[str, Any], tmp_path: Path) -> None:
+    from PIL import Image
+
+    gallery.draw(made, tmp_path)
+    for name in gallery.PICTURES:
+        with Image.open(tmp_path / name) as drawn, Image.open(DOCS / "images" / name) as shown:
+            assert drawn.size == shown.size
+            assert drawn.convert("L").getextrema() == (0, 255)  # something black on white
+        assert (tmp_path / name).stat().st_size < MAX_BYTES

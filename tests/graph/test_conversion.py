@@ -1,0 +1,191 @@
+"""What goes in where a graph is expected, and what is refused with a way out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from torch_geometric.data import Data, HeteroData
+from torch_geometric.loader import DataLoader, NeighborLoader
+from torch_geometric.utils import coalesce, from_networkx, to_networkx
+
+from oddnode import Detector
+from oddnode.graph import Graph, GraphError, as_source
+
+NODES = ("x", "y", "train_mask", "val_mask", "calibration_mask")
+
+
+@pytest.fixture
+def data(two_groups: Data) -> Data:
+    two_groups.calibration_mask = two_groups.test_mask
+    two_groups.edge_index = coalesce(two_groups.edge_index)  # NetworkX keeps an edge once
+    return two_groups
+
+
+def as_hetero(data: Data) -> HeteroData:
+    hetero = HeteroData()
+    for name in NODES:
+        hetero["paper"][name] = data[name]
+    hetero["paper", "cites", "paper"].edge_index = data.edge_index
+    return hetero
+
+
+def as_networkx(data: Data) -> nx.Graph:
+    return to_networkx(data, node_attrs=list(NODES), to_undirected=True)
+
+
+@pytest.mark.parametrize("make", [as_hetero, as_networkx])
+def test_other_kinds_of_graphs_fit_score_calibrate_detect_and_explain(data: Data, make: Callable) -> None:
+    other = make(data)
+    expected = Detector(epochs=3, device="cpu").fit(data).calibrate(data, 0.1)
+    found = Detector(epochs=3, device="cpu").fit(other).calibrate(other, 0.1)
+    assert found.threshold_ == pytest.approx(expected.threshold_)
+    for method in ("score_samples", "predict", "predict_proba", "detect", "p_values"):
+        torch.testing.assert_close(getattr(found, method)(other), getattr(expected, method)(data))
+    torch.testing.assert_close(found.explain(other).own_score, expected.explain(data).own_score)
+    assert found.reasons(other, [0]) == expected.reasons(data, [0])
+
+
+def test_exposure_may_be_another_kind_of_graph_too(data: Data) -> None:
+    fitted = [
+        Detector.from_recipe("energy-ft", epochs=2, device="cpu").fit(data, exposure)
+        for exposure in (data, as_hetero(data))
+    ]
+    assert torch.equal(*(detector.score_samples(data) for detector in fitted))
+
+
+def test_a_networkx_graph_is_read_as_pyg_reads_it(data: Data) -> None:
+    graph = as_networkx(data)
+    ours, theirs = as_source(graph), from_networkx(graph)
+    for name in ("x", "edge_index", "y", "train_mask"):
+        assert torch.equal(getattr(ours, name), theirs[name])
+        assert getattr(ours, name).dtype == theirs[name].dtype
+
+
+def test_nodes_without_a_label_or_a_mask_are_unlabelled() -> None:
+    graph = nx.DiGraph()
+    graph.add_node("b", x=[1.0, 2.0], y=3, train_mask=True)
+    graph.add_node("a", x=np.array([0.0, 1.0]), name="left out")
+    graph.add_edge("a", "b", colour="red")
+    source = as_source(graph)
+    assert isinstance(source, Data)
+    assert source.to_dict().keys() == {"x", "y", "train_mask", "edge_index"}
+    assert source.y.tolist() == [3, -1]
+    assert source.train_mask.tolist() == [True, False]
+    assert source.edge_index.tolist() == [[1], [0]]
+    assert source.x.tolist() == [[1.0, 2.0], [0.0, 1.0]]
+
+
+def test_edges_of_a_multigraph_and_loops_count_as_often_as_they_are_there() -> None:
+    graph = nx.MultiGraph([(0, 1), (0, 1), (1, 1)])
+    nx.set_node_attributes(graph, [1.0], "x")
+    assert sorted(as_source(graph).edge_index.t().tolist()) == [[0, 1], [0, 1], [1, 0], [1, 0], [1, 1]]
+
+
+@pytest.mark.parametrize("weight", [3, 0.5])
+def test_networkx_edges_bring_their_weights_along(weight: float) -> None:
+    graph = nx.path_graph(3)
+    nx.set_node_attributes(graph, [1.0], "x")
+    graph.edges[0, 1]["weight"] = weight
+    source = as_source(graph)
+    assert isinstance(source, Data)
+    pairs = source.edge_index.t().tolist()
+    assert dict(zip(map(tuple, pairs), source.edge_weight.tolist(), strict=True)) == {
+        **dict.fromkeys([(0, 1), (1, 0)], weight),
+        **dict.fromkeys([(1, 2), (2, 1)], 1.0),
+    }
+    assert Graph.from_data(graph).in_degree.tolist() == [weight, weight + 1, 1.0]
+
+
+def test_whole_numbers_are_weights_too() -> None:
+    graph = nx.path_graph(2)
+    nx.set_node_attributes(graph, [1.0], "x")
+    nx.set_edge_attributes(graph, 2, "weight")
+    assert Graph.from_data(graph).in_degree.tolist() == [2.0, 2.0]
+
+
+def with_ragged_features(data: Data) -> nx.Graph:
+    graph = as_networkx(data)
+    graph.nodes[5]["x"] = [1.0]
+    return graph
+
+
+def with_text(data: Data) -> nx.Graph:
+    graph = as_networkx(data)
+    nx.set_node_attributes(graph, ["a"], "x")
+    return graph
+
+
+def two_types(data: Data) -> HeteroData:
+    hetero = as_hetero(data)
+    hetero["author"].x = data.x
+    return hetero
+
+
+def to_nowhere(data: Data) -> HeteroData:
+    """Its edges lead to nodes of a type that it does not hold."""
+    hetero = HeteroData()
+    hetero["paper"].x = data.x
+    hetero["paper", "by", "author"].edge_index = data.edge_index
+    return hetero
+
+
+def two_relations(data: Data) -> HeteroData:
+    hetero = as_hetero(data)
+    hetero["paper", "extends", "paper"].edge_index = data.edge_index
+    return hetero
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (two_types, r"HeteroData with 2 types of nodes and 1 of edges.*to_homogeneous\(\)"),
+        (to_nowhere, r"HeteroData with 2 types of nodes and 1 of edges.*to_homogeneous\(\)"),
+        (two_relations, r"HeteroData with 1 types of nodes and 2 of edges.*to_homogeneous\(\)"),
+        (lambda data: nx.path_graph(3), r"has the node 0 without the attribute 'x'.*from_networkx\("),
+        (lambda data: nx.Graph(), r"has no nodes"),
+        (with_ragged_features, r"the attribute 'x' of the NetworkX graph must be numbers, equally many everywhere"),
+        (with_text, r"the attribute 'x' of the NetworkX graph must be numbers"),
+        (lambda data: [data, data], r"is list, expected a graph.*Batch\.from_data_list"),
+        (
+            lambda data: DataLoader([data]),
+            r"is DataLoader, expected a graph.*give the whole graph that the loader",
+        ),
+        (lambda data: data.x, r"is Tensor, expected a graph.*features without edges are no graph"),
+        (lambda data: data.x.numpy(), r"is ndarray, expected a graph.*features without edges are no graph"),
+        (lambda data: "nodes.csv", r"is str, expected a graph.*TableModel"),
+        (lambda data: None, r"is NoneType, expected a graph with x and edge_index"),
+    ],
+)
+def test_what_is_no_graph_is_refused_at_every_door(data: Data, make: Callable[[Data], Any], message: str) -> None:
+    detector = Detector(epochs=1, device="cpu").fit(data).calibrate(data, 0.1)
+    wrong = make(data)
+    doors: list[Callable[[Any], Any]] = [
+        Detector(epochs=1).fit,
+        detector.calibrate,
+        detector.score_samples,
+        detector.predict,
+        detector.predict_proba,
+        detector.detect,
+        detector.p_values,
+        detector.flag,
+        detector.explain,
+        detector.reasons,
+        lambda graph: Detector.wrap(torch.nn.Linear(6, 3), "msp", graph),
+    ]
+    for door in doors:
+        with pytest.raises(GraphError, match=message):
+            door(wrong)
+
+
+def test_features_and_labels_as_for_scikit_learn_are_refused_with_what_to_give(data: Data) -> None:
+    with pytest.raises(GraphError, match=r"data is ndarray.*make Data\(x=\.\.\., edge_index=\.\.\., y=\.\.\."):
+        Detector().fit(data.x.numpy(), data.y.numpy())
+
+
+def test_loaders_of_pyg_are_known_by_their_base_class() -> None:
+    assert issubclass(NeighborLoader, torch.utils.data.DataLoader)
