@@ -22,8 +22,11 @@ class TraceableGraph(Graph):
     x : Tensor
         Features ``[N, F]``, floating point.
     edge_index : Tensor
-        Edges ``[2, E]``, from source to target.
+        Edges ``[2, E]``, from source to target, without weights.
     """
+
+    def __init__(self, x: Tensor, edge_index: Tensor):
+        super().__init__(x, edge_index)
 
     @property
     def sparse_x(self) -> None:

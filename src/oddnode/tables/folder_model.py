@@ -137,7 +137,7 @@ def score_folder(
     out : path
         The file to write, CSV or Parquet.
     explain : bool
-        Whether to add the columns ``own_score``, ``neighbour_contribution`` and ``nearest_class``.
+        Whether to add the columns ``threshold``, ``own_score``, ``neighbour_contribution`` and ``nearest_class``.
     raw_text : bool
         As for `oddnode.tables.write_table`.
     """
@@ -165,8 +165,10 @@ def score_folder(
                 "split": _words(use[rows]),
             }
             if explained is not None:
+                own_score = explained.own_score[rows].numpy()
                 columns |= {
-                    "own_score": explained.own_score[rows].numpy(),
+                    "threshold": np.full_like(own_score, detector.threshold_),
+                    "own_score": own_score,
                     "neighbour_contribution": explained.neighbour_contribution[rows].numpy(),
                     "nearest_class": _labels(model, explained.nearest_class[rows]),
                 }
