@@ -10,8 +10,10 @@ import pyarrow as pa
 import pytest
 import torch
 from pyarrow import parquet
+from torch_geometric.data import Data
 
-from oddnode.large import FolderError, GraphFolder
+from oddnode import Detector
+from oddnode.large import FolderError, GraphFolder, folder_from_data
 from oddnode.tables import (
     FolderTables,
     TableError,
@@ -57,6 +59,17 @@ def test_a_folder_has_the_graph_of_the_tables(tmp_path: Path, numbered: bool, di
     ids = [row["name"] for row in (read_csv(nodes) if not numbered else parquet.read_table(nodes).to_pylist())]
     assert folder.ids().tolist() == ids
     assert arrow_ids(folder.id_arrays(), 5, 9).to_pylist() == ids[5:9]
+
+
+def test_edges_that_are_meant_to_lead_one_way_are_not_doubted(tmp_path: Path) -> None:
+    directed = FolderTables(*tables(tmp_path), **COLUMNS, directed=True).prepare(tmp_path / "graph")
+    _, report = fit_folder(directed, method="msp", epochs=1)
+    assert not [note for note in report.notes if "one way" in note]
+    masks = {name: torch.arange(len(directed.x)) % 2 == part for part, name in enumerate(("train_mask", "val_mask"))}
+    assert directed.y is not None
+    data = Data(x=directed.x, edge_index=directed.edge_index, y=directed.y.clamp_min(0), **masks)
+    doubted = Detector(epochs=1, device="cpu").fit(folder_from_data(data, tmp_path / "unsaid"))
+    assert [note for note in doubted.advice_ if "one way" in note]
 
 
 def test_many_files_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

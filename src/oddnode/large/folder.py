@@ -53,6 +53,8 @@ class GraphFolder(ReadOnlyStores):
         Edges sorted by target: the sources of the edges to node ``v`` are ``sources[offsets[v]:offsets[v + 1]]``.
     y, train_mask, val_mask, calibration_mask, reference_mask, ood_mask : Tensor or None
         As for `oddnode.graph.GraphSource`.
+    directed : bool
+        As for `oddnode.graph.GraphSource`; True if it was made from tables whose edges lead one way.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -142,7 +144,7 @@ class GraphFolder(ReadOnlyStores):
 
     @property
     def directed(self) -> bool:
-        """Whether edges are meant to lead one way only, as tables were read that it was made from."""
+        """Whether edges are meant to lead one way only, as the tables were read that it was made from."""
         return bool((self.manifest.table or {}).get("directed", False))
 
     def with_masks(self, **masks: Tensor) -> GraphFolder:
