@@ -346,7 +346,10 @@ def test_the_strongest_kinds_speak_first_and_each_subject_once() -> None:
     pairs: list[Any] = list(zip(detector.scorer_.scorers, detector.outputs(scored).members, strict=True))
     surprises = np.stack([scorer.surprises(own).numpy() for scorer, own in pairs])
     np.testing.assert_allclose(found.evidence.numpy(), surprises.mean(axis=0))
-    weight = np.stack([scorer.weights_.numpy() for scorer, _ in pairs])[:, None]
+    weight = np.stack([np.tile(scorer.weights_.numpy(), (scored.num_nodes, 1)) for scorer, _ in pairs])
+    for own, (scorer, outputs) in zip(weight, pairs, strict=True):
+        own[: known.num_nodes] = scorer.seen_weights_.numpy()
+        own[outputs.reference.numpy()] = scorer.weights_.numpy()
     contribution = (weight * surprises**2).mean(axis=0)
     for node, text in enumerate(texts):
         evidence = zip(found.kinds, found.evidence[node], strict=True)

@@ -102,7 +102,7 @@ def test_arrivals_are_counted_named_and_judged(tmp_path: Path) -> None:
     assert report.num_known_arrivals == len(flagged["a", "b"])
     assert report.observed_false_alarm_rate == pytest.approx(np.mean(flagged["a", "b"]))
     assert (report.num_new_label_arrivals, report.num_new_label_flagged) == (len(flagged[("c",)]), sum(flagged[("c",)]))
-    assert sum(flagged[("c",)]) > len(flagged[("c",)]) / 2
+    assert sum(flagged[("c",)]) > len(flagged[("c",)]) / 3  # at 5 % false alarms
     assert (report.num_unlabelled_arrivals, report.num_unlabelled_flagged) == (len(flagged[("",)]), sum(flagged[("",)]))
     assert sum(map(len, flagged.values())) == report.num_arrivals
 
