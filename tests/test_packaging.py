@@ -61,7 +61,7 @@ def check_metadata(wheel: zipfile.ZipFile) -> None:
     here = f"{addresses['Repository']}/blob/v{__version__}/"
     targets = re.findall(r"\]\(([^)]+)\)", str(metadata.get_payload()))
     assert [target for target in targets if not target.startswith("https://")] == []
-    files = [target.removeprefix(here) for target in targets if target.startswith(here)]
+    files = [target.removeprefix(here).partition("#")[0] for target in targets if target.startswith(here)]
     assert "docs/quickstart.md" in files
     assert [file for file in files if not (ROOT / file).exists()] == []
 

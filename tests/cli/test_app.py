@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from oddnode import Detector, __version__, evaluate, load_task
 from oddnode.detector import RECIPES
@@ -179,7 +180,7 @@ class OneDeath(ThreadPoolExecutor):
     def __init__(self, max_workers: int | None, threads: int, on_gpu: bool):
         assert (max_workers, threads, on_gpu) == (None, 1, False)
         self.max_workers, self.has_died = 2, False
-        super().__init__(self.max_workers)
+        super().__init__(self.max_workers, initializer=torch.set_num_threads, initargs=(threads,))
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
         if self.has_died:
