@@ -192,10 +192,13 @@ class FolderGraph(Graph):
         return other
 
     def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor, None]]:
-        for block in self.neighbours.blocks():
-            targets = torch.repeat_interleave(torch.arange(block.start, block.stop), block.offsets.diff())
-            for source, target in zip(block.sources.split(_EDGES_AT_ONCE), targets.split(_EDGES_AT_ONCE), strict=True):
-                yield source.long(), target, None
+        offsets, sources = self.folder.offsets, self.folder.sources
+        for first in range(0, len(sources), _EDGES_AT_ONCE):
+            source = sources[first : first + _EDGES_AT_ONCE].long()
+            last = first + len(source)
+            start, stop = torch.searchsorted(offsets, torch.tensor([first + 1, last])).tolist()
+            counts = offsets[start - 1 : stop + 1].clamp(first, last).diff()
+            yield source, torch.repeat_interleave(torch.arange(start - 1, stop), counts), None
 
     def neighbour_sums(self, values: Tensor) -> Tensor:
         return self.random_walk.sums(values)
