@@ -13,7 +13,6 @@ from torch_geometric.nn import SAGEConv
 
 from oddnode import Detector, Energy, MaxSoftmax, Propagated
 from oddnode.detector import RECIPES
-from oddnode.detector.reference import remove_nodes
 from oddnode.graph import Graph, GraphError
 
 METHODS = ["msp", "gnnsafe", "nodesafe", "grasp", "gkde", "gpn", "mahalanobis", "nodesafe++", "nodesafe-evidence"]
@@ -128,7 +127,7 @@ def test_bad_weights_of_a_scored_graph_are_named(two_groups: Data) -> None:
 
 def test_weights_stay_with_their_edges_when_nodes_are_removed() -> None:
     edges = torch.tensor([[0, 1, 2, 3, 3], [1, 2, 3, 0, 2]])
-    rest, _ = remove_nodes(Graph(torch.eye(4), edges, torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])), torch.tensor([1]))
+    rest, _ = Graph(torch.eye(4), edges, torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])).without(torch.tensor([1]))
     assert rest.edge_index.tolist() == [[1, 2, 2], [2, 0, 1]]
     assert rest.edge_weight is not None
     assert rest.edge_weight.tolist() == [3.0, 4.0, 5.0]

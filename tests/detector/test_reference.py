@@ -31,7 +31,7 @@ from oddnode import (
 )
 from oddnode.detector import fitting
 from oddnode.detector.part_config import learnt_of
-from oddnode.detector.reference import ReferenceNodes, choose_references, remove_nodes, without_nodes
+from oddnode.detector.reference import ReferenceNodes, choose_references, without_nodes
 from oddnode.graph import Graph, GraphError, training_set
 from oddnode.nn import Ensemble
 from oddnode.scoring import EnsembleMean
@@ -250,7 +250,7 @@ def test_a_network_is_what_it_is_without_its_reference_nodes() -> None:
 def test_removed_nodes_take_their_edges_with_them() -> None:
     data = known_graph()
     nodes = torch.tensor([0, 7, 239])
-    rest, place = remove_nodes(Graph(data.x, data.edge_index), nodes)
+    rest, place = Graph(data.x, data.edge_index).without(nodes)
     kept = [node for node in range(240) if node not in nodes.tolist()]
     assert torch.equal(rest.x, data.x[kept])
     edges = [(kept.index(u), kept.index(v)) for u, v in data.edge_index.t().tolist() if u in kept and v in kept]

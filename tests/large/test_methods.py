@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from oddnode import RECIPES, Detector
 from oddnode.detector.folders import folder_blocker
 from oddnode.graph import Graph, one_way_share, profile
-from oddnode.large import GraphFolder, PackedRows, outputs, product
+from oddnode.large import GraphFolder, PackedRows, product
 from oddnode.large import graph as large_graph
 from tests.large.graphs import as_folder, random_graph
 
@@ -36,6 +36,7 @@ def folder(data: Data, tmp_path_factory: pytest.TempPathFactory) -> GraphFolder:
 
 def test_the_methods_that_must_work_do() -> None:
     needed = {"msp", "energy", "gnnsafe", "nodesafe", "nodesafe-msp", "nodesafe-ensemble", "mahalanobis", "knn"}
+    needed |= {"evidence", "nodesafe-evidence", "centred-cosine"}
     assert needed | {"nonzeros", "degree", "neighbour-cosine", "grasp", "msp-prop"} <= set(METHODS)
 
 
@@ -88,8 +89,8 @@ def test_the_size_of_chunks_changes_nothing(
 ) -> None:
     settings: dict[str, Any] = {"epochs": 6, "dropout": dropout, "device": "cpu"}
     expected = Detector.from_recipe("nodesafe", **settings).fit(data)
-    real = outputs.row_chunks
-    monkeypatch.setattr(outputs, "row_chunks", lambda rows, size: real(rows, size, rows_at_once * size))
+    real = large_graph.row_chunks
+    monkeypatch.setattr(large_graph, "row_chunks", lambda rows, size: real(rows, size, rows_at_once * size))
     monkeypatch.setattr(product, "_ROWS_AT_ONCE", rows_at_once)
     found = Detector.from_recipe("nodesafe", trainer=PackedRows(rows_at_once), **settings).fit(folder)
     for one, other in zip(found.history_, expected.history_, strict=True):

@@ -13,8 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from oddnode.functional import Isolated, propagate
-from oddnode.large import FolderGraph, GraphFolder, NeighbourSum
-from oddnode.large import graph as large_graph
+from oddnode.large import FolderGraph, GraphFolder, NeighbourSum, product
 from tests.large.graphs import as_folder, dense_adjacency, graphs, random_graph
 
 
@@ -77,9 +76,11 @@ def test_single_precision_and_wide_positions_give_the_same_sums(tmp_path: Path, 
 
 def test_columns_that_do_not_fit_are_convolved_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = random_graph()
-    monkeypatch.setattr(large_graph, "_COLUMNS_IN_MEMORY", 2 * 8 * data.num_nodes)
-    found = as_folder(data, tmp_path).as_graph().smoothed_x
-    torch.testing.assert_close(found, dense_gcn(data) @ data.x, atol=1e-12, rtol=1e-12)
+    monkeypatch.setattr(product, "_COLUMNS_IN_MEMORY", 2 * 8 * data.num_nodes)
+    graph = as_folder(data, tmp_path).as_graph()
+    torch.testing.assert_close(graph.smoothed_x, dense_gcn(data) @ data.x, atol=1e-12, rtol=1e-12)
+    expected = propagate(data.x, data.edge_index, num_hops=3)
+    torch.testing.assert_close(propagate(graph.x, graph.random_walk, num_hops=3), expected, atol=1e-12, rtol=1e-12)
 
 
 def test_rows_around_nodes_are_rows_of_the_convolution(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from oddnode import CentredCosine, LinkPrediction, NeighbourhoodCosine, Scorer, load_task
-from oddnode.detector.reference import remove_nodes
 from oddnode.functional import auroc
 from oddnode.graph import Graph
 from tests.scoring.random_graphs import labelled, outputs_on, random_graph
@@ -232,7 +231,7 @@ def test_edges_carry_much_among_alike_nodes_and_nothing_at_random(scorer: Scorer
     reference = torch.arange(400, 600)
     carried = []
     for graph in (alike, random):
-        own = fitted(scorer, remove_nodes(graph, reference)[0])
+        own = fitted(scorer, graph.without(reference)[0])
         carried.append(own.informativeness(outputs_on(graph, reference=reference)))
     assert carried[0] > 0.6  # two in three random pairs are of two topics, and all of these rank below the edges
     assert carried[1] < 0.05

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from oddnode import ClassAgreement, NeighbourhoodFeatures
 from oddnode.graph import Graph
@@ -60,7 +61,7 @@ def test_a_nodes_own_copy_in_the_bank_hardly_changes_its_score() -> None:
     scores = everyone.score(outputs_on(graph))
     directions = everyone.bank_
     for node in range(0, 400, 40):
-        own = everyone._directions(graph)[node]
+        own = F.normalize(everyone._averages(graph), dim=1)[node]
         others = directions[(directions - own).abs().amax(dim=1) > 1e-9]
         assert len(others) == 399
         without = torch.sort(others @ own, descending=True).values[1:4].mean()

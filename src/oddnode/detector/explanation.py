@@ -81,7 +81,9 @@ def explain(state: FittedState, outputs: Outputs) -> Explanation:
         )
     score = node_scores(state.scorer, outputs)
     own = state.scorer.own_score(outputs).detach()
-    nearest = torch.cdist(outputs.logits, state.class_means.to(outputs.logits)).argmin(dim=1)
+    means = state.class_means.to(outputs.logits)
+    parts = [torch.cdist(outputs.logits[rows], means).argmin(dim=1) for rows in outputs.graph.row_slices()]
+    nearest = torch.cat(parts)
     evidence = _mean_surprises(state.scorer.comparisons(outputs), score)
     return Explanation(score, own, score - own, nearest, evidence, state.scorer.kinds)
 
@@ -144,8 +146,8 @@ def reasons(
     comparisons = state.scorer.comparisons(outputs)
     far = set() if outputs.far is None else set(outputs.far.tolist())
     if comparisons:
-        evidence = _Evidence(comparisons, state.scorer.kinds, outputs, names)
-        found = {node: evidence.reason(node) for node in nodes.tolist() if node not in far}
+        evidence = _Evidence(comparisons, state.scorer.kinds, outputs, names, nodes.to(outputs.graph.device))
+        found = {node: evidence.reason(place) for place, node in enumerate(nodes.tolist()) if node not in far}
     else:
         own = state.scorer.own_score(outputs).detach() if state.scorer.num_hops_used else None
         found = {node: _by_score(node, scores, own, calibration) for node in nodes.tolist() if node not in far}
@@ -154,20 +156,23 @@ def reasons(
 
 
 class _Evidence:
-    """The evidence against nodes, from which the strongest kinds are chosen."""
+    """The evidence against some nodes, from which the strongest kinds are chosen."""
 
-    def __init__(self, comparisons: list[Comparison], kinds: tuple[str, ...], outputs: Outputs, names: Names):
+    def __init__(
+        self, comparisons: list[Comparison], kinds: tuple[str, ...], outputs: Outputs, names: Names, nodes: Tensor
+    ):
         self.comparisons = comparisons
         self.kinds = kinds
         self.outputs = outputs
         self.names = names
-        contributions = torch.stack([each.contributions for each in comparisons]).mean(dim=0)
+        self.nodes = nodes
+        contributions = torch.stack([each.contributions[nodes] for each in comparisons]).mean(dim=0)
         self.strongest = contributions.argsort(dim=1, descending=True, stable=True).cpu()
-        self.surprises = _mean_surprises(comparisons, contributions).cpu()
+        self.surprises = torch.stack([each.surprises[nodes] for each in comparisons]).mean(dim=0).cpu()
 
-    def reason(self, node: int) -> str:
+    def reason(self, place: int) -> str:
         """The sentences of the strongest kinds; of a subject at several ranges, the one nearest to the node."""
-        notable = [k for k in self.strongest[node].tolist() if self.surprises[node, k] >= -math.log(_NOTABLE)]
+        notable = [k for k in self.strongest[place].tolist() if self.surprises[place, k] >= -math.log(_NOTABLE)]
         if not notable:
             return "No kind of evidence is unusual by itself."
         scorers = self.comparisons[0].scorers
@@ -175,7 +180,7 @@ class _Evidence:
         for k in notable:
             by_subject.setdefault(self.kinds[k].partition(" around")[0], []).append(k)
         chosen = [min(ks, key=lambda k: scorers[k].num_hops_used) for ks in by_subject.values()][:_MOST_KINDS]
-        return " ".join(scorers[k].reason(self._finding(node, k)) for k in chosen)
+        return " ".join(scorers[k].reason(self._finding(int(self.nodes[place]), k)) for k in chosen)
 
     def _finding(self, node: int, k: int) -> Finding:
         views = [View(c.scorers[k], c.outputs, float(c.scores[node, k]), c.reference[:, k]) for c in self.comparisons]
@@ -186,6 +191,8 @@ def _mean_surprises(comparisons: list[Comparison], like: Tensor) -> Tensor:
     """The mean over the networks ``[N, K]``; K is 0 without comparisons."""
     if not comparisons:
         return like.new_zeros(len(like), 0, dtype=torch.float64)
+    if len(comparisons) == 1:
+        return comparisons[0].surprises
     return torch.stack([each.surprises for each in comparisons]).mean(dim=0)
 
 

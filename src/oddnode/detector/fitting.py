@@ -24,7 +24,6 @@ from oddnode.graph import GraphSource, TrainingSet, as_source, profile_graph, tr
 from oddnode.large import FolderGraph, PackedRows, outputs_of
 from oddnode.nn import member_seeds, run_backbone
 from oddnode.objectives import CrossEntropy
-from oddnode.scoring import Outputs
 from oddnode.training import BatchNormStatistics, FullBatch, Trainer, TrainingConfig, TrainingHandle, TrainingResult
 
 if TYPE_CHECKING:
@@ -239,8 +238,8 @@ def _part(module: nn.Module, part: TrainingSet, reference: ReferenceNodes, whole
     if whole.exposure is not None and whole.exposed is not None:
         # Exposed nodes are compared with the same stored scores as known nodes; reference nodes teach nothing.
         exposed = whole.exposed[~torch.isin(whole.exposed, reference.places_in(whole.exposure))]
-        exposure = Outputs(module, whole.exposure, part.num_classes), exposed
-    outputs = Outputs(module, part.graph, part.num_classes, labelled)
+        exposure = outputs_of(module, whole.exposure, part.num_classes), exposed
+    outputs = outputs_of(module, part.graph, part.num_classes, labelled)
     return TrainingOutputs(outputs, part.train, part.y_train, val=part.val, exposure=exposure)
 
 

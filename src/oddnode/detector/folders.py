@@ -55,8 +55,8 @@ def _objective_blocker(objective: Objective) -> str | None:
 
 
 def _scorer_blocker(scorer: Scorer) -> str | None:
-    if scorer.needs_reference:
-        return "the scorer compares nodes with reference nodes, whose edges are taken out of the training graph"
+    if scorer.needs_exposure:
+        return "the scorer learns from an exposure graph"
     if not scorer.supports_folders:
         return f"{type(scorer).__name__} needs the edges or the features of all nodes in memory"
     return None

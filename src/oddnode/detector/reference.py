@@ -19,7 +19,6 @@ __all__ = [
     "checked_references",
     "choose_references",
     "num_cross_fitted",
-    "remove_nodes",
     "without_nodes",
 ]
 
@@ -67,7 +66,7 @@ class ReferenceNodes:
             Their positions ``[r]``.
         """
         nodes = nodes.sort().values
-        edges = _edges_to(graph, nodes)
+        edges = graph.edges_to(nodes)
         return cls(nodes, _checksums(graph.x[nodes]), edges[:, :: 1 + edges.shape[1] // _MOST_EDGES])
 
     def find(self, graph: Graph, among: Tensor | None = None) -> Tensor | None:
@@ -126,7 +125,7 @@ class ReferenceNodes:
         if not self.edges.shape[1]:
             return True
         size = max(graph.num_nodes, int(self.edges.max()) + 1)
-        pairs = self.edges.to(graph.device), _edges_to(graph, nodes)
+        pairs = self.edges.to(graph.device), graph.edges_to(nodes)
         before, now = (source * size + target for source, target in pairs)
         return float(torch.isin(before, now).double().mean()) >= _SAME_GRAPH
 
@@ -237,12 +236,12 @@ def without_nodes(dataset: TrainingSet, references: ReferenceNodes) -> TrainingS
     references : ReferenceNodes
         The nodes to remove from its graph and, where they are in it, from its exposure graph.
     """
-    graph, place = remove_nodes(dataset.graph, references.nodes)
+    graph, place = dataset.graph.without(references.nodes)
     train, val = place[dataset.train], place[dataset.val]
     exposure, exposed = dataset.exposure, dataset.exposed
     inside = None if exposure is None else references.places_in(exposure)
     if exposure is not None and exposed is not None and inside is not None and len(inside):
-        exposure, moved = remove_nodes(exposure, inside)
+        exposure, moved = exposure.without(inside)
         exposed = moved[exposed][moved[exposed] >= 0]
     return TrainingSet(
         graph=graph,
@@ -255,38 +254,6 @@ def without_nodes(dataset: TrainingSet, references: ReferenceNodes) -> TrainingS
         exposed=exposed,
         num_spare_logits=dataset.num_spare_logits,
     )
-
-
-def remove_nodes(graph: Graph, nodes: Tensor) -> tuple[Graph, Tensor]:
-    """Remove nodes with their edges.
-
-    Parameters
-    ----------
-    graph : Graph
-        A graph of N nodes.
-    nodes : Tensor
-        Positions of the nodes to remove ``[n]``.
-
-    Returns
-    -------
-    Graph
-        The rest of the graph.
-    Tensor
-        The new position of every node ``[N]``; -1 for those removed.
-    """
-    keep = torch.ones(graph.num_nodes, dtype=torch.bool, device=graph.device)
-    keep[nodes] = False
-    place = torch.where(keep, keep.cumsum(0) - 1, -1)
-    edges = place[graph.edge_index]
-    inside = (edges >= 0).all(dim=0)
-    weight = None if graph.edge_weight is None else graph.edge_weight[inside]
-    return Graph(graph.x[keep], edges[:, inside], weight), place
-
-
-def _edges_to(graph: Graph, nodes: Tensor) -> Tensor:
-    at_node = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
-    at_node[nodes] = True
-    return graph.edge_index[:, at_node[graph.edge_index[1]]]
 
 
 def _checksums(x: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from oddnode._utils.modes import gradients_enabled
 from oddnode.detector.adaptation import adapted_scorer, labelled_nodes, scorer_of, with_doubts
 from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of
 from oddnode.detector.own_parts import check_logits
-from oddnode.detector.reference import ReferenceNodes, checked_references, remove_nodes
+from oddnode.detector.reference import ReferenceNodes, checked_references
 from oddnode.graph import Graph, GraphError, GraphSource, check_labels, check_mask, optional_attribute, profile_graph
 from oddnode.large import GraphFolder
 from oddnode.nn import run_backbone
@@ -103,7 +103,7 @@ def _without(
     module: nn.Module, graph: Graph, nodes: Tensor, y: Tensor, num_classes: int, references: Tensor
 ) -> TrainingOutputs:
     """The outputs on the graph without the reference nodes, which scorers learn from."""
-    rest, place = remove_nodes(graph, references)
+    rest, place = graph.without(references)
     return TrainingOutputs(Outputs(module, rest, num_classes, place[nodes]), place[nodes], y)
 
 

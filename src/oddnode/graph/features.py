@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -117,17 +117,44 @@ class NodeFeatures:
         """The largest magnitude of a feature."""
         return self.cached("max_abs_feature", lambda: max(map(abs, torch.stack(self.x.aminmax()).tolist())), "features")
 
-    def times_features(self, weight: Tensor) -> Tensor:
-        """Compute ``X W^T``.
+    def row_slices(self) -> Iterator[slice]:
+        """Yield the nodes whose features are handled together: all of them; of a graph on disk, some at a time."""
+        yield slice(None)
+
+    def by_rows(self, width: int, make: Callable[[slice], Tensor], dtype: torch.dtype | None = None) -> Tensor:
+        """Compute numbers for every node from its own; a graph on disk keeps them in a temporary file.
 
         Parameters
         ----------
-        weight : Tensor
-            Laid out as in `torch.nn.Linear`, ``[C, F]``.
+        width : int
+            How many numbers a node has, C.
+        make : callable
+            Computes those of some nodes ``[n, C]``.
+        dtype : torch.dtype, optional
+            Their type; by default that of the features.
 
         Returns
         -------
         Tensor
             Shape ``[N, C]``.
         """
-        return self.x @ weight.t() if self.sparse_x is None else self.sparse_x @ weight.t()
+        return make(slice(None))
+
+    def times_features(self, weight: Tensor, rows: slice | Tensor = slice(None)) -> Tensor:
+        """Compute ``X W^T``.
+
+        Parameters
+        ----------
+        weight : Tensor
+            Laid out as in `torch.nn.Linear`, ``[C, F]``.
+        rows : slice or Tensor
+            The nodes; all by default.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[n, C]``.
+        """
+        if self.sparse_x is not None:
+            return (self.sparse_x @ weight.t())[rows]
+        return self.x[rows] @ weight.t()

@@ -7,7 +7,6 @@ the only place where its tensors are checked.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,24 +15,15 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 from oddnode.functional import support
 from oddnode.graph.cache import active_cache
 from oddnode.graph.conversion import as_source
-from oddnode.graph.features import NodeFeatures
+from oddnode.graph.edges import GraphEdges
 from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.graph.validation import _checked_edges, _checked_features
-from oddnode.ops import (
-    FeatureProducts,
-    SparseMatrix,
-    SparsePattern,
-    effective_degree,
-    gcn_matrix,
-    is_symmetric,
-    neighbour_mean_matrix,
-    weighted_in_degree,
-)
+from oddnode.ops import FeatureProducts, SparseMatrix, SparsePattern, gcn_matrix, neighbour_mean_matrix
 
 __all__ = ["Graph"]
 
 
-class Graph(NodeFeatures):
+class Graph(GraphEdges):
     """Node features and edges, with the matrices that models and scorers multiply by.
 
     Each matrix is built on first use and cached, since it is used hundreds of times.
@@ -49,9 +39,7 @@ class Graph(NodeFeatures):
     """
 
     def __init__(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None):
-        super().__init__(x)
-        self.edge_index = edge_index
-        self.edge_weight = edge_weight
+        super().__init__(x, edge_index, edge_weight)
         self._products: FeatureProducts | None = None
 
     @classmethod
@@ -152,37 +140,31 @@ class Graph(NodeFeatures):
     def _make_random_walk(self) -> SparseMatrix:
         return neighbour_mean_matrix(self.edge_index, self.num_nodes, self.x.dtype, self.edge_weight)
 
-    @property
-    def in_degree(self) -> Tensor:
-        """Sum of the weights of the edges that lead to each node ``[N]``; without weights, the number of these edges.
+    def without(self, nodes: Tensor) -> tuple[Graph, Tensor]:
+        """Remove nodes with their edges.
 
-        A repeated edge counts as often as it is repeated.
+        Parameters
+        ----------
+        nodes : Tensor
+            Positions of the nodes to remove ``[n]``.
+
+        Returns
+        -------
+        Graph
+            The rest of the graph.
+        Tensor
+            The new position of every node ``[N]``; -1 for those removed.
         """
-        return self.cached("in_degree", self._make_in_degree, "edges")
+        keep, place = self._places_without(nodes)
+        edges = place[self.edge_index]
+        inside = (edges >= 0).all(dim=0)
+        weight = None if self.edge_weight is None else self.edge_weight[inside]
+        return Graph(self.x[keep], edges[:, inside], weight), place
 
-    def _make_in_degree(self) -> Tensor:
-        if self.edge_weight is None:
-            return torch.bincount(self.edge_index[1], minlength=self.num_nodes)
-        return weighted_in_degree(self.edge_index, self.num_nodes, self.edge_weight)
-
-    @property
-    def effective_degree(self) -> Tensor:
-        """Number of equal edges that a mean over each node's edges is worth ``[N]``: without weights, of its edges."""
-        if self.edge_weight is None:
-            return self.in_degree
-        make = partial(effective_degree, self.edge_index, self.num_nodes, self.edge_weight)
-        return self.cached("effective_degree", make, "edges")
-
-    @property
-    def is_symmetric(self) -> bool:
-        """Whether every edge comes with the one in the other direction, as often and with the same weight."""
-        make = partial(is_symmetric, self.edge_index, self.num_nodes, self.edge_weight)
-        return self.cached("is_symmetric", make, "edges")
-
-    def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        """Yield sources, targets and weights, if any, ``[n]`` of some edges; a graph on disk yields several parts."""
-        source, target = self.edge_index
-        yield source, target, self.edge_weight
+    def _places_without(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        keep = torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
+        keep[nodes] = False
+        return keep, torch.where(keep, keep.cumsum(0) - 1, -1)
 
     def neighbour_sums(self, values: Tensor) -> Tensor:
         """Sum values, times the weights of edges, over the sources of the edges that lead to each node.

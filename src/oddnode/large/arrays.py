@@ -6,7 +6,7 @@ import errno
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from math import prod
 from pathlib import Path
@@ -28,6 +28,7 @@ __all__ = [
     "reserve",
     "row_chunks",
     "scratch",
+    "written",
 ]
 
 # Larger results are kept in a file that the system can write out when memory is short.
@@ -113,6 +114,32 @@ class ArrayWriter(AbstractContextManager):
         os.fsync(self._file.fileno())
         self._file.close()
         return ArrayEntry(self._dtype.name, self._shape, self._crc32)  # type: ignore[arg-type]
+
+
+def written(path: Path, make: Callable[[ArrayWriter], None], dtype: str) -> ArrayEntry:
+    """Write an array by a function; nothing is left of it after an error.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    make : callable
+        Appends the rows to the writer that it is called with.
+    dtype : str
+        The type of the numbers.
+
+    Returns
+    -------
+    ArrayEntry
+        For the manifest.
+    """
+    with ArrayWriter(path, dtype) as writer:
+        try:
+            make(writer)
+            return writer.close()
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
 
 
 def array_of(path: Path, values: np.ndarray) -> ArrayEntry:

@@ -14,7 +14,15 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from oddnode.large.arrays import ArrayEntry, ArrayWriter, FolderError, check_sum, full_disk_explained, map_array
+from oddnode.large.arrays import (
+    ArrayEntry,
+    ArrayWriter,
+    FolderError,
+    check_sum,
+    full_disk_explained,
+    map_array,
+    written,
+)
 from oddnode.large.manifest import Manifest, folder_lock, read_json, read_manifest, write_json
 from oddnode.large.node_ids import ID_ARRAYS, read_ids
 from oddnode.large.stores import MASKS, ReadOnlyStores
@@ -268,7 +276,7 @@ class GraphFolder(ReadOnlyStores):
             return found
         if self.scratch_folder != self.path:
             with tempfile.TemporaryDirectory() as folder:
-                entry = _written(Path(folder) / "sidecar.bin", make, dtype)
+                entry = written(Path(folder) / "sidecar.bin", make, dtype)
                 return map_array(Path(folder) / "sidecar.bin", entry)
         with folder_lock(self.path):
             found = self._known_sidecar(name)
@@ -278,7 +286,7 @@ class GraphFolder(ReadOnlyStores):
                 left.unlink()
             with full_disk_explained(self.path):
                 part = self.path / f"{name}.part"
-                entry = _written(part, make, dtype)
+                entry = written(part, make, dtype)
                 part.replace(self._file(name))
                 _checked.add(_stamp(self._file(name)))
                 write_json(self.path / _SIDECARS, self._sidecars() | {name: entry})
@@ -323,13 +331,3 @@ def _check_once(file: Path, entry: ArrayEntry) -> None:
     if _stamp(file) not in _checked:
         check_sum(file, entry)
         _checked.add(_stamp(file))
-
-
-def _written(path: Path, make: Callable[[ArrayWriter], None], dtype: str) -> ArrayEntry:
-    with ArrayWriter(path, dtype) as writer:
-        try:
-            make(writer)
-            return writer.close()
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise

@@ -15,13 +15,12 @@ from oddnode.graph.features import NodeFeatures
 from oddnode.large.arrays import ArrayWriter, row_chunks, scratch
 from oddnode.large.folder import GraphFolder
 from oddnode.large.moments import Moments
-from oddnode.large.product import FolderWalk, NeighbourSum
-from oddnode.ops import SparseMatrix
+from oddnode.large.part import FolderPart
+from oddnode.large.product import FolderWalk, NeighbourSum, column_groups
+from oddnode.ops import SparseMatrix, direction_sums, sums_agree
 
 __all__ = ["FolderGraph", "changed_features"]
 
-# The features that a product reads at random are copied to memory, as many columns as fit into this many bytes.
-_COLUMNS_IN_MEMORY = 2**29
 # Random vectors that are propagated together, which is done in two copies of them.
 _PROBES_IN_MEMORY = 2**30
 # Whoever goes through the edges needs several numbers for each.
@@ -33,13 +32,13 @@ class FolderGraph(Graph):
 
     Parameters
     ----------
-    folder : GraphFolder
-        The folder.
+    folder : GraphFolder or FolderPart
+        The folder, or a part of one.
     x : Tensor, optional
         Other features ``[N, F]`` on the same edges.
     """
 
-    def __init__(self, folder: GraphFolder, x: Tensor | None = None):
+    def __init__(self, folder: GraphFolder | FolderPart, x: Tensor | None = None):
         self.folder = folder
         NodeFeatures.__init__(self, folder.x if x is None else x)
         self.edge_weight = None
@@ -63,7 +62,7 @@ class FolderGraph(Graph):
     @cached_property
     def random_walk(self) -> FolderWalk:  # type: ignore[override]
         """``D^-1 A`` without added self-loops."""
-        return FolderWalk(self.neighbours, self.x.dtype)
+        return FolderWalk(self.neighbours, self.x.dtype, self.folder.scratch_folder)
 
     @property
     def in_degree(self) -> Tensor:
@@ -83,21 +82,25 @@ class FolderGraph(Graph):
         missing[nodes.long()] -= counts.int()
         return missing
 
-    def convolve(self, values: Tensor, out: Tensor) -> Tensor:
+    def convolve(self, values: Tensor) -> Tensor:
         """Compute ``D^-1/2 (A + I) D^-1/2 V``.
 
         Parameters
         ----------
         values : Tensor
-            Shape ``[N, C]``, in memory.
-        out : Tensor
-            Where the result is written, ``[N, C]``.
+            Shape ``[N, C]``, in memory or on disk.
 
         Returns
         -------
         Tensor
-            The result.
+            The result, ``[N, C]``; a large one is in a temporary file.
         """
+        out = scratch(self.folder.scratch_folder, tuple(values.shape), values.dtype)
+        for columns in column_groups(values):
+            self._convolve(values[:, columns], out[:, columns])
+        return out
+
+    def _convolve(self, values: Tensor, out: Tensor) -> None:
         scale, scaled = self.gcn_scale, torch.empty(values.shape, dtype=values.dtype)
         torch.mul(values, scale.unsqueeze(1), out=scaled)
         for block in self.neighbours.blocks():
@@ -105,26 +108,16 @@ class FolderGraph(Graph):
             sums = self.neighbours.of_block(block, scaled)
             sums.addcmul_(scaled[rows], self._missing_loops[rows].to(sums.dtype).unsqueeze(1))
             out[rows] = sums.mul_(scale[rows].unsqueeze(1))
-        return out
 
     @property
     def smoothed_x(self) -> Tensor:
         """``D^-1/2 (A + I) D^-1/2 X``, a sidecar; of other features than the folder's, a temporary file."""
         if not self._has_own_features:
-            return self.cached("smoothed_x", self._smoothed)
+            return self.cached("smoothed_x", lambda: self.convolve(self.x))
         return self.cached("smoothed_x", lambda: self.folder.sidecar("ax", self._write_smoothed, self._dtype))
 
-    def _smoothed(self) -> Tensor:
-        num_nodes, width = self.x.shape
-        out = scratch(self.folder.scratch_folder, (num_nodes, width), self.x.dtype)
-        step = max(_COLUMNS_IN_MEMORY // (num_nodes * self.x.dtype.itemsize), 1)
-        for first in range(0, width, step):
-            columns = slice(first, first + step)
-            self.convolve(self.x[:, columns].contiguous(), out[:, columns])
-        return out
-
     def _write_smoothed(self, writer: ArrayWriter) -> None:
-        smoothed = self._smoothed()
+        smoothed = self.convolve(self.x)
         for start, stop in row_chunks(len(smoothed), smoothed.shape[1] * smoothed.dtype.itemsize):
             writer.append(smoothed[start:stop].numpy())
 
@@ -174,9 +167,9 @@ class FolderGraph(Graph):
     @property
     def max_abs_feature(self) -> float:
         """The largest magnitude of a feature, from the manifest."""
-        if not self._has_own_features:
-            return super().max_abs_feature
-        return self.folder.manifest.max_abs_feature
+        if self._has_own_features and isinstance(self.folder, GraphFolder):
+            return self.folder.manifest.max_abs_feature
+        return super().max_abs_feature
 
     def with_features(self, x: Tensor) -> FolderGraph:
         """Put other features on the same edges.
@@ -199,6 +192,62 @@ class FolderGraph(Graph):
             start, stop = torch.searchsorted(offsets, torch.tensor([first + 1, last])).tolist()
             counts = offsets[start - 1 : stop + 1].clamp(first, last).diff()
             yield source, torch.repeat_interleave(torch.arange(start - 1, stop), counts), None
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return len(self.folder.sources)
+
+    def edges_at(self, places: Tensor) -> Tensor:
+        target = torch.searchsorted(self.folder.offsets, places, right=True) - 1
+        return torch.stack([self.folder.sources[places].long(), target])
+
+    def edges_to(self, nodes: Tensor) -> Tensor:
+        nodes = nodes.sort().values
+        place, position = self._incoming(nodes)
+        return torch.stack([self.folder.sources[place].long(), nodes[position]])
+
+    def sources_of(self, node: int) -> Tensor:
+        return self.edges_to(torch.tensor([node]))[0]
+
+    def _incoming(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """The places of the edges to some nodes ``[e]``, and the positions of their targets among these nodes."""
+        first, counts = self.folder.offsets[nodes], self.in_degree[nodes]
+        position = torch.repeat_interleave(torch.arange(len(nodes)), counts)
+        return torch.arange(len(position)) - (counts.cumsum(0) - counts)[position] + first[position], position
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether every edge comes with the one in the other direction, as often; a sidecar."""
+        there, back = self.folder.sidecar("symmetry", self._write_symmetry, "float64").tolist()
+        return sums_agree(there, back)
+
+    def _write_symmetry(self, writer: ArrayWriter) -> None:
+        sums = torch.zeros(2, dtype=torch.float64)
+        for source, target, _ in self.edge_blocks():
+            sums += direction_sums(source, target)
+        writer.append(sums.numpy())
+
+    @property
+    def sparse_x(self) -> None:
+        """None: a sparse copy would be in memory."""
+        return None
+
+    def row_slices(self) -> Iterator[slice]:
+        row_bytes = 4 * self.x.dtype.itemsize * max(self.x.shape[1], 64)
+        for start, stop in row_chunks(self.num_nodes, row_bytes):
+            yield slice(start, stop)
+
+    def by_rows(self, width: int, make: Callable[[slice], Tensor], dtype: torch.dtype | None = None) -> Tensor:
+        out = scratch(self.folder.scratch_folder, (self.num_nodes, width), dtype or self.x.dtype)
+        for rows in self.row_slices():
+            out[rows] = make(rows)
+        return out
+
+    def without(self, nodes: Tensor) -> tuple[FolderGraph, Tensor]:
+        keep, place = self._places_without(nodes)
+        part = FolderPart.of(self, keep, place)
+        return FolderGraph(part, part.x), place
 
     def neighbour_sums(self, values: Tensor) -> Tensor:
         return self.random_walk.sums(values)
@@ -226,10 +275,7 @@ class FolderGraph(Graph):
         values : Tensor
             The entries ``[e]``.
         """
-        counts = self.in_degree[nodes]
-        first = self.folder.offsets[nodes]
-        row = torch.repeat_interleave(torch.arange(len(nodes)), counts)
-        place = torch.arange(len(row)) - (counts.cumsum(0) - counts)[row] + first[row]
+        place, row = self._incoming(nodes)
         source = self.folder.sources[place].long()
         keep = source != nodes[row]
         row = torch.cat([row[keep], torch.arange(len(nodes))])

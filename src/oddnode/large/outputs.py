@@ -5,13 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from oddnode.graph import Graph
-from oddnode.large.arrays import row_chunks, scratch
 from oddnode.large.graph import FolderGraph
 from oddnode.large.network import TwoLayers
 from oddnode.nn import mean_log_probabilities
@@ -21,6 +20,8 @@ if TYPE_CHECKING:
     from oddnode.scoring import Scorer
 
 __all__ = ["FolderOutputs", "outputs_of"]
+
+T = TypeVar("T")
 
 
 class _Rows(Outputs):
@@ -67,7 +68,7 @@ class FolderOutputs(Outputs):
     @cached_property
     def hidden(self) -> Tensor:
         """Features before the last layer, ``[N, H]``, of all nodes."""
-        return self._filled(len(self._layers.weight), self.hidden_of)
+        return self.graph.by_rows(len(self._layers.weight), self.hidden_of)
 
     @cached_property
     def all_logits(self) -> Tensor:
@@ -75,18 +76,20 @@ class FolderOutputs(Outputs):
         if self.members:
             width = self.members[0].all_logits.shape[1]
             parts = [member.all_logits for member in self.members]
-            return self._filled(width, lambda rows: mean_log_probabilities([each[rows] for each in parts]))
+            return self.graph.by_rows(width, lambda rows: mean_log_probabilities([each[rows] for each in parts]))
         layers = self._layers
         with torch.no_grad():
-            products = self._filled(len(layers.last_weight), lambda rows: self.hidden_of(rows) @ layers.last_weight.t())
+            products = self.graph.by_rows(
+                len(layers.last_weight), lambda rows: self.hidden_of(rows) @ layers.last_weight.t()
+            )
             if layers.uses_edges:
-                products = self.graph.convolve(products, self._room(len(layers.last_weight)))
+                products = self.graph.convolve(products)
             return products.add_(layers.last_bias)
 
     @cached_property
     def _members_mean(self) -> Tensor:
         parts = [member.logits for member in self.members]
-        return self._filled(self.num_classes, lambda rows: mean_log_probabilities([each[rows] for each in parts]))
+        return self.graph.by_rows(self.num_classes, lambda rows: mean_log_probabilities([each[rows] for each in parts]))
 
     def scores_of(self, scorer: Scorer) -> Tensor:
         if not scorer.is_row_wise:
@@ -94,22 +97,23 @@ class FolderOutputs(Outputs):
         return self.cached(scorer, "score", lambda: torch.cat([scorer.score(part) for part in self._parts()]))
 
     def _parts(self) -> Iterator[Outputs]:
-        for rows in self._chunks():
+        for rows in self.graph.row_slices():
             yield _Rows(self, rows)
 
-    def _chunks(self) -> Iterator[slice]:
-        row_bytes = 4 * self.graph.x.dtype.itemsize * max(self.graph.x.shape[1], 64)
-        for start, stop in row_chunks(self.graph.num_nodes, row_bytes):
-            yield slice(start, stop)
+    def kept(self, owner: object, name: str, make: Callable[[], T]) -> T:
+        return self.cached(owner, name, make)
 
-    def _filled(self, width: int, make: Callable[[slice], Tensor]) -> Tensor:
-        out = self._room(width)
-        for rows in self._chunks():
-            out[rows] = make(rows)
-        return out
+    @cached_property
+    def without_edges(self) -> Outputs:
+        return _AloneOutputs(self.module, self.graph, self.num_classes)
 
-    def _room(self, width: int) -> Tensor:
-        return scratch(self.graph.folder.scratch_folder, (self.graph.num_nodes, width), self.graph.x.dtype)
+
+class _AloneOutputs(FolderOutputs):
+    """The outputs of one network for the nodes without edges; the convolution of such nodes is that of an MLP."""
+
+    @cached_property
+    def _layers(self) -> TwoLayers:
+        return super()._layers._replace(uses_edges=False)
 
 
 def outputs_of(module: nn.Module, graph: Graph, *args: object, **kwargs: object) -> Outputs:

@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oddnode.large.arrays import scratch
 from oddnode.ops import NeighbourMean
 from oddnode.ops.csr import cpu_has_csr_kernel, from_offsets, multiply
 
-__all__ = ["FolderWalk", "NeighbourSum", "RowBlock"]
+__all__ = ["FolderWalk", "NeighbourSum", "RowBlock", "column_groups"]
 
 _EDGES_AT_ONCE = 2**21
 _ROWS_AT_ONCE = 2**17
+# A product reads values at random, so that they are copied to memory: as many columns as fit into this many bytes.
+_COLUMNS_IN_MEMORY = 2**28
 
 
 class RowBlock(NamedTuple):
@@ -128,19 +132,24 @@ class FolderWalk(NeighbourMean):
         The edges.
     dtype : torch.dtype
         The precision of the graph.
+    scratch_folder : Path
+        Where results of many columns are written to.
     self_loops_where_empty : bool
         Whether a node without neighbours counts as its own.
     """
 
-    def __init__(self, sums: NeighbourSum, dtype: torch.dtype, self_loops_where_empty: bool = False):
+    def __init__(
+        self, sums: NeighbourSum, dtype: torch.dtype, scratch_folder: Path, self_loops_where_empty: bool = False
+    ):
         super().__init__(sums.offsets, sums.sources, self_loops_where_empty)
         self.neighbours = sums
         self.dtype = dtype
+        self.scratch_folder = scratch_folder
 
     @cached_property
     def with_self_loops_where_empty(self) -> FolderWalk:
         """The same with every node that has no neighbour as its own."""
-        return FolderWalk(self.neighbours, self.dtype, self_loops_where_empty=True)
+        return FolderWalk(self.neighbours, self.dtype, self.scratch_folder, self_loops_where_empty=True)
 
     def sums(self, values: Tensor) -> Tensor:
         out = torch.empty_like(values)
@@ -168,7 +177,19 @@ class FolderWalk(NeighbourMean):
         Tensor
             Of the same shape.
         """
-        present, after = values.detach(), torch.empty_like(values)
+        values = values.detach()
+        if values.dim() == 1:
+            return self._diffused(values, eta, num_hops)
+        groups = column_groups(values)
+        if len(groups) == 1:
+            return self._diffused(values, eta, num_hops)
+        out = scratch(self.scratch_folder, tuple(values.shape), values.dtype)
+        for columns in groups:
+            out[:, columns] = self._diffused(values[:, columns].contiguous(), eta, num_hops)
+        return out
+
+    def _diffused(self, values: Tensor, eta: float, num_hops: int) -> Tensor:
+        present, after = values, torch.empty_like(values)
         share = self.inverse_degree(values.dtype) * (1.0 - eta)
         own = self.own_share(eta, share)
         for hop in range(num_hops):
@@ -178,8 +199,26 @@ class FolderWalk(NeighbourMean):
                 kept = _beside(own[rows], values) if isinstance(own, Tensor) else own
                 torch.add(drawn, present[rows] * kept, out=after[rows])
             # The caller's values are not written to.
-            present, after = after, torch.empty_like(values) if hop == 0 else present
+            present, after = after, torch.empty_like(values) if hop == 0 < num_hops - 1 else present
         return present
+
+
+def column_groups(values: Tensor) -> list[slice]:
+    """Divide columns into groups that fit into memory.
+
+    Parameters
+    ----------
+    values : Tensor
+        Shape ``[N, C]``, in memory or on disk.
+
+    Returns
+    -------
+    list of slice
+        The columns of each group, one or more.
+    """
+    num_rows, width = values.shape
+    step = max(_COLUMNS_IN_MEMORY // max(num_rows * values.dtype.itemsize, 1), 1)
+    return [slice(first, min(first + step, width)) for first in range(0, width, step)]
 
 
 def _beside(numbers: Tensor, values: Tensor) -> Tensor:

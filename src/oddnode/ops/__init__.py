@@ -5,10 +5,12 @@ May import: _utils.
 
 from oddnode.ops.adjacency import (
     check_edge_weight,
+    direction_sums,
     effective_degree,
     gcn_matrix,
     is_symmetric,
     neighbour_mean_matrix,
+    sums_agree,
     weighted_in_degree,
     with_self_loops,
 )
@@ -37,6 +39,7 @@ __all__ = [
     "add_block",
     "can_run",
     "check_edge_weight",
+    "direction_sums",
     "dropout_keys",
     "dropout_scales",
     "effective_degree",
@@ -48,6 +51,7 @@ __all__ = [
     "relu_dropout",
     "stacked_keys",
     "sum_neighbours",
+    "sums_agree",
     "weighted_in_degree",
     "with_self_loops",
 ]

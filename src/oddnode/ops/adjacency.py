@@ -13,10 +13,12 @@ from oddnode.ops.sparse import SparseMatrix
 
 __all__ = [
     "check_edge_weight",
+    "direction_sums",
     "effective_degree",
     "gcn_matrix",
     "is_symmetric",
     "neighbour_mean_matrix",
+    "sums_agree",
     "weighted_in_degree",
     "with_self_loops",
 ]
@@ -115,16 +117,46 @@ def is_symmetric(edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None 
     bool
         True for a graph without edges.
     """
-    # Sums over edges in both directions, with factors that differ from node to node, agree by chance only.
-    places = torch.arange(num_nodes, device=edge_index.device, dtype=torch.float64)
-    first, second = (places * 0.6180339887498949).frac(), (places * 0.4142135623730951).frac()
-    source, target = edge_index
-    there, back = first[source] * second[target], first[target] * second[source]
+    relative = None if edge_weight is None else edge_weight.double() / edge_weight.double().mean()
+    there, back = direction_sums(*edge_index, relative).tolist()
+    return sums_agree(there, back)
+
+
+def direction_sums(source: Tensor, target: Tensor, edge_weight: Tensor | None = None) -> Tensor:
+    """Sum over edges in both directions with factors that differ from node to node, so that sums agree by chance only.
+
+    Parameters
+    ----------
+    source, target : Tensor
+        The ends of edges ``[e]``; the sums of several parts of the edges can be added.
+    edge_weight : Tensor, optional
+        One weight per edge ``[e]``; by default 1.
+
+    Returns
+    -------
+    Tensor
+        The two sums, in double precision ``[2]``.
+    """
+    # Node 0 counts as well.
+    (a, b), (c, d) = (
+        [((ends.double() + 1) * factor).frac() for factor in (0.6180339887498949, 0.4142135623730951)]
+        for ends in (source, target)
+    )
+    there, back = a * d, c * b
     if edge_weight is not None:
-        relative = edge_weight.double() / edge_weight.double().mean()
-        there, back = there * relative, back * relative
-    total = there.sum()
-    return bool((total - back.sum()).abs() <= 1e-10 * (total + 1.0))
+        there, back = there * edge_weight, back * edge_weight
+    return torch.stack([there.sum(), back.sum()])
+
+
+def sums_agree(there: float, back: float) -> bool:
+    """Say whether sums of `direction_sums` are those of a graph with every edge in both directions.
+
+    Parameters
+    ----------
+    there, back : float
+        The sums over all edges.
+    """
+    return abs(there - back) <= 1e-10 * (there + 1.0)
 
 
 def neighbour_mean_matrix(

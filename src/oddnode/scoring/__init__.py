@@ -6,17 +6,19 @@ May import: nn and below.
 from oddnode.scoring.advice import advised_hops, advised_scorer, doubt_about, rank_agreement, spread_left
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.ensemble import EnsembleMean
-from oddnode.scoring.evidence import Evidence, TwoSided
+from oddnode.scoring.evidence import Evidence
 from oddnode.scoring.findings import Comparison, Finding, Names, View
 from oddnode.scoring.grasp import GRASP
 from oddnode.scoring.hidden_space import KNN, Mahalanobis
 from oddnode.scoring.likelihood import FeatureLikelihood
-from oddnode.scoring.links import CentredCosine, LinkPrediction, NeighbourhoodCosine
+from oddnode.scoring.link_prediction import LinkPrediction
+from oddnode.scoring.links import CentredCosine, NeighbourhoodCosine
 from oddnode.scoring.logits import ODIN, Energy, MaxLogit, MaxSoftmax
 from oddnode.scoring.model_free import Degree, FeatureSum, NeighbourCosine, NonZeros
 from oddnode.scoring.neighbourhood import ClassAgreement, NeighbourhoodFeatures
 from oddnode.scoring.outputs import Outputs
 from oddnode.scoring.propagated import Propagated
+from oddnode.scoring.two_sided import TwoSided
 from oddnode.scoring.wrappers import PropagatingScorer, ScorerWrapper
 
 __all__ = [

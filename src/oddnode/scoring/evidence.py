@@ -13,44 +13,17 @@ from torch import Tensor
 
 from oddnode.functional import surprise
 from oddnode.scoring.base import Scorer
-from oddnode.scoring.findings import Comparison, Finding
+from oddnode.scoring.findings import Comparison
 from oddnode.scoring.outputs import Outputs
 from oddnode.scoring.wrappers import ScorerWrapper
 
-__all__ = ["Evidence", "TwoSided"]
+__all__ = ["Evidence"]
 
 # Scorers that carry more than this share count in full: how much they carry says little about what they will find.
 _ENOUGH_LEFT = 0.1
 # How strongly the logarithms of learnt weights are drawn to zero.
 _DRAWN = 0.05
 _STEPS = 300
-
-
-@dataclass
-class TwoSided(ScorerWrapper):
-    """Another scorer's scores, of which unusually high ones are evidence too.
-
-    Parameters
-    ----------
-    scorer : Scorer
-        The other scorer.
-    """
-
-    def score(self, outputs: Outputs) -> Tensor:
-        return outputs.scores_of(self.scorer)
-
-    @property
-    def two_sided(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def kind(self) -> str:
-        """That of the other scorer, whose scores these are."""
-        return self.scorer.kind
-
-    def reason(self, found: Finding) -> str:
-        return self.scorer.reason(found.inside())
 
 
 @dataclass
@@ -161,9 +134,18 @@ class Evidence(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         scores, reference = self._compared(outputs)
-        result = self.combined(scores, None if outputs.reference is None else reference)
+        in_place = outputs.reference is not None
+        seen = outputs.num_seen if in_place else 0
+        parts = []
+        for rows in outputs.graph.row_slices():
+            own = scores[rows]
+            num_seen = max(0, min(len(own), seen - (rows.start or 0)))
+            if num_seen:
+                parts.append(self._combined(own[:num_seen], reference, self.seen_weights_))
+            if num_seen < len(own):
+                parts.append(self._combined(own[num_seen:], reference, self._weights(in_place)))
+        result = torch.cat(parts)
         if outputs.reference is not None:
-            result[: outputs.num_seen] = self._combined(scores[: outputs.num_seen], reference, self.seen_weights_)
             known = self._total(self._surprises(reference, reference, leave_one_out=True), self._weights(True))
             result[outputs.reference] = -surprise(-known, -known, leave_one_out=True)
         return result.to(outputs.graph.x.dtype)
@@ -185,7 +167,11 @@ class Evidence(Scorer):
             scorer.score(outputs) if isinstance(scorer, ScorerWrapper) else outputs.scores_of(scorer)
             for scorer in _sharing(self.scorers)
         ]
-        return torch.stack([each.detach().double() for each in found], dim=1)
+        return outputs.graph.by_rows(
+            len(found),
+            lambda rows: torch.stack([each[rows].detach().double() for each in found], dim=1),
+            torch.float64,
+        )
 
     def combined(self, scores: Tensor, reference: Tensor | None = None) -> Tensor:
         """Combine the scores of nodes that training has not seen.
@@ -224,10 +210,15 @@ class Evidence(Scorer):
             Shape ``[N, K]``, in double precision; 0 for a scorer without weight.
         """
         scores, reference = self._compared(outputs)
-        found = self._surprises(scores, reference)
+
+        def make(rows: slice) -> Tensor:
+            return self._surprises(scores[rows], reference) * (self._weights_of_nodes(outputs, rows) > 0)
+
+        found = outputs.graph.by_rows(len(self.scorers), make, torch.float64)
         if outputs.reference is not None:
-            found[outputs.reference] = self._surprises(reference, reference, leave_one_out=True)
-        return found * (self._weights_of_nodes(outputs) > 0).to(found.device)
+            counts = self._weights(True) > 0
+            found[outputs.reference] = self._surprises(reference, reference, leave_one_out=True) * counts
+        return found
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -239,7 +230,11 @@ class Evidence(Scorer):
     def comparisons(self, outputs: Outputs) -> list[Comparison]:
         scores, reference = self._compared(outputs)
         surprises = self.surprises(outputs)
-        contributions = surprises.pow(self.power) * self._weights_of_nodes(outputs).to(surprises)
+        contributions = outputs.graph.by_rows(
+            len(self.scorers),
+            lambda rows: surprises[rows].pow(self.power) * self._weights_of_nodes(outputs, rows),
+            torch.float64,
+        )
         return [Comparison(self.scorers, outputs, scores, reference, surprises, contributions)]
 
     @property
@@ -256,6 +251,11 @@ class Evidence(Scorer):
         limited = copy.copy(self)
         limited.scorers = tuple(scorer.limited_to(num_hops) for scorer in self.scorers)
         return limited
+
+    @property
+    def supports_folders(self) -> bool:
+        """Whether all of the scorers do."""
+        return all(scorer.supports_folders for scorer in self.scorers)
 
     @property
     def needs_raw_logits(self) -> bool:
@@ -288,14 +288,14 @@ class Evidence(Scorer):
     def _total(self, surprises: Tensor, weights: Tensor) -> Tensor:
         return surprises.pow(self.power) @ weights.to(surprises)
 
-    def _weights_of_nodes(self, outputs: Outputs) -> Tensor:
-        """The weights of every scorer for every node ``[N, K]``."""
+    def _weights_of_nodes(self, outputs: Outputs, rows: slice) -> Tensor:
+        """The weights of every scorer for some nodes ``[n, K]``."""
+        nodes = torch.arange(outputs.graph.num_nodes, device=self.weights_.device)[rows]
         in_place = outputs.reference is not None
-        weights = self._weights(in_place).expand(outputs.graph.num_nodes, -1).clone()
-        if in_place:
-            weights[: outputs.num_seen] = self.seen_weights_
-            weights[outputs.reference] = self._weights(True)
-        return weights
+        is_seen = (nodes < outputs.num_seen) & in_place
+        if outputs.reference is not None:
+            is_seen &= ~torch.isin(nodes, outputs.reference.to(nodes.device))
+        return torch.where(is_seen.unsqueeze(1), self.seen_weights_, self._weights(in_place))
 
     def _weights(self, in_place: bool) -> Tensor:
         """The weights for new nodes in a graph that contains the reference nodes, or in another one."""

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from oddnode.graph import Graph
-from oddnode.ops import NeighbourMean
 from oddnode.scoring.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -208,8 +207,5 @@ class Finding:
 
 def _neighbours(graph: Graph, node: int) -> Tensor:
     """The sources of the edges that lead to a node, each once and without the node itself, ascending."""
-    incoming = graph.cached(
-        "incoming_edges", lambda: NeighbourMean.from_edges(graph.edge_index, graph.num_nodes), "edges"
-    )
-    sources = incoming.sources[int(incoming.offsets[node]) : int(incoming.offsets[node + 1])].long().unique()
+    sources = graph.sources_of(node).unique()
     return sources[sources != node]

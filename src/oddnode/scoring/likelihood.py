@@ -42,8 +42,11 @@ class FeatureLikelihood(Scorer):
         fitted = copy.copy(self)
         graph, classes = outputs.graph, outputs.logits.argmax(dim=1)
         classes[train] = y
-        members = F.one_hot(classes, outputs.num_classes).to(graph.x.dtype).t()
-        counts = torch.cat([members @ part for part in (graph.x.clamp_min(0), (-graph.x).clamp_min(0))], dim=1).double()
+        counts = torch.zeros(outputs.num_classes, 2 * graph.x.shape[1], dtype=torch.float64, device=graph.device)
+        for rows in graph.row_slices():
+            members = F.one_hot(classes[rows], outputs.num_classes).to(graph.x.dtype).t()
+            x = graph.x[rows]
+            counts += torch.cat([members @ part for part in (x.clamp_min(0), (-x).clamp_min(0))], dim=1).double()
         average = counts.sum(dim=0) / graph.num_nodes
         smallest = average.sum().clamp_min(1e-12) / (1e3 * counts.shape[1])
         mixed = counts + _AVERAGE_ROWS * (average + smallest)
@@ -58,6 +61,11 @@ class FeatureLikelihood(Scorer):
         below = (-graph.x).clamp_min(0)
         fit = graph.x.clamp_min(0) @ positive.t() + below @ negative.t()
         return _best_mean(fit, graph.x.abs().sum(dim=1))
+
+    @property
+    def is_row_wise(self) -> bool:
+        """True."""
+        return True
 
     def reason(self, found: Finding) -> str:
         return reasons.feature_likelihood(found)

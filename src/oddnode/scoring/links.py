@@ -15,12 +15,10 @@ from oddnode.graph import Graph
 from oddnode.ops import SparseMatrix
 from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
-from oddnode.scoring.feature_space import FeatureSpace
 from oddnode.scoring.findings import Finding
-from oddnode.scoring.link_predictor import train_link_predictor
 from oddnode.scoring.outputs import Outputs
 
-__all__ = ["CentredCosine", "LinkPrediction", "NeighbourhoodCosine"]
+__all__ = ["CentredCosine", "EdgeScorer", "NeighbourhoodCosine"]
 
 # An edge is implausible if it scores below all but this share of the edges of the training graph.
 _IMPLAUSIBLE = 0.05
@@ -28,7 +26,7 @@ _IMPLAUSIBLE = 0.05
 _MOST_EDGES = 20_000
 
 
-class _EdgeScorer(Scorer):
+class EdgeScorer(Scorer):
     """Base of scorers that average a score of a node's edges, with one more edge of the mean score.
 
     With edge weights, the average is weighted, and the one more edge counts against the effective number of edges
@@ -38,18 +36,18 @@ class _EdgeScorer(Scorer):
     mean_: Tensor
     limit_: Tensor
 
-    def _edge_scores(self, graph: Graph, edges: Tensor, are_joined: bool = True) -> Tensor:
+    def _edge_scores(self, outputs: Outputs, edges: Tensor, are_joined: bool = True) -> Tensor:
         """Score pairs of nodes ``[2, e]``, which are edges of the graph or, if not ``are_joined``, random pairs."""
         raise NotImplementedError
 
-    def _mean_scores(self, graph: Graph) -> Tensor:
+    def _mean_scores(self, outputs: Outputs) -> Tensor:
         """The mean score of every node's incoming edges ``[N]``; 0 for a node without any."""
         raise NotImplementedError
 
     def score(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
         degree = graph.effective_degree.to(graph.x.dtype)
-        return (degree * self._mean_scores(graph) + self.mean_.to(graph.x)) / (degree + 1)
+        return (degree * self._mean_scores(outputs) + self.mean_.to(graph.x)) / (degree + 1)
 
     def edge_scores(self, outputs: Outputs) -> Tensor:
         """Score every edge.
@@ -64,21 +62,19 @@ class _EdgeScorer(Scorer):
         Tensor
             Shape ``[E]``; the higher, the more plausible.
         """
-        return self._edge_scores(outputs.graph, outputs.graph.edge_index)
+        return self._edge_scores(outputs, outputs.graph.edge_index)
 
     def informativeness(self, outputs: Outputs) -> float:
         """How far the edges of reference nodes score above random pairs, 0 (not at all) to 1 (always)."""
         graph, nodes = outputs.graph, outputs.reference
         assert nodes is not None
-        at_reference = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
-        at_reference[nodes] = True
-        edges = graph.edge_index[:, at_reference[graph.edge_index[1]]]
+        edges = graph.edges_to(nodes)
         if not edges.shape[1]:
             return 0.0
         generator = torch.Generator().manual_seed(0)
         others = torch.randint(graph.num_nodes, (edges.shape[1],), generator=generator).to(graph.device)
         pairs = torch.stack([others, edges[1]])
-        area = auroc(self._edge_scores(graph, edges), self._edge_scores(graph, pairs, are_joined=False))
+        area = auroc(self._edge_scores(outputs, edges), self._edge_scores(outputs, pairs, are_joined=False))
         return float(min(1.0, max(0.0, 2.0 * area - 1.0)))
 
     def implausible(self, outputs: Outputs, edges: Tensor) -> Tensor:
@@ -96,7 +92,7 @@ class _EdgeScorer(Scorer):
         Tensor
             Booleans ``[e]``.
         """
-        scores = self._edge_scores(outputs.graph, edges).double()
+        scores = self._edge_scores(outputs, edges).double()
         return scores < self.limit_.to(scores)
 
     def _with_mean(self, outputs: Outputs) -> Self:
@@ -104,17 +100,22 @@ class _EdgeScorer(Scorer):
         fitted = copy.copy(self)
         graph = outputs.graph
         degree = graph.effective_degree.double()
-        total = (degree * fitted._mean_scores(graph).double()).sum()
+        total = (degree * fitted._mean_scores(outputs).double()).sum()
         fitted.mean_ = total / degree.sum().clamp_min(1)
-        some = graph.edge_index[:, :: 1 + graph.edge_index.shape[1] // _MOST_EDGES]
-        scores = fitted._edge_scores(graph, some).double()
+        places = torch.arange(0, graph.num_edges, 1 + graph.num_edges // _MOST_EDGES, device=graph.device)
+        scores = fitted._edge_scores(outputs, graph.edges_at(places)).double()
         rank = int(_IMPLAUSIBLE * len(scores)) + 1
         fitted.limit_ = scores.kthvalue(rank).values if len(scores) else scores.sum()
         return fitted
 
+    @property
+    def supports_folders(self) -> bool:
+        """True."""
+        return True
+
 
 @dataclass
-class CentredCosine(_EdgeScorer):
+class CentredCosine(EdgeScorer):
     r"""The mean cosine of a node's centred features to those of its neighbours.
 
     :math:`\frac{1}{d_v + 1} \left(m + \sum_{u \in N(v)} \cos(x_v - \mu, x_u - \mu)\right)`, with the mean features
@@ -147,16 +148,21 @@ class CentredCosine(_EdgeScorer):
         against = found.by_most(lambda view: view.scorer.implausible(view.outputs, found.links))
         return reasons.link_similarity(found, against)
 
-    def _edge_scores(self, graph: Graph, edges: Tensor, are_joined: bool = True) -> Tensor:
-        unit = self._unit_rows(graph)
-        return (unit[edges[0]] * unit[edges[1]]).sum(dim=1)
+    def _edge_scores(self, outputs: Outputs, edges: Tensor, are_joined: bool = True) -> Tensor:
+        source, target = (self._unit_rows(outputs.graph, nodes) for nodes in edges)
+        return (source * target).sum(dim=1)
 
-    def _mean_scores(self, graph: Graph) -> Tensor:
-        unit = self._unit_rows(graph)
-        return (unit * (graph.random_walk @ unit)).sum(dim=1)
+    def _mean_scores(self, outputs: Outputs) -> Tensor:
+        graph = outputs.graph
+        unit = self._all_unit_rows(graph)
+        near = graph.random_walk @ unit
+        return torch.cat([(unit[rows] * near[rows]).sum(dim=1) for rows in graph.row_slices()])
 
-    def _unit_rows(self, graph: Graph) -> Tensor:
-        return F.normalize(graph.x - self.centre_.to(graph.x), dim=1)
+    def _all_unit_rows(self, graph: Graph) -> Tensor:
+        return graph.by_rows(graph.x.shape[1], lambda rows: self._unit_rows(graph, rows))
+
+    def _unit_rows(self, graph: Graph, rows: slice | Tensor) -> Tensor:
+        return F.normalize(graph.x[rows] - self.centre_.to(graph.x), dim=1)
 
 
 @dataclass
@@ -189,28 +195,47 @@ class NeighbourhoodCosine(CentredCosine):
         against = found.by_most(lambda view: view.scorer.implausible(view.outputs, found.links))
         return reasons.surrounding_similarity(found, against)
 
-    def _edge_scores(self, graph: Graph, edges: Tensor, are_joined: bool = True) -> Tensor:
-        unit = self._unit_rows(graph)
-        source, target = edges
-        around, length = _surroundings(graph, unit)
-        total, count = (around[source] * unit[target]).sum(dim=1), graph.effective_degree.to(unit)[source] + 1
+    def _edge_scores(self, outputs: Outputs, edges: Tensor, are_joined: bool = True) -> Tensor:
+        graph, (source, target) = outputs.graph, edges
+        around, length = self._surroundings(outputs)
+        unit = self._unit_rows(graph, target)
+        total, count = (around[source] * unit).sum(dim=1), graph.effective_degree.to(unit)[source] + 1
         if are_joined and graph.is_symmetric:
             back = _weight_back(graph, edges).to(unit)
-            total, count = total - back * unit[target].square().sum(dim=1), count - back
+            total, count = total - back * unit.square().sum(dim=1), count - back
         return total / (count * length[source])
 
-    def _mean_scores(self, graph: Graph) -> Tensor:
-        unit = self._unit_rows(graph)
-        around, length = _surroundings(graph, unit)
-        degree = graph.effective_degree.to(unit)
+    def _mean_scores(self, outputs: Outputs) -> Tensor:
+        graph = outputs.graph
+        around, length = self._surroundings(outputs)
+        degree = graph.effective_degree.to(length)
         # In a symmetric graph, a node without edges is nobody's neighbour: its count does not matter.
         count = degree.clamp_min(1) if graph.is_symmetric else degree + 1
         scale = 1.0 / (count * length).unsqueeze(1)
         walk, back = _walk_without_return(graph, count) if graph.is_symmetric else (graph.random_walk, None)
-        total = (unit * (walk @ (around * scale))).sum(dim=1)
-        if back is not None:
-            total = total - unit.square().sum(dim=1) * (back @ scale).squeeze(1)
-        return total
+        near = walk @ graph.by_rows(around.shape[1], lambda rows: around[rows] * scale[rows])
+        returned = None if back is None else (back @ scale).squeeze(1)
+        parts = []
+        for rows in graph.row_slices():
+            unit = self._unit_rows(graph, rows)
+            total = (unit * near[rows]).sum(dim=1)
+            parts.append(total if returned is None else total - unit.square().sum(dim=1) * returned[rows])
+        return torch.cat(parts)
+
+    def _surroundings(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+        """The sum over every node and its neighbours ``[N, F]``, and the length of their mean ``[N]``.
+
+        The length is at least that of as many random directions: shorter ones cancel, and say nothing about a
+        direction.
+        """
+        return outputs.kept(self, "surroundings", lambda: self._made_surroundings(outputs.graph))
+
+    def _made_surroundings(self, graph: Graph) -> tuple[Tensor, Tensor]:
+        unit = self._all_unit_rows(graph)
+        near, degree = graph.random_walk @ unit, graph.effective_degree.to(unit)
+        around = graph.by_rows(unit.shape[1], lambda rows: unit[rows] + near[rows] * degree[rows].unsqueeze(1))
+        norms = torch.cat([around[rows].norm(dim=1) for rows in graph.row_slices()])
+        return around, torch.maximum(norms, (degree + 1).sqrt()) / (degree + 1)
 
 
 def _walk_without_return(graph: Graph, count: Tensor) -> tuple[SparseMatrix, SparseMatrix]:
@@ -242,102 +267,3 @@ def _weight_back(graph: Graph, edges: Tensor) -> Tensor:
     weight = torch.segment_reduce(graph.edge_weight.double()[order], "mean", lengths=counts, axis=0)
     own = weight[torch.searchsorted(pairs, source * graph.num_nodes + target)]
     return own * (graph.effective_degree / graph.in_degree)[source]
-
-
-def _surroundings(graph: Graph, unit: Tensor) -> tuple[Tensor, Tensor]:
-    """The sum over every node and its neighbours ``[N, F]``, and the length of their mean ``[N]``.
-
-    The length is at least that of as many random directions: shorter ones cancel, and say nothing about a direction.
-    """
-    degree = graph.effective_degree.to(unit)
-    around = unit + (graph.random_walk @ unit) * degree.unsqueeze(1)
-    return around, torch.maximum(around.norm(dim=1), (degree + 1).sqrt()) / (degree + 1)
-
-
-@dataclass
-class LinkPrediction(_EdgeScorer):
-    r"""The log-odds of a node's edges, by a link predictor that was trained on the training graph.
-
-    The score is :math:`(m + \sum_{u \in N(v)} o_{uv}) / \sqrt{d_v + 1}`, with the log-odds :math:`o_{uv}` of an edge
-    and their mean :math:`m` over the edges of the training graph: several implausible edges count more than one, by as
-    much as their sum is less likely to be chance. With edge weights, the sum is the weighted mean times :math:`d_v`,
-    which is how many equal edges a node's edges are worth.
-
-    An edge between :math:`u` and :math:`v` has the log-odds :math:`\tfrac12 (P z_u \cdot Q z_v + Q z_u \cdot P z_v) +
-    b`, where :math:`z` are the features in a space of ``dimensions`` (`oddnode.scoring.feature_space`) and :math:`P, Q`
-    have ``rank`` rows. They are trained to tell the edges of the training graph from random pairs; no labels are used.
-    Edge weights do not count in this training: any edge is an edge.
-
-    Parameters
-    ----------
-    dimensions : int
-        Number of dimensions of the space.
-    rank : int
-        Rank of the predictor.
-    steps : int
-        Number of steps of Adam.
-
-    Attributes
-    ----------
-    centre_, basis_ : Tensor
-        The feature space, ``[F]`` and ``[F, D]``.
-    left_, right_, bias_ : Tensor
-        The predictor: P and Q, ``[D, rank]``, and b.
-    mean_, limit_ : Tensor
-        The mean log-odds of the edges of the training graph, and the 5 % quantile, scalars.
-    """
-
-    dimensions: int = 64
-    rank: int = 16
-    steps: int = 300
-    centre_: Tensor = field(init=False, repr=False, compare=False)
-    basis_: Tensor = field(init=False, repr=False, compare=False)
-    left_: Tensor = field(init=False, repr=False, compare=False)
-    right_: Tensor = field(init=False, repr=False, compare=False)
-    bias_: Tensor = field(init=False, repr=False, compare=False)
-    mean_: Tensor = field(init=False, repr=False, compare=False)
-    limit_: Tensor = field(init=False, repr=False, compare=False)
-
-    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
-        graph = outputs.graph
-        fitted = copy.copy(self)
-        fitted.centre_, fitted.basis_ = FeatureSpace.of(graph, self.dimensions)
-        # Scorers of one network, and later ones, share the training graph; training is the same each time.
-        fitted.left_, fitted.right_, fitted.bias_ = graph.cached(
-            ("link_prediction", self.dimensions, self.rank, self.steps),
-            lambda: train_link_predictor(fitted._space().coordinates(graph), graph.edge_index, self.rank, self.steps),
-        )
-        return fitted._with_mean(outputs)
-
-    def score(self, outputs: Outputs) -> Tensor:
-        return super().score(outputs) * (outputs.graph.effective_degree.to(outputs.graph.x.dtype) + 1).sqrt()
-
-    @property
-    def kind(self) -> str:
-        """How plausible links are."""
-        return "links"
-
-    def reason(self, found: Finding) -> str:
-        return reasons.links(found, found.by_most(lambda view: view.scorer.implausible(view.outputs, found.links)))
-
-    def _space(self) -> FeatureSpace:
-        return FeatureSpace(self.centre_, self.basis_)
-
-    def _edge_scores(self, graph: Graph, edges: Tensor, are_joined: bool = True) -> Tensor:
-        left, right = self._sides(graph).chunk(2, dim=1)
-        source, target = edges
-        both = (left[source] * right[target]).sum(dim=1) + (right[source] * left[target]).sum(dim=1)
-        return both / 2 + self.bias_.to(both)
-
-    def _mean_scores(self, graph: Graph) -> Tensor:
-        sides = self._sides(graph)
-        left, right = sides.chunk(2, dim=1)
-        # The sum over a node's edges is a product with the sum of its neighbours' sides.
-        both = (torch.cat([right, left], dim=1) * (graph.random_walk @ sides)).sum(dim=1)
-        has_edges = (graph.in_degree > 0).to(both)
-        return both / 2 + self.bias_.to(both) * has_edges
-
-    def _sides(self, graph: Graph) -> Tensor:
-        """``P z`` and ``Q z`` of every node ``[N, 2 rank]``."""
-        coordinates = self._space().coordinates(graph)
-        return coordinates @ torch.cat([self.left_, self.right_], dim=1).to(coordinates)

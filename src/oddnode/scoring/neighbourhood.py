@@ -69,7 +69,8 @@ class NeighbourhoodFeatures(Scorer):
         fitted = copy.copy(self)
         fitted.centre_, fitted.basis_ = FeatureSpace.of(graph, self.dimensions)
         order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
-        fitted.bank_ = fitted._directions(graph)[order[: self.bank_size].to(graph.device)]
+        chosen = order[: self.bank_size].to(graph.device)
+        fitted.bank_ = F.normalize(fitted._averages(graph)[chosen], dim=1)
         return fitted
 
     @property
@@ -78,7 +79,7 @@ class NeighbourhoodFeatures(Scorer):
         return 0
 
     def score(self, outputs: Outputs) -> Tensor:
-        return torch.cat([self._similarity(chunk) for chunk in self._directions(outputs.graph).split(_CHUNK)])
+        return torch.cat([self._similarity(chunk) for chunk in self._averages(outputs.graph).split(_CHUNK)])
 
     @property
     def kind(self) -> str:
@@ -88,14 +89,20 @@ class NeighbourhoodFeatures(Scorer):
     def reason(self, found: Finding) -> str:
         return reasons.neighbourhood(found)
 
-    def _directions(self, graph: Graph) -> Tensor:
+    def _averages(self, graph: Graph) -> Tensor:
         space = FeatureSpace(self.centre_, self.basis_)
-        return F.normalize(propagate(space.coordinates(graph), graph.random_walk, self.num_hops), dim=1)
+        coordinates = graph.by_rows(space.basis.shape[1], lambda rows: space.coordinates(graph, rows))
+        return propagate(coordinates, graph.random_walk, self.num_hops)
 
-    def _similarity(self, directions: Tensor) -> Tensor:
-        bank = self.bank_.to(directions)
-        nearest = (directions @ bank.t()).topk(min(self.k, len(bank)), dim=1).values
+    def _similarity(self, averages: Tensor) -> Tensor:
+        bank = self.bank_.to(averages)
+        nearest = (F.normalize(averages, dim=1) @ bank.t()).topk(min(self.k, len(bank)), dim=1).values
         return nearest[:, min(1, len(bank) - 1) :].mean(dim=1)
+
+    @property
+    def supports_folders(self) -> bool:
+        """True."""
+        return True
 
 
 @dataclass
@@ -125,6 +132,11 @@ class ClassAgreement(Scorer):
         total, degree = _agreement(outputs)
         return (total + self.mean_.to(total)) / (degree + 1)
 
+    @property
+    def supports_folders(self) -> bool:
+        """True."""
+        return True
+
     def reason(self, found: Finding) -> str:
         own = int(found.outputs.without_edges.logits[found.node].argmax())
         return reasons.class_agreement(found, own, found.outputs.logits[found.links[0]].argmax(dim=1))
@@ -133,7 +145,11 @@ class ClassAgreement(Scorer):
 def _agreement(outputs: Outputs) -> tuple[Tensor, Tensor]:
     """The agreement summed over every node's incoming edges ``[N]``, and their effective number ``[N]``."""
     graph = outputs.graph
-    own = outputs.without_edges.all_logits.softmax(dim=-1)[:, : outputs.num_classes]
-    around = outputs.all_logits.softmax(dim=-1)[:, : outputs.num_classes]
-    degree = graph.effective_degree.to(own.dtype)
-    return (own * (graph.random_walk @ around)).sum(dim=1) * degree, degree
+    alone, num_classes = outputs.without_edges, outputs.num_classes
+    around = graph.by_rows(num_classes, lambda rows: outputs.all_logits[rows].softmax(dim=-1)[:, :num_classes])
+    near, parts = graph.random_walk @ around, []
+    for rows in graph.row_slices():
+        own = alone.all_logits[rows].softmax(dim=-1)[:, :num_classes]
+        parts.append((own * near[rows]).sum(dim=1))
+    degree = graph.effective_degree.to(graph.x.dtype)
+    return torch.cat(parts) * degree, degree

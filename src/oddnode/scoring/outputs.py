@@ -89,6 +89,21 @@ class Outputs:
             self._cache[key] = owner, make()
         return self._cache[key][1]
 
+    def kept(self, owner: object, name: str, make: Callable[[], T]) -> T:
+        """Compute a value that takes much memory: anew each time; of a graph on disk, where files hold it, once.
+
+        Parameters
+        ----------
+        owner, name, make
+            As for `cached`.
+
+        Returns
+        -------
+        object
+            The value.
+        """
+        return make()
+
     @property
     def reference(self) -> Tensor | None:
         """Positions of the reference nodes of a single network; ``None`` if they are not in this graph."""

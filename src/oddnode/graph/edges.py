@@ -1,0 +1,131 @@
+"""The edges of a graph: counted, looked up and handed out in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from oddnode.graph.features import NodeFeatures
+from oddnode.ops import NeighbourMean, effective_degree, is_symmetric, weighted_in_degree
+
+__all__ = ["GraphEdges"]
+
+
+class GraphEdges(NodeFeatures):
+    """Base of `oddnode.graph.Graph`: features and edges.
+
+    Parameters
+    ----------
+    x : Tensor
+        Features ``[N, F]``, floating point.
+    edge_index : Tensor
+        Edges ``[2, E]``, from source to target.
+    edge_weight : Tensor, optional
+        Their weights ``[E]``, above 0; by default every edge counts as one.
+    """
+
+    def __init__(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None):
+        super().__init__(x)
+        self.edge_index = edge_index
+        self.edge_weight = edge_weight
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self.edge_index.shape[1]
+
+    def edges_at(self, places: Tensor) -> Tensor:
+        """Look up edges by their places among all edges, sorted by target and then by source.
+
+        Parameters
+        ----------
+        places : Tensor
+            Places ``[n]`` from 0 to E - 1.
+
+        Returns
+        -------
+        Tensor
+            Edges ``[2, n]``.
+        """
+        pairs = self.cached("sorted_edges", lambda: _numbered(self.edge_index, self.num_nodes).sort().values, "edges")
+        return _edges_of(pairs[places], self.num_nodes)
+
+    def edges_to(self, nodes: Tensor) -> Tensor:
+        """Find the edges that lead to some nodes.
+
+        Parameters
+        ----------
+        nodes : Tensor
+            Positions ``[n]``, each once.
+
+        Returns
+        -------
+        Tensor
+            Edges ``[2, e]``, sorted by target and then by source.
+        """
+        wanted = torch.zeros(self.num_nodes, dtype=torch.bool, device=self.device)
+        wanted[nodes] = True
+        found = self.edge_index[:, wanted[self.edge_index[1]]]
+        return _edges_of(_numbered(found, self.num_nodes).sort().values, self.num_nodes)
+
+    def sources_of(self, node: int) -> Tensor:
+        """Find the sources of the edges that lead to a node, for many calls.
+
+        Parameters
+        ----------
+        node : int
+            Its position.
+
+        Returns
+        -------
+        Tensor
+            Positions ``[e]``.
+        """
+        make = partial(NeighbourMean.from_edges, self.edge_index, self.num_nodes)
+        incoming = self.cached("incoming_edges", make, "edges")
+        return incoming.sources[int(incoming.offsets[node]) : int(incoming.offsets[node + 1])].long()
+
+    @property
+    def in_degree(self) -> Tensor:
+        """Sum of the weights of the edges that lead to each node ``[N]``; without weights, the number of these edges.
+
+        A repeated edge counts as often as it is repeated.
+        """
+        return self.cached("in_degree", self._make_in_degree, "edges")
+
+    def _make_in_degree(self) -> Tensor:
+        if self.edge_weight is None:
+            return torch.bincount(self.edge_index[1], minlength=self.num_nodes)
+        return weighted_in_degree(self.edge_index, self.num_nodes, self.edge_weight)
+
+    @property
+    def effective_degree(self) -> Tensor:
+        """Number of equal edges that a mean over each node's edges is worth ``[N]``: without weights, of its edges."""
+        if self.edge_weight is None:
+            return self.in_degree
+        make = partial(effective_degree, self.edge_index, self.num_nodes, self.edge_weight)
+        return self.cached("effective_degree", make, "edges")
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether every edge comes with the one in the other direction, as often and with the same weight."""
+        make = partial(is_symmetric, self.edge_index, self.num_nodes, self.edge_weight)
+        return self.cached("is_symmetric", make, "edges")
+
+    def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Yield sources, targets and weights, if any, ``[n]`` of some edges; a graph on disk yields several parts."""
+        source, target = self.edge_index
+        yield source, target, self.edge_weight
+
+
+def _numbered(edge_index: Tensor, num_nodes: int) -> Tensor:
+    """A number for every edge; in their order edges are sorted by target and then by source."""
+    source, target = edge_index
+    return target * num_nodes + source
+
+
+def _edges_of(numbers: Tensor, num_nodes: int) -> Tensor:
+    return torch.stack([numbers % num_nodes, numbers // num_nodes])

@@ -1,0 +1,91 @@
+"""A part of a graph on disk, in temporary files: what is left without some nodes."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from oddnode.large.arrays import ArrayWriter, map_array, scratch, written
+
+if TYPE_CHECKING:
+    from oddnode.large.graph import FolderGraph
+
+__all__ = ["FolderPart"]
+
+
+@dataclass(frozen=True, eq=False)
+class FolderPart:
+    """The arrays of a part of a graph, as those of a `oddnode.large.GraphFolder`.
+
+    Files have no name: the system removes them with the process, however it ends.
+
+    Parameters
+    ----------
+    path, scratch_folder : Path
+        Those of the folder of the whole graph.
+    x, offsets, sources, loops
+        As for `oddnode.large.GraphFolder`.
+    """
+
+    path: Path
+    scratch_folder: Path
+    x: Tensor
+    offsets: Tensor
+    sources: Tensor
+    loops: tuple[Tensor, Tensor]
+    _sidecars: dict[str, Tensor] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, graph: FolderGraph, keep: Tensor, place: Tensor) -> FolderPart:
+        """Copy what is left of a graph.
+
+        Parameters
+        ----------
+        graph : FolderGraph
+            The whole graph of N nodes.
+        keep : Tensor
+            Whether a node is in the part ``[N]``.
+        place : Tensor
+            The positions in the part ``[N]``; -1 for nodes that are not in it.
+        """
+        folder, num_nodes = graph.folder, int(keep.sum())
+        x = scratch(folder.scratch_folder, (num_nodes, graph.x.shape[1]), graph.x.dtype)
+        done = 0
+        for rows in graph.row_slices():
+            part = graph.x[rows][keep[rows]]
+            x[done : done + len(part)] = part
+            done += len(part)
+        sources = scratch(folder.scratch_folder, (len(folder.sources),), folder.sources.dtype)
+        counts, done = torch.zeros(num_nodes, dtype=torch.long), 0
+        for source, target, _ in graph.edge_blocks():
+            inside = keep[source] & keep[target]
+            moved = place[source[inside]]
+            sources[done : done + len(moved)] = moved.to(sources.dtype)
+            targets, often = place[target[inside]].unique_consecutive(return_counts=True)
+            counts[targets] += often  # a node's edges may be in two blocks
+            done += len(moved)
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        nodes, often = folder.loops
+        stays = keep[nodes.long()]
+        loops = place[nodes.long()][stays], often[stays]
+        return cls(folder.path, folder.scratch_folder, x, offsets, sources[:done], loops)
+
+    def sidecar(self, name: str, make: Callable[[ArrayWriter], None], dtype: str) -> Tensor:
+        """Compute a result that depends on the part alone once, as `oddnode.large.GraphFolder.sidecar` does.
+
+        Parameters
+        ----------
+        name, make, dtype
+            As for `oddnode.large.GraphFolder.sidecar`.
+        """
+        if name not in self._sidecars:
+            with tempfile.TemporaryDirectory(dir=self.scratch_folder) as folder:
+                entry = written(Path(folder) / "sidecar.bin", make, dtype)
+                self._sidecars[name] = map_array(Path(folder) / "sidecar.bin", entry)
+        return self._sidecars[name]

@@ -1,0 +1,107 @@
+"""The recommended method on graphs on disk, and the parts of graphs that it learns from."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+from torch_geometric.utils import to_undirected
+
+from oddnode import Detector
+from oddnode.graph import Graph
+from oddnode.large import GraphFolder, arrays, product
+from oddnode.large import graph as large_graph
+from tests.large.graphs import as_folder, graphs, random_graph
+
+
+@pytest.fixture
+def tiny_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seven rows, two columns and 64 edges at a time, and every result in a file."""
+    real = large_graph.row_chunks
+    monkeypatch.setattr(large_graph, "row_chunks", lambda rows, size: real(rows, size, 7 * size))
+    monkeypatch.setattr(large_graph, "_EDGES_AT_ONCE", 64)
+    monkeypatch.setattr(product, "_COLUMNS_IN_MEMORY", 2 * 8 * 150)
+    monkeypatch.setattr(arrays, "_MOST_IN_MEMORY", 0)
+
+
+def undirected(num_nodes: int) -> Data:
+    """A graph whose first nodes and edges do not depend on the number of nodes."""
+    data = random_graph(num_nodes=200, num_edges=900)
+    nodes = torch.arange(num_nodes)
+    data.edge_index = to_undirected(data.edge_index)
+    data.edge_index = data.edge_index[:, (data.edge_index < num_nodes).all(dim=0)]
+    for name in ("x", "y", "train_mask", "val_mask", "calibration_mask"):
+        data[name] = data[name][nodes]
+    return data
+
+
+@pytest.mark.usefixtures("tiny_parts")
+def test_tiny_parts_give_the_scores_and_sentences_of_the_graph_in_memory(tmp_path: Path) -> None:
+    data, grown = undirected(150), undirected(180)
+    on_disk = [as_folder(each, tmp_path / str(each.num_nodes)) for each in (data, grown)]
+    memory, disk = (
+        Detector.from_recipe("nodesafe-evidence", epochs=4, device="cpu", seed=1).fit(each)
+        for each in (data, on_disk[0])
+    )
+    for graph, folder in zip((data, grown), on_disk, strict=True):
+        torch.testing.assert_close(disk.score_samples(folder), memory.score_samples(graph), atol=1e-5, rtol=1e-5)
+        nodes = memory.score_samples(graph).argsort()[:20]
+        assert disk.reasons(folder, nodes) == memory.reasons(graph, nodes)
+        found, expected = disk.explain(folder), memory.explain(graph)
+        torch.testing.assert_close(found.evidence, expected.evidence, atol=1e-5, rtol=1e-5)
+        assert torch.equal(found.nearest_class, expected.nearest_class)
+
+
+def test_a_saved_model_scores_a_folder_with_its_evidence(tmp_path: Path) -> None:
+    folder = as_folder(undirected(150), tmp_path / "graph")
+    detector = Detector.from_recipe("nodesafe-evidence", epochs=5, device="cpu").fit(folder)
+    detector.save(tmp_path / "model")
+    assert torch.equal(Detector.load(tmp_path / "model").score_samples(folder), detector.score_samples(folder))
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=graphs(), draw=st.data())
+def test_a_part_on_disk_is_that_in_memory(data: Data, draw: st.DataObject) -> None:
+    removed = draw.draw(st.lists(st.integers(0, data.num_nodes - 1), unique=True, max_size=data.num_nodes - 1))
+    nodes = torch.tensor(removed, dtype=torch.long)
+    memory = Graph.from_data(data)
+    expected, place = memory.without(nodes)
+    with tempfile.TemporaryDirectory() as folder:
+        whole = as_folder(data, Path(folder) / "graph").as_graph()
+        part, moved = whole.without(nodes)
+        assert torch.equal(moved, place)
+        assert torch.equal(part.x, expected.x)
+        every = torch.arange(expected.num_edges)
+        assert torch.equal(part.edges_at(every), expected.edges_at(every))
+        ends = torch.arange(0, expected.num_nodes, 2)
+        assert torch.equal(part.edges_to(ends), expected.edges_to(ends))
+        assert part.is_symmetric == expected.is_symmetric
+        torch.testing.assert_close(part.smoothed_x, expected.smoothed_x, atol=1e-12, rtol=1e-12)
+
+
+def test_edges_are_looked_up_in_one_order_however_they_are_given() -> None:
+    data = random_graph()
+    shuffled = data.edge_index[:, torch.randperm(data.num_edges, generator=torch.Generator().manual_seed(0))]
+    a, b = Graph(data.x, data.edge_index), Graph(data.x, shuffled)
+    places, nodes = torch.tensor([5, 0, 77]), torch.tensor([9, 2])
+    by_hand = sorted((target, source) for source, target in data.edge_index.t().tolist())
+    assert a.edges_at(places).flip(0).t().tolist() == [list(by_hand[place]) for place in places]
+    assert a.edges_to(nodes).flip(0).t().tolist() == [list(pair) for pair in by_hand if pair[0] in (2, 9)]
+    assert torch.equal(a.edges_at(places), b.edges_at(places))
+    assert torch.equal(a.edges_to(nodes), b.edges_to(nodes))
+
+
+def test_a_folder_knows_whether_its_edges_have_both_directions(tmp_path: Path) -> None:
+    data = undirected(150)
+    assert as_folder(data, tmp_path / "both").as_graph().is_symmetric
+    assert (tmp_path / "both" / "symmetry.bin").exists()
+    first_link = int((data.edge_index[0] != data.edge_index[1]).nonzero()[0])
+    assert 0 in data.edge_index[:, first_link]
+    data.edge_index = data.edge_index[:, torch.arange(data.num_edges) != first_link]
+    assert not as_folder(data, tmp_path / "one").as_graph().is_symmetric
+    assert not GraphFolder(tmp_path / "one").as_graph().is_symmetric
