@@ -35,6 +35,19 @@ if sys.platform != "linux":  # these kill processes, limit their memory or read 
 settings.register_profile("oddnode", max_examples=30, deadline=None)
 settings.load_profile("oddnode")
 
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let two workers begin with the long tests: each gets one half of the list, and steals from the end of another.
+
+    The tests of the paper's command share what they prepare, so that they stay with one worker.
+    """
+    paper = [item for item in items if item.nodeid.startswith("tests/paper/")]
+    others = [item for item in items if not item.nodeid.startswith("tests/paper/")]
+    others.sort(key=lambda item: not (item.get_closest_marker("slow") or item.nodeid.startswith("tests/soak/")))
+    rest = max(len(items) // 2 - len(paper), 0)
+    items[:] = paper + others[len(others) - rest :] + others[: len(others) - rest]
+
+
 Completed = subprocess.CompletedProcess[str]
 
 

@@ -15,13 +15,13 @@ from oddnode._utils.random import new_dropout_seed, new_weights, redirected, see
 from oddnode._utils.suggestions import unknown
 from oddnode.detector.adaptation import adapted_scorer, doubt_about_edges, scorer_of, with_doubts
 from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of
-from oddnode.detector.folders import check_folder_support, device_for
+from oddnode.detector.folders import check_folder_support, device_for, packing_blocker
 from oddnode.detector.networks import as_module, new_backbone, reset_parameters
 from oddnode.detector.own_parts import check_logits
 from oddnode.detector.reference import ReferenceNodes, choose_references, without_nodes
 from oddnode.detector.reference_calibration import calibration_by_references
 from oddnode.graph import GraphSource, TrainingSet, as_source, profile_graph, training_set
-from oddnode.large import FolderGraph, PackedRows, outputs_of
+from oddnode.large import FolderGraph, PackedRows, outputs_of, packing_pays
 from oddnode.nn import member_seeds, run_backbone
 from oddnode.objectives import CrossEntropy
 from oddnode.training import BatchNormStatistics, FullBatch, Trainer, TrainingConfig, TrainingHandle, TrainingResult
@@ -135,7 +135,8 @@ def _trainer(detector: Detector, networks: list[Networks]) -> Trainer:
     if detector.trainer is not None:
         return detector.trainer
     on_disk = any(isinstance(each.data.graph, FolderGraph) for each in networks)
-    return PackedRows() if on_disk else FullBatch()
+    packs = packing_blocker(detector) is None and all(packing_pays(part) for each in networks for part in each.parts)
+    return PackedRows() if on_disk or packs else FullBatch()
 
 
 def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | None) -> Networks:

@@ -16,7 +16,7 @@ from oddnode.scoring import Scorer
 if TYPE_CHECKING:
     from oddnode.detector.detector import Detector
 
-__all__ = ["check_folder_support", "device_for", "folder_blocker", "with_dtype"]
+__all__ = ["check_folder_support", "device_for", "folder_blocker", "packing_blocker", "with_dtype"]
 
 
 def folder_blocker(detector: Detector) -> str | None:
@@ -32,6 +32,22 @@ def folder_blocker(detector: Detector) -> str | None:
     str or None
         The reason; ``None`` if it can.
     """
+    return packing_blocker(detector) or _scorer_blocker(scorer_of(detector))
+
+
+def packing_blocker(detector: Detector) -> str | None:
+    """Say why a detector's networks cannot be trained by `oddnode.large.PackedRows`.
+
+    Parameters
+    ----------
+    detector : Detector
+        The detector, fitted or not.
+
+    Returns
+    -------
+    str or None
+        The reason; ``None`` if they can.
+    """
     if detector.backbone not in ("gcn", "mlp"):
         named = isinstance(detector.backbone, str)
         name = detector.backbone if named else type(detector.backbone).__name__
@@ -40,8 +56,7 @@ def folder_blocker(detector: Detector) -> str | None:
         return f"the network has {detector.num_layers} layers, and batch norm is in closed form for two only"
     if detector.batch_norm != "id-graph":
         return "batch norm takes a running average, which needs a pass over all nodes in every epoch"
-    objective = detector.objective or CrossEntropy()
-    return _objective_blocker(objective) or _scorer_blocker(scorer_of(detector))
+    return _objective_blocker(detector.objective or CrossEntropy())
 
 
 def _objective_blocker(objective: Objective) -> str | None:

@@ -11,6 +11,7 @@ from oddnode.large.folder import GraphFolder
 from oddnode.large.graph import FolderGraph, changed_features
 from oddnode.large.network import network_blocker
 from oddnode.large.outputs import FolderOutputs, outputs_of
+from oddnode.large.packed import packing_pays
 from oddnode.large.product import FolderWalk, NeighbourSum
 from oddnode.large.training import PackedRows
 
@@ -29,4 +30,5 @@ __all__ = [
     "folder_from_data",
     "network_blocker",
     "outputs_of",
+    "packing_pays",
 ]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from oddnode.graph import Graph
 from oddnode.large.graph import FolderGraph
 from oddnode.large.moments import Moments
 from oddnode.nn import GCN, MLP
@@ -61,25 +62,27 @@ class TwoLayers(NamedTuple):
         first, [last] = module.first, module.lins
         return cls(first.weight, first.bias, module.norms[0], last.weight, last.bias, False)
 
-    def inputs(self, graph: FolderGraph) -> Tensor:
+    def inputs(self, graph: Graph) -> Tensor:
         """The constant matrix that the first layer multiplies by, ``[N, F]``.
 
         Parameters
         ----------
-        graph : FolderGraph
+        graph : Graph
             The graph.
         """
         return graph.smoothed_x if self.uses_edges else graph.x
 
-    def moments(self, graph: FolderGraph) -> Moments:
+    def moments(self, graph: Graph) -> Moments:
         """Mean and covariance of the rows of `inputs`.
 
         Parameters
         ----------
-        graph : FolderGraph
+        graph : Graph
             The graph.
         """
-        return graph.smoothed_moments if self.uses_edges else graph.feature_moments
+        if isinstance(graph, FolderGraph):
+            return graph.smoothed_moments if self.uses_edges else graph.feature_moments
+        return graph.cached(("moments", self.uses_edges), lambda: Moments.of(self.inputs(graph)))
 
     @torch.no_grad()
     def hidden(self, inputs: Tensor) -> Tensor:

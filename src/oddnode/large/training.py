@@ -1,4 +1,4 @@
-r"""Full-batch training on a graph on disk that reads only the rows around labelled and validation nodes.
+r"""Full-batch training that reads only the rows around labelled and validation nodes, for graphs on disk and others.
 
 For a network of two layers the first product, :math:`M = A X`, never changes. The last layer at some nodes needs the
 rows of :math:`M` at these nodes and their neighbours, which are copied once ("packed"); batch norm over *all* nodes is
@@ -18,55 +18,13 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from oddnode.graph import TrainingSet
-from oddnode.large.arrays import scratch
-from oddnode.large.graph import FolderGraph
 from oddnode.large.network import TwoLayers
+from oddnode.large.packed import PackedNodes
 from oddnode.objectives import Objective, Term, TrainingPass, validation_loss
-from oddnode.ops import DropoutStream, SparseMatrix
+from oddnode.ops import DropoutStream
 from oddnode.training import TrainingConfig, TrainingHandle, TrainingLoop, TrainingResult, train
 
-__all__ = ["PackedNodes", "PackedRows", "PackedTrainee"]
-
-
-class PackedNodes(NamedTuple):
-    """Everything that the logits of some nodes depend on.
-
-    Parameters
-    ----------
-    rows : Tensor
-        Positions of these nodes and their neighbours ``[m]``.
-    inputs : Tensor
-        The rows of the first product there, minus the mean of all rows, ``[m, F]``.
-    matrix : SparseMatrix or None
-        The last convolution ``[n, m]``; ``None`` for a network that sees no edges.
-    """
-
-    rows: Tensor
-    inputs: Tensor
-    matrix: SparseMatrix | None
-
-    @classmethod
-    def of(cls, nodes: Tensor, graph: FolderGraph, layers: TwoLayers) -> PackedNodes:
-        """Copy the rows that some nodes need.
-
-        Parameters
-        ----------
-        nodes : Tensor
-            Positions ``[n]``.
-        graph : FolderGraph
-            The graph.
-        layers : TwoLayers
-            The network.
-        """
-        rows, matrix = nodes, None
-        if layers.uses_edges:
-            rows, (row, column), values = graph.rows_around(nodes)
-            matrix = SparseMatrix(row, column, values, (len(nodes), len(rows)))
-        source, mean = layers.inputs(graph), layers.moments(graph).mean.to(graph.x.dtype)
-        inputs = scratch(graph.folder.scratch_folder, (len(rows), source.shape[1]), source.dtype)
-        for places in torch.arange(len(rows)).split(2**18):
-            inputs[places] = source[rows[places]] - mean
-        return cls(rows, inputs, matrix)
+__all__ = ["PackedRows", "PackedTrainee"]
 
 
 class _HiddenProduct(torch.autograd.Function):
@@ -127,7 +85,7 @@ class PackedTrainee:
     objective : Objective
         What it minimises, prepared; it reads the logits of labelled nodes only.
     data : TrainingSet
-        What it is trained on; its graph is a `FolderGraph`.
+        What it is trained on.
     packed : tuple of PackedNodes
         The rows of the training nodes, and of the validation nodes.
     dropout_seed : int
@@ -137,7 +95,7 @@ class PackedTrainee:
     """
 
     size = 1
-    capture_blocker = "the graph is on disk"
+    capture_blocker = "only some rows are packed"
 
     def __init__(
         self,
@@ -148,7 +106,6 @@ class PackedTrainee:
         dropout_seed: int,
         rows_at_once: int,
     ):
-        assert isinstance(data.graph, FolderGraph)
         self.module = module
         self.objective = objective
         self.data = data
@@ -288,6 +245,8 @@ class PackedTrainee:
 class PackedRows:
     """The trainer for graphs on disk; it trains what `oddnode.training.FullBatch` would, one network after another.
 
+    It is faster than full batches for large graphs in memory, too, if few nodes are labelled.
+
     Parameters
     ----------
     rows_at_once : int
@@ -344,5 +303,4 @@ class PackedRows:
     @staticmethod
     def _packed(module: nn.Module, data: TrainingSet) -> tuple[PackedNodes, PackedNodes]:
         graph, layers = data.graph, TwoLayers.of(module)
-        assert isinstance(graph, FolderGraph)
         return PackedNodes.of(data.train, graph, layers), PackedNodes.of(data.val, graph, layers)

@@ -118,7 +118,8 @@ def is_symmetric(edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None 
         True for a graph without edges.
     """
     relative = None if edge_weight is None else edge_weight.double() / edge_weight.double().mean()
-    there, back = direction_sums(*edge_index, relative).tolist()
+    source, target = edge_index
+    there, back = direction_sums(source, target, relative).tolist()
     return sums_agree(there, back)
 
 
