@@ -79,13 +79,13 @@ def test_settings_are_those_of_the_method(folder: Path, cli: CLI) -> None:
     fitted = cli("fit", "--graph", "graph", "--set", "num_hops=3", "--set", "epochs=2", "--out", "model")
     assert fitted.returncode == 0, fitted.stderr
     shown = json.loads(cli("info", "model", "--json").stdout)
-    assert (shown["method"], shown["hyper_parameters"]) == ("nodesafe", {"num_hops": 3})
+    assert shown["method"] == "nodesafe-evidence"
     assert shown["settings"]["epochs"] == 2
 
 
 def test_a_method_that_cannot_be_used_on_disk_is_refused(folder: Path, cli: CLI) -> None:
     assert cli(*PREPARE, "--id-column", "name", "--label-column", "kind", "--out", "graph").returncode == 0
-    refused = cli("fit", "--graph", "graph", "--method", "nodesafe-evidence", "--out", "model")
+    refused = cli("fit", "--graph", "graph", "--method", "odin", "--out", "model")
     assert refused.returncode == 1
-    assert "cannot be used on a graph on disk: the scorer compares nodes with reference nodes" in refused.stderr
+    assert "cannot be used on a graph on disk: ODIN needs the edges or the features" in refused.stderr
     assert not (folder / "model").exists()

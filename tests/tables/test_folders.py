@@ -85,9 +85,10 @@ def test_many_files_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         files_matching([tmp_path / "none*.csv"])
 
 
-def test_a_model_from_a_folder_is_the_one_from_the_tables(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["gnnsafe", None])  # the latter is the default
+def test_a_model_from_a_folder_is_the_one_from_the_tables(tmp_path: Path, method: str | None) -> None:
     nodes, edges = tables(tmp_path)
-    settings: dict[str, Any] = {"method": "gnnsafe", "epochs": 8, "seed": 2, "false_alarm_rate": 0.1}
+    settings: dict[str, Any] = {"method": method, "epochs": 8, "seed": 2, "false_alarm_rate": 0.1}
     expected, _ = TableModel.fit(nodes, edges, **COLUMNS, device="cpu", **settings)
     folder = FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "graph")
     model, report = fit_folder(folder, **settings)
@@ -99,18 +100,24 @@ def test_a_model_from_a_folder_is_the_one_from_the_tables(tmp_path: Path) -> Non
     expected.score(nodes, edges, tmp_path / "expected.parquet", explain=True)
     score_folder(model, folder, tmp_path / "found.parquet", explain=True)
     found, wanted = (parquet.read_table(tmp_path / f"{name}.parquet") for name in ("found", "expected"))
-    assert found.column_names == [name for name in wanted.column_names if name != "why"]
-    for name in ("name", "predicted", "split", "nearest_class"):
+    assert found.column_names == wanted.column_names
+    for name in ("name", "predicted", "split", "nearest_class", "is_ood", "why"):
         assert found[name].to_pylist() == wanted[name].to_pylist()
-    for name in ("confidence", "score", "own_score", "neighbour_contribution"):
+    numbers = ("confidence", "score", "own_score", "neighbour_contribution")
+    for name in numbers if method else numbers[:1]:
         np.testing.assert_allclose(found[name], wanted[name], atol=1e-4)
+    if not method:  # shares of the 64 calibration nodes: rounding of single precision may change a rank where nodes tie
+        shares = np.exp([found["score"], wanted["score"]])
+        assert np.abs(shares[0] - shares[1]).max() < 3 / 64
+        assert np.mean(np.abs(shares[0] - shares[1]) > 1e-4) < 0.2
     # A model that was fitted on a folder reads tables as well.
     model.score(nodes, edges, tmp_path / "tables.csv")
     score_folder(model, folder, tmp_path / "folder.csv")
     pairs = zip(read_csv(tmp_path / "tables.csv"), read_csv(tmp_path / "folder.csv"), strict=True)
     for one, other in pairs:
         assert one["name"] == other["name"]
-        assert float(one["score"]) == pytest.approx(float(other["score"]), abs=1e-5)
+        if method:
+            assert float(one["score"]) == pytest.approx(float(other["score"]), abs=1e-5)
 
 
 def test_a_split_column_is_used(tmp_path: Path) -> None:

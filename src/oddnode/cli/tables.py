@@ -62,7 +62,7 @@ def register(app: typer.Typer) -> None:
         "--train-until 2024-05-31 --out model\n\n"
         "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --method nodesafe --set num_hops=2 "
         "--set eta=0.5 --out model\n\n"
-        "  oddnode fit --graph graph --method nodesafe --out model"
+        "  oddnode fit --graph graph --out model"
     )(fit)
     app.command(
         epilog="Examples:\n\n"
@@ -191,7 +191,7 @@ def fit(
         str | None,
         typer.Option(
             help="See `oddnode methods`.",
-            show_default="nodesafe-evidence, with exposure followed by ++; with --graph nodesafe",
+            show_default="nodesafe-evidence, with exposure followed by ++",
         ),
     ] = None,
     false_alarm_rate: Annotated[
@@ -216,7 +216,7 @@ def fit(
     check_device(device)
     _check_new(out, overwrite)
     has_exposure = bool(exposure_nodes) or exposure_column is not None
-    method = method or default_method(has_exposure, on_disk=graph is not None)
+    method = method or default_method(has_exposure)
     settings = parse_settings(set_options, [method])
     if graph is not None:
         options = {"--" + name.replace("_", "-"): value for name, value in given.items() if name not in _WITH_GRAPH}

@@ -219,16 +219,12 @@ for _recipe in (
 MODEL_FREE = ("nonzeros", "degree", "neighbour-cosine", "centred-cosine")
 
 
-def default_method(has_exposure: bool, on_disk: bool = False) -> str:
+def default_method(has_exposure: bool) -> str:
     """Name the method that tables are fitted with if the user chooses none.
 
     Parameters
     ----------
     has_exposure : bool
         Whether there are known OOD nodes to learn from.
-    on_disk : bool
-        Whether the tables were prepared as a graph on disk, which methods with reference nodes do not take.
     """
-    if on_disk:
-        return "nodesafe"
     return "nodesafe-evidence++" if has_exposure else "nodesafe-evidence"

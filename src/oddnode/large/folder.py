@@ -73,11 +73,7 @@ class GraphFolder(ReadOnlyStores):
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Workers of a loader map the files again; pickling a mapped array would copy it.
-        masks = {name: self._arrays[name] for name in MASKS if self._is_given(name)}
-        return _reopened, (type(self), self.path, masks)
-
-    def _is_given(self, name: str) -> bool:
-        return name in self._arrays and name not in self.manifest.arrays
+        return _reopened, (type(self), self.path, self._given_masks())
 
     @property
     def num_nodes(self) -> int:
@@ -171,10 +167,15 @@ class GraphFolder(ReadOnlyStores):
         unknown = set(masks) - set(MASKS)
         if unknown:
             raise FolderError(f"{sorted(unknown)[0]!r} is no mask, expected one of {', '.join(MASKS)}")
+        chosen = self._given_masks() | masks
         other = type(self)(self.path)
-        other.manifest = _without(other.manifest, set(masks))
-        other._arrays |= masks
+        other.manifest = _without(other.manifest, set(chosen))
+        other._arrays |= chosen
         return other
+
+    def _given_masks(self) -> dict[str, Tensor]:
+        """The masks that are not those of the folder."""
+        return {name: self._arrays[name] for name in MASKS if name in self._arrays.keys() - self.manifest.arrays.keys()}
 
     def ids(self, start: int = 0, stop: int | None = None) -> np.ndarray:
         """Read the ids of nodes.

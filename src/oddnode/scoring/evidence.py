@@ -15,6 +15,7 @@ from oddnode.functional import surprise
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Comparison
 from oddnode.scoring.outputs import Outputs
+from oddnode.scoring.propagated import average_together
 from oddnode.scoring.wrappers import ScorerWrapper
 
 __all__ = ["Evidence"]
@@ -163,9 +164,11 @@ class Evidence(Scorer):
         Tensor
             Shape ``[N, K]``, in double precision.
         """
+        shared = _sharing(self.scorers)
+        average_together(shared, outputs)
         found = [
             scorer.score(outputs) if isinstance(scorer, ScorerWrapper) else outputs.scores_of(scorer)
-            for scorer in _sharing(self.scorers)
+            for scorer in shared
         ]
         return outputs.graph.by_rows(
             len(found),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -13,9 +14,9 @@ from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.logits import Energy
 from oddnode.scoring.outputs import Outputs
-from oddnode.scoring.wrappers import PropagatingScorer
+from oddnode.scoring.wrappers import PropagatingScorer, ScorerWrapper
 
-__all__ = ["Propagated"]
+__all__ = ["Propagated", "average_together"]
 
 
 @dataclass
@@ -106,8 +107,42 @@ class Propagated(PropagatingScorer):
         return super().reason(found) if self.prior_nodes else self.scorer.reason(found.inside(self.num_hops > 0))
 
     def propagated_score(self, outputs: Outputs) -> Tensor:
-        scores = outputs.scores_of(self.scorer)
-        return propagate(scores, outputs.graph.random_walk, self.num_hops, self.eta, self.isolated)
+        def averages() -> Tensor:
+            return self._averaged(outputs.scores_of(self.scorer), outputs)
+
+        return outputs.cached(self, "averages", averages)
+
+    @property
+    def _range(self) -> tuple[int, float, Isolated]:
+        return self.num_hops, self.eta, self.isolated
+
+    def _averaged(self, scores: Tensor, outputs: Outputs) -> Tensor:
+        return propagate(scores, outputs.graph.random_walk, *self._range)
+
+
+def average_together(scorers: Iterable[Scorer], outputs: Outputs) -> None:
+    """Average the scores of several scorers at once where they have the same range; they then find the averages there.
+
+    Every hop reads all edges, which takes the most time.
+
+    Parameters
+    ----------
+    scorers : iterable of Scorer
+        Fitted scorers; those that do not propagate are left alone.
+    outputs : Outputs
+        The network's outputs on the graph to score.
+    """
+    groups: dict[tuple[int, float, Isolated], list[Propagated]] = {}
+    for scorer in scorers:
+        while isinstance(scorer, ScorerWrapper) and not isinstance(scorer, Propagated):
+            scorer = scorer.scorer
+        if isinstance(scorer, Propagated):
+            groups.setdefault(scorer._range, []).append(scorer)
+    for group in groups.values():
+        if len(group) > 1:
+            columns = torch.stack([outputs.scores_of(each.scorer) for each in group], dim=1)
+            for each, averages in zip(group, group[0]._averaged(columns, outputs).t().contiguous(), strict=True):
+                outputs.cached(each, "averages", lambda averages=averages: averages)
 
 
 def _held_out(outputs: Outputs, train: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -16,14 +16,15 @@ from torch import Tensor
 from oddnode._utils.atomic_files import new_file
 from oddnode.detector import Calibration, Detector, default_method
 from oddnode.large import GraphFolder
-from oddnode.tables.checks import check_before_training
+from oddnode.tables.checks import check_before_training, compares_with_references
 from oddnode.tables.drift import note_on_threshold
 from oddnode.tables.edge_weights import refuse_weights
 from oddnode.tables.id_index import arrow_ids
 from oddnode.tables.model import TableModel
+from oddnode.tables.references import fitting_outputs
 from oddnode.tables.reports import CalibrationReport, FitReport, ScoreReport
 from oddnode.tables.schema import TableSchema
-from oddnode.tables.scored_table import check_id_column
+from oddnode.tables.scored_table import check_id_column, explained_columns
 from oddnode.tables.splits import Split, split_labelled
 from oddnode.tables.training_tables import TrainingGraph
 from oddnode.tables.used_rows import UsedRows
@@ -52,7 +53,7 @@ def fit_folder(
     folder : GraphFolder
         From `FolderTables.prepare`, with labels.
     method : str, optional
-        One of `oddnode.RECIPES` that can be used on graphs on disk; by default ``"nodesafe"``.
+        One of `oddnode.RECIPES` that can be used on graphs on disk; by default ``"nodesafe-evidence"``.
     false_alarm_rate : float
         The share of known nodes that may be flagged.
     seed : int
@@ -76,9 +77,11 @@ def fit_folder(
     masked = folder if folder.train_mask is not None else folder.with_masks(**_masks(split, folder.num_nodes))
     # Of the data, checks and reports read the attributes that a folder has, too.
     graph = TrainingGraph(cast("Any", masked), None, split, schema, None, [], list(folder.manifest.notes))
-    method = method or default_method(has_exposure=False, on_disk=True)
+    method = method or default_method(has_exposure=False)
     detector = Detector.from_recipe(method, seed=seed, device="cpu", **settings)
     check_before_training(method, detector, graph, false_alarm_rate)
+    if compares_with_references(detector):
+        masked = masked.with_masks(reference_mask=masked.calibration_mask)
     detector.fit(masked, on_epoch=on_epoch).calibrate(masked, false_alarm_rate)
     return TableModel(detector, schema, _used_rows(folder, split)), FitReport.of(method, detector, graph, None)
 
@@ -137,7 +140,7 @@ def score_folder(
     out : path
         The file to write, CSV or Parquet.
     explain : bool
-        Whether to add the columns ``threshold``, ``own_score``, ``neighbour_contribution`` and ``nearest_class``.
+        Whether to add the columns that explain the scores, as `oddnode.tables.TableModel.score_graph` does.
     raw_text : bool
         As for `oddnode.tables.write_table`.
     """
@@ -145,12 +148,16 @@ def score_folder(
     check_target(target, [])
     check_id_column(model.schema, detector)
     _check_same_columns(model, folder)
-    outputs = detector.outputs(folder)
+    found = "the reference nodes are not in this graph"
+    outputs, notes = fitting_outputs(detector, detector.outputs(folder), found, model.basis)
     scores, calibration = detector.score_samples(outputs), detector.calibration_
     assert calibration is not None
-    explained = detector.explain(outputs) if explain else None
     use = _uses(model, folder)
     is_ood, changed = calibration.detect(scores), 0
+    explained, why = detector.explain(outputs) if explain else None, np.full(folder.num_nodes, None, dtype=object)
+    if explain:
+        names = {"node_names": _Ids(folder), "class_names": model.schema.classes}
+        why[is_ood.numpy()] = detector.reasons(outputs, is_ood, **names)
     with _writer(target) as write:
         for start in range(0, folder.num_nodes, _ROWS):
             rows = slice(start, min(start + _ROWS, folder.num_nodes))
@@ -165,13 +172,7 @@ def score_folder(
                 "split": _words(use[rows]),
             }
             if explained is not None:
-                own_score = explained.own_score[rows].numpy()
-                columns |= {
-                    "threshold": np.full_like(own_score, detector.threshold_),
-                    "own_score": own_score,
-                    "neighbour_contribution": explained.neighbour_contribution[rows].numpy(),
-                    "nearest_class": _labels(model, explained.nearest_class[rows]),
-                }
+                columns |= explained_columns(detector, model.schema, explained, why[rows], rows)
             part = pyarrow().table(columns)
             if format_to_write(target) == "csv" and not raw_text:
                 part, count = neutralised(part)
@@ -179,8 +180,21 @@ def score_folder(
             write(part)
     # A threshold that was calibrated on other nodes says nothing about the calibration nodes of the fit.
     calibrated = (use == list(_PARTS).index("calibration_mask")) & (model.basis == "fit")
-    notes = _notes(scores, calibrated, calibration, changed, target)
+    notes += _notes(scores, calibrated, calibration, changed, target)
     return ScoreReport(folder.num_nodes, folder.num_edges, int(is_ood.sum()), detector.false_alarm_rate_, notes)
+
+
+class _Ids(Sequence[object]):
+    """The ids of the nodes, each of which is read when it is asked for."""
+
+    def __init__(self, folder: GraphFolder):
+        self._folder = folder
+
+    def __len__(self) -> int:
+        return self._folder.num_nodes
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._folder.ids(place, place + 1)[0]
 
 
 def _notes(scores: Tensor, calibrated: np.ndarray, calibration: Calibration, changed: int, target: Path) -> list[str]:
@@ -265,7 +279,7 @@ def calibrate_folder(
     use = _uses(model, folder)
     trained = (use == 0) | (use == 1)
     if not _is_fitted_on(model, folder):
-        model.basis = "stored"
+        model.basis = "in place" if detector.outputs(folder).references else "stored"
     if model.used_rows is not None and not _is_fitted_on(model, folder):
         places = np.flatnonzero(known)
         ids = arrow_ids(folder.id_arrays(), 0, folder.num_nodes).take(pyarrow().array(places))

@@ -13,7 +13,7 @@ from oddnode.scoring import Outputs
 from oddnode.tables.table_graph import TableGraph
 from oddnode.tables.used_rows import UsedRows
 
-__all__ = ["ThresholdBasis", "checked_basis", "compared_outputs", "with_references"]
+__all__ = ["ThresholdBasis", "checked_basis", "compared_outputs", "fitting_outputs", "with_references"]
 
 #: The reference scores that a threshold fits: those of the fitted tables and of tables that contain them (``"fit"``: it
 #: is that of the reference rows themselves), only those of tables that contain the reference rows (``"in place"``), or
@@ -93,11 +93,36 @@ def compared_outputs(
         Notes for the user.
     """
     graph, found = with_references(detector, used_rows, graph)
-    outputs = detector.outputs(graph.data)
+    return fitting_outputs(detector, detector.outputs(graph.data), found, basis)
+
+
+def fitting_outputs(
+    detector: Detector, outputs: Outputs, found: str, basis: ThresholdBasis
+) -> tuple[Outputs, list[str]]:
+    """Choose the reference scores that the threshold fits: those of a graph, or those of the fit.
+
+    Parameters
+    ----------
+    detector : Detector
+        A fitted detector.
+    outputs : Outputs
+        The network's outputs on a graph.
+    found : str
+        What became of the reference rows there, for a message.
+    basis : {"fit", "in place", "stored"}
+        The reference scores that the threshold fits.
+
+    Returns
+    -------
+    Outputs
+        The network's outputs.
+    list of str
+        Notes for the user.
+    """
     if not detector.state_.references or (basis != "stored" and outputs.references):
         return outputs, []
     if basis == "stored":
-        stored = Outputs(outputs.module, outputs.graph, outputs.num_classes, outputs.labelled, (), outputs.far)
+        stored = type(outputs)(outputs.module, outputs.graph, outputs.num_classes, outputs.labelled, (), outputs.far)
         return stored, [_CALIBRATED_WITHOUT] if outputs.references else []
     if basis == "in place":
         return outputs, [

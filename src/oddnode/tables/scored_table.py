@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from oddnode.detector import Detector
+from oddnode.detector import Detector, Explanation
 from oddnode.scoring import Outputs
 from oddnode.tables.drift import note_on_threshold
 from oddnode.tables.references import ThresholdBasis, compared_outputs
@@ -16,7 +16,7 @@ from oddnode.tables.table_graph import TableGraph
 from oddnode.tables.used_rows import UsedRows
 from oddnode.tables.values import TableError, pyarrow
 
-__all__ = ["ARRIVAL", "check_id_column", "scored_table"]
+__all__ = ["ARRIVAL", "check_id_column", "explained_columns", "scored_table"]
 
 #: The word in the column split for rows that came after those the model was trained on.
 ARRIVAL = "arrival"
@@ -113,16 +113,42 @@ def _explained(
 ) -> dict[str, Any]:
     """The columns that explain the scores; ``why`` is null for nodes that are not flagged."""
     found = detector.explain(outputs)
-    p_values = (-found.evidence).exp().cpu().numpy()
     names = {"node_names": graph.ids.to_pylist(), "class_names": schema.classes}
     why = np.full(len(flagged), None, dtype=object)
     why[flagged.numpy()] = detector.reasons(outputs, flagged, **names)
-    own_score = found.own_score.cpu().numpy()
+    return explained_columns(detector, schema, found, why, slice(None))
+
+
+def explained_columns(
+    detector: Detector, schema: TableSchema, found: Explanation, why: np.ndarray, rows: slice
+) -> dict[str, Any]:
+    """Make the columns that explain the scores of some nodes.
+
+    Parameters
+    ----------
+    detector : Detector
+        The fitted detector.
+    schema : TableSchema
+        How its tables are read.
+    found : Explanation
+        That of all nodes.
+    why : numpy.ndarray
+        A sentence for each of the nodes ``[n]``; None for nodes that are not flagged.
+    rows : slice
+        The nodes.
+
+    Returns
+    -------
+    dict
+        Columns by name.
+    """
+    own_score = found.own_score[rows].cpu().numpy()
+    p_values = (-found.evidence[rows]).exp().cpu().numpy()
     return {
         "threshold": np.full_like(own_score, detector.threshold_),  # in the precision of the scores, to compare with
         "own_score": own_score,
-        "neighbour_contribution": found.neighbour_contribution.cpu().numpy(),
-        "nearest_class": _labels(schema, found.nearest_class),
+        "neighbour_contribution": found.neighbour_contribution[rows].cpu().numpy(),
+        "nearest_class": _labels(schema, found.nearest_class[rows]),
         **{_evidence_column(kind): p_values[:, k] for k, kind in enumerate(found.kinds)},
         "why": pyarrow().array(why, "string"),
     }
