@@ -131,11 +131,11 @@ def test_nodes_that_training_has_seen_have_weights_of_their_own() -> None:
     parts = (FeatureSum(), Degree(), MaxSoftmax())
     evidence = fitted(Evidence(parts, weights=(0.25, 2.0, 3.0), num_elsewhere=1, seen_weights=(0.0, 1.0, 0.5)), train)
     outputs = outputs_on(grown, reference=REFERENCE)
-    outputs.num_seen = grown.num_nodes - 5
+    outputs.seen = torch.rand(grown.num_nodes, generator=torch.Generator().manual_seed(0)) < 0.7
     scores = [part.score(outputs).double().numpy() for part in evidence.scorers]
     columns = [(own, own[REFERENCE], False) for own in scores]
     expected = np.zeros(grown.num_nodes)
-    seen = np.arange(grown.num_nodes) < outputs.num_seen
+    seen = outputs.seen.numpy()
     for nodes, weights in ((seen, (0.0, 1.0, 0.5)), (~seen, (0.25, 2.0, 0.0))):
         known = total([(r, r, False) for _, r, _ in columns], 2.0, left_out=True, weights=weights)
         expected[nodes] = -shares(-total(columns, 2.0, weights=weights), -known)[nodes]

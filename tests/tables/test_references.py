@@ -83,9 +83,24 @@ def test_a_grown_table_in_any_order_is_compared_with_its_own_known_rows(fitted: 
     assert notes == []
     graph = model.read(_table(more), _table(more_edges))
     graph.data.reference_mask = torch.tensor([use == "calibration" for use in scored["split"].to_pylist()])
+    old = {row["name"] for row in nodes}
+    graph.data.seen_mask = torch.tensor([name in old for name in graph.ids.to_pylist()])
     by_hand = model.detector.outputs(graph.data)
     assert len(by_hand.references[0]) == 80
     assert scored["score"].to_pylist() == model.detector.score_samples(by_hand).tolist()
+
+
+def test_the_order_of_rows_does_not_matter(fitted: Fitted) -> None:
+    """Rows that were in the graph at fit are known again wherever they are, whether they have a label or not."""
+    model, nodes, edges = fitted
+    in_order, _ = _scored(model, nodes, edges)
+    shuffled, notes = _scored(model, nodes[::-1], edges)
+    assert notes == []
+    assert shuffled["is_ood"].to_pylist()[::-1] == in_order["is_ood"].to_pylist()
+    shares = np.exp([shuffled["score"].to_numpy()[::-1], in_order["score"].to_numpy()])
+    # Sums in another order are rounded otherwise, which may change a rank where nodes tie.
+    assert np.abs(shares[0] - shares[1]).max() < 0.1
+    assert np.mean(np.abs(shares[0] - shares[1]) > 1e-4) < 0.2
 
 
 CASES = {

@@ -28,6 +28,9 @@ def test_every_row_is_known_by_its_use() -> None:
     shuffled = rng.permutation(1000)
     found = rows.use_of(pa.array([ids[i] for i in shuffled] + ["a new one"])).to_pylist()
     assert found == [expected.get(i) for i in shuffled] + [None]
+    seen = rows.seen_rows(pa.array(["a new one", *ids[::-1]]))
+    assert seen is not None
+    assert seen.tolist() == [False] + [True] * 1000
 
 
 def test_a_number_and_its_text_are_the_same_id() -> None:
@@ -126,6 +129,7 @@ def test_reference_rows_without_their_edges_are_not_those_of_the_fit() -> None:
         {"train": "AAAA"},
         {"calibration": 7},
         {"references": "AAAA"},
+        {"others": "AAAA"},
         {"num_reference_edges": -1},
         {"more": "x"},
     ],

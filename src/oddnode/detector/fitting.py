@@ -203,8 +203,9 @@ def _trained_state(detector: Detector, networks: Networks, results: list[Trainin
         _part(own, part, reference, data)
         for own, part, reference in zip(networks.modules, networks.parts, networks.references, strict=bool(references))
     ]
+    everyone = torch.ones(data.graph.num_nodes, dtype=torch.bool, device=data.graph.device)
     training = TrainingOutputs(
-        outputs_of(module, data.graph, data.num_classes, labelled, references, num_seen=data.graph.num_nodes),
+        outputs_of(module, data.graph, data.num_classes, labelled, references, seen=everyone),
         data.train,
         data.y_train,
         tuple(parts),

@@ -18,7 +18,7 @@ from oddnode.detector.exporting import exported
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.folders import device_for, with_dtype
 from oddnode.detector.own_parts import node_scores
-from oddnode.detector.recognition import references_in, starts_with_training_graph
+from oddnode.detector.recognition import references_in, seen_in
 from oddnode.functional import CalibrationError
 from oddnode.graph import Graph, GraphError, GraphSource, as_source
 from oddnode.large import outputs_of
@@ -42,7 +42,7 @@ class FittedEstimator(FittedAttributes):
             N nodes. Those in its ``train_mask`` and ``val_mask`` are labelled ID nodes for scorers that use
             them as anchors. For scorers that compare with reference nodes, those of the training graph are recognised
             if the nodes of that graph come first, or else among the nodes in ``val_mask``; or ``reference_mask`` marks
-            them.
+            them. All nodes of the training graph are recognised if they come first; or ``seen_mask`` marks them.
 
         Returns
         -------
@@ -58,9 +58,9 @@ class FittedEstimator(FittedAttributes):
         graph, far = clip_far_features(graph, state.max_abs_feature)
         graph = with_dtype(graph, state.dtype)
         references = references_in(state.references, data, graph)
-        num_seen = state.profile.num_nodes if starts_with_training_graph(state.references, graph) else 0
+        seen = seen_in(state.references, state.profile.num_nodes, data, graph)
         labelled = labelled_nodes(data, graph.device)
-        return outputs_of(state.module, graph, state.num_classes, labelled, references, far, num_seen)
+        return outputs_of(state.module, graph, state.num_classes, labelled, references, far, seen)
 
     @gradients_enabled()
     def score_samples(self, data: GraphSource | Outputs) -> Tensor:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from oddnode.detector.adaptation import labelled_nodes
 from oddnode.detector.reference import ReferenceNodes
 from oddnode.graph import Graph, GraphSource, check_mask
 
-__all__ = ["references_in", "starts_with_training_graph"]
+__all__ = ["references_in", "seen_in"]
 
 
 def references_in(references: Sequence[ReferenceNodes], data: GraphSource, graph: Graph) -> list[Tensor]:
@@ -44,14 +45,34 @@ def references_in(references: Sequence[ReferenceNodes], data: GraphSource, graph
     return []
 
 
-def starts_with_training_graph(references: Sequence[ReferenceNodes], graph: Graph) -> bool:
-    """Find out whether the nodes of the training graph come first in a graph, as far as reference nodes tell.
+def seen_in(references: Sequence[ReferenceNodes], num_nodes: int, data: GraphSource, graph: Graph) -> Tensor | None:
+    """Find the nodes of the training graph in a graph.
 
     Parameters
     ----------
     references : sequence of ReferenceNodes
         Those of every network.
+    num_nodes : int
+        The number of nodes of the training graph.
+    data : GraphSource
+        The user's graph, whose ``seen_mask`` may mark them.
     graph : Graph
-        Any graph with the same features.
+        The same graph after checks.
+
+    Returns
+    -------
+    Tensor or None
+        Whether a node was in the training graph ``[N]``; without marks, whether it is one of its first nodes, if these
+        are the training graph as far as reference nodes tell. ``None`` if none was.
     """
-    return bool(references) and all(each.find(graph) is not None for each in references)
+    if not references:
+        return None
+    seen = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+    marked = check_mask(data, "seen_mask", required=False)
+    if marked is not None:
+        seen[marked.to(graph.device)] = True
+        return seen
+    if any(each.find(graph) is None for each in references):
+        return None
+    seen[:num_nodes] = True
+    return seen

@@ -26,6 +26,8 @@ class GraphSource(Protocol):
     - ``y``: classes 0, 1, 2, ... ``[N]``, read at the nodes of the first three masks only;
     - ``train_mask``, ``val_mask``: the labelled nodes to train on and to choose the epoch by;
     - ``calibration_mask``: held-out known nodes for `oddnode.Detector.calibrate`;
+    - ``reference_mask``: labelled nodes that nothing was learnt from, for methods that compare nodes with such nodes;
+    - ``seen_mask``: the nodes that were in the training graph, for scoring; needed only if these do not come first;
     - ``ood_mask``: the known OOD nodes of an exposure graph;
     - ``directed``: True if edges are meant to lead one way only, so that `oddnode.Detector.fit` does not doubt it.
 

@@ -49,7 +49,7 @@ class FolderOutputs(Outputs):
 
     Parameters
     ----------
-    module, graph, num_classes, labelled, references, far, num_seen
+    module, graph, num_classes, labelled, references, far, seen
         As for `oddnode.scoring.Outputs`; the graph is a `FolderGraph`.
     """
 

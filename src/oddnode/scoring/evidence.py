@@ -16,7 +16,7 @@ from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Comparison
 from oddnode.scoring.outputs import Outputs
 from oddnode.scoring.propagated import average_together
-from oddnode.scoring.wrappers import ScorerWrapper
+from oddnode.scoring.wrappers import ScorerWrapper, sharing
 
 __all__ = ["Evidence"]
 
@@ -44,7 +44,7 @@ class Evidence(Scorer):
 
     Where the scored graph contains the reference nodes (``outputs.reference``), nodes are compared with them there, so
     that a graph may grow; otherwise with their scores in the training graph. Nodes that training has seen
-    (``outputs.num_seen``) have weights of their own: what was learnt from a node cannot find it unusual.
+    (``outputs.seen``) have weights of their own: what was learnt from a node cannot find it unusual.
 
     Parameters
     ----------
@@ -135,16 +135,17 @@ class Evidence(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         scores, reference = self._compared(outputs)
-        in_place = outputs.reference is not None
-        seen = outputs.num_seen if in_place else 0
         parts = []
         for rows in outputs.graph.row_slices():
-            own = scores[rows]
-            num_seen = max(0, min(len(own), seen - (rows.start or 0)))
-            if num_seen:
-                parts.append(self._combined(own[:num_seen], reference, self.seen_weights_))
-            if num_seen < len(own):
-                parts.append(self._combined(own[num_seen:], reference, self._weights(in_place)))
+            own, is_seen = scores[rows], self._is_seen(outputs, rows)
+            part = torch.empty_like(own[:, 0])
+            for chosen, weights in (
+                (is_seen, self.seen_weights_),
+                (~is_seen, self._weights(outputs.reference is not None)),
+            ):
+                if chosen.any():
+                    part[chosen] = self._combined(own[chosen], reference, weights)
+            parts.append(part)
         result = torch.cat(parts)
         if outputs.reference is not None:
             known = self._total(self._surprises(reference, reference, leave_one_out=True), self._weights(True))
@@ -164,7 +165,7 @@ class Evidence(Scorer):
         Tensor
             Shape ``[N, K]``, in double precision.
         """
-        shared = _sharing(self.scorers)
+        shared = sharing(self.scorers)
         average_together(shared, outputs)
         found = [
             scorer.score(outputs) if isinstance(scorer, ScorerWrapper) else outputs.scores_of(scorer)
@@ -293,12 +294,16 @@ class Evidence(Scorer):
 
     def _weights_of_nodes(self, outputs: Outputs, rows: slice) -> Tensor:
         """The weights of every scorer for some nodes ``[n, K]``."""
-        nodes = torch.arange(outputs.graph.num_nodes, device=self.weights_.device)[rows]
-        in_place = outputs.reference is not None
-        is_seen = (nodes < outputs.num_seen) & in_place
-        if outputs.reference is not None:
-            is_seen &= ~torch.isin(nodes, outputs.reference.to(nodes.device))
-        return torch.where(is_seen.unsqueeze(1), self.seen_weights_, self._weights(in_place))
+        weights = self._weights(outputs.reference is not None)
+        is_seen = self._is_seen(outputs, rows).to(weights.device)
+        return torch.where(is_seen.unsqueeze(1), self.seen_weights_, weights)
+
+    def _is_seen(self, outputs: Outputs, rows: slice) -> Tensor:
+        """Whether training has seen some nodes ``[n]``; reference nodes are as new as others."""
+        if outputs.reference is None or outputs.seen is None:
+            return torch.zeros(outputs.graph.num_nodes, dtype=torch.bool, device=outputs.graph.device)[rows]
+        nodes = torch.arange(outputs.graph.num_nodes, device=outputs.graph.device)[rows]
+        return outputs.seen[rows] & ~torch.isin(nodes, outputs.reference)
 
     def _weights(self, in_place: bool) -> Tensor:
         """The weights for new nodes in a graph that contains the reference nodes, or in another one."""
@@ -324,23 +329,3 @@ def _separating_weights(known: Tensor, exposed: Tensor) -> Tensor:
         loss.backward()
         optimiser.step()
     return logs.detach().exp()
-
-
-def _sharing(scorers: tuple[Scorer, ...]) -> list[Scorer]:
-    """The same scorers; those that change the scores of another one of them refer to it, so that it scores once."""
-    known: dict[str, Scorer] = {}
-    for scorer in scorers:
-        known.setdefault(repr(scorer), scorer)
-    shared: list[Scorer] = []
-    for scorer in scorers:
-        if isinstance(scorer, ScorerWrapper) and repr(scorer.scorer) in known:
-            shared.append(_around(scorer, known[repr(scorer.scorer)]))
-        else:
-            shared.append(scorer)
-    return shared
-
-
-def _around(wrapper: ScorerWrapper, inner: Scorer) -> ScorerWrapper:
-    changed = copy.copy(wrapper)
-    changed.scorer = inner
-    return changed

@@ -39,8 +39,8 @@ class Outputs:
         Positions of the reference nodes ``[r]`` of each network; empty if they are not in this graph.
     far : Tensor, optional
         Positions of the nodes whose features were clipped, because they are far beyond those of training.
-    num_seen : int
-        The first so many nodes are those of the training graph, reference nodes included.
+    seen : Tensor, optional
+        Whether a node was in the training graph ``[N]``, reference nodes included; by default none was.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Outputs:
         labelled: Tensor | None = None,
         references: Sequence[Tensor] = (),
         far: Tensor | None = None,
-        num_seen: int = 0,
+        seen: Tensor | None = None,
     ):
         self.module = module
         self.graph = graph
@@ -59,13 +59,13 @@ class Outputs:
         self.labelled = labelled
         self.references = tuple(references)
         self.far = far
-        self.num_seen = num_seen
+        self.seen = seen
         self._cache: dict[tuple[int, str], tuple[object, Any]] = {}
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Outputs:
         # The graph is large and immutable, and torch cannot copy its sparse matrices.
         module = copy.deepcopy(self.module, memo)
-        return type(self)(module, self.graph, self.num_classes, self.labelled, self.references, self.far, self.num_seen)
+        return type(self)(module, self.graph, self.num_classes, self.labelled, self.references, self.far, self.seen)
 
     def cached(self, owner: object, name: str, make: Callable[[], T]) -> T:
         """Compute a value once for an object, such as a scorer.
@@ -133,7 +133,7 @@ class Outputs:
         own: list[tuple[Tensor, ...]] = [(each,) for each in self.references] or [()] * self.num_networks
         pairs = zip(networks, own, strict=True)
         return [
-            type(self)(network, self.graph, self.num_classes, self.labelled, each, num_seen=self.num_seen)
+            type(self)(network, self.graph, self.num_classes, self.labelled, each, seen=self.seen)
             for network, each in pairs
         ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,7 +13,7 @@ from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Comparison
 from oddnode.scoring.outputs import Outputs
 
-__all__ = ["PropagatingScorer", "ScorerWrapper"]
+__all__ = ["PropagatingScorer", "ScorerWrapper", "sharing"]
 
 
 @dataclass
@@ -122,3 +123,34 @@ class PropagatingScorer(ScorerWrapper):
         limited = super().limited_to(num_hops)
         limited.num_hops = min(self.num_hops, num_hops - limited.scorer.num_hops_used)
         return limited
+
+
+def sharing(scorers: Sequence[Scorer]) -> list[Scorer]:
+    """Let scorers that change the scores of another one of them refer to it, so that it scores once.
+
+    Parameters
+    ----------
+    scorers : sequence of Scorer
+        The scorers.
+
+    Returns
+    -------
+    list of Scorer
+        The same; some are copies.
+    """
+    known: dict[str, Scorer] = {}
+    for scorer in scorers:
+        known.setdefault(repr(scorer), scorer)
+    shared: list[Scorer] = []
+    for scorer in scorers:
+        if isinstance(scorer, ScorerWrapper) and repr(scorer.scorer) in known:
+            shared.append(_around(scorer, known[repr(scorer.scorer)]))
+        else:
+            shared.append(scorer)
+    return shared
+
+
+def _around(wrapper: ScorerWrapper, inner: Scorer) -> ScorerWrapper:
+    changed = copy.copy(wrapper)
+    changed.scorer = inner
+    return changed

@@ -66,6 +66,8 @@ def with_references(detector: Detector, used_rows: UsedRows | None, graph: Table
     mask, found = used_rows.reference_rows(graph.ids, data.x.numpy(), data.edge_index.numpy())
     if mask is not None:
         data.reference_mask = torch.from_numpy(mask)
+        seen = used_rows.seen_rows(graph.ids)
+        data.seen_mask = None if seen is None else torch.from_numpy(seen)
     return replace(graph, data=data), found
 
 

@@ -29,7 +29,7 @@ _SAME_EDGES = 0.9
 
 
 class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
-    """Hashes of the ids of the labelled rows, by use. Saved with the model.
+    """Hashes of the ids of the rows, by use. Saved with the model.
 
     Parameters
     ----------
@@ -40,6 +40,8 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
     references : str
         Sorted hashes of the calibration rows with their features, in the same form: an id alone may come to name
         another node.
+    others : str or None
+        Hashes of the rows that were in the graph without being any of these; ``None`` if there are too many rows.
     num_reference_edges : int
         Number of edges that lead to the calibration rows.
     folder : str
@@ -51,6 +53,7 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
     validation: str
     calibration: str
     references: str
+    others: str | None
     num_reference_edges: Annotated[int, Meta(ge=0, le=2**53)]
     folder: str = ""
 
@@ -80,11 +83,13 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
         key = secrets.token_bytes(16)
         digests = [_digests(ids.take(pyarrow().array(nodes)), key) for nodes in positions]
         digests.append(_with_features(digests[-1], x[split.calibration], key))
-        train, validation, calibration, references = (
-            base64.b64encode(np.sort(each).tobytes()).decode() for each in digests
-        )
+        is_other = np.ones(len(ids), dtype=bool)
+        is_other[np.concatenate(positions)] = False
+        others = None
+        if len(ids) + len(split.calibration) <= _MOST:
+            others = _packed(_digests(ids.take(pyarrow().array(np.flatnonzero(is_other))), key))
         num_edges = _edges_to(split.calibration, edge_index, len(x))
-        return cls(key.hex(), train, validation, calibration, references, num_edges)
+        return cls(key.hex(), *map(_packed, digests), others, num_edges)
 
     def to_json(self) -> dict[str, str]:
         """The record as a section of the model's config."""
@@ -105,6 +110,7 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
         try:
             rows.use_of(pyarrow().array(["any"]))
             rows._part("references")
+            rows.seen_rows(pyarrow().array(["any"]))
         except ValueError as error:
             raise ModelFileError(f"table_rows: {error}") from None
         return rows
@@ -181,8 +187,30 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
         mask[same] = True
         return mask, found
 
+    def seen_rows(self, ids: Any) -> np.ndarray | None:
+        """Tell which rows were in the graph that the model was fitted on.
+
+        Parameters
+        ----------
+        ids : pyarrow.Array
+            The ids of N nodes, of any table.
+
+        Returns
+        -------
+        numpy.ndarray or None
+            One boolean per node ``[N]``; ``None`` if the record does not have all rows.
+        """
+        if self.others is None:
+            return None
+        known = np.concatenate([self._part(part) for part in (*_PARTS, "others")])
+        return np.isin(_digests(ids, bytes.fromhex(self.key)), known)
+
     def _part(self, name: str) -> np.ndarray:
         return np.frombuffer(base64.b64decode(getattr(self, name), validate=True), dtype=_DIGEST)
+
+
+def _packed(digests: np.ndarray) -> str:
+    return base64.b64encode(np.sort(digests).tobytes()).decode()
 
 
 def _digests(ids: Any, key: bytes) -> np.ndarray:
