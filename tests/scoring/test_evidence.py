@@ -30,9 +30,9 @@ from oddnode import (
     TwoSided,
     load_task,
 )
-from oddnode.functional import auroc
+from oddnode.functional import auroc, propagate
 from oddnode.graph import Graph
-from oddnode.scoring import EnsembleMean
+from oddnode.scoring import EnsembleMean, propagated
 from oddnode.scoring.evidence import _separating_weights
 from oddnode.tasks import digits_graph
 from tests.functional.test_surprise import by_counting, tail_scale
@@ -488,3 +488,25 @@ def test_digits_that_are_not_in_training_score_low() -> None:
     fit = detector().fit(task.train)
     scores = fit.score_samples(task.id_test.data)
     assert auroc(scores[task.id_test.mask], scores[task.id_test.data.ood_mask]) > 0.9
+
+
+def test_averages_over_the_same_range_are_made_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = random_graph(seed=1)
+    scorers = (
+        Propagated(Degree(), 3, 0.2),
+        TwoSided(Propagated(FeatureSum(), 3, 0.2)),
+        Propagated(FeatureSum(), 4, 0.2),
+    )
+    evidence = fitted(Evidence(scorers), graph)
+    expected = [
+        propagate(part.score(outputs_on(graph)), graph.random_walk, hops, 0.2)
+        for part, hops in ((Degree(), 3), (FeatureSum(), 3), (FeatureSum(), 4))
+    ]
+    walked: list[torch.Size] = []
+    real = propagated.propagate
+    monkeypatch.setattr(
+        propagated, "propagate", lambda scores, *rest: (walked.append(scores.shape), real(scores, *rest))[1]
+    )
+    found = evidence.scores(outputs_on(graph))
+    torch.testing.assert_close(found, torch.stack(expected, dim=1).double(), atol=1e-6, rtol=1e-6)
+    assert walked == [(graph.num_nodes, 2), (graph.num_nodes,)]

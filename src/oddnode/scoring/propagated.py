@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 import torch
@@ -141,8 +142,8 @@ def average_together(scorers: Iterable[Scorer], outputs: Outputs) -> None:
     for group in groups.values():
         if len(group) > 1:
             columns = torch.stack([outputs.scores_of(each.scorer) for each in group], dim=1)
-            for each, averages in zip(group, group[0]._averaged(columns, outputs).t().contiguous(), strict=True):
-                outputs.cached(each, "averages", lambda averages=averages: averages)
+            for each, averages in zip(group, group[0]._averaged(columns, outputs).unbind(dim=1), strict=True):
+                outputs.cached(each, "averages", partial(Tensor.contiguous, averages))
 
 
 def _held_out(outputs: Outputs, train: Tensor) -> Tensor:

@@ -81,7 +81,7 @@ def fit_folder(
     detector = Detector.from_recipe(method, seed=seed, device="cpu", **settings)
     check_before_training(method, detector, graph, false_alarm_rate)
     if compares_with_references(detector):
-        masked = masked.with_masks(reference_mask=masked.calibration_mask)
+        masked = masked.with_masks(reference_mask=_masks(split, folder.num_nodes)["calibration_mask"])
     detector.fit(masked, on_epoch=on_epoch).calibrate(masked, false_alarm_rate)
     return TableModel(detector, schema, _used_rows(folder, split)), FitReport.of(method, detector, graph, None)
 

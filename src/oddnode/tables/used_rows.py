@@ -89,7 +89,8 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
         if len(ids) + len(split.calibration) <= _MOST:
             others = _packed(_digests(ids.take(pyarrow().array(np.flatnonzero(is_other))), key))
         num_edges = _edges_to(split.calibration, edge_index, len(x))
-        return cls(key.hex(), *map(_packed, digests), others, num_edges)
+        train, validation, calibration, references = map(_packed, digests)
+        return cls(key.hex(), train, validation, calibration, references, others, num_edges)
 
     def to_json(self) -> dict[str, str]:
         """The record as a section of the model's config."""
