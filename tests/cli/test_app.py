@@ -105,6 +105,9 @@ def test_datasets_tells_what_is_missing(tmp_path: Path, cli: CLI, monkeypatch: p
         "twitch": "missing",
         "arxiv": "missing",
     }
+    shown = cli("datasets", "--data-dir", str(tmp_path)).stdout.splitlines()
+    assert max(map(len, shown)) <= 80
+    assert any("licence: ODC-BY 1.0" in line for line in shown)
 
 
 @pytest.mark.parametrize(

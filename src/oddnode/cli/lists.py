@@ -114,7 +114,11 @@ def datasets(
     if as_json:
         typer.echo(json.dumps(states, indent=1))
         return
-    print_rows("Data sets", list(states[0]), [[_word(v) for v in row.values()] for row in states])
+    body = []
+    for row in states:
+        about = f"{_word(row['tasks'])}\n{_word(row['where'])}\nlicence: {_word(row['licence'])}"
+        body.append([row["name"], row["state"], about])
+    print_rows("Data sets", ["name", "state", "tasks, place and licence"], body, cuts=range(1, len(body)), pipe_width=80)
 
 
 def _word(value: Any) -> str:
