@@ -24,7 +24,7 @@ from oddnode.graph import training_set
 from oddnode.large import PackedRows, packing_pays
 from oddnode.training import FullBatch, Trainer
 
-_FEW, _MORE = 2, 12
+_FEW, _MORE = 2, 42
 
 
 def timed(trainer: Trainer, data: Any, epochs: int) -> tuple[float, list[float]]:
@@ -61,7 +61,7 @@ def main() -> None:
     rows = []
     for nodes in map(whole_number, options.nodes.split(",")):
         for labelled in map(whole_number, options.labelled.split(",")):
-            if labelled <= nodes // 5:
+            if labelled <= nodes // 2:
                 rows.append(compared(BlockModel(nodes, 10 * nodes, options.features, labelled)))
                 print(rows[-1], flush=True)
     print(store("packed_rows", "cpu", rows, options.out))

@@ -48,8 +48,8 @@ def test_packing_pays_if_few_rows_are_needed(monkeypatch: pytest.MonkeyPatch) ->
     assert not packing_pays(star(11, [2], [3]))  # a small graph
     monkeypatch.setattr(packed, "_LARGE", 12)
     assert packing_pays(star(11, [2], [3]))  # rows 2 and 3
-    assert packing_pays(star(11, [1], [3]))  # rows 0, 1 and 3: a quarter
-    assert not packing_pays(star(11, [1], [2, 3]))
+    assert packing_pays(star(11, [1], [3, 4, 5, 6, 7, 8, 9]))  # these and row 0: three quarters
+    assert not packing_pays(star(11, [1], [2, 3, 4, 5, 6, 7, 8, 9]))
     assert not packing_pays(star(11, [0], [3]))  # all
     monkeypatch.setattr(packed, "_NARROW", 1)
     assert not packing_pays(star(11, [2], [3]))

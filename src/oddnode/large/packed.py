@@ -19,8 +19,8 @@ __all__ = ["PackedNodes", "packing_pays"]
 _LARGE = 2**16
 # Wider features than this would make the covariance of all features a large part of the work.
 _NARROW = 512
-# Packed rows pass through the network twice, and their gradients are computed one network after another.
-_FEW_ROWS = 0.25
+# With more rows than this share, packing would copy most of the graph.
+_FEW_ROWS = 0.75
 
 
 class PackedNodes(NamedTuple):
