@@ -33,7 +33,7 @@ from oddnode import (
 from oddnode.functional import auroc, propagate
 from oddnode.graph import Graph
 from oddnode.scoring import EnsembleMean, propagated
-from oddnode.scoring.evidence import _separating_weights
+from oddnode.scoring.separation import separating_weights
 from oddnode.tasks import digits_graph
 from tests.functional.test_surprise import by_counting, tail_scale
 from tests.scoring.random_graphs import labelled, outputs_on, random_graph
@@ -233,7 +233,7 @@ def test_separating_weights_minimise_the_regression() -> None:
 
     expected = np.exp(minimize(loss, np.zeros(5)).x[:3])
     with torch.no_grad():  # as where a user scores
-        found = _separating_weights(torch.from_numpy(known), torch.from_numpy(exposed))
+        found = separating_weights(torch.from_numpy(known), torch.from_numpy(exposed))
     np.testing.assert_allclose(found.numpy(), expected, rtol=0.02)
     assert not found.requires_grad
     assert found[0] > 1 > found[1:].max()
@@ -241,10 +241,10 @@ def test_separating_weights_minimise_the_regression() -> None:
 
 def test_without_a_difference_all_kinds_keep_their_weight() -> None:
     known = torch.rand(30, 1, generator=torch.Generator().manual_seed(0), dtype=torch.float64).expand(30, 4)
-    found = _separating_weights(known, known)
+    found = separating_weights(known, known)
     torch.testing.assert_close(found, found[:1].expand(4))
     assert float(found[0]) == pytest.approx(1.0, abs=0.05)
-    assert bool(_separating_weights(torch.zeros(3, 2).double(), torch.zeros(3, 2).double()).isfinite().all())
+    assert bool(separating_weights(torch.zeros(3, 2).double(), torch.zeros(3, 2).double()).isfinite().all())
 
 
 def test_a_reference_node_is_not_compared_with_itself() -> None:

@@ -116,9 +116,10 @@ def datasets(
         return
     body = []
     for row in states:
-        about = f"{_word(row['tasks'])}\n{_word(row['where'])}\nlicence: {_word(row['licence'])}"
-        body.append([row["name"], row["state"], about])
-    print_rows("Data sets", ["name", "state", "tasks, place and licence"], body, cuts=range(1, len(body)), pipe_width=80)
+        name, tasks, state, where, licence = map(_word, row.values())
+        body.append([name, state, f"{tasks}\n{where}\nlicence: {licence}"])
+    head = ["name", "state", "tasks, place and licence"]
+    print_rows("Data sets", head, body, cuts=range(1, len(body)), pipe_width=80)
 
 
 def _word(value: Any) -> str:

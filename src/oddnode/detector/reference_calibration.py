@@ -38,10 +38,10 @@ def calibration_by_references(state: FittedState) -> Calibration | None:
         return None
     outputs = state.training.outputs
     scorers = state.scorer.scorers if isinstance(state.scorer, EnsembleMean) else (state.scorer,)
-    by_network = [scorer.score(own).detach() for scorer, own in zip(scorers, outputs.members or [outputs], strict=True)]
-    total, count = torch.zeros_like(by_network[0]), torch.zeros_like(by_network[0])
-    for scores, nodes in zip(by_network, outputs.references, strict=True):
-        total[nodes] += scores[nodes]
+    total = outputs.graph.x.new_zeros(outputs.graph.num_nodes)
+    count = torch.zeros_like(total)
+    for scorer, own, nodes in zip(scorers, outputs.members or [outputs], outputs.references, strict=True):
+        total[nodes] += scorer.score_at(own, nodes).detach()
         count[nodes] += 1
     known = count.nonzero().squeeze(1)
     classes = outputs.logits.argmax(dim=-1)[known]

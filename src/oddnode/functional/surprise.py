@@ -14,7 +14,13 @@ _TAIL_SHARE = 0.1
 _FEWEST_IN_TAIL = 3
 
 
-def surprise(scores: Tensor, reference: Tensor, leave_one_out: bool = False, two_sided: bool = False) -> Tensor:
+def surprise(
+    scores: Tensor,
+    reference: Tensor,
+    leave_one_out: bool = False,
+    two_sided: bool = False,
+    is_sorted: bool = False,
+) -> Tensor:
     r"""Compute minus the logarithm of the share of the reference that is as low as each score.
 
     With :math:`n` reference values :math:`r_1 \le r_2 \le \dots`, of which :math:`a` are below :math:`s` and :math:`b`
@@ -33,6 +39,8 @@ def surprise(scores: Tensor, reference: Tensor, leave_one_out: bool = False, two
         Whether the scores are the reference values themselves; each is then compared with the others.
     two_sided : bool
         Whether to take the smaller of the shares that are as low and as high, twice; at least 0.
+    is_sorted : bool
+        Whether the reference values are in ascending order already, if many scores are compared with them in parts.
 
     Returns
     -------
@@ -45,7 +53,8 @@ def surprise(scores: Tensor, reference: Tensor, leave_one_out: bool = False, two
     >>> surprise(torch.tensor([4.0, 0.0, -1.0]), reference).exp().reciprocal()
     tensor([0.5000, 0.1000, 0.0333], dtype=torch.float64)
     """
-    reference, scores = reference.double().sort().values, scores.double().contiguous()
+    reference, scores = reference.double(), scores.double().contiguous()
+    reference = reference.contiguous() if is_sorted else reference.sort().values
     count = len(reference)
     if count < 2:
         raise ValueError(f"there are {count} reference values, expected at least two")

@@ -73,6 +73,23 @@ class Scorer:
         """
         raise TypeError(f"{type(self).__name__} does not define a score")
 
+    def score_at(self, outputs: Outputs, nodes: Tensor) -> Tensor:
+        """Score some nodes of a graph.
+
+        Parameters
+        ----------
+        outputs : Outputs
+            The network's outputs on a graph of N nodes.
+        nodes : Tensor
+            Positions ``[n]``.
+
+        Returns
+        -------
+        Tensor
+            Scores ``[n]``.
+        """
+        return outputs.scores_of(self)[nodes]
+
     def own_score(self, outputs: Outputs) -> Tensor:
         """Score every node without the scores of its neighbours.
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, field
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode.functional import surprise
@@ -16,15 +15,35 @@ from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Comparison
 from oddnode.scoring.outputs import Outputs
 from oddnode.scoring.propagated import average_together
+from oddnode.scoring.separation import separating_weights
 from oddnode.scoring.wrappers import ScorerWrapper, sharing
 
 __all__ = ["Evidence"]
 
 # Scorers that carry more than this share count in full: how much they carry says little about what they will find.
 _ENOUGH_LEFT = 0.1
-# How strongly the logarithms of learnt weights are drawn to zero.
-_DRAWN = 0.05
-_STEPS = 300
+
+
+class _Against(NamedTuple):
+    """The weights of scorers ``[K]``, and minus the evidence against reference nodes with them ``[r]``, ascending."""
+
+    weights: Tensor
+    known: Tensor
+
+
+class _Compared(NamedTuple):
+    """The scores of all nodes by all scorers ``[N, K]``, and those of reference nodes that they are compared with.
+
+    ``ranked`` ``[r, K]`` has every column of ``reference`` in ascending order. ``is_seen`` ``[N]``: whether training
+    has seen a node, for which ``seen`` counts and not ``new``; reference nodes are as new as others.
+    """
+
+    scores: Tensor
+    reference: Tensor
+    ranked: Tensor
+    is_seen: Tensor
+    new: _Against
+    seen: _Against
 
 
 @dataclass
@@ -100,15 +119,15 @@ class Evidence(Scorer):
                     "expected a finite weight of 0 or more for each, and fewer only elsewhere than there are"
                 )
         fitted = copy.copy(self)
-        fitted.scorers = tuple(scorer.fit(outputs, train, y) for scorer in self.scorers)
+        fitted.scorers = tuple(sharing([scorer.fit(outputs, train, y) for scorer in self.scorers]))
         return fitted
 
     def fit_reference(self, outputs: Outputs) -> Self:
         if outputs.reference is None or len(outputs.reference) < 2:
             raise ValueError("evidence is compared with reference nodes, but there are fewer than two")
         fitted = copy.copy(self)
-        fitted.scorers = tuple(scorer.fit_reference(outputs) for scorer in self.scorers)
-        fitted.reference_ = fitted.scores(outputs)[outputs.reference]
+        fitted.scorers = tuple(sharing([scorer.fit_reference(outputs) for scorer in self.scorers]))
+        fitted.reference_ = fitted._scores_once(outputs)[outputs.reference]
         inside = len(self.scorers) - self.num_elsewhere
         carried = [min(1.0, scorer.informativeness(outputs) / _ENOUGH_LEFT) for scorer in fitted.scorers[:inside]]
         carried += [1.0] * self.num_elsewhere
@@ -124,7 +143,7 @@ class Evidence(Scorer):
             for outputs, chosen in ((known, nodes), (exposure, exposed))
         ]
         fitted = copy.copy(self)
-        factors = _separating_weights(*against)
+        factors = separating_weights(*against)
         fitted.weights_, fitted.seen_weights_ = self.weights_ * factors, self.seen_weights_ * factors
         return fitted
 
@@ -134,21 +153,29 @@ class Evidence(Scorer):
         return self.learns_weights
 
     def score(self, outputs: Outputs) -> Tensor:
-        scores, reference = self._compared(outputs)
-        parts = []
-        for rows in outputs.graph.row_slices():
-            own, is_seen = scores[rows], self._is_seen(outputs, rows)
-            part = torch.empty_like(own[:, 0])
-            for chosen, weights in (
-                (is_seen, self.seen_weights_),
-                (~is_seen, self._weights(outputs.reference is not None)),
-            ):
-                if chosen.any():
-                    part[chosen] = self._combined(own[chosen], reference, weights)
-            parts.append(part)
-        result = torch.cat(parts)
+        compared = self._compared(outputs)
+        parts = [self._combined_at(compared, rows) for rows in outputs.graph.row_slices()]
+        return self._with_references(torch.cat(parts), compared, outputs)
+
+    def score_at(self, outputs: Outputs, nodes: Tensor) -> Tensor:
+        compared = self._compared(outputs)
+        result = outputs.graph.x.new_zeros(outputs.graph.num_nodes, dtype=torch.float64)
+        result[nodes] = self._combined_at(compared, nodes)
+        return self._with_references(result, compared, outputs)[nodes]
+
+    def _combined_at(self, compared: _Compared, rows: slice | Tensor) -> Tensor:
+        """The scores of some nodes, those of reference nodes as if they were others ``[n]``."""
+        own, is_seen = compared.scores[rows], compared.is_seen[rows]
+        result = torch.empty_like(own[:, 0])
+        for chosen, against in ((is_seen, compared.seen), (~is_seen, compared.new)):
+            if chosen.any():
+                result[chosen] = self._combined(own[chosen], compared.ranked, against)
+        return result
+
+    def _with_references(self, result: Tensor, compared: _Compared, outputs: Outputs) -> Tensor:
         if outputs.reference is not None:
-            known = self._total(self._surprises(reference, reference, leave_one_out=True), self._weights(True))
+            surprises = self._surprises(compared.reference, compared.ranked, leave_one_out=True)
+            known = self._total(surprises, compared.new.weights)
             result[outputs.reference] = -surprise(-known, -known, leave_one_out=True)
         return result.to(outputs.graph.x.dtype)
 
@@ -193,12 +220,17 @@ class Evidence(Scorer):
             Shape ``[N]``, in double precision.
         """
         weights = self._weights(reference is not None)
-        return self._combined(scores, self.reference_.to(scores) if reference is None else reference, weights)
+        known = self.reference_.to(scores) if reference is None else reference
+        ranked = known.sort(dim=0).values
+        return self._combined(scores, ranked, self._against(known, ranked, weights))
 
-    def _combined(self, scores: Tensor, reference: Tensor, weights: Tensor) -> Tensor:
-        against = self._total(self._surprises(scores, reference), weights)
-        known = self._total(self._surprises(reference, reference, leave_one_out=True), weights)
-        return -surprise(-against, -known)
+    def _combined(self, scores: Tensor, ranked: Tensor, against: _Against) -> Tensor:
+        total = self._total(self._surprises(scores, ranked), against.weights)
+        return -surprise(-total, against.known, is_sorted=True)
+
+    def _against(self, reference: Tensor, ranked: Tensor, weights: Tensor) -> _Against:
+        known = self._total(self._surprises(reference, ranked, leave_one_out=True), weights)
+        return _Against(weights, (-known).sort().values)
 
     def surprises(self, outputs: Outputs) -> Tensor:
         r"""Compute how unusual every node is by every scorer, :math:`-\log p_k(v)`.
@@ -213,15 +245,16 @@ class Evidence(Scorer):
         Tensor
             Shape ``[N, K]``, in double precision; 0 for a scorer without weight.
         """
-        scores, reference = self._compared(outputs)
+        compared = self._compared(outputs)
 
         def make(rows: slice) -> Tensor:
-            return self._surprises(scores[rows], reference) * (self._weights_of_nodes(outputs, rows) > 0)
+            found = self._surprises(compared.scores[rows], compared.ranked)
+            return found * (self._weights_of_nodes(compared, rows) > 0)
 
         found = outputs.graph.by_rows(len(self.scorers), make, torch.float64)
         if outputs.reference is not None:
-            counts = self._weights(True) > 0
-            found[outputs.reference] = self._surprises(reference, reference, leave_one_out=True) * counts
+            own = self._surprises(compared.reference, compared.ranked, leave_one_out=True)
+            found[outputs.reference] = own * (compared.new.weights > 0)
         return found
 
     @property
@@ -232,14 +265,14 @@ class Evidence(Scorer):
         return tuple(f"{kind} {count + 1}" if count else kind for kind, count in zip(kinds, before, strict=True))
 
     def comparisons(self, outputs: Outputs) -> list[Comparison]:
-        scores, reference = self._compared(outputs)
+        compared = self._compared(outputs)
         surprises = self.surprises(outputs)
         contributions = outputs.graph.by_rows(
             len(self.scorers),
-            lambda rows: surprises[rows].pow(self.power) * self._weights_of_nodes(outputs, rows),
+            lambda rows: surprises[rows].pow(self.power) * self._weights_of_nodes(compared, rows),
             torch.float64,
         )
-        return [Comparison(self.scorers, outputs, scores, reference, surprises, contributions)]
+        return [Comparison(self.scorers, outputs, compared.scores, compared.reference, surprises, contributions)]
 
     @property
     def needs_reference(self) -> bool:
@@ -278,54 +311,35 @@ class Evidence(Scorer):
         inside = len(self.scorers) - self.num_elsewhere
         return new, (*new[:inside], *[0.0] * self.num_elsewhere) if self.seen_weights is None else self.seen_weights
 
-    def _compared(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
-        """The scores of all nodes ``[N, K]`` and of the reference nodes ``[r, K]``."""
-        scores = outputs.cached(self, "scores", lambda: self.scores(outputs))
-        return scores, self.reference_.to(scores) if outputs.reference is None else scores[outputs.reference]
+    def _compared(self, outputs: Outputs) -> _Compared:
+        scores, in_place = self._scores_once(outputs), outputs.reference is not None
+        reference = scores[outputs.reference] if in_place else self.reference_.to(scores)
+        ranked = reference.sort(dim=0).values
+        is_seen = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+        if in_place and outputs.seen is not None:
+            is_seen = outputs.seen.clone()
+            is_seen[outputs.reference] = False
+        new, seen = (self._against(reference, ranked, each) for each in (self._weights(in_place), self.seen_weights_))
+        return _Compared(scores, reference, ranked, is_seen, new, seen)
+
+    def _scores_once(self, outputs: Outputs) -> Tensor:
+        return outputs.cached(self.scorers, "scores", lambda: self.scores(outputs))
 
     def _surprises(self, scores: Tensor, reference: Tensor, leave_one_out: bool = False) -> Tensor:
         columns = []
         for scorer, own, known in zip(self.scorers, scores.unbind(dim=1), reference.unbind(dim=1), strict=True):
-            columns.append(surprise(own, known, leave_one_out, scorer.two_sided))
+            columns.append(surprise(own, known, leave_one_out, scorer.two_sided, is_sorted=True))
         return torch.stack(columns, dim=1)
 
     def _total(self, surprises: Tensor, weights: Tensor) -> Tensor:
         return surprises.pow(self.power) @ weights.to(surprises)
 
-    def _weights_of_nodes(self, outputs: Outputs, rows: slice) -> Tensor:
+    def _weights_of_nodes(self, compared: _Compared, rows: slice) -> Tensor:
         """The weights of every scorer for some nodes ``[n, K]``."""
-        weights = self._weights(outputs.reference is not None)
-        is_seen = self._is_seen(outputs, rows).to(weights.device)
-        return torch.where(is_seen.unsqueeze(1), self.seen_weights_, weights)
-
-    def _is_seen(self, outputs: Outputs, rows: slice) -> Tensor:
-        """Whether training has seen some nodes ``[n]``; reference nodes are as new as others."""
-        if outputs.reference is None or outputs.seen is None:
-            return torch.zeros(outputs.graph.num_nodes, dtype=torch.bool, device=outputs.graph.device)[rows]
-        nodes = torch.arange(outputs.graph.num_nodes, device=outputs.graph.device)[rows]
-        return outputs.seen[rows] & ~torch.isin(nodes, outputs.reference)
+        is_seen = compared.is_seen[rows].to(self.weights_.device)
+        return torch.where(is_seen.unsqueeze(1), compared.seen.weights, compared.new.weights)
 
     def _weights(self, in_place: bool) -> Tensor:
         """The weights for new nodes in a graph that contains the reference nodes, or in another one."""
         counted = len(self.scorers) - self.num_elsewhere if in_place else len(self.scorers)
         return self.weights_ * (torch.arange(len(self.scorers), device=self.weights_.device) < counted)
-
-
-@torch.enable_grad()
-def _separating_weights(known: Tensor, exposed: Tensor) -> Tensor:
-    """Positive weights by which exposed nodes have more evidence against them than known nodes.
-
-    A logistic regression on the evidence of every kind, ``[n, K]`` and ``[m, K]``. Logarithms of the weights are drawn
-    to zero, so that without a reason all kinds keep their weight.
-    """
-    scale = torch.cat([known, exposed]).mean().clamp_min(1e-9)
-    logs = torch.zeros(known.shape[1], dtype=torch.float64, device=known.device, requires_grad=True)
-    line = torch.tensor([0.0, 0.0], dtype=torch.float64, device=known.device, requires_grad=True)
-    optimiser = torch.optim.Adam([logs, line], lr=0.05)
-    for _ in range(_STEPS):
-        odds = [line[0].exp() * (each / scale) @ logs.exp() / len(logs) + line[1] for each in (known, exposed)]
-        loss = F.softplus(odds[0]).mean() + F.softplus(-odds[1]).mean() + _DRAWN * logs.square().mean()
-        optimiser.zero_grad()
-        loss.backward()
-        optimiser.step()
-    return logs.detach().exp()

@@ -136,15 +136,16 @@ def sharing(scorers: Sequence[Scorer]) -> list[Scorer]:
     Returns
     -------
     list of Scorer
-        The same; some are copies.
+        The same; those that did not refer to it before are copies.
     """
     known: dict[str, Scorer] = {}
     for scorer in scorers:
         known.setdefault(repr(scorer), scorer)
     shared: list[Scorer] = []
     for scorer in scorers:
-        if isinstance(scorer, ScorerWrapper) and repr(scorer.scorer) in known:
-            shared.append(_around(scorer, known[repr(scorer.scorer)]))
+        inner = known.get(repr(scorer.scorer)) if isinstance(scorer, ScorerWrapper) else None
+        if isinstance(scorer, ScorerWrapper) and inner is not None and inner is not scorer.scorer:
+            shared.append(_around(scorer, inner))
         else:
             shared.append(scorer)
     return shared

@@ -6,6 +6,7 @@ import numpy as np
 
 from oddnode.detector import Detector, scorer_of
 from oddnode.functional import CalibrationError, threshold_at
+from oddnode.graph import GraphSource
 from oddnode.tables.labels import read_marks
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.table_graph import TableGraph
@@ -13,7 +14,7 @@ from oddnode.tables.training_tables import TrainingGraph
 from oddnode.tables.used_rows import UsedRows
 from oddnode.tables.values import TableError
 
-__all__ = ["calibration_rows", "check_before_training", "compares_with_references"]
+__all__ = ["calibrated", "calibration_rows", "check_before_training", "compares_with_references"]
 
 
 def check_before_training(method: str, detector: Detector, graph: TrainingGraph, false_alarm_rate: float) -> None:
@@ -65,6 +66,24 @@ def compares_with_references(detector: Detector) -> bool:
         Any detector, fitted or not.
     """
     return scorer_of(detector).needs_reference
+
+
+def calibrated(detector: Detector, data: GraphSource, false_alarm_rate: float) -> None:
+    """Calibrate a fitted detector on the calibration rows.
+
+    Parameters
+    ----------
+    detector : Detector
+        The detector. One that compares with reference rows, which the calibration rows are, has their scores already.
+    data : GraphSource
+        The graph that it was fitted on.
+    false_alarm_rate : float
+        The share of known nodes that may be flagged.
+    """
+    if compares_with_references(detector) and detector.calibration_ is not None:
+        detector.set_false_alarm_rate(false_alarm_rate)
+    else:
+        detector.calibrate(data, false_alarm_rate)
 
 
 def calibration_rows(

@@ -16,7 +16,7 @@ from torch import Tensor
 from oddnode._utils.atomic_files import new_file
 from oddnode.detector import Calibration, Detector, default_method
 from oddnode.large import GraphFolder
-from oddnode.tables.checks import check_before_training, compares_with_references
+from oddnode.tables.checks import calibrated, check_before_training, compares_with_references
 from oddnode.tables.drift import note_on_threshold
 from oddnode.tables.edge_weights import refuse_weights
 from oddnode.tables.id_index import arrow_ids
@@ -82,7 +82,7 @@ def fit_folder(
     check_before_training(method, detector, graph, false_alarm_rate)
     if compares_with_references(detector):
         masked = masked.with_masks(reference_mask=_masks(split, folder.num_nodes)["calibration_mask"])
-    detector.fit(masked, on_epoch=on_epoch).calibrate(masked, false_alarm_rate)
+    calibrated(detector.fit(masked, on_epoch=on_epoch), masked, false_alarm_rate)
     return TableModel(detector, schema, _used_rows(folder, split)), FitReport.of(method, detector, graph, None)
 
 
@@ -110,7 +110,7 @@ def _masks(split: Split, num_nodes: int) -> dict[str, Tensor]:
 
 def _used_rows(folder: GraphFolder, split: Split) -> UsedRows | None:
     ids = arrow_ids(folder.id_arrays(), 0, folder.num_nodes)
-    used = UsedRows.of(ids, split, folder.x.numpy(), np.empty((2, 0), dtype=np.int64))
+    used = UsedRows.of(ids, split, folder.x.numpy(), np.empty((2, 0), dtype=np.int64), with_others=False)
     if used is None:
         return None
     num_edges = int(folder.offsets.diff()[torch.from_numpy(split.calibration)].sum())

@@ -15,7 +15,7 @@ import torch
 
 from oddnode.detector import Detector, ModelFileError, default_method, load, save
 from oddnode.tables.arrivals import ArrivalCheck, Arrivals
-from oddnode.tables.checks import calibration_rows, check_before_training, compares_with_references
+from oddnode.tables.checks import calibrated, calibration_rows, check_before_training, compares_with_references
 from oddnode.tables.learning import ReadAs
 from oddnode.tables.reader import files_of
 from oddnode.tables.references import ThresholdBasis, checked_basis, compared_outputs, with_references
@@ -159,7 +159,7 @@ class TableModel:
         check_before_training(method, detector, graph, false_alarm_rate)
         if compares_with_references(detector):
             graph.data.reference_mask = graph.data.calibration_mask
-        detector.fit(graph.data, graph.exposure, on_epoch=on_epoch).calibrate(graph.data, false_alarm_rate)
+        calibrated(detector.fit(graph.data, graph.exposure, on_epoch=on_epoch), graph.data, false_alarm_rate)
         model = cls(detector, graph.schema, graph.used_rows)
         return model, FitReport.of(method, detector, graph, model._check(graph.arrivals))
 

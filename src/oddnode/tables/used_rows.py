@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import secrets
+import weakref
 from typing import Annotated, Any
 
 import msgspec
@@ -26,6 +27,8 @@ _DIGEST = np.dtype("<u8")
 _MOST = 2**22
 # If the reference rows have fewer of their edges than this share, the graph is another one, or edges are missing.
 _SAME_EDGES = 0.9
+# Several questions are asked about the same ids, whose hashes take microseconds each.
+_last: tuple[weakref.ref[Any], bytes, np.ndarray] | None = None
 
 
 class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
@@ -58,7 +61,9 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
     folder: str = ""
 
     @classmethod
-    def of(cls, ids: Any, split: Split, x: np.ndarray, edge_index: np.ndarray) -> UsedRows | None:
+    def of(
+        cls, ids: Any, split: Split, x: np.ndarray, edge_index: np.ndarray, with_others: bool = True
+    ) -> UsedRows | None:
         """Make the record of a split.
 
         Parameters
@@ -71,6 +76,8 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
             Features ``[N, F]``.
         edge_index : numpy.ndarray
             Edges ``[2, E]``.
+        with_others : bool
+            Whether to record rows without a label, too, if there are not too many.
 
         Returns
         -------
@@ -86,7 +93,7 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
         is_other = np.ones(len(ids), dtype=bool)
         is_other[np.concatenate(positions)] = False
         others = None
-        if len(ids) + len(split.calibration) <= _MOST:
+        if with_others and len(ids) + len(split.calibration) <= _MOST:
             others = _packed(_digests(ids.take(pyarrow().array(np.flatnonzero(is_other))), key))
         num_edges = _edges_to(split.calibration, edge_index, len(x))
         train, validation, calibration, references = map(_packed, digests)
@@ -215,7 +222,15 @@ def _packed(digests: np.ndarray) -> str:
 
 
 def _digests(ids: Any, key: bytes) -> np.ndarray:
-    """Hashes ``[n]``; the ids 7 and "7" have the same one."""
+    """Hashes ``[n]``; the ids 7 and "7" have the same one. Those of the last ids are kept."""
+    global _last
+    last = _last
+    if last is None or last[0]() is not ids or last[1] != key:
+        last = _last = weakref.ref(ids), key, _new_digests(ids, key)
+    return last[2]
+
+
+def _new_digests(ids: Any, key: bytes) -> np.ndarray:
     texts = (str(each).encode() for each in ids.to_pylist())
     joined = b"".join(hashlib.blake2b(text, digest_size=_DIGEST.itemsize, key=key).digest() for text in texts)
     return np.frombuffer(joined, dtype=_DIGEST)
