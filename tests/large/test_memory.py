@@ -40,7 +40,9 @@ def nodes():
 
 def edges():
     for start in range(0, E, PART):
-        yield np.random.default_rng(start).integers(N, size=(2, PART))
+        rng = np.random.default_rng(start)
+        ends = rng.integers(N, size=(2, PART))
+        yield (ends, rng.random(PART)) if sys.argv[2] == "weighted" else ends
 
 
 warm = Detector.from_recipe("nodesafe", epochs=1, device="cpu")  # what is imported later is no part of the graph
@@ -65,8 +67,9 @@ print(json.dumps({"grown": peak[0] - before, "edge_index": 16 * E, "finite": boo
 
 
 @pytest.mark.slow
-def test_the_edges_are_never_in_memory(tmp_path: Path) -> None:
-    command = [sys.executable, "-W", "ignore", "-c", RUN, str(tmp_path / "graph")]
+@pytest.mark.parametrize("kind", ["plain", "weighted"])
+def test_the_edges_are_never_in_memory(tmp_path: Path, kind: str) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", RUN, str(tmp_path / "graph"), kind]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)
     found = json.loads(done.stdout)
     assert found["finite"]

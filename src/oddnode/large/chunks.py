@@ -8,7 +8,10 @@ import numpy as np
 
 from oddnode.graph import GraphError
 
-__all__ = ["NodeChunk", "check_edges", "check_lengths", "checked_features"]
+__all__ = ["EdgeChunk", "NodeChunk", "check_lengths", "checked_edges", "checked_features"]
+
+#: Some edges ``[2, n]`` from source to target, as positions of nodes; or a pair of these and their weights ``[n]``.
+EdgeChunk = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -77,17 +80,49 @@ def check_lengths(columns: dict[str, np.ndarray], expected: int) -> None:
             raise GraphError(f"a chunk has {expected} nodes, but {len(values)} values of {name!r}; give one per node")
 
 
-def check_edges(source: np.ndarray, target: np.ndarray, num_nodes: int) -> None:
-    """Raise an error if edges name nodes that do not exist.
+def checked_edges(chunk: EdgeChunk, num_nodes: int, first: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Check some edges.
 
     Parameters
     ----------
-    source, target : numpy.ndarray
-        The ends of the edges ``[n]``.
+    chunk : EdgeChunk
+        Expected to be positions of nodes ``[2, n]``, with or without weights ``[n]``.
     num_nodes : int
         Number of nodes of the graph.
+    first : int
+        The number of edges before them, for messages.
+
+    Returns
+    -------
+    numpy.ndarray
+        The edges ``[2, n]``.
+    numpy.ndarray or None
+        Their weights ``[n]`` in double precision.
     """
-    for ends in (source, target):
-        if len(ends) and (ends.min() < 0 or ends.max() >= num_nodes):
-            wrong = int(ends.max() if ends.max() >= num_nodes else ends.min())
-            raise GraphError(f"the edges have node {wrong}, but there are only {num_nodes} nodes (0..{num_nodes - 1})")
+    edges, *weights = map(np.asarray, chunk if isinstance(chunk, tuple) else (chunk,))
+    if edges.ndim != 2 or len(edges) != 2 or (edges.size and edges.dtype.kind not in "iu") or len(weights) > 1:
+        raise GraphError(
+            f"a chunk has edges of type {edges.dtype} and shape {list(edges.shape)}, expected whole numbers "
+            "[2, edges], or a pair of these and their weights [edges]"
+        )
+    if edges.size and (edges.min() < 0 or edges.max() >= num_nodes):
+        wrong = int(edges.max() if edges.max() >= num_nodes else edges.min())
+        raise GraphError(f"the edges have node {wrong}, but there are only {num_nodes} nodes (0..{num_nodes - 1})")
+    return edges, _checked_weights(weights[0], edges.shape[1], first) if weights else None
+
+
+def _checked_weights(weight: np.ndarray, num_edges: int, first: int) -> np.ndarray:
+    if weight.shape != (num_edges,) or weight.dtype.kind not in "biuf":
+        raise GraphError(
+            f"a chunk has {num_edges} edges, but weights of type {weight.dtype} and shape {list(weight.shape)}; give "
+            "one real number per edge"
+        )
+    weight = weight.astype(np.float64, copy=False)
+    wrong = ~((weight >= 0) & (weight < np.inf))  # NaN compares as neither
+    if wrong.any():
+        place = int(wrong.argmax())
+        raise GraphError(
+            f"the edges have weights that are negative, infinite or NaN, the first is {weight[place]} at edge "
+            f"{first + place}; expected finite weights of 0 or more"
+        )
+    return weight

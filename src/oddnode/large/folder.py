@@ -51,6 +51,8 @@ class GraphFolder(ReadOnlyStores):
         Features ``[N, F]``.
     offsets, sources : Tensor
         Edges sorted by target: the sources of the edges to node ``v`` are ``sources[offsets[v]:offsets[v + 1]]``.
+    edge_weight : Tensor or None
+        The weights of the edges, in the order of ``sources``; ``None`` if every edge counts as one.
     y, train_mask, val_mask, calibration_mask, reference_mask, ood_mask : Tensor or None
         As for `oddnode.graph.GraphSource`.
     directed : bool
@@ -102,9 +104,15 @@ class GraphFolder(ReadOnlyStores):
         return self._arrays["sources"]
 
     @property
-    def loops(self) -> tuple[Tensor, Tensor]:
-        """The nodes with edges to themselves, and how many each has."""
-        return self._arrays["loop_nodes"], self._arrays["loop_counts"]
+    def edge_weight(self) -> Tensor | None:
+        """The weights of the edges ``[E]``, above 0, in the precision of the features."""
+        return self._arrays.get("weights")
+
+    @property
+    def loops(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The nodes with edges to themselves, how many each has, and what these weigh together."""
+        counts = self._arrays["loop_counts"]
+        return self._arrays["loop_nodes"], counts, self._arrays.get("loop_weights", counts)
 
     @property
     def edge_index(self) -> Tensor:
@@ -223,15 +231,16 @@ class GraphFolder(ReadOnlyStores):
 
         if torch.device(device).type != "cpu":
             raise FolderError(f"the device is {device}, but graphs on disk are handled on the CPU; use device='cpu'")
-        for name in ("offsets", "sources", "x"):
-            _check_once(self._file(name), self.manifest.arrays[name])
+        for name in ("offsets", "sources", "weights", "loop_nodes", "loop_counts", "loop_weights", "x"):
+            if name in self.manifest.arrays:
+                _check_once(self._file(name), self.manifest.arrays[name])
         self._check_edges()
+        self._check_weights()
         return FolderGraph(self)
 
     def _check_edges(self) -> None:
         """Raise an error for edges that name other nodes than there are: a product would read any memory."""
-        _, size, time = _stamp(self._file("sources"))
-        key = f"{self.path.resolve()}: edges", size, time
+        key = self._key_of_values("sources")
         if key in _checked:
             return
         bounds = [part.aminmax() for part in self.sources.split(2**24) if len(part)]
@@ -240,6 +249,20 @@ class GraphFolder(ReadOnlyStores):
         if not sound or any(int(low) < 0 or int(high) >= self.num_nodes for low, high in bounds):
             raise FolderError(f"the edges of {self.path} do not fit its {self.num_nodes} nodes; prepare it again")
         _checked.add(key)
+
+    def _check_weights(self) -> None:
+        if self.edge_weight is None or self._key_of_values("weights") in _checked:
+            return
+        for part in (*self.edge_weight.split(2**24), self._arrays["loop_weights"]):
+            if not bool(((part > 0) & (part < torch.inf)).all()):  # NaN compares as neither
+                raise FolderError(
+                    f"{self._file('weights')} has weights that are no finite numbers above 0; prepare the graph again"
+                )
+        _checked.add(self._key_of_values("weights"))
+
+    def _key_of_values(self, name: str) -> tuple[str, int, int]:
+        file, size, time = _stamp(self._file(name))
+        return f"{file}: values", size, time
 
     def _file(self, name: str) -> Path:
         return self.path / f"{name}.bin"

@@ -42,7 +42,7 @@ class FolderGraph(Graph):
     def __init__(self, folder: GraphFolder, x: Tensor | None = None):
         self.folder = folder
         NodeFeatures.__init__(self, folder.x if x is None else x)
-        self.edge_weight = None
+        self.edge_weight = folder.edge_weight
         self._products = None
         self._has_own_features = x is None or x is folder.x
 
@@ -58,7 +58,7 @@ class FolderGraph(Graph):
     @cached_property
     def neighbours(self) -> NeighbourSum:
         """Sums over the neighbours of every node."""
-        return NeighbourSum(self.folder.offsets, self.folder.sources)
+        return NeighbourSum(self.folder.offsets, self.folder.sources, self.edge_weight)
 
     @cached_property
     def random_walk(self) -> FolderWalk:  # type: ignore[override]
@@ -67,8 +67,20 @@ class FolderGraph(Graph):
 
     @property
     def in_degree(self) -> Tensor:
-        """Number of edges that lead to each node ``[N]``."""
-        return self.folder.offsets.diff()
+        """Number of edges that lead to each node ``[N]``, or the sum of their weights."""
+        return self.neighbours.in_degree
+
+    @property
+    def effective_degree(self) -> Tensor:
+        """Number of equal edges that a mean over each node's edges is worth ``[N]``."""
+        return self.neighbours.effective_degree
+
+    @property
+    def mean_edge_weight(self) -> float:
+        """Mean weight of an edge; 1 without weights or edges."""
+        if self.edge_weight is None or not self.folder.num_edges:
+            return 1.0
+        return float(self.in_degree.sum()) / self.folder.num_edges
 
     @cached_property
     def gcn_scale(self) -> Tensor:
@@ -77,11 +89,25 @@ class FolderGraph(Graph):
 
     @cached_property
     def _missing_loops(self) -> Tensor:
-        """How many edges to itself a node lacks to have one; below 0 for a node with several."""
-        missing = torch.ones(self.num_nodes, dtype=torch.int32)
-        nodes, counts = self.folder.loops
-        missing[nodes.long()] -= counts.int()
+        """How many edges to itself a node lacks to have one; below 0 for a node with several.
+
+        With weights, how much the edges to itself lack to weigh as much as one of them does on average.
+        """
+        nodes, counts, weights = self.folder.loops
+        if self.edge_weight is None:
+            missing = torch.ones(self.num_nodes, dtype=torch.int32)
+            missing[nodes.long()] -= counts.int()
+            return missing
+        missing = self._loop_weights()
+        missing[nodes.long()] -= weights
         return missing
+
+    def _loop_weights(self) -> Tensor:
+        """The weight of the one edge to itself that each node has in the graph convolution ``[N]``."""
+        nodes, counts, weights = self.folder.loops
+        own = torch.ones(self.num_nodes, dtype=torch.float64)
+        own[nodes.long()] = weights / counts
+        return own
 
     def convolve(self, values: Tensor, out: Tensor) -> Tensor:
         """Compute ``D^-1/2 (A + I) D^-1/2 V``.
@@ -102,9 +128,15 @@ class FolderGraph(Graph):
         torch.mul(values, scale.unsqueeze(1), out=scaled)
         for block in self.neighbours.blocks():
             rows = slice(block.start, block.stop)
-            sums = self.neighbours.of_block(block, scaled)
-            sums.addcmul_(scaled[rows], self._missing_loops[rows].to(sums.dtype).unsqueeze(1))
-            out[rows] = sums.mul_(scale[rows].unsqueeze(1))
+            sums, missing = self.neighbours.of_block(block, scaled), self._missing_loops[rows]
+            if self.edge_weight is None:
+                sums.addcmul_(scaled[rows], missing.to(sums.dtype).unsqueeze(1)).mul_(scale[rows].unsqueeze(1))
+            else:  # these are means; the factors first, since a degree times a mean may be too large a number
+                to_sum, to_own = (
+                    (each * scale[rows]).to(sums).unsqueeze(1) for each in (self.in_degree[rows], missing)
+                )
+                sums.mul_(to_sum).addcmul_(scaled[rows], to_own)
+            out[rows] = sums
         return out
 
     @property
@@ -191,14 +223,15 @@ class FolderGraph(Graph):
             other.__dict__["neighbours"] = self.neighbours
         return other
 
-    def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor, None]]:
+    def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         offsets, sources = self.folder.offsets, self.folder.sources
         for first in range(0, len(sources), _EDGES_AT_ONCE):
             source = sources[first : first + _EDGES_AT_ONCE].long()
             last = first + len(source)
             start, stop = torch.searchsorted(offsets, torch.tensor([first + 1, last])).tolist()
             counts = offsets[start - 1 : stop + 1].clamp(first, last).diff()
-            yield source, torch.repeat_interleave(torch.arange(start - 1, stop), counts), None
+            target = torch.repeat_interleave(torch.arange(start - 1, stop), counts)
+            yield source, target, None if self.edge_weight is None else self.edge_weight[first:last]
 
     def neighbour_sums(self, values: Tensor) -> Tensor:
         return self.random_walk.sums(values)
@@ -226,15 +259,18 @@ class FolderGraph(Graph):
         values : Tensor
             The entries ``[e]``.
         """
-        counts = self.in_degree[nodes]
         first = self.folder.offsets[nodes]
+        counts = self.folder.offsets[nodes + 1] - first
         row = torch.repeat_interleave(torch.arange(len(nodes)), counts)
         place = torch.arange(len(row)) - (counts.cumsum(0) - counts)[row] + first[row]
         source = self.folder.sources[place].long()
         keep = source != nodes[row]
         row = torch.cat([row[keep], torch.arange(len(nodes))])
         source = torch.cat([source[keep], nodes])
-        values = self.gcn_scale[source] * self.gcn_scale[nodes][row]
+        values = self.gcn_scale[source]
+        if self.edge_weight is not None:
+            values *= torch.cat([self.edge_weight[place][keep], self._loop_weights()[nodes]])
+        values *= self.gcn_scale[nodes][row]
         rows, column = source.unique(return_inverse=True)
         return rows, torch.stack([row, column]), values
 
