@@ -186,6 +186,11 @@ def test_more_nodes_than_int32_can_number_get_wide_sources(tmp_path: Path, monke
         (list(chunks()), [(EDGE, np.array([np.nan]))], "the first is nan at edge 0; expected finite weights of 0 or"),
         (list(chunks()), [(EDGE, np.array([np.inf]))], "the first is inf at edge 0"),
         (list(chunks()), [(EDGE, np.array([2e38])), (EDGE, np.array([2e38]))], r"weights of the edges sum to 4e\+38"),
+        (
+            list(chunks()),
+            [(EDGE.repeat(2, 1), np.full(2, 1e308))],
+            "weights of the edges sum to inf or more, but single",
+        ),
         (list(chunks()), [(EDGE, np.ones(1)), EDGE], "some chunks of edges have weights and others have none"),
         (list(chunks()), [EDGE, (EDGE, np.ones(1))], "some chunks of edges have weights and others have none"),
         ([NodeChunk(np.ones((1, 1))), next(chunks())], [], "chunks of nodes have different parts"),

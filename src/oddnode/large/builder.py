@@ -258,10 +258,10 @@ class FolderBuilder(AbstractContextManager):
         rest = iter(chunks)
         first = list(islice(rest, 1))
         weighted = any(isinstance(chunk, tuple) for chunk in first)
-        self._buckets(weighted).fill(self._pairs(chain(first, rest), weighted, both, simple, total))
+        self._buckets(weighted).fill(self._unsorted(chain(first, rest), weighted, both, simple, total))
         return Stage(notes=notes or [], weighted=weighted)
 
-    def _pairs(
+    def _unsorted(
         self, chunks: Iterable[EdgeChunk], weighted: bool, both: bool, simple: bool, total: int | None
     ) -> Iterator[UnsortedEdges]:
         done, sum_of_weights = 0, 0.0
@@ -277,7 +277,8 @@ class FolderBuilder(AbstractContextManager):
             if weight is not None:
                 counts = weight > 0
                 source, target, weight = source[counts], target[counts], weight[counts]
-                sum_of_weights += float(weight.sum()) * (2 if both else 1)
+                with np.errstate(over="ignore"):  # what is infinite is refused as well
+                    sum_of_weights += weight.sum() * (2 if both else 1)
                 _check_sum_of_weights(sum_of_weights)
             yield UnsortedEdges(source, target, weight)
             if both:
