@@ -98,15 +98,15 @@ class FolderGraph(Graph):
             missing = torch.ones(self.num_nodes, dtype=torch.int32)
             missing[nodes.long()] -= counts.int()
             return missing
-        missing = self._loop_weights()
+        missing = self._loop_weights().double()
         missing[nodes.long()] -= weights
         return missing
 
     def _loop_weights(self) -> Tensor:
         """The weight of the one edge to itself that each node has in the graph convolution ``[N]``."""
         nodes, counts, weights = self.folder.loops
-        own = torch.ones(self.num_nodes, dtype=torch.float64)
-        own[nodes.long()] = weights / counts
+        own = torch.ones(self.num_nodes, dtype=self.x.dtype)
+        own[nodes.long()] = (weights / counts).to(own.dtype)
         return own
 
     def convolve(self, values: Tensor, out: Tensor) -> Tensor:

@@ -125,7 +125,7 @@ def _check_shapes(path: Path, manifest: Manifest) -> None:
     if odd is not None:  # names are those of files
         raise FolderError(f"{path} lists an array {odd[:60]!r}, which no folder has; prepare the graph again")
     per_node = {"y", "ids", *(name for name in manifest.arrays if name.endswith("_mask"))}
-    expected = {name: (nodes,) for name in per_node if name in manifest.arrays}
+    expected: dict[str, tuple[int, ...]] = {name: (nodes,) for name in per_node if name in manifest.arrays}
     expected |= {"offsets": (nodes + 1,), "sources": (edges,)}
     loops = manifest.arrays["loop_nodes"].shape if "loop_nodes" in manifest.arrays else (0,)
     expected |= {"loop_nodes": loops, "loop_counts": loops}
