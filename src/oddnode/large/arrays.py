@@ -6,7 +6,7 @@ import errno
 import os
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from math import prod
 from pathlib import Path
@@ -22,12 +22,14 @@ __all__ = [
     "ArrayWriter",
     "FolderError",
     "array_of",
+    "check_positive",
     "check_sum",
     "full_disk_explained",
     "map_array",
     "reserve",
     "row_chunks",
     "scratch",
+    "written",
 ]
 
 # Larger results are kept in a file that the system can write out when memory is short.
@@ -115,6 +117,32 @@ class ArrayWriter(AbstractContextManager):
         return ArrayEntry(self._dtype.name, self._shape, self._crc32)  # type: ignore[arg-type]
 
 
+def written(path: Path, make: Callable[[ArrayWriter], None], dtype: str) -> ArrayEntry:
+    """Write an array by a function; nothing is left of it after an error.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    make : callable
+        Appends the rows to the writer that it is called with.
+    dtype : str
+        The type of the numbers.
+
+    Returns
+    -------
+    ArrayEntry
+        For the manifest.
+    """
+    with ArrayWriter(path, dtype) as writer:
+        try:
+            make(writer)
+            return writer.close()
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+
+
 def array_of(path: Path, values: np.ndarray) -> ArrayEntry:
     """Write a whole array.
 
@@ -184,6 +212,21 @@ def check_sum(path: Path, entry: ArrayEntry) -> None:
             f"{path} has the checksum {found:08x}, expected {entry.crc32:08x}, so the folder is damaged; "
             "prepare the graph again"
         )
+
+
+def check_positive(path: Path, values: Tensor) -> None:
+    """Raise an error for an array of other values than finite numbers above 0.
+
+    Parameters
+    ----------
+    path : Path
+        Its file, for the message.
+    values : Tensor
+        The array ``[n]``.
+    """
+    for part in values.split(_READ_AT_ONCE):
+        if not bool(((part > 0) & (part < torch.inf)).all()):  # NaN compares as neither
+            raise FolderError(f"{path} has weights that are no finite numbers above 0; prepare the graph again")
 
 
 def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

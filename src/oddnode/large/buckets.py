@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["EdgeBuckets", "SortedEdges", "UnsortedEdges"]
+from oddnode.large.chunks import CheckedEdges
+
+__all__ = ["EdgeBuckets", "SortedEdges"]
 
 # How many files; each holds the edges to equally many nodes.
 _BUCKETS = 256
@@ -18,22 +20,6 @@ _SORTED_AT_ONCE = 2**25
 
 _KEY = np.dtype(np.uint64)
 _KEY_AND_WEIGHT = np.dtype([("key", np.uint64), ("weight", np.float64)])
-
-
-class UnsortedEdges(NamedTuple):
-    """Edges in any order.
-
-    Parameters
-    ----------
-    source, target : numpy.ndarray
-        Their ends ``[n]``, as positions of nodes.
-    weight : numpy.ndarray or None
-        Their weights ``[n]``, in double precision.
-    """
-
-    source: np.ndarray
-    target: np.ndarray
-    weight: np.ndarray | None
 
 
 class SortedEdges(NamedTuple):
@@ -55,6 +41,29 @@ class SortedEdges(NamedTuple):
     sources: np.ndarray
     weights: np.ndarray | None
     num_repeated: int
+
+    def loops(self, first: int) -> dict[str, np.ndarray]:
+        """Find the nodes with edges to themselves.
+
+        Parameters
+        ----------
+        first : int
+            The position of the first node.
+
+        Returns
+        -------
+        dict
+            ``loop_nodes``, their positions; ``loop_counts``, how many such edges each has; and, of edges with weights,
+            ``loop_weights``, the sums of these.
+        """
+        targets = np.repeat(np.arange(first, first + len(self.counts)), self.counts)
+        is_loop = self.sources == targets.astype(np.uint64)
+        nodes, place, counts = np.unique(targets[is_loop], return_inverse=True, return_counts=True)
+        found = {"loop_nodes": nodes, "loop_counts": counts}
+        if self.weights is not None:
+            sums = np.bincount(place, self.weights[is_loop], len(nodes))
+            found["loop_weights"] = sums.astype(np.float64)  # without a loop they are whole numbers
+        return found
 
 
 class EdgeBuckets:
@@ -81,12 +90,12 @@ class EdgeBuckets:
         self.width = max(-(-(stop - start) // _BUCKETS), 1)
         self.count = -(-(stop - start) // self.width)
 
-    def fill(self, chunks: Iterable[UnsortedEdges]) -> None:
+    def fill(self, chunks: Iterable[CheckedEdges]) -> None:
         """Divide edges among the files.
 
         Parameters
         ----------
-        chunks : iterable of UnsortedEdges
+        chunks : iterable of CheckedEdges
             The edges; with weights if, and only if, the files are for such edges.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -125,12 +134,12 @@ class EdgeBuckets:
             else:
                 yield self._sorted(file, last - first, unique)
 
-    def _edges(self, file: Path, first: int) -> Iterator[UnsortedEdges]:
+    def _edges(self, file: Path, first: int) -> Iterator[CheckedEdges]:
         records = np.memmap(file, self._record, "r")
         for start in range(0, len(records), _SORTED_AT_ONCE // 8):
             keys, weight = self._parts(records[start : start + _SORTED_AT_ONCE // 8])
             local, source = np.divmod(keys, np.uint64(self.num_nodes))
-            yield UnsortedEdges(source, local + np.uint64(first), weight)
+            yield CheckedEdges(source, local + np.uint64(first), weight)
 
     def _sorted(self, file: Path, num_rows: int, unique: bool) -> SortedEdges:
         keys, weights = _in_order(*self._parts(np.fromfile(file, self._record)))

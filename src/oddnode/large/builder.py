@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from itertools import chain, islice
 from pathlib import Path
@@ -15,10 +15,9 @@ import numpy as np
 from filelock import Timeout
 from msgspec import Struct
 
-from oddnode.graph import GraphError
 from oddnode.large.arrays import ArrayEntry, ArrayWriter, FolderError, array_of, full_disk_explained, map_array
-from oddnode.large.buckets import EdgeBuckets, SortedEdges, UnsortedEdges
-from oddnode.large.chunks import EdgeChunk, NodeChunk, check_lengths, checked_edges, checked_features
+from oddnode.large.buckets import EdgeBuckets
+from oddnode.large.chunks import EdgeChunk, NodeChunk, check_lengths, checked_features, edges_of
 from oddnode.large.folder import GraphFolder
 from oddnode.large.manifest import (
     BUILDING,
@@ -255,35 +254,11 @@ class FolderBuilder(AbstractContextManager):
     def _read_edges(
         self, chunks: Iterable[EdgeChunk], both: bool, simple: bool, total: int | None, notes: list[str] | None
     ) -> Stage:
-        rest = iter(chunks)
-        first = list(islice(rest, 1))
-        weighted = any(isinstance(chunk, tuple) for chunk in first)
-        self._buckets(weighted).fill(self._unsorted(chain(first, rest), weighted, both, simple, total))
+        edges = edges_of(chunks, self.num_nodes, both, simple, lambda done: self._show(done, total, "reading edges"))
+        first = list(islice(edges, 1))
+        weighted = any(part.weight is not None for part in first)
+        self._buckets(weighted).fill(chain(first, edges))
         return Stage(notes=notes or [], weighted=weighted)
-
-    def _unsorted(
-        self, chunks: Iterable[EdgeChunk], weighted: bool, both: bool, simple: bool, total: int | None
-    ) -> Iterator[UnsortedEdges]:
-        done, sum_of_weights = 0, 0.0
-        for chunk in chunks:
-            if isinstance(chunk, tuple) != weighted:
-                raise GraphError(
-                    "some chunks of edges have weights and others have none; give weights with all or none"
-                )
-            (source, target), weight = checked_edges(chunk, self.num_nodes, done)
-            done += len(source)
-            joins = source != target if simple else slice(None)
-            source, target, weight = source[joins], target[joins], None if weight is None else weight[joins]
-            if weight is not None:
-                counts = weight > 0
-                source, target, weight = source[counts], target[counts], weight[counts]
-                with np.errstate(over="ignore"):  # what is infinite is refused as well
-                    sum_of_weights += weight.sum() * (2 if both else 1)
-                _check_sum_of_weights(sum_of_weights)
-            yield UnsortedEdges(source, target, weight)
-            if both:
-                yield UnsortedEdges(target, source, weight)
-            self._show(done, total, "reading edges")
 
     def _sort(self, buckets: EdgeBuckets, unique: bool) -> Stage:
         offsets = self._new_array("offsets", "int64")
@@ -296,7 +271,7 @@ class FolderBuilder(AbstractContextManager):
             own = None if part.weights is None else part.weights.astype(self._precision)
             if weights is not None and own is not None:
                 weights.append(own)
-            loops.append(_loops_in(part._replace(weights=own), nodes))
+            loops.append(part._replace(weights=own).loops(nodes))
             offsets.append(edges + np.cumsum(part.counts))
             sources.append(part.sources)
             nodes, edges, repeated = nodes + len(part.counts), edges + len(part.sources), repeated + part.num_repeated
@@ -343,27 +318,6 @@ class FolderBuilder(AbstractContextManager):
             Manifest(format=FORMAT, arrays=arrays, made_from=self.made_from, notes=noted, **facts).write(self.out)
         shutil.rmtree(self._building, ignore_errors=True)
         return GraphFolder(self.out)
-
-
-def _loops_in(part: SortedEdges, first: int) -> dict[str, np.ndarray]:
-    """The nodes with edges to themselves, how many each has, and the sums of their weights."""
-    targets = np.repeat(np.arange(first, first + len(part.counts)), part.counts)
-    is_loop = part.sources == targets.astype(np.uint64)
-    nodes, place, counts = np.unique(targets[is_loop], return_inverse=True, return_counts=True)
-    loops = {"loop_nodes": nodes, "loop_counts": counts}
-    if part.weights is not None:
-        sums = np.bincount(place, part.weights[is_loop], len(nodes))
-        loops["loop_weights"] = sums.astype(np.float64)  # without a loop they are whole numbers
-    return loops
-
-
-def _check_sum_of_weights(total: float) -> None:
-    largest = float(np.finfo(np.float32).max)
-    if total > largest:
-        raise GraphError(
-            f"the weights of the edges sum to {total:.2g} or more, but single precision ends at {largest:.2g}; divide "
-            "the weights by their mean"
-        )
 
 
 def _check_target(out: Path) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from oddnode.graph import GraphError
 
-__all__ = ["EdgeChunk", "NodeChunk", "check_lengths", "checked_edges", "checked_features"]
+__all__ = ["CheckedEdges", "EdgeChunk", "NodeChunk", "check_lengths", "checked_features", "edges_of"]
 
 #: Some edges ``[2, n]`` from source to target, as positions of nodes; or a pair of these and their weights ``[n]``.
 EdgeChunk = np.ndarray | tuple[np.ndarray, np.ndarray]
@@ -80,25 +82,77 @@ def check_lengths(columns: dict[str, np.ndarray], expected: int) -> None:
             raise GraphError(f"a chunk has {expected} nodes, but {len(values)} values of {name!r}; give one per node")
 
 
-def checked_edges(chunk: EdgeChunk, num_nodes: int, first: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Check some edges.
+class CheckedEdges(NamedTuple):
+    """Edges in any order.
 
     Parameters
     ----------
-    chunk : EdgeChunk
-        Expected to be positions of nodes ``[2, n]``, with or without weights ``[n]``.
+    source, target : numpy.ndarray
+        Their ends ``[n]``, as positions of nodes.
+    weight : numpy.ndarray or None
+        Their weights ``[n]``, in double precision.
+    """
+
+    source: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray | None
+
+    def only(self, which: np.ndarray) -> CheckedEdges:
+        """Keep some of the edges.
+
+        Parameters
+        ----------
+        which : numpy.ndarray
+            One boolean per edge ``[n]``.
+        """
+        return CheckedEdges(*(None if part is None else part[which] for part in self))  # type: ignore[arg-type]
+
+
+def edges_of(
+    chunks: Iterable[EdgeChunk], num_nodes: int, both: bool, simple: bool, on_progress: Callable[[int], None]
+) -> Iterator[CheckedEdges]:
+    """Check chunks of edges, and leave out those of weight 0.
+
+    Parameters
+    ----------
+    chunks : iterable of EdgeChunk
+        Edges ``[2, n]``, or pairs of these and their weights ``[n]``.
     num_nodes : int
         Number of nodes of the graph.
-    first : int
-        The number of edges before them, for messages.
+    both : bool
+        Whether to add the reverse of every edge.
+    simple : bool
+        Whether to leave out edges of nodes to themselves.
+    on_progress : callable
+        Called with the number of edges that were read.
 
-    Returns
-    -------
-    numpy.ndarray
-        The edges ``[2, n]``.
-    numpy.ndarray or None
-        Their weights ``[n]`` in double precision.
+    Yields
+    ------
+    CheckedEdges
+        The edges of a chunk, or their reverse.
     """
+    done, total, weighted = 0, 0.0, None
+    for chunk in chunks:
+        edges = _checked_edges(chunk, num_nodes, done)
+        done += len(edges.source)
+        if weighted not in (None, edges.weight is not None):
+            raise GraphError("some chunks of edges have weights and others have none; give weights with all or none")
+        weighted = edges.weight is not None
+        if simple:
+            edges = edges.only(edges.source != edges.target)
+        if edges.weight is not None:
+            edges = edges.only(edges.weight > 0)
+            with np.errstate(over="ignore"):  # what is infinite is refused as well
+                total += edges.weight.sum() * (2 if both else 1)
+            _check_sum_of_weights(total)
+        yield edges
+        if both:
+            yield CheckedEdges(edges.target, edges.source, edges.weight)
+        on_progress(done)
+
+
+def _checked_edges(chunk: EdgeChunk, num_nodes: int, first: int) -> CheckedEdges:
+    """The edges of a chunk, which has ``first`` edges before it."""
     edges, *weights = map(np.asarray, chunk if isinstance(chunk, tuple) else (chunk,))
     if edges.ndim != 2 or len(edges) != 2 or (edges.size and edges.dtype.kind not in "iu") or len(weights) > 1:
         raise GraphError(
@@ -108,7 +162,7 @@ def checked_edges(chunk: EdgeChunk, num_nodes: int, first: int) -> tuple[np.ndar
     if edges.size and (edges.min() < 0 or edges.max() >= num_nodes):
         wrong = int(edges.max() if edges.max() >= num_nodes else edges.min())
         raise GraphError(f"the edges have node {wrong}, but there are only {num_nodes} nodes (0..{num_nodes - 1})")
-    return edges, _checked_weights(weights[0], edges.shape[1], first) if weights else None
+    return CheckedEdges(*edges, _checked_weights(weights[0], edges.shape[1], first) if weights else None)
 
 
 def _checked_weights(weight: np.ndarray, num_edges: int, first: int) -> np.ndarray:
@@ -126,3 +180,12 @@ def _checked_weights(weight: np.ndarray, num_edges: int, first: int) -> np.ndarr
             f"{first + place}; expected finite weights of 0 or more"
         )
     return weight
+
+
+def _check_sum_of_weights(total: float) -> None:
+    largest = float(np.finfo(np.float32).max)
+    if total > largest:
+        raise GraphError(
+            f"the weights of the edges sum to {total:.2g} or more, but single precision ends at {largest:.2g}; divide "
+            "the weights by their mean"
+        )

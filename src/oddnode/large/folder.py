@@ -14,7 +14,16 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from oddnode.large.arrays import ArrayEntry, ArrayWriter, FolderError, check_sum, full_disk_explained, map_array
+from oddnode.large.arrays import (
+    ArrayEntry,
+    ArrayWriter,
+    FolderError,
+    check_positive,
+    check_sum,
+    full_disk_explained,
+    map_array,
+    written,
+)
 from oddnode.large.manifest import Manifest, folder_lock, read_json, read_manifest, write_json
 from oddnode.large.node_ids import ID_ARRAYS, read_ids
 from oddnode.large.stores import MASKS, ReadOnlyStores
@@ -233,14 +242,15 @@ class GraphFolder(ReadOnlyStores):
             raise FolderError(f"the device is {device}, but graphs on disk are handled on the CPU; use device='cpu'")
         for name in ("offsets", "sources", "weights", "loop_nodes", "loop_counts", "loop_weights", "x"):
             if name in self.manifest.arrays:
-                _check_once(self._file(name), self.manifest.arrays[name])
+                weights = self._arrays[name] if name in ("weights", "loop_weights") else None
+                _check_once(self._file(name), self.manifest.arrays[name], weights)
         self._check_edges()
-        self._check_weights()
         return FolderGraph(self)
 
     def _check_edges(self) -> None:
         """Raise an error for edges that name other nodes than there are: a product would read any memory."""
-        key = self._key_of_values("sources")
+        _, size, time = _stamp(self._file("sources"))
+        key = f"{self.path.resolve()}: edges", size, time
         if key in _checked:
             return
         bounds = [part.aminmax() for part in self.sources.split(2**24) if len(part)]
@@ -249,20 +259,6 @@ class GraphFolder(ReadOnlyStores):
         if not sound or any(int(low) < 0 or int(high) >= self.num_nodes for low, high in bounds):
             raise FolderError(f"the edges of {self.path} do not fit its {self.num_nodes} nodes; prepare it again")
         _checked.add(key)
-
-    def _check_weights(self) -> None:
-        if self.edge_weight is None or self._key_of_values("weights") in _checked:
-            return
-        for part in (*self.edge_weight.split(2**24), self._arrays["loop_weights"]):
-            if not bool(((part > 0) & (part < torch.inf)).all()):  # NaN compares as neither
-                raise FolderError(
-                    f"{self._file('weights')} has weights that are no finite numbers above 0; prepare the graph again"
-                )
-        _checked.add(self._key_of_values("weights"))
-
-    def _key_of_values(self, name: str) -> tuple[str, int, int]:
-        file, size, time = _stamp(self._file(name))
-        return f"{file}: values", size, time
 
     def _file(self, name: str) -> Path:
         return self.path / f"{name}.bin"
@@ -291,7 +287,7 @@ class GraphFolder(ReadOnlyStores):
             return found
         if self.scratch_folder != self.path:
             with tempfile.TemporaryDirectory() as folder:
-                entry = _written(Path(folder) / "sidecar.bin", make, dtype)
+                entry = written(Path(folder) / "sidecar.bin", make, dtype)
                 return map_array(Path(folder) / "sidecar.bin", entry)
         with folder_lock(self.path):
             found = self._known_sidecar(name)
@@ -301,7 +297,7 @@ class GraphFolder(ReadOnlyStores):
                 left.unlink()
             with full_disk_explained(self.path):
                 part = self.path / f"{name}.part"
-                entry = _written(part, make, dtype)
+                entry = written(part, make, dtype)
                 part.replace(self._file(name))
                 _checked.add(_stamp(self._file(name)))
                 write_json(self.path / _SIDECARS, self._sidecars() | {name: entry})
@@ -341,18 +337,10 @@ def _stamp(file: Path) -> tuple[str, int, int]:
     return str(file.resolve()), found.st_size, found.st_mtime_ns
 
 
-def _check_once(file: Path, entry: ArrayEntry) -> None:
-    """Compare the checksum of a file, unless this process has done so since the file was written."""
+def _check_once(file: Path, entry: ArrayEntry, weights: Tensor | None = None) -> None:
+    """Compare the checksum of a file and check its weights, unless this process has done so since it was written."""
     if _stamp(file) not in _checked:
         check_sum(file, entry)
+        if weights is not None:
+            check_positive(file, weights)
         _checked.add(_stamp(file))
-
-
-def _written(path: Path, make: Callable[[ArrayWriter], None], dtype: str) -> ArrayEntry:
-    with ArrayWriter(path, dtype) as writer:
-        try:
-            make(writer)
-            return writer.close()
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise

@@ -98,11 +98,12 @@ class FolderGraph(Graph):
             missing = torch.ones(self.num_nodes, dtype=torch.int32)
             missing[nodes.long()] -= counts.int()
             return missing
-        missing = self._loop_weights().double()
+        missing = self.loop_weight.double()
         missing[nodes.long()] -= weights
         return missing
 
-    def _loop_weights(self) -> Tensor:
+    @property
+    def loop_weight(self) -> Tensor:
         """The weight of the one edge to itself that each node has in the graph convolution ``[N]``."""
         nodes, counts, weights = self.folder.loops
         own = torch.ones(self.num_nodes, dtype=self.x.dtype)
@@ -269,7 +270,7 @@ class FolderGraph(Graph):
         source = torch.cat([source[keep], nodes])
         values = self.gcn_scale[source]
         if self.edge_weight is not None:
-            values *= torch.cat([self.edge_weight[place][keep], self._loop_weights()[nodes]])
+            values *= torch.cat([self.edge_weight[place][keep], self.loop_weight[nodes]])
         values *= self.gcn_scale[nodes][row]
         rows, column = source.unique(return_inverse=True)
         return rows, torch.stack([row, column]), values
