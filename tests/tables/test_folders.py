@@ -21,9 +21,9 @@ from oddnode.tables import (
     TableSchema,
     TrainingTables,
     calibrate_folder,
+    edge_chunks,
     files_matching,
     fit_folder,
-    folder_tables,
     score_folder,
 )
 from oddnode.tables.id_index import IdIndex, arrow_ids
@@ -73,7 +73,7 @@ def test_edges_that_are_meant_to_lead_one_way_are_not_doubted(tmp_path: Path) ->
 
 
 def test_many_files_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_tables, "_EDGES_AT_ONCE", {"numbers": 10, "texts": 10})
+    monkeypatch.setattr(edge_chunks, "_EDGES_AT_ONCE", {"numbers": 10, "texts": 10})
     nodes, edges = tables(tmp_path)
     whole = FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "whole")
     rows = read_csv(edges)
@@ -224,7 +224,7 @@ def weighted(folder: Path, column: str = "weight") -> tuple[Path, Path]:
 def test_a_folder_has_the_weights_of_the_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directed: bool, column: str | None
 ) -> None:
-    monkeypatch.setattr(folder_tables, "_EDGES_AT_ONCE", {"numbers": 50, "texts": 50})
+    monkeypatch.setattr(edge_chunks, "_EDGES_AT_ONCE", {"numbers": 50, "texts": 50})
     nodes, edges = weighted(tmp_path, column or "weight")
     settings: dict[str, Any] = COLUMNS | {"directed": directed, "weight_column": column}
     expected = TrainingTables(nodes, edges, **settings).read(0)

@@ -105,7 +105,8 @@ class CheckedEdges(NamedTuple):
         which : numpy.ndarray
             One boolean per edge ``[n]``.
         """
-        return CheckedEdges(*(None if part is None else part[which] for part in self))  # type: ignore[arg-type]
+        weight = None if self.weight is None else self.weight[which]
+        return CheckedEdges(self.source[which], self.target[which], weight)
 
 
 def edges_of(
@@ -141,10 +142,10 @@ def edges_of(
         if simple:
             edges = edges.only(edges.source != edges.target)
         if edges.weight is not None:
-            edges = edges.only(edges.weight > 0)
             with np.errstate(over="ignore"):  # what is infinite is refused as well
                 total += edges.weight.sum() * (2 if both else 1)
             _check_sum_of_weights(total)
+            edges = edges.only(edges.weight > 0)
         yield edges
         if both:
             yield CheckedEdges(edges.target, edges.source, edges.weight)
@@ -162,7 +163,8 @@ def _checked_edges(chunk: EdgeChunk, num_nodes: int, first: int) -> CheckedEdges
     if edges.size and (edges.min() < 0 or edges.max() >= num_nodes):
         wrong = int(edges.max() if edges.max() >= num_nodes else edges.min())
         raise GraphError(f"the edges have node {wrong}, but there are only {num_nodes} nodes (0..{num_nodes - 1})")
-    return CheckedEdges(*edges, _checked_weights(weights[0], edges.shape[1], first) if weights else None)
+    weight = _checked_weights(weights[0], edges.shape[1], first) if weights else None
+    return CheckedEdges(edges[0], edges[1], weight)
 
 
 def _checked_weights(weight: np.ndarray, num_edges: int, first: int) -> np.ndarray:

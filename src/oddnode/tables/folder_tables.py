@@ -14,32 +14,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oddnode.tables.columns import ColumnCounts, FeatureRecipe
+from oddnode.tables.edge_chunks import edge_chunks
 from oddnode.tables.edge_weights import WeightColumn
-from oddnode.tables.edges import (
-    check_header,
-    edge_columns,
-    note_on_columns,
-    note_on_repeated,
-    with_weight_column,
-)
-from oddnode.tables.id_index import IdIndex, arrow_ids
+from oddnode.tables.edges import note_on_repeated
+from oddnode.tables.id_index import arrow_ids
 from oddnode.tables.labels import Labels, encode_labels
 from oddnode.tables.learning import learn_features
 from oddnode.tables.nodes import check_unique, read_ids
 from oddnode.tables.notes import notes_on_fitted_columns, notes_on_scored_columns
-from oddnode.tables.reader import Batch, Table, TableSource, files_of, open_table
+from oddnode.tables.reader import Table, TableSource, files_of, open_table
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.splits import Split, read_split
 from oddnode.tables.training_tables import TrainingTables
-from oddnode.tables.values import TableError, arrow_errors, concatenated, pyarrow, quoted
+from oddnode.tables.values import TableError, arrow_errors, concatenated
 
 if TYPE_CHECKING:
-    from oddnode.large import EdgeChunk, FolderBuilder, GraphFolder, NodeChunk
+    from oddnode.large import FolderBuilder, GraphFolder, NodeChunk
 
 __all__ = ["FolderTables", "PrepareReport", "files_matching"]
 
-# Edges whose ids are looked up together: a look-up of texts prepares all ids anew.
-_EDGES_AT_ONCE = {"numbers": 2**20, "texts": 2**23}
 _MASKS = {"train_mask": "train", "val_mask": "validation", "calibration_mask": "calibration"}
 
 
@@ -193,8 +186,11 @@ class FolderTables(TrainingTables):
                 notes: list[str] = []
                 builder.add_nodes(lambda: self._node_chunks(table, weights, facts, notes), facts, notes)
                 on_edges = list(on_weights)
+                ends = self.source_column, self.target_column
                 builder.add_edges(
-                    lambda: self._edge_chunks(edge_table, weights, _ids_of(builder), on_edges),
+                    lambda: edge_chunks(
+                        edge_table, _ids_of(builder), *ends, weights, self.ignore_unknown_edges, on_edges
+                    ),
                     both_directions=not self.directed,
                     simple=True,
                     total=_num_rows(edge_table),
@@ -297,71 +293,9 @@ class FolderTables(TrainingTables):
             masks[name][getattr(split, part)] = True
         return masks
 
-    def _edge_chunks(
-        self, table: TableSource, weights: WeightColumn | None, ids: Any, notes: list[str]
-    ) -> Iterator[EdgeChunk]:
-        index = IdIndex(ids)
-        is_number = pyarrow().types.is_integer(ids.type)
-        at_once = _EDGES_AT_ONCE["numbers" if is_number else "texts"]
-        rows = left_out = 0
-        for part in table.parts:
-            ends = edge_columns(part, self.source_column, self.target_column)
-            if self.source_column is None:
-                check_header(part, ends, ids)
-            columns = with_weight_column(part, ends, weights)
-            notes += note_on_columns(part, columns)
-            for batches in _gathered(part.batches(columns), at_once):
-                positions = self._positions(batches, ends, index)
-                known: np.ndarray = np.all(positions >= 0, axis=0)
-                if not known.all() and not self.ignore_unknown_edges:
-                    raise _unknown_id(batches, ends, positions)
-                rows, left_out = rows + len(known), left_out + int((~known).sum())
-                positions = positions if known.all() else positions[:, known]
-                if weights is None:
-                    yield positions
-                else:
-                    yield positions, np.concatenate([weights.read(batch.arrays[2], batch) for batch in batches])[known]
-        if left_out:
-            notes.append(f"{left_out} of {rows} edges were left out: they name nodes that were not given")
-
-    @staticmethod
-    def _positions(batches: Sequence[Batch], ends: tuple[str, str], index: IdIndex) -> np.ndarray:
-        columns = []
-        for place, name in enumerate(ends):
-            with arrow_errors(f"{batches[0].table} cannot be read"):
-                joined = concatenated([read_ids(batch.arrays[place], batch, name) for batch in batches])
-                columns.append(index.positions(joined))
-        return np.stack(columns)
-
 
 def _ids_of(builder: FolderBuilder) -> Any:
     return arrow_ids(builder.id_arrays(), 0, builder.num_nodes)
-
-
-def _gathered(batches: Iterator[Batch], at_once: int) -> Iterator[list[Batch]]:
-    pending: list[Batch] = []
-    for batch in batches:
-        pending.append(batch)
-        if sum(each.num_rows for each in pending) >= at_once:
-            yield pending
-            pending = []
-    if pending:
-        yield pending
-
-
-def _unknown_id(batches: Sequence[Batch], ends: tuple[str, str], positions: np.ndarray) -> TableError:
-    row = int(np.argmin((positions >= 0).all(axis=0)))
-    side = 0 if positions[0, row] < 0 else 1
-    for batch in batches:
-        if row < batch.num_rows:
-            break
-        row -= batch.num_rows
-    unknown = read_ids(batch.arrays[side], batch, ends[side])[row].as_py()
-    return TableError(
-        f"{batch.table}: an edge names a node that the table of nodes does not have, {quoted(unknown)} in column "
-        f"{ends[side]!r}, {batch.place(row)}; give all nodes (`nodes` can be several tables), or leave such edges out "
-        "with `ignore_unknown_edges`"
-    )
 
 
 def _num_rows(table: TableSource) -> int | None:
