@@ -6,7 +6,7 @@ weights are read from disk in order. Without weights no number is stored per edg
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -21,6 +21,7 @@ from oddnode.ops.csr import cpu_has_csr_kernel, from_offsets, multiply
 __all__ = ["FolderWalk", "NeighbourSum", "RowBlock"]
 
 _EDGES_AT_ONCE = 2**21
+_WEIGHTS_AT_ONCE = 2**19  # fewer, because the shares of the edges are computed in memory
 _ROWS_AT_ONCE = 2**17
 
 
@@ -60,17 +61,17 @@ class NeighbourSum:
         The sources of the edges, sorted by target, ``[E]``.
     weights : Tensor, optional
         The weights of the edges, above 0, ``[E]``.
-    edges_at_once : int
+    edges_at_once : int, optional
         How many edges are multiplied at a time; a row is not divided.
     """
 
     def __init__(
-        self, offsets: Tensor, sources: Tensor, weights: Tensor | None = None, edges_at_once: int = _EDGES_AT_ONCE
+        self, offsets: Tensor, sources: Tensor, weights: Tensor | None = None, edges_at_once: int | None = None
     ):
         self.offsets = offsets
         self.sources = sources
         self.weights = weights
-        self.edges_at_once = edges_at_once
+        self.edges_at_once = edges_at_once or (_EDGES_AT_ONCE if weights is None else _WEIGHTS_AT_ONCE)
         self._ones: dict[torch.dtype, Tensor] = {}
 
     @cached_property
@@ -101,24 +102,24 @@ class NeighbourSum:
     @cached_property
     def in_degree(self) -> Tensor:
         """Number of edges that lead to each node ``[N]``; with weights, their sum in double precision."""
-        return self.offsets.diff() if self.weights is None else self._sums_of_weights(power=1)
+        return self.offsets.diff() if self.weights is None else self._sums_of_weights(lambda weights: weights)
 
     @cached_property
     def effective_degree(self) -> Tensor:
         """Number of equal edges that a mean over each node's edges is worth ``[N]``: without weights, of its edges."""
         if self.weights is None:
             return self.in_degree
-        squares = self._sums_of_weights(power=2)  # of numbers that single precision holds, so that none overflows
+        squares = self._sums_of_weights(torch.square)  # of numbers that single precision holds: none overflows
         return torch.where(squares > 0, self.in_degree.square() / squares, 0.0)
 
-    def _sums_of_weights(self, power: int) -> Tensor:
+    def _sums_of_weights(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """The sums of a function of the weights of the edges to each node ``[N]``."""
         sums = torch.empty(len(self.offsets) - 1, dtype=torch.float64)
         for block in self.blocks():
             assert block.weights is not None
-            powers = block.weights.double().pow(power)
-            sums[block.start : block.stop] = torch.segment_reduce(
-                powers, "sum", offsets=block.offsets, axis=0, initial=0.0
-            )
+            values = function(block.weights.double())
+            own = torch.segment_reduce(values, "sum", offsets=block.offsets, axis=0, initial=0.0)
+            sums[block.start : block.stop] = own
         return sums
 
     def _shares(self, block: RowBlock, dtype: torch.dtype) -> Tensor | None:
