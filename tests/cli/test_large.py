@@ -49,6 +49,25 @@ def test_prepare_fit_score_and_calibrate(folder: Path, cli: CLI) -> None:
     assert cli("score", "other", "--graph", "later", "--out", "later.parquet").returncode == 0
 
 
+def test_weights_of_edges_are_read_and_named(folder: Path, cli: CLI) -> None:
+    for number in (1, 2):
+        rows = read_csv(folder / f"edges{number}.csv")
+        write_csv(folder / f"edges{number}.csv", [row | {"amount": 0.5 + i % 3} for i, row in enumerate(rows)])
+    columns = "--id-column", "name", "--label-column", "kind"
+    prepared = cli(*PREPARE, *columns, "--weight-column", "amount", "--out", "graph")
+    assert prepared.returncode == 0, prepared.stderr
+    assert (folder / "graph" / "weights.bin").stat().st_size > 0
+    assert cli("fit", "--graph", "graph", "--method", "energy", "--set", "epochs=2", "--out", "model").returncode == 0
+    assert json.loads(cli("info", "model", "--json").stdout)["weight_column"] == "amount"
+    plain = cli(*PREPARE, *columns, "--unweighted", "--out", "plain")
+    assert plain.returncode == 0, plain.stderr
+    refused = cli("score", "model", "--graph", "plain", "--out", "scores.csv")
+    assert refused.returncode == 1
+    assert "prepared with no weights of edges, but the model was fitted with the column 'amount'" in " ".join(
+        refused.stderr.split()
+    )
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -58,6 +77,29 @@ def test_prepare_fit_score_and_calibrate(folder: Path, cli: CLI) -> None:
         (
             ("fit", "--graph", "g", "--directed", "--nodes", "n.csv", "--out", "m"),
             "leave out --nodes, --directed beside",
+        ),
+        (
+            (*PREPARE, "--model", "m", "--weight-column", "w", "--out", "g"),
+            "leave out --weight-column beside --model, which says how the tables are read",
+        ),
+        (
+            (*PREPARE, "--id-column", "name", "--label-column", "kind", "--weight-column", "amout", "--out", "g"),
+            "has no weight column 'amout'",
+        ),
+        (
+            (
+                *PREPARE,
+                "--id-column",
+                "name",
+                "--label-column",
+                "kind",
+                "--weight-column",
+                "w",
+                "--unweighted",
+                "--out",
+                "g",
+            ),
+            "give either --weight-column or --unweighted, not both",
         ),
         (("score", "model", "--out", "scores.csv"), "give --nodes, --edges, or a --graph"),
         (("score", "m", "--graph", "g", "--edges", "e.csv", "--out", "s.csv"), "leave out --edges beside --graph"),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
+import math
 import signal
 import subprocess
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -19,6 +22,7 @@ from torch_geometric.data import Data
 
 from oddnode.graph import GraphError
 from oddnode.large import (
+    EdgeChunk,
     FolderBuilder,
     FolderError,
     GraphFolder,
@@ -32,24 +36,33 @@ from oddnode.large import (
 from oddnode.large.manifest import folder_lock
 from tests.large.graphs import graphs, random_graph
 
+EDGE = np.array([[0], [1]])
+
 
 def chunks(count: int = 3) -> Iterator[NodeChunk]:
     for number in range(count):
         yield NodeChunk(np.full((2, 3), float(number)), y=np.array([number, -1]))
 
 
-@given(graphs(), st.integers(1, 9), st.integers(1, 4), st.booleans(), st.booleans())
-def test_edges_are_sorted_by_target_with_any_chunks(
-    data: Data, chunk: int, sorted_at_once: int, both: bool, simple: bool
-) -> None:
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+def built(
+    folder: str, data: Data, parts: list[EdgeChunk], both: bool, simple: bool, sorted_at_once: int
+) -> GraphFolder:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(buckets, "_SORTED_AT_ONCE", 8 * sorted_at_once)
         patch.setattr(buckets, "_BUCKETS", 3)
         with FolderBuilder(folder, "a test") as new:
             new.add_nodes(lambda: [NodeChunk(data.x.numpy())])
-            parts = data.edge_index.split(chunk, dim=1) if data.edge_index.numel() else []
-            new.add_edges(lambda: [part.numpy() for part in parts], both, simple)
-            found = new.finish()
+            new.add_edges(lambda: parts, both, simple)
+            return new.finish()
+
+
+@given(graphs(), st.integers(1, 9), st.integers(1, 4), st.booleans(), st.booleans())
+def test_edges_are_sorted_by_target_with_any_chunks(
+    data: Data, chunk: int, sorted_at_once: int, both: bool, simple: bool
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        parts: list[EdgeChunk] = [part.numpy() for part in data.edge_index.split(chunk, dim=1)]
+        found = built(folder, data, parts, both, simple, sorted_at_once)
         edges = [tuple(pair) for pair in data.edge_index.t().tolist()]
         edges += [(b, a) for a, b in edges] if both else []
         edges = sorted({(a, b) for a, b in edges if a != b} if simple else edges, key=lambda pair: pair[::-1])
@@ -57,6 +70,59 @@ def test_edges_are_sorted_by_target_with_any_chunks(
         loops = torch.zeros(data.num_nodes, dtype=torch.long)
         loops[found.loops[0]] = found.loops[1]
         assert loops.tolist() == [edges.count((v, v)) for v in range(data.num_nodes)]
+        assert found.edge_weight is None
+
+
+def expected_weights(data: Data, both: bool, simple: bool) -> list[tuple[int, int, float]]:
+    """Targets, sources and weights of the edges in order; those of weight 0 are left out."""
+    assert data.edge_weight is not None
+    rows = [(b, a, w) for (a, b), w in zip(data.edge_index.t().tolist(), data.edge_weight.tolist(), strict=True) if w]
+    rows += [(a, b, w) for b, a, w in rows] if both else []
+    if simple:
+        sums = defaultdict(list)
+        for b, a, w in rows:
+            sums[b, a].append(w)
+        rows = [(b, a, math.fsum(ws)) for (b, a), ws in sums.items() if a != b]
+    return sorted(row for row in rows if np.float32(row[2]) > 0)
+
+
+@given(graphs(weighted=True), st.integers(1, 9), st.integers(1, 4), st.booleans(), st.booleans(), st.randoms())
+def test_weights_are_those_of_the_edges_with_any_chunks_in_any_order(
+    data: Data, chunk: int, sorted_at_once: int, both: bool, simple: bool, random: Random
+) -> None:
+    def parts(order: list[int], chunk: int) -> list[EdgeChunk]:
+        edges, weight = data.edge_index[:, order].split(chunk, dim=1), data.edge_weight[order].split(chunk)
+        return [(one.numpy(), other.numpy()) for one, other in zip(edges, weight, strict=True)]
+
+    order = list(range(data.num_edges))
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
+        found = built(one, data, parts(order, chunk), both, simple, sorted_at_once)
+        expected = expected_weights(data, both, simple)
+        assert found.edge_weight is not None
+        assert found.edge_weight.dtype == torch.float64
+        assert found.edge_index.flip(0).t().tolist() == [[b, a] for b, a, _ in expected]
+        assert found.edge_weight.tolist() == pytest.approx([w for _, _, w in expected], rel=1e-12)
+        random.shuffle(order)
+        again = built(other, data, parts(order, 100), both, simple, 2**20)
+        for name in found.manifest.arrays:
+            assert found.manifest.arrays[name] == again.manifest.arrays[name], name
+
+
+def test_weights_have_the_precision_of_the_features(tmp_path: Path) -> None:
+    edges = np.array([[0, 1, 1, 2], [1, 2, 2, 2]])
+    chunk = edges, np.array([1, 2, 3, 0], dtype=np.int8)
+    nodes = NodeChunk(np.eye(3, dtype=np.float32))
+    folder = build_folder(tmp_path / "single", [nodes], [chunk, (edges[:, :0], np.empty(0))])
+    assert folder.edge_weight is not None
+    assert folder.edge_weight.dtype == torch.float32
+    assert folder.edge_weight.tolist() == [1, 2, 3]
+    assert folder.edge_index.tolist() == [[0, 1, 1], [1, 2, 2]]
+    none = build_folder(tmp_path / "none", [nodes], [(edges, np.zeros(4))])
+    assert none.num_edges == 0
+    graph = none.as_graph()
+    assert torch.equal(graph.smoothed_x, torch.eye(3))
+    assert torch.equal(graph.random_walk @ torch.eye(3), torch.zeros(3, 3))
+    assert graph.in_degree.tolist() == graph.effective_degree.tolist() == [0, 0, 0]
 
 
 def test_nodes_come_in_chunks(tmp_path: Path) -> None:
@@ -103,13 +169,37 @@ def test_more_nodes_than_int32_can_number_get_wide_sources(tmp_path: Path, monke
         ([NodeChunk(np.ones(3))], [], r"features of shape \[3\], expected \[nodes, features\]"),
         (list(chunks()), [np.array([[0], [6]])], r"the edges have node 6, but there are only 6 nodes \(0..5\)"),
         (list(chunks()), [np.array([[-1], [0]])], "the edges have node -1"),
+        (list(chunks()), [np.array([[0.5], [1]])], r"edges of type float64 and shape \[2, 1\], expected whole numbers"),
+        (
+            list(chunks()),
+            [(np.arange(3), np.arange(3))],
+            r"edges of type int64 and shape \[3\], expected .*\[2, edges\]",
+        ),
+        (list(chunks()), [(EDGE, np.ones(2))], r"1 edges, but weights of type float64 and shape \[2\]"),
+        (list(chunks()), [(EDGE, np.array(["1"]))], "1 edges, but weights of type <U1"),
+        (list(chunks()), [(EDGE, None)], "1 edges, but weights of type object"),
+        (
+            list(chunks()),
+            [(EDGE, np.ones(1)), (EDGE, np.array([-2.0]))],
+            "the first is -2.0 at edge 1; expected finite",
+        ),
+        (list(chunks()), [(EDGE, np.array([np.nan]))], "the first is nan at edge 0; expected finite weights of 0 or"),
+        (list(chunks()), [(EDGE, np.array([np.inf]))], "the first is inf at edge 0"),
+        (list(chunks()), [(EDGE, np.array([2e38])), (EDGE, np.array([2e38]))], r"weights of the edges sum to 4e\+38"),
+        (
+            list(chunks()),
+            [(EDGE.repeat(2, 1), np.full(2, 1e308))],
+            "weights of the edges sum to inf or more, but single",
+        ),
+        (list(chunks()), [(EDGE, np.ones(1)), EDGE], "some chunks of edges have weights and others have none"),
+        (list(chunks()), [EDGE, (EDGE, np.ones(1))], "some chunks of edges have weights and others have none"),
         ([NodeChunk(np.ones((1, 1))), next(chunks())], [], "chunks of nodes have different parts"),
         ([NodeChunk(np.ones((2, 3)), y=np.array([1]))], [], "a chunk has 2 nodes, but 1 values of 'y'"),
         ([NodeChunk(np.ones((2, 3)), ids=np.array([1]))], [], "a chunk has 2 nodes, but 1 values of 'ids'"),
         ([NodeChunk(np.ones((2, 3))), NodeChunk(np.ones((2, 4)))], [], r"rows of 'x' have \[4\] columns"),
     ],
 )
-def test_bad_chunks_are_refused(tmp_path: Path, nodes: list[NodeChunk], edges: list[np.ndarray], message: str) -> None:
+def test_bad_chunks_are_refused(tmp_path: Path, nodes: list[NodeChunk], edges: list[EdgeChunk], message: str) -> None:
     with pytest.raises((FolderError, GraphError), match=message):
         build_folder(tmp_path, nodes, edges)
     with pytest.raises(FolderError, match="was not finished"):
@@ -153,7 +243,7 @@ def test_a_full_disk_keeps_finished_stages(tmp_path: Path, monkeypatch: pytest.M
             raise OSError(errno.ENOSPC, "No space left on device")
         real(writer, rows)
 
-    edges = [np.array([[0, 1, 2], [1, 2, 0]])]
+    edges = [(np.array([[0, 1, 2], [1, 2, 0]]), np.array([5.0, 6.0, 7.0]))]
     with monkeypatch.context() as patch:
         patch.setattr(arrays.ArrayWriter, "append", full)
         with pytest.raises(OSError, match=r"the disk of .* is full; what was finished is kept"):
@@ -161,6 +251,8 @@ def test_a_full_disk_keeps_finished_stages(tmp_path: Path, monkeypatch: pytest.M
     # Neither nodes nor edges are read again.
     folder = build_folder(tmp_path, [], [], made_from="files")
     assert folder.edge_index.tolist() == [[2, 0, 1], [0, 1, 2]]
+    assert folder.edge_weight is not None
+    assert folder.edge_weight.tolist() == [7.0, 5.0, 6.0]
 
 
 KILLED = """
@@ -173,11 +265,11 @@ def nodes():
     yield NodeChunk(np.arange(8.0).reshape(4, 2))
 
 def edges():
-    yield np.array([[0, 1], [1, 2]])
+    yield np.array([[0, 1], [1, 2]]), np.array([0.5, 2.0])
     print("edges", flush=True)
     if sys.argv[2] == "wait":
         time.sleep(600)
-    yield np.array([[2], [3]])
+    yield np.array([[2], [3]]), np.array([4.0])
 
 build_folder(sys.argv[1], nodes(), edges(), made_from="the same")
 """
@@ -202,6 +294,8 @@ def test_a_build_goes_on_after_kill_9(tmp_path: Path) -> None:
     folder = GraphFolder(tmp_path).verify()
     assert folder.x.tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     assert folder.edge_index.tolist() == [[0, 1, 2], [1, 2, 3]]
+    assert folder.edge_weight is not None
+    assert folder.edge_weight.tolist() == [0.5, 2.0, 4.0]
     assert not (tmp_path / ".building").exists()
 
 
@@ -214,9 +308,9 @@ def test_a_build_that_was_killed_between_its_last_steps_is_finished(tmp_path: Pa
     assert build_folder(tmp_path, [], [], made_from="x").verify().num_edges == 1
 
 
-def test_a_graph_with_edge_weights_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+def test_a_graph_with_wrong_weights_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     data = random_graph()
-    data.edge_weight = torch.ones(data.num_edges)
-    with pytest.raises(GraphError, match=r"the edges have weights.*graphs on disk.*del data.edge_weight"):
+    data.edge_weight = torch.full((data.num_edges,), -1.0)
+    with pytest.raises(GraphError, match=r"the first is -1.0 at edge 0; expected finite weights"):
         folder_from_data(data, tmp_path / "graph")
     assert not (tmp_path / "graph").exists()

@@ -68,9 +68,24 @@ def test_a_pickled_folder_is_opened_again_and_not_copied(tmp_path: Path) -> None
     assert torch.equal(pickle.loads(text).x, folder.x)
 
 
-@pytest.mark.parametrize("name", ["x", "sources", "offsets"])
+def test_weights_are_in_the_order_of_the_edges(tmp_path: Path) -> None:
+    data = random_graph(weighted=True)
+    folder = as_folder(data, tmp_path)
+    rows = [
+        (*reversed(edge), weight)
+        for *edge, weight in zip(*data.edge_index.tolist(), data.edge_weight.tolist(), strict=True)
+    ]
+    expected = sorted(row for row in rows if row[-1] > 0)
+    assert folder.num_edges == len(expected) < len(rows)
+    assert folder.edge_weight is not None
+    found = zip(*folder.edge_index.flip(0).tolist(), folder.edge_weight.tolist(), strict=True)
+    assert list(found) == expected
+    assert as_folder(random_graph(), tmp_path / "plain").edge_weight is None
+
+
+@pytest.mark.parametrize("name", ["x", "sources", "offsets", "weights", "loop_nodes", "loop_weights"])
 def test_a_flipped_bit_is_found_before_the_array_is_used(tmp_path: Path, name: str) -> None:
-    as_folder(random_graph(), tmp_path)
+    as_folder(random_graph(weighted=True), tmp_path)
     content = bytearray((tmp_path / f"{name}.bin").read_bytes())
     content[-1] ^= 1
     (tmp_path / f"{name}.bin").write_bytes(content)
@@ -90,6 +105,31 @@ def test_truncated_and_missing_files_are_found(tmp_path: Path) -> None:
     (tmp_path / "x.bin").unlink()
     with pytest.raises(FolderError, match=r"x.bin is missing"):
         GraphFolder(tmp_path)
+
+
+def test_damaged_weights_are_refused(tmp_path: Path) -> None:
+    as_folder(random_graph(weighted=True), tmp_path).as_graph()
+    content = (tmp_path / "weights.bin").read_bytes()
+    (tmp_path / "weights.bin").write_bytes(content[:-8])
+    with pytest.raises(FolderError, match=f"weights.bin has {len(content) - 8} bytes, expected {len(content)}"):
+        GraphFolder(tmp_path)
+    manifest = json.loads((tmp_path / "graph.json").read_text())
+    for wrong in (np.nan, np.inf, 0.0, -1.0):
+        weights = np.frombuffer(content).copy()
+        weights[7] = wrong
+        weights.tofile(tmp_path / "weights.bin")
+        manifest["arrays"]["weights"]["crc32"] = zlib.crc32(weights.tobytes())
+        (tmp_path / "graph.json").write_text(json.dumps(manifest))
+        with pytest.raises(FolderError, match=r"weights.bin has weights that are no finite numbers above 0"):
+            GraphFolder(tmp_path).as_graph()
+    for change, message in (
+        ({"dtype": "int64"}, "weights in the precision of the features"),
+        ({"shape": [1]}, "does not list 'weights' with the shape"),
+    ):
+        arrays = manifest["arrays"] | {"weights": manifest["arrays"]["weights"] | change}
+        (tmp_path / "graph.json").write_text(json.dumps(manifest | {"arrays": arrays}))
+        with pytest.raises(FolderError, match=message):
+            GraphFolder(tmp_path)
 
 
 def test_other_versions_and_damaged_manifests_are_refused(tmp_path: Path) -> None:

@@ -34,6 +34,16 @@ def folder(data: Data, tmp_path_factory: pytest.TempPathFactory) -> GraphFolder:
     return as_folder(data, tmp_path_factory.mktemp("graph"))
 
 
+@pytest.fixture(scope="module")
+def weighted_data() -> Data:
+    return random_graph(num_nodes=120, num_edges=500, weighted=True)
+
+
+@pytest.fixture(scope="module")
+def weighted_folder(weighted_data: Data, tmp_path_factory: pytest.TempPathFactory) -> GraphFolder:
+    return as_folder(weighted_data, tmp_path_factory.mktemp("weighted"))
+
+
 def test_the_methods_that_must_work_do() -> None:
     needed = {"msp", "energy", "gnnsafe", "nodesafe", "nodesafe-msp", "nodesafe-ensemble", "mahalanobis", "knn"}
     needed |= {"evidence", "nodesafe-evidence", "centred-cosine"}
@@ -58,6 +68,18 @@ def test_edges_that_lead_one_way_are_counted_block_by_block(
 def test_a_method_gives_the_same_losses_scores_and_explanations(
     data: Data, folder: GraphFolder, method: str, backbone: str
 ) -> None:
+    memory, disk = same_results(data, folder, method, backbone)
+    assert disk.graph_profile_ == memory.graph_profile_
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_gives_the_same_with_weights(weighted_data: Data, weighted_folder: GraphFolder, method: str) -> None:
+    memory, disk = same_results(weighted_data, weighted_folder, method, "gcn")
+    assert disk.graph_profile_.as_dict() == pytest.approx(memory.graph_profile_.as_dict())
+
+
+def same_results(data: Data, folder: GraphFolder, method: str, backbone: str) -> tuple[Detector, Detector]:
+    """Fit a method in memory and on disk, and compare all that it computes."""
     fitted = [
         Detector.from_recipe(method, backbone, seed=3, device="cpu", epochs=EPOCHS).fit(graph)
         for graph in (data, folder)
@@ -79,14 +101,19 @@ def test_a_method_gives_the_same_losses_scores_and_explanations(
     for name in ("score", "own_score", "neighbour_contribution"):
         torch.testing.assert_close(getattr(explained[1], name), getattr(explained[0], name), atol=1e-5, rtol=1e-5)
     assert torch.equal(explained[1].nearest_class, explained[0].nearest_class)
-    assert disk.graph_profile_ == memory.graph_profile_
+    return memory, disk
 
 
 @pytest.mark.parametrize("rows_at_once", [1, 7, 1000])
 @pytest.mark.parametrize("dropout", [0.0, 0.3, 0.5])
 def test_the_size_of_chunks_changes_nothing(
-    folder: GraphFolder, data: Data, monkeypatch: pytest.MonkeyPatch, rows_at_once: int, dropout: float
+    weighted_folder: GraphFolder,
+    weighted_data: Data,
+    monkeypatch: pytest.MonkeyPatch,
+    rows_at_once: int,
+    dropout: float,
 ) -> None:
+    folder, data = weighted_folder, weighted_data
     settings: dict[str, Any] = {"epochs": 6, "dropout": dropout, "device": "cpu"}
     expected = Detector.from_recipe("nodesafe", **settings).fit(data)
     real = large_graph.row_chunks
@@ -98,8 +125,9 @@ def test_the_size_of_chunks_changes_nothing(
     torch.testing.assert_close(found.score_samples(folder), expected.score_samples(data), atol=1e-8, rtol=1e-8)
 
 
-def test_single_precision_gives_nearly_the_same_scores(tmp_path: Path) -> None:
-    data = random_graph(num_nodes=120, num_edges=500, dtype=torch.float32)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_single_precision_gives_nearly_the_same_scores(tmp_path: Path, weighted: bool) -> None:
+    data = random_graph(num_nodes=120, num_edges=500, dtype=torch.float32, weighted=weighted)
     folder = as_folder(data, tmp_path)
     expected = Detector.from_recipe("nodesafe", epochs=EPOCHS, device="cpu").fit(data)
     found = Detector.from_recipe("nodesafe", epochs=EPOCHS, device="cpu").fit(folder)
@@ -115,6 +143,18 @@ def test_a_saved_model_scores_graphs_on_disk(data: Data, folder: GraphFolder, tm
     loaded = Detector.load(tmp_path / "model", device="cpu")
     assert torch.equal(loaded.score_samples(folder), detector.score_samples(folder))
     torch.testing.assert_close(loaded.score_samples(data), detector.score_samples(folder), atol=1e-6, rtol=1e-6)
+
+
+def test_a_model_scores_graphs_on_disk_with_and_without_weights_as_it_does_in_memory(
+    data: Data, folder: GraphFolder, weighted_data: Data, weighted_folder: GraphFolder
+) -> None:
+    graphs = [(data, folder), (weighted_data, weighted_folder)]
+    for fitted_on in (data, weighted_data):
+        detector = Detector.from_recipe("nodesafe", epochs=5, device="cpu").fit(fitted_on)
+        scores = [[detector.score_samples(graph) for graph in pair] for pair in graphs]
+        for memory, disk in scores:
+            torch.testing.assert_close(disk, memory, atol=1e-9, rtol=1e-9)
+        assert not torch.allclose(scores[0][0], scores[1][0], atol=1e-3)
 
 
 def test_another_scorer_can_be_used_on_the_same_folder(folder: GraphFolder, data: Data) -> None:

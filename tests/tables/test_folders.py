@@ -21,9 +21,9 @@ from oddnode.tables import (
     TableSchema,
     TrainingTables,
     calibrate_folder,
+    edge_chunks,
     files_matching,
     fit_folder,
-    folder_tables,
     score_folder,
 )
 from oddnode.tables.id_index import IdIndex, arrow_ids
@@ -73,7 +73,7 @@ def test_edges_that_are_meant_to_lead_one_way_are_not_doubted(tmp_path: Path) ->
 
 
 def test_many_files_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folder_tables, "_EDGES_AT_ONCE", {"numbers": 10, "texts": 10})
+    monkeypatch.setattr(edge_chunks, "_EDGES_AT_ONCE", {"numbers": 10, "texts": 10})
     nodes, edges = tables(tmp_path)
     whole = FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "whole")
     rows = read_csv(edges)
@@ -216,26 +216,103 @@ def test_positions_of_ids(ids: list[Any]) -> None:
             assert index.positions(array).tolist() == expected
 
 
-def test_weights_of_edges_are_refused_unless_they_are_not_to_count(tmp_path: Path) -> None:
-    nodes, edges = tables(tmp_path)
-    plain = FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "plain")
-    weighted = write_csv(tmp_path / "weighted.csv", [row | {"weight": 2} for row in read_csv(edges)])
-    refused = r"column 'weight' of the edges holds their weights.*graphs on disk.*`unweighted`"
-    for name in (None, "weight"):
-        with pytest.raises(TableError, match=refused):
-            FolderTables(nodes, weighted, **COLUMNS, weight_column=name).prepare(tmp_path / "graph")
-    assert not (tmp_path / "graph").exists()
-    folder = FolderTables(nodes, weighted, **COLUMNS, unweighted=True).prepare(tmp_path / "graph")
+def weighted(folder: Path, column: str = "weight") -> tuple[Path, Path]:
+    """Tables whose edges have weights, some of them 0; a few edges are repeated."""
+    nodes, edges = tables(folder)
+    rng = np.random.default_rng(3)
+    rows = [
+        row | {column: round(float(rng.random()) + 0.1, 3) if i % 9 else 0} for i, row in enumerate(read_csv(edges))
+    ]
+    return nodes, write_csv(folder / f"{column}.csv", rows)
+
+
+@pytest.mark.parametrize("directed", [False, True])
+@pytest.mark.parametrize("column", [None, "amount"])
+def test_a_folder_has_the_weights_of_the_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directed: bool, column: str | None
+) -> None:
+    monkeypatch.setattr(edge_chunks, "_EDGES_AT_ONCE", {"numbers": 50, "texts": 50})
+    nodes, edges = weighted(tmp_path, column or "weight")
+    settings: dict[str, Any] = COLUMNS | {"directed": directed, "weight_column": column}
+    expected = TrainingTables(nodes, edges, **settings).read(0)
+    folder = FolderTables(nodes, edges, **settings).prepare(tmp_path / "graph")
+    order = torch.from_numpy(np.lexsort(expected.data.edge_index.numpy()))
+    assert torch.equal(folder.edge_index, expected.data.edge_index[:, order])
+    assert folder.edge_weight is not None
+    torch.testing.assert_close(folder.edge_weight, expected.data.edge_weight[order].float())
+    assert TableSchema.from_json(folder.manifest.table, 4, 2) == expected.schema
+    in_memory = [note for note in expected.notes if "weight" in note]
+    [added_up] = [note for note in in_memory if "weights add up" in note]
+    count, rest = added_up.split(" of ")
+    on_disk = [note for note in folder.manifest.notes if "weight" in note]
+    assert on_disk == [
+        *(note for note in in_memory if note != added_up),
+        f"{count} {rest.split(' ', 1)[1]}",  # all rows are not counted
+    ]
+
+
+def test_a_model_with_weights_from_a_folder_is_the_one_from_the_tables(tmp_path: Path) -> None:
+    nodes, edges = weighted(tmp_path)
+    settings: dict[str, Any] = {"method": "gnnsafe", "epochs": 8, "seed": 2}
+    expected, _ = TableModel.fit(nodes, edges, **COLUMNS, device="cpu", **settings)
+    folder = FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "graph")
+    model, report = fit_folder(folder, **settings)
+    assert model.schema == expected.schema
+    assert any("holds their weights" in note for note in report.notes)
+    expected.score(nodes, edges, tmp_path / "expected.parquet")
+    score_folder(model, folder, tmp_path / "found.parquet")
+    found, wanted = (parquet.read_table(tmp_path / f"{name}.parquet")["score"] for name in ("found", "expected"))
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+    later = FolderTables.like(model.schema, nodes, edges).prepare(tmp_path / "later")
+    assert torch.equal(later.edge_weight, folder.edge_weight)  # type: ignore[arg-type]
+    score_folder(model, later, tmp_path / "later.parquet")
+    assert parquet.read_table(tmp_path / "later.parquet")["score"].equals(found)
+
+
+def test_weights_that_are_not_to_count_do_not(tmp_path: Path) -> None:
+    nodes, edges = weighted(tmp_path)
+    plain = FolderTables(nodes, tables(tmp_path)[1], **COLUMNS).prepare(tmp_path / "plain")
+    folder = FolderTables(nodes, edges, **COLUMNS, unweighted=True).prepare(tmp_path / "graph")
+    assert folder.edge_weight is None
     assert torch.equal(folder.edge_index, plain.edge_index)
-    model, _ = TableModel.fit(nodes, weighted, **COLUMNS, method="nodesafe", epochs=2, device="cpu")
-    for use in (
-        lambda: FolderTables.like(model.schema, nodes, weighted),
-        lambda: score_folder(model, folder, tmp_path / "scores.csv"),
-        lambda: calibrate_folder(model, folder),
-    ):
-        with pytest.raises(TableError, match=f"the model: the {refused}"):
-            use()
-    assert not (tmp_path / "scores.csv").exists()
-    unweighted, _ = fit_folder(folder, epochs=2)
-    later = FolderTables.like(unweighted.schema, nodes, weighted).prepare(tmp_path / "later")
+    assert any("columns that do not count: weight; if one holds weights" in note for note in folder.manifest.notes)
+    model, _ = fit_folder(folder, epochs=2)
+    later = FolderTables.like(model.schema, nodes, edges).prepare(tmp_path / "later")  # as with tables in memory
+    assert later.edge_weight is None
     assert torch.equal(later.edge_index, plain.edge_index)
+
+
+def test_a_folder_with_other_weights_than_the_model_is_refused(tmp_path: Path) -> None:
+    nodes, edges = weighted(tmp_path)
+    with_weights = FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "weights")
+    without = FolderTables(nodes, edges, **COLUMNS, unweighted=True).prepare(tmp_path / "without")
+    weighted_model, _ = fit_folder(with_weights, method="energy", epochs=2)
+    model, _ = fit_folder(without, method="energy", epochs=2)
+    column, none = "the column 'weight' as weights of edges", "no weights of edges"
+    for fitted, folder, found, expected in (
+        (weighted_model, without, none, column),
+        (model, with_weights, column, none),
+    ):
+        message = f"was prepared with {found}, but the model was fitted with {expected}; prepare it with `model`"
+        with pytest.raises(TableError, match=message):
+            score_folder(fitted, folder, tmp_path / "scores.csv")
+        with pytest.raises(TableError, match=message):
+            calibrate_folder(fitted, folder)
+    assert not (tmp_path / "scores.csv").exists()
+    unnamed = FolderTables.like(weighted_model.schema, nodes, tables(tmp_path)[1])
+    for refused in (unnamed.check_columns, lambda: unnamed.prepare(tmp_path / "unnamed")):
+        with pytest.raises(TableError, match="has no weight column 'weight'"):
+            refused()
+    assert not (tmp_path / "unnamed").exists()
+
+
+def test_what_is_no_weight_is_named_with_its_place(tmp_path: Path) -> None:
+    nodes, edges = weighted(tmp_path)
+    rows = read_csv(edges)
+    write_csv(edges, [*rows[:4], rows[4] | {"weight": "-1"}, *rows[5:]])
+    with pytest.raises(
+        TableError, match=r"weight.csv: column 'weight' has '?-1'? in line 6, expected the weight of an edge"
+    ):
+        FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "graph")
+    with pytest.raises(FolderError, match="was not finished"):
+        GraphFolder(tmp_path / "graph")

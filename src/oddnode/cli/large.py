@@ -61,6 +61,10 @@ def prepare(
     source_column: Annotated[str | None, typer.Option(help="Column with the start of an edge.")] = None,
     target_column: Annotated[str | None, typer.Option(help="Column with the end of an edge.")] = None,
     directed: Annotated[bool, typer.Option("--directed", help="Use edges in their direction only.")] = False,
+    weight_column: Annotated[
+        str | None,
+        typer.Option(help="Column with the weights of the edges, 0 or more.", show_default="weight, if there is one"),
+    ] = None,
     unweighted: Annotated[
         bool, typer.Option("--unweighted", help="Let all edges count the same, even if there is a column weight.")
     ] = False,
@@ -84,8 +88,9 @@ def prepare(
         [Table(path, encoding) for path in files_matching(patterns)] for patterns in (nodes, edges)
     )
     if model is not None:
-        given = {"--id-column": id_column, "--feature-columns": feature_columns, "--split-column": split_column}
-        _refuse(given | {"--unweighted": unweighted}, "--model, which says how the tables are read")
+        given: dict[str, Any] = {"--id-column": id_column, "--feature-columns": feature_columns}
+        given |= {"--weight-column": weight_column, "--unweighted": unweighted, "--split-column": split_column}
+        _refuse(given, "--model, which says how the tables are read")
         schema = read_schema(model)
         labels = label_column or "", unlabelled or ()
         read = FolderTables.like(schema, node_tables, edge_tables, *labels, ignore_unknown_edges)
@@ -104,6 +109,7 @@ def prepare(
             source_column=source_column,
             target_column=target_column,
             directed=directed,
+            weight_column=weight_column,
             unweighted=unweighted,
             ignore_unknown_edges=ignore_unknown_edges,
             split_column=split_column,

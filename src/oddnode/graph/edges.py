@@ -110,6 +110,12 @@ class GraphEdges(NodeFeatures):
         return self.cached("effective_degree", make, "edges")
 
     @property
+    def mean_edge_weight(self) -> float:
+        """Mean weight of an edge; 1 without weights or edges."""
+        weight = self.edge_weight
+        return 1.0 if weight is None or not len(weight) else float(weight.double().mean())
+
+    @property
     def is_symmetric(self) -> bool:
         """Whether every edge comes with the one in the other direction, as often and with the same weight."""
         make = partial(is_symmetric, self.edge_index, self.num_nodes, self.edge_weight)

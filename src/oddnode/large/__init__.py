@@ -6,7 +6,7 @@ May import: training and below.
 from oddnode.large.arrays import FolderError
 from oddnode.large.build import build_folder, folder_from_data
 from oddnode.large.builder import FolderBuilder
-from oddnode.large.chunks import NodeChunk
+from oddnode.large.chunks import EdgeChunk, NodeChunk
 from oddnode.large.folder import GraphFolder
 from oddnode.large.graph import FolderGraph, changed_features
 from oddnode.large.network import network_blocker
@@ -16,6 +16,7 @@ from oddnode.large.product import FolderWalk, NeighbourSum
 from oddnode.large.training import PackedRows
 
 __all__ = [
+    "EdgeChunk",
     "FolderBuilder",
     "FolderError",
     "FolderGraph",

@@ -22,6 +22,7 @@ __all__ = [
     "ArrayWriter",
     "FolderError",
     "array_of",
+    "check_positive",
     "check_sum",
     "full_disk_explained",
     "map_array",
@@ -211,6 +212,21 @@ def check_sum(path: Path, entry: ArrayEntry) -> None:
             f"{path} has the checksum {found:08x}, expected {entry.crc32:08x}, so the folder is damaged; "
             "prepare the graph again"
         )
+
+
+def check_positive(path: Path, values: Tensor) -> None:
+    """Raise an error for an array of other values than finite numbers above 0.
+
+    Parameters
+    ----------
+    path : Path
+        Its file, for the message.
+    values : Tensor
+        The array ``[n]``.
+    """
+    for part in values.split(_READ_AT_ONCE):
+        if not bool(((part > 0) & (part < torch.inf)).all()):  # NaN compares as neither
+            raise FolderError(f"{path} has weights that are no finite numbers above 0; prepare the graph again")
 
 
 def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+
+from oddnode.large.chunks import CheckedEdges
 
 __all__ = ["EdgeBuckets", "SortedEdges"]
 
 # How many files; each holds the edges to equally many nodes.
 _BUCKETS = 256
-# More edges than this are not sorted at once (256 MiB); a larger file is divided again.
+# More numbers than this are not sorted at once (256 MiB); a larger file is divided again.
 _SORTED_AT_ONCE = 2**25
 
+_KEY = np.dtype(np.uint64)
+_KEY_AND_WEIGHT = np.dtype([("key", np.uint64), ("weight", np.float64)])
 
-class SortedEdges:
+
+class SortedEdges(NamedTuple):
     """The edges to some nodes.
 
     Parameters
@@ -25,11 +31,39 @@ class SortedEdges:
         How many edges lead to each of the nodes ``[n]``.
     sources : numpy.ndarray
         Their sources, sorted by target and then by source ``[e]``.
+    weights : numpy.ndarray or None
+        Their weights ``[e]``, in double precision.
+    num_repeated : int
+        How many edges were left out because others join the same nodes.
     """
 
-    def __init__(self, counts: np.ndarray, sources: np.ndarray):
-        self.counts = counts
-        self.sources = sources
+    counts: np.ndarray
+    sources: np.ndarray
+    weights: np.ndarray | None
+    num_repeated: int
+
+    def loops(self, first: int) -> dict[str, np.ndarray]:
+        """Find the nodes with edges to themselves.
+
+        Parameters
+        ----------
+        first : int
+            The position of the first node.
+
+        Returns
+        -------
+        dict
+            ``loop_nodes``, their positions; ``loop_counts``, how many such edges each has; and, of edges with weights,
+            ``loop_weights``, the sums of these.
+        """
+        targets = np.repeat(np.arange(first, first + len(self.counts)), self.counts)
+        is_loop = self.sources == targets.astype(np.uint64)
+        nodes, place, counts = np.unique(targets[is_loop], return_inverse=True, return_counts=True)
+        found = {"loop_nodes": nodes, "loop_counts": counts}
+        if self.weights is not None:
+            sums = np.bincount(place, self.weights[is_loop], len(nodes))
+            found["loop_weights"] = sums.astype(np.float64)  # without a loop they are whole numbers
+        return found
 
 
 class EdgeBuckets:
@@ -43,43 +77,38 @@ class EdgeBuckets:
         Number of nodes of the graph.
     start, stop : int
         The targets of the edges.
+    weighted : bool
+        Whether the edges have weights.
     """
 
-    def __init__(self, folder: Path, num_nodes: int, start: int, stop: int):
+    def __init__(self, folder: Path, num_nodes: int, start: int, stop: int, weighted: bool):
         self.folder = folder
         self.num_nodes = num_nodes
         self.start = start
         self.stop = stop
+        self.weighted = weighted
         self.width = max(-(-(stop - start) // _BUCKETS), 1)
         self.count = -(-(stop - start) // self.width)
 
-    def fill(self, chunks: Iterable[tuple[np.ndarray, np.ndarray]]) -> int:
+    def fill(self, chunks: Iterable[CheckedEdges]) -> None:
         """Divide edges among the files.
 
         Parameters
         ----------
-        chunks : iterable of (numpy.ndarray, numpy.ndarray)
-            Sources and targets of the edges ``[n]`` each.
-
-        Returns
-        -------
-        int
-            Number of edges.
+        chunks : iterable of CheckedEdges
+            The edges; with weights if, and only if, the files are for such edges.
         """
-        total = 0
         self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             files = [stack.enter_context(self._file(number).open("wb")) for number in range(self.count)]
-            for source, target in chunks:
+            for source, target, weight in chunks:
                 bucket, local = np.divmod(target.astype(np.uint64) - np.uint64(self.start), np.uint64(self.width))
-                keys = local * np.uint64(self.num_nodes) + source.astype(np.uint64)
+                records = _records(local * np.uint64(self.num_nodes) + source.astype(np.uint64), weight)
                 bucket = bucket.astype(np.uint8)  # numpy sorts so small numbers in linear time
-                keys = keys[np.argsort(bucket, kind="stable")]
+                records = records[np.argsort(bucket, kind="stable")]
                 ends = np.cumsum(np.bincount(bucket, minlength=self.count))
                 for number in np.flatnonzero(np.diff(ends, prepend=0)):
-                    files[number].write(keys[ends[number - 1] if number else 0 : ends[number]].data)
-                total += len(keys)
-        return total
+                    files[number].write(records[ends[number - 1] if number else 0 : ends[number]].data)
 
     def sorted(self, unique: bool) -> Iterator[SortedEdges]:
         """Read the edges in the order of their targets.
@@ -87,37 +116,81 @@ class EdgeBuckets:
         Parameters
         ----------
         unique : bool
-            Whether a repeated edge counts once.
+            Whether repeated edges are one edge; their weights add up.
 
         Yields
         ------
         SortedEdges
-            The edges to the next nodes; the nodes are consecutive, and all of them are covered.
+            The edges to the next nodes, without those of weight 0; the nodes are consecutive, and all are covered.
         """
         for number in range(self.count):
             first = self.start + number * self.width
             last = min(first + self.width, self.stop)
             file = self._file(number)
             if file.stat().st_size > 8 * _SORTED_AT_ONCE and last - first > 1:
-                parts = EdgeBuckets(self.folder / str(number), self.num_nodes, first, last)
+                parts = EdgeBuckets(self.folder / str(number), self.num_nodes, first, last, self.weighted)
                 parts.fill(self._edges(file, first))
                 yield from parts.sorted(unique)
             else:
                 yield self._sorted(file, last - first, unique)
 
-    def _edges(self, file: Path, first: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        keys = np.memmap(file, np.uint64, "r")
-        for start in range(0, len(keys), _SORTED_AT_ONCE // 8):
-            local, source = np.divmod(keys[start : start + _SORTED_AT_ONCE // 8], np.uint64(self.num_nodes))
-            yield source, local + np.uint64(first)
+    def _edges(self, file: Path, first: int) -> Iterator[CheckedEdges]:
+        records = np.memmap(file, self._record, "r")
+        for start in range(0, len(records), _SORTED_AT_ONCE // 8):
+            keys, weight = self._parts(records[start : start + _SORTED_AT_ONCE // 8])
+            local, source = np.divmod(keys, np.uint64(self.num_nodes))
+            yield CheckedEdges(source, local + np.uint64(first), weight)
 
     def _sorted(self, file: Path, num_rows: int, unique: bool) -> SortedEdges:
-        keys = np.fromfile(file, np.uint64)
-        keys.sort()
+        keys, weights = _in_order(*self._parts(np.fromfile(file, self._record)))
+        num_repeated = 0
         if unique and len(keys):
-            keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])]
+            is_first = _is_new(keys)
+            num_repeated = int((~is_first).sum())
+            weights = None if weights is None else np.add.reduceat(weights, np.flatnonzero(is_first))
+            keys = keys[is_first]
+        if weights is not None:
+            counts = weights.astype(np.float32) > 0  # single precision decides what is 0, as for graphs in memory
+            keys, weights = keys[counts], weights[counts]
         local, source = np.divmod(keys, np.uint64(self.num_nodes))
-        return SortedEdges(np.bincount(local.astype(np.int64), minlength=num_rows), source)
+        degrees = np.bincount(local.astype(np.int64), minlength=num_rows)
+        return SortedEdges(degrees, source, weights, num_repeated)
+
+    @property
+    def _record(self) -> np.dtype:
+        return _KEY_AND_WEIGHT if self.weighted else _KEY
+
+    def _parts(self, records: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        return (records["key"], records["weight"]) if self.weighted else (records, None)
 
     def _file(self, number: int) -> Path:
         return self.folder / f"{number}.edges"
+
+
+def _records(keys: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
+    if weights is None:
+        return keys
+    records = np.empty(len(keys), _KEY_AND_WEIGHT)
+    records["key"], records["weight"] = keys, weights
+    return records
+
+
+def _in_order(keys: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
+    """Sort edges, repeated ones by their weights, so that a sum of these does not depend on the order of chunks."""
+    if weights is None:
+        keys.sort()
+        return keys, None
+    order = np.argsort(keys)
+    keys, weights = keys[order], weights[order]
+    is_new = _is_new(keys)
+    repeated = ~is_new
+    repeated[:-1] |= ~is_new[1:]
+    weights[repeated] = weights[repeated][np.lexsort((weights[repeated], keys[repeated]))]
+    return keys, weights
+
+
+def _is_new(keys: np.ndarray) -> np.ndarray:
+    """Which of sorted keys differ from the one before."""
+    is_new = np.ones(len(keys), dtype=bool)
+    is_new[1:] = keys[1:] != keys[:-1]
+    return is_new

@@ -6,13 +6,12 @@ import os
 import secrets
 from collections.abc import Iterable, Iterator
 
-import numpy as np
 from torch import Tensor
 
-from oddnode.graph import Graph, GraphError, GraphSource, as_labels, optional_attribute
+from oddnode.graph import Graph, GraphSource, as_labels, optional_attribute
 from oddnode.large.arrays import row_chunks
 from oddnode.large.builder import FolderBuilder, Progress
-from oddnode.large.chunks import NodeChunk
+from oddnode.large.chunks import EdgeChunk, NodeChunk
 from oddnode.large.folder import GraphFolder
 from oddnode.large.stores import MASKS
 
@@ -24,7 +23,7 @@ _EDGES_AT_ONCE = 2**21
 def build_folder(
     out: str | os.PathLike,
     nodes: Iterable[NodeChunk],
-    edges: Iterable[np.ndarray],
+    edges: Iterable[EdgeChunk],
     *,
     classes: list[bool | int | str] | None = None,
     made_from: str | None = None,
@@ -32,7 +31,8 @@ def build_folder(
 ) -> GraphFolder:
     """Build a folder from chunks, so that no more than one of them is in memory at a time.
 
-    Edges are used as given: a repeated edge counts twice, a self-loop makes a node its own neighbour.
+    Edges are used as given: a repeated edge counts twice, a self-loop makes a node its own neighbour. Those of weight 0
+    are left out.
 
     Parameters
     ----------
@@ -40,8 +40,9 @@ def build_folder(
         The folder: a new or empty one, or one whose build was not finished.
     nodes : iterable of NodeChunk
         The nodes; the first node of the first chunk has the position 0.
-    edges : iterable of numpy.ndarray
-        Edges ``[2, n]`` from source to target, as positions of nodes.
+    edges : iterable of numpy.ndarray, or of (numpy.ndarray, numpy.ndarray)
+        Edges ``[2, n]`` from source to target, as positions of nodes; or pairs of these and their weights ``[n]``,
+        which are kept in the precision of the features.
     classes : list, optional
         The label that each class stands for.
     made_from : str, optional
@@ -78,7 +79,7 @@ def folder_from_data(data: GraphSource, out: str | os.PathLike, on_progress: Pro
     Parameters
     ----------
     data : GraphSource
-        A PyG ``Data``, or another graph with its attributes, without edge weights.
+        A PyG ``Data``, or another graph with its attributes.
     out : path
         The folder: a new or empty one.
     on_progress : callable, optional
@@ -90,11 +91,6 @@ def folder_from_data(data: GraphSource, out: str | os.PathLike, on_progress: Pro
         The folder.
     """
     graph = Graph.from_data(data)
-    if graph.edge_weight is not None:
-        raise GraphError(
-            "the edges have weights, which graphs on disk do not have yet; remove them (`del data.edge_weight`) to "
-            "write a graph in which all edges count the same"
-        )
     columns = {name: optional_attribute(data, name) for name in ("y", *MASKS)}
     given = {name: as_labels(value).cpu() for name, value in columns.items() if isinstance(value, Tensor)}
 
@@ -103,5 +99,10 @@ def folder_from_data(data: GraphSource, out: str | os.PathLike, on_progress: Pro
             own = {name: value[start:stop].numpy() for name, value in given.items()}
             yield NodeChunk(graph.x[start:stop].numpy(), own.pop("y", None), masks=own)
 
-    edges = (part.numpy() for part in graph.edge_index.split(_EDGES_AT_ONCE, dim=1))
-    return build_folder(out, nodes(), edges, on_progress=on_progress)
+    def edges() -> Iterator[EdgeChunk]:
+        for start in range(0, graph.edge_index.shape[1], _EDGES_AT_ONCE):
+            own = slice(start, start + _EDGES_AT_ONCE)
+            part = graph.edge_index[:, own].numpy()
+            yield part if graph.edge_weight is None else (part, graph.edge_weight[own].numpy())
+
+    return build_folder(out, nodes(), edges(), on_progress=on_progress)

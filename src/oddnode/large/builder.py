@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Self
 
@@ -16,7 +17,7 @@ from msgspec import Struct
 
 from oddnode.large.arrays import ArrayEntry, ArrayWriter, FolderError, array_of, full_disk_explained, map_array
 from oddnode.large.buckets import EdgeBuckets
-from oddnode.large.chunks import NodeChunk, check_edges, check_lengths, checked_features
+from oddnode.large.chunks import EdgeChunk, NodeChunk, check_lengths, checked_features, edges_of
 from oddnode.large.folder import GraphFolder
 from oddnode.large.manifest import (
     BUILDING,
@@ -53,11 +54,17 @@ class Stage(Struct):
         Fields of the manifest.
     notes : list of str
         Notes for the user.
+    weighted : bool
+        Whether edges have weights.
+    num_repeated : int
+        How many edges were left out because others join the same nodes.
     """
 
     arrays: dict[str, ArrayEntry] = {}
     facts: dict[str, Any] = {}
     notes: list[str] = []
+    weighted: bool = False
+    num_repeated: int = 0
 
 
 class _Progress(Struct):
@@ -212,7 +219,7 @@ class FolderBuilder(AbstractContextManager):
 
     def add_edges(
         self,
-        chunks: Callable[[], Iterable[np.ndarray]],
+        chunks: Callable[[], Iterable[EdgeChunk]],
         both_directions: bool = False,
         simple: bool = False,
         total: int | None = None,
@@ -223,13 +230,13 @@ class FolderBuilder(AbstractContextManager):
         Parameters
         ----------
         chunks : callable
-            Returns edges ``[2, n]`` from source to target as positions of nodes, chunk by chunk; it is not called if
-            they have been read already.
+            Returns edges ``[2, n]`` from source to target as positions of nodes, chunk by chunk, or pairs of these and
+            their weights ``[n]``; it is not called if they have been read already. Edges of weight 0 are left out.
         both_directions : bool
             Whether to add the reverse of every edge.
         simple : bool
-            Whether a repeated edge counts once and edges of nodes to themselves are left out; if not, edges are used
-            as given.
+            Whether a repeated edge counts once, with the sum of its weights, and edges of nodes to themselves are left
+            out; if not, edges are used as given.
         total : int, optional
             Number of edges, for the progress bar.
         notes : list of str, optional
@@ -237,47 +244,62 @@ class FolderBuilder(AbstractContextManager):
         """
         stages = self._progress.stages
         if "edges" not in stages:
-            buckets = EdgeBuckets(self._building / "buckets", self.num_nodes, 0, self.num_nodes)
-            pairs = self._pairs(chunks, both_directions, simple, total)
-            self._stage("buckets", lambda: Stage(facts={"edges_read": buckets.fill(pairs)}, notes=notes or []))
-            self._stage("edges", lambda: self._sort(buckets, simple))
+            read = self._stage("buckets", lambda: self._read_edges(chunks(), both_directions, simple, total, notes))
+            self._stage("edges", lambda: self._sort(self._buckets(read.weighted), simple))
         shutil.rmtree(self._building / "buckets", ignore_errors=True)
 
-    def _pairs(
-        self, chunks: Callable[[], Iterable[np.ndarray]], both: bool, simple: bool, total: int | None
-    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        done = 0
-        for source, target in chunks():
-            done += len(source)
-            check_edges(source, target, self.num_nodes)
-            joins = source != target if simple else slice(None)
-            yield source[joins], target[joins]
-            if both:
-                yield target[joins], source[joins]
-            self._show(done, total, "reading edges")
+    def _buckets(self, weighted: bool) -> EdgeBuckets:
+        return EdgeBuckets(self._building / "buckets", self.num_nodes, 0, self.num_nodes, weighted)
+
+    def _read_edges(
+        self, chunks: Iterable[EdgeChunk], both: bool, simple: bool, total: int | None, notes: list[str] | None
+    ) -> Stage:
+        edges = edges_of(chunks, self.num_nodes, both, simple, lambda done: self._show(done, total, "reading edges"))
+        first = list(islice(edges, 1))
+        weighted = any(part.weight is not None for part in first)
+        self._buckets(weighted).fill(chain(first, edges))
+        return Stage(notes=notes or [], weighted=weighted)
 
     def _sort(self, buckets: EdgeBuckets, unique: bool) -> Stage:
         offsets = self._new_array("offsets", "int64")
         sources = self._new_array("sources", "int64" if buckets.num_nodes > _LARGEST_INT32 else "int32")
+        weights = self._new_array("weights", self._precision) if buckets.weighted else None
         offsets.append(np.zeros(1, np.int64))
-        loop_nodes, loop_counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        nodes, edges = 0, 0
+        loops: list[dict[str, np.ndarray]] = []
+        nodes, edges, repeated = 0, 0, 0
         for part in buckets.sorted(unique):
-            targets = np.repeat(np.arange(nodes, nodes + len(part.counts)), part.counts)
-            looped, often = np.unique(targets[part.sources == targets.astype(np.uint64)], return_counts=True)
-            loop_nodes.append(looped)
-            loop_counts.append(often)
+            own = None if part.weights is None else part.weights.astype(self._precision)
+            if weights is not None and own is not None:
+                weights.append(own)
+            loops.append(part._replace(weights=own).loops(nodes))
             offsets.append(edges + np.cumsum(part.counts))
             sources.append(part.sources)
-            nodes, edges = nodes + len(part.counts), edges + len(part.sources)
+            nodes, edges, repeated = nodes + len(part.counts), edges + len(part.sources), repeated + part.num_repeated
             self._show(nodes, buckets.num_nodes, "sorting edges")
         arrays = {"offsets": offsets.close(), "sources": sources.close()}
-        for name, parts in (("loop_nodes", loop_nodes), ("loop_counts", loop_counts)):
-            arrays[name] = array_of(self._building / f"{name}.bin", np.concatenate(parts))
-        return Stage(arrays, {"num_edges": edges})
+        if weights is not None:
+            arrays["weights"] = weights.close()
+        for name in loops[0]:
+            arrays[name] = array_of(self._building / f"{name}.bin", np.concatenate([each[name] for each in loops]))
+        return Stage(arrays, {"num_edges": edges}, num_repeated=repeated)
 
-    def finish(self) -> GraphFolder:
+    @property
+    def _precision(self) -> str:
+        """That of the features, which is that of the weights too."""
+        return self._progress.stages["nodes"].arrays["x"].dtype
+
+    @property
+    def num_repeated(self) -> int:
+        """How many edges were left out because others join the same nodes, once edges were added as ``simple``."""
+        return self._progress.stages["edges"].num_repeated
+
+    def finish(self, notes: Sequence[str] = ()) -> GraphFolder:
         """Complete the folder.
+
+        Parameters
+        ----------
+        notes : sequence of str
+            Further notes for the user, known when all is added.
 
         Returns
         -------
@@ -292,8 +314,8 @@ class FolderBuilder(AbstractContextManager):
                 if part.exists():  # unless a process was killed right here
                     part.replace(self.out / part.name)
             facts = {name: fact for stage in stages for name, fact in stage.facts.items()}
-            notes = [note for stage in self._progress.stages.values() for note in stage.notes]
-            Manifest(format=FORMAT, arrays=arrays, made_from=self.made_from, notes=notes, **facts).write(self.out)
+            noted = [*(note for stage in self._progress.stages.values() for note in stage.notes), *notes]
+            Manifest(format=FORMAT, arrays=arrays, made_from=self.made_from, notes=noted, **facts).write(self.out)
         shutil.rmtree(self._building, ignore_errors=True)
         return GraphFolder(self.out)
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
 from oddnode.graph import GraphError
 
-__all__ = ["NodeChunk", "check_edges", "check_lengths", "checked_features"]
+__all__ = ["CheckedEdges", "EdgeChunk", "NodeChunk", "check_lengths", "checked_features", "edges_of"]
+
+#: Some edges ``[2, n]`` from source to target, as positions of nodes; or a pair of these and their weights ``[n]``.
+EdgeChunk = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -77,17 +82,112 @@ def check_lengths(columns: dict[str, np.ndarray], expected: int) -> None:
             raise GraphError(f"a chunk has {expected} nodes, but {len(values)} values of {name!r}; give one per node")
 
 
-def check_edges(source: np.ndarray, target: np.ndarray, num_nodes: int) -> None:
-    """Raise an error if edges name nodes that do not exist.
+class CheckedEdges(NamedTuple):
+    """Edges in any order.
 
     Parameters
     ----------
     source, target : numpy.ndarray
-        The ends of the edges ``[n]``.
+        Their ends ``[n]``, as positions of nodes.
+    weight : numpy.ndarray or None
+        Their weights ``[n]``, in double precision.
+    """
+
+    source: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray | None
+
+    def only(self, which: np.ndarray) -> CheckedEdges:
+        """Keep some of the edges.
+
+        Parameters
+        ----------
+        which : numpy.ndarray
+            One boolean per edge ``[n]``.
+        """
+        weight = None if self.weight is None else self.weight[which]
+        return CheckedEdges(self.source[which], self.target[which], weight)
+
+
+def edges_of(
+    chunks: Iterable[EdgeChunk], num_nodes: int, both: bool, simple: bool, on_progress: Callable[[int], None]
+) -> Iterator[CheckedEdges]:
+    """Check chunks of edges, and leave out those of weight 0.
+
+    Parameters
+    ----------
+    chunks : iterable of EdgeChunk
+        Edges ``[2, n]``, or pairs of these and their weights ``[n]``.
     num_nodes : int
         Number of nodes of the graph.
+    both : bool
+        Whether to add the reverse of every edge.
+    simple : bool
+        Whether to leave out edges of nodes to themselves.
+    on_progress : callable
+        Called with the number of edges that were read.
+
+    Yields
+    ------
+    CheckedEdges
+        The edges of a chunk, or their reverse.
     """
-    for ends in (source, target):
-        if len(ends) and (ends.min() < 0 or ends.max() >= num_nodes):
-            wrong = int(ends.max() if ends.max() >= num_nodes else ends.min())
-            raise GraphError(f"the edges have node {wrong}, but there are only {num_nodes} nodes (0..{num_nodes - 1})")
+    done, total, weighted = 0, 0.0, None
+    for chunk in chunks:
+        edges = _checked_edges(chunk, num_nodes, done)
+        done += len(edges.source)
+        if weighted not in (None, edges.weight is not None):
+            raise GraphError("some chunks of edges have weights and others have none; give weights with all or none")
+        weighted = edges.weight is not None
+        if simple:
+            edges = edges.only(edges.source != edges.target)
+        if edges.weight is not None:
+            with np.errstate(over="ignore"):  # what is infinite is refused as well
+                total += edges.weight.sum() * (2 if both else 1)
+            _check_sum_of_weights(total)
+            edges = edges.only(edges.weight > 0)
+        yield edges
+        if both:
+            yield CheckedEdges(edges.target, edges.source, edges.weight)
+        on_progress(done)
+
+
+def _checked_edges(chunk: EdgeChunk, num_nodes: int, first: int) -> CheckedEdges:
+    """The edges of a chunk, which has ``first`` edges before it."""
+    edges, *weights = map(np.asarray, chunk if isinstance(chunk, tuple) else (chunk,))
+    if edges.ndim != 2 or len(edges) != 2 or (edges.size and edges.dtype.kind not in "iu") or len(weights) > 1:
+        raise GraphError(
+            f"a chunk has edges of type {edges.dtype} and shape {list(edges.shape)}, expected whole numbers "
+            "[2, edges], or a pair of these and their weights [edges]"
+        )
+    if edges.size and (edges.min() < 0 or edges.max() >= num_nodes):
+        wrong = int(edges.max() if edges.max() >= num_nodes else edges.min())
+        raise GraphError(f"the edges have node {wrong}, but there are only {num_nodes} nodes (0..{num_nodes - 1})")
+    weight = _checked_weights(weights[0], edges.shape[1], first) if weights else None
+    return CheckedEdges(edges[0], edges[1], weight)
+
+
+def _checked_weights(weight: np.ndarray, num_edges: int, first: int) -> np.ndarray:
+    if weight.shape != (num_edges,) or weight.dtype.kind not in "biuf":
+        raise GraphError(
+            f"a chunk has {num_edges} edges, but weights of type {weight.dtype} and shape {list(weight.shape)}; give "
+            "one real number per edge"
+        )
+    weight = weight.astype(np.float64, copy=False)
+    wrong = ~((weight >= 0) & (weight < np.inf))  # NaN compares as neither
+    if wrong.any():
+        place = int(wrong.argmax())
+        raise GraphError(
+            f"the edges have weights that are negative, infinite or NaN, the first is {weight[place]} at edge "
+            f"{first + place}; expected finite weights of 0 or more"
+        )
+    return weight
+
+
+def _check_sum_of_weights(total: float) -> None:
+    largest = float(np.finfo(np.float32).max)
+    if total > largest:
+        raise GraphError(
+            f"the weights of the edges sum to {total:.2g} or more, but single precision ends at {largest:.2g}; divide "
+            "the weights by their mean"
+        )

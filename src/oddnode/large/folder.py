@@ -18,6 +18,7 @@ from oddnode.large.arrays import (
     ArrayEntry,
     ArrayWriter,
     FolderError,
+    check_positive,
     check_sum,
     full_disk_explained,
     map_array,
@@ -59,6 +60,8 @@ class GraphFolder(ReadOnlyStores):
         Features ``[N, F]``.
     offsets, sources : Tensor
         Edges sorted by target: the sources of the edges to node ``v`` are ``sources[offsets[v]:offsets[v + 1]]``.
+    edge_weight : Tensor or None
+        The weights of the edges, in the order of ``sources``; ``None`` if every edge counts as one.
     y, train_mask, val_mask, calibration_mask, reference_mask, ood_mask : Tensor or None
         As for `oddnode.graph.GraphSource`.
     directed : bool
@@ -106,9 +109,15 @@ class GraphFolder(ReadOnlyStores):
         return self._arrays["sources"]
 
     @property
-    def loops(self) -> tuple[Tensor, Tensor]:
-        """The nodes with edges to themselves, and how many each has."""
-        return self._arrays["loop_nodes"], self._arrays["loop_counts"]
+    def edge_weight(self) -> Tensor | None:
+        """The weights of the edges ``[E]``, above 0, in the precision of the features."""
+        return self._arrays.get("weights")
+
+    @property
+    def loops(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The nodes with edges to themselves, how many each has, and what these weigh together."""
+        counts = self._arrays["loop_counts"]
+        return self._arrays["loop_nodes"], counts, self._arrays.get("loop_weights", counts)
 
     @property
     def edge_index(self) -> Tensor:
@@ -232,8 +241,10 @@ class GraphFolder(ReadOnlyStores):
 
         if torch.device(device).type != "cpu":
             raise FolderError(f"the device is {device}, but graphs on disk are handled on the CPU; use device='cpu'")
-        for name in ("offsets", "sources", "x"):
-            _check_once(self._file(name), self.manifest.arrays[name])
+        for name in ("offsets", "sources", "weights", "loop_nodes", "loop_counts", "loop_weights", "x"):
+            if name in self.manifest.arrays:
+                weights = self._arrays[name] if name in ("weights", "loop_weights") else None
+                _check_once(self._file(name), self.manifest.arrays[name], weights)
         self._check_edges()
         return FolderGraph(self)
 
@@ -327,8 +338,10 @@ def _stamp(file: Path) -> tuple[str, int, int]:
     return str(file.resolve()), found.st_size, found.st_mtime_ns
 
 
-def _check_once(file: Path, entry: ArrayEntry) -> None:
-    """Compare the checksum of a file, unless this process has done so since the file was written."""
+def _check_once(file: Path, entry: ArrayEntry, weights: Tensor | None = None) -> None:
+    """Compare the checksum of a file and check its weights, unless this process has done so since it was written."""
     if _stamp(file) not in _checked:
         check_sum(file, entry)
+        if weights is not None:
+            check_positive(file, weights)
         _checked.add(_stamp(file))

@@ -41,7 +41,7 @@ class FolderGraph(Graph):
     def __init__(self, folder: GraphFolder | FolderPart, x: Tensor | None = None):
         self.folder = folder
         NodeFeatures.__init__(self, folder.x if x is None else x)
-        self.edge_weight = None
+        self.edge_weight = folder.edge_weight
         self._products = None
         self._has_own_features = x is None or x is folder.x
 
@@ -57,7 +57,7 @@ class FolderGraph(Graph):
     @cached_property
     def neighbours(self) -> NeighbourSum:
         """Sums over the neighbours of every node."""
-        return NeighbourSum(self.folder.offsets, self.folder.sources)
+        return NeighbourSum(self.folder.offsets, self.folder.sources, self.edge_weight)
 
     @cached_property
     def random_walk(self) -> FolderWalk:  # type: ignore[override]
@@ -66,8 +66,20 @@ class FolderGraph(Graph):
 
     @property
     def in_degree(self) -> Tensor:
-        """Number of edges that lead to each node ``[N]``."""
-        return self.folder.offsets.diff()
+        """Number of edges that lead to each node ``[N]``, or the sum of their weights."""
+        return self.neighbours.in_degree
+
+    @property
+    def effective_degree(self) -> Tensor:
+        """Number of equal edges that a mean over each node's edges is worth ``[N]``."""
+        return self.neighbours.effective_degree
+
+    @property
+    def mean_edge_weight(self) -> float:
+        """Mean weight of an edge; 1 without weights or edges."""
+        if self.edge_weight is None or not self.num_edges:
+            return 1.0
+        return float(self.in_degree.sum()) / self.num_edges
 
     @cached_property
     def gcn_scale(self) -> Tensor:
@@ -76,11 +88,26 @@ class FolderGraph(Graph):
 
     @cached_property
     def _missing_loops(self) -> Tensor:
-        """How many edges to itself a node lacks to have one; below 0 for a node with several."""
-        missing = torch.ones(self.num_nodes, dtype=torch.int32)
-        nodes, counts = self.folder.loops
-        missing[nodes.long()] -= counts.int()
+        """How many edges to itself a node lacks to have one; below 0 for a node with several.
+
+        With weights, how much the edges to itself lack to weigh as much as one of them does on average.
+        """
+        nodes, counts, weights = self.folder.loops
+        if self.edge_weight is None:
+            missing = torch.ones(self.num_nodes, dtype=torch.int32)
+            missing[nodes.long()] -= counts.int()
+            return missing
+        missing = self.loop_weight.double()
+        missing[nodes.long()] -= weights
         return missing
+
+    @property
+    def loop_weight(self) -> Tensor:
+        """The weight of the one edge to itself that each node has in the graph convolution ``[N]``."""
+        nodes, counts, weights = self.folder.loops
+        own = torch.ones(self.num_nodes, dtype=self.x.dtype)
+        own[nodes.long()] = (weights / counts).to(own.dtype)
+        return own
 
     def convolve(self, values: Tensor) -> Tensor:
         """Compute ``D^-1/2 (A + I) D^-1/2 V``.
@@ -105,9 +132,15 @@ class FolderGraph(Graph):
         torch.mul(values, scale.unsqueeze(1), out=scaled)
         for block in self.neighbours.blocks():
             rows = slice(block.start, block.stop)
-            sums = self.neighbours.of_block(block, scaled)
-            sums.addcmul_(scaled[rows], self._missing_loops[rows].to(sums.dtype).unsqueeze(1))
-            out[rows] = sums.mul_(scale[rows].unsqueeze(1))
+            sums, missing = self.neighbours.of_block(block, scaled), self._missing_loops[rows]
+            if self.edge_weight is None:
+                sums.addcmul_(scaled[rows], missing.to(sums.dtype).unsqueeze(1)).mul_(scale[rows].unsqueeze(1))
+            else:  # these are means; the factors first, since a degree times a mean may be too large a number
+                to_sum, to_own = (
+                    (each * scale[rows]).to(sums).unsqueeze(1) for each in (self.in_degree[rows], missing)
+                )
+                sums.mul_(to_sum).addcmul_(scaled[rows], to_own)
+            out[rows] = sums
 
     @property
     def smoothed_x(self) -> Tensor:
@@ -184,14 +217,15 @@ class FolderGraph(Graph):
             other.__dict__["neighbours"] = self.neighbours
         return other
 
-    def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor, None]]:
+    def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         offsets, sources = self.folder.offsets, self.folder.sources
         for first in range(0, len(sources), _EDGES_AT_ONCE):
             source = sources[first : first + _EDGES_AT_ONCE].long()
             last = first + len(source)
             start, stop = torch.searchsorted(offsets, torch.tensor([first + 1, last])).tolist()
             counts = offsets[start - 1 : stop + 1].clamp(first, last).diff()
-            yield source, torch.repeat_interleave(torch.arange(start - 1, stop), counts), None
+            target = torch.repeat_interleave(torch.arange(start - 1, stop), counts)
+            yield source, target, None if self.edge_weight is None else self.edge_weight[first:last]
 
     @property
     def num_edges(self) -> int:
@@ -212,20 +246,22 @@ class FolderGraph(Graph):
 
     def _incoming(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """The places of the edges to some nodes ``[e]``, and the positions of their targets among these nodes."""
-        first, counts = self.folder.offsets[nodes], self.in_degree[nodes]
+        first = self.folder.offsets[nodes]
+        counts = self.folder.offsets[nodes + 1] - first
         position = torch.repeat_interleave(torch.arange(len(nodes)), counts)
         return torch.arange(len(position)) - (counts.cumsum(0) - counts)[position] + first[position], position
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether every edge comes with the one in the other direction, as often; a sidecar."""
+        """Whether every edge comes with the one in the other direction, as often and with the same weight."""
         there, back = self.folder.sidecar("symmetry", self._write_symmetry, "float64").tolist()
         return sums_agree(there, back)
 
     def _write_symmetry(self, writer: ArrayWriter) -> None:
         sums = torch.zeros(2, dtype=torch.float64)
-        for source, target, _ in self.edge_blocks():
-            sums += direction_sums(source, target)
+        for source, target, weight in self.edge_blocks():
+            relative = None if weight is None else weight.double() / self.mean_edge_weight
+            sums += direction_sums(source, target, relative)
         writer.append(sums.numpy())
 
     @property
@@ -280,7 +316,10 @@ class FolderGraph(Graph):
         keep = source != nodes[row]
         row = torch.cat([row[keep], torch.arange(len(nodes))])
         source = torch.cat([source[keep], nodes])
-        values = self.gcn_scale[source] * self.gcn_scale[nodes][row]
+        values = self.gcn_scale[source]
+        if self.edge_weight is not None:
+            values *= torch.cat([self.edge_weight[place][keep], self.loop_weight[nodes]])
+        values *= self.gcn_scale[nodes][row]
         rows, column = source.unique(return_inverse=True)
         return rows, torch.stack([row, column]), values
 

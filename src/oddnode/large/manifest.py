@@ -125,14 +125,20 @@ def _check_shapes(path: Path, manifest: Manifest) -> None:
     if odd is not None:  # names are those of files
         raise FolderError(f"{path} lists an array {odd[:60]!r}, which no folder has; prepare the graph again")
     per_node = {"y", "ids", *(name for name in manifest.arrays if name.endswith("_mask"))}
-    expected = {name: (nodes,) for name in per_node if name in manifest.arrays}
+    expected: dict[str, tuple[int, ...]] = {name: (nodes,) for name in per_node if name in manifest.arrays}
     expected |= {"offsets": (nodes + 1,), "sources": (edges,)}
+    loops = manifest.arrays["loop_nodes"].shape if "loop_nodes" in manifest.arrays else (0,)
+    expected |= {"loop_nodes": loops, "loop_counts": loops}
+    if "weights" in manifest.arrays:
+        expected |= {"weights": (edges,), "loop_weights": loops}
     for name, shape in expected.items():
         if name not in manifest.arrays or manifest.arrays[name].shape != shape:
             raise FolderError(f"{path} does not list {name!r} with the shape {list(shape)}; prepare the graph again")
     x = manifest.arrays.get("x")
     if x is None or len(x.shape) != 2 or x.shape[0] != nodes or x.shape[1] == 0:
         raise FolderError(f"{path} does not list features of {nodes} nodes; prepare the graph again")
+    if "weights" in manifest.arrays and manifest.arrays["weights"].dtype != x.dtype:
+        raise FolderError(f"{path} does not list weights in the precision of the features; prepare the graph again")
 
 
 def read_json(path: Path, kind: type[T]) -> T:

@@ -29,7 +29,7 @@ class FolderPart:
     ----------
     path, scratch_folder : Path
         Those of the folder of the whole graph.
-    x, offsets, sources, loops
+    x, offsets, sources, edge_weight, loops
         As for `oddnode.large.GraphFolder`.
     """
 
@@ -38,7 +38,8 @@ class FolderPart:
     x: Tensor
     offsets: Tensor
     sources: Tensor
-    loops: tuple[Tensor, Tensor]
+    edge_weight: Tensor | None
+    loops: tuple[Tensor, Tensor, Tensor]
     _sidecars: dict[str, Tensor] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -61,20 +62,25 @@ class FolderPart:
             part = graph.x[rows][keep[rows]]
             x[done : done + len(part)] = part
             done += len(part)
-        sources = scratch(folder.scratch_folder, (len(folder.sources),), folder.sources.dtype)
+        room, num_edges = folder.scratch_folder, len(folder.sources)
+        sources = scratch(room, (num_edges,), folder.sources.dtype)
+        weights = None if graph.edge_weight is None else scratch(room, (num_edges,), graph.edge_weight.dtype)
         counts, done = torch.zeros(num_nodes, dtype=torch.long), 0
-        for source, target, _ in graph.edge_blocks():
+        for source, target, weight in graph.edge_blocks():
             inside = keep[source] & keep[target]
             moved = place[source[inside]]
             sources[done : done + len(moved)] = moved.to(sources.dtype)
+            if weights is not None and weight is not None:
+                weights[done : done + len(moved)] = weight[inside]
             targets, often = place[target[inside]].unique_consecutive(return_counts=True)
             counts[targets] += often  # a node's edges may be in two blocks
             done += len(moved)
         offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        nodes, often = folder.loops
+        weights = None if weights is None else weights[:done]
+        nodes, *numbers = folder.loops
         stays = keep[nodes.long()]
-        loops = place[nodes.long()][stays], often[stays]
-        return cls(folder.path, folder.scratch_folder, x, offsets, sources[:done], loops)
+        own, total = (each[stays] for each in numbers)
+        return cls(folder.path, room, x, offsets, sources[:done], weights, (place[nodes.long()][stays], own, total))
 
     def sidecar(self, name: str, make: Callable[[ArrayWriter], None], dtype: str) -> Tensor:
         """Compute a result that depends on the part alone once, as `oddnode.large.GraphFolder.sidecar` does.

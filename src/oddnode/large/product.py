@@ -1,12 +1,12 @@
 """The one kernel of graphs on disk: sums over neighbours, for some rows of the edges at a time.
 
-``out[a:b] = scale[a:b] * (rows a:b of the edges @ values)``. The values of all nodes are in memory, the edges are read
-from disk in order, and no number is stored per edge: rows of ones share one buffer.
+``out[a:b] = scale[a:b] * (rows a:b of the edges @ values)``. The values of all nodes are in memory, the edges and their
+weights are read from disk in order. Without weights no number is stored per edge: rows of ones share one buffer.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -23,6 +23,7 @@ from oddnode.ops.csr import cpu_has_csr_kernel, from_offsets, multiply
 __all__ = ["FolderWalk", "NeighbourSum", "RowBlock", "column_groups"]
 
 _EDGES_AT_ONCE = 2**21
+_WEIGHTS_AT_ONCE = 2**19  # fewer, because the shares of the edges are computed in memory
 _ROWS_AT_ONCE = 2**17
 # A product reads values at random, so that they are copied to memory: as many columns as fit into this many bytes.
 _COLUMNS_IN_MEMORY = 2**28
@@ -39,16 +40,22 @@ class RowBlock(NamedTuple):
         Where the edges of each row begin in ``sources``, ``[rows + 1]``.
     sources : Tensor
         The sources of the edges, ``[edges]``.
+    weights : Tensor or None
+        Their weights, ``[edges]``.
     """
 
     start: int
     stop: int
     offsets: Tensor
     sources: Tensor
+    weights: Tensor | None
 
 
 class NeighbourSum:
-    """Sums over the sources of the edges to every node.
+    """Sums over the sources of the edges to every node; of edges with weights, means.
+
+    In a mean an edge has its share of the weight of all edges to the node, as in the matrix of a graph in memory. Sums
+    of values times weights would leave single precision where weights are very large or very small.
 
     Parameters
     ----------
@@ -56,14 +63,19 @@ class NeighbourSum:
         Where the edges of every node begin, ``[N + 1]``.
     sources : Tensor
         The sources of the edges, sorted by target, ``[E]``.
-    edges_at_once : int
+    weights : Tensor, optional
+        The weights of the edges, above 0, ``[E]``.
+    edges_at_once : int, optional
         How many edges are multiplied at a time; a row is not divided.
     """
 
-    def __init__(self, offsets: Tensor, sources: Tensor, edges_at_once: int = _EDGES_AT_ONCE):
+    def __init__(
+        self, offsets: Tensor, sources: Tensor, weights: Tensor | None = None, edges_at_once: int | None = None
+    ):
         self.offsets = offsets
         self.sources = sources
-        self.edges_at_once = edges_at_once
+        self.weights = weights
+        self.edges_at_once = edges_at_once or (_EDGES_AT_ONCE if weights is None else _WEIGHTS_AT_ONCE)
         self._ones: dict[torch.dtype, Tensor] = {}
 
     @cached_property
@@ -88,10 +100,42 @@ class NeighbourSum:
         for start, stop in pairwise(self._bounds):
             own = self.offsets[start : stop + 1]
             first, last = int(own[0]), int(own[-1])
-            yield RowBlock(start, stop, (own - first).to(self.sources.dtype), self.sources[first:last])
+            weights = None if self.weights is None else self.weights[first:last]
+            yield RowBlock(start, stop, (own - first).to(self.sources.dtype), self.sources[first:last], weights)
+
+    @cached_property
+    def in_degree(self) -> Tensor:
+        """Number of edges that lead to each node ``[N]``; with weights, their sum in double precision."""
+        return self.offsets.diff() if self.weights is None else self._sums_of_weights(lambda weights: weights)
+
+    @cached_property
+    def effective_degree(self) -> Tensor:
+        """Number of equal edges that a mean over each node's edges is worth ``[N]``: without weights, of its edges."""
+        if self.weights is None:
+            return self.in_degree
+        squares = self._sums_of_weights(torch.square)  # of numbers that single precision holds: none overflows
+        return torch.where(squares > 0, self.in_degree.square() / squares, 0.0)
+
+    def _sums_of_weights(self, function: Callable[[Tensor], Tensor]) -> Tensor:
+        """The sums of a function of the weights of the edges to each node ``[N]``."""
+        sums = torch.empty(len(self.offsets) - 1, dtype=torch.float64)
+        for block in self.blocks():
+            assert block.weights is not None
+            values = function(block.weights.double())
+            own = torch.segment_reduce(values, "sum", offsets=block.offsets, axis=0, initial=0.0)
+            sums[block.start : block.stop] = own
+        return sums
+
+    def _shares(self, block: RowBlock, dtype: torch.dtype) -> Tensor | None:
+        """The share of each edge in the weight of all edges to its target."""
+        if block.weights is None:
+            return None
+        degree = self.in_degree[block.start : block.stop].to(block.weights.dtype)
+        counts, total = block.offsets.diff(), len(block.sources)
+        return (block.weights / degree.repeat_interleave(counts, output_size=total)).to(dtype)
 
     def of_block(self, block: RowBlock, values: Tensor) -> Tensor:
-        """Sum values over the neighbours of some nodes.
+        """Sum values over the neighbours of some nodes; of edges with weights, average them.
 
         Parameters
         ----------
@@ -106,13 +150,16 @@ class NeighbourSum:
             Shape ``[rows]`` or ``[rows, C]``.
         """
         is_column = values.dim() == 1
+        shares = self._shares(block, values.dtype)
         if cpu_has_csr_kernel() and (is_column or values.dtype != torch.float32):
             shape = block.stop - block.start, len(values)
-            ones = self._ones_like(values, len(block.sources))
-            return multiply(from_offsets(block.offsets, block.sources, ones, shape), values)
+            entries = self._ones_like(values, len(block.sources)) if shares is None else shares
+            return multiply(from_offsets(block.offsets, block.sources, entries, shape), values)
         columns = values.unsqueeze(1) if is_column else values
         # Sums of embeddings are the fastest product by a matrix of ones; see `oddnode.ops.csr.multiply_wide`.
-        sums = F.embedding_bag(block.sources, columns, block.offsets, mode="sum", include_last_offset=True)
+        sums = F.embedding_bag(
+            block.sources, columns, block.offsets, mode="sum", per_sample_weights=shares, include_last_offset=True
+        )
         return sums.squeeze(1) if is_column else sums
 
     def _ones_like(self, values: Tensor, count: int) -> Tensor:
@@ -151,11 +198,35 @@ class FolderWalk(NeighbourMean):
         """The same with every node that has no neighbour as its own."""
         return FolderWalk(self.neighbours, self.dtype, self.scratch_folder, self_loops_where_empty=True)
 
+    def inverse_degree(self, dtype: torch.dtype) -> Tensor:
+        """Compute what makes a mean of what `NeighbourSum.of_block` returns: 1 / degree, or 1 where it is a mean.
+
+        Parameters
+        ----------
+        dtype : torch.dtype
+            The precision.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N]``; 0 for a node without neighbours.
+        """
+        if self.neighbours.weights is None:
+            return super().inverse_degree(dtype)
+        return (self.row_counts() > 0).to(dtype)
+
     def sums(self, values: Tensor) -> Tensor:
+        """Sum values, times the weights of edges, over every node's neighbours.
+
+        Parameters
+        ----------
+        values : Tensor
+            Shape ``[N]``, as the result.
+        """
         out = torch.empty_like(values)
         for block in self.neighbours.blocks():
             out[block.start : block.stop] = self.neighbours.of_block(block, values)
-        return out
+        return out if self.neighbours.weights is None else out.mul_(self.neighbours.in_degree.to(out.dtype))
 
     def __matmul__(self, values: Tensor) -> Tensor:
         return self.diffuse(values, eta=0.0, num_hops=1)

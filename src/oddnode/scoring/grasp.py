@@ -76,7 +76,7 @@ class GRASP(PropagatingScorer):
         if outputs.labelled is not None:
             labelled[outputs.labelled] = True
         trusted = self._trusted(scores, labelled, graph)
-        degree = graph.in_degree.to(scores.dtype) / _unit(graph)
+        degree = graph.in_degree.to(scores.dtype) / graph.mean_edge_weight  # as an edge of the graph weighs
         new_degree = degree + trusted.sum() * trusted
         for _ in range(self.num_hops):
             scores = torch.where(labelled, scores.clamp_min(1.0), scores)
@@ -103,14 +103,8 @@ class GRASP(PropagatingScorer):
         return trusted
 
 
-def _unit(graph: Graph) -> float:
-    """What counts as one edge: without weights 1, with weights their mean."""
-    weight = graph.edge_weight
-    return 1.0 if weight is None or not len(weight) else float(weight.double().mean())
-
-
 def _neighbours_in(nodes: Tensor, graph: Graph, like: Tensor) -> Tensor:
     """The number of neighbours of each node that are among ``nodes``."""
     chosen = torch.zeros_like(like)
     chosen[nodes] = 1.0
-    return graph.neighbour_sums(chosen) / _unit(graph)
+    return graph.neighbour_sums(chosen) / graph.mean_edge_weight

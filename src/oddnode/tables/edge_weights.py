@@ -11,7 +11,7 @@ from oddnode.tables.columns import are_numbers, to_numbers
 from oddnode.tables.reader import Batch, TableSource
 from oddnode.tables.values import TableError, pyarrow, quoted
 
-__all__ = ["WEIGHT", "WeightColumn", "refuse_weights", "weight_column_of"]
+__all__ = ["WEIGHT", "WeightColumn", "weight_column_of"]
 
 #: A column of this name holds weights unless the user says otherwise.
 WEIGHT = "weight"
@@ -100,20 +100,3 @@ def weight_column_of(
     if name is not None:
         return column, []
     return column, [f"the column {WEIGHT!r} of the edges holds their weights; `unweighted` leaves it out"]
-
-
-def refuse_weights(weights: WeightColumn | None, where: str) -> None:
-    """Raise an error for weights of edges of a graph on disk.
-
-    Parameters
-    ----------
-    weights : WeightColumn or None
-        The column with the weights, if edges have any.
-    where : str
-        What uses them, for the message.
-    """
-    if weights is not None:
-        raise TableError(
-            f"{where}: the column {weights.name!r} of the edges holds their weights, which are not supported for "
-            "graphs on disk yet; let all edges count the same with `unweighted`"
-        )

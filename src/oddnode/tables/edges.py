@@ -13,11 +13,18 @@ from oddnode.tables.nodes import read_ids, similar_id
 from oddnode.tables.reader import TableSource
 from oddnode.tables.values import TableError, arrow_errors, listed, pyarrow, quoted
 
-__all__ = ["Edges", "check_header", "edge_columns", "note_on_columns", "read_edges"]
+__all__ = [
+    "Edges",
+    "check_header",
+    "edge_columns",
+    "note_on_columns",
+    "note_on_repeated",
+    "read_edges",
+    "with_weight_column",
+]
 
 # Keys of edges that are gathered before repeated ones are removed.
 _PENDING = 2**20
-_NAME_WEIGHTS = "; if one holds weights, name it when fitting with `weight_column`"
 
 
 @dataclass(frozen=True)
@@ -122,20 +129,16 @@ def read_edges(
         ends = edge_columns(part, source, target)
         if not named:
             check_header(part, ends, ids)
-        used: tuple[str, ...] = ends
-        if weights is not None:
-            part.require([weights.name], "weight")
-            used = (*ends, weights.name)
-        reader.read(part, ends)
-        notes += note_on_columns(part, used, "" if weights is not None else _NAME_WEIGHTS)
+        columns = with_weight_column(part, ends, weights)
+        reader.read(part, columns)
+        notes += note_on_columns(part, columns)
     if reader.unknown and not ignore_unknown:
         raise _unknown_ids(reader, ids, named)
     if reader.unknown:
         notes.append(f"{reader.unknown} of {reader.rows} edges were left out: they name nodes that were not given")
     index, weight = reader.edges()
     if weights is not None and reader.repeated:
-        ways = "" if directed else "; if every edge is listed in both directions, fit with `directed`"
-        notes.append(f"{reader.repeated} of {reader.rows} edges join nodes that others join; weights add up{ways}")
+        notes.append(note_on_repeated(f"{reader.repeated} of {reader.rows}", directed))
     if not index.shape[1]:
         notes.append("there are no edges between different nodes, so every node is scored by its features alone")
     return Edges(index, weight, notes)
@@ -157,11 +160,10 @@ class _EdgeReader:
     _pending: list[_Keys] = field(default_factory=list)
     _num_pending: int = 0
 
-    def read(self, table: TableSource, columns: tuple[str, str]) -> None:
-        names = columns if self.weights is None else (*columns, self.weights.name)
-        for batch in table.batches(names):
+    def read(self, table: TableSource, columns: tuple[str, ...]) -> None:
+        for batch in table.batches(columns):
             with arrow_errors(f"{batch.table} cannot be read"):
-                ends = [read_ids(array, batch, name) for name, array in zip(columns, batch.arrays[:2], strict=True)]
+                ends = [read_ids(array, batch, name) for name, array in zip(columns[:2], batch.arrays[:2], strict=True)]
                 a, b = (self._positions(end) for end in ends)
                 weight = None if self.weights is None else self.weights.read(batch.arrays[2], batch)
             known = (a >= 0) & (b >= 0)
@@ -269,7 +271,30 @@ def check_header(table: TableSource, ends: tuple[str, str], ids: Any) -> None:
         )
 
 
-def note_on_columns(table: TableSource, used: Sequence[str], advice: str = "") -> list[str]:
+def with_weight_column(table: TableSource, ends: tuple[str, str], weights: WeightColumn | None) -> tuple[str, ...]:
+    """List the columns of a table of edges that count; that of the weights must be there.
+
+    Parameters
+    ----------
+    table : TableSource
+        The table of edges.
+    ends : tuple of str
+        The columns with the ends of the edges.
+    weights : WeightColumn or None
+        The column with the weights; ``None`` if edges have no weights.
+
+    Returns
+    -------
+    tuple of str
+        The ends, followed by the weights if there are any.
+    """
+    if weights is None:
+        return ends
+    table.require([weights.name], "weight")
+    return (*ends, weights.name)
+
+
+def note_on_columns(table: TableSource, used: Sequence[str]) -> list[str]:
     """Say which columns of a table of edges do not count.
 
     Parameters
@@ -277,12 +302,25 @@ def note_on_columns(table: TableSource, used: Sequence[str], advice: str = "") -
     table : TableSource
         The table of edges.
     used : sequence of str
-        The columns that count.
-    advice : str
-        What to do about the others.
+        The columns that count, from `with_weight_column`.
     """
     others = [name for name in table.columns if name.strip() and name not in used]
+    advice = "; if one holds weights, name it when fitting with `weight_column`" if len(used) == 2 else ""
     return [f"{table.name}: columns that do not count: {listed(others)}{advice}"] if others else []
+
+
+def note_on_repeated(count: str, directed: bool) -> str:
+    """Say that weights were added up.
+
+    Parameters
+    ----------
+    count : str
+        How many edges join nodes that others join.
+    directed : bool
+        Whether edges are kept in their direction only.
+    """
+    ways = "" if directed else "; if every edge is listed in both directions, fit with `directed`"
+    return f"{count} edges join nodes that others join; weights add up{ways}"
 
 
 def _unknown_ids(reader: _EdgeReader, ids: Any, named: bool) -> TableError:

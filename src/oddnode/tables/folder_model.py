@@ -18,7 +18,6 @@ from oddnode.detector import Calibration, Detector, default_method
 from oddnode.large import GraphFolder
 from oddnode.tables.checks import calibrated, check_before_training, compares_with_references
 from oddnode.tables.drift import note_on_threshold
-from oddnode.tables.edge_weights import refuse_weights
 from oddnode.tables.id_index import arrow_ids
 from oddnode.tables.model import TableModel
 from oddnode.tables.references import fitting_outputs
@@ -118,11 +117,20 @@ def _used_rows(folder: GraphFolder, split: Split) -> UsedRows | None:
 
 
 def _check_same_columns(model: TableModel, folder: GraphFolder) -> None:
-    refuse_weights(model.schema.weights, "the model")
-    if _schema_of(folder).features != model.schema.features:
+    schema = _schema_of(folder)
+    if schema.features != model.schema.features:
         raise TableError(
             f"{folder.path} was prepared with other features than those that the model was fitted on; prepare it with "
             "`model`, so that columns are read as the model reads them"
+        )
+    if schema.weights != model.schema.weights:
+        found, expected = (
+            "no weights of edges" if weights is None else f"the column {weights.name!r} as weights of edges"
+            for weights in (schema.weights, model.schema.weights)
+        )
+        raise TableError(
+            f"{folder.path} was prepared with {found}, but the model was fitted with {expected}; prepare it with "
+            "`model`, so that edges are read as the model reads them"
         )
 
 

@@ -14,26 +14,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oddnode.tables.columns import ColumnCounts, FeatureRecipe
-from oddnode.tables.edge_weights import refuse_weights
-from oddnode.tables.edges import check_header, edge_columns, note_on_columns
-from oddnode.tables.id_index import IdIndex, arrow_ids
+from oddnode.tables.edge_chunks import edge_chunks
+from oddnode.tables.edge_weights import WeightColumn
+from oddnode.tables.edges import note_on_repeated
+from oddnode.tables.id_index import arrow_ids
 from oddnode.tables.labels import Labels, encode_labels
 from oddnode.tables.learning import learn_features
 from oddnode.tables.nodes import check_unique, read_ids
 from oddnode.tables.notes import notes_on_fitted_columns, notes_on_scored_columns
-from oddnode.tables.reader import Batch, Table, TableSource, files_of, open_table
+from oddnode.tables.reader import Table, TableSource, files_of, open_table
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.splits import Split, read_split
 from oddnode.tables.training_tables import TrainingTables
-from oddnode.tables.values import TableError, arrow_errors, concatenated, pyarrow, quoted
+from oddnode.tables.values import TableError, arrow_errors, concatenated
 
 if TYPE_CHECKING:
     from oddnode.large import FolderBuilder, GraphFolder, NodeChunk
 
 __all__ = ["FolderTables", "PrepareReport", "files_matching"]
 
-# Edges whose ids are looked up together: a look-up of texts prepares all ids anew.
-_EDGES_AT_ONCE = {"numbers": 2**20, "texts": 2**23}
 _MASKS = {"train_mask": "train", "val_mask": "validation", "calibration_mask": "calibration"}
 
 
@@ -98,15 +97,15 @@ class FolderTables(TrainingTables):
     """The tables of a graph that is to be a folder, and which of their columns mean what.
 
     Features, labels and edges are read as `TrainingTables` does, which learns from them how to read other tables.
-    Exposure, times and edge weights are not supported.
+    Exposure and times are not supported.
 
     Parameters
     ----------
     nodes, edges, id_column, label_column, feature_columns, drop_columns, read_as, unlabelled
         As for `TrainingTables`; with a ``schema`` the columns are those of the schema.
-    source_column, target_column, directed, unweighted, ignore_unknown_edges, split_column
-        As for `TrainingTables`; without ``unweighted``, a column ``weight`` of the edges is an error.
-    weight_column, exposure_nodes, exposure_edges, exposure_column, time_column, train_until
+    source_column, target_column, directed, weight_column, unweighted, ignore_unknown_edges, split_column
+        As for `TrainingTables`.
+    exposure_nodes, exposure_edges, exposure_column, time_column, train_until
         Must be ``None``.
     schema : TableSchema, optional
         How a fitted model reads tables, for a graph that is to be scored by it.
@@ -136,7 +135,6 @@ class FolderTables(TrainingTables):
             Column with labels of known nodes, for a calibration; empty if there is none. Labels that the model does
             not know count as no label.
         """
-        refuse_weights(schema.weights, "the model")
         return cls(
             nodes,
             edges,
@@ -146,17 +144,17 @@ class FolderTables(TrainingTables):
             source_column=schema.source_column,
             target_column=schema.target_column,
             directed=schema.directed,
-            unweighted=True,
             ignore_unknown_edges=ignore_unknown_edges,
             schema=schema,
         )
 
     def check_columns(self) -> None:
-        """As for `TrainingTables`; with a ``schema``, the table of nodes must have its columns."""
+        """As for `TrainingTables`; with a ``schema``, the tables must have its columns."""
         if self.schema is None:
             super().check_columns()
         else:
             self._recipe(open_table(self.nodes, "nodes"), [])
+            self._weights(open_table(self.edges, "edges"))
 
     def prepare(self, out: str | os.PathLike, on_progress: Any = None) -> GraphFolder:
         """Build the folder, or go on with a build that was stopped.
@@ -180,21 +178,37 @@ class FolderTables(TrainingTables):
         if named is not None:
             raise TableError(f"`{named}` is not supported for graphs on disk")
         table, edge_table = open_table(self.nodes, "nodes"), open_table(self.edges, "edges")
-        refuse_weights(self._weights(edge_table)[0], edge_table.name)
+        weights, on_weights = self._weights(edge_table)
         with FolderBuilder(out, self._fingerprint(), on_progress) as builder:
+            on_repeated: list[str] = []
             if not builder.is_complete:
                 facts: dict[str, Any] = {}
                 notes: list[str] = []
-                builder.add_nodes(lambda: self._node_chunks(table, facts, notes), facts, notes)
-                on_edges: list[str] = []
+                builder.add_nodes(lambda: self._node_chunks(table, weights, facts, notes), facts, notes)
+                on_edges = list(on_weights)
+                ends = self.source_column, self.target_column
                 builder.add_edges(
-                    lambda: self._edge_chunks(edge_table, _ids_of(builder), on_edges),
+                    lambda: edge_chunks(
+                        edge_table, _ids_of(builder), *ends, weights, self.ignore_unknown_edges, on_edges
+                    ),
                     both_directions=not self.directed,
                     simple=True,
                     total=_num_rows(edge_table),
                     notes=on_edges,
                 )
-            return builder.finish()
+                on_repeated = self._note_on_repeated(builder.num_repeated, weights)
+            return builder.finish(on_repeated)
+
+    def _weights(self, table: TableSource) -> tuple[WeightColumn | None, list[str]]:
+        """As for `TrainingTables`, or the column of the schema; all parts of the table must have it."""
+        weights, notes = super()._weights(table) if self.schema is None else (self.schema.weights, [])
+        for part in table.parts:
+            part.require([] if weights is None else [weights.name], "weight")
+        return weights, notes
+
+    def _note_on_repeated(self, count: int, weights: WeightColumn | None) -> list[str]:
+        rows = count if self.directed else count // 2  # a row is an edge in each direction
+        return [note_on_repeated(str(rows), self.directed)] if rows and weights is not None else []
 
     def _fingerprint(self) -> str:
         """Of the files and the settings; of tables in memory there is none, so that it is a new one every time."""
@@ -205,7 +219,9 @@ class FolderTables(TrainingTables):
         rest = {each.name: getattr(self, each.name) for each in fields(self) if each.name not in ("nodes", "edges")}
         return hashlib.sha256(repr((found, sorted(rest.items()))).encode()).hexdigest()
 
-    def _node_chunks(self, table: TableSource, facts: dict[str, Any], notes: list[str]) -> Iterator[NodeChunk]:
+    def _node_chunks(
+        self, table: TableSource, weights: WeightColumn | None, facts: dict[str, Any], notes: list[str]
+    ) -> Iterator[NodeChunk]:
         from oddnode.large import NodeChunk
 
         recipe, roles = self._recipe(table, notes)
@@ -214,7 +230,7 @@ class FolderTables(TrainingTables):
         notes += labels.notes
         split = self._masks(columns, labels, ids, table)
         facts["classes"] = labels.classes
-        facts["table"] = (self.schema or self._schema(table, recipe, labels.classes, None)).to_json()
+        facts["table"] = (self.schema or self._schema(table, recipe, labels.classes, weights)).to_json()
         counts = [ColumnCounts() for _ in recipe.names]
         start = 0
         for batch in table.batches(recipe.names):
@@ -277,64 +293,9 @@ class FolderTables(TrainingTables):
             masks[name][getattr(split, part)] = True
         return masks
 
-    def _edge_chunks(self, table: TableSource, ids: Any, notes: list[str]) -> Iterator[np.ndarray]:
-        index = IdIndex(ids)
-        is_number = pyarrow().types.is_integer(ids.type)
-        at_once = _EDGES_AT_ONCE["numbers" if is_number else "texts"]
-        rows = left_out = 0
-        for part in table.parts:
-            ends = edge_columns(part, self.source_column, self.target_column)
-            if self.source_column is None:
-                check_header(part, ends, ids)
-            notes += note_on_columns(part, ends)
-            for batches in _gathered(part.batches(ends), at_once):
-                positions = self._positions(batches, ends, index)
-                known: np.ndarray = np.all(positions >= 0, axis=0)
-                if not known.all() and not self.ignore_unknown_edges:
-                    raise _unknown_id(batches, ends, positions)
-                rows, left_out = rows + len(known), left_out + int((~known).sum())
-                yield positions if known.all() else positions[:, known]
-        if left_out:
-            notes.append(f"{left_out} of {rows} edges were left out: they name nodes that were not given")
-
-    @staticmethod
-    def _positions(batches: Sequence[Batch], ends: tuple[str, str], index: IdIndex) -> np.ndarray:
-        columns = []
-        for place, name in enumerate(ends):
-            with arrow_errors(f"{batches[0].table} cannot be read"):
-                joined = concatenated([read_ids(batch.arrays[place], batch, name) for batch in batches])
-                columns.append(index.positions(joined))
-        return np.stack(columns)
-
 
 def _ids_of(builder: FolderBuilder) -> Any:
     return arrow_ids(builder.id_arrays(), 0, builder.num_nodes)
-
-
-def _gathered(batches: Iterator[Batch], at_once: int) -> Iterator[list[Batch]]:
-    pending: list[Batch] = []
-    for batch in batches:
-        pending.append(batch)
-        if sum(each.num_rows for each in pending) >= at_once:
-            yield pending
-            pending = []
-    if pending:
-        yield pending
-
-
-def _unknown_id(batches: Sequence[Batch], ends: tuple[str, str], positions: np.ndarray) -> TableError:
-    row = int(np.argmin((positions >= 0).all(axis=0)))
-    side = 0 if positions[0, row] < 0 else 1
-    for batch in batches:
-        if row < batch.num_rows:
-            break
-        row -= batch.num_rows
-    unknown = read_ids(batch.arrays[side], batch, ends[side])[row].as_py()
-    return TableError(
-        f"{batch.table}: an edge names a node that the table of nodes does not have, {quoted(unknown)} in column "
-        f"{ends[side]!r}, {batch.place(row)}; give all nodes (`nodes` can be several tables), or leave such edges out "
-        "with `ignore_unknown_edges`"
-    )
 
 
 def _num_rows(table: TableSource) -> int | None:
