@@ -105,3 +105,11 @@ def test_a_folder_knows_whether_its_edges_have_both_directions(tmp_path: Path) -
     data.edge_index = data.edge_index[:, torch.arange(data.num_edges) != first_link]
     assert not as_folder(data, tmp_path / "one").as_graph().is_symmetric
     assert not GraphFolder(tmp_path / "one").as_graph().is_symmetric
+
+
+def test_weights_of_undirected_edges_are_refused_before_training(tmp_path: Path) -> None:
+    data = undirected(150)
+    data.edge_weight = (data.edge_index.sum(dim=0) % 3 + 1).double()
+    folder = as_folder(data, tmp_path / "graph")
+    with pytest.raises(ValueError, match="the edges have weights.*prepare --unweighted.*for example nodesafe"):
+        Detector.from_recipe("nodesafe-evidence", epochs=2, device="cpu").fit(folder)

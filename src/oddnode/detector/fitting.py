@@ -159,7 +159,7 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
     num_spare_logits = detector.num_spare_logits if isinstance(backbone, str) else 0
     dataset = training_set(data, exposure, device, num_spare_logits, detector.val_share, detector.seed)
     if isinstance(dataset.graph, FolderGraph):
-        check_folder_support(detector)
+        check_folder_support(detector, dataset.graph)
     if isinstance(backbone, nn.Module):
         dataset.to_dtype(dtype_of(backbone))
     chosen = []
