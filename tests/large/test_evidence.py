@@ -111,5 +111,5 @@ def test_weights_of_undirected_edges_are_refused_before_training(tmp_path: Path)
     data = undirected(150)
     data.edge_weight = (data.edge_index.sum(dim=0) % 3 + 1).double()
     folder = as_folder(data, tmp_path / "graph")
-    with pytest.raises(ValueError, match="the edges have weights.*prepare --unweighted.*for example nodesafe"):
+    with pytest.raises(ValueError, match=r"the edges have weights.*prepare --unweighted.*for example nodesafe"):
         Detector.from_recipe("nodesafe-evidence", epochs=2, device="cpu").fit(folder)
