@@ -12,6 +12,7 @@ from oddnode.large.graph import FolderGraph, changed_features
 from oddnode.large.network import network_blocker
 from oddnode.large.outputs import FolderOutputs, outputs_of
 from oddnode.large.product import FolderWalk, NeighbourSum
+from oddnode.large.ranks import joined
 from oddnode.large.training import PackedRows
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "build_folder",
     "changed_features",
     "folder_from_data",
+    "joined",
     "network_blocker",
     "outputs_of",
 ]

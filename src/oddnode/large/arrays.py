@@ -21,10 +21,14 @@ __all__ = [
     "ArrayEntry",
     "ArrayWriter",
     "FolderError",
+    "NoWriter",
     "array_of",
+    "check_once",
     "check_sum",
+    "file_stamp",
     "full_disk_explained",
     "map_array",
+    "mark_checked",
     "reserve",
     "row_chunks",
     "scratch",
@@ -33,6 +37,8 @@ __all__ = [
 # Larger results are kept in a file that the system can write out when memory is short.
 _MOST_IN_MEMORY = 2**28
 _READ_AT_ONCE = 2**24
+# Files whose checksum this process has compared, with their size and time.
+_checked: set[tuple[str, int, int]] = set()
 
 
 class FolderError(ValueError):
@@ -115,6 +121,19 @@ class ArrayWriter(AbstractContextManager):
         return ArrayEntry(self._dtype.name, self._shape, self._crc32)  # type: ignore[arg-type]
 
 
+class NoWriter:
+    """Stands for the writer in a process that helps to compute an array which another process writes."""
+
+    def append(self, rows: np.ndarray) -> None:
+        """Write nothing.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray
+            Shape ``[n]`` or ``[n, columns]``.
+        """
+
+
 def array_of(path: Path, values: np.ndarray) -> ArrayEntry:
     """Write a whole array.
 
@@ -184,6 +203,49 @@ def check_sum(path: Path, entry: ArrayEntry) -> None:
             f"{path} has the checksum {found:08x}, expected {entry.crc32:08x}, so the folder is damaged; "
             "prepare the graph again"
         )
+
+
+def check_once(path: Path, entry: ArrayEntry) -> None:
+    """Compare the checksum of a file, unless this process has done so since the file was written.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    entry : ArrayEntry
+        What the manifest says of it.
+    """
+    if file_stamp(path) not in _checked:
+        check_sum(path, entry)
+        mark_checked(path)
+
+
+def mark_checked(path: Path) -> None:
+    """Remember that the checksum of a file is right.
+
+    Parameters
+    ----------
+    path : Path
+        The file, which this process has read or written.
+    """
+    _checked.add(file_stamp(path))
+
+
+def file_stamp(path: Path) -> tuple[str, int, int]:
+    """Tell a file from what is written in its place later.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    tuple
+        Its full name, its size and its time.
+    """
+    found = path.stat()
+    return str(path.resolve()), found.st_size, found.st_mtime_ns
 
 
 def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from oddnode.functional import support
 from oddnode.graph import Graph, GraphError
 from oddnode.graph.features import NodeFeatures
-from oddnode.large.arrays import ArrayWriter, row_chunks, scratch
+from oddnode.large.arrays import ArrayWriter, NoWriter, row_chunks, scratch
 from oddnode.large.folder import GraphFolder
 from oddnode.large.moments import Moments
 from oddnode.large.product import FolderWalk, NeighbourSum
@@ -100,12 +100,12 @@ class FolderGraph(Graph):
         """
         scale, scaled = self.gcn_scale, torch.empty(values.shape, dtype=values.dtype)
         torch.mul(values, scale.unsqueeze(1), out=scaled)
-        for block in self.neighbours.blocks():
+        for block in self.neighbours.own_blocks():
             rows = slice(block.start, block.stop)
             sums = self.neighbours.of_block(block, scaled)
             sums.addcmul_(scaled[rows], self._missing_loops[rows].to(sums.dtype).unsqueeze(1))
             out[rows] = sums.mul_(scale[rows].unsqueeze(1))
-        return out
+        return self.neighbours.all_gather(out)
 
     @property
     def smoothed_x(self) -> Tensor:
@@ -115,15 +115,24 @@ class FolderGraph(Graph):
         return self.cached("smoothed_x", lambda: self.folder.sidecar("ax", self._write_smoothed, self._dtype))
 
     def _smoothed(self) -> Tensor:
+        out = scratch(self.folder.scratch_folder, tuple(self.x.shape), self.x.dtype)
+        for columns, values in self._columns():
+            self.convolve(values, out[:, columns])
+        return out
+
+    def _columns(self) -> Iterator[tuple[slice, Tensor]]:
+        """Copy the features to memory, some columns at a time."""
         num_nodes, width = self.x.shape
-        out = scratch(self.folder.scratch_folder, (num_nodes, width), self.x.dtype)
         step = max(_COLUMNS_IN_MEMORY // (num_nodes * self.x.dtype.itemsize), 1)
         for first in range(0, width, step):
             columns = slice(first, first + step)
-            self.convolve(self.x[:, columns].contiguous(), out[:, columns])
-        return out
+            yield columns, self.x[:, columns].contiguous()
 
-    def _write_smoothed(self, writer: ArrayWriter) -> None:
+    def _write_smoothed(self, writer: ArrayWriter | NoWriter) -> None:
+        if isinstance(writer, NoWriter):  # another rank has room for the result
+            for _, values in self._columns():
+                self.convolve(values, torch.empty_like(values))
+            return
         smoothed = self._smoothed()
         for start, stop in row_chunks(len(smoothed), smoothed.shape[1] * smoothed.dtype.itemsize):
             writer.append(smoothed[start:stop].numpy())
@@ -166,7 +175,7 @@ class FolderGraph(Graph):
         name = re.sub(r"[^0-9a-z-]", "_", f"support-{num_hops}-{eta!r}-{self._dtype}")
         fits = 16 * self.num_nodes * self.x.dtype.itemsize <= _PROBES_IN_MEMORY
 
-        def make(writer: ArrayWriter) -> None:
+        def make(writer: ArrayWriter | NoWriter) -> None:
             writer.append(support(self.random_walk, num_hops, eta, probes_at_once=16 if fits else 8).numpy())
 
         return self.folder.sidecar(name, make, self._dtype)

@@ -14,6 +14,7 @@ from oddnode.graph import Graph
 from oddnode.large.arrays import row_chunks, scratch
 from oddnode.large.graph import FolderGraph
 from oddnode.large.network import TwoLayers
+from oddnode.large.ranks import active_ranks
 from oddnode.nn import mean_log_probabilities
 from oddnode.scoring import Outputs
 
@@ -91,11 +92,11 @@ class FolderOutputs(Outputs):
     def scores_of(self, scorer: Scorer) -> Tensor:
         if not scorer.is_row_wise:
             return super().scores_of(scorer)
-        return self.cached(scorer, "score", lambda: torch.cat([scorer.score(part) for part in self._parts()]))
+        return self.cached(scorer, "score", lambda: self._row_wise_scores(scorer))
 
-    def _parts(self) -> Iterator[Outputs]:
-        for rows in self._chunks():
-            yield _Rows(self, rows)
+    def _row_wise_scores(self, scorer: Scorer) -> Tensor:
+        out = torch.empty(self.graph.num_nodes, dtype=self.graph.x.dtype)
+        return active_ranks().fill(out, list(self._chunks()), lambda rows: scorer.score(_Rows(self, rows)))
 
     def _chunks(self) -> Iterator[slice]:
         row_bytes = 4 * self.graph.x.dtype.itemsize * max(self.graph.x.shape[1], 64)
@@ -103,10 +104,7 @@ class FolderOutputs(Outputs):
             yield slice(start, stop)
 
     def _filled(self, width: int, make: Callable[[slice], Tensor]) -> Tensor:
-        out = self._room(width)
-        for rows in self._chunks():
-            out[rows] = make(rows)
-        return out
+        return active_ranks().fill(self._room(width), list(self._chunks()), make)
 
     def _room(self, width: int) -> Tensor:
         return scratch(self.graph.folder.scratch_folder, (self.graph.num_nodes, width), self.graph.x.dtype)

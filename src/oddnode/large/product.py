@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oddnode.large.ranks import active_ranks
 from oddnode.ops import NeighbourMean
 from oddnode.ops.csr import cpu_has_csr_kernel, from_offsets, multiply
 
@@ -46,6 +47,8 @@ class RowBlock(NamedTuple):
 class NeighbourSum:
     """Sums over the sources of the edges to every node.
 
+    If several ranks work together (`oddnode.large.joined`) when it is made, each of them sums for some rows.
+
     Parameters
     ----------
     offsets : Tensor
@@ -61,17 +64,31 @@ class NeighbourSum:
         self.sources = sources
         self.edges_at_once = edges_at_once
         self._ones: dict[torch.dtype, Tensor] = {}
+        self._ranks = active_ranks()
+
+    def _cuts(self, first: int, last: int) -> list[int]:
+        """The rows at which blocks begin, from the first row to the last."""
+        cuts = [first]
+        while cuts[-1] < last:
+            start = cuts[-1]
+            most = int(self.offsets[start]) + self.edges_at_once
+            fitting = int(torch.searchsorted(self.offsets[start : start + _ROWS_AT_ONCE + 1], most, right=True)) - 1
+            cuts.append(min(start + max(fitting, 1), last))
+        return cuts
 
     @cached_property
-    def _bounds(self) -> list[int]:
-        """The rows at which blocks begin, and the number of rows."""
-        num_rows, bounds = len(self.offsets) - 1, [0]
-        while bounds[-1] < num_rows:
-            start = bounds[-1]
-            last = int(self.offsets[start]) + self.edges_at_once
-            fitting = int(torch.searchsorted(self.offsets[start : start + _ROWS_AT_ONCE + 1], last, right=True)) - 1
-            bounds.append(min(start + max(fitting, 1), num_rows))
-        return bounds
+    def _all_cuts(self) -> list[int]:
+        return self._cuts(0, len(self.offsets) - 1)
+
+    @cached_property
+    def _rank_bounds(self) -> list[int]:
+        """The first row of every rank: a row is as much work as an edge to it."""
+        return self._ranks.bounds(len(self.offsets) - 1, lambda row: row + int(self.offsets[row]))
+
+    @cached_property
+    def _own_cuts(self) -> list[int]:
+        rank = self._ranks.rank
+        return self._cuts(self._rank_bounds[rank], self._rank_bounds[rank + 1])
 
     def blocks(self) -> Iterator[RowBlock]:
         """Read the edges in order.
@@ -81,7 +98,35 @@ class NeighbourSum:
         RowBlock
             The next rows.
         """
-        for start, stop in pairwise(self._bounds):
+        return self._blocks(self._all_cuts)
+
+    def own_blocks(self) -> Iterator[RowBlock]:
+        """Read the edges to the rows that are the work of this process, in order; `all_gather` must follow.
+
+        Yields
+        ------
+        RowBlock
+            The next rows; of a single process, all that there are.
+        """
+        return self._blocks(self._own_cuts)
+
+    def all_gather(self, out: Tensor) -> Tensor:
+        """Complete a result of which `own_blocks` has filled the rows of this process.
+
+        Parameters
+        ----------
+        out : Tensor
+            Shape ``[N]`` or ``[N, C]``.
+
+        Returns
+        -------
+        Tensor
+            The same tensor, with the rows of all processes.
+        """
+        return self._ranks.all_gather(out, self._rank_bounds)
+
+    def _blocks(self, cuts: list[int]) -> Iterator[RowBlock]:
+        for start, stop in pairwise(cuts):
             own = self.offsets[start : stop + 1]
             first, last = int(own[0]), int(own[-1])
             yield RowBlock(start, stop, (own - first).to(self.sources.dtype), self.sources[first:last])
@@ -144,9 +189,9 @@ class FolderWalk(NeighbourMean):
 
     def sums(self, values: Tensor) -> Tensor:
         out = torch.empty_like(values)
-        for block in self.neighbours.blocks():
+        for block in self.neighbours.own_blocks():
             out[block.start : block.stop] = self.neighbours.of_block(block, values)
-        return out
+        return self.neighbours.all_gather(out)
 
     def __matmul__(self, values: Tensor) -> Tensor:
         return self.diffuse(values, eta=0.0, num_hops=1)
@@ -172,11 +217,12 @@ class FolderWalk(NeighbourMean):
         share = self.inverse_degree(values.dtype) * (1.0 - eta)
         own = self.own_share(eta, share)
         for hop in range(num_hops):
-            for block in self.neighbours.blocks():
+            for block in self.neighbours.own_blocks():
                 rows = slice(block.start, block.stop)
                 drawn = self.neighbours.of_block(block, present) * _beside(share[rows], values)
                 kept = _beside(own[rows], values) if isinstance(own, Tensor) else own
                 torch.add(drawn, present[rows] * kept, out=after[rows])
+            self.neighbours.all_gather(after)
             # The caller's values are not written to.
             present, after = after, torch.empty_like(values) if hop == 0 else present
         return present

@@ -21,6 +21,7 @@ from oddnode.graph import TrainingSet
 from oddnode.large.arrays import scratch
 from oddnode.large.graph import FolderGraph
 from oddnode.large.network import TwoLayers
+from oddnode.large.ranks import active_ranks
 from oddnode.objectives import Objective, Term, TrainingPass, validation_loss
 from oddnode.ops import DropoutStream, SparseMatrix
 from oddnode.training import TrainingConfig, TrainingHandle, TrainingLoop, TrainingResult, train
@@ -339,6 +340,7 @@ class PackedRows:
             before = len(results) * config.epochs
             counted = None if on_epoch is None else lambda done, before=before: on_epoch(before + done)
             results += TrainingLoop(trainee, config).start(counted).result()
+            active_ranks().use_those_of_first(trainee.tensors())  # other processors may round differently
         return TrainingHandle(lambda: results)
 
     @staticmethod

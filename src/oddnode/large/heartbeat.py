@@ -1,0 +1,170 @@
+"""How ranks notice that one of them is lost, and agree on who tells the user.
+
+A process that dies on this machine is known by its number. For one on another machine, or one that hangs, there is a
+heartbeat: a thread of every rank counts in a store that all ranks can read, and looks whether the others do.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+__all__ = ["Heartbeat", "RankLost", "RankProcess", "stopped"]
+
+_BEAT_SECONDS = 2.0
+# A rank that is silent for so long is lost. On a machine that swaps, a beat may take seconds.
+_LOST_AFTER_SECONDS = 30.0
+# Before its first beat a rank imports torch, perhaps from a slow shared disk.
+_START_SECONDS = 300.0
+# After so long, a rank that is no more is silent, and one that is there is not.
+_SILENT_SECONDS = 3 * _BEAT_SECONDS
+
+
+class RankLost(RuntimeError):
+    """A rank has ended or cannot be reached, so that the others cannot go on; the message names it if it is known."""
+
+
+class RankProcess(NamedTuple):
+    """Where a rank runs.
+
+    Parameters
+    ----------
+    pid : int
+        The number of its process.
+    host : str
+        The name of its machine.
+    """
+
+    pid: int
+    host: str
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is known to have ended; of a process on another machine, nothing is known."""
+        if self.host != socket.gethostname():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        try:  # until its parent takes notice, a dead process can be asked
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        except OSError:  # it has just ended, or the system has no /proc
+            return Path("/proc/self").exists()
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+class Heartbeat:
+    """The heartbeat of this process, and what is known of the others'; it begins at once.
+
+    If another rank falls silent, the thread prints an error and ends this process, which may be waiting for that rank.
+
+    Parameters
+    ----------
+    store : torch.distributed.Store
+        A connection of its own to the store of all ranks.
+    rank, world_size : int
+        The number of this process, and how many there are.
+    """
+
+    def __init__(self, store: Store, rank: int, world_size: int):
+        self._store = store
+        self._rank, self._world_size = rank, world_size
+        self._counts = [0] * world_size
+        self._heard = [time.monotonic()] * world_size
+        self._stopped = threading.Event()
+        store.set(f"process/{rank}", f"{os.getpid()} {socket.gethostname()}")
+        self.processes: list[RankProcess] = []
+        self._thread = threading.Thread(target=self._beat, name="oddnode-heartbeat", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join()
+
+    def meet(self) -> None:
+        """Wait for all ranks, and learn where they run."""
+        told = [self._store.get(f"process/{rank}").decode().partition(" ") for rank in range(self._world_size)]
+        self.processes = [RankProcess(int(pid), host) for pid, _, host in told]
+
+    def who_is_lost(self, seconds: float = 2 * _SILENT_SECONDS) -> str | None:
+        """Find the rank that is lost, when an exchange has failed.
+
+        Parameters
+        ----------
+        seconds : float
+            How long to look for it: a process that died on this machine is found at once, another when its heartbeat
+            is missed.
+
+        Returns
+        -------
+        str or None
+            A sentence; ``None`` if it cannot be known.
+        """
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for rank in self._others():
+                if self.processes[rank].has_ended:
+                    return stopped(f"rank {rank} ({self.processes[rank]}) has ended")
+                if time.monotonic() - self._heard[rank] > _SILENT_SECONDS:
+                    return stopped(f"rank {rank} ({self.processes[rank]}) does not answer")
+            time.sleep(0.1)
+        return None
+
+    def is_first_to_tell(self) -> bool:
+        """Whether no other rank has told the user why the run ends."""
+        try:
+            return self._store.add("told", 1) == 1
+        except RuntimeError:  # whoever has the store is gone
+            return True
+
+    def _others(self) -> Iterator[int]:
+        return (rank for rank in range(self._world_size) if rank != self._rank)
+
+    def _beat(self) -> None:
+        while not self._stopped.wait(_BEAT_SECONDS):
+            try:
+                self._store.add(f"beat/{self._rank}", 1)
+                counts = [self._store.add(f"beat/{rank}", 0) for rank in range(self._world_size)]
+            except RuntimeError:
+                if not self._stopped.is_set():
+                    self._end("the machine of the first rank cannot be reached")
+                return
+            now = time.monotonic()
+            for rank in self._others():
+                if counts[rank] != self._counts[rank]:
+                    self._counts[rank], self._heard[rank] = counts[rank], now
+                patience = _LOST_AFTER_SECONDS if counts[rank] else _START_SECONDS
+                if now - self._heard[rank] > patience:
+                    where = f" ({self.processes[rank]})" if self.processes else ""
+                    self._end(f"rank {rank}{where} has not answered for {patience:.0f} s")
+
+    def _end(self, reason: str) -> None:
+        if self.is_first_to_tell():
+            print(f"error: {stopped(reason)}", file=sys.__stderr__, flush=True)
+        os._exit(1)
+
+
+def stopped(reason: str) -> str:
+    """Tell the user why the run ends.
+
+    Parameters
+    ----------
+    reason : str
+        What has happened.
+    """
+    return f"{reason}, so the run was stopped; nothing is half-written"
