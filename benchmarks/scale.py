@@ -9,6 +9,9 @@ same files under the same limit, memory, and bytes read and written. The AUROC o
 them labelled, shows whether the answer is right. With several sizes the growth is printed, with several limits the
 largest difference between scores. Growth is that of the time beyond the start of a command, which imports torch.
 
+``--ranks 2`` scores every graph once more: by one process with two threads, and by two ranks of one thread each,
+which ``torchrun`` starts. Their scores are compared, and their times, with and without what starting takes.
+
 ``--in-memory`` runs the same tables through the commands without a graph folder, for comparison.
 """
 
@@ -64,6 +67,20 @@ def folder_stages(tables: Path, out: Path, device: Sequence[str], method: Sequen
         Stage("first score", score, (graph, model)),
         Stage("score", score, (graph, model)),
     ]
+
+
+def rank_stages(out: Path, device: Sequence[str], ranks: int) -> list[Stage]:
+    """Scoring by one process with several threads, and by as many ranks of one thread."""
+    reads = out / "graph", out / "model"
+    score = ("score", str(out / "model"), "--graph", str(out / "graph"), *device, "--out")
+    alone = ("env", f"OMP_NUM_THREADS={ranks}", *ODDNODE, *score, str(out / "threads.parquet"))
+    together = ("env", "OMP_NUM_THREADS=1", *torchrun(ranks), "-m", "oddnode", *score, str(out / "ranks.parquet"))
+    return [Stage(f"score, {ranks} threads", alone, reads), Stage(f"score, {ranks} ranks", together, reads)]
+
+
+def torchrun(ranks: int) -> tuple[str, ...]:
+    """The command that starts ranks on this machine."""
+    return (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
 
 
 def table_stages(tables: Path, out: Path, device: Sequence[str], method: Sequence[str]) -> list[Stage]:
@@ -148,6 +165,35 @@ def one_size(
     return [*rows, about | {"stage": "answer", "auroc": round(auroc(scores, graph), 4)}], scores
 
 
+def compare_ranks(graph: BlockModel, out: Path, device: Sequence[str], limit: int, ranks: int) -> list[dict[str, Any]]:
+    """Score with threads and with ranks; of each the shorter of two runs, because the machine has other things to do."""
+    starts = {
+        "threads": min(run((sys.executable, "-c", "import oddnode.tables.folder_model")).seconds for _ in range(3)),
+        "ranks": min(run((*torchrun(ranks), "-m", "oddnode", "--version")).seconds for _ in range(3)),
+    }
+    about = {"edges": graph.edges, "nodes": graph.nodes, "limit GiB": limit / GIB}
+    rows = []
+    for stage, start in zip(rank_stages(out, device, ranks), starts.values(), strict=True):
+        runs = [measured(stage, limit, out / "ranks.log") for _ in range(2)]
+        row = about | min(runs, key=lambda each: (each["status"], each["seconds"]))
+        rows.append(row | {"seconds beyond start": round(max(row["seconds"] - start, 0.01), 2)})
+        print(json.dumps(rows[-1]), flush=True)
+        if rows[-1]["status"]:
+            print((out / "ranks.log").read_text()[-2000:], file=sys.stderr)
+            return rows
+    alone, together = (read_scores(out / f"{name}.parquet", graph) for name in starts)
+    threads, several = rows
+    compared = {
+        "stage": f"{ranks} ranks to {ranks} threads",
+        "ratio of seconds": round(several["seconds"] / threads["seconds"], 3),
+        "ratio beyond start": round(several["seconds beyond start"] / threads["seconds beyond start"], 3),
+        "seconds to start": {name: round(seconds, 2) for name, seconds in starts.items()},
+        "largest difference of ranks": float(np.abs(alone - together).max()),
+    }
+    print(json.dumps(about | compared), flush=True)
+    return [*rows, about | compared]
+
+
 def growth(rows: list[dict[str, Any]]) -> dict[str, float]:
     """How the stages grow from the smallest to the largest graph under the first limit."""
     found: dict[str, float] = {}
@@ -182,6 +228,9 @@ def verdicts(rows: list[dict[str, Any]], found: dict[str, float]) -> list[str]:
             lines.append(_verdict(f"{words}: anonymous GiB", row["anonymous GiB"], 0, MOST_ANONYMOUS / GIB))
         if "largest difference of scores" in row:
             lines.append(_verdict("scores under another limit differ by", row["largest difference of scores"], 0, 1e-5))
+        if "ratio beyond start" in row:
+            lines.append(_verdict(f"{row['stage']}: time beyond start", row["ratio beyond start"], 0, 1.15))
+            lines.append(_verdict(f"{row['stage']}: scores differ by", row["largest difference of ranks"], 0, 1e-5))
     bounds = {
         "prepare: slope of log time": (0.9, 1.1),
         "score: time per edge, largest to next": (0.0, 1.3),
@@ -205,6 +254,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", default="8GiB", help="limits of memory, separated by commas")
     parser.add_argument("--method", help="default: that of `oddnode fit`")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--ranks", type=int, help="compare so many ranks with so many threads")
     parser.add_argument("--in-memory", action="store_true", help="the same tables without a graph folder")
     parser.add_argument("--work", type=Path, required=True, help="folder for graphs and models; needs disk space")
     parser.add_argument("--out", type=Path, help="folder for the results")
@@ -233,6 +283,8 @@ def main() -> None:
             if scores is not None:
                 print(json.dumps(new[-1]), flush=True)
             rows += new
+        if options.ranks and first is not None:
+            rows += compare_ranks(graph, out, device, num_bytes(options.limit.split(",")[0]), options.ranks)
     found = growth(rows)
     judged = verdicts(rows, found)
     print("\n".join(judged))

@@ -148,10 +148,16 @@ class Heartbeat:
             for rank in self._others():
                 if counts[rank] != self._counts[rank]:
                     self._counts[rank], self._heard[rank] = counts[rank], now
-                patience = _LOST_AFTER_SECONDS if counts[rank] else _START_SECONDS
-                if now - self._heard[rank] > patience:
-                    where = f" ({self.processes[rank]})" if self.processes else ""
-                    self._end(f"rank {rank}{where} has not answered for {patience:.0f} s")
+                self._check(rank, now - self._heard[rank])
+
+    def _check(self, rank: int, silent: float) -> None:
+        patience = _LOST_AFTER_SECONDS if self._counts[rank] else _START_SECONDS
+        where = f" ({self.processes[rank]})" if self.processes else ""
+        if silent > patience:
+            self._end(f"rank {rank}{where} has not answered for {patience:.0f} s")
+        # One that has failed beats no more; without torchrun, nobody else ends this process.
+        elif silent > 2 * _BEAT_SECONDS and self.processes and self.processes[rank].has_ended:
+            self._end(f"rank {rank}{where} has ended")
 
     def _end(self, reason: str) -> None:
         if self.is_first_to_tell():

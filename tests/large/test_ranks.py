@@ -1,0 +1,257 @@
+"""Several ranks on one graph: the same files as one process writes, and a clear end if one of them is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+from torch import Tensor
+
+from oddnode.large import NeighbourSum, product
+from oddnode.large.heartbeat import RankProcess
+from oddnode.large.ranks import Ranks
+from oddnode.tables import FolderTables
+from tests.large.graphs import as_folder, random_graph
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "oddnode")
+CLI = Callable[..., subprocess.CompletedProcess[str]]
+
+
+class OneOf(Ranks):
+    """A rank without the others: what they would send is missing."""
+
+    def __init__(self, rank: int, world_size: int):
+        self.rank, self.world_size = rank, world_size
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(1, 7))
+def test_rows_are_divided_by_their_work(works: list[int], world_size: int) -> None:
+    before = [0, *np.cumsum(works).tolist()]
+    bounds = OneOf(0, world_size).bounds(len(works), before.__getitem__)
+    assert (bounds[0], bounds[-1], len(bounds)) == (0, len(works), world_size + 1)
+    assert bounds == sorted(bounds)
+    own = [before[stop] - before[start] for start, stop in pairwise(bounds)]
+    assert max(own) <= sum(works) / world_size + max(works)
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 8])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_every_part_is_computed_by_one_rank_and_the_first_by_all(num_parts: int, world_size: int) -> None:
+    parts = [slice(3 * part, 3 * part + 3) for part in range(num_parts)]
+    done: list[int] = []
+
+    def make(rows: slice) -> Tensor:
+        done.append(rows.start // 3)
+        return torch.ones(3)
+
+    for rank in range(world_size):
+        out = OneOf(rank, world_size).fill(torch.zeros(3 * num_parts), parts, make)
+        assert out[:3].sum() == 3
+    assert sorted(done) == [0] * world_size + list(range(1, num_parts))
+
+
+@pytest.mark.parametrize("edges_at_once", [7, 10_000])
+def test_the_rows_of_all_ranks_are_those_of_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, edges_at_once: int
+) -> None:
+    folder = as_folder(random_graph(dtype=torch.float32), tmp_path)
+    values = torch.randn(folder.num_nodes, 3, generator=torch.Generator().manual_seed(0))
+    whole = NeighbourSum(folder.offsets, folder.sources)
+    expected = torch.cat([whole.of_block(block, values) for block in whole.blocks()])
+    rows: list[Tensor] = []
+    for rank in range(3):
+        monkeypatch.setattr(product, "active_ranks", lambda rank=rank: OneOf(rank, 3))
+        sums = NeighbourSum(folder.offsets, folder.sources, edges_at_once)
+        own = [sums.of_block(block, values) for block in sums.own_blocks()]
+        assert sum(map(len, own)) < folder.num_nodes
+        rows += own
+    assert torch.equal(torch.cat(rows), expected)
+
+
+def test_a_process_has_ended_before_anybody_has_waited_for_it() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    found = RankProcess(process.pid, socket.gethostname())
+    assert not found.has_ended
+    assert not RankProcess(process.pid, "another-machine").has_ended
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert found.has_ended
+    process.communicate()
+    assert found.has_ended
+    assert not RankProcess(process.pid, "another-machine").has_ended
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["bench"], "`oddnode bench` is the work of one process"),
+        (["fit", "--nodes", "n.csv", "--edges", "e.csv", "--out", "m"], "give it as --graph"),
+        (["score", "m", "--nodes", "n.csv", "--edges", "e.csv", "--out", "s.csv"], "give it as --graph"),
+    ],
+)
+def test_what_is_not_divided_is_refused(monkeypatch: pytest.MonkeyPatch, command: list[str], message: str) -> None:
+    from oddnode.cli.app import app
+
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=message):
+        app(command, standalone_mode=False)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A graph of several chunks of rows, in which few nodes have most edges; nothing is stored with it yet."""
+    place = tmp_path_factory.mktemp("ranks")
+    num_nodes, rng = 70_000, np.random.default_rng(0)
+    kind = rng.integers(3, size=num_nodes)
+    label = np.where(rng.random(num_nodes) < 0.02, np.array(["a", "b", "c"])[kind], None)
+    columns = {f"f{i}": rng.standard_normal(num_nodes) + kind for i in range(4)}
+    parquet.write_table(pa.table({"id": np.arange(num_nodes), "label": label} | columns), place / "nodes.parquet")
+    ends = {
+        "source": (rng.random(150_000) ** 3 * num_nodes).astype(int),
+        "target": rng.integers(num_nodes, size=150_000),
+    }
+    parquet.write_table(pa.table(ends), place / "edges.parquet")
+    FolderTables(place / "nodes.parquet", place / "edges.parquet", "id", "label").prepare(place / "graph")
+    return place / "graph"
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Sums are rounded as in a rank, which has one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def started(log: Path, command: Sequence[str], **environment: str) -> subprocess.Popen[bytes]:
+    """Start a command that writes all that it says to a file."""
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, env=os.environ | {"OMP_NUM_THREADS": "1"} | environment
+        )
+
+
+def run(log: Path, *arguments: str) -> str:
+    assert started(log, [*TORCHRUN, *arguments]).wait(120) == 0, log.read_text()
+    return log.read_text()
+
+
+@pytest.mark.slow
+def test_two_ranks_write_the_same_model_and_scores_as_one_process(
+    graph: Path, tmp_path: Path, cli: CLI, one_thread: None
+) -> None:
+    alone, together = (shutil.copytree(graph, tmp_path / name / "graph") for name in ("alone", "together"))
+    fit = ("fit", "--method", "nodesafe", "--set", "epochs=5", "--set", "num_hops=4")
+    for folder in (alone, together):
+        one = folder == alone
+        place = folder.parent
+        commands = [
+            (*fit, "--graph", str(folder), "--out", str(place / "model")),
+            (
+                "score",
+                str(place / "model"),
+                "--graph",
+                str(folder),
+                "--out",
+                str(place / "scores.parquet"),
+                "--explain",
+            ),
+        ]
+        for command in commands:
+            said = cli(*command).stdout if one else run(tmp_path / "log", *command)
+            assert said.count("num nodes:") == 1
+    for name in ("model/model.safetensors", "scores.parquet", "graph/ax.bin", "graph/ax-moments.bin"):
+        assert (alone.parent / name).read_bytes() == (together.parent / name).read_bytes(), name
+    assert {path.name for path in alone.iterdir()} == {path.name for path in together.iterdir()}
+    assert len(list(together.glob("support-*.bin"))) == 1
+
+
+def process_of_rank(rank: int, log: Path) -> int:
+    """The process that the log names, once it does."""
+    for _ in range(600):
+        found = re.search(rf"^rank {rank}: process (\d+) on {socket.gethostname()}$", log.read_text(), re.MULTILINE)
+        if found:
+            return int(found[1])
+        time.sleep(0.1)
+    raise AssertionError(log.read_text())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it has not come to that within a minute")
+
+
+def check_end(run: subprocess.Popen[bytes], log: Path, message: str, out: Path, seconds: float) -> None:
+    """A run ends in time, with one error, which says why; nothing is left of its output."""
+    start = time.monotonic()
+    assert run.wait(60) != 0
+    assert time.monotonic() - start < seconds
+    errors = [line for line in log.read_text().splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, log.read_text()
+    assert message in errors[0]
+    assert not [path for path in out.parent.iterdir() if out.name in path.name]
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_ends_the_run_with_a_message(graph: Path, tmp_path: Path) -> None:
+    folder, out, log = shutil.copytree(graph, tmp_path / "graph"), tmp_path / "model", tmp_path / "log"
+    fit = ("fit", "--graph", str(folder), "--method", "nodesafe", "--set", "epochs=1000000", "--out", str(out))
+    run = started(log, [*TORCHRUN, *fit])
+    pid = process_of_rank(1, log)
+    until((folder / "ax-moments.bin").exists)  # they have worked together, and train now
+    os.kill(pid, signal.SIGKILL)
+    check_end(run, log, f"rank 1 (process {pid} on {socket.gethostname()}) has ended", out, seconds=20)
+    assert "Traceback" not in log.read_text().partition("error: ")[0]
+
+
+# Shorter times than those of `oddnode.large.heartbeat`, for processes that no torchrun watches: as on two machines.
+ALONE = """
+import oddnode.large.heartbeat as heartbeat
+heartbeat._BEAT_SECONDS, heartbeat._LOST_AFTER_SECONDS = 0.2, 3.0
+from oddnode.cli import main
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_on_another_machine_ends_the_run_with_a_message(graph: Path, tmp_path: Path) -> None:
+    folder, out = shutil.copytree(graph, tmp_path / "graph"), tmp_path / "model"
+    fit = ("fit", "--graph", str(folder), "--method", "nodesafe", "--set", "epochs=1000000", "--out", str(out))
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    common = {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    logs = [tmp_path / "log0", tmp_path / "log1"]
+    runs = [
+        started(log, [sys.executable, "-c", ALONE, *fit], RANK=str(rank), **common) for rank, log in enumerate(logs)
+    ]
+    try:
+        until((folder / "ax-moments.bin").exists)
+        os.kill(runs[1].pid, signal.SIGSTOP)
+        check_end(runs[0], logs[0], f"rank 1 (process {runs[1].pid} on", out, seconds=20)
+        assert "has not answered for 3 s" in logs[0].read_text()
+    finally:
+        for each in runs:
+            each.kill()
+            each.wait()
