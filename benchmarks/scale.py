@@ -166,7 +166,7 @@ def one_size(
 
 
 def compare_ranks(graph: BlockModel, out: Path, device: Sequence[str], limit: int, ranks: int) -> list[dict[str, Any]]:
-    """Score with threads and with ranks; of each the shorter of two runs, because the machine has other things to do."""
+    """Score with threads and with ranks, each twice; the shorter time counts."""
     starts = {
         "threads": min(run((sys.executable, "-c", "import oddnode.tables.folder_model")).seconds for _ in range(3)),
         "ranks": min(run((*torchrun(ranks), "-m", "oddnode", "--version")).seconds for _ in range(3)),

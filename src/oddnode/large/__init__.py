@@ -9,6 +9,7 @@ from oddnode.large.builder import FolderBuilder
 from oddnode.large.chunks import NodeChunk
 from oddnode.large.folder import GraphFolder
 from oddnode.large.graph import FolderGraph, changed_features
+from oddnode.large.heartbeat import RankLost
 from oddnode.large.network import network_blocker
 from oddnode.large.outputs import FolderOutputs, outputs_of
 from oddnode.large.product import FolderWalk, NeighbourSum
@@ -25,6 +26,7 @@ __all__ = [
     "NeighbourSum",
     "NodeChunk",
     "PackedRows",
+    "RankLost",
     "build_folder",
     "changed_features",
     "folder_from_data",
