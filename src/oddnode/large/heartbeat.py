@@ -6,12 +6,12 @@ heartbeat: a thread of every rank counts in a store that all ranks can read, and
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -70,7 +70,7 @@ class RankProcess(NamedTuple):
 class Heartbeat:
     """The heartbeat of this process, and what is known of the others'; it begins at once.
 
-    If another rank falls silent, the thread prints an error and ends this process, which may be waiting for that rank.
+    If another rank falls silent, this process prints an error and ends, wherever it is waiting for that rank.
 
     Parameters
     ----------
@@ -78,23 +78,28 @@ class Heartbeat:
         A connection of its own to the store of all ranks.
     rank, world_size : int
         The number of this process, and how many there are.
+
+    Attributes
+    ----------
+    processes : list of RankProcess
+        Where the ranks run, once `meet` has found out.
     """
 
     def __init__(self, store: Store, rank: int, world_size: int):
         self._store = store
         self._rank, self._world_size = rank, world_size
         self._counts = [0] * world_size
-        self._heard = [time.monotonic()] * world_size
+        self._heard = [time.monotonic()] * world_size  # its own place: when the store answered
         self._stopped = threading.Event()
-        store.set(f"process/{rank}", f"{os.getpid()} {socket.gethostname()}")
         self.processes: list[RankProcess] = []
-        self._thread = threading.Thread(target=self._beat, name="oddnode-heartbeat", daemon=True)
-        self._thread.start()
+        store.set(f"process/{rank}", f"{os.getpid()} {socket.gethostname()}")
+        # If the machine of the store loses power, who asks it waits for an answer; so another looks at the time.
+        for work in (self._beat, self._watch):
+            threading.Thread(target=work, name=f"oddnode{work.__name__}", daemon=True).start()
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the threads; silence means nothing from now on."""
         self._stopped.set()
-        self._thread.join()
 
     def meet(self) -> None:
         """Wait for all ranks, and learn where they run."""
@@ -119,9 +124,9 @@ class Heartbeat:
         while time.monotonic() < end:
             for rank in self._others():
                 if self.processes[rank].has_ended:
-                    return stopped(f"rank {rank} ({self.processes[rank]}) has ended")
-                if time.monotonic() - self._heard[rank] > _SILENT_SECONDS:
-                    return stopped(f"rank {rank} ({self.processes[rank]}) does not answer")
+                    return stopped(f"{self._name(rank)} has ended")
+                if self._silence(rank) > _SILENT_SECONDS:
+                    return stopped(f"{self._name(rank)} does not answer")
             time.sleep(0.1)
         return None
 
@@ -132,35 +137,45 @@ class Heartbeat:
         except RuntimeError:  # whoever has the store is gone
             return True
 
-    def _others(self) -> Iterator[int]:
-        return (rank for rank in range(self._world_size) if rank != self._rank)
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self._world_size) if rank != self._rank]
+
+    def _silence(self, rank: int) -> float:
+        return time.monotonic() - self._heard[rank]
+
+    def _name(self, rank: int) -> str:
+        return f"rank {rank} ({self.processes[rank]})" if self.processes else f"rank {rank}"
 
     def _beat(self) -> None:
+        """Count, and read how far the others have counted."""
         while not self._stopped.wait(_BEAT_SECONDS):
             try:
                 self._store.add(f"beat/{self._rank}", 1)
                 counts = [self._store.add(f"beat/{rank}", 0) for rank in range(self._world_size)]
             except RuntimeError:
-                if not self._stopped.is_set():
-                    self._end("the machine of the first rank cannot be reached")
+                self._heard[self._rank] = -math.inf
                 return
-            now = time.monotonic()
+            for rank, count in enumerate(counts):
+                if count != self._counts[rank]:
+                    self._counts[rank], self._heard[rank] = count, time.monotonic()
+
+    def _watch(self) -> None:
+        """Look whether the store answers and the others count."""
+        while not self._stopped.wait(_BEAT_SECONDS):
+            if self._silence(self._rank) > _LOST_AFTER_SECONDS:
+                self._end("torchrun on the first machine does not answer", without_asking=True)
             for rank in self._others():
-                if counts[rank] != self._counts[rank]:
-                    self._counts[rank], self._heard[rank] = counts[rank], now
-                self._check(rank, now - self._heard[rank])
+                patience = _LOST_AFTER_SECONDS if self._counts[rank] else _START_SECONDS
+                if self._silence(rank) > patience:
+                    self._end(f"{self._name(rank)} has not answered for {patience:.0f} s")
+                # Without torchrun nobody else ends this process, if it is not in an exchange.
+                elif self._silence(rank) > _SILENT_SECONDS and self.processes and self.processes[rank].has_ended:
+                    self._end(f"{self._name(rank)} has ended")
 
-    def _check(self, rank: int, silent: float) -> None:
-        patience = _LOST_AFTER_SECONDS if self._counts[rank] else _START_SECONDS
-        where = f" ({self.processes[rank]})" if self.processes else ""
-        if silent > patience:
-            self._end(f"rank {rank}{where} has not answered for {patience:.0f} s")
-        # One that has failed beats no more; without torchrun, nobody else ends this process.
-        elif silent > 2 * _BEAT_SECONDS and self.processes and self.processes[rank].has_ended:
-            self._end(f"rank {rank}{where} has ended")
-
-    def _end(self, reason: str) -> None:
-        if self.is_first_to_tell():
+    def _end(self, reason: str, without_asking: bool = False) -> None:
+        if self._stopped.is_set():
+            return
+        if without_asking or self.is_first_to_tell():
             print(f"error: {stopped(reason)}", file=sys.__stderr__, flush=True)
         os._exit(1)
 

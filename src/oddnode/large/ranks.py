@@ -262,10 +262,11 @@ def joined() -> Iterator[JoinedRanks]:
     store, rank, world_size = next(dist.rendezvous("env://", timeout=_START))
     # A connection of its own, because others wait for answers.
     pulse = dist.TCPStore(store.host, store.port, is_master=False, timeout=_START)
-    heartbeat = Heartbeat(dist.PrefixStore("oddnode", pulse), rank, world_size)
+    heartbeat = Heartbeat(dist.PrefixStore("oddnode/heartbeat", pulse), rank, world_size)
     has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
     backend = "cpu:gloo,cuda:nccl" if has_nccl else "gloo"
-    dist.init_process_group(backend, timeout=_NO_LIMIT, store=store, rank=rank, world_size=world_size)
+    own_store = dist.PrefixStore("oddnode/exchange", store)
+    dist.init_process_group(backend, timeout=_NO_LIMIT, store=own_store, rank=rank, world_size=world_size)
     heartbeat.meet()
     _active = ranks = JoinedRanks(rank, world_size, heartbeat)
     try:
