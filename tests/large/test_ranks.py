@@ -213,7 +213,6 @@ def check_end(run: subprocess.Popen[bytes], log: Path, message: str, out: Path, 
     assert not [path for path in out.parent.iterdir() if out.name in path.name]
 
 
-@pytest.mark.slow
 def test_a_rank_that_is_killed_ends_the_run_with_a_message(graph: Path, tmp_path: Path) -> None:
     folder, out, log = shutil.copytree(graph, tmp_path / "graph"), tmp_path / "model", tmp_path / "log"
     fit = ("fit", "--graph", str(folder), "--method", "nodesafe", "--set", "epochs=1000000", "--out", str(out))
@@ -225,33 +224,94 @@ def test_a_rank_that_is_killed_ends_the_run_with_a_message(graph: Path, tmp_path
     assert "Traceback" not in log.read_text().partition("error: ")[0]
 
 
-# Shorter times than those of `oddnode.large.heartbeat`, for processes that no torchrun watches: as on two machines.
-ALONE = """
+# Ranks that no torchrun watches, as if each were on a machine of its own; the first one's end is the end.
+FORKED = """
+import os, signal, sys
+import oddnode.tables.folder_model
+
+children = []
+for rank in range(int(os.environ["WORLD_SIZE"])):
+    children.append(os.fork())
+    if not children[-1]:
+        os.environ["RANK"] = str(rank)
+        try:
+            exec(sys.argv.pop(1))
+        except Exception:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+status = os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])
+for child in children[1:]:
+    if status:
+        os.kill(child, signal.SIGKILL)
+    status = max(status, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+sys.exit(status)
+"""
+
+
+def forked(log: Path, world_size: int, code: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start ranks that run some code."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    run = {"TORCHELASTIC_RUN_ID": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return started(log, [sys.executable, "-c", FORKED, code, *arguments], WORLD_SIZE=str(world_size), **run)
+
+
+EXCHANGE = """
+import torch
+from oddnode.large import joined, ranks as module
+
+with joined() as ranks:
+    for dtype in (torch.float32, torch.float64, torch.int64, torch.bool):
+        whole = (torch.arange(44) % 7).reshape(11, 4).to(dtype)
+        for bounds in ([0, 5, 5, 11], [0, 0, 1, 11], [0, 11, 11, 11], [2, 4, 8, 11], [11, 11, 11, 11]):
+            for at_once in (1, 40, 2**26):
+                module._BYTES_AT_ONCE = at_once
+                own = slice(bounds[ranks.rank], bounds[ranks.rank + 1])
+                around = torch.zeros(11, 6, dtype=dtype)
+                for out in (torch.zeros(11, 4, dtype=dtype), around[:, 1:5]):
+                    out[own] = whole[own]
+                    assert ranks.all_gather(out, bounds) is out
+                    assert torch.equal(out[bounds[0]:], whole[bounds[0]:])
+                assert not around[:, [0, 5]].any()
+    assert ranks.from_first(lambda: [ranks.rank, None], list[int | None]) == [0, None]
+    weights = torch.full((3,), ranks.rank + 1.0)
+    ranks.use_those_of_first([weights])
+    assert weights.tolist() == [1.0, 1.0, 1.0]
+    try:
+        ranks.from_first(ranks.barrier, None)  # a wait without end, for something that the others do not do
+    except AssertionError as error:
+        assert ranks.rank == 0 and "needs the others" in str(error)
+        ranks.from_first(lambda: None, None)
+    parts = [slice(start, start + 1) for start in range(5)]
+    filled = ranks.fill(torch.zeros(5), parts, lambda rows: torch.full((1,), rows.start + 0.5))
+    assert filled.tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
+assert module.active_ranks().world_size == 1
+print("sound", flush=True)
+"""
+
+
+def test_ranks_exchange_rows_of_all_sizes(tmp_path: Path) -> None:
+    run = forked(tmp_path / "log", 3, EXCHANGE)
+    assert run.wait(60) == 0, (tmp_path / "log").read_text()
+    assert (tmp_path / "log").read_text().count("sound") == 3
+
+
+HANGING = """
 import oddnode.large.heartbeat as heartbeat
-heartbeat._BEAT_SECONDS, heartbeat._LOST_AFTER_SECONDS = 0.2, 3.0
 from oddnode.cli import main
+heartbeat._BEAT_SECONDS, heartbeat._LOST_AFTER_SECONDS = 0.2, 3.0
 main()
 """
 
 
-@pytest.mark.slow
-def test_a_rank_that_hangs_on_another_machine_ends_the_run_with_a_message(graph: Path, tmp_path: Path) -> None:
-    folder, out = shutil.copytree(graph, tmp_path / "graph"), tmp_path / "model"
+def test_a_rank_that_hangs_ends_the_run_with_a_message(graph: Path, tmp_path: Path) -> None:
+    folder, out, log = shutil.copytree(graph, tmp_path / "graph"), tmp_path / "model", tmp_path / "log"
     fit = ("fit", "--graph", str(folder), "--method", "nodesafe", "--set", "epochs=1000000", "--out", str(out))
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
-    common = {"TORCHELASTIC_RUN_ID": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    logs = [tmp_path / "log0", tmp_path / "log1"]
-    runs = [
-        started(log, [sys.executable, "-c", ALONE, *fit], RANK=str(rank), **common) for rank, log in enumerate(logs)
-    ]
-    try:
-        until((folder / "ax-moments.bin").exists)
-        os.kill(runs[1].pid, signal.SIGSTOP)
-        check_end(runs[0], logs[0], f"rank 1 (process {runs[1].pid} on", out, seconds=20)
-        assert "has not answered for 3 s" in logs[0].read_text()
-    finally:
-        for each in runs:
-            each.kill()
-            each.wait()
+    run = forked(log, 2, HANGING, *fit)
+    pid = process_of_rank(1, log)
+    until((folder / "ax-moments.bin").exists)
+    os.kill(pid, signal.SIGSTOP)
+    message = f"rank 1 (process {pid} on {socket.gethostname()}) has not answered for 3 s"
+    check_end(run, log, message, out, seconds=20)
