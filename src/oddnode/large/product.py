@@ -6,6 +6,7 @@ from disk in order, and no number is stored per edge: rows of ones share one buf
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cached_property
 from itertools import pairwise
@@ -66,29 +67,21 @@ class NeighbourSum:
         self._ones: dict[torch.dtype, Tensor] = {}
         self._ranks = active_ranks()
 
-    def _cuts(self, first: int, last: int) -> list[int]:
-        """The rows at which blocks begin, from the first row to the last."""
-        cuts = [first]
-        while cuts[-1] < last:
+    @cached_property
+    def _cuts(self) -> list[int]:
+        """The rows at which blocks begin, and the number of rows."""
+        num_rows, cuts = len(self.offsets) - 1, [0]
+        while cuts[-1] < num_rows:
             start = cuts[-1]
-            most = int(self.offsets[start]) + self.edges_at_once
-            fitting = int(torch.searchsorted(self.offsets[start : start + _ROWS_AT_ONCE + 1], most, right=True)) - 1
-            cuts.append(min(start + max(fitting, 1), last))
+            last = int(self.offsets[start]) + self.edges_at_once
+            fitting = int(torch.searchsorted(self.offsets[start : start + _ROWS_AT_ONCE + 1], last, right=True)) - 1
+            cuts.append(min(start + max(fitting, 1), num_rows))
         return cuts
 
     @cached_property
-    def _all_cuts(self) -> list[int]:
-        return self._cuts(0, len(self.offsets) - 1)
-
-    @cached_property
     def _rank_bounds(self) -> list[int]:
-        """The first row of every rank: a row is as much work as an edge to it."""
-        return self._ranks.bounds(len(self.offsets) - 1, lambda row: row + int(self.offsets[row]))
-
-    @cached_property
-    def _own_cuts(self) -> list[int]:
-        rank = self._ranks.rank
-        return self._cuts(self._rank_bounds[rank], self._rank_bounds[rank + 1])
+        """The first row of every rank, and the number of rows: a row is as much work as an edge to it."""
+        return self._ranks.bounds(self._cuts, lambda row: row + int(self.offsets[row]))
 
     def blocks(self) -> Iterator[RowBlock]:
         """Read the edges in order.
@@ -98,7 +91,7 @@ class NeighbourSum:
         RowBlock
             The next rows.
         """
-        return self._blocks(self._all_cuts)
+        return self._blocks(0, len(self.offsets) - 1)
 
     def own_blocks(self) -> Iterator[RowBlock]:
         """Read the edges to the rows that are the work of this process, in order; `all_gather` must follow.
@@ -108,7 +101,8 @@ class NeighbourSum:
         RowBlock
             The next rows; of a single process, all that there are.
         """
-        return self._blocks(self._own_cuts)
+        rank = self._ranks.rank
+        return self._blocks(self._rank_bounds[rank], self._rank_bounds[rank + 1])
 
     def all_gather(self, out: Tensor) -> Tensor:
         """Complete a result of which `own_blocks` has filled the rows of this process.
@@ -125,8 +119,9 @@ class NeighbourSum:
         """
         return self._ranks.all_gather(out, self._rank_bounds)
 
-    def _blocks(self, cuts: list[int]) -> Iterator[RowBlock]:
-        for start, stop in pairwise(cuts):
+    def _blocks(self, first_row: int, last_row: int) -> Iterator[RowBlock]:
+        cuts = self._cuts
+        for start, stop in pairwise(cuts[bisect_left(cuts, first_row) : bisect_right(cuts, last_row)]):
             own = self.offsets[start : stop + 1]
             first, last = int(own[0]), int(own[-1])
             yield RowBlock(start, stop, (own - first).to(self.sources.dtype), self.sources[first:last])

@@ -11,7 +11,6 @@ need no time limit: the others may wait for the first rank as long as it lives.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
@@ -51,13 +50,14 @@ class Ranks:
         """Whether this process writes files and talks to the user."""
         return self.rank == 0
 
-    def bounds(self, num_rows: int, work_before: Callable[[int], int]) -> list[int]:
-        """Divide rows so that every rank has the same work.
+    def bounds(self, cuts: Sequence[int], work_before: Callable[[int], int]) -> list[int]:
+        """Divide rows so that all ranks have about the same work.
 
         Parameters
         ----------
-        num_rows : int
-            The number of rows.
+        cuts : sequence of int
+            The rows at which blocks begin, and the number of rows. A block is not divided, because the rounding of a
+            sum may depend on the block that it is computed in.
         work_before : callable
             The work of all rows before a row.
 
@@ -66,9 +66,10 @@ class Ranks:
         list of int
             The first row of every rank, and the number of rows.
         """
-        total = work_before(num_rows)
-        shares = [total * rank // self.world_size for rank in range(self.world_size)]
-        return [*(bisect_left(range(num_rows + 1), share, key=work_before) for share in shares), num_rows]
+        work = [work_before(cut) for cut in cuts]
+        shares = [work[-1] * rank / self.world_size for rank in range(1, self.world_size)]
+        nearest = [min(range(len(cuts)), key=lambda place: abs(work[place] - share)) for share in shares]
+        return [cuts[0], *(cuts[place] for place in nearest), cuts[-1]]
 
     def fill(self, out: Tensor, parts: Sequence[slice], make: Callable[[slice], Tensor]) -> Tensor:
         """Fill a tensor, of which every rank computes some parts.
@@ -78,8 +79,7 @@ class Ranks:
         out : Tensor
             The tensor to fill, ``[N, ...]``.
         parts : sequence of slice
-            The rows in parts, from the first to the last. A part is not divided, because what a matrix product gives
-            for a row may depend on the rows beside it.
+            The rows in parts, from the first to the last; a part is not divided, as in `bounds`.
         make : callable
             Computes the rows of a part.
 
