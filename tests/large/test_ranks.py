@@ -22,9 +22,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
 from torch import Tensor
+from torch.distributed import HashStore
 
-from oddnode.large import NeighbourSum, product
-from oddnode.large.heartbeat import RankProcess
+from oddnode.large import NeighbourSum, heartbeat, product
+from oddnode.large.heartbeat import Heartbeat, RankProcess
 from oddnode.large.ranks import Ranks
 from oddnode.tables import FolderTables
 from tests.large.graphs import as_folder, random_graph
@@ -149,9 +150,41 @@ def started(log: Path, command: Sequence[str], **environment: str) -> subprocess
         )
 
 
-def run(log: Path, *arguments: str) -> str:
-    assert started(log, [*TORCHRUN, *arguments]).wait(120) == 0, log.read_text()
-    return log.read_text()
+# Ranks that no torchrun watches, as if each were on a machine of its own; the first one's end is the end.
+FORKED = """
+import os, signal, sys
+import oddnode.large
+
+children = []
+for rank in range(int(os.environ["WORLD_SIZE"])):
+    children.append(os.fork())
+    if not children[-1]:
+        os.environ["RANK"] = str(rank)
+        try:
+            exec(sys.argv.pop(1))
+        except Exception:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+status = os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])
+for child in children[1:]:
+    if status:
+        os.kill(child, signal.SIGKILL)
+    status = max(status, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+sys.exit(status)
+"""
+
+
+def forked(log: Path, world_size: int, code: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start ranks that run some code."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    run = {"TORCHELASTIC_RUN_ID": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return started(log, [sys.executable, "-c", FORKED, code, *arguments], WORLD_SIZE=str(world_size), **run)
+
+
+MAIN = "from oddnode.cli import main; main()"
 
 
 @pytest.mark.slow
@@ -159,29 +192,29 @@ def test_two_ranks_write_the_same_model_and_scores_as_one_process(
     graph: Path, tmp_path: Path, cli: CLI, one_thread: None
 ) -> None:
     alone, together = (shutil.copytree(graph, tmp_path / name / "graph") for name in ("alone", "together"))
-    fit = ("fit", "--method", "nodesafe", "--set", "epochs=5", "--set", "num_hops=4")
-    for folder in (alone, together):
-        one = folder == alone
-        place = folder.parent
-        commands = [
-            (*fit, "--graph", str(folder), "--out", str(place / "model")),
-            (
-                "score",
-                str(place / "model"),
-                "--graph",
-                str(folder),
-                "--out",
-                str(place / "scores.parquet"),
-                "--explain",
-            ),
+
+    def commands(place: Path) -> tuple[list[str], list[str]]:
+        folder, model, scores = (str(place / name) for name in ("graph", "model", "scores.parquet"))
+        settings = ["--method", "nodesafe", "--set", "epochs=5", "--set", "num_hops=4"]
+        return ["fit", *settings, "--graph", folder, "--out", model], [
+            "score",
+            model,
+            "--graph",
+            folder,
+            "--out",
+            scores,
         ]
-        for command in commands:
-            said = cli(*command).stdout if one else run(tmp_path / "log", *command)
-            assert said.count("num nodes:") == 1
+
+    for command in commands(alone.parent):
+        assert cli(*command).returncode == 0
+    fit, score = commands(together.parent)
+    assert started(tmp_path / "fit", [*TORCHRUN, *fit]).wait(120) == 0, (tmp_path / "fit").read_text()
+    assert forked(tmp_path / "score", 2, MAIN, *score).wait(120) == 0, (tmp_path / "score").read_text()
     for name in ("model/model.safetensors", "scores.parquet", "graph/ax.bin", "graph/ax-moments.bin"):
         assert (alone.parent / name).read_bytes() == (together.parent / name).read_bytes(), name
     assert {path.name for path in alone.iterdir()} == {path.name for path in together.iterdir()}
     assert len(list(together.glob("support-*.bin"))) == 1
+    assert (tmp_path / "fit").read_text().count("num nodes:") == 1  # the others print nothing
 
 
 def process_of_rank(rank: int, log: Path) -> int:
@@ -224,40 +257,6 @@ def test_a_rank_that_is_killed_ends_the_run_with_a_message(graph: Path, tmp_path
     assert "Traceback" not in log.read_text().partition("error: ")[0]
 
 
-# Ranks that no torchrun watches, as if each were on a machine of its own; the first one's end is the end.
-FORKED = """
-import os, signal, sys
-import oddnode.tables.folder_model
-
-children = []
-for rank in range(int(os.environ["WORLD_SIZE"])):
-    children.append(os.fork())
-    if not children[-1]:
-        os.environ["RANK"] = str(rank)
-        try:
-            exec(sys.argv.pop(1))
-        except Exception:
-            sys.excepthook(*sys.exc_info())
-            os._exit(1)
-        os._exit(0)
-status = os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])
-for child in children[1:]:
-    if status:
-        os.kill(child, signal.SIGKILL)
-    status = max(status, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-sys.exit(status)
-"""
-
-
-def forked(log: Path, world_size: int, code: str, *arguments: str) -> subprocess.Popen[bytes]:
-    """Start ranks that run some code."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    run = {"TORCHELASTIC_RUN_ID": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    return started(log, [sys.executable, "-c", FORKED, code, *arguments], WORLD_SIZE=str(world_size), **run)
-
-
 EXCHANGE = """
 import torch
 from oddnode.large import joined, ranks as module
@@ -298,20 +297,66 @@ def test_ranks_exchange_rows_of_all_sizes(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text().count("sound") == 3
 
 
-HANGING = """
-import oddnode.large.heartbeat as heartbeat
-from oddnode.cli import main
-heartbeat._BEAT_SECONDS, heartbeat._LOST_AFTER_SECONDS = 0.2, 3.0
-main()
+# Small blocks and chunks, so that a small graph has many.
+METHODS = """
+import sys
+import torch
+from oddnode import Detector
+from oddnode.large import GraphFolder, arrays, joined, outputs, product
+
+product._ROWS_AT_ONCE = 16
+outputs.row_chunks = lambda rows, row_bytes: arrays.row_chunks(rows, row_bytes, 16 * row_bytes)
+
+
+def found(method, path):
+    folder = GraphFolder(path)
+    detector = Detector.from_recipe(method, epochs=3, device="cpu").fit(folder).calibrate(folder)
+    outputs = detector.outputs(folder)
+    explained = detector.explain(outputs)
+    return detector.score_samples(outputs), detector.predict_proba(outputs), explained.own_score, detector.threshold_
+
+
+alone, together, *methods = sys.argv[1:]
+expected = {method: found(method, alone) for method in methods}
+with joined() as ranks:
+    for method in methods:
+        for ours, theirs in zip(found(method, together), expected[method], strict=True):
+            assert torch.equal(torch.as_tensor(ours), torch.as_tensor(theirs)), method
+print("sound", flush=True)
 """
+ON_DISK = (
+    *("msp", "mahalanobis", "energy", "gnnsafe", "gnnsafe+logitnorm", "nodesafe", "msp-prop", "nodesafe-msp"),
+    *("nodesafe-ensemble", "knn", "grasp", "nonzeros", "degree", "neighbour-cosine"),
+)
 
 
-def test_a_rank_that_hangs_ends_the_run_with_a_message(graph: Path, tmp_path: Path) -> None:
-    folder, out, log = shutil.copytree(graph, tmp_path / "graph"), tmp_path / "model", tmp_path / "log"
-    fit = ("fit", "--graph", str(folder), "--method", "nodesafe", "--set", "epochs=1000000", "--out", str(out))
-    run = forked(log, 2, HANGING, *fit)
-    pid = process_of_rank(1, log)
-    until((folder / "ax-moments.bin").exists)
-    os.kill(pid, signal.SIGSTOP)
-    message = f"rank 1 (process {pid} on {socket.gethostname()}) has not answered for 3 s"
-    check_end(run, log, message, out, seconds=20)
+@pytest.mark.slow
+def test_every_method_scores_with_ranks_as_with_one_process(tmp_path: Path) -> None:
+    data = random_graph(num_nodes=200, num_edges=900, dtype=torch.float32)
+    folders = [str(as_folder(data, tmp_path / name).path) for name in ("alone", "together")]
+    run = forked(tmp_path / "log", 2, METHODS, *folders, *ON_DISK)
+    assert run.wait(120) == 0, (tmp_path / "log").read_text()
+    assert (tmp_path / "log").read_text().count("sound") == 2
+
+
+def test_a_rank_that_falls_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "_BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(heartbeat, "_LOST_AFTER_SECONDS", 1.0)
+    store, ends = HashStore(), list[str]()
+    monkeypatch.setattr(Heartbeat, "_end", lambda self, reason, **_: ends.append(reason))
+    first, second = (Heartbeat(store, rank, 2) for rank in range(2))
+    first.meet()
+    time.sleep(1.5)
+    assert not ends
+    second.stop()
+    until(lambda: bool(ends))
+    first.stop()
+    assert ends[0] == f"rank 1 (process {os.getpid()} on {socket.gethostname()}) has not answered for 1 s"
+
+
+def test_one_rank_tells_why_a_run_ends() -> None:
+    store = HashStore()
+    hearts = [Heartbeat(store, rank, 3) for rank in range(3)]
+    assert [each.is_first_to_tell() for each in hearts] == [True, False, False]
+    for each in hearts:
+        each.stop()
