@@ -121,7 +121,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("ranks")
     num_nodes, rng = 150_000, np.random.default_rng(0)
     kind = rng.integers(3, size=num_nodes)
-    label = np.where(rng.random(num_nodes) < 0.01, np.array(["a", "b", "c"])[kind], None)
+    label = ["abc"[each] if chosen else None for each, chosen in zip(kind, rng.random(num_nodes) < 0.01, strict=True)]
     columns = {f"f{i}": rng.standard_normal(num_nodes) + kind for i in range(4)}
     parquet.write_table(pa.table({"id": np.arange(num_nodes), "label": label} | columns), place / "nodes.parquet")
     ends = {

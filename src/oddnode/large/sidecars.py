@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -95,11 +96,12 @@ class Sidecars:
 
     def _made(self, name: str, make: Write, dtype: str) -> ArrayEntry:
         ranks = active_ranks()
+        entry: Any = None
         if ranks.is_first:
             entry = self._written(name, make, dtype)
-            return ranks.from_first(lambda: entry, ArrayEntry)
-        make(NoWriter())
-        return ranks.from_first(lambda: None, ArrayEntry)
+        else:
+            make(NoWriter())
+        return ranks.from_first(lambda: entry, ArrayEntry)
 
     def _written(self, name: str, make: Write, dtype: str) -> ArrayEntry:
         for left in self._folder.glob("*.part"):  # by a process that was killed: whoever writes has the lock
