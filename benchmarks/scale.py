@@ -10,7 +10,7 @@ them labelled, shows whether the answer is right. With several sizes the growth 
 largest difference between scores. Growth is that of the time beyond the start of a command, which imports torch.
 
 ``--ranks 2`` scores every graph once more: by one process with two threads, and by two ranks of one thread each,
-which ``torchrun`` starts. Their scores are compared, and their times, with and without what starting takes.
+which ``torchrun`` starts. Their scores are compared, and their times, including what ``torchrun`` takes to start.
 
 ``--in-memory`` runs the same tables through the commands without a graph folder, for comparison.
 """
@@ -165,33 +165,29 @@ def one_size(
     return [*rows, about | {"stage": "answer", "auroc": round(auroc(scores, graph), 4)}], scores
 
 
-def compare_ranks(graph: BlockModel, out: Path, device: Sequence[str], limit: int, ranks: int) -> list[dict[str, Any]]:
-    """Score with threads and with ranks, each twice; the shorter time counts."""
-    starts = {
-        "threads": min(run((sys.executable, "-c", "import oddnode.tables.folder_model")).seconds for _ in range(3)),
-        "ranks": min(run((*torchrun(ranks), "-m", "oddnode", "--version")).seconds for _ in range(3)),
-    }
+def compare_ranks(
+    graph: BlockModel, out: Path, device: Sequence[str], limit: int, ranks: int, start: float
+) -> list[dict[str, Any]]:
+    """Score with threads and with ranks in turns, twice; the shorter time of each counts."""
     about = {"edges": graph.edges, "nodes": graph.nodes, "limit GiB": limit / GIB}
-    rows = []
-    for stage, start in zip(rank_stages(out, device, ranks), starts.values(), strict=True):
-        runs = [measured(stage, limit, out / "ranks.log") for _ in range(2)]
-        row = about | min(runs, key=lambda each: (each["status"], each["seconds"]))
-        rows.append(row | {"seconds beyond start": round(max(row["seconds"] - start, 0.01), 2)})
-        print(json.dumps(rows[-1]), flush=True)
-        if rows[-1]["status"]:
+    best: dict[str, dict[str, Any]] = {}
+    for stage in 2 * rank_stages(out, device, ranks):
+        row = about | measured(stage, limit, out / "ranks.log")
+        row |= {"seconds beyond start": round(max(row["seconds"] - start, 0.01), 2)}
+        print(json.dumps(row), flush=True)
+        if row["status"]:
             print((out / "ranks.log").read_text()[-2000:], file=sys.stderr)
-            return rows
-    alone, together = (read_scores(out / f"{name}.parquet", graph) for name in starts)
-    threads, several = rows
-    compared = {
+            return [row]
+        best[stage.name] = min(best.get(stage.name, row), row, key=lambda each: each["seconds"])
+    threads, several = best.values()
+    alone, together = (read_scores(out / name, graph) for name in ("threads.parquet", "ranks.parquet"))
+    compared = about | {
         "stage": f"{ranks} ranks to {ranks} threads",
         "ratio of seconds": round(several["seconds"] / threads["seconds"], 3),
-        "ratio beyond start": round(several["seconds beyond start"] / threads["seconds beyond start"], 3),
-        "seconds to start": {name: round(seconds, 2) for name, seconds in starts.items()},
         "largest difference of ranks": float(np.abs(alone - together).max()),
     }
-    print(json.dumps(about | compared), flush=True)
-    return [*rows, about | compared]
+    print(json.dumps(compared), flush=True)
+    return [threads, several, compared]
 
 
 def growth(rows: list[dict[str, Any]]) -> dict[str, float]:
@@ -228,8 +224,8 @@ def verdicts(rows: list[dict[str, Any]], found: dict[str, float]) -> list[str]:
             lines.append(_verdict(f"{words}: anonymous GiB", row["anonymous GiB"], 0, MOST_ANONYMOUS / GIB))
         if "largest difference of scores" in row:
             lines.append(_verdict("scores under another limit differ by", row["largest difference of scores"], 0, 1e-5))
-        if "ratio beyond start" in row:
-            lines.append(_verdict(f"{row['stage']}: time beyond start", row["ratio beyond start"], 0, 1.15))
+        if "ratio of seconds" in row:
+            lines.append(_verdict(f"{row['stage']}: ratio of seconds", row["ratio of seconds"], 0, 1.15))
             lines.append(_verdict(f"{row['stage']}: scores differ by", row["largest difference of ranks"], 0, 1e-5))
     bounds = {
         "prepare: slope of log time": (0.9, 1.1),
@@ -284,7 +280,7 @@ def main() -> None:
                 print(json.dumps(new[-1]), flush=True)
             rows += new
         if options.ranks and first is not None:
-            rows += compare_ranks(graph, out, device, num_bytes(options.limit.split(",")[0]), options.ranks)
+            rows += compare_ranks(graph, out, device, num_bytes(options.limit.split(",")[0]), options.ranks, start)
     found = growth(rows)
     judged = verdicts(rows, found)
     print("\n".join(judged))

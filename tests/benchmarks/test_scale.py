@@ -94,7 +94,7 @@ def test_growth_and_verdicts_are_those_of_a_hand_computation() -> None:
 
 
 def test_ranks_are_judged_by_their_time_and_their_scores() -> None:
-    row = {"stage": "2 ranks to 2 threads", "edges": 10**7, "ratio beyond start": 1.2}
+    row = {"stage": "2 ranks to 2 threads", "edges": 10**7, "ratio of seconds": 1.2}
     judged = verdicts([row | {"largest difference of ranks": 1e-6}, row | {"largest difference of ranks": 1e-4}], {})
     words = [line.rpartition(": ")[2] for line in judged]
     assert words == ["DOES NOT HOLD", "holds", "DOES NOT HOLD", "DOES NOT HOLD"]
