@@ -20,8 +20,8 @@ __all__ = ["check_command", "check_graph", "is_one_of_several", "run_together"]
 
 # The commands that divide their work on a graph on disk.
 _DIVIDED = ("calibrate", "fit", "score")
-# In this time the first rank prints what is wrong with a command line, and torchrun ends the others.
-_SECONDS_FOR_FIRST = 5.0
+# The first rank tells what all ranks find, so the others let it go first.
+_SECONDS_FOR_FIRST = 1.0
 
 
 def is_one_of_several() -> bool:
@@ -66,6 +66,8 @@ def run_together(run: Callable[[], Any]) -> None:
             _run_as(ranks, run)
         except (ValueError, OSError, RuntimeError) as error:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the error is told to its end
+            if not ranks.is_first:
+                time.sleep(_SECONDS_FOR_FIRST)
             if not ranks.heartbeat.is_first_to_tell():
                 sys.exit(1)
             if ranks.is_first or isinstance(error, RankLost):
@@ -78,13 +80,14 @@ def _run_as(ranks: JoinedRanks, run: Callable[[], Any]) -> None:
     try:
         with nullcontext() if ranks.is_first else _silence():
             run()
-    except (SystemExit, KeyboardInterrupt) as stop:
+    except (SystemExit, KeyboardInterrupt) as stop:  # a wrong option, or Ctrl-C; the first rank tells
         if isinstance(stop, SystemExit) and not stop.code:
             return
-        if ranks.is_first:
-            raise
-        time.sleep(_SECONDS_FOR_FIRST)
-        sys.exit(1)
+        if not ranks.is_first:
+            time.sleep(_SECONDS_FOR_FIRST)
+            sys.exit(1)
+        ranks.heartbeat.is_first_to_tell()
+        raise
 
 
 @contextmanager
