@@ -246,6 +246,7 @@ def check_end(run: subprocess.Popen[bytes], log: Path, message: str, out: Path, 
     assert not [path for path in out.parent.iterdir() if out.name in path.name]
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_killed_ends_the_run_with_a_message(graph: Path, tmp_path: Path) -> None:
     folder, out, log = shutil.copytree(graph, tmp_path / "graph"), tmp_path / "model", tmp_path / "log"
     fit = ("fit", "--graph", str(folder), "--method", "nodesafe", "--set", "epochs=1000000", "--out", str(out))

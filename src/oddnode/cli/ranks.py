@@ -56,7 +56,7 @@ def run_together(run: Callable[[], Any]) -> None:
 
         def stop(*_: object) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            raise RankLost(ranks.heartbeat.who_is_lost(seconds=2.0) or stopped("torchrun ended it"))
+            raise RankLost(ranks.heartbeat.who_is_lost(seconds=2.0) or stopped("torchrun told this rank to end"))
 
         signal.signal(signal.SIGTERM, stop)
         if ranks.is_first:
