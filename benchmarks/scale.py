@@ -9,6 +9,9 @@ same files under the same limit, memory, and bytes read and written. The AUROC o
 them labelled, shows whether the answer is right. With several sizes the growth is printed, with several limits the
 largest difference between scores. Growth is that of the time beyond the start of a command, which imports torch.
 
+``--ranks 2`` scores every graph once more: by one process with two threads, and by two ranks of one thread each,
+which ``torchrun`` starts. Their scores are compared, and their times, including what ``torchrun`` takes to start.
+
 ``--in-memory`` runs the same tables through the commands without a graph folder, for comparison.
 """
 
@@ -64,6 +67,20 @@ def folder_stages(tables: Path, out: Path, device: Sequence[str], method: Sequen
         Stage("first score", score, (graph, model)),
         Stage("score", score, (graph, model)),
     ]
+
+
+def rank_stages(out: Path, device: Sequence[str], ranks: int) -> list[Stage]:
+    """Scoring by one process with several threads, and by as many ranks of one thread."""
+    reads = out / "graph", out / "model"
+    score = ("score", str(out / "model"), "--graph", str(out / "graph"), *device, "--out")
+    alone = ("env", f"OMP_NUM_THREADS={ranks}", *ODDNODE, *score, str(out / "threads.parquet"))
+    together = ("env", "OMP_NUM_THREADS=1", *torchrun(ranks), "-m", "oddnode", *score, str(out / "ranks.parquet"))
+    return [Stage(f"score, {ranks} threads", alone, reads), Stage(f"score, {ranks} ranks", together, reads)]
+
+
+def torchrun(ranks: int) -> tuple[str, ...]:
+    """The command that starts ranks on this machine."""
+    return (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks))
 
 
 def table_stages(tables: Path, out: Path, device: Sequence[str], method: Sequence[str]) -> list[Stage]:
@@ -148,6 +165,31 @@ def one_size(
     return [*rows, about | {"stage": "answer", "auroc": round(auroc(scores, graph), 4)}], scores
 
 
+def compare_ranks(
+    graph: BlockModel, out: Path, device: Sequence[str], limit: int, ranks: int, start: float
+) -> list[dict[str, Any]]:
+    """Score with threads and with ranks in turns, twice; the shorter time of each counts."""
+    about = {"edges": graph.edges, "nodes": graph.nodes, "limit GiB": limit / GIB}
+    best: dict[str, dict[str, Any]] = {}
+    for stage in 2 * rank_stages(out, device, ranks):
+        row = about | measured(stage, limit, out / "ranks.log")
+        row |= {"seconds beyond start": round(max(row["seconds"] - start, 0.01), 2)}
+        print(json.dumps(row), flush=True)
+        if row["status"]:
+            print((out / "ranks.log").read_text()[-2000:], file=sys.stderr)
+            return [row]
+        best[stage.name] = min(best.get(stage.name, row), row, key=lambda each: each["seconds"])
+    threads, several = best.values()
+    alone, together = (read_scores(out / name, graph) for name in ("threads.parquet", "ranks.parquet"))
+    compared = about | {
+        "stage": f"{ranks} ranks to {ranks} threads",
+        "ratio of seconds": round(several["seconds"] / threads["seconds"], 3),
+        "largest difference of ranks": float(np.abs(alone - together).max()),
+    }
+    print(json.dumps(compared), flush=True)
+    return [threads, several, compared]
+
+
 def growth(rows: list[dict[str, Any]]) -> dict[str, float]:
     """How the stages grow from the smallest to the largest graph under the first limit."""
     found: dict[str, float] = {}
@@ -182,6 +224,9 @@ def verdicts(rows: list[dict[str, Any]], found: dict[str, float]) -> list[str]:
             lines.append(_verdict(f"{words}: anonymous GiB", row["anonymous GiB"], 0, MOST_ANONYMOUS / GIB))
         if "largest difference of scores" in row:
             lines.append(_verdict("scores under another limit differ by", row["largest difference of scores"], 0, 1e-5))
+        if "ratio of seconds" in row:
+            lines.append(_verdict(f"{row['stage']}: ratio of seconds", row["ratio of seconds"], 0, 1.15))
+            lines.append(_verdict(f"{row['stage']}: scores differ by", row["largest difference of ranks"], 0, 1e-5))
     bounds = {
         "prepare: slope of log time": (0.9, 1.1),
         "score: time per edge, largest to next": (0.0, 1.3),
@@ -205,6 +250,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--limit", default="8GiB", help="limits of memory, separated by commas")
     parser.add_argument("--method", help="default: that of `oddnode fit`")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--ranks", type=int, help="compare so many ranks with so many threads")
     parser.add_argument("--in-memory", action="store_true", help="the same tables without a graph folder")
     parser.add_argument("--work", type=Path, required=True, help="folder for graphs and models; needs disk space")
     parser.add_argument("--out", type=Path, help="folder for the results")
@@ -233,6 +279,8 @@ def main() -> None:
             if scores is not None:
                 print(json.dumps(new[-1]), flush=True)
             rows += new
+        if options.ranks and first is not None:
+            rows += compare_ranks(graph, out, device, num_bytes(options.limit.split(",")[0]), options.ranks, start)
     found = growth(rows)
     judged = verdicts(rows, found)
     print("\n".join(judged))

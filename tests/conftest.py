@@ -24,6 +24,7 @@ if sys.platform != "linux":  # these kill processes, limit their memory or read 
         "_utils/*",
         "detector/test_model_folder.py",
         "graph/test_training_data.py",
+        "large/test_ranks.py",
         "paper/test_run.py",
         "paper/test_store.py",
         "runner/test_processes.py",

@@ -93,6 +93,13 @@ def test_growth_and_verdicts_are_those_of_a_hand_computation() -> None:
     assert judged["score at 10^8 edges under 8 GiB: seconds: 120.5 (must be 0 to 180)"] == "holds"
 
 
+def test_ranks_are_judged_by_their_time_and_their_scores() -> None:
+    row = {"stage": "2 ranks to 2 threads", "edges": 10**7, "ratio of seconds": 1.2}
+    judged = verdicts([row | {"largest difference of ranks": 1e-6}, row | {"largest difference of ranks": 1e-4}], {})
+    words = [line.rpartition(": ")[2] for line in judged]
+    assert words == ["DOES NOT HOLD", "holds", "DOES NOT HOLD", "DOES NOT HOLD"]
+
+
 @pytest.mark.slow
 def test_tables_run_through_today_s_commands_and_the_answer_is_right(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -19,6 +19,7 @@ from oddnode.cli import lists as cli_lists
 from oddnode.cli import paper as cli_paper
 from oddnode.cli import tables as cli_tables
 from oddnode.cli.messages import as_options, print_note
+from oddnode.cli.ranks import check_command, is_one_of_several, run_together
 from oddnode.cli.settings import SetOptions, parse_settings
 from oddnode.cli.shared import (
     DataDir,
@@ -83,12 +84,13 @@ def _print_version(value: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    pass
+    check_command(context.invoked_subcommand)
 
 
 @app.command(
@@ -233,7 +235,7 @@ def main() -> None:
     # Commands print the notes of the library themselves.
     logging.getLogger("oddnode").addHandler(logging.NullHandler())
     try:
-        app()
+        run_together(app) if is_one_of_several() else app()
     except SystemExit as stop:
         if stop.code == 130:  # typer turns Ctrl-C into this without a message
             err.print("interrupted")

@@ -17,7 +17,7 @@ from oddnode.cli.shared import Json, column_names, progress_bar
 if TYPE_CHECKING:
     from oddnode.tables import CalibrationReport, FitReport, ScoreReport, TableModel
 
-__all__ = ["calibrate_graph", "fit_graph", "register", "score_graph"]
+__all__ = ["calibrate_graph", "fit_graph", "register", "save_model", "score_graph"]
 
 
 def register(app: typer.Typer) -> None:
@@ -176,3 +176,10 @@ def calibrate_graph(
 
     _refuse(refused, "--graph", device)
     return calibrate_folder(model, GraphFolder(graph), false_alarm_rate)
+
+
+def save_model(model: TableModel, out: Path) -> None:
+    """Save a model; of several ranks, the first one does."""
+    from oddnode.large.ranks import active_ranks
+
+    active_ranks().from_first(lambda: model.save(out), None)

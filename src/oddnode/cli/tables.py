@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from oddnode._utils.plugins import load_plugins
-from oddnode.cli.large import calibrate_graph, fit_graph, score_graph
+from oddnode.cli.large import calibrate_graph, fit_graph, save_model, score_graph
 from oddnode.cli.messages import print_facts, visible
+from oddnode.cli.ranks import check_graph
 from oddnode.cli.settings import SetOptions, parse_settings
 from oddnode.cli.shared import Device, Json, Plugins, check_device, column_names, progress_bar
 from oddnode.detector import check_target, default_method
@@ -212,6 +213,7 @@ def fit(
     from oddnode.tables import ReadAs, TrainingTables
 
     # What can be refused without torch comes first.
+    check_graph(graph)
     load_plugins(plugin or ())
     check_device(device)
     _check_new(out, overwrite)
@@ -221,7 +223,7 @@ def fit(
     if graph is not None:
         options = {"--" + name.replace("_", "-"): value for name, value in given.items() if name not in _WITH_GRAPH}
         model, report = fit_graph(graph, options, device, method, false_alarm_rate, seed, settings)
-        model.save(out)
+        save_model(model, out)
         print_facts(asdict(report) | {"model": str(out)}, as_json)
         return
     _required(nodes=nodes, edges=edges, id_column=id_column, label_column=label_column)
@@ -299,6 +301,7 @@ def score(
     """
     from oddnode.tables import check_target as check_table_target
 
+    check_graph(graph)
     load_plugins(plugin or ())
     check_device(device)
     if graph is not None:
@@ -347,6 +350,7 @@ def calibrate(
     Without tables, the nodes that the model was calibrated on determine the threshold for the new rate. Nodes that it
     was trained on are left out. The network is not trained again. The old model is unchanged unless --out names it.
     """
+    check_graph(graph)
     load_plugins(plugin or ())
     check_device(device)
     _check_new(out, overwrite)
@@ -367,7 +371,7 @@ def calibrate(
     else:
         assert false_alarm_rate is not None
         report = loaded.set_false_alarm_rate(false_alarm_rate)
-    loaded.save(out)
+    save_model(loaded, out)
     print_facts(asdict(report) | {"model": str(out)}, as_json)
 
 

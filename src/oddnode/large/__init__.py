@@ -7,12 +7,15 @@ from oddnode.large.arrays import FolderError
 from oddnode.large.build import build_folder, folder_from_data
 from oddnode.large.builder import FolderBuilder
 from oddnode.large.chunks import EdgeChunk, NodeChunk
+from oddnode.large.features import changed_features
 from oddnode.large.folder import GraphFolder
-from oddnode.large.graph import FolderGraph, changed_features
+from oddnode.large.graph import FolderGraph
+from oddnode.large.heartbeat import RankLost
 from oddnode.large.network import network_blocker
 from oddnode.large.outputs import FolderOutputs, outputs_of
 from oddnode.large.packed import packing_pays
 from oddnode.large.product import FolderWalk, NeighbourSum
+from oddnode.large.ranks import joined
 from oddnode.large.training import PackedRows
 
 __all__ = [
@@ -26,9 +29,11 @@ __all__ = [
     "NeighbourSum",
     "NodeChunk",
     "PackedRows",
+    "RankLost",
     "build_folder",
     "changed_features",
     "folder_from_data",
+    "joined",
     "network_blocker",
     "outputs_of",
     "packing_pays",

@@ -21,9 +21,8 @@ __all__ = [
     "ArrayEntry",
     "ArrayWriter",
     "FolderError",
+    "NoWriter",
     "array_of",
-    "check_positive",
-    "check_sum",
     "full_disk_explained",
     "map_array",
     "reserve",
@@ -143,6 +142,19 @@ def written(path: Path, make: Callable[[ArrayWriter], None], dtype: str) -> Arra
             raise
 
 
+class NoWriter:
+    """Stands for the writer in a process that helps to compute an array which another process writes."""
+
+    def append(self, rows: np.ndarray) -> None:
+        """Write nothing.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray
+            Shape ``[n]`` or ``[n, columns]``.
+        """
+
+
 def array_of(path: Path, values: np.ndarray) -> ArrayEntry:
     """Write a whole array.
 
@@ -191,42 +203,6 @@ def map_array(path: Path, entry: ArrayEntry) -> Tensor:
         return torch.from_numpy(np.empty(entry.shape, dtype))
     # Copy-on-write, since torch warns of arrays that cannot be written.
     return torch.from_numpy(np.memmap(path, dtype, "c", shape=entry.shape))
-
-
-def check_sum(path: Path, entry: ArrayEntry) -> None:
-    """Read a file and compare its checksum.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    entry : ArrayEntry
-        What the manifest says of it.
-    """
-    found = 0
-    with path.open("rb") as file:
-        while part := file.read(_READ_AT_ONCE):
-            found = zlib.crc32(part, found)
-    if found != entry.crc32:
-        raise FolderError(
-            f"{path} has the checksum {found:08x}, expected {entry.crc32:08x}, so the folder is damaged; "
-            "prepare the graph again"
-        )
-
-
-def check_positive(path: Path, values: Tensor) -> None:
-    """Raise an error for an array of other values than finite numbers above 0.
-
-    Parameters
-    ----------
-    path : Path
-        Its file, for the message.
-    values : Tensor
-        The array ``[n]``.
-    """
-    for part in values.split(_READ_AT_ONCE):
-        if not bool(((part > 0) & (part < torch.inf)).all()):  # NaN compares as neither
-            raise FolderError(f"{path} has weights that are no finite numbers above 0; prepare the graph again")
 
 
 def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

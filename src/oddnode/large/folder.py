@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,27 +12,22 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from oddnode.large.arrays import (
-    ArrayEntry,
-    ArrayWriter,
-    FolderError,
-    check_positive,
-    check_sum,
-    full_disk_explained,
-    map_array,
-    written,
-)
-from oddnode.large.manifest import Manifest, folder_lock, read_json, read_manifest, write_json
+from oddnode.large.arrays import FolderError, map_array
+from oddnode.large.file_checks import check_once, check_sum, file_stamp
+from oddnode.large.manifest import Manifest, read_manifest
 from oddnode.large.node_ids import ID_ARRAYS, read_ids
+from oddnode.large.ranks import active_ranks
+from oddnode.large.sidecars import Sidecars, Write
 from oddnode.large.stores import MASKS, ReadOnlyStores
 
 __all__ = ["GraphFolder"]
 
-_log = logging.getLogger("oddnode")
+# Folders whose edges this process has checked, with the size and the time of their file.
+_checked_edges: set[tuple[str, int, int]] = set()
 
-_SIDECARS = "sidecars.json"
-# Files whose checksum this process has compared, with their size and time.
-_checked: set[tuple[str, int, int]] = set()
+
+# What is read without further checks; the largest come first, so that several ranks share the work.
+_CHECKED = ("x", "sources", "weights", "offsets", "loop_nodes", "loop_counts", "loop_weights")
 
 
 class GraphFolder(ReadOnlyStores):
@@ -241,25 +234,28 @@ class GraphFolder(ReadOnlyStores):
 
         if torch.device(device).type != "cpu":
             raise FolderError(f"the device is {device}, but graphs on disk are handled on the CPU; use device='cpu'")
-        for name in ("offsets", "sources", "weights", "loop_nodes", "loop_counts", "loop_weights", "x"):
-            if name in self.manifest.arrays:
-                weights = self._arrays[name] if name in ("weights", "loop_weights") else None
-                _check_once(self._file(name), self.manifest.arrays[name], weights)
+        ranks = active_ranks()
+        arrays = [name for name in _CHECKED if name in self.manifest.arrays]
+        for name in arrays[ranks.rank :: ranks.world_size]:
+            weights = self._arrays[name] if name in ("weights", "loop_weights") else None
+            check_once(self._file(name), self.manifest.arrays[name], weights)
         self._check_edges()
+        ranks.barrier()  # nobody uses what another has yet to check
         return FolderGraph(self)
 
     def _check_edges(self) -> None:
         """Raise an error for edges that name other nodes than there are: a product would read any memory."""
-        _, size, time = _stamp(self._file("sources"))
-        key = f"{self.path.resolve()}: edges", size, time
-        if key in _checked:
+        key = file_stamp(self._file("sources"))
+        if key in _checked_edges:
             return
-        bounds = [part.aminmax() for part in self.sources.split(2**24) if len(part)]
+        ranks = active_ranks()
+        parts = self.sources.split(2**24)[ranks.rank :: ranks.world_size]
+        bounds = [part.aminmax() for part in parts if len(part)]
         ends = int(self.offsets[0]), int(self.offsets[-1])
         sound = ends == (0, self.num_edges) and bool((self.offsets.diff() >= 0).all())
         if not sound or any(int(low) < 0 or int(high) >= self.num_nodes for low, high in bounds):
             raise FolderError(f"the edges of {self.path} do not fit its {self.num_nodes} nodes; prepare it again")
-        _checked.add(key)
+        _checked_edges.add(key)
 
     def _file(self, name: str) -> Path:
         return self.path / f"{name}.bin"
@@ -269,10 +265,11 @@ class GraphFolder(ReadOnlyStores):
         """Where temporary files go: into the folder, or into the system's folder for them if that is read-only."""
         return self.path if os.access(self.path, os.W_OK) else Path(tempfile.gettempdir())
 
-    def sidecar(self, name: str, make: Callable[[ArrayWriter], None], dtype: str) -> Tensor:
+    def sidecar(self, name: str, make: Write, dtype: str) -> Tensor:
         """Return a result that depends on the graph alone; it is computed once and kept in the folder.
 
-        If another process is computing it, this one waits for it. A damaged sidecar is computed again.
+        If another process is computing it, this one waits for it; ranks that work together (`oddnode.large.joined`)
+        compute it together. A damaged sidecar is computed again. In a folder that is read-only nothing is kept.
 
         Parameters
         ----------
@@ -283,42 +280,7 @@ class GraphFolder(ReadOnlyStores):
         dtype : str
             The type of its numbers.
         """
-        found = self._known_sidecar(name)
-        if found is not None:
-            return found
-        if self.scratch_folder != self.path:
-            with tempfile.TemporaryDirectory() as folder:
-                entry = written(Path(folder) / "sidecar.bin", make, dtype)
-                return map_array(Path(folder) / "sidecar.bin", entry)
-        with folder_lock(self.path):
-            found = self._known_sidecar(name)
-            if found is not None:
-                return found
-            for left in self.path.glob("*.part"):  # by a process that was killed: whoever writes has the lock
-                left.unlink()
-            with full_disk_explained(self.path):
-                part = self.path / f"{name}.part"
-                entry = written(part, make, dtype)
-                part.replace(self._file(name))
-                _checked.add(_stamp(self._file(name)))
-                write_json(self.path / _SIDECARS, self._sidecars() | {name: entry})
-        return map_array(self._file(name), entry)
-
-    def _sidecars(self) -> dict[str, ArrayEntry]:
-        path = self.path / _SIDECARS
-        return read_json(path, dict[str, ArrayEntry]) if path.exists() else {}
-
-    def _known_sidecar(self, name: str) -> Tensor | None:
-        try:
-            entry = self._sidecars().get(name)
-            if entry is None:
-                return None
-            found = map_array(self._file(name), entry)
-            _check_once(self._file(name), entry)
-            return found
-        except FolderError as error:
-            _log.warning("%s; it is computed again", error)
-            return None
+        return Sidecars(self.path).get(name, make, dtype)
 
     def __repr__(self) -> str:
         return f"GraphFolder({self.path}, {self.num_nodes} nodes, {self.num_edges} edges, {self.num_features} features)"
@@ -331,17 +293,3 @@ def _reopened(kind: type[GraphFolder], path: Path, masks: dict[str, Tensor]) -> 
 def _without(manifest: Manifest, names: set[str]) -> Manifest:
     arrays = {name: entry for name, entry in manifest.arrays.items() if name not in names}
     return replace(manifest, arrays=arrays)
-
-
-def _stamp(file: Path) -> tuple[str, int, int]:
-    found = file.stat()
-    return str(file.resolve()), found.st_size, found.st_mtime_ns
-
-
-def _check_once(file: Path, entry: ArrayEntry, weights: Tensor | None = None) -> None:
-    """Compare the checksum of a file and check its weights, unless this process has done so since it was written."""
-    if _stamp(file) not in _checked:
-        check_sum(file, entry)
-        if weights is not None:
-            check_positive(file, weights)
-        _checked.add(_stamp(file))

@@ -12,14 +12,15 @@ from torch import Tensor
 from oddnode.functional import support
 from oddnode.graph import Graph, GraphError
 from oddnode.graph.features import NodeFeatures
-from oddnode.large.arrays import ArrayWriter, row_chunks, scratch
+from oddnode.large.arrays import ArrayWriter, NoWriter, row_chunks, scratch
 from oddnode.large.folder import GraphFolder
 from oddnode.large.moments import Moments
 from oddnode.large.part import FolderPart
 from oddnode.large.product import FolderWalk, NeighbourSum, column_groups
+from oddnode.large.ranks import active_ranks
 from oddnode.ops import SparseMatrix, direction_sums, sums_agree
 
-__all__ = ["FolderGraph", "changed_features"]
+__all__ = ["FolderGraph"]
 
 # Random vectors that are propagated together, which is done in two copies of them.
 _PROBES_IN_MEMORY = 2**30
@@ -130,7 +131,7 @@ class FolderGraph(Graph):
     def _convolve(self, values: Tensor, out: Tensor) -> None:
         scale, scaled = self.gcn_scale, torch.empty(values.shape, dtype=values.dtype)
         torch.mul(values, scale.unsqueeze(1), out=scaled)
-        for block in self.neighbours.blocks():
+        for block in self.neighbours.own_blocks():
             rows = slice(block.start, block.stop)
             sums, missing = self.neighbours.of_block(block, scaled), self._missing_loops[rows]
             if self.edge_weight is None:
@@ -141,6 +142,7 @@ class FolderGraph(Graph):
                 )
                 sums.mul_(to_sum).addcmul_(scaled[rows], to_own)
             out[rows] = sums
+        self.neighbours.all_gather(out)
 
     @property
     def smoothed_x(self) -> Tensor:
@@ -149,7 +151,11 @@ class FolderGraph(Graph):
             return self.cached("smoothed_x", lambda: self.convolve(self.x))
         return self.cached("smoothed_x", lambda: self.folder.sidecar("ax", self._write_smoothed, self._dtype))
 
-    def _write_smoothed(self, writer: ArrayWriter) -> None:
+    def _write_smoothed(self, writer: ArrayWriter | NoWriter) -> None:
+        if isinstance(writer, NoWriter):  # another rank has room for the result
+            for columns in column_groups(self.x):
+                self._convolve(self.x[:, columns], torch.empty_like(self.x[:, columns]))
+            return
         smoothed = self.convolve(self.x)
         for start, stop in row_chunks(len(smoothed), smoothed.shape[1] * smoothed.dtype.itemsize):
             writer.append(smoothed[start:stop].numpy())
@@ -192,7 +198,7 @@ class FolderGraph(Graph):
         name = re.sub(r"[^0-9a-z-]", "_", f"support-{num_hops}-{eta!r}-{self._dtype}")
         fits = 16 * self.num_nodes * self.x.dtype.itemsize <= _PROBES_IN_MEMORY
 
-        def make(writer: ArrayWriter) -> None:
+        def make(writer: ArrayWriter | NoWriter) -> None:
             writer.append(support(self.random_walk, num_hops, eta, probes_at_once=16 if fits else 8).numpy())
 
         return self.folder.sidecar(name, make, self._dtype)
@@ -257,7 +263,7 @@ class FolderGraph(Graph):
         there, back = self.folder.sidecar("symmetry", self._write_symmetry, "float64").tolist()
         return sums_agree(there, back)
 
-    def _write_symmetry(self, writer: ArrayWriter) -> None:
+    def _write_symmetry(self, writer: ArrayWriter | NoWriter) -> None:
         sums = torch.zeros(2, dtype=torch.float64)
         for source, target, weight in self.edge_blocks():
             relative = None if weight is None else weight.double() / self.mean_edge_weight
@@ -276,9 +282,7 @@ class FolderGraph(Graph):
 
     def by_rows(self, width: int, make: Callable[[slice], Tensor], dtype: torch.dtype | None = None) -> Tensor:
         out = scratch(self.folder.scratch_folder, (self.num_nodes, width), dtype or self.x.dtype)
-        for rows in self.row_slices():
-            out[rows] = make(rows)
-        return out
+        return active_ranks().fill(out, list(self.row_slices()), make)
 
     def without(self, nodes: Tensor) -> tuple[FolderGraph, Tensor]:
         keep, place = self._places_without(nodes)
@@ -325,26 +329,3 @@ class FolderGraph(Graph):
 
     def __repr__(self) -> str:
         return f"FolderGraph({self.folder!r})"
-
-
-def changed_features(graph: Graph, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """Change the features of a graph row by row; those of a graph on disk go into a temporary file.
-
-    Parameters
-    ----------
-    graph : Graph
-        Any graph.
-    change : callable
-        Maps features of some nodes ``[n, F]`` to others of the same shape.
-
-    Returns
-    -------
-    Tensor
-        Features ``[N, F]``.
-    """
-    if not isinstance(graph, FolderGraph):
-        return change(graph.x)
-    out = scratch(graph.folder.scratch_folder, tuple(graph.x.shape), graph.x.dtype)
-    for start, stop in row_chunks(len(out), out.shape[1] * out.dtype.itemsize):
-        out[start:stop] = change(graph.x[start:stop])
-    return out

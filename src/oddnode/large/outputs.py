@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from oddnode.graph import Graph
 from oddnode.large.graph import FolderGraph
 from oddnode.large.network import TwoLayers
+from oddnode.large.ranks import active_ranks
 from oddnode.nn import mean_log_probabilities
 from oddnode.scoring import Outputs
 
@@ -94,11 +95,11 @@ class FolderOutputs(Outputs):
     def scores_of(self, scorer: Scorer) -> Tensor:
         if not scorer.is_row_wise:
             return super().scores_of(scorer)
-        return self.cached(scorer, "score", lambda: torch.cat([scorer.score(part) for part in self._parts()]))
+        return self.cached(scorer, "score", lambda: self._row_wise_scores(scorer))
 
-    def _parts(self) -> Iterator[Outputs]:
-        for rows in self.graph.row_slices():
-            yield _Rows(self, rows)
+    def _row_wise_scores(self, scorer: Scorer) -> Tensor:
+        out = torch.empty(self.graph.num_nodes, dtype=self.graph.x.dtype)
+        return active_ranks().fill(out, list(self.graph.row_slices()), lambda rows: scorer.score(_Rows(self, rows)))
 
     def kept(self, owner: object, name: str, make: Callable[[], T]) -> T:
         return self.cached(owner, name, make)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from oddnode.large.arrays import ArrayWriter, map_array, scratch, written
+from oddnode.large.arrays import map_array, scratch, written
+from oddnode.large.sidecars import Write
 
 if TYPE_CHECKING:
     from oddnode.large.graph import FolderGraph
@@ -82,7 +82,7 @@ class FolderPart:
         own, total = (each[stays] for each in numbers)
         return cls(folder.path, room, x, offsets, sources[:done], weights, (place[nodes.long()][stays], own, total))
 
-    def sidecar(self, name: str, make: Callable[[ArrayWriter], None], dtype: str) -> Tensor:
+    def sidecar(self, name: str, make: Write, dtype: str) -> Tensor:
         """Compute a result that depends on the part alone once, as `oddnode.large.GraphFolder.sidecar` does.
 
         Parameters

@@ -6,6 +6,7 @@ weights are read from disk in order. Without weights no number is stored per edg
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import pairwise
@@ -17,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode.large.arrays import scratch
+from oddnode.large.ranks import active_ranks
 from oddnode.ops import NeighbourMean
 from oddnode.ops.csr import cpu_has_csr_kernel, from_offsets, multiply
 
@@ -57,6 +59,8 @@ class NeighbourSum:
     In a mean an edge has its share of the weight of all edges to the node, as in the matrix of a graph in memory. Sums
     of values times weights would leave single precision where weights are very large or very small.
 
+    If several ranks work together (`oddnode.large.joined`) when it is made, each of them sums for some rows.
+
     Parameters
     ----------
     offsets : Tensor
@@ -77,17 +81,23 @@ class NeighbourSum:
         self.weights = weights
         self.edges_at_once = edges_at_once or (_EDGES_AT_ONCE if weights is None else _WEIGHTS_AT_ONCE)
         self._ones: dict[torch.dtype, Tensor] = {}
+        self._ranks = active_ranks()
 
     @cached_property
-    def _bounds(self) -> list[int]:
+    def _cuts(self) -> list[int]:
         """The rows at which blocks begin, and the number of rows."""
-        num_rows, bounds = len(self.offsets) - 1, [0]
-        while bounds[-1] < num_rows:
-            start = bounds[-1]
+        num_rows, cuts = len(self.offsets) - 1, [0]
+        while cuts[-1] < num_rows:
+            start = cuts[-1]
             last = int(self.offsets[start]) + self.edges_at_once
             fitting = int(torch.searchsorted(self.offsets[start : start + _ROWS_AT_ONCE + 1], last, right=True)) - 1
-            bounds.append(min(start + max(fitting, 1), num_rows))
-        return bounds
+            cuts.append(min(start + max(fitting, 1), num_rows))
+        return cuts
+
+    @cached_property
+    def _rank_bounds(self) -> list[int]:
+        """The first row of every rank, and the number of rows: a row is as much work as an edge to it."""
+        return self._ranks.bounds(self._cuts, lambda row: row + int(self.offsets[row]))
 
     def blocks(self) -> Iterator[RowBlock]:
         """Read the edges in order.
@@ -97,7 +107,37 @@ class NeighbourSum:
         RowBlock
             The next rows.
         """
-        for start, stop in pairwise(self._bounds):
+        return self._blocks(0, len(self.offsets) - 1)
+
+    def own_blocks(self) -> Iterator[RowBlock]:
+        """Read the edges to the rows that are the work of this process, in order; `all_gather` must follow.
+
+        Yields
+        ------
+        RowBlock
+            The next rows; of a single process, all that there are.
+        """
+        rank = self._ranks.rank
+        return self._blocks(self._rank_bounds[rank], self._rank_bounds[rank + 1])
+
+    def all_gather(self, out: Tensor) -> Tensor:
+        """Complete a result of which `own_blocks` has filled the rows of this process.
+
+        Parameters
+        ----------
+        out : Tensor
+            Shape ``[N]`` or ``[N, C]``.
+
+        Returns
+        -------
+        Tensor
+            The same tensor, with the rows of all processes.
+        """
+        return self._ranks.all_gather(out, self._rank_bounds)
+
+    def _blocks(self, first_row: int, last_row: int) -> Iterator[RowBlock]:
+        cuts = self._cuts
+        for start, stop in pairwise(cuts[bisect_left(cuts, first_row) : bisect_right(cuts, last_row)]):
             own = self.offsets[start : stop + 1]
             first, last = int(own[0]), int(own[-1])
             weights = None if self.weights is None else self.weights[first:last]
@@ -224,8 +264,9 @@ class FolderWalk(NeighbourMean):
             Shape ``[N]``, as the result.
         """
         out = torch.empty_like(values)
-        for block in self.neighbours.blocks():
+        for block in self.neighbours.own_blocks():
             out[block.start : block.stop] = self.neighbours.of_block(block, values)
+        self.neighbours.all_gather(out)
         return out if self.neighbours.weights is None else out.mul_(self.neighbours.in_degree.to(out.dtype))
 
     def __matmul__(self, values: Tensor) -> Tensor:
@@ -264,11 +305,12 @@ class FolderWalk(NeighbourMean):
         share = self.inverse_degree(values.dtype) * (1.0 - eta)
         own = self.own_share(eta, share)
         for hop in range(num_hops):
-            for block in self.neighbours.blocks():
+            for block in self.neighbours.own_blocks():
                 rows = slice(block.start, block.stop)
                 drawn = self.neighbours.of_block(block, present) * _beside(share[rows], values)
                 kept = _beside(own[rows], values) if isinstance(own, Tensor) else own
                 torch.add(drawn, present[rows] * kept, out=after[rows])
+            self.neighbours.all_gather(after)
             # The caller's values are not written to.
             present, after = after, torch.empty_like(values) if hop == 0 < num_hops - 1 else present
         return present

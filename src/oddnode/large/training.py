@@ -20,6 +20,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from oddnode.graph import TrainingSet
 from oddnode.large.network import TwoLayers
 from oddnode.large.packed import PackedNodes
+from oddnode.large.ranks import active_ranks
 from oddnode.objectives import Objective, Term, TrainingPass, validation_loss
 from oddnode.ops import DropoutStream
 from oddnode.training import TrainingConfig, TrainingHandle, TrainingLoop, TrainingResult, train
@@ -298,6 +299,7 @@ class PackedRows:
             before = len(results) * config.epochs
             counted = None if on_epoch is None else lambda done, before=before: on_epoch(before + done)
             results += TrainingLoop(trainee, config).start(counted).result()
+            active_ranks().use_those_of_first(trainee.tensors())  # other processors may round differently
         return TrainingHandle(lambda: results)
 
     @staticmethod

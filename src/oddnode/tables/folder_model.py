@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +16,7 @@ from torch import Tensor
 from oddnode._utils.atomic_files import new_file
 from oddnode.detector import Calibration, Detector, default_method
 from oddnode.large import GraphFolder
+from oddnode.large.ranks import active_ranks
 from oddnode.tables.checks import calibrated, check_before_training, compares_with_references
 from oddnode.tables.drift import note_on_threshold
 from oddnode.tables.id_index import arrow_ids
@@ -161,31 +162,30 @@ def score_folder(
     scores, calibration = detector.score_samples(outputs), detector.calibration_
     assert calibration is not None
     use = _uses(model, folder)
-    is_ood, changed = calibration.detect(scores), 0
+    is_ood, logits = calibration.detect(scores), outputs.logits
     explained, why = detector.explain(outputs) if explain else None, np.full(folder.num_nodes, None, dtype=object)
     if explain:
         names = {"node_names": _Ids(folder), "class_names": model.schema.classes}
         why[is_ood.numpy()] = detector.reasons(outputs, is_ood, **names)
-    with _writer(target) as write:
-        for start in range(0, folder.num_nodes, _ROWS):
-            rows = slice(start, min(start + _ROWS, folder.num_nodes))
-            confidence, predicted = outputs.logits[rows].softmax(dim=-1).max(dim=1)
-            columns = {
-                model.schema.id_column: _plain_ids(arrow_ids(folder.id_arrays(), rows.start, rows.stop)),
-                "predicted": _labels(model, predicted),
-                "confidence": confidence.numpy(),
-                "score": scores[rows].numpy(),
-                "p_value": calibration.p_values(scores[rows]).numpy(),
-                "is_ood": is_ood[rows].numpy(),
-                "split": _words(use[rows]),
-            }
-            if explained is not None:
-                columns |= explained_columns(detector, model.schema, explained, why[rows], rows)
-            part = pyarrow().table(columns)
-            if format_to_write(target) == "csv" and not raw_text:
-                part, count = neutralised(part)
-                changed += count
-            write(part)
+
+    def rows_from(start: int) -> Any:
+        rows = slice(start, min(start + _ROWS, folder.num_nodes))
+        confidence, predicted = logits[rows].softmax(dim=-1).max(dim=1)
+        columns = {
+            model.schema.id_column: _plain_ids(arrow_ids(folder.id_arrays(), rows.start, rows.stop)),
+            "predicted": _labels(model, predicted),
+            "confidence": confidence.numpy(),
+            "score": scores[rows].numpy(),
+            "p_value": calibration.p_values(scores[rows]).numpy(),
+            "is_ood": is_ood[rows].numpy(),
+            "split": _words(use[rows]),
+        }
+        if explained is not None:
+            columns |= explained_columns(detector, model.schema, explained, why[rows], rows)
+        return pyarrow().table(columns)
+
+    parts = map(rows_from, range(0, folder.num_nodes, _ROWS))
+    changed = active_ranks().from_first(lambda: _write_rows(target, parts, raw_text), int)
     # A threshold that was calibrated on other nodes says nothing about the calibration nodes of the fit.
     calibrated = (use == list(_PARTS).index("calibration_mask")) & (model.basis == "fit")
     notes += _notes(scores, calibrated, calibration, changed, target)
@@ -203,6 +203,18 @@ class _Ids(Sequence[object]):
 
     def __getitem__(self, place: Any) -> Any:
         return self._folder.ids(place, place + 1)[0]
+
+
+def _write_rows(target: Path, parts: Iterable[Any], raw_text: bool) -> int:
+    """Write a table; return how many texts were changed because a spreadsheet would run them."""
+    changed = 0
+    with _writer(target) as write:
+        for part in parts:
+            if format_to_write(target) == "csv" and not raw_text:
+                part, count = neutralised(part)
+                changed += count
+            write(part)
+    return changed
 
 
 def _notes(scores: Tensor, calibrated: np.ndarray, calibration: Calibration, changed: int, target: Path) -> list[str]:

@@ -1,0 +1,96 @@
+"""A command that several processes run together, started by ``torchrun``. Imports no slow module for a single one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from oddnode.cli.shared import err
+
+if TYPE_CHECKING:
+    from oddnode.large.ranks import JoinedRanks
+
+__all__ = ["check_command", "check_graph", "is_one_of_several", "run_together"]
+
+# The commands that divide their work on a graph on disk.
+_DIVIDED = ("calibrate", "fit", "score")
+# The first rank tells what all ranks find, so the others let it go first.
+_SECONDS_FOR_FIRST = 1.0
+
+
+def is_one_of_several() -> bool:
+    """Whether ``torchrun`` has started this process and others."""
+    return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
+
+
+def check_command(name: str | None) -> None:
+    """Raise an error for a command that one process does, if there are several."""
+    if is_one_of_several() and name not in _DIVIDED:
+        raise ValueError(f"`oddnode {name}` is the work of one process: start it without torchrun")
+
+
+def check_graph(graph: Path | None) -> None:
+    """Raise an error for a command without a graph on disk, if there are several processes."""
+    if is_one_of_several() and graph is None:
+        raise ValueError(
+            "several processes divide the work on a graph on disk: prepare one with `oddnode prepare` and give it as "
+            "--graph, or start the command without torchrun"
+        )
+
+
+def run_together(run: Callable[[], Any]) -> None:
+    """Run the command line as one of several ranks: the first one prints, and one of them tells why a run failed.
+
+    If a rank is lost, the others end with an error; so they do if ``torchrun`` tells them to end.
+    """
+    from oddnode.large.heartbeat import RankLost, stopped
+    from oddnode.large.ranks import joined
+
+    with joined() as ranks:
+
+        def stop(*_: object) -> None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            raise RankLost(ranks.heartbeat.who_is_lost(seconds=2.0) or stopped("torchrun told this rank to end"))
+
+        signal.signal(signal.SIGTERM, stop)
+        if ranks.is_first:
+            for rank, process in enumerate(ranks.heartbeat.processes):
+                err.print(f"rank {rank}: {process}", highlight=False, soft_wrap=True)
+        try:
+            _run_as(ranks, run)
+        except (ValueError, OSError, RuntimeError) as error:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the error is told to its end
+            if not ranks.is_first:
+                time.sleep(_SECONDS_FOR_FIRST)
+            if not ranks.heartbeat.is_first_to_tell():
+                sys.exit(1)
+            if ranks.is_first or isinstance(error, RankLost):
+                raise
+            raise RuntimeError(f"rank {ranks.rank} ({ranks.heartbeat.processes[ranks.rank]}): {error}") from None
+    sys.exit(0)
+
+
+def _run_as(ranks: JoinedRanks, run: Callable[[], Any]) -> None:
+    try:
+        with nullcontext() if ranks.is_first else _silence():
+            run()
+    except (SystemExit, KeyboardInterrupt) as stop:  # a wrong option, or Ctrl-C; the first rank tells
+        if isinstance(stop, SystemExit) and not stop.code:
+            return
+        if not ranks.is_first:
+            time.sleep(_SECONDS_FOR_FIRST)
+            sys.exit(1)
+        ranks.heartbeat.is_first_to_tell()
+        raise
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield

@@ -1,0 +1,191 @@
+"""How ranks notice that one of them is lost, and agree on who tells the user.
+
+A process that dies on this machine is known by its number. For one on another machine, or one that hangs, there is a
+heartbeat: a thread of every rank counts in a store that all ranks can read, and looks whether the others do.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from torch.distributed import Store
+
+__all__ = ["Heartbeat", "RankLost", "RankProcess", "stopped"]
+
+_BEAT_SECONDS = 2.0
+# A rank that is silent for so long is lost. On a machine that swaps, a beat may take seconds.
+_LOST_AFTER_SECONDS = 30.0
+# Before its first beat a rank imports torch, perhaps from a slow shared disk.
+_START_SECONDS = 300.0
+# After so long, a rank that is no more is silent, and one that is there is not.
+_SILENT_SECONDS = 3 * _BEAT_SECONDS
+
+
+class RankLost(RuntimeError):
+    """A rank has ended or cannot be reached, so that the others cannot go on; the message names it if it is known."""
+
+
+class RankProcess(NamedTuple):
+    """Where a rank runs.
+
+    Parameters
+    ----------
+    pid : int
+        The number of its process.
+    host : str
+        The name of its machine.
+    """
+
+    pid: int
+    host: str
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it is known to have ended; of a process on another machine, nothing is known."""
+        if self.host != socket.gethostname():
+            return False
+        try:
+            os.kill(self.pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        try:  # until its parent takes notice, a dead process can be asked
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        except OSError:  # it has just ended, or the system has no /proc
+            return Path("/proc/self").exists()
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host}"
+
+
+class Heartbeat:
+    """The heartbeat of this process, and what is known of the others'; it begins at once.
+
+    If another rank falls silent, this process prints an error and ends, wherever it is waiting for that rank.
+
+    Parameters
+    ----------
+    store : torch.distributed.Store
+        A connection of its own to the store of all ranks.
+    rank, world_size : int
+        The number of this process, and how many there are.
+
+    Attributes
+    ----------
+    processes : list of RankProcess
+        Where the ranks run, once `meet` has found out.
+    """
+
+    def __init__(self, store: Store, rank: int, world_size: int):
+        self._store = store
+        self._rank, self._world_size = rank, world_size
+        self._counts = [0] * world_size
+        self._heard = [time.monotonic()] * world_size  # its own place: when the store answered
+        self._stopped = threading.Event()
+        self.processes: list[RankProcess] = []
+        store.set(f"process/{rank}", f"{os.getpid()} {socket.gethostname()}")
+        # If the machine of the store loses power, who asks it waits for an answer; so another looks at the time.
+        for work in (self._beat, self._watch):
+            threading.Thread(target=work, name=f"oddnode{work.__name__}", daemon=True).start()
+
+    def stop(self) -> None:
+        """End the threads; silence means nothing from now on."""
+        self._stopped.set()
+
+    def meet(self) -> None:
+        """Wait for all ranks, and learn where they run."""
+        told = [self._store.get(f"process/{rank}").decode().partition(" ") for rank in range(self._world_size)]
+        self.processes = [RankProcess(int(pid), host) for pid, _, host in told]
+
+    def who_is_lost(self, seconds: float = 2 * _SILENT_SECONDS) -> str | None:
+        """Find the rank that is lost, when an exchange has failed.
+
+        Parameters
+        ----------
+        seconds : float
+            How long to look for it: a process that died on this machine is found at once, another when its heartbeat
+            is missed.
+
+        Returns
+        -------
+        str or None
+            A sentence; ``None`` if it cannot be known.
+        """
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            for rank in self._others():
+                if self.processes[rank].has_ended:
+                    return stopped(f"{self._name(rank)} has ended")
+                if self._silence(rank) > _SILENT_SECONDS:
+                    return stopped(f"{self._name(rank)} does not answer")
+            time.sleep(0.1)
+        return None
+
+    def is_first_to_tell(self) -> bool:
+        """Whether no other rank has told the user why the run ends."""
+        try:
+            return self._store.add("told", 1) == 1
+        except RuntimeError:  # whoever has the store is gone
+            return True
+
+    def _others(self) -> list[int]:
+        return [rank for rank in range(self._world_size) if rank != self._rank]
+
+    def _silence(self, rank: int) -> float:
+        return time.monotonic() - self._heard[rank]
+
+    def _name(self, rank: int) -> str:
+        return f"rank {rank} ({self.processes[rank]})" if self.processes else f"rank {rank}"
+
+    def _beat(self) -> None:
+        """Count, and read how far the others have counted."""
+        while not self._stopped.wait(_BEAT_SECONDS):
+            try:
+                self._store.add(f"beat/{self._rank}", 1)
+                counts = [self._store.add(f"beat/{rank}", 0) for rank in range(self._world_size)]
+            except RuntimeError:
+                self._heard[self._rank] = -math.inf
+                return
+            for rank, count in enumerate(counts):
+                if count != self._counts[rank]:
+                    self._counts[rank], self._heard[rank] = count, time.monotonic()
+
+    def _watch(self) -> None:
+        """Look whether the store answers and the others count."""
+        while not self._stopped.wait(_BEAT_SECONDS):
+            if self._silence(self._rank) > _LOST_AFTER_SECONDS:
+                self._end("torchrun on the first machine does not answer", without_asking=True)
+            for rank in self._others():
+                patience = _LOST_AFTER_SECONDS if self._counts[rank] else _START_SECONDS
+                if self._silence(rank) > patience:
+                    self._end(f"{self._name(rank)} has not answered for {patience:.0f} s")
+                # Without torchrun nobody else ends this process, if it is not in an exchange.
+                elif self._silence(rank) > _SILENT_SECONDS and self.processes and self.processes[rank].has_ended:
+                    self._end(f"{self._name(rank)} has ended")
+
+    def _end(self, reason: str, without_asking: bool = False) -> None:
+        if self._stopped.is_set():
+            return
+        if without_asking or self.is_first_to_tell():
+            print(f"error: {stopped(reason)}", file=sys.__stderr__, flush=True)
+        os._exit(1)
+
+
+def stopped(reason: str) -> str:
+    """Tell the user why the run ends.
+
+    Parameters
+    ----------
+    reason : str
+        What has happened.
+    """
+    return f"{reason}, so the run was stopped; nothing is half-written"

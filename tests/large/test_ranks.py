@@ -1,0 +1,363 @@
+"""Several ranks on one graph: the same files as one process writes, and a clear end if one of them is lost."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from pyarrow import parquet
+from torch import Tensor
+from torch.distributed import HashStore
+
+from oddnode.large import NeighbourSum, heartbeat, product
+from oddnode.large.heartbeat import Heartbeat, RankProcess
+from oddnode.large.ranks import Ranks
+from oddnode.tables import FolderTables
+from tests.large.graphs import as_folder, random_graph
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "oddnode")
+CLI = Callable[..., subprocess.CompletedProcess[str]]
+
+
+class OneOf(Ranks):
+    """A rank without the others: what they would send is missing."""
+
+    def __init__(self, rank: int, world_size: int):
+        self.rank, self.world_size = rank, world_size
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(1, 7), st.integers(1, 5))
+def test_blocks_are_divided_by_their_work(works: list[int], world_size: int, step: int) -> None:
+    before = [0, *np.cumsum(works).tolist()]
+    cuts = [*range(0, len(works), step), len(works)]
+    bounds = OneOf(0, world_size).bounds(cuts, before.__getitem__)
+    assert (bounds[0], bounds[-1], len(bounds)) == (0, len(works), world_size + 1)
+    assert bounds == sorted(bounds)
+    assert set(bounds) <= set(cuts)
+    own = [before[stop] - before[start] for start, stop in pairwise(bounds)]
+    largest = max(before[stop] - before[start] for start, stop in pairwise(cuts))
+    assert max(own) <= sum(works) / world_size + largest
+
+
+@pytest.mark.parametrize("num_parts", [1, 2, 3, 8])
+@pytest.mark.parametrize("world_size", [1, 2, 3])
+def test_every_part_is_computed_by_one_rank_and_the_first_by_all(num_parts: int, world_size: int) -> None:
+    parts = [slice(3 * part, 3 * part + 3) for part in range(num_parts)]
+    done: list[int] = []
+
+    def make(rows: slice) -> Tensor:
+        done.append(rows.start // 3)
+        return torch.ones(3)
+
+    for rank in range(world_size):
+        out = OneOf(rank, world_size).fill(torch.zeros(3 * num_parts), parts, make)
+        assert out[:3].sum() == 3
+    assert sorted(done) == [0] * world_size + list(range(1, num_parts))
+
+
+def test_the_rows_of_all_ranks_are_those_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = as_folder(random_graph(dtype=torch.float32), tmp_path)
+    values = torch.randn(folder.num_nodes, 3, generator=torch.Generator().manual_seed(0))
+    whole = NeighbourSum(folder.offsets, folder.sources, 20)
+    expected = torch.cat([whole.of_block(block, values) for block in whole.blocks()])
+    rows: list[Tensor] = []
+    for rank in range(3):
+        monkeypatch.setattr(product, "active_ranks", lambda rank=rank: OneOf(rank, 3))
+        sums = NeighbourSum(folder.offsets, folder.sources, 20)
+        own = [sums.of_block(block, values) for block in sums.own_blocks()]
+        assert 0 < sum(map(len, own)) < folder.num_nodes
+        rows += own
+    assert torch.equal(torch.cat(rows), expected)
+
+
+def test_a_process_has_ended_before_anybody_has_waited_for_it() -> None:
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    found = RankProcess(process.pid, socket.gethostname())
+    assert not found.has_ended
+    assert not RankProcess(process.pid, "another-machine").has_ended
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert found.has_ended
+    process.communicate()
+    assert found.has_ended
+    assert not RankProcess(process.pid, "another-machine").has_ended
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (["bench"], "`oddnode bench` is the work of one process"),
+        (["fit", "--nodes", "n.csv", "--edges", "e.csv", "--out", "m"], "give it as --graph"),
+        (["score", "m", "--nodes", "n.csv", "--edges", "e.csv", "--out", "s.csv"], "give it as --graph"),
+    ],
+)
+def test_what_is_not_divided_is_refused(monkeypatch: pytest.MonkeyPatch, command: list[str], message: str) -> None:
+    from oddnode.cli.app import app
+
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match=message):
+        app(command, standalone_mode=False)
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A graph of several blocks, in which few nodes have most edges; nothing is stored with it yet."""
+    place = tmp_path_factory.mktemp("ranks")
+    num_nodes, rng = 150_000, np.random.default_rng(0)
+    kind = rng.integers(3, size=num_nodes)
+    label = ["abc"[each] if chosen else None for each, chosen in zip(kind, rng.random(num_nodes) < 0.01, strict=True)]
+    columns = {f"f{i}": rng.standard_normal(num_nodes) + kind for i in range(4)}
+    parquet.write_table(pa.table({"id": np.arange(num_nodes), "label": label} | columns), place / "nodes.parquet")
+    ends = {
+        "source": (rng.random(150_000) ** 3 * num_nodes).astype(int),
+        "target": rng.integers(num_nodes, size=150_000),
+    }
+    parquet.write_table(pa.table(ends), place / "edges.parquet")
+    FolderTables(place / "nodes.parquet", place / "edges.parquet", "id", "label").prepare(place / "graph")
+    return place / "graph"
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Sums are rounded as in a rank, which has one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def started(log: Path, command: Sequence[str], **environment: str) -> subprocess.Popen[bytes]:
+    """Start a command that writes all that it says to a file."""
+    with log.open("wb") as file:
+        return subprocess.Popen(
+            command, stdout=file, stderr=subprocess.STDOUT, env=os.environ | {"OMP_NUM_THREADS": "1"} | environment
+        )
+
+
+# Ranks that no torchrun watches, as if each were on a machine of its own; the first one's end is the end.
+FORKED = """
+import os, signal, sys
+import oddnode.large
+
+children = []
+for rank in range(int(os.environ["WORLD_SIZE"])):
+    children.append(os.fork())
+    if not children[-1]:
+        os.environ["RANK"] = str(rank)
+        try:
+            exec(sys.argv.pop(1))
+        except Exception:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+status = os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1])
+for child in children[1:]:
+    if status:
+        os.kill(child, signal.SIGKILL)
+    status = max(status, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+sys.exit(status)
+"""
+
+
+def forked(log: Path, world_size: int, code: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """Start ranks that run some code."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    run = {"TORCHELASTIC_RUN_ID": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    return started(log, [sys.executable, "-c", FORKED, code, *arguments], WORLD_SIZE=str(world_size), **run)
+
+
+MAIN = "from oddnode.cli import main; main()"
+
+
+@pytest.mark.slow
+def test_two_ranks_write_the_same_model_and_scores_as_one_process(
+    graph: Path, tmp_path: Path, cli: CLI, one_thread: None
+) -> None:
+    alone, together = (shutil.copytree(graph, tmp_path / name / "graph") for name in ("alone", "together"))
+
+    def commands(place: Path) -> tuple[list[str], list[str]]:
+        folder, model, scores = (str(place / name) for name in ("graph", "model", "scores.parquet"))
+        settings = ["--method", "nodesafe", "--set", "epochs=5", "--set", "num_hops=4"]
+        return ["fit", *settings, "--graph", folder, "--out", model], [
+            "score",
+            model,
+            "--graph",
+            folder,
+            "--out",
+            scores,
+        ]
+
+    for command in commands(alone.parent):
+        assert cli(*command).returncode == 0
+    fit, score = commands(together.parent)
+    assert started(tmp_path / "fit", [*TORCHRUN, *fit]).wait(120) == 0, (tmp_path / "fit").read_text()
+    assert forked(tmp_path / "score", 2, MAIN, *score).wait(120) == 0, (tmp_path / "score").read_text()
+    for name in ("model/model.safetensors", "scores.parquet", "graph/ax.bin", "graph/ax-moments.bin"):
+        assert (alone.parent / name).read_bytes() == (together.parent / name).read_bytes(), name
+    assert {path.name for path in alone.iterdir()} == {path.name for path in together.iterdir()}
+    assert len(list(together.glob("support-*.bin"))) == 1
+    assert (tmp_path / "fit").read_text().count("num nodes:") == 1  # the others print nothing
+
+
+def process_of_rank(rank: int, log: Path) -> int:
+    """The process that the log names, once it does."""
+    for _ in range(600):
+        found = re.search(rf"^rank {rank}: process (\d+) on {socket.gethostname()}$", log.read_text(), re.MULTILINE)
+        if found:
+            return int(found[1])
+        time.sleep(0.1)
+    raise AssertionError(log.read_text())
+
+
+def until(condition: Callable[[], bool]) -> None:
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("it has not come to that within a minute")
+
+
+def check_end(run: subprocess.Popen[bytes], log: Path, message: str, out: Path, seconds: float) -> None:
+    """A run ends in time, with one error, which says why; nothing is left of its output."""
+    start = time.monotonic()
+    assert run.wait(60) != 0
+    assert time.monotonic() - start < seconds
+    errors = [line for line in log.read_text().splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1, log.read_text()
+    assert message in errors[0]
+    assert not [path for path in out.parent.iterdir() if out.name in path.name]
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_ends_the_run_with_a_message(graph: Path, tmp_path: Path) -> None:
+    folder, out, log = shutil.copytree(graph, tmp_path / "graph"), tmp_path / "model", tmp_path / "log"
+    fit = ("fit", "--graph", str(folder), "--method", "nodesafe", "--set", "epochs=1000000", "--out", str(out))
+    run = started(log, [*TORCHRUN, *fit])
+    pid = process_of_rank(1, log)
+    until((folder / "ax-moments.bin").exists)  # they have worked together, and train now
+    os.kill(pid, signal.SIGKILL)
+    check_end(run, log, f"rank 1 (process {pid} on {socket.gethostname()}) has ended", out, seconds=20)
+    assert "Traceback" not in log.read_text().partition("error: ")[0]
+
+
+EXCHANGE = """
+import torch
+from oddnode.large import joined, ranks as module
+
+with joined() as ranks:
+    for dtype in (torch.float32, torch.float64, torch.int64, torch.bool):
+        whole = (torch.arange(44) % 7).reshape(11, 4).to(dtype)
+        for bounds in ([0, 5, 5, 11], [0, 0, 1, 11], [0, 11, 11, 11], [2, 4, 8, 11], [11, 11, 11, 11]):
+            for at_once in (1, 40, 2**26):
+                module._BYTES_AT_ONCE = at_once
+                own = slice(bounds[ranks.rank], bounds[ranks.rank + 1])
+                around = torch.zeros(11, 6, dtype=dtype)
+                for out in (torch.zeros(11, 4, dtype=dtype), around[:, 1:5]):
+                    out[own] = whole[own]
+                    assert ranks.all_gather(out, bounds) is out
+                    assert torch.equal(out[bounds[0]:], whole[bounds[0]:])
+                assert not around[:, [0, 5]].any()
+    assert ranks.from_first(lambda: [ranks.rank, None], list[int | None]) == [0, None]
+    weights = torch.full((3,), ranks.rank + 1.0)
+    ranks.use_those_of_first([weights])
+    assert weights.tolist() == [1.0, 1.0, 1.0]
+    try:
+        ranks.from_first(ranks.barrier, None)  # a wait without end, for something that the others do not do
+    except AssertionError as error:
+        assert ranks.rank == 0 and "needs the others" in str(error)
+        ranks.from_first(lambda: None, None)
+    parts = [slice(start, start + 1) for start in range(5)]
+    filled = ranks.fill(torch.zeros(5), parts, lambda rows: torch.full((1,), rows.start + 0.5))
+    assert filled.tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
+assert module.active_ranks().world_size == 1
+print("sound", flush=True)
+"""
+
+
+def test_ranks_exchange_rows_of_all_sizes(tmp_path: Path) -> None:
+    run = forked(tmp_path / "log", 3, EXCHANGE)
+    assert run.wait(60) == 0, (tmp_path / "log").read_text()
+    assert (tmp_path / "log").read_text().count("sound") == 3
+
+
+# Small blocks and chunks, so that a small graph has many.
+METHODS = """
+import sys
+import torch
+from oddnode import Detector
+from oddnode.large import GraphFolder, arrays, joined, outputs, product
+
+product._ROWS_AT_ONCE = 16
+outputs.row_chunks = lambda rows, row_bytes: arrays.row_chunks(rows, row_bytes, 16 * row_bytes)
+
+
+def found(method, path):
+    folder = GraphFolder(path)
+    detector = Detector.from_recipe(method, epochs=3, device="cpu").fit(folder).calibrate(folder)
+    outputs = detector.outputs(folder)
+    explained = detector.explain(outputs)
+    return detector.score_samples(outputs), detector.predict_proba(outputs), explained.own_score, detector.threshold_
+
+
+alone, together, *methods = sys.argv[1:]
+expected = {method: found(method, alone) for method in methods}
+with joined() as ranks:
+    for method in methods:
+        for ours, theirs in zip(found(method, together), expected[method], strict=True):
+            assert torch.equal(torch.as_tensor(ours), torch.as_tensor(theirs)), method
+print("sound", flush=True)
+"""
+ON_DISK = (
+    *("msp", "mahalanobis", "energy", "gnnsafe", "gnnsafe+logitnorm", "nodesafe", "msp-prop", "nodesafe-msp"),
+    *("nodesafe-ensemble", "knn", "grasp", "nonzeros", "degree", "neighbour-cosine"),
+)
+
+
+@pytest.mark.slow
+def test_every_method_scores_with_ranks_as_with_one_process(tmp_path: Path) -> None:
+    data = random_graph(num_nodes=200, num_edges=900, dtype=torch.float32)
+    folders = [str(as_folder(data, tmp_path / name).path) for name in ("alone", "together")]
+    run = forked(tmp_path / "log", 2, METHODS, *folders, *ON_DISK)
+    assert run.wait(120) == 0, (tmp_path / "log").read_text()
+    assert (tmp_path / "log").read_text().count("sound") == 2
+
+
+def test_a_rank_that_falls_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "_BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(heartbeat, "_LOST_AFTER_SECONDS", 1.0)
+    store, ends = HashStore(), list[str]()
+    monkeypatch.setattr(Heartbeat, "_end", lambda self, reason, **_: ends.append(reason))
+    first, second = (Heartbeat(store, rank, 2) for rank in range(2))
+    first.meet()
+    time.sleep(1.5)
+    assert not ends
+    second.stop()
+    until(lambda: bool(ends))
+    first.stop()
+    assert ends[0] == f"rank 1 (process {os.getpid()} on {socket.gethostname()}) has not answered for 1 s"
+
+
+def test_one_rank_tells_why_a_run_ends() -> None:
+    store = HashStore()
+    hearts = [Heartbeat(store, rank, 3) for rank in range(3)]
+    assert [each.is_first_to_tell() for each in hearts] == [True, False, False]
+    for each in hearts:
+        each.stop()
