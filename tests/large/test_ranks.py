@@ -73,12 +73,12 @@ def test_every_part_is_computed_by_one_rank_and_the_first_by_all(num_parts: int,
 def test_the_rows_of_all_ranks_are_those_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = as_folder(random_graph(dtype=torch.float32), tmp_path)
     values = torch.randn(folder.num_nodes, 3, generator=torch.Generator().manual_seed(0))
-    whole = NeighbourSum(folder.offsets, folder.sources, 20)
+    whole = NeighbourSum(folder.offsets, folder.sources, edges_at_once=20)
     expected = torch.cat([whole.of_block(block, values) for block in whole.blocks()])
     rows: list[Tensor] = []
     for rank in range(3):
         monkeypatch.setattr(product, "active_ranks", lambda rank=rank: OneOf(rank, 3))
-        sums = NeighbourSum(folder.offsets, folder.sources, 20)
+        sums = NeighbourSum(folder.offsets, folder.sources, edges_at_once=20)
         own = [sums.of_block(block, values) for block in sums.own_blocks()]
         assert 0 < sum(map(len, own)) < folder.num_nodes
         rows += own
@@ -327,7 +327,7 @@ print("sound", flush=True)
 """
 ON_DISK = (
     *("msp", "mahalanobis", "energy", "gnnsafe", "gnnsafe+logitnorm", "nodesafe", "msp-prop", "nodesafe-msp"),
-    *("nodesafe-ensemble", "knn", "grasp", "nonzeros", "degree", "neighbour-cosine"),
+    *("nodesafe-ensemble", "knn", "grasp", "nonzeros", "degree", "neighbour-cosine", "nodesafe-evidence"),
 )
 
 
