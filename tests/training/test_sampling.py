@@ -15,8 +15,8 @@ from torch_geometric.data import Data
 from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import NodeSamplerInput, SamplerOutput
 
-from oddnode.graph import Graph
-from oddnode.training import CSRSampler, MiniBatches
+from oddnode.graph import CSRSampler, Graph
+from oddnode.training import MiniBatches
 
 
 def csr(edge_index: Tensor, num_nodes: int) -> tuple[np.ndarray, np.ndarray, Tensor]:

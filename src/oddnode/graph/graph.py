@@ -16,7 +16,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops
 from oddnode.functional import support
 from oddnode.graph.cache import active_cache
 from oddnode.graph.conversion import as_source
-from oddnode.graph.features import NodeFeatures
+from oddnode.graph.incoming import IncomingEdges
 from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.graph.validation import _checked_edges, _checked_features
 from oddnode.ops import (
@@ -33,7 +33,7 @@ from oddnode.ops import (
 __all__ = ["Graph"]
 
 
-class Graph(NodeFeatures):
+class Graph(IncomingEdges):
     """Node features and edges, with the matrices that models and scorers multiply by.
 
     Each matrix is built on first use and cached, since it is used hundreds of times.

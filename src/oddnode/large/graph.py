@@ -39,6 +39,8 @@ class FolderGraph(Graph):
         Other features ``[N, F]`` on the same edges.
     """
 
+    is_on_disk = True
+
     def __init__(self, folder: GraphFolder, x: Tensor | None = None):
         self.folder = folder
         NodeFeatures.__init__(self, folder.x if x is None else x)
@@ -70,8 +72,18 @@ class FolderGraph(Graph):
         """Number of edges that lead to each node ``[N]``."""
         return self.folder.offsets.diff()
 
+    @property
+    def incoming(self) -> tuple[Tensor, Tensor, None]:
+        """The edges in CSR form, as they are on disk."""
+        return self.folder.offsets, self.folder.sources, None
+
+    @property
+    def loop_weight(self) -> Tensor:
+        """1 for every node, ``[N]``."""
+        return self.x.new_ones(1).expand(self.num_nodes)
+
     @cached_property
-    def gcn_scale(self) -> Tensor:
+    def gcn_scale(self) -> Tensor:  # type: ignore[override]
         """``D^-1/2`` of the graph convolution, which gives each node one edge to itself, ``[N]``."""
         return (self.in_degree + self._missing_loops).to(self.x.dtype).pow_(-0.5)
 
@@ -111,20 +123,34 @@ class FolderGraph(Graph):
     def smoothed_x(self) -> Tensor:
         """``D^-1/2 (A + I) D^-1/2 X``, a sidecar; of other features than the folder's, a temporary file."""
         if not self._has_own_features:
-            return self.cached("smoothed_x", self._smoothed)
+            return self.cached("smoothed_x", lambda: self.convolved(self.x))
         return self.cached("smoothed_x", lambda: self.folder.sidecar("ax", self._write_smoothed, self._dtype))
 
-    def _smoothed(self) -> Tensor:
-        num_nodes, width = self.x.shape
-        out = scratch(self.folder.scratch_folder, (num_nodes, width), self.x.dtype)
-        step = max(_COLUMNS_IN_MEMORY // (num_nodes * self.x.dtype.itemsize), 1)
-        for first in range(0, width, step):
+    def convolved(self, values: Tensor) -> Tensor:
+        out = self.empty(values.shape[1])
+        step = max(_COLUMNS_IN_MEMORY // (self.num_nodes * values.dtype.itemsize), 1)
+        for first in range(0, values.shape[1], step):
             columns = slice(first, first + step)
-            self.convolve(self.x[:, columns].contiguous(), out[:, columns])
+            self.convolve(values[:, columns].contiguous(), out[:, columns])
+        return out
+
+    def empty(self, width: int) -> Tensor:
+        return scratch(self.folder.scratch_folder, (self.num_nodes, width), self.x.dtype)
+
+    def convolve_features(self, weight: Tensor) -> Tensor:
+        return self._rows_times(self.smoothed_x, weight)
+
+    def times_features(self, weight: Tensor) -> Tensor:
+        return self._rows_times(self.x, weight)
+
+    def _rows_times(self, values: Tensor, weight: Tensor) -> Tensor:
+        out = self.empty(len(weight))
+        for start, stop in row_chunks(self.num_nodes, values.shape[1] * values.dtype.itemsize):
+            out[start:stop] = values[start:stop] @ weight.detach().t()
         return out
 
     def _write_smoothed(self, writer: ArrayWriter) -> None:
-        smoothed = self._smoothed()
+        smoothed = self.convolved(self.x)
         for start, stop in row_chunks(len(smoothed), smoothed.shape[1] * smoothed.dtype.itemsize):
             writer.append(smoothed[start:stop].numpy())
 

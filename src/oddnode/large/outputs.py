@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from oddnode.graph import Graph
 from oddnode.large.arrays import row_chunks, scratch
 from oddnode.large.graph import FolderGraph
-from oddnode.large.network import TwoLayers
-from oddnode.nn import mean_log_probabilities
+from oddnode.large.network import TwoLayers, network_blocker
+from oddnode.nn import Layerwise, Neighbourhoods, in_blocks, mean_log_probabilities
 from oddnode.scoring import Outputs
 
 if TYPE_CHECKING:
@@ -55,19 +55,22 @@ class FolderOutputs(Outputs):
     graph: FolderGraph
 
     @cached_property
-    def _layers(self) -> TwoLayers:
+    def _network(self) -> TwoLayers | Layerwise | Neighbourhoods:
         module = self.module
         if any(parameter.device.type != "cpu" for parameter in module.parameters()):
             module = copy.deepcopy(module).cpu()
-        return TwoLayers.of(module)
+        return TwoLayers.of(module) if network_blocker(module) is None else in_blocks(module, self.graph)
 
     def hidden_of(self, nodes: Tensor | slice) -> Tensor:
-        return self._layers.hidden(self._layers.inputs(self.graph)[nodes])
+        network = self._network
+        if isinstance(network, TwoLayers):
+            return network.hidden(network.inputs(self.graph)[nodes])
+        return network.hidden_of(nodes)
 
     @cached_property
     def hidden(self) -> Tensor:
         """Features before the last layer, ``[N, H]``, of all nodes."""
-        return self._filled(len(self._layers.weight), self.hidden_of)
+        return self._filled(self.hidden_of(slice(0, 1)).shape[1], self.hidden_of)
 
     @cached_property
     def all_logits(self) -> Tensor:
@@ -76,7 +79,9 @@ class FolderOutputs(Outputs):
             width = self.members[0].all_logits.shape[1]
             parts = [member.all_logits for member in self.members]
             return self._filled(width, lambda rows: mean_log_probabilities([each[rows] for each in parts]))
-        layers = self._layers
+        layers = self._network
+        if not isinstance(layers, TwoLayers):
+            return self._filled(layers.logits_of(slice(0, 1)).shape[1], layers.logits_of)
         with torch.no_grad():
             products = self._filled(len(layers.last_weight), lambda rows: self.hidden_of(rows) @ layers.last_weight.t())
             if layers.uses_edges:

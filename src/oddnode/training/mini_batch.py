@@ -15,7 +15,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from oddnode._utils.random import redirected, seeded
 from oddnode.graph import TrainingSet
-from oddnode.nn import Backbone, receptive_hops, run_backbone, takes_edge_weight
+from oddnode.nn import Backbone, fit_batch_norm, receptive_hops, run_backbone, takes_edge_weight
 from oddnode.objectives import Objective, Term, TrainingPass, validation_loss
 from oddnode.ops import Adam, DropoutStream
 from oddnode.training.base import TrainingConfig, TrainingError, TrainingHandle, TrainingResult
@@ -196,7 +196,9 @@ class _SampledNetwork:
         """Load the best weights, with the statistics of the whole ID graph in batch norm."""
         self._module.load_state_dict(self._best)
         self._module.eval()
-        if self._config.batch_norm == "id-graph":
+        if self._config.batch_norm == "id-graph" and self._data.graph.is_on_disk:
+            fit_batch_norm(self._module, self._data.graph)
+        elif self._config.batch_norm == "id-graph":
             with last_pass_statistics(self._module), torch.no_grad():
                 for norm in self._norms:
                     norm.train()
