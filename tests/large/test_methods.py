@@ -168,7 +168,7 @@ def test_a_deeper_network_cannot_score_a_folder(data: Data, folder: GraphFolder)
 
 def test_a_folder_in_another_precision_is_refused(folder: GraphFolder) -> None:
     detector = Detector.from_recipe("msp", device="cpu", epochs=2).fit(random_graph(dtype=torch.float32))
-    with pytest.raises(ValueError, match=r"are torch.float64, but the network was trained in torch.float32"):
+    with pytest.raises(ValueError, match=r"are torch.float64, but the network is torch.float32"):
         detector.score_samples(folder)
 
 
