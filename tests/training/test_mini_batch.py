@@ -54,15 +54,16 @@ def test_one_batch_with_all_neighbours_is_the_whole_graph(two_groups: Data, kind
     assert losses(batches)[-1] < losses(batches)[0]
 
 
-def test_without_batch_norm_validation_and_the_best_weights_are_those_of_the_whole_graph(two_groups: Data) -> None:
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_validation_and_the_best_weights_are_those_of_the_whole_graph(two_groups: Data, batch_norm: bool) -> None:
     data = data_of(two_groups)
-    modules = [new(GCN, batch_norm=False) for _ in range(2)]
+    modules = [new(GCN, batch_norm=batch_norm) for _ in range(2)]
     whole = trained(modules[0], data, FullBatch())
-    batches = trained(modules[1], data, MiniBatch(num_neighbours=-1, batch_size=100))
+    batches = trained(modules[1], data, MiniBatch(num_neighbours=-1, batch_size=100, num_random=60))
     assert batches.best_epoch == whole.best_epoch
     assert batches.best_val_loss == pytest.approx(whole.best_val_loss)
-    for found, expected in zip(modules[1].parameters(), modules[0].parameters(), strict=True):
-        torch.testing.assert_close(found, expected)
+    with torch.no_grad():  # biases before batch norm change nothing, and rounding decides them
+        torch.testing.assert_close(modules[1].run(data.graph), modules[0].run(data.graph))
 
 
 def test_batch_norm_is_left_with_the_exact_statistics_of_the_whole_graph(two_groups: Data) -> None:

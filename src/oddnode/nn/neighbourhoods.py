@@ -157,16 +157,17 @@ def sufficient_hops(module: nn.Module, graph: Graph) -> int:
 
 @torch.no_grad()
 def _suffices(module: nn.Module, graph: Graph, num_hops: int) -> bool:
-    """Whether two more nodes, unlike all others, that lead to the outermost nodes leave the logits as they are."""
+    """Whether two more nodes, unlike all others, leave the logits as they are; they lead to the outermost nodes."""
     nodes = _tried_nodes(graph)
     part, num_inner = neighbourhood(graph, nodes, num_hops)
-    unlike = 1.0 + 2.0 * part.x.abs().max()
-    outer = torch.arange(num_inner, part.num_nodes)
-    more = torch.cat([torch.stack([torch.full_like(outer, part.num_nodes + k), outer]) for k in (0, 1)], dim=1)
+    # One has larger features than all others, and the other has smaller ones; their sum is not 0.
+    unlike = (1.0 + 2.0 * part.x.abs().max()) * torch.linspace(1.0, 2.0, part.x.shape[1]).to(part.x)
+    outer = torch.arange(num_inner, part.num_nodes + 2)  # and to themselves, for paths of any length
+    more = torch.cartesian_prod(torch.arange(part.num_nodes, part.num_nodes + 2), outer).t()
     weight = None
     if part.edge_weight is not None:
         weight = torch.cat([part.edge_weight, part.edge_weight.new_ones(more.shape[1])])
-    x = torch.cat([part.x, unlike.expand(1, part.x.shape[1]), -unlike.expand(1, part.x.shape[1])])
+    x = torch.cat([part.x, torch.stack([unlike, -2.0 * unlike])])
     changed = Graph(x, torch.cat([part.edge_index, more.to(graph.device)], dim=1), weight)
     found, expected = (run_backbone(module, each)[: len(nodes)] for each in (changed, part))
     return torch.allclose(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))

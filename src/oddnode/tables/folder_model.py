@@ -77,13 +77,13 @@ def fit_folder(
     method = method or default_method(has_exposure=False, on_disk=True)
     detector = Detector.from_recipe(method, seed=seed, device="cpu", **settings)
     # Of the data, checks and reports read the attributes that a folder has, too.
-    graph = TrainingGraph(cast("Any", masked), None, split, schema, None, [], _notes(folder, detector))
+    graph = TrainingGraph(cast("Any", masked), None, split, schema, None, [], _training_notes(folder, detector))
     check_before_training(method, detector, graph, false_alarm_rate)
     detector.fit(masked, on_epoch=on_epoch).calibrate(masked, false_alarm_rate)
     return TableModel(detector, schema, _used_rows(folder, split)), FitReport.of(method, detector, graph, None)
 
 
-def _notes(folder: GraphFolder, detector: Detector) -> list[str]:
+def _training_notes(folder: GraphFolder, detector: Detector) -> list[str]:
     blocker = full_batch_blocker(detector)
     if detector.trainer is not None or blocker is None:
         return list(folder.manifest.notes)

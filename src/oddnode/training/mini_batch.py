@@ -111,7 +111,8 @@ class MiniBatch:
         for place, (module, own, seed) in enumerate(zip(modules, data, seeds, strict=True)):
             # Our own parts draw from the stream; redirecting costs time, so only what else there may be is redirected.
             is_foreign = not all(is_ours(part) for part in (module, *terms_of(objective)))
-            with seeded(seed), redirected() if is_foreign else nullcontext():
+            keeps_last = last_pass_statistics(module) if config.batch_norm == "id-graph" else nullcontext()
+            with seeded(seed), redirected() if is_foreign else nullcontext(), keeps_last:
                 network = _SampledNetwork(module, objective, own, config, self, seed)
                 for epoch in range(config.epochs):
                     network.epoch(epoch)
@@ -147,9 +148,10 @@ class _SampledNetwork:
             seed=seed,
             weighted=takes_edge_weight(module),
         )
+        self._from_id_graph = config.batch_norm == "id-graph"
         num_random = settings.num_random if self._norms else 0
         self._train = batches(data.graph, data.train, num_random=num_random)
-        self._val = batches(data.graph, data.val, shuffle=False)
+        self._val = batches(data.graph, data.val, shuffle=False, num_random=num_random if self._from_id_graph else 0)
         self._exposure = None
         if self._objective.needs_exposure and data.exposure is not None and data.exposed is not None:
             self._exposure = _again_and_again(batches(data.exposure, data.exposed, num_random=num_random))
@@ -196,10 +198,10 @@ class _SampledNetwork:
         """Load the best weights, with the statistics of the whole ID graph in batch norm."""
         self._module.load_state_dict(self._best)
         self._module.eval()
-        if self._config.batch_norm == "id-graph" and self._data.graph.is_on_disk:
+        if self._from_id_graph and self._data.graph.is_on_disk:
             fit_batch_norm(self._module, self._data.graph)
-        elif self._config.batch_norm == "id-graph":
-            with last_pass_statistics(self._module), torch.no_grad():
+        elif self._from_id_graph:
+            with torch.no_grad():
                 for norm in self._norms:
                     norm.train()
                 run_backbone(self._module, self._data.graph)
@@ -222,7 +224,7 @@ class _SampledNetwork:
             epoch, data.num_classes, data.graph, logits, places, data.y_train[seeds], has_all_logits=False
         )
         if self._exposure is not None:
-            if self._config.batch_norm == "id-graph":  # exposed nodes are normalised as every later OOD node will be
+            if self._from_id_graph:  # exposed nodes are normalised as every later OOD node will be
                 for norm in self._norms:
                     norm.eval()
             self._stream.at(int(self._counter), _EXPOSURE)
@@ -233,6 +235,9 @@ class _SampledNetwork:
     @torch.no_grad()
     def _validate(self) -> float:
         self._module.eval()
+        if self._from_id_graph:  # by the statistics that the present weights have, as in the end
+            for norm in self._norms:
+                norm.train()
         found = [(self._logits(batch), batch.seeds) for batch in self._val]
         logits, seeds = torch.cat([each for each, _ in found]), torch.cat([seeds for _, seeds in found])
         places = torch.arange(len(logits), device=logits.device)
