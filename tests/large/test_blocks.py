@@ -57,9 +57,7 @@ def _tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("_tiny_blocks")
 @pytest.mark.parametrize("num_layers", [2, 3])
 @pytest.mark.parametrize("name", [*BACKBONES, "own"])
-def test_outputs_are_those_of_the_graph_in_memory(
-    data: Data, folder: GraphFolder, name: str, num_layers: int
-) -> None:
+def test_outputs_are_those_of_the_graph_in_memory(data: Data, folder: GraphFolder, name: str, num_layers: int) -> None:
     torch.manual_seed(0)
     module = Sage(GCNConv) if name == "own" else BACKBONES[name](5, 8, 3, num_layers=num_layers)
     module = module.double().eval()

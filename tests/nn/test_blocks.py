@@ -11,8 +11,18 @@ from torch import Tensor, nn
 from torch_geometric.nn import APPNP, GCNConv, PairNorm, SAGEConv, Sequential
 
 from oddnode.graph import Graph
-from oddnode.nn import BACKBONES, GAT, Layerwise, Neighbourhoods, embed_with, fit_batch_norm, in_blocks, run_backbone
-from oddnode.nn import layerwise, neighbourhoods
+from oddnode.nn import (
+    BACKBONES,
+    GAT,
+    Layerwise,
+    Neighbourhoods,
+    embed_with,
+    fit_batch_norm,
+    in_blocks,
+    layerwise,
+    neighbourhoods,
+    run_backbone,
+)
 from tests.large.graphs import dense_adjacency, random_graph
 
 DATA = random_graph(num_nodes=90, num_edges=300)
@@ -156,7 +166,7 @@ def test_a_class_derived_from_a_backbone_may_do_anything() -> None:
     ids=["by hand", "a layer called again", "normalised over all nodes", "batch norm without statistics"],
 )
 def test_a_module_that_looks_further_than_can_be_counted_is_refused(module: nn.Module) -> None:
-    with pytest.raises(ValueError, match="more than . hops away.*give it an attribute num_hops"):
+    with pytest.raises(ValueError, match=r"more than . hops away.*give it an attribute num_hops"):
         in_blocks(module, some_graph())
 
 

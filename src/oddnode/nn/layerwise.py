@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from oddnode.graph import Graph, neighbourhood, node_blocks
 from oddnode.nn.base import Backbone
 from oddnode.nn.batch_norm import ColumnMoments
-from oddnode.nn.convs import PreparedGATConv, PreparedGCNConv, PreparedMixHopConv
+from oddnode.nn.convs import PreparedGATConv, PreparedMixHopConv
 from oddnode.nn.evidential_gcn import EvidentialGCN
 from oddnode.nn.gat import GAT
 from oddnode.nn.gcn import GCN
@@ -49,9 +49,8 @@ class Layerwise:
     """
 
     def __init__(self, module: Backbone, graph: Graph, fit_norms: bool = False):
-        self._graph, self._fit_norms = graph, fit_norms
         with torch.no_grad():
-            self._hidden, self._logits = _FORWARDS[type(module)](self, module)
+            self._hidden, self._logits = _FORWARDS[type(module)](_Layers(graph, fit_norms), module)
 
     @staticmethod
     def supports(module: nn.Module) -> bool:
@@ -96,103 +95,40 @@ class Layerwise:
         """
         return self._logits(rows)
 
-    def convolutions(self, module: Any) -> tuple[NodeMatrix, NodeMatrix]:
-        """Hidden features and logits of a `GCN`."""
-        layers = self._hidden_convolutions(module)
-        return layers[-1], self._convolved(module.convs[-1], layers[-1])
 
-    def evidential_convolutions(self, module: Any) -> tuple[NodeMatrix, NodeMatrix]:
-        """Hidden features and logits of an `EvidentialGCN`."""
-        hidden, logits = self.convolutions(module)
-        return hidden, lambda rows: F.softplus(logits(rows))
+class _Layers:
+    """The layers of backbones as maps between matrices of all nodes; ``None`` stands for the graph's features."""
 
-    def jumping_knowledge(self, module: Any) -> tuple[NodeMatrix, NodeMatrix]:
-        """Hidden features and logits of a `JKNet`."""
-        layers = self._hidden_convolutions(module)
+    def __init__(self, graph: Graph, fit_norms: bool):
+        self.graph, self._fit_norms = graph, fit_norms
 
-        def hidden(rows: Tensor | slice) -> Tensor:
-            return module.jump([layer(rows) for layer in layers])
+    def times(self, hidden: NodeMatrix | None, lin: nn.Module) -> Tensor:
+        """``H W^T`` of all nodes, for a layer without a bias."""
+        return self.graph.times_features(lin.weight) if hidden is None else self.stored(_then(hidden, lin))
 
-        return hidden, lambda rows: module.lin(hidden(rows))
-
-    def mixed_hops(self, module: Any) -> tuple[NodeMatrix, NodeMatrix]:
-        """Hidden features and logits of a `MixHop`."""
-        hidden: Any = None
-        for conv, norm in zip(module.convs, module.norms, strict=True):
-            hidden = self._activated(self._mixed(conv, hidden), norm, F.relu)
-        return hidden, lambda rows: module.lin(hidden(rows))
-
-    def attention(self, module: Any) -> tuple[NodeMatrix, NodeMatrix]:
-        """Hidden features and logits of a `GAT`."""
-        hidden: Any = None
-        for conv, norm in zip(module.convs, module.norms, strict=False):
-            hidden = self._activated(self._attended(conv, hidden), norm, F.elu)
-        return hidden, self._attended(module.convs[-1], hidden)
-
-    def perceptron(self, module: Any) -> tuple[NodeMatrix, NodeMatrix]:
-        """Hidden features and logits of an `MLP`."""
-        hidden = self._activated(self._times_features(module.first), module.norms[0], F.relu)
-        for lin, norm in zip(module.lins, module.norms[1:], strict=False):
-            hidden = self._activated(_then(hidden, lin), norm, F.relu)
-        return hidden, _then(hidden, module.lins[-1])
-
-    def posterior(self, module: Any) -> tuple[NodeMatrix, NodeMatrix]:
-        """Hidden features and logits of a `GPN`."""
-        hidden = self._times_features(module.first)
-        for layer in module.layers:
-            hidden = _then(_then(hidden, F.relu), layer)
-        evidence = self._stored(_then(hidden, module.evidence))
-        spread = personalised_page_rank(evidence, _Convolution(self._graph))  # type: ignore[arg-type]
-        return hidden, lambda rows: spread[rows].log1p()
-
-    def _hidden_convolutions(self, module: Any) -> list[NodeMatrix]:
-        layers: list[Any] = [None]
-        for conv, norm in zip(module.convs, module.norms, strict=False):
-            layers.append(self._activated(self._convolved(conv, layers[-1]), norm, F.relu))
-        return layers[1:]
-
-    def _convolved(self, conv: PreparedGCNConv, hidden: NodeMatrix | None) -> NodeMatrix:
-        weight, graph = conv.lin.weight, self._graph
-        if hidden is None:
-            product = graph.convolve_features(weight)
+    def convolved(self, hidden: NodeMatrix | None, lin: nn.Module, power: int = 1) -> Tensor:
+        """``A^p H W^T`` of all nodes: the narrow factor travels over the edges."""
+        if hidden is None and power > 0:
+            product, done = self.graph.convolve_features(lin.weight), 1
         else:
-            product = graph.convolved(self._stored(_then(hidden, conv.lin)))
-        return lambda rows: product[rows] + conv.bias
+            product, done = self.times(hidden, lin), 0
+        for _ in range(power - done):
+            product = self.graph.convolved(product)
+        return product
 
-    def _mixed(self, conv: PreparedMixHopConv, hidden: NodeMatrix | None) -> NodeMatrix:
-        hops = []
-        for power, lin in zip(conv.powers, conv.lins, strict=True):
-            if hidden is not None:
-                product, done = self._stored(_then(hidden, lin)), 0
-            elif power == 0:
-                product, done = self._graph.times_features(lin.weight), 0
-            else:
-                product, done = self._graph.convolve_features(lin.weight), 1
-            for _ in range(power - done):
-                product = self._graph.convolved(product)
-            hops.append(product)
-        return lambda rows: torch.cat([hop[rows] for hop in hops], dim=1) + conv.bias
-
-    def _attended(self, conv: PreparedGATConv, hidden: NodeMatrix | None) -> NodeMatrix:
-        """Attention in blocks of nodes, each with the rows of its neighbours."""
-        if hidden is None:
-            transformed = self._graph.times_features(conv.lin.weight)
-        else:
-            transformed = self._stored(_then(hidden, conv.lin))
-        graph = self._graph.with_features(transformed)
+    def attended(self, hidden: NodeMatrix | None, conv: PreparedGATConv) -> NodeMatrix:
+        """Attention, in blocks of nodes with the rows of their neighbours."""
+        graph = self.graph.with_features(self.times(hidden, conv.lin))
         out = graph.empty(len(conv.bias))
-        for block in node_blocks(graph, max(_NUMBERS_AT_ONCE // transformed.shape[1], 1)):
+        for block in node_blocks(graph, max(_NUMBERS_AT_ONCE // graph.x.shape[1], 1)):
             part, _ = neighbourhood(graph, torch.arange(block.start, block.stop), num_hops=1)
-            out[block] = conv(part.x, part, _kept)[: block.stop - block.start]
+            out[block] = conv(part.x, part, drop=_kept)[: block.stop - block.start]
         return lambda rows: out[rows]
 
-    def _times_features(self, lin: nn.Linear) -> NodeMatrix:
-        product = self._graph.times_features(lin.weight)
-        return lambda rows: product[rows] + lin.bias
-
-    def _activated(
-        self, values: NodeMatrix, norm: nn.Module, activation: Callable[[Tensor], Tensor]
+    def activated(
+        self, values: NodeMatrix, norm: nn.Module, activation: Callable[[Tensor], Tensor] = F.relu
     ) -> NodeMatrix:
+        """Batch norm and an activation."""
         if self._fit_norms and isinstance(norm, _BatchNorm):
             moments = ColumnMoments()
             for rows in self._chunks(values):
@@ -200,15 +136,99 @@ class Layerwise:
             moments.set_to(norm)
         return lambda rows: activation(norm(values(rows)))
 
-    def _stored(self, values: NodeMatrix) -> Tensor:
-        out = self._graph.empty(values(slice(0, 1)).shape[1])
+    def stored(self, values: NodeMatrix) -> Tensor:
+        """The rows of all nodes."""
+        out = self.graph.empty(_width(values))
         for rows in self._chunks(values):
             out[rows] = values(rows)
         return out
 
     def _chunks(self, values: NodeMatrix) -> list[slice]:
-        step = max(_NUMBERS_AT_ONCE // max(values(slice(0, 1)).shape[1], self._graph.x.shape[1]), 1)
-        return [slice(start, start + step) for start in range(0, self._graph.num_nodes, step)]
+        step = max(_NUMBERS_AT_ONCE // max(_width(values), self.graph.x.shape[1]), 1)
+        return [slice(start, start + step) for start in range(0, self.graph.num_nodes, step)]
+
+
+def _width(values: NodeMatrix) -> int:
+    return values(slice(0, 1)).shape[1]
+
+
+def _then(values: NodeMatrix, change: Callable[[Tensor], Tensor]) -> NodeMatrix:
+    return lambda rows: change(values(rows))
+
+
+def _plus(product: Tensor, bias: Tensor) -> NodeMatrix:
+    return lambda rows: product[rows] + bias
+
+
+def _kept(values: Tensor) -> Tensor:
+    """No dropout."""
+    return values
+
+
+# Each of these has the hidden features and the logits of a backbone.
+_Outputs = tuple[NodeMatrix, NodeMatrix]
+
+
+def _convolutions(layers: _Layers, module: Any) -> list[NodeMatrix]:
+    """All hidden layers of a GCN or a JKNet."""
+    hidden: list[Any] = [None]
+    for conv, norm in zip(module.convs, module.norms, strict=False):
+        hidden.append(layers.activated(_plus(layers.convolved(hidden[-1], conv.lin), conv.bias), norm))
+    return hidden[1:]
+
+
+def _gcn(layers: _Layers, module: GCN) -> _Outputs:
+    hidden, last = _convolutions(layers, module)[-1], module.convs[-1]
+    return hidden, _plus(layers.convolved(hidden, last.lin), last.bias)
+
+
+def _evidential_gcn(layers: _Layers, module: EvidentialGCN) -> _Outputs:
+    hidden, logits = _gcn(layers, module)
+    return hidden, _then(logits, F.softplus)
+
+
+def _jknet(layers: _Layers, module: JKNet) -> _Outputs:
+    parts = _convolutions(layers, module)
+
+    def hidden(rows: Tensor | slice) -> Tensor:
+        return module.jump([part(rows) for part in parts])
+
+    return hidden, _then(hidden, module.lin)
+
+
+def _mixhop(layers: _Layers, module: MixHop) -> _Outputs:
+    hidden: Any = None
+    for conv, norm in zip(module.convs, module.norms, strict=True):
+        hidden = layers.activated(_mixed(layers, hidden, conv), norm)
+    return hidden, _then(hidden, module.lin)
+
+
+def _mixed(layers: _Layers, hidden: NodeMatrix | None, conv: PreparedMixHopConv) -> NodeMatrix:
+    hops = [layers.convolved(hidden, lin, power) for power, lin in zip(conv.powers, conv.lins, strict=True)]
+    return lambda rows: torch.cat([hop[rows] for hop in hops], dim=1) + conv.bias
+
+
+def _gat(layers: _Layers, module: GAT) -> _Outputs:
+    hidden: Any = None
+    for conv, norm in zip(module.convs, module.norms, strict=False):
+        hidden = layers.activated(layers.attended(hidden, conv), norm, F.elu)
+    return hidden, layers.attended(hidden, module.convs[-1])
+
+
+def _mlp(layers: _Layers, module: MLP) -> _Outputs:
+    hidden = layers.activated(_plus(layers.times(None, module.first), module.first.bias), module.norms[0])
+    for lin, norm in zip(module.lins, module.norms[1:], strict=False):
+        hidden = layers.activated(_then(hidden, lin), norm)
+    return hidden, _then(hidden, module.lins[-1])
+
+
+def _gpn(layers: _Layers, module: GPN) -> _Outputs:
+    hidden = _plus(layers.times(None, module.first), module.first.bias)
+    for layer in module.layers:
+        hidden = _then(_then(hidden, F.relu), layer)
+    evidence = layers.stored(_then(hidden, module.evidence))
+    spread = personalised_page_rank(evidence, _Convolution(layers.graph))  # type: ignore[arg-type]
+    return hidden, lambda rows: spread[rows].log1p()
 
 
 class _Convolution:
@@ -221,21 +241,12 @@ class _Convolution:
         return self._graph.convolved(values)
 
 
-def _then(values: NodeMatrix, change: Callable[[Tensor], Tensor]) -> NodeMatrix:
-    return lambda rows: change(values(rows))
-
-
-def _kept(values: Tensor) -> Tensor:
-    """No dropout."""
-    return values
-
-
-_FORWARDS: dict[type[nn.Module], Callable[[Layerwise, Any], tuple[NodeMatrix, NodeMatrix]]] = {
-    GCN: Layerwise.convolutions,
-    EvidentialGCN: Layerwise.evidential_convolutions,
-    JKNet: Layerwise.jumping_knowledge,
-    MixHop: Layerwise.mixed_hops,
-    GAT: Layerwise.attention,
-    MLP: Layerwise.perceptron,
-    GPN: Layerwise.posterior,
+_FORWARDS: dict[type[nn.Module], Callable[[_Layers, Any], _Outputs]] = {
+    GCN: _gcn,
+    EvidentialGCN: _evidential_gcn,
+    JKNet: _jknet,
+    MixHop: _mixhop,
+    GAT: _gat,
+    MLP: _mlp,
+    GPN: _gpn,
 }

@@ -172,4 +172,3 @@ class MiniBatches:
         )
         graph.cached("gcn_matrix", lambda: matrix, "edges")
         return graph
-
