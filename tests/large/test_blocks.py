@@ -13,7 +13,7 @@ from torch_geometric.nn import GCNConv, SAGEConv
 
 from oddnode import Detector, MaxSoftmax
 from oddnode.graph import Graph
-from oddnode.large import FolderOutputs, GraphFolder, outputs, product
+from oddnode.large import FolderOutputs, GraphFolder, PackedRows, outputs, product
 from oddnode.large import graph as large_graph
 from oddnode.nn import BACKBONES, embed_with, layerwise, neighbourhoods, run_backbone
 from oddnode.training import FullBatch, MiniBatch
@@ -139,6 +139,12 @@ def test_a_saved_model_scores_a_folder(data: Data, folder: GraphFolder, tmp_path
     torch.testing.assert_close(loaded.score_samples(data), detector.score_samples(folder), atol=1e-9, rtol=1e-9)
 
 
+def test_a_wrapped_network_of_ones_own_scores_a_folder(data: Data, folder: GraphFolder) -> None:
+    torch.manual_seed(0)
+    wrapped = Detector.wrap(Sage(GCNConv).double(), "msp", data, device="cpu")
+    torch.testing.assert_close(wrapped.score_samples(folder), wrapped.score_samples(data), atol=1e-10, rtol=1e-10)
+
+
 def test_what_cannot_be_trained_is_refused_before_training(folder: GraphFolder) -> None:
     class Far(nn.Module):
         def __init__(self) -> None:
@@ -152,5 +158,7 @@ def test_what_cannot_be_trained_is_refused_before_training(folder: GraphFolder) 
         Detector(Far(), epochs=1, device="cpu").fit(folder)
     with pytest.raises(ValueError, match=r"are torch.float64, but the network is torch.float32; prepare the graph"):
         Detector(Sage(), epochs=1, device="cpu").fit(folder)
+    with pytest.raises(ValueError, match=r"GAT is neither a GCN nor an MLP.*train with trainer=MiniBatch\(\)"):
+        Detector("gat", epochs=1, trainer=PackedRows(), device="cpu").fit(folder)
     with pytest.raises(ValueError, match="are on disk, but what was asked for needs them in memory"):
         Detector("gat", epochs=1, trainer=FullBatch(), device="cpu").fit(folder)

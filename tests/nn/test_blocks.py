@@ -137,10 +137,9 @@ def own(kind: Any, **settings: Any) -> nn.Module:
         (own(SAGEConv), 2),
         (own(GCNConv), 3),  # it divides by the degrees of the sources, which are counted at their own edges
         (evaluated(_ByHand(0)), 0),
-        (evaluated(_ByHand(1)), 1),
         (evaluated(Sequential("x, edge_index", [(APPNP(2, 0.1), "x, edge_index -> x"), nn.Linear(5, 4)])), 3),
     ],
-    ids=["mean", "gcn", "no edges", "by hand", "two hops in one layer"],
+    ids=["mean", "gcn", "no edges", "two hops in one layer"],
 )
 def test_any_module_is_computed_on_whole_neighbourhoods(module: nn.Module, num_hops: int) -> None:
     assert check(module, some_graph(), Neighbourhoods).num_hops == num_hops
@@ -158,22 +157,30 @@ def test_a_class_derived_from_a_backbone_may_do_anything() -> None:
 @pytest.mark.parametrize(
     "module",
     [
+        evaluated(_ByHand(1)),
         evaluated(_ByHand(3)),
         evaluated(_Own(SAGEConv(5, 5), SAGEConv(5, 4), nn.Identity(), again=3)),
         own(SAGEConv, between=PairNorm()),
         own(SAGEConv, between=nn.BatchNorm1d(8, track_running_stats=False)),
     ],
-    ids=["by hand", "a layer called again", "normalised over all nodes", "batch norm without statistics"],
+    ids=[
+        "by hand",
+        "further by hand",
+        "a layer called again",
+        "normalised over all nodes",
+        "batch norm without statistics",
+    ],
 )
 def test_a_module_that_looks_further_than_can_be_counted_is_refused(module: nn.Module) -> None:
     with pytest.raises(ValueError, match=r"more than . hops away.*give it an attribute num_hops"):
         in_blocks(module, some_graph())
 
 
-def test_a_module_may_say_how_far_it_looks() -> None:
-    module = evaluated(_ByHand(3))
-    module.num_hops = 3  # type: ignore[assignment]
-    assert check(module, some_graph(), Neighbourhoods).num_hops == 3
+@pytest.mark.parametrize("hops", [1, 3])
+def test_a_module_may_say_how_far_it_looks(hops: int) -> None:
+    module = evaluated(_ByHand(hops))
+    module.num_hops = hops  # type: ignore[assignment]
+    assert check(module, some_graph(), Neighbourhoods).num_hops == hops
 
 
 def test_neighbourhoods_that_are_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ __all__ = ["Layerwise", "NodeMatrix"]
 NodeMatrix = Callable[[Tensor | slice], Tensor]
 
 # Numbers that are gathered or computed at a time.
-_NUMBERS_AT_ONCE = 2**22
+_NUMBERS_AT_ONCE = 2**23
 
 
 class Layerwise:

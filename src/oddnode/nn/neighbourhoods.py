@@ -144,7 +144,7 @@ def sufficient_hops(module: nn.Module, graph: Graph) -> int:
         As many as `oddnode.nn.receptive_hops` counts; one more if a layer divides by the degrees of its sources.
     """
     counted = receptive_hops(module)
-    for num_hops in (counted, counted + 1):
+    for num_hops in (counted, counted + 1) if counted else (0,):
         if _suffices(module, graph, num_hops):
             return num_hops
     raise ValueError(
