@@ -29,6 +29,9 @@ __all__ = [
 
 _log = logging.getLogger("oddnode")
 
+# Large graphs may have very many labelled nodes, and 200 epochs of all of them would take long.
+_BATCHES_PER_EPOCH = 8
+
 
 def folder_blocker(detector: Detector) -> str | None:
     """Say why a detector cannot be fitted on a graph on disk.
@@ -89,7 +92,7 @@ def folder_trainer(detector: Detector) -> PackedRows | MiniBatch:
     if blocker is None:
         return PackedRows()
     _log.info("training in mini-batches of sampled neighbourhoods: %s", blocker)
-    return MiniBatch()
+    return MiniBatch(batches_per_epoch=_BATCHES_PER_EPOCH)
 
 
 def _scorer_blocker(scorer: Scorer) -> str | None:
