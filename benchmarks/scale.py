@@ -238,7 +238,7 @@ def main() -> None:
     found = growth(rows)
     judged = verdicts(rows, found)
     print("\n".join(judged))
-    name = "scale-in-memory" if options.in_memory else "scale"
+    name = "-".join(["scale", *(["in-memory"] if options.in_memory else []), *filter(None, [options.backbone])])
     summary = {"start seconds": round(start, 2), "growth": found, "verdicts": judged}
     print(store(name, options.device, [*rows, summary], options.out))
     sys.exit(int(any(row.get("status") for row in rows)))

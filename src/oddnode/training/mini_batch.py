@@ -34,9 +34,9 @@ _ID, _EXPOSURE = 0, 1
 class MiniBatch:
     """Trains on batches of labelled nodes with a sample of the nodes around them (GraphSAGE; Hamilton et al., 2017).
 
-    The gradients of a step need memory for the sampled nodes only. An epoch passes over all labelled nodes once, or over
-    some of them (``batches_per_epoch``), with a step for every batch. It is validated on sampled neighbourhoods of the
-    validation nodes, the same in every epoch. Terms that need the logits of all nodes are refused.
+    The gradients of a step need memory for the sampled nodes only. An epoch passes over all labelled nodes once, or
+    over some of them (``batches_per_epoch``), with a step for every batch. It is validated on sampled neighbourhoods of
+    the validation nodes, the same in every epoch. Terms that need the logits of all nodes are refused.
 
     In training and validation, batch norm takes its statistics from random nodes of the graph that every batch has in
     addition: labelled nodes and those around them need not be like the others. In the end it takes them from one exact
