@@ -84,13 +84,13 @@ def test_single_precision_gives_nearly_the_same(name: str) -> None:
 def test_attention_is_that_of_the_formula() -> None:
     module = new("gat", 2)
     assert isinstance(module, GAT)
-    [first, _] = module.convs
+    first: Any = module.convs[0]
     adjacency = dense_adjacency(DATA)
     adjacency.fill_diagonal_(1.0)
     heads = []
     for head in range(2):
-        z = DATA.x @ first.lin.weight[8 * head : 8 * head + 8].t()  # type: ignore[union-attr,index]
-        to_source, to_target = (z @ att[0, head] for att in (first.att_src, first.att_dst))  # type: ignore[index]
+        z = DATA.x @ first.lin.weight[8 * head : 8 * head + 8].t()
+        to_source, to_target = (z @ att[0, head] for att in (first.att_src, first.att_dst))
         share = adjacency * F.leaky_relu(to_target.unsqueeze(1) + to_source, 0.2).exp()
         heads.append(share / share.sum(dim=1, keepdim=True) @ z)
     values = torch.cat(heads, dim=1) + first.bias

@@ -67,7 +67,7 @@ class IncomingEdges(NodeFeatures):
         scale = weighted_in_degree(edges, self.num_nodes, weight).to(self.x.dtype).pow(-0.5)
         return scale, weight[-self.num_nodes :]
 
-    def convolved(self, values: Tensor) -> Tensor:
+    def convolve(self, values: Tensor) -> Tensor:
         """Compute ``D^-1/2 (A + I) D^-1/2 V``, without a gradient.
 
         Parameters
@@ -83,7 +83,7 @@ class IncomingEdges(NodeFeatures):
         return self.gcn_matrix @ values.detach()
 
     def empty(self, width: int) -> Tensor:
-        """Make room for a row of every node, as `convolved` does.
+        """Make room for a row of every node, as `convolve` does.
 
         Parameters
         ----------

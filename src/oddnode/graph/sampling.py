@@ -135,13 +135,13 @@ class CSRSampler(BaseSampler):
         first, num_nodes = 0, [len(found)]
         for count in self.num_neighbours:
             frontier = found.nodes[first:]
-            edge, place = self._incoming(frontier, count)
+            chosen, place = self._incoming(frontier, count)
             first, end = len(found), first
-            rows.append(found.number(np.asarray(self.sources[edge], dtype=np.int64)))
+            rows.append(found.number(np.asarray(self.sources[chosen], dtype=np.int64)))
             cols.append(end + place)
-            edges.append(edge)
+            edges.append(chosen)
             num_nodes.append(len(found) - first)
-            num_edges.append(len(edge))
+            num_edges.append(len(chosen))
         row, col, edge = (torch.from_numpy(_joined(parts)) for parts in (rows, cols, edges))
         return SampledEdges(torch.from_numpy(found.nodes), row, col, edge, num_nodes, num_edges)
 

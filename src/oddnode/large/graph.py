@@ -83,7 +83,7 @@ class FolderGraph(Graph):
         return self.x.new_ones(1).expand(self.num_nodes)
 
     @cached_property
-    def gcn_scale(self) -> Tensor:  # type: ignore[override]
+    def gcn_scale(self) -> Tensor:
         """``D^-1/2`` of the graph convolution, which gives each node one edge to itself, ``[N]``."""
         return (self.in_degree + self._missing_loops).to(self.x.dtype).pow_(-0.5)
 
@@ -95,21 +95,27 @@ class FolderGraph(Graph):
         missing[nodes.long()] -= counts.int()
         return missing
 
-    def convolve(self, values: Tensor, out: Tensor) -> Tensor:
+    def convolve(self, values: Tensor) -> Tensor:
         """Compute ``D^-1/2 (A + I) D^-1/2 V``.
 
         Parameters
         ----------
         values : Tensor
-            Shape ``[N, C]``, in memory.
-        out : Tensor
-            Where the result is written, ``[N, C]``.
+            Shape ``[N, C]``, in memory or on disk.
 
         Returns
         -------
         Tensor
-            The result.
+            The result, ``[N, C]``; a large one is in a temporary file.
         """
+        out = self.empty(values.shape[1])
+        step = max(_COLUMNS_IN_MEMORY // (self.num_nodes * values.dtype.itemsize), 1)
+        for first in range(0, values.shape[1], step):
+            columns = slice(first, first + step)
+            self._convolve(values[:, columns].contiguous(), out[:, columns])
+        return out
+
+    def _convolve(self, values: Tensor, out: Tensor) -> None:
         scale, scaled = self.gcn_scale, torch.empty(values.shape, dtype=values.dtype)
         torch.mul(values, scale.unsqueeze(1), out=scaled)
         for block in self.neighbours.blocks():
@@ -117,22 +123,13 @@ class FolderGraph(Graph):
             sums = self.neighbours.of_block(block, scaled)
             sums.addcmul_(scaled[rows], self._missing_loops[rows].to(sums.dtype).unsqueeze(1))
             out[rows] = sums.mul_(scale[rows].unsqueeze(1))
-        return out
 
     @property
     def smoothed_x(self) -> Tensor:
         """``D^-1/2 (A + I) D^-1/2 X``, a sidecar; of other features than the folder's, a temporary file."""
         if not self._has_own_features:
-            return self.cached("smoothed_x", lambda: self.convolved(self.x))
+            return self.cached("smoothed_x", lambda: self.convolve(self.x))
         return self.cached("smoothed_x", lambda: self.folder.sidecar("ax", self._write_smoothed, self._dtype))
-
-    def convolved(self, values: Tensor) -> Tensor:
-        out = self.empty(values.shape[1])
-        step = max(_COLUMNS_IN_MEMORY // (self.num_nodes * values.dtype.itemsize), 1)
-        for first in range(0, values.shape[1], step):
-            columns = slice(first, first + step)
-            self.convolve(values[:, columns].contiguous(), out[:, columns])
-        return out
 
     def empty(self, width: int) -> Tensor:
         return scratch(self.folder.scratch_folder, (self.num_nodes, width), self.x.dtype)
@@ -150,7 +147,7 @@ class FolderGraph(Graph):
         return out
 
     def _write_smoothed(self, writer: ArrayWriter) -> None:
-        smoothed = self.convolved(self.x)
+        smoothed = self.convolve(self.x)
         for start, stop in row_chunks(len(smoothed), smoothed.shape[1] * smoothed.dtype.itemsize):
             writer.append(smoothed[start:stop].numpy())
 

@@ -55,17 +55,17 @@ class FolderOutputs(Outputs):
     graph: FolderGraph
 
     @cached_property
-    def _network(self) -> TwoLayers | Layerwise | Neighbourhoods:
+    def _layers(self) -> TwoLayers | Layerwise | Neighbourhoods:
         module = self.module
         if any(parameter.device.type != "cpu" for parameter in module.parameters()):
             module = copy.deepcopy(module).cpu()
         return TwoLayers.of(module) if network_blocker(module) is None else in_blocks(module, self.graph)
 
     def hidden_of(self, nodes: Tensor | slice) -> Tensor:
-        network = self._network
-        if isinstance(network, TwoLayers):
-            return network.hidden(network.inputs(self.graph)[nodes])
-        return network.hidden_of(nodes)
+        layers = self._layers
+        if isinstance(layers, TwoLayers):
+            return layers.hidden(layers.inputs(self.graph)[nodes])
+        return layers.hidden_of(nodes)
 
     @cached_property
     def hidden(self) -> Tensor:
@@ -79,13 +79,13 @@ class FolderOutputs(Outputs):
             width = self.members[0].all_logits.shape[1]
             parts = [member.all_logits for member in self.members]
             return self._filled(width, lambda rows: mean_log_probabilities([each[rows] for each in parts]))
-        layers = self._network
+        layers = self._layers
         if not isinstance(layers, TwoLayers):
             return self._filled(layers.logits_of(slice(0, 1)).shape[1], layers.logits_of)
         with torch.no_grad():
             products = self._filled(len(layers.last_weight), lambda rows: self.hidden_of(rows) @ layers.last_weight.t())
             if layers.uses_edges:
-                products = self.graph.convolve(products, self._room(len(layers.last_weight)))
+                products = self.graph.convolve(products)
             return products.add_(layers.last_bias)
 
     @cached_property

@@ -17,7 +17,6 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from oddnode.graph import Graph, neighbourhood, node_blocks
 from oddnode.nn.base import Backbone
 from oddnode.nn.batch_norm import ColumnMoments
-from oddnode.nn.convs import PreparedGATConv, PreparedMixHopConv
 from oddnode.nn.evidential_gcn import EvidentialGCN
 from oddnode.nn.gat import GAT
 from oddnode.nn.gcn import GCN
@@ -102,21 +101,21 @@ class _Layers:
     def __init__(self, graph: Graph, fit_norms: bool):
         self.graph, self._fit_norms = graph, fit_norms
 
-    def times(self, hidden: NodeMatrix | None, lin: nn.Module) -> Tensor:
+    def times(self, hidden: NodeMatrix | None, lin: Any) -> Tensor:
         """``H W^T`` of all nodes, for a layer without a bias."""
         return self.graph.times_features(lin.weight) if hidden is None else self.stored(_then(hidden, lin))
 
-    def convolved(self, hidden: NodeMatrix | None, lin: nn.Module, power: int = 1) -> Tensor:
+    def convolved(self, hidden: NodeMatrix | None, lin: Any, power: int = 1) -> Tensor:
         """``A^p H W^T`` of all nodes: the narrow factor travels over the edges."""
         if hidden is None and power > 0:
             product, done = self.graph.convolve_features(lin.weight), 1
         else:
             product, done = self.times(hidden, lin), 0
         for _ in range(power - done):
-            product = self.graph.convolved(product)
+            product = self.graph.convolve(product)
         return product
 
-    def attended(self, hidden: NodeMatrix | None, conv: PreparedGATConv) -> NodeMatrix:
+    def attended(self, hidden: NodeMatrix | None, conv: Any) -> NodeMatrix:
         """Attention, in blocks of nodes with the rows of their neighbours."""
         graph = self.graph.with_features(self.times(hidden, conv.lin))
         out = graph.empty(len(conv.bias))
@@ -165,7 +164,7 @@ def _kept(values: Tensor) -> Tensor:
     return values
 
 
-# Each of these has the hidden features and the logits of a backbone.
+# Hidden features and logits. The layers below have no type, since torch knows those of a list as modules only.
 _Outputs = tuple[NodeMatrix, NodeMatrix]
 
 
@@ -178,7 +177,8 @@ def _convolutions(layers: _Layers, module: Any) -> list[NodeMatrix]:
 
 
 def _gcn(layers: _Layers, module: GCN) -> _Outputs:
-    hidden, last = _convolutions(layers, module)[-1], module.convs[-1]
+    hidden = _convolutions(layers, module)[-1]
+    last: Any = module.convs[-1]
     return hidden, _plus(layers.convolved(hidden, last.lin), last.bias)
 
 
@@ -203,7 +203,7 @@ def _mixhop(layers: _Layers, module: MixHop) -> _Outputs:
     return hidden, _then(hidden, module.lin)
 
 
-def _mixed(layers: _Layers, hidden: NodeMatrix | None, conv: PreparedMixHopConv) -> NodeMatrix:
+def _mixed(layers: _Layers, hidden: NodeMatrix | None, conv: Any) -> NodeMatrix:
     hops = [layers.convolved(hidden, lin, power) for power, lin in zip(conv.powers, conv.lins, strict=True)]
     return lambda rows: torch.cat([hop[rows] for hop in hops], dim=1) + conv.bias
 
@@ -238,7 +238,7 @@ class _Convolution:
         self._graph = graph
 
     def __matmul__(self, values: Tensor) -> Tensor:
-        return self._graph.convolved(values)
+        return self._graph.convolve(values)
 
 
 _FORWARDS: dict[type[nn.Module], Callable[[_Layers, Any], _Outputs]] = {

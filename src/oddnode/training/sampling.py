@@ -131,10 +131,9 @@ class MiniBatches:
         offsets, sources, order = graph.incoming
         self._counts = offsets.diff().to(graph.x)
         self._sampler = _BatchSampler(offsets, sources, num_neighbours, seed, order, num_random=num_random)
-        # The loader takes the edges from the sampler; their list is there to say which attributes belong to edges.
-        edges = torch.empty(2, 0, dtype=torch.long) if graph.edge_weight is None else graph.edge_index
+        # The loader takes edges from the sampler, so that those of a graph on disk need not be in memory.
         self._loader = NodeLoader(
-            Data(x=graph.x, edge_index=edges, edge_weight=graph.edge_weight),
+            Data(x=graph.x, edge_index=torch.empty(2, 0, dtype=torch.long)),
             self._sampler,
             nodes.cpu(),
             batch_size=batch_size,
@@ -158,8 +157,8 @@ class MiniBatches:
         source, target = edges
         sampled = torch.bincount(target, minlength=len(nodes)).to(data.x)
         weight = (self._counts[nodes] / sampled)[target]
-        if data.edge_weight is not None:
-            weight = weight * data.edge_weight.to(device)
+        if self._graph.edge_weight is not None:
+            weight = weight * self._graph.edge_weight[data.e_id.to(device)]
         graph = Graph(data.x, edges, weight if self._weighted else None)
         scale, between = self._graph.gcn_scale[nodes], source != target
         values = (scale[source] * weight * scale[target])[between]
