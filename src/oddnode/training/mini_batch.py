@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -163,7 +163,9 @@ class _SampledNetwork:
         some = _some_of(data.val, settings, seed)
         self._y_val = data.y_val[some]
         num_random_val = num_random if self._from_id_graph else 0
-        self._val = batches(data.graph, data.val[some], shuffle=False, num_random=num_random_val)
+        val = batches(data.graph, data.val[some], shuffle=False, num_random=num_random_val)
+        # They are the same in every epoch; one is kept with its matrices, several might not fit into memory.
+        self._val: Iterable[NeighbourBatch] = list(val) if len(val) == 1 else val
         self._exposure = None
         if self._objective.needs_exposure and data.exposure is not None and data.exposed is not None:
             self._exposure = _again_and_again(batches(data.exposure, data.exposed, num_random=num_random))
