@@ -1,14 +1,16 @@
-"""Detection after training in mini-batches against training on the whole graph, for every backbone.
+"""Detection after training in mini-batches against training on the whole graph.
 
-Both train the same networks from the same weights with the same settings; AUROC and FPR95 are those of `oddnode bench`.
+Both train the same networks from the same weights with the same settings, so that their runs are paired by the seed;
+AUROC and FPR95 are those of `oddnode bench`.
 
-    python benchmarks/mini_batches.py --tasks pubmed/structure,pubmed/feature,pubmed/label --seeds 3
+    python benchmarks/mini_batches.py --tasks pubmed/structure,pubmed/feature,pubmed/label --seeds 10
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -20,42 +22,48 @@ from oddnode import Detector, evaluate, load_task
 from oddnode.training import FullBatch, MiniBatch
 
 
-def measured(name: str, backbone: str, seed: int, trainer: FullBatch | MiniBatch, epochs: int) -> dict[str, Any]:
+def measured(method: str, name: str, backbone: str, seed: int, trainer: Any, epochs: int) -> dict[str, Any]:
     task = load_task(name, seed=seed)
     start = time.perf_counter()
-    detector = Detector.from_recipe(
-        "nodesafe", backbone=backbone, seed=seed, device="cpu", epochs=epochs, trainer=trainer
-    )
+    detector = Detector.from_recipe(method, backbone=backbone, seed=seed, device="cpu", epochs=epochs, trainer=trainer)
     result = evaluate(detector.fit(task.train), task)
-    row = {"task": name, "backbone": backbone, "seed": seed, "trainer": repr(trainer)}
+    row = {"method": method, "task": name, "backbone": backbone, "seed": seed, "trainer": repr(trainer)}
     facts = {metric: round(result[metric], 2) for metric in ("auroc", "fpr95", "id_acc")}
-    return row | facts | {"seconds": round(time.perf_counter() - start, 1)}
+    return row | facts | {"best_epoch": detector.best_epoch_, "seconds": round(time.perf_counter() - start, 1)}
+
+
+def spread(values: np.ndarray) -> str:
+    return f"{values.mean():6.2f} +- {values.std(ddof=1):5.2f}" if len(values) > 1 else f"{values.mean():6.2f}"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", default="pubmed/structure,pubmed/feature,pubmed/label")
+    parser.add_argument("--methods", default="msp,nodesafe")
     parser.add_argument("--backbones", default="gcn,gat,jknet,mixhop")
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--neighbours", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=512)
+    parser.add_argument("--random", type=int, default=512)
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    trainers = FullBatch(), MiniBatch(options.neighbours, options.batch_size)
+    trainers = FullBatch(), MiniBatch(options.neighbours, options.batch_size, options.random)
     rows = []
-    print(f"{'task':<18} {'backbone':<8} {'full batch':>12} {'mini-batches':>14} {'difference':>11}   (AUROC)")
-    for backbone in options.backbones.split(","):
-        for task in options.tasks.split(","):
-            cells = []
-            for trainer in trainers:
-                found = [measured(task, backbone, seed, trainer, options.epochs) for seed in range(options.seeds)]
-                rows += found
-                cells.append(float(np.mean([row["auroc"] for row in found])))
-            full, mini = cells
-            print(f"{task:<18} {backbone:<8} {full:>12.2f} {mini:>14.2f} {mini - full:>+11.2f}", flush=True)
-    print(store("mini_batches", "cpu", rows, options.out))
+    print("AUROC: mean and standard deviation over seeds; of differences, the mean and its standard error")
+    cells = product(options.tasks.split(","), options.methods.split(","), options.backbones.split(","))
+    for task, method, backbone in cells:
+        found = [
+            [measured(method, task, backbone, seed, trainer, options.epochs) for trainer in trainers]
+            for seed in range(options.seeds)
+        ]
+        rows += [row for pair in found for row in pair]
+        full, mini = np.array([[row["auroc"] for row in pair] for pair in found]).T
+        error = (mini - full).std(ddof=1) / len(found) ** 0.5 if len(found) > 1 else float("nan")
+        difference = f"{(mini - full).mean():+6.2f} +- {error:.2f}"
+        print(f"{task:<18} {method:<9} {backbone:<7} {spread(full)}  {spread(mini)}  {difference}", flush=True)
+        print(store("mini_batches", "cpu", rows, options.out), flush=True)
 
 
 if __name__ == "__main__":

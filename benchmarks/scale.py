@@ -249,6 +249,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--labelled", type=whole_number, help="default: 1e5, or a fifth of the smallest graph's nodes")
     parser.add_argument("--limit", default="8GiB", help="limits of memory, separated by commas")
     parser.add_argument("--method", help="default: that of `oddnode fit`")
+    parser.add_argument("--backbone", help="default: that of the method; others are trained in mini-batches")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--ranks", type=int, help="compare so many ranks with so many threads")
     parser.add_argument("--in-memory", action="store_true", help="the same tables without a graph folder")
@@ -261,7 +262,8 @@ def main() -> None:
     options = _parser().parse_args()
     sizes = [whole_number(text) for text in options.edges.split(",")]
     labelled = options.labelled or min(100_000, min(sizes) // options.edges_per_node // 5)
-    device, method = ["--device", options.device], ["--method", options.method] if options.method else []
+    chosen = {"--method": options.method, "--backbone": options.backbone}
+    device, method = ["--device", options.device], [part for pair in chosen.items() if pair[1] for part in pair]
     stages, out = table_stages if options.in_memory else folder_stages, options.work / "run"
     start = start_seconds()
     print(f"a command starts in {start:.2f} s")
@@ -284,7 +286,7 @@ def main() -> None:
     found = growth(rows)
     judged = verdicts(rows, found)
     print("\n".join(judged))
-    name = "scale-in-memory" if options.in_memory else "scale"
+    name = "-".join(["scale", *(["in-memory"] if options.in_memory else []), *filter(None, [options.backbone])])
     summary = {"start seconds": round(start, 2), "growth": found, "verdicts": judged}
     print(store(name, options.device, [*rows, summary], options.out))
     sys.exit(int(any(row.get("status") for row in rows)))

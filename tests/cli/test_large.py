@@ -101,6 +101,11 @@ def test_weights_of_edges_are_read_and_named(folder: Path, cli: CLI) -> None:
             ),
             "give either --weight-column or --unweighted, not both",
         ),
+        (("fit", "--graph", "g", "--backbone", "gta", "--out", "m"), "unknown backbone 'gta'. Did you mean 'gat'?"),
+        (
+            ("fit", "--graph", "g", "--method", "gpn", "--backbone", "gat", "--out", "m"),
+            "--backbone gat: gpn has its own network (gpn)",
+        ),
         (("score", "model", "--out", "scores.csv"), "give --nodes, --edges, or a --graph"),
         (("score", "m", "--graph", "g", "--edges", "e.csv", "--out", "s.csv"), "leave out --edges beside --graph"),
     ],
@@ -123,6 +128,17 @@ def test_settings_are_those_of_the_method(folder: Path, cli: CLI) -> None:
     shown = json.loads(cli("info", "model", "--json").stdout)
     assert shown["method"] == "nodesafe-evidence"
     assert shown["settings"]["epochs"] == 2
+
+
+def test_another_network_is_trained_in_mini_batches_and_says_so(folder: Path, cli: CLI) -> None:
+    assert cli(*PREPARE, "--id-column", "name", "--label-column", "kind", "--out", "graph").returncode == 0
+    fitted = cli("fit", "--graph", "graph", "--backbone", "gat", "--set", "epochs=5", "--out", "model")
+    assert fitted.returncode == 0, fitted.stderr
+    assert "trained in mini-batches of sampled neighbourhoods: the network is gat" in " ".join(fitted.stderr.split())
+    assert json.loads(cli("info", "model", "--json").stdout)["backbone"] == "gat"
+    scored = cli("score", "model", "--graph", "graph", "--out", "scores.csv")
+    assert scored.returncode == 0, scored.stderr
+    assert len(read_csv(folder / "scores.csv")) == 240
 
 
 def test_a_method_that_cannot_be_used_on_disk_is_refused(folder: Path, cli: CLI) -> None:

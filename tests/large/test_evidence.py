@@ -14,7 +14,7 @@ from torch_geometric.utils import to_undirected
 
 from oddnode import Detector
 from oddnode.graph import Graph
-from oddnode.large import GraphFolder, arrays, product
+from oddnode.large import GraphFolder, arrays, edges, product
 from oddnode.large import graph as large_graph
 from tests.large.graphs import as_folder, graphs, random_graph
 
@@ -24,7 +24,7 @@ def tiny_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven rows, two columns and 64 edges at a time, and every result in a file."""
     real = large_graph.row_chunks
     monkeypatch.setattr(large_graph, "row_chunks", lambda rows, size: real(rows, size, 7 * size))
-    monkeypatch.setattr(large_graph, "_EDGES_AT_ONCE", 64)
+    monkeypatch.setattr(edges, "_EDGES_AT_ONCE", 64)
     monkeypatch.setattr(product, "_COLUMNS_IN_MEMORY", 2 * 8 * 150)
     monkeypatch.setattr(arrays, "_MOST_IN_MEMORY", 0)
 

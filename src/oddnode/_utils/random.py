@@ -123,7 +123,7 @@ class _Redirection(TorchDispatchMode):
             return func(*args, **kwargs)
         if variant is not None:
             return variant(*args, **kwargs, generator=stream.on(device))
-        with _borrowed(stream.on(device)):
+        with borrowed(stream.on(device)):
             return func(*args, **kwargs)
 
 
@@ -144,7 +144,7 @@ def _with_generator(func: Any) -> Any:
 
 
 @contextmanager
-def _borrowed(generator: torch.Generator) -> Iterator[None]:
+def borrowed(generator: torch.Generator) -> Iterator[None]:
     """Put a stream's generator in the place of torch's own, for one operation that takes none."""
     device = generator.device
     theirs = torch.cuda.default_generators[device.index or 0] if device.type == "cuda" else torch.default_generator

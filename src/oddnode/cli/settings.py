@@ -12,8 +12,9 @@ import typer
 
 from oddnode._utils.suggestions import unknown
 from oddnode.detector import get_recipe, setting_types
+from oddnode.nn import BACKBONES
 
-__all__ = ["SetOptions", "expected", "parse_settings"]
+__all__ = ["SetOptions", "checked_backbone", "expected", "parse_settings"]
 
 SetOptions = Annotated[
     list[str] | None,
@@ -61,6 +62,29 @@ def parse_settings(given: Sequence[str] | None, methods: Sequence[str]) -> dict[
             raise ValueError(f"--set {text}: {name} is set twice")
         settings[name] = _read(value, types[name], text)
     return settings
+
+
+def checked_backbone(name: str, method: str) -> str:
+    """Raise an error for a backbone that there is not, or that the method does not take.
+
+    Parameters
+    ----------
+    name : str
+        The name of the backbone.
+    method : str
+        The name of the method.
+
+    Returns
+    -------
+    str
+        The name of the backbone.
+    """
+    if name not in BACKBONES:
+        raise unknown("backbone", name, BACKBONES)
+    own = get_recipe(method).backbone
+    if own not in (None, name):
+        raise ValueError(f"--backbone {name}: {method} has its own network ({own}); leave the option out")
+    return name
 
 
 def _read(value: str, kind: Any, given: str) -> Any:

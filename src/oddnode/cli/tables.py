@@ -16,7 +16,7 @@ from oddnode._utils.plugins import load_plugins
 from oddnode.cli.large import calibrate_graph, fit_graph, save_model, score_graph
 from oddnode.cli.messages import print_facts, visible
 from oddnode.cli.ranks import check_graph
-from oddnode.cli.settings import SetOptions, parse_settings
+from oddnode.cli.settings import SetOptions, checked_backbone, parse_settings
 from oddnode.cli.shared import Device, Json, Plugins, check_device, column_names, progress_bar
 from oddnode.detector import check_target, default_method
 
@@ -29,7 +29,7 @@ __all__ = ["register"]
 _MOST_COLUMNS = 60
 # The options of `fit` that can be given with --graph.
 _WITH_GRAPH = (
-    *("graph", "out", "method", "false_alarm_rate", "set_options", "seed"),
+    *("graph", "out", "method", "backbone", "false_alarm_rate", "set_options", "seed"),
     *("overwrite", "device", "plugin", "as_json"),
 )
 
@@ -63,7 +63,8 @@ def register(app: typer.Typer) -> None:
         "--train-until 2024-05-31 --out model\n\n"
         "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --method nodesafe --set num_hops=2 "
         "--set eta=0.5 --out model\n\n"
-        "  oddnode fit --graph graph --out model"
+        "  oddnode fit --graph graph --out model\n\n"
+        "  oddnode fit --graph graph --backbone gat --out model"
     )(fit)
     app.command(
         epilog="Examples:\n\n"
@@ -195,6 +196,12 @@ def fit(
             show_default="nodesafe-evidence, with exposure followed by ++",
         ),
     ] = None,
+    backbone: Annotated[
+        str | None,
+        typer.Option(
+            help="The network: gcn, mlp, gat, jknet, mixhop or one of a plugin.", show_default="the method's, or gcn"
+        ),
+    ] = None,
     false_alarm_rate: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share of known nodes that may be flagged.")
     ] = 0.05,
@@ -220,6 +227,8 @@ def fit(
     has_exposure = bool(exposure_nodes) or exposure_column is not None
     method = method or default_method(has_exposure)
     settings = parse_settings(set_options, [method])
+    if backbone is not None:
+        settings["backbone"] = checked_backbone(backbone, method)
     if graph is not None:
         options = {"--" + name.replace("_", "-"): value for name, value in given.items() if name not in _WITH_GRAPH}
         model, report = fit_graph(graph, options, device, method, false_alarm_rate, seed, settings)

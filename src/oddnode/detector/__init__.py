@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from oddnode.detector.explanation import Explanation
     from oddnode.detector.fitted import FittedState, TrainingOutputs
     from oddnode.detector.fitting import fit_together, start_fitting
+    from oddnode.detector.folders import full_batch_blocker
     from oddnode.detector.model_folder import load, save
     from oddnode.detector.part_config import decode, encode
     from oddnode.detector.training_key import TrainingKey
@@ -48,6 +49,7 @@ __all__ = [
     "encode",
     "evidential_scorer",
     "fit_together",
+    "full_batch_blocker",
     "get_recipe",
     "kinds_of_evidence",
     "load",
@@ -71,6 +73,7 @@ __getattr__, __dir__ = lazy_names(
         "oddnode.detector.explanation": ["Explanation"],
         "oddnode.detector.fitted": ["FittedState", "TrainingOutputs"],
         "oddnode.detector.fitting": ["fit_together", "start_fitting"],
+        "oddnode.detector.folders": ["full_batch_blocker"],
         "oddnode.detector.model_folder": ["load", "save"],
         "oddnode.detector.part_config": ["decode", "encode"],
         "oddnode.detector.training_key": ["TrainingKey"],

@@ -15,14 +15,14 @@ from oddnode._utils.random import new_dropout_seed, new_weights, redirected, see
 from oddnode._utils.suggestions import unknown
 from oddnode.detector.adaptation import adapted_scorer, doubt_about_edges, scorer_of, with_doubts
 from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of
-from oddnode.detector.folders import check_folder_support, device_for, packing_blocker
+from oddnode.detector.folders import check_folder_support, device_for, folder_trainer, packing_blocker, with_dtype
 from oddnode.detector.networks import as_module, new_backbone, reset_parameters
 from oddnode.detector.own_parts import check_logits
 from oddnode.detector.reference import ReferenceNodes, choose_references, without_nodes
 from oddnode.detector.reference_calibration import calibration_by_references
 from oddnode.graph import GraphSource, TrainingSet, as_source, profile_graph, training_set
-from oddnode.large import FolderGraph, PackedRows, outputs_of, packing_pays
-from oddnode.nn import member_seeds, run_backbone
+from oddnode.large import PackedRows, outputs_of, packing_pays
+from oddnode.nn import in_blocks, member_seeds, run_backbone
 from oddnode.objectives import CrossEntropy
 from oddnode.training import BatchNormStatistics, FullBatch, Trainer, TrainingConfig, TrainingHandle, TrainingResult
 
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from oddnode.detector.detector import Detector
 
 __all__ = ["fit_together", "start_fitting"]
+
+# Nodes of a graph on disk that show what a user's network returns.
+_SOME = 256
 
 
 class Networks(NamedTuple):
@@ -134,9 +137,10 @@ def start_fitting(
 def _trainer(detector: Detector, networks: list[Networks]) -> Trainer:
     if detector.trainer is not None:
         return detector.trainer
-    on_disk = any(isinstance(each.data.graph, FolderGraph) for each in networks)
+    if any(each.data.graph.is_on_disk for each in networks):
+        return folder_trainer(detector)
     packs = packing_blocker(detector) is None and all(packing_pays(part) for each in networks for part in each.parts)
-    return PackedRows() if on_disk or packs else FullBatch()
+    return PackedRows() if packs else FullBatch()
 
 
 def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | None) -> Networks:
@@ -158,9 +162,11 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
     device, backbone = device_for(detector.device, data), detector.backbone
     num_spare_logits = detector.num_spare_logits if isinstance(backbone, str) else 0
     dataset = training_set(data, exposure, device, num_spare_logits, detector.val_share, detector.seed)
-    if isinstance(dataset.graph, FolderGraph):
+    if dataset.graph.is_on_disk:
         check_folder_support(detector, dataset.graph)
     if isinstance(backbone, nn.Module):
+        if dataset.graph.is_on_disk:
+            with_dtype(dataset.graph, dtype_of(backbone))  # refused if it is another one
         dataset.to_dtype(dtype_of(backbone))
     chosen = []
     if scorer_of(detector).needs_reference:
@@ -182,9 +188,9 @@ def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
     if isinstance(detector.backbone, str):
         with new_weights():
             return new_backbone(detector, graph.x.shape[1], dataset.num_classes).to(graph.x.dtype)
-    module = copy.deepcopy(detector.backbone).to(graph.device)
+    module = copy.deepcopy(detector.backbone).to(graph.device).eval()
     with torch.no_grad():
-        logits = run_backbone(module.eval(), graph)
+        logits = in_blocks(module, graph).logits_of(slice(_SOME)) if graph.is_on_disk else run_backbone(module, graph)
     width = logits.shape[1]
     if width < dataset.num_classes:
         raise ValueError(

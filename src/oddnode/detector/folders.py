@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 import torch
@@ -9,14 +10,28 @@ import torch
 from oddnode._utils.devices import resolve_device
 from oddnode.detector.adaptation import scorer_of
 from oddnode.graph import Graph, GraphError, GraphSource
-from oddnode.large import FolderGraph, GraphFolder
-from oddnode.objectives import CrossEntropy, Objective
+from oddnode.large import FolderGraph, GraphFolder, PackedRows
+from oddnode.objectives import CrossEntropy
 from oddnode.scoring import NeighbourhoodCosine, Scorer, ScorerWrapper
+from oddnode.training import MiniBatch
 
 if TYPE_CHECKING:
     from oddnode.detector.detector import Detector
 
-__all__ = ["check_folder_support", "device_for", "folder_blocker", "packing_blocker", "with_dtype"]
+__all__ = [
+    "check_folder_support",
+    "device_for",
+    "folder_blocker",
+    "folder_trainer",
+    "full_batch_blocker",
+    "packing_blocker",
+    "with_dtype",
+]
+
+_log = logging.getLogger("oddnode")
+
+# Large graphs may have very many labelled nodes, and 200 epochs of all of them would take long.
+_BATCHES_PER_EPOCH = 8
 
 
 def folder_blocker(detector: Detector) -> str | None:
@@ -32,7 +47,7 @@ def folder_blocker(detector: Detector) -> str | None:
     str or None
         The reason; ``None`` if it can.
     """
-    return packing_blocker(detector) or _scorer_blocker(scorer_of(detector))
+    return _objective_blocker(detector) or _scorer_blocker(scorer_of(detector))
 
 
 def packing_blocker(detector: Detector) -> str | None:
@@ -48,6 +63,22 @@ def packing_blocker(detector: Detector) -> str | None:
     str or None
         The reason; ``None`` if they can.
     """
+    return full_batch_blocker(detector) or _objective_blocker(detector)
+
+
+def full_batch_blocker(detector: Detector) -> str | None:
+    """Say why a graph on disk cannot be trained on as a whole, so that mini-batches are needed.
+
+    Parameters
+    ----------
+    detector : Detector
+        The detector, fitted or not.
+
+    Returns
+    -------
+    str or None
+        The reason; ``None`` if it can.
+    """
     if detector.backbone not in ("gcn", "mlp"):
         named = isinstance(detector.backbone, str)
         name = detector.backbone if named else type(detector.backbone).__name__
@@ -56,12 +87,28 @@ def packing_blocker(detector: Detector) -> str | None:
         return f"the network has {detector.num_layers} layers, and batch norm is in closed form for two only"
     if detector.batch_norm != "id-graph":
         return "batch norm takes a running average, which needs a pass over all nodes in every epoch"
-    return _objective_blocker(detector.objective or CrossEntropy())
-
-
-def _objective_blocker(objective: Objective) -> str | None:
-    if objective.needs_exposure:
+    if (detector.objective or CrossEntropy()).needs_exposure:
         return "the objective learns from an exposure graph"
+    return None
+
+
+def folder_trainer(detector: Detector) -> PackedRows | MiniBatch:
+    """Choose the trainer for a graph on disk; a message is logged if it takes mini-batches.
+
+    Parameters
+    ----------
+    detector : Detector
+        A detector that `folder_blocker` has nothing against.
+    """
+    blocker = full_batch_blocker(detector)
+    if blocker is None:
+        return PackedRows()
+    _log.info("training in mini-batches of sampled neighbourhoods: %s", blocker)
+    return MiniBatch(batches_per_epoch=_BATCHES_PER_EPOCH)
+
+
+def _objective_blocker(detector: Detector) -> str | None:
+    objective = detector.objective or CrossEntropy()
     if objective.needs_hidden:
         return "the objective reads hidden features of all nodes"
     if objective.needs_all_logits:
@@ -135,7 +182,7 @@ def with_dtype(graph: Graph, dtype: torch.dtype) -> Graph:
         return graph
     if isinstance(graph, FolderGraph):
         raise GraphError(
-            f"the features of {graph.folder.path} are {graph.x.dtype}, but the network was trained in {dtype}; "
+            f"the features of {graph.folder.path} are {graph.x.dtype}, but the network is {dtype}; "
             "prepare the graph with features in that precision"
         )
     return graph.with_features(graph.x.to(dtype))

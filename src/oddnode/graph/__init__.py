@@ -7,6 +7,7 @@ from oddnode.graph.cache import graph_cache
 from oddnode.graph.conversion import as_source
 from oddnode.graph.graph import Graph
 from oddnode.graph.profile import GraphProfile, one_way_share, profile_graph
+from oddnode.graph.sampling import CSRSampler, SampledEdges, neighbourhood, node_blocks
 from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.graph.training_data import TrainingSet, split_validation, training_set
 from oddnode.graph.validation import (
@@ -19,10 +20,12 @@ from oddnode.graph.validation import (
 )
 
 __all__ = [
+    "CSRSampler",
     "Graph",
     "GraphError",
     "GraphProfile",
     "GraphSource",
+    "SampledEdges",
     "TrainingSet",
     "as_labels",
     "as_source",
@@ -30,6 +33,8 @@ __all__ = [
     "check_mask",
     "checked_nodes",
     "graph_cache",
+    "neighbourhood",
+    "node_blocks",
     "one_way_share",
     "optional_attribute",
     "positive_edges",

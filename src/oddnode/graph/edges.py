@@ -8,13 +8,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from oddnode.graph.features import NodeFeatures
+from oddnode.graph.incoming import IncomingEdges
 from oddnode.ops import NeighbourMean, effective_degree, is_symmetric, weighted_in_degree
 
 __all__ = ["GraphEdges"]
 
 
-class GraphEdges(NodeFeatures):
+class GraphEdges(IncomingEdges):
     """Base of `oddnode.graph.Graph`: features and edges.
 
     Parameters

@@ -10,25 +10,23 @@ import torch
 from torch import Tensor
 
 from oddnode.functional import support
-from oddnode.graph import Graph, GraphError
 from oddnode.graph.features import NodeFeatures
 from oddnode.large.arrays import ArrayWriter, NoWriter, row_chunks, scratch
+from oddnode.large.edges import FolderEdges
 from oddnode.large.folder import GraphFolder
 from oddnode.large.moments import Moments
 from oddnode.large.part import FolderPart
-from oddnode.large.product import FolderWalk, NeighbourSum, column_groups
+from oddnode.large.product import FolderWalk, column_groups
 from oddnode.large.ranks import active_ranks
-from oddnode.ops import SparseMatrix, direction_sums, sums_agree
+from oddnode.ops import SparseMatrix
 
 __all__ = ["FolderGraph"]
 
 # Random vectors that are propagated together, which is done in two copies of them.
 _PROBES_IN_MEMORY = 2**30
-# Whoever goes through the edges needs several numbers for each.
-_EDGES_AT_ONCE = 2**18
 
 
-class FolderGraph(Graph):
+class FolderGraph(FolderEdges):
     """A graph on disk; results that depend on it alone are sidecars of its folder.
 
     Parameters
@@ -46,41 +44,14 @@ class FolderGraph(Graph):
         self._products = None
         self._has_own_features = x is None or x is folder.x
 
-    @property
-    def edge_index(self) -> Tensor:  # type: ignore[override]
-        """Refused: the edges are on disk."""
-        raise GraphError(f"the edges of {self.folder.path} are on disk, but what was asked for needs them in memory")
-
     def _make_gcn_matrix(self) -> SparseMatrix:
         _ = self.edge_index  # refused
         raise AssertionError
 
     @cached_property
-    def neighbours(self) -> NeighbourSum:
-        """Sums over the neighbours of every node."""
-        return NeighbourSum(self.folder.offsets, self.folder.sources, self.edge_weight)
-
-    @cached_property
     def random_walk(self) -> FolderWalk:  # type: ignore[override]
         """``D^-1 A`` without added self-loops."""
         return FolderWalk(self.neighbours, self.x.dtype, self.folder.scratch_folder)
-
-    @property
-    def in_degree(self) -> Tensor:
-        """Number of edges that lead to each node ``[N]``, or the sum of their weights."""
-        return self.neighbours.in_degree
-
-    @property
-    def effective_degree(self) -> Tensor:
-        """Number of equal edges that a mean over each node's edges is worth ``[N]``."""
-        return self.neighbours.effective_degree
-
-    @property
-    def mean_edge_weight(self) -> float:
-        """Mean weight of an edge; 1 without weights or edges."""
-        if self.edge_weight is None or not self.num_edges:
-            return 1.0
-        return float(self.in_degree.sum()) / self.num_edges
 
     @cached_property
     def gcn_scale(self) -> Tensor:
@@ -123,7 +94,7 @@ class FolderGraph(Graph):
         Tensor
             The result, ``[N, C]``; a large one is in a temporary file.
         """
-        out = scratch(self.folder.scratch_folder, tuple(values.shape), values.dtype)
+        out = self.empty(values.shape[1])
         for columns in column_groups(values):
             self._convolve(values[:, columns], out[:, columns])
         return out
@@ -150,6 +121,17 @@ class FolderGraph(Graph):
         if not self._has_own_features:
             return self.cached("smoothed_x", lambda: self.convolve(self.x))
         return self.cached("smoothed_x", lambda: self.folder.sidecar("ax", self._write_smoothed, self._dtype))
+
+    def empty(self, width: int) -> Tensor:
+        return scratch(self.folder.scratch_folder, (self.num_nodes, width), self.x.dtype)
+
+    def convolve_features(self, weight: Tensor) -> Tensor:
+        return self.by_rows(len(weight), lambda rows: self.smoothed_x[rows] @ weight.detach().t())
+
+    def times_features(self, weight: Tensor, rows: slice | Tensor = slice(None)) -> Tensor:
+        if isinstance(rows, slice) and rows == slice(None):
+            return self.by_rows(len(weight), lambda part: self.x[part] @ weight.detach().t())
+        return self.x[rows] @ weight.detach().t()
 
     def _write_smoothed(self, writer: ArrayWriter | NoWriter) -> None:
         if isinstance(writer, NoWriter):  # another rank has room for the result
@@ -223,53 +205,6 @@ class FolderGraph(Graph):
             other.__dict__["neighbours"] = self.neighbours
         return other
 
-    def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
-        offsets, sources = self.folder.offsets, self.folder.sources
-        for first in range(0, len(sources), _EDGES_AT_ONCE):
-            source = sources[first : first + _EDGES_AT_ONCE].long()
-            last = first + len(source)
-            start, stop = torch.searchsorted(offsets, torch.tensor([first + 1, last])).tolist()
-            counts = offsets[start - 1 : stop + 1].clamp(first, last).diff()
-            target = torch.repeat_interleave(torch.arange(start - 1, stop), counts)
-            yield source, target, None if self.edge_weight is None else self.edge_weight[first:last]
-
-    @property
-    def num_edges(self) -> int:
-        """Number of edges."""
-        return len(self.folder.sources)
-
-    def edges_at(self, places: Tensor) -> Tensor:
-        target = torch.searchsorted(self.folder.offsets, places, right=True) - 1
-        return torch.stack([self.folder.sources[places].long(), target])
-
-    def edges_to(self, nodes: Tensor) -> Tensor:
-        nodes = nodes.sort().values
-        place, position = self._incoming(nodes)
-        return torch.stack([self.folder.sources[place].long(), nodes[position]])
-
-    def sources_of(self, node: int) -> Tensor:
-        return self.edges_to(torch.tensor([node]))[0]
-
-    def _incoming(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """The places of the edges to some nodes ``[e]``, and the positions of their targets among these nodes."""
-        first = self.folder.offsets[nodes]
-        counts = self.folder.offsets[nodes + 1] - first
-        position = torch.repeat_interleave(torch.arange(len(nodes)), counts)
-        return torch.arange(len(position)) - (counts.cumsum(0) - counts)[position] + first[position], position
-
-    @property
-    def is_symmetric(self) -> bool:
-        """Whether every edge comes with the one in the other direction, as often and with the same weight."""
-        there, back = self.folder.sidecar("symmetry", self._write_symmetry, "float64").tolist()
-        return sums_agree(there, back)
-
-    def _write_symmetry(self, writer: ArrayWriter | NoWriter) -> None:
-        sums = torch.zeros(2, dtype=torch.float64)
-        for source, target, weight in self.edge_blocks():
-            relative = None if weight is None else weight.double() / self.mean_edge_weight
-            sums += direction_sums(source, target, relative)
-        writer.append(sums.numpy())
-
     @property
     def sparse_x(self) -> None:
         """None: a sparse copy would be in memory."""
@@ -288,6 +223,20 @@ class FolderGraph(Graph):
         keep, place = self._places_without(nodes)
         part = FolderPart.of(self, keep, place)
         return FolderGraph(part, part.x), place
+
+    def without_edges(self) -> FolderGraph:
+        """Make a graph of the same nodes without edges."""
+        none = self.folder.loops[0][:0].long()
+        part = FolderPart(
+            path=self.folder.path,
+            scratch_folder=self.folder.scratch_folder,
+            x=self.x,
+            offsets=torch.zeros(self.num_nodes + 1, dtype=torch.long),
+            sources=self.folder.sources[:0],
+            edge_weight=None,
+            loops=(none, none, none),
+        )
+        return FolderGraph(part, self.x)
 
     def neighbour_sums(self, values: Tensor) -> Tensor:
         return self.random_walk.sums(values)

@@ -1,4 +1,4 @@
-"""Networks that can be trained and scored on graphs on disk: two layers, of which the first multiplies a constant.
+"""Networks that are trained on graphs on disk as a whole: two layers, of which the first multiplies a constant.
 
 The first layer of a GCN is ``(A X) W^T + b``, that of an MLP ``X W^T + b``. Batch norm, ReLU and dropout work on rows,
 and the last layer is linear, so that its product with the edges can come last, when a row has few columns.
@@ -52,7 +52,10 @@ class TwoLayers(NamedTuple):
         """
         blocker = network_blocker(module)
         if blocker is not None:
-            raise ValueError(f"{blocker}; graphs on disk need a GCN or an MLP with two layers")
+            raise ValueError(
+                f"{blocker}; to train on the whole of a graph on disk needs a GCN or an MLP with two layers, others "
+                "train with trainer=MiniBatch()"
+            )
         first: Any
         last: Any
         if isinstance(module, GCN):
@@ -102,7 +105,7 @@ class TwoLayers(NamedTuple):
 
 
 def network_blocker(module: nn.Module) -> str | None:
-    """Say why a network cannot be used on graphs on disk.
+    """Say why a network cannot be taken apart into two layers.
 
     Parameters
     ----------

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 
 from oddnode.graph import Graph
 from oddnode.large.graph import FolderGraph
-from oddnode.large.network import TwoLayers
+from oddnode.large.network import TwoLayers, network_blocker
 from oddnode.large.ranks import active_ranks
-from oddnode.nn import mean_log_probabilities
+from oddnode.nn import Layerwise, Neighbourhoods, in_blocks, mean_log_probabilities
 from oddnode.scoring import Outputs
 
 if TYPE_CHECKING:
@@ -57,19 +57,22 @@ class FolderOutputs(Outputs):
     graph: FolderGraph
 
     @cached_property
-    def _layers(self) -> TwoLayers:
+    def _layers(self) -> TwoLayers | Layerwise | Neighbourhoods:
         module = self.module
         if any(parameter.device.type != "cpu" for parameter in module.parameters()):
             module = copy.deepcopy(module).cpu()
-        return TwoLayers.of(module)
+        return TwoLayers.of(module) if network_blocker(module) is None else in_blocks(module, self.graph)
 
     def hidden_of(self, nodes: Tensor | slice) -> Tensor:
-        return self._layers.hidden(self._layers.inputs(self.graph)[nodes])
+        layers = self._layers
+        if isinstance(layers, TwoLayers):
+            return layers.hidden(layers.inputs(self.graph)[nodes])
+        return layers.hidden_of(nodes)
 
     @cached_property
     def hidden(self) -> Tensor:
         """Features before the last layer, ``[N, H]``, of all nodes."""
-        return self.graph.by_rows(len(self._layers.weight), self.hidden_of)
+        return self.graph.by_rows(self.hidden_of(slice(0, 1)).shape[1], self.hidden_of)
 
     @cached_property
     def all_logits(self) -> Tensor:
@@ -79,6 +82,8 @@ class FolderOutputs(Outputs):
             parts = [member.all_logits for member in self.members]
             return self.graph.by_rows(width, lambda rows: mean_log_probabilities([each[rows] for each in parts]))
         layers = self._layers
+        if not isinstance(layers, TwoLayers):
+            return self.graph.by_rows(layers.logits_of(slice(0, 1)).shape[1], layers.logits_of)
         with torch.no_grad():
             products = self.graph.by_rows(
                 len(layers.last_weight), lambda rows: self.hidden_of(rows) @ layers.last_weight.t()
@@ -106,7 +111,9 @@ class FolderOutputs(Outputs):
 
     @cached_property
     def without_edges(self) -> Outputs:
-        return _AloneOutputs(self.module, self.graph, self.num_classes)
+        if isinstance(self._layers, TwoLayers):
+            return _AloneOutputs(self.module, self.graph, self.num_classes)
+        return FolderOutputs(self.module, self.graph.without_edges(), self.num_classes)
 
 
 class _AloneOutputs(FolderOutputs):
@@ -114,7 +121,9 @@ class _AloneOutputs(FolderOutputs):
 
     @cached_property
     def _layers(self) -> TwoLayers:
-        return super()._layers._replace(uses_edges=False)
+        layers = super()._layers
+        assert isinstance(layers, TwoLayers)
+        return layers._replace(uses_edges=False)
 
 
 def outputs_of(module: nn.Module, graph: Graph, *args: object, **kwargs: object) -> Outputs:

@@ -10,6 +10,7 @@ from oddnode.nn.registry import BACKBONES, register_backbone
 
 if TYPE_CHECKING:
     from oddnode.nn.base import Backbone
+    from oddnode.nn.blocks import fit_batch_norm, in_blocks
     from oddnode.nn.convs import PreparedGATConv, PreparedGCNConv, PreparedMixHopConv
     from oddnode.nn.ensemble import Ensemble, mean_log_probabilities, member_seeds
     from oddnode.nn.evidential_gcn import EvidentialGCN
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from oddnode.nn.gcn import GCN
     from oddnode.nn.gpn import GPN, personalised_page_rank
     from oddnode.nn.jknet import JKNet
+    from oddnode.nn.layerwise import Layerwise
     from oddnode.nn.mixhop import MixHop
     from oddnode.nn.mlp import MLP
+    from oddnode.nn.neighbourhoods import Neighbourhoods
 
 __all__ = [
     "BACKBONES",
@@ -32,12 +35,16 @@ __all__ = [
     "Ensemble",
     "EvidentialGCN",
     "JKNet",
+    "Layerwise",
     "MixHop",
+    "Neighbourhoods",
     "PreparedGATConv",
     "PreparedGCNConv",
     "PreparedMixHopConv",
     "RadialFlows",
     "embed_with",
+    "fit_batch_norm",
+    "in_blocks",
     "mean_log_probabilities",
     "member_seeds",
     "personalised_page_rank",
@@ -51,6 +58,7 @@ __getattr__, __dir__ = lazy_names(
     __name__,
     {
         "oddnode.nn.base": ["Backbone"],
+        "oddnode.nn.blocks": ["fit_batch_norm", "in_blocks"],
         "oddnode.nn.convs": ["PreparedGATConv", "PreparedGCNConv", "PreparedMixHopConv"],
         "oddnode.nn.ensemble": ["Ensemble", "mean_log_probabilities", "member_seeds"],
         "oddnode.nn.evidential_gcn": ["EvidentialGCN"],
@@ -60,7 +68,9 @@ __getattr__, __dir__ = lazy_names(
         "oddnode.nn.gcn": ["GCN"],
         "oddnode.nn.gpn": ["GPN", "personalised_page_rank"],
         "oddnode.nn.jknet": ["JKNet"],
+        "oddnode.nn.layerwise": ["Layerwise"],
         "oddnode.nn.mixhop": ["MixHop"],
         "oddnode.nn.mlp": ["MLP"],
+        "oddnode.nn.neighbourhoods": ["Neighbourhoods"],
     },
 )

@@ -105,15 +105,17 @@ def receptive_hops(module: nn.Module) -> int:
     Parameters
     ----------
     module : torch.nn.Module
-        As for `run_backbone`; every convolution counts once, one of several hops as so many.
+        As for `run_backbone`; every convolution counts once, one of several hops as so many. An attribute ``num_hops``
+        of the module, if it has one, says otherwise.
 
     Returns
     -------
     int
         The number of hops; 0 for a module without convolutions.
     """
-    if isinstance(module, Backbone) and module.num_hops is not None:
-        return module.num_hops
+    stated = getattr(module, "num_hops", None)
+    if isinstance(stated, int):
+        return stated
     return sum(_hops_of(layer) for layer in module.modules())
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from torch import Tensor
 
 from oddnode._utils.atomic_files import new_file
-from oddnode.detector import Calibration, Detector, default_method
+from oddnode.detector import Calibration, Detector, default_method, full_batch_blocker
 from oddnode.large import GraphFolder
 from oddnode.large.ranks import active_ranks
 from oddnode.tables.checks import calibrated, check_before_training, compares_with_references
@@ -75,15 +75,22 @@ def fit_folder(
         raise TableError(f"{folder.path} has no labels; prepare the graph with `label_column`")
     split = _split_of(folder, schema, seed)
     masked = folder if folder.train_mask is not None else folder.with_masks(**_masks(split, folder.num_nodes))
-    # Of the data, checks and reports read the attributes that a folder has, too.
-    graph = TrainingGraph(cast("Any", masked), None, split, schema, None, [], list(folder.manifest.notes))
     method = method or default_method(has_exposure=False)
     detector = Detector.from_recipe(method, seed=seed, device="cpu", **settings)
+    # Of the data, checks and reports read the attributes that a folder has, too.
+    graph = TrainingGraph(cast("Any", masked), None, split, schema, None, [], _training_notes(folder, detector))
     check_before_training(method, detector, graph, false_alarm_rate)
     if compares_with_references(detector):
         masked = masked.with_masks(reference_mask=_masks(split, folder.num_nodes)["calibration_mask"])
     calibrated(detector.fit(masked, on_epoch=on_epoch), masked, false_alarm_rate)
     return TableModel(detector, schema, _used_rows(folder, split)), FitReport.of(method, detector, graph, None)
+
+
+def _training_notes(folder: GraphFolder, detector: Detector) -> list[str]:
+    blocker = full_batch_blocker(detector)
+    if detector.trainer is not None or blocker is None:
+        return list(folder.manifest.notes)
+    return [*folder.manifest.notes, f"trained in mini-batches of sampled neighbourhoods: {blocker}"]
 
 
 def _schema_of(folder: GraphFolder) -> TableSchema:

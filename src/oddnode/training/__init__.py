@@ -18,7 +18,7 @@ from oddnode.training.cuda_graphs import CapturedSteps
 from oddnode.training.full_batch import FullBatch, train
 from oddnode.training.loop import TrainingLoop
 from oddnode.training.mini_batch import MiniBatch
-from oddnode.training.sampling import CSRSampler, MiniBatches, NeighbourBatch
+from oddnode.training.sampling import MiniBatches, NeighbourBatch
 from oddnode.training.single import SingleTrainee, last_pass_statistics
 from oddnode.training.stacked_gcn import StackedGCNs
 from oddnode.training.stacking import stacking_blocker
@@ -26,7 +26,6 @@ from oddnode.training.trainee import Trainee
 
 __all__ = [
     "BatchNormStatistics",
-    "CSRSampler",
     "CapturedSteps",
     "FullBatch",
     "MiniBatch",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from math import isfinite
 
 import torch
@@ -15,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from oddnode._utils.random import redirected, seeded
 from oddnode.graph import TrainingSet
-from oddnode.nn import Backbone, receptive_hops, run_backbone, takes_edge_weight
+from oddnode.nn import Backbone, fit_batch_norm, receptive_hops, run_backbone, takes_edge_weight
 from oddnode.objectives import Objective, Term, TrainingPass, validation_loss
 from oddnode.ops import Adam, DropoutStream
 from oddnode.training.base import TrainingConfig, TrainingError, TrainingHandle, TrainingResult
@@ -33,13 +34,13 @@ _ID, _EXPOSURE = 0, 1
 class MiniBatch:
     """Trains on batches of labelled nodes with a sample of the nodes around them (GraphSAGE; Hamilton et al., 2017).
 
-    The gradients of a step need memory for the sampled nodes only. An epoch passes over all labelled nodes once, with a
-    step for every batch. It is validated on sampled neighbourhoods of the validation nodes, the same in every epoch.
-    Terms that need the logits of all nodes are refused.
+    The gradients of a step need memory for the sampled nodes only. An epoch passes over all labelled nodes once, or
+    over some of them (``batches_per_epoch``), with a step for every batch. It is validated on sampled neighbourhoods of
+    the validation nodes, the same in every epoch. Terms that need the logits of all nodes are refused.
 
-    In training, batch norm takes its statistics from random nodes of the graph that every batch has in addition:
-    labelled nodes and those around them need not be like the others. In the end it takes them from one exact pass over
-    the whole ID graph, without gradients, and scores are computed on whole graphs as always.
+    In training and validation, batch norm takes its statistics from random nodes of the graph that every batch has in
+    addition: labelled nodes and those around them need not be like the others. In the end it takes them from one exact
+    pass over the whole ID graph, without gradients, and scores are computed on whole graphs as always.
 
     Parameters
     ----------
@@ -51,6 +52,9 @@ class MiniBatch:
         The number of random nodes in a batch; of no use to networks without batch norm, where there are none.
     num_hops : int, optional
         How many hops around these to sample; by default as many as the network has convolutions.
+    batches_per_epoch : int, optional
+        How many batches an epoch has at most; the next one goes on with the other labelled nodes, and as many
+        validation nodes, always the same ones, choose the epoch. By default an epoch has all of them.
 
     Examples
     --------
@@ -65,6 +69,7 @@ class MiniBatch:
     batch_size: int = 512
     num_random: int = 512
     num_hops: int | None = None
+    batches_per_epoch: int | None = None
 
     def start(
         self,
@@ -107,11 +112,14 @@ class MiniBatch:
             raise ValueError(
                 f"batch_size is {self.batch_size} and num_random {self.num_random}, expected 1 and 2 or more"
             )
+        if self.batches_per_epoch is not None and self.batches_per_epoch < 1:
+            raise ValueError(f"batches_per_epoch is {self.batches_per_epoch}, expected 1 or more, or None for all")
         results = []
         for place, (module, own, seed) in enumerate(zip(modules, data, seeds, strict=True)):
             # Our own parts draw from the stream; redirecting costs time, so only what else there may be is redirected.
             is_foreign = not all(is_ours(part) for part in (module, *terms_of(objective)))
-            with seeded(seed), redirected() if is_foreign else nullcontext():
+            keeps_last = last_pass_statistics(module) if config.batch_norm == "id-graph" else nullcontext()
+            with seeded(seed), redirected() if is_foreign else nullcontext(), keeps_last:
                 network = _SampledNetwork(module, objective, own, config, self, seed)
                 for epoch in range(config.epochs):
                     network.epoch(epoch)
@@ -147,9 +155,17 @@ class _SampledNetwork:
             seed=seed,
             weighted=takes_edge_weight(module),
         )
+        self._from_id_graph = config.batch_norm == "id-graph"
         num_random = settings.num_random if self._norms else 0
-        self._train = batches(data.graph, data.train, num_random=num_random)
-        self._val = batches(data.graph, data.val, shuffle=False)
+        labelled = batches(data.graph, data.train, num_random=num_random)
+        self._batches_per_epoch = min(settings.batches_per_epoch or len(labelled), len(labelled))
+        self._train = _again_and_again(labelled)
+        some = _some_of(data.val, settings, seed)
+        self._y_val = data.y_val[some]
+        num_random_val = num_random if self._from_id_graph else 0
+        val = batches(data.graph, data.val[some], shuffle=False, num_random=num_random_val)
+        # They are the same in every epoch; one is kept with its matrices, several might not fit into memory.
+        self._val: Iterable[NeighbourBatch] = list(val) if len(val) == 1 else val
         self._exposure = None
         if self._objective.needs_exposure and data.exposure is not None and data.exposed is not None:
             self._exposure = _again_and_again(batches(data.exposure, data.exposed, num_random=num_random))
@@ -164,7 +180,7 @@ class _SampledNetwork:
         backbones = [layer for layer in self._module.modules() if isinstance(layer, Backbone)]
         if backbones and self._counter.device.type != "cpu":
             places = max(backbone.num_dropout_places for backbone in backbones)
-            stream.follow(self._counter, self._config.epochs * len(self._train), places)
+            stream.follow(self._counter, self._config.epochs * self._batches_per_epoch, places)
         for backbone in backbones:
             backbone.stream = stream
         return stream
@@ -172,7 +188,7 @@ class _SampledNetwork:
     def epoch(self, epoch: int) -> None:
         """Take a step for every batch of labelled nodes, then validate."""
         losses, sizes = [], []
-        for batch in self._train:
+        for batch in islice(self._train, self._batches_per_epoch):
             loss = self._objective(self._training_pass(batch, epoch))
             self._optimiser.zero_grad()
             loss.backward()
@@ -196,8 +212,10 @@ class _SampledNetwork:
         """Load the best weights, with the statistics of the whole ID graph in batch norm."""
         self._module.load_state_dict(self._best)
         self._module.eval()
-        if self._config.batch_norm == "id-graph":
-            with last_pass_statistics(self._module), torch.no_grad():
+        if self._from_id_graph and self._data.graph.is_on_disk:
+            fit_batch_norm(self._module, self._data.graph)
+        elif self._from_id_graph:
+            with torch.no_grad():
                 for norm in self._norms:
                     norm.train()
                 run_backbone(self._module, self._data.graph)
@@ -220,7 +238,7 @@ class _SampledNetwork:
             epoch, data.num_classes, data.graph, logits, places, data.y_train[seeds], has_all_logits=False
         )
         if self._exposure is not None:
-            if self._config.batch_norm == "id-graph":  # exposed nodes are normalised as every later OOD node will be
+            if self._from_id_graph:  # exposed nodes are normalised as every later OOD node will be
                 for norm in self._norms:
                     norm.eval()
             self._stream.at(int(self._counter), _EXPOSURE)
@@ -231,10 +249,13 @@ class _SampledNetwork:
     @torch.no_grad()
     def _validate(self) -> float:
         self._module.eval()
+        if self._from_id_graph:  # by the statistics that the present weights have, as in the end
+            for norm in self._norms:
+                norm.train()
         found = [(self._logits(batch), batch.seeds) for batch in self._val]
         logits, seeds = torch.cat([each for each, _ in found]), torch.cat([seeds for _, seeds in found])
         places = torch.arange(len(logits), device=logits.device)
-        y = self._data.y_val[seeds.to(logits.device)]
+        y = self._y_val[seeds.to(logits.device)]
         view = TrainingPass(0, self._data.num_classes, self._data.graph, logits, places, y, has_all_logits=False)
         return float(validation_loss(view))
 
@@ -242,6 +263,15 @@ class _SampledNetwork:
         """Logits of the seeds."""
         with _statistics_of(self._norms, batch.random):
             return run_backbone(self._module, batch.graph)[: len(batch.seeds)]
+
+
+def _some_of(nodes: Tensor, settings: MiniBatch, seed: int) -> Tensor:
+    """As many of the nodes as an epoch has, by their positions, the same for a seed."""
+    most = len(nodes) if settings.batches_per_epoch is None else settings.batches_per_epoch * settings.batch_size
+    if most >= len(nodes):
+        return torch.arange(len(nodes), device=nodes.device)
+    order = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(seed))
+    return order[:most].sort().values.to(nodes.device)
 
 
 def _again_and_again(batches: MiniBatches) -> Iterator[NeighbourBatch]:

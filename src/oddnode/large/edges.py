@@ -1,0 +1,107 @@
+"""The edges of a graph on disk: counted, looked up and handed out in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from oddnode.graph import Graph, GraphError
+from oddnode.large.arrays import ArrayWriter, NoWriter
+from oddnode.large.folder import GraphFolder
+from oddnode.large.part import FolderPart
+from oddnode.large.product import NeighbourSum
+from oddnode.ops import direction_sums, sums_agree
+
+__all__ = ["FolderEdges"]
+
+# Whoever goes through the edges needs several numbers for each.
+_EDGES_AT_ONCE = 2**18
+
+
+class FolderEdges(Graph):
+    """Base of `oddnode.large.FolderGraph`: its edges, which are never in memory as a whole."""
+
+    folder: GraphFolder | FolderPart
+    is_on_disk = True
+
+    @property
+    def edge_index(self) -> Tensor:  # type: ignore[override]
+        """Refused: the edges are on disk."""
+        raise GraphError(f"the edges of {self.folder.path} are on disk, but what was asked for needs them in memory")
+
+    @cached_property
+    def neighbours(self) -> NeighbourSum:
+        """Sums over the neighbours of every node."""
+        return NeighbourSum(self.folder.offsets, self.folder.sources, self.edge_weight)
+
+    @property
+    def in_degree(self) -> Tensor:
+        """Number of edges that lead to each node ``[N]``, or the sum of their weights."""
+        return self.neighbours.in_degree
+
+    @property
+    def effective_degree(self) -> Tensor:
+        """Number of equal edges that a mean over each node's edges is worth ``[N]``."""
+        return self.neighbours.effective_degree
+
+    @property
+    def mean_edge_weight(self) -> float:
+        """Mean weight of an edge; 1 without weights or edges."""
+        if self.edge_weight is None or not self.num_edges:
+            return 1.0
+        return float(self.in_degree.sum()) / self.num_edges
+
+    @property
+    def incoming(self) -> tuple[Tensor, Tensor, None]:
+        """The edges in CSR form, as they are on disk; their weights have the same order."""
+        return self.folder.offsets, self.folder.sources, None
+
+    def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        offsets, sources = self.folder.offsets, self.folder.sources
+        for first in range(0, len(sources), _EDGES_AT_ONCE):
+            source = sources[first : first + _EDGES_AT_ONCE].long()
+            last = first + len(source)
+            start, stop = torch.searchsorted(offsets, torch.tensor([first + 1, last])).tolist()
+            counts = offsets[start - 1 : stop + 1].clamp(first, last).diff()
+            target = torch.repeat_interleave(torch.arange(start - 1, stop), counts)
+            yield source, target, None if self.edge_weight is None else self.edge_weight[first:last]
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return len(self.folder.sources)
+
+    def edges_at(self, places: Tensor) -> Tensor:
+        target = torch.searchsorted(self.folder.offsets, places, right=True) - 1
+        return torch.stack([self.folder.sources[places].long(), target])
+
+    def edges_to(self, nodes: Tensor) -> Tensor:
+        nodes = nodes.sort().values
+        place, position = self._incoming(nodes)
+        return torch.stack([self.folder.sources[place].long(), nodes[position]])
+
+    def sources_of(self, node: int) -> Tensor:
+        return self.edges_to(torch.tensor([node]))[0]
+
+    def _incoming(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """The places of the edges to some nodes ``[e]``, and the positions of their targets among these nodes."""
+        first = self.folder.offsets[nodes]
+        counts = self.folder.offsets[nodes + 1] - first
+        position = torch.repeat_interleave(torch.arange(len(nodes)), counts)
+        return torch.arange(len(position)) - (counts.cumsum(0) - counts)[position] + first[position], position
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether every edge comes with the one in the other direction, as often and with the same weight."""
+        there, back = self.folder.sidecar("symmetry", self._write_symmetry, "float64").tolist()
+        return sums_agree(there, back)
+
+    def _write_symmetry(self, writer: ArrayWriter | NoWriter) -> None:
+        sums = torch.zeros(2, dtype=torch.float64)
+        for source, target, weight in self.edge_blocks():
+            relative = None if weight is None else weight.double() / self.mean_edge_weight
+            sums += direction_sums(source, target, relative)
+        writer.append(sums.numpy())
