@@ -235,3 +235,11 @@ def test_edges_carry_much_among_alike_nodes_and_nothing_at_random(scorer: Scorer
         carried.append(own.informativeness(outputs_on(graph, reference=reference)))
     assert carried[0] > 0.6  # two in three random pairs are of two topics, and all of these rank below the edges
     assert carried[1] < 0.05
+
+
+def test_weights_without_any_edge_are_no_error() -> None:
+    """As when all edges of a table lead to reference nodes, which are taken out."""
+    x = torch.randn(6, 3, generator=torch.Generator().manual_seed(0))
+    graph = Graph(x, torch.empty(2, 0, dtype=torch.long), torch.empty(0))
+    for scorer in (CentredCosine(), NeighbourhoodCosine(), LinkPrediction()):
+        assert bool(fitted(scorer, graph).score(outputs_on(graph)).isfinite().all())

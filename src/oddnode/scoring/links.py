@@ -259,7 +259,7 @@ def _weight_back(graph: Graph, edges: Tensor) -> Tensor:
     Without weights, that is one. A repeated edge has the mean weight of its repetitions.
     """
     source, target = edges
-    if graph.edge_weight is None:
+    if graph.edge_weight is None or not graph.num_edges:
         return torch.ones_like(source)
     keys = graph.edge_index[0] * graph.num_nodes + graph.edge_index[1]
     order = keys.argsort(stable=True)
