@@ -16,7 +16,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["current_generator", "mixed_bits", "new_dropout_seed", "new_weights", "redirected", "seeded"]
+__all__ = ["borrowed", "current_generator", "mixed_bits", "new_dropout_seed", "new_weights", "redirected", "seeded"]
 
 _MASK64 = 2**64 - 1
 
@@ -145,7 +145,13 @@ def _with_generator(func: Any) -> Any:
 
 @contextmanager
 def borrowed(generator: torch.Generator) -> Iterator[None]:
-    """Put a stream's generator in the place of torch's own, for one operation that takes none."""
+    """Put a generator in the place of torch's own within the block, for an operation that takes none.
+
+    Parameters
+    ----------
+    generator : torch.Generator
+        The generator to draw from; no other thread may borrow at the same time, so the block should be short.
+    """
     device = generator.device
     theirs = torch.cuda.default_generators[device.index or 0] if device.type == "cuda" else torch.default_generator
     with _borrowing:
