@@ -14,7 +14,7 @@ from torch_geometric.utils import to_undirected
 
 from oddnode import Detector
 from oddnode.graph import Graph
-from oddnode.large import GraphFolder, arrays, edges, product
+from oddnode.large import GraphFolder, arrays, edges, walk
 from oddnode.large import graph as large_graph
 from tests.large.graphs import as_folder, graphs, random_graph
 
@@ -25,7 +25,7 @@ def tiny_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     real = large_graph.row_chunks
     monkeypatch.setattr(large_graph, "row_chunks", lambda rows, size: real(rows, size, 7 * size))
     monkeypatch.setattr(edges, "_EDGES_AT_ONCE", 64)
-    monkeypatch.setattr(product, "_COLUMNS_IN_MEMORY", 2 * 8 * 150)
+    monkeypatch.setattr(walk, "_COLUMNS_IN_MEMORY", 2 * 8 * 150)
     monkeypatch.setattr(arrays, "_MOST_IN_MEMORY", 0)
 
 
@@ -40,9 +40,21 @@ def undirected(num_nodes: int) -> Data:
     return data
 
 
+def weighted(data: Data) -> Data:
+    """Weights that are the same in both directions; some edges are repeated with another weight."""
+    data.edge_index = torch.cat([data.edge_index, data.edge_index[:, data.edge_index.sum(dim=0) % 7 == 0]], dim=1)
+    first = torch.arange(data.num_edges) < data.num_edges - int((data.edge_index.sum(dim=0) % 7 == 0).sum()) // 2
+    data.edge_weight = (data.edge_index.sum(dim=0) % 5 + 1).double() * torch.where(first, 1.0, 0.5)
+    return data
+
+
 @pytest.mark.usefixtures("tiny_parts")
-def test_tiny_parts_give_the_scores_and_sentences_of_the_graph_in_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("with_weights", [False, True])
+def test_tiny_parts_give_the_scores_and_sentences_of_the_graph_in_memory(tmp_path: Path, with_weights: bool) -> None:
     data, grown = undirected(150), undirected(180)
+    if with_weights:
+        data, grown = weighted(data), weighted(grown)
+    assert Graph.from_data(data).is_symmetric
     on_disk = [as_folder(each, tmp_path / str(each.num_nodes)) for each in (data, grown)]
     memory, disk = (
         Detector.from_recipe("nodesafe-evidence", epochs=4, device="cpu", seed=1).fit(each)
@@ -105,11 +117,3 @@ def test_a_folder_knows_whether_its_edges_have_both_directions(tmp_path: Path) -
     data.edge_index = data.edge_index[:, torch.arange(data.num_edges) != first_link]
     assert not as_folder(data, tmp_path / "one").as_graph().is_symmetric
     assert not GraphFolder(tmp_path / "one").as_graph().is_symmetric
-
-
-def test_weights_of_undirected_edges_are_refused_before_training(tmp_path: Path) -> None:
-    data = undirected(150)
-    data.edge_weight = (data.edge_index.sum(dim=0) % 3 + 1).double()
-    folder = as_folder(data, tmp_path / "graph")
-    with pytest.raises(ValueError, match=r"the edges have weights.*prepare --unweighted.*for example nodesafe"):
-        Detector.from_recipe("nodesafe-evidence", epochs=2, device="cpu").fit(folder)

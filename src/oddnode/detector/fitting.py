@@ -163,7 +163,7 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
     num_spare_logits = detector.num_spare_logits if isinstance(backbone, str) else 0
     dataset = training_set(data, exposure, device, num_spare_logits, detector.val_share, detector.seed)
     if dataset.graph.is_on_disk:
-        check_folder_support(detector, dataset.graph)
+        check_folder_support(detector)
     if isinstance(backbone, nn.Module):
         if dataset.graph.is_on_disk:
             with_dtype(dataset.graph, dtype_of(backbone))  # refused if it is another one

@@ -12,7 +12,7 @@ from oddnode.detector.adaptation import scorer_of
 from oddnode.graph import Graph, GraphError, GraphSource
 from oddnode.large import FolderGraph, GraphFolder, PackedRows
 from oddnode.objectives import CrossEntropy
-from oddnode.scoring import NeighbourhoodCosine, Scorer, ScorerWrapper
+from oddnode.scoring import Scorer
 from oddnode.training import MiniBatch
 
 if TYPE_CHECKING:
@@ -124,33 +124,20 @@ def _scorer_blocker(scorer: Scorer) -> str | None:
     return None
 
 
-def check_folder_support(detector: Detector, graph: Graph) -> None:
+def check_folder_support(detector: Detector) -> None:
     """Raise an error for a detector that cannot be fitted on a graph on disk.
 
     Parameters
     ----------
     detector : Detector
         The detector.
-    graph : Graph
-        The graph.
     """
     blocker = folder_blocker(detector)
-    is_weighted = graph.edge_weight is not None and _looks_two_hops_far(scorer_of(detector))
-    if blocker is None and is_weighted and graph.is_symmetric:
-        blocker = (
-            "the edges have weights, and the similarity of a node to those around its neighbours needs all of them in "
-            "memory (without weights, `prepare --unweighted`, it does not)"
-        )
     if blocker is not None:
         raise ValueError(
             f"this method cannot be used on a graph on disk: {blocker}; choose another method (see the table in the "
             "documentation, Large graphs), for example nodesafe, or give the graph in memory"
         )
-
-
-def _looks_two_hops_far(scorer: Scorer) -> bool:
-    inside = [scorer.scorer] if isinstance(scorer, ScorerWrapper) else getattr(scorer, "scorers", ())
-    return isinstance(scorer, NeighbourhoodCosine) or any(map(_looks_two_hops_far, inside))
 
 
 def device_for(setting: str, data: GraphSource) -> torch.device:

@@ -121,6 +121,29 @@ class GraphEdges(IncomingEdges):
         make = partial(is_symmetric, self.edge_index, self.num_nodes, self.edge_weight)
         return self.cached("is_symmetric", make, "edges")
 
+    def weight_back(self, edges: Tensor) -> Tensor:
+        """Find by how many equal edges the target of each edge counts around its source, in a symmetric graph.
+
+        Parameters
+        ----------
+        edges : Tensor
+            Edges of the graph ``[2, e]``.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[e]``; without weights, that is one. A repeated edge has the mean weight of its repetitions.
+        """
+        source, target = edges
+        if self.edge_weight is None or not self.num_edges:
+            return torch.ones_like(source)
+        keys = self.edge_index[0] * self.num_nodes + self.edge_index[1]
+        order = keys.argsort(stable=True)
+        pairs, counts = keys[order].unique_consecutive(return_counts=True)
+        weight = torch.segment_reduce(self.edge_weight.double()[order], "mean", lengths=counts, axis=0)
+        own = weight[torch.searchsorted(pairs, source * self.num_nodes + target)]
+        return own * (self.effective_degree / self.in_degree)[source]
+
     def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         """Yield sources, targets and weights, if any, ``[n]`` of some edges; a graph on disk yields several parts."""
         source, target = self.edge_index

@@ -6,7 +6,8 @@ the only place where its tensors are checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -139,6 +140,23 @@ class Graph(GraphEdges):
 
     def _make_random_walk(self) -> SparseMatrix:
         return neighbour_mean_matrix(self.edge_index, self.num_nodes, self.x.dtype, self.edge_weight)
+
+    def changed_walk(self, change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Any:
+        """Change the entries of the random walk of a symmetric graph.
+
+        Parameters
+        ----------
+        change : callable
+            Maps the sources of edges ``[e]``, `weight_back` of them and their entries to other entries ``[e]``.
+
+        Returns
+        -------
+        SparseMatrix
+            A matrix ``[N, N]`` to multiply by; of a graph on disk, an object that does the same.
+        """
+        target, source, share = self.random_walk.coordinates()
+        back = self.weight_back(torch.stack([source, target])).to(share)
+        return self.random_walk.with_values(change(source, back, share))
 
     def without(self, nodes: Tensor) -> tuple[Graph, Tensor]:
         """Remove nodes with their edges.

@@ -14,9 +14,10 @@ from oddnode.large.heartbeat import RankLost
 from oddnode.large.network import network_blocker
 from oddnode.large.outputs import FolderOutputs, outputs_of
 from oddnode.large.packed import packing_pays
-from oddnode.large.product import FolderWalk, NeighbourSum
+from oddnode.large.product import NeighbourSum
 from oddnode.large.ranks import joined
 from oddnode.large.training import PackedRows
+from oddnode.large.walk import FolderWalk
 
 __all__ = [
     "EdgeChunk",

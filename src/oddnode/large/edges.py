@@ -83,6 +83,31 @@ class FolderEdges(Graph):
         place, position = self._incoming(nodes)
         return torch.stack([self.folder.sources[place].long(), nodes[position]])
 
+    def weight_back(self, edges: Tensor) -> Tensor:
+        if self.edge_weight is None:
+            return torch.ones_like(edges[0])
+        first, last = self._places_of(edges)
+        counts = last - first
+        position = torch.repeat_interleave(torch.arange(len(counts)), counts)
+        places = torch.arange(len(position)) - (counts.cumsum(0) - counts)[position] + first[position]
+        total = torch.zeros(len(counts), dtype=torch.float64)
+        total.index_add_(0, position, self.edge_weight[places].double())
+        return total / counts * (self.effective_degree / self.in_degree)[edges[0]]
+
+    def _places_of(self, edges: Tensor) -> tuple[Tensor, Tensor]:
+        """Where each of some edges begins and ends among the edges on disk, all at once by bisection, ``[e]`` each."""
+        source, target = edges
+        found = []
+        for is_last in (False, True):
+            low, high = self.folder.offsets[target], self.folder.offsets[target + 1]
+            while bool((low < high).any()):
+                middle = (low + high) // 2
+                here = self.folder.sources[middle.clamp_max(self.num_edges - 1)].long()
+                is_before = (here <= source if is_last else here < source) & (low < high)
+                low, high = torch.where(is_before, middle + 1, low), torch.where(is_before, high, middle)
+            found.append(low)
+        return found[0], found[1]
+
     def sources_of(self, node: int) -> Tensor:
         return self.edges_to(torch.tensor([node]))[0]
 

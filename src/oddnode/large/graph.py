@@ -16,8 +16,9 @@ from oddnode.large.edges import FolderEdges
 from oddnode.large.folder import GraphFolder
 from oddnode.large.moments import Moments
 from oddnode.large.part import FolderPart
-from oddnode.large.product import FolderWalk, column_groups
+from oddnode.large.product import ChangedShares
 from oddnode.large.ranks import active_ranks
+from oddnode.large.walk import FolderWalk, column_groups
 from oddnode.ops import SparseMatrix
 
 __all__ = ["FolderGraph"]
@@ -204,6 +205,11 @@ class FolderGraph(FolderEdges):
         if x.dtype == self.x.dtype:
             other.__dict__["neighbours"] = self.neighbours
         return other
+
+    def changed_walk(self, change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> FolderWalk:
+        assert self.edge_weight is not None
+        sums = ChangedShares(self.neighbours, change)
+        return FolderWalk(sums, self.x.dtype, self.folder.scratch_folder)
 
     @property
     def sparse_x(self) -> None:

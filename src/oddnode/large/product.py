@@ -10,25 +10,20 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oddnode.large.arrays import scratch
 from oddnode.large.ranks import active_ranks
-from oddnode.ops import NeighbourMean
 from oddnode.ops.csr import cpu_has_csr_kernel, from_offsets, multiply
 
-__all__ = ["FolderWalk", "NeighbourSum", "RowBlock", "column_groups"]
+__all__ = ["ChangedShares", "NeighbourSum", "RowBlock"]
 
 _EDGES_AT_ONCE = 2**21
 _WEIGHTS_AT_ONCE = 2**19  # fewer, because the shares of the edges are computed in memory
 _ROWS_AT_ONCE = 2**17
-# A product reads values at random, so that they are copied to memory: as many columns as fit into this many bytes.
-_COLUMNS_IN_MEMORY = 2**28
 
 
 class RowBlock(NamedTuple):
@@ -210,130 +205,30 @@ class NeighbourSum:
         return known[:count]
 
 
-class FolderWalk(NeighbourMean):
-    """``D^-1 A`` of a graph on disk, as `oddnode.functional.energy.propagate` takes it.
+class ChangedShares(NeighbourSum):
+    """Sums over neighbours with other shares, for `oddnode.graph.Graph.changed_walk`.
 
     Parameters
     ----------
-    sums : NeighbourSum
-        The edges.
-    dtype : torch.dtype
-        The precision of the graph.
-    scratch_folder : Path
-        Where results of many columns are written to.
-    self_loops_where_empty : bool
-        Whether a node without neighbours counts as its own.
+    whole : NeighbourSum
+        The edges of a symmetric graph, with weights.
+    change : callable
+        Maps sources, by how many equal edges a target counts around them, and shares to other shares, ``[e]`` each.
     """
 
-    def __init__(
-        self, sums: NeighbourSum, dtype: torch.dtype, scratch_folder: Path, self_loops_where_empty: bool = False
-    ):
-        super().__init__(sums.offsets, sums.sources, self_loops_where_empty)
-        self.neighbours = sums
-        self.dtype = dtype
-        self.scratch_folder = scratch_folder
+    def __init__(self, whole: NeighbourSum, change: Callable[[Tensor, Tensor, Tensor], Tensor]):
+        super().__init__(whole.offsets, whole.sources, whole.weights, whole.edges_at_once)
+        self.__dict__["in_degree"] = whole.in_degree  # which are computed once
+        self._change = change
+        self._ratio = whole.effective_degree / whole.in_degree
 
-    @cached_property
-    def with_self_loops_where_empty(self) -> FolderWalk:
-        """The same with every node that has no neighbour as its own."""
-        return FolderWalk(self.neighbours, self.dtype, self.scratch_folder, self_loops_where_empty=True)
-
-    def inverse_degree(self, dtype: torch.dtype) -> Tensor:
-        """Compute what makes a mean of what `NeighbourSum.of_block` returns: 1 / degree, or 1 where it is a mean.
-
-        Parameters
-        ----------
-        dtype : torch.dtype
-            The precision.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[N]``; 0 for a node without neighbours.
-        """
-        if self.neighbours.weights is None:
-            return super().inverse_degree(dtype)
-        return (self.row_counts() > 0).to(dtype)
-
-    def sums(self, values: Tensor) -> Tensor:
-        """Sum values, times the weights of edges, over every node's neighbours.
-
-        Parameters
-        ----------
-        values : Tensor
-            Shape ``[N]``, as the result.
-        """
-        out = torch.empty_like(values)
-        for block in self.neighbours.own_blocks():
-            out[block.start : block.stop] = self.neighbours.of_block(block, values)
-        self.neighbours.all_gather(out)
-        return out if self.neighbours.weights is None else out.mul_(self.neighbours.in_degree.to(out.dtype))
-
-    def __matmul__(self, values: Tensor) -> Tensor:
-        return self.diffuse(values, eta=0.0, num_hops=1)
-
-    def diffuse(self, values: Tensor, eta: float, num_hops: int) -> Tensor:
-        """Repeat ``v <- eta v + (1 - eta) M v``, without a gradient.
-
-        Parameters
-        ----------
-        values : Tensor
-            Shape ``[N]`` or ``[N, C]``.
-        eta : float
-            Share of its own value that a node keeps in every hop.
-        num_hops : int
-            How often.
-
-        Returns
-        -------
-        Tensor
-            Of the same shape.
-        """
-        values = values.detach()
-        if values.dim() == 1:
-            return self._diffused(values, eta, num_hops)
-        groups = column_groups(values)
-        if len(groups) == 1:
-            return self._diffused(values, eta, num_hops)
-        out = scratch(self.scratch_folder, tuple(values.shape), values.dtype)
-        for columns in groups:
-            out[:, columns] = self._diffused(values[:, columns].contiguous(), eta, num_hops)
-        return out
-
-    def _diffused(self, values: Tensor, eta: float, num_hops: int) -> Tensor:
-        present, after = values, torch.empty_like(values)
-        share = self.inverse_degree(values.dtype) * (1.0 - eta)
-        own = self.own_share(eta, share)
-        for hop in range(num_hops):
-            for block in self.neighbours.own_blocks():
-                rows = slice(block.start, block.stop)
-                drawn = self.neighbours.of_block(block, present) * _beside(share[rows], values)
-                kept = _beside(own[rows], values) if isinstance(own, Tensor) else own
-                torch.add(drawn, present[rows] * kept, out=after[rows])
-            self.neighbours.all_gather(after)
-            # The caller's values are not written to.
-            present, after = after, torch.empty_like(values) if hop == 0 < num_hops - 1 else present
-        return present
-
-
-def column_groups(values: Tensor) -> list[slice]:
-    """Divide columns into groups that fit into memory.
-
-    Parameters
-    ----------
-    values : Tensor
-        Shape ``[N, C]``, in memory or on disk.
-
-    Returns
-    -------
-    list of slice
-        The columns of each group, one or more.
-    """
-    num_rows, width = values.shape
-    step = max(_COLUMNS_IN_MEMORY // max(num_rows * values.dtype.itemsize, 1), 1)
-    return [slice(first, min(first + step, width)) for first in range(0, width, step)]
-
-
-def _beside(numbers: Tensor, values: Tensor) -> Tensor:
-    """One number per node, for a product with values of one or more columns."""
-    return numbers if values.dim() == 1 else numbers.unsqueeze(1)
+    def _shares(self, block: RowBlock, dtype: torch.dtype) -> Tensor | None:
+        shares, source = super()._shares(block, dtype), block.sources.long()
+        assert shares is not None
+        assert block.weights is not None
+        row = torch.repeat_interleave(torch.arange(block.stop - block.start), block.offsets.diff())
+        # A repeated edge has the mean weight of its repetitions, which lie side by side.
+        _, edge, often = torch.stack([row, source]).unique_consecutive(return_inverse=True, return_counts=True, dim=1)
+        total = torch.zeros(len(often), dtype=torch.float64).index_add_(0, edge, block.weights.double())
+        back = (total / often)[edge] * self._ratio[source]
+        return self._change(source, back.to(dtype), shares).to(dtype)

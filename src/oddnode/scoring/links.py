@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from oddnode.functional import auroc
 from oddnode.graph import Graph
-from oddnode.ops import SparseMatrix
 from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
@@ -201,7 +200,7 @@ class NeighbourhoodCosine(CentredCosine):
         unit = self._unit_rows(graph, target)
         total, count = (around[source] * unit).sum(dim=1), graph.effective_degree.to(unit)[source] + 1
         if are_joined and graph.is_symmetric:
-            back = _weight_back(graph, edges).to(unit)
+            back = graph.weight_back(edges).to(unit)
             total, count = total - back * unit.square().sum(dim=1), count - back
         return total / (count * length[source])
 
@@ -238,32 +237,19 @@ class NeighbourhoodCosine(CentredCosine):
         return around, torch.maximum(norms, (degree + 1).sqrt()) / (degree + 1)
 
 
-def _walk_without_return(graph: Graph, count: Tensor) -> tuple[SparseMatrix, SparseMatrix]:
+def _walk_without_return(graph: Graph, count: Tensor) -> tuple[Any, Any]:
     """The random walk of a symmetric graph for means that leave the target out, and by how much each entry counts it.
 
     Without weights, ``count`` ``[N]`` is the number of terms of such a mean, and both are the random walk itself. With
     weights, what is left out differs from edge to edge.
     """
-    walk = graph.random_walk
     if graph.edge_weight is None:
-        return walk, walk
-    target, source, share = walk.coordinates()
-    back = _weight_back(graph, torch.stack([source, target])).to(count)
-    value = share * (count[source] / (count[source] + 1 - back))
-    return walk.with_values(value), walk.with_values(value * back)
+        return graph.random_walk, graph.random_walk
 
+    def without(source: Tensor, back: Tensor, share: Tensor) -> Tensor:
+        return share * (count[source] / (count[source] + 1 - back))
 
-def _weight_back(graph: Graph, edges: Tensor) -> Tensor:
-    """By how many equal edges the target of each edge ``[2, e]`` of a symmetric graph counts around the source ``[e]``.
+    def returned(source: Tensor, back: Tensor, share: Tensor) -> Tensor:
+        return without(source, back, share) * back
 
-    Without weights, that is one. A repeated edge has the mean weight of its repetitions.
-    """
-    source, target = edges
-    if graph.edge_weight is None or not graph.num_edges:
-        return torch.ones_like(source)
-    keys = graph.edge_index[0] * graph.num_nodes + graph.edge_index[1]
-    order = keys.argsort(stable=True)
-    pairs, counts = keys[order].unique_consecutive(return_counts=True)
-    weight = torch.segment_reduce(graph.edge_weight.double()[order], "mean", lengths=counts, axis=0)
-    own = weight[torch.searchsorted(pairs, source * graph.num_nodes + target)]
-    return own * (graph.effective_degree / graph.in_degree)[source]
+    return graph.changed_walk(without), graph.changed_walk(returned)
