@@ -30,8 +30,8 @@ __all__ = [
 
 _log = logging.getLogger("oddnode")
 
-# Large graphs may have very many labelled nodes, and 200 epochs of all of them would take long.
-_BATCHES_PER_EPOCH = 8
+# Large graphs may have very many labelled nodes. Epochs of all of them would take long, and need not be 200.
+_BATCHES_PER_EPOCH = 2
 
 
 def folder_blocker(detector: Detector) -> str | None:
