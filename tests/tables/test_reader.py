@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from oddnode.tables import Table, TableError, TableModel, learn_features, open_table, read_nodes
 from tests.tables.examples import FIT, Rows, example, write_csv, write_parquet
@@ -175,3 +177,18 @@ def test_ids_beyond_64_bits_with_sign_are_ids(paths: tuple[Path, Path]) -> None:
     scored = TableModel.fit(*frames, **FIT)[0].score_frame(frames[0], frames[1])
     assert scored["name"].to_pylist()[:2] == ["18446744073709551615", "18446744073709551614"]
     assert scored["score"].equals(expected["score"])
+
+
+@pytest.mark.parametrize("column", ["name", "kind", "colour"])
+def test_texts_that_are_not_utf8_are_named(tmp_path: Path, column: str) -> None:
+    nodes, edges = example(60)
+    table = pa.Table.from_pylist(nodes)
+    texts = [text.encode() for text in table[column].to_pylist()]
+    texts[7] = b"\xb8" + texts[7]
+    length = np.cumsum([0, *map(len, texts)]).astype(np.int32)
+    broken = pa.Array.from_buffers(pa.string(), 60, [None, pa.py_buffer(length), pa.py_buffer(b"".join(texts))])
+    table = table.set_column(table.column_names.index(column), column, broken)
+    parquet.write_table(table, tmp_path / "nodes.parquet")
+    for given in (table, tmp_path / "nodes.parquet"):
+        with pytest.raises(TableError, match=r"cannot be read.*UTF8"):
+            TableModel.fit(given, pa.Table.from_pylist(edges), **FIT)

@@ -324,6 +324,7 @@ def _batches(
 ) -> Iterator[Batch]:
     with errors:
         for batch in batches:
+            batch.validate(full=True)  # a text that is not UTF-8 would be an error of whoever reads it first
             places = [batch.schema.get_field_index(name) for name in names]
             arrays = [plain(batch.column(i), f"{table}: column {n!r}") for i, n in zip(places, names, strict=True)]
             yield Batch(arrays, table, first, unit)
