@@ -13,7 +13,7 @@ from torch_geometric.nn import GCNConv, SAGEConv
 
 from oddnode import Detector, MaxSoftmax
 from oddnode.graph import Graph
-from oddnode.large import FolderOutputs, GraphFolder, PackedRows, outputs, product
+from oddnode.large import FolderOutputs, GraphFolder, PackedRows, product, walk
 from oddnode.large import graph as large_graph
 from oddnode.nn import BACKBONES, embed_with, layerwise, neighbourhoods, run_backbone
 from oddnode.training import FullBatch, MiniBatch
@@ -46,12 +46,12 @@ def folder(data: Data, tmp_path_factory: pytest.TempPathFactory) -> GraphFolder:
 
 @pytest.fixture
 def _tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = outputs.row_chunks
-    monkeypatch.setattr(outputs, "row_chunks", lambda rows, size: real(rows, size, 13 * size))
+    real = large_graph.row_chunks
+    monkeypatch.setattr(large_graph, "row_chunks", lambda rows, size: real(rows, size, 13 * size))
     monkeypatch.setattr(layerwise, "_NUMBERS_AT_ONCE", 150)
     monkeypatch.setattr(neighbourhoods, "_NODES_AT_ONCE", 40)
     monkeypatch.setattr(product, "_ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(large_graph, "_COLUMNS_IN_MEMORY", 120 * 8 * 3)
+    monkeypatch.setattr(walk, "_COLUMNS_IN_MEMORY", 120 * 8 * 3)
 
 
 @pytest.mark.usefixtures("_tiny_blocks")
