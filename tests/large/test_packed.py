@@ -63,7 +63,12 @@ def test_a_large_graph_with_few_labels_is_packed(monkeypatch: pytest.MonkeyPatch
     expected = Detector.from_recipe("nodesafe", **settings).fit(data).score_samples(data)
     calls: list[int] = []
     start = PackedRows.start
-    monkeypatch.setattr(PackedRows, "start", lambda self, *given: (calls.append(1), start(self, *given))[1])
+
+    def counted(self: PackedRows, *given: Any) -> Any:
+        calls.append(1)
+        return start(self, *given)
+
+    monkeypatch.setattr(PackedRows, "start", counted)
     monkeypatch.setattr(packed, "_LARGE", 100)
     found = Detector.from_recipe("nodesafe", **settings).fit(data).score_samples(data)
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -504,9 +505,12 @@ def test_averages_over_the_same_range_are_made_together(monkeypatch: pytest.Monk
     ]
     walked: list[torch.Size] = []
     real = propagated.propagate
-    monkeypatch.setattr(
-        propagated, "propagate", lambda scores, *rest: (walked.append(scores.shape), real(scores, *rest))[1]
-    )
+
+    def counted(scores: Tensor, *given: Any) -> Tensor:
+        walked.append(scores.shape)
+        return real(scores, *given)
+
+    monkeypatch.setattr(propagated, "propagate", counted)
     found = evidence.scores(outputs_on(graph))
     torch.testing.assert_close(found, torch.stack(expected, dim=1).double(), atol=1e-6, rtol=1e-6)
     assert walked == [(graph.num_nodes, 2), (graph.num_nodes,)]

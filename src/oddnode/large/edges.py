@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from oddnode.graph import Graph, GraphError
+from oddnode.graph.features import NodeFeatures
 from oddnode.large.arrays import ArrayWriter, NoWriter
 from oddnode.large.folder import GraphFolder
 from oddnode.large.part import FolderPart
@@ -22,10 +23,23 @@ _EDGES_AT_ONCE = 2**18
 
 
 class FolderEdges(Graph):
-    """Base of `oddnode.large.FolderGraph`: its edges, which are never in memory as a whole."""
+    """Base of `oddnode.large.FolderGraph`: its edges, which are never in memory as a whole.
 
-    folder: GraphFolder | FolderPart
+    Parameters
+    ----------
+    folder : GraphFolder or FolderPart
+        The folder, or a part of one.
+    x : Tensor, optional
+        Other features ``[N, F]`` on the same edges.
+    """
+
     is_on_disk = True
+
+    def __init__(self, folder: GraphFolder | FolderPart, x: Tensor | None = None):
+        NodeFeatures.__init__(self, folder.x if x is None else x)
+        self.folder = folder
+        self.edge_weight = folder.edge_weight
+        self._products = None
 
     @property
     def edge_index(self) -> Tensor:  # type: ignore[override]

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from oddnode.functional import support
-from oddnode.graph.features import NodeFeatures
 from oddnode.large.arrays import ArrayWriter, NoWriter, row_chunks, scratch
 from oddnode.large.edges import FolderEdges
 from oddnode.large.folder import GraphFolder
@@ -39,10 +38,7 @@ class FolderGraph(FolderEdges):
     """
 
     def __init__(self, folder: GraphFolder | FolderPart, x: Tensor | None = None):
-        self.folder = folder
-        NodeFeatures.__init__(self, folder.x if x is None else x)
-        self.edge_weight = folder.edge_weight
-        self._products = None
+        super().__init__(folder, x)
         self._has_own_features = x is None or x is folder.x
 
     def _make_gcn_matrix(self) -> SparseMatrix:

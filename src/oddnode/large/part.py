@@ -40,7 +40,7 @@ class FolderPart:
     sources: Tensor
     edge_weight: Tensor | None
     loops: tuple[Tensor, Tensor, Tensor]
-    _sidecars: dict[str, Tensor] = field(default_factory=dict, repr=False)
+    _sidecars: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, graph: FolderGraph, keep: Tensor, place: Tensor) -> FolderPart:

@@ -64,7 +64,13 @@ class EdgeScorer(Scorer):
         return self._edge_scores(outputs, outputs.graph.edge_index)
 
     def informativeness(self, outputs: Outputs) -> float:
-        """How far the edges of reference nodes score above random pairs, 0 (not at all) to 1 (always)."""
+        """Measure how far the edges of reference nodes score above random pairs, 0 (not at all) to 1 (always).
+
+        Parameters
+        ----------
+        outputs : Outputs
+            As for `oddnode.Scorer.fit_reference`.
+        """
         graph, nodes = outputs.graph, outputs.reference
         assert nodes is not None
         edges = graph.edges_to(nodes)
