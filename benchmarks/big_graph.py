@@ -22,8 +22,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from block_model import SPLITS, BlockModel
+from common import whole_number
 
-__all__ = ["edge_file", "node_file", "read_settings", "whole_number", "write"]
+__all__ = ["edge_file", "node_file", "read_settings", "write"]
 
 
 def write(
@@ -85,11 +86,6 @@ def _write_whole(path: Path, write_to: Callable[[Path], Any]) -> None:
     part = path.with_name(f".{path.name}.part")
     write_to(part)
     os.replace(part, path)
-
-
-def whole_number(text: str) -> int:
-    """Read a number of nodes or edges, which may be written as 1e8."""
-    return int(float(text))
 
 
 def main() -> None:

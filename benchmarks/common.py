@@ -77,6 +77,11 @@ def store(name: str, device: str, rows: list[dict[str, Any]], out: Path | None =
     return path
 
 
+def whole_number(text: str) -> int:
+    """Read a number of nodes or edges, which may be written as 1e8."""
+    return int(float(text))
+
+
 def wait(device: torch.device | str) -> None:
     """Until the device has done what it was asked to."""
     if torch.device(device).type == "cuda":

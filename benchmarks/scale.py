@@ -31,9 +31,8 @@ from typing import Any
 import big_graph
 import numpy as np
 import pyarrow.parquet as pq
-from big_graph import whole_number
 from block_model import BlockModel
-from common import store
+from common import store, whole_number
 from memory_limit import Usage, forget, num_bytes, run
 from sklearn.metrics import roc_auc_score
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from oddnode.cli.large import fit_graph
 from tests.tables.examples import example, read_csv, write_csv
 
 CLI = Callable[..., subprocess.CompletedProcess[str]]
@@ -114,11 +113,6 @@ def test_options_that_do_not_go_together(folder: Path, cli: CLI, arguments: tupl
     refused = cli(*arguments)
     assert refused.returncode == 1
     assert message in " ".join(refused.stderr.split())
-
-
-def test_graphs_on_disk_are_handled_on_the_cpu() -> None:
-    with pytest.raises(ValueError, match=r"the device is cuda, .* handled on the CPU; use --device cpu"):
-        fit_graph(Path("graph"), {}, "cuda", "nodesafe", 0.05, 0, {})
 
 
 def test_settings_are_those_of_the_method(folder: Path, cli: CLI) -> None:

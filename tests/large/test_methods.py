@@ -211,8 +211,3 @@ def test_a_wrapped_network_scores_a_folder(data: Data, folder: GraphFolder) -> N
 def test_a_low_score_is_put_into_words(folder: GraphFolder, data: Data) -> None:
     detector = Detector.from_recipe("gnnsafe", epochs=3, device="cpu").fit(data).calibrate(data, 0.1)
     assert detector.reasons(folder, [3, 5]) == detector.reasons(data, [3, 5])
-
-
-def test_only_the_cpu_handles_folders(folder: GraphFolder) -> None:
-    with pytest.raises(ValueError, match="graphs on disk are handled on the CPU"):
-        folder.as_graph("cuda")

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from oddnode.ops import SparseMatrix, stacked_keys, triton_kernels
-from oddnode.ops.neighbour_mean import _tile_bases
+from oddnode.ops.blocked_mean import _tile_bases
 from tests.ops.hash_reference import is_kept
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"

@@ -122,13 +122,11 @@ def prepare(
     print_facts(asdict(PrepareReport.of(folder)) | {"graph": str(out)}, as_json)
 
 
-def _refuse(given: dict[str, Any], beside: str, device: str = "auto") -> None:
+def _refuse(given: dict[str, Any], beside: str) -> None:
     """Raise an error for options that make no sense beside another."""
     named = [name for name, value in given.items() if value]
     if named:
         raise ValueError(f"leave out {', '.join(named)} beside {beside}")
-    if device not in ("auto", "cpu"):
-        raise ValueError(f"the device is {device}, but graphs on disk are handled on the CPU; use --device cpu")
 
 
 def fit_graph(
@@ -144,13 +142,14 @@ def fit_graph(
     from oddnode.large import GraphFolder
     from oddnode.tables import fit_folder
 
-    _refuse(refused, "--graph; they are options of `oddnode prepare`, or not supported for graphs on disk", device)
+    _refuse(refused, "--graph; they are options of `oddnode prepare`, or not supported for graphs on disk")
     with progress_bar(terminal_only=True) as show:
         return fit_folder(
             GraphFolder(graph),
             method=method,
             false_alarm_rate=false_alarm_rate,
             seed=seed,
+            device=device,
             on_epoch=lambda epoch: show(epoch, None, "training"),
             **settings,
         )
@@ -163,18 +162,18 @@ def score_graph(
     from oddnode.large import GraphFolder
     from oddnode.tables import TableModel, score_folder
 
-    _refuse(refused, "--graph", device)
-    return score_folder(TableModel.load(model, "cpu"), GraphFolder(graph), out, explain, raw_text)
+    _refuse(refused, "--graph")
+    return score_folder(TableModel.load(model, device), GraphFolder(graph), out, explain, raw_text)
 
 
 def calibrate_graph(
-    model: TableModel, graph: Path, refused: dict[str, Any], device: str, false_alarm_rate: float | None
+    model: TableModel, graph: Path, refused: dict[str, Any], false_alarm_rate: float | None
 ) -> CalibrationReport:
     """Recalibrate a model on the known nodes of a graph folder."""
     from oddnode.large import GraphFolder
     from oddnode.tables import calibrate_folder
 
-    _refuse(refused, "--graph", device)
+    _refuse(refused, "--graph")
     return calibrate_folder(model, GraphFolder(graph), false_alarm_rate)
 
 

@@ -374,7 +374,7 @@ def calibrate(
     loaded = TableModel.load(model, device)
     if graph is not None:
         refused = {"--nodes": nodes, "--edges": edges, "--known-column": known_column, "--new-ids": new_ids}
-        report = calibrate_graph(loaded, graph, refused, device, false_alarm_rate)
+        report = calibrate_graph(loaded, graph, refused, false_alarm_rate)
     elif known_column is not None:
         report = loaded.calibrate(*tables, known_column, false_alarm_rate, ignore_unknown_edges, new_ids)
     else:

@@ -10,7 +10,7 @@ import torch
 from oddnode._utils.devices import resolve_device
 from oddnode.detector.adaptation import scorer_of
 from oddnode.graph import Graph, GraphError, GraphSource
-from oddnode.large import FolderGraph, GraphFolder, PackedRows
+from oddnode.large import FolderGraph, GraphFolder, PackedRows, missing_memory
 from oddnode.objectives import CrossEntropy
 from oddnode.scoring import Scorer
 from oddnode.training import MiniBatch
@@ -141,7 +141,7 @@ def check_folder_support(detector: Detector) -> None:
 
 
 def device_for(setting: str, data: GraphSource) -> torch.device:
-    """Choose the device to handle a graph on; a graph on disk is handled on the CPU.
+    """Choose the device to handle a graph on: for a graph on disk a GPU only if it has room for it.
 
     Parameters
     ----------
@@ -150,9 +150,13 @@ def device_for(setting: str, data: GraphSource) -> torch.device:
     data : GraphSource
         The graph.
     """
+    device = resolve_device(setting)
     if isinstance(data, GraphFolder) and setting == "auto":
-        return torch.device("cpu")
-    return resolve_device(setting)
+        missing = missing_memory(data, device)
+        if missing is not None:
+            _log.info("%s; it is handled on the CPU", missing)
+            return torch.device("cpu")
+    return device
 
 
 def with_dtype(graph: Graph, dtype: torch.dtype) -> Graph:

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from oddnode.ops import NeighbourMean, SparseMatrix, neighbour_mean, neighbour_mean_matrix
+from oddnode.ops import DropoutStream, NeighbourMean, SparseMatrix, neighbour_mean, neighbour_mean_matrix
 
 __all__ = ["Isolated", "negative_energy", "propagate", "propagate_to", "support"]
 
@@ -25,6 +25,8 @@ _MANY_EDGES = 10_000_000
 # Random vectors are drawn in groups, so that their numbers do not depend on how many are propagated together.
 _PROBES, _PROBES_IN_A_GROUP = 64, 8
 _DRAWN_AT_ONCE = 2**20
+# Beyond this many nodes random signs are a hash of the node, which any device computes at once.
+_MANY_NODES = 2**22
 
 
 def negative_energy(logits: Tensor) -> Tensor:
@@ -156,6 +158,18 @@ def propagate_to(
     return matrix.diffusion_rows(nodes, eta, num_hops) @ scores
 
 
+def _draw_signs(signs: Tensor, generator: torch.Generator) -> None:
+    """Fill ``signs`` with random signs, which are the same on every device."""
+    seed = int(torch.randint(2**62, (), generator=generator)) if len(signs) > _MANY_NODES else 0
+    for first in range(0, len(signs), _DRAWN_AT_ONCE):
+        rows = signs[first : first + _DRAWN_AT_ONCE]
+        if len(signs) > _MANY_NODES:  # to draw them one after another would take longer than all hops on a GPU
+            nodes = torch.arange(first, first + len(rows), device=signs.device)
+            rows.copy_(DropoutStream(seed).scales(nodes, rows.shape[1], 0.5, 0, rows.dtype)).sub_(1)
+        else:  # the numbers that are drawn have 64 bits
+            rows.copy_(torch.randint(2, rows.shape, generator=generator)).mul_(2).sub_(1)
+
+
 def support(
     matrix: SparseMatrix | NeighbourMean, num_hops: int, eta: float, probes_at_once: int = _PROBES_IN_A_GROUP
 ) -> Tensor:
@@ -193,7 +207,6 @@ def support(
     for _ in range(_PROBES // probes_at_once):  # few at a time, to limit memory on large graphs
         signs = total.new_empty(num_nodes, probes_at_once)
         for group in signs.split(_PROBES_IN_A_GROUP, dim=1):
-            for rows in group.split(_DRAWN_AT_ONCE):  # the numbers that are drawn have 64 bits
-                rows.copy_(torch.randint(2, rows.shape, generator=generator)).mul_(2).sub_(1)
+            _draw_signs(group, generator)
         total += propagate(signs, matrix, num_hops, eta).square().sum(dim=1)
     return _PROBES / total.clamp_min(_PROBES / max(num_nodes, 1))

@@ -16,6 +16,7 @@ from oddnode.large.outputs import FolderOutputs, outputs_of
 from oddnode.large.packed import packing_pays
 from oddnode.large.product import NeighbourSum
 from oddnode.large.ranks import joined
+from oddnode.large.resident import ResidentFolder, missing_memory
 from oddnode.large.training import PackedRows
 from oddnode.large.walk import FolderWalk
 
@@ -31,10 +32,12 @@ __all__ = [
     "NodeChunk",
     "PackedRows",
     "RankLost",
+    "ResidentFolder",
     "build_folder",
     "changed_features",
     "folder_from_data",
     "joined",
+    "missing_memory",
     "network_blocker",
     "outputs_of",
     "packing_pays",

@@ -23,6 +23,7 @@ __all__ = [
     "FolderError",
     "NoWriter",
     "array_of",
+    "at_once",
     "full_disk_explained",
     "map_array",
     "reserve",
@@ -34,6 +35,8 @@ __all__ = [
 # Larger results are kept in a file that the system can write out when memory is short.
 _MOST_IN_MEMORY = 2**28
 _READ_AT_ONCE = 2**24
+# A GPU is busy only if it has much more to do at a time than a CPU has.
+_MORE_ON_GPU = 64
 
 
 class FolderError(ValueError):
@@ -85,14 +88,15 @@ class ArrayWriter(AbstractContextManager):
         with suppress(OSError):  # on a full disk the last bytes cannot be written
             self._file.close()
 
-    def append(self, rows: np.ndarray) -> None:
+    def append(self, rows: np.ndarray | Tensor) -> None:
         """Write more rows.
 
         Parameters
         ----------
-        rows : numpy.ndarray
+        rows : numpy.ndarray or Tensor
             Shape ``[n]`` or ``[n, columns]``, with as many columns as before.
         """
+        rows = rows.numpy() if isinstance(rows, Tensor) else rows
         if self._shape[0] and self._shape[1:] != rows.shape[1:]:
             raise FolderError(
                 f"rows of {self.path.stem!r} have {list(rows.shape[1:])} columns, but before {list(self._shape[1:])}"
@@ -145,12 +149,12 @@ def written(path: Path, make: Callable[[ArrayWriter], None], dtype: str) -> Arra
 class NoWriter:
     """Stands for the writer in a process that helps to compute an array which another process writes."""
 
-    def append(self, rows: np.ndarray) -> None:
+    def append(self, rows: np.ndarray | Tensor) -> None:
         """Write nothing.
 
         Parameters
         ----------
-        rows : numpy.ndarray
+        rows : numpy.ndarray or Tensor
             Shape ``[n]`` or ``[n, columns]``.
         """
 
@@ -266,6 +270,19 @@ def full_disk_explained(folder: Path) -> Iterator[None]:
             error.errno,
             f"the disk of {folder} is full; what was finished is kept: free some space and do the same again",
         ) from None
+
+
+def at_once(count: int, device: torch.device) -> int:
+    """How many numbers are handled at a time on a device.
+
+    Parameters
+    ----------
+    count : int
+        How many on a CPU.
+    device : torch.device
+        The device.
+    """
+    return count if device.type == "cpu" else _MORE_ON_GPU * count
 
 
 def row_chunks(num_rows: int, row_bytes: int, limit: int = 2**25) -> Iterator[tuple[int, int]]:

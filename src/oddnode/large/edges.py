@@ -10,10 +10,11 @@ from torch import Tensor
 
 from oddnode.graph import Graph, GraphError
 from oddnode.graph.features import NodeFeatures
-from oddnode.large.arrays import ArrayWriter, NoWriter
+from oddnode.large.arrays import ArrayWriter, NoWriter, at_once
 from oddnode.large.folder import GraphFolder
 from oddnode.large.part import FolderPart
 from oddnode.large.product import NeighbourSum
+from oddnode.large.resident import ResidentFolder, RowsInMemory
 from oddnode.ops import direction_sums, sums_agree
 
 __all__ = ["FolderEdges"]
@@ -27,15 +28,15 @@ class FolderEdges(Graph):
 
     Parameters
     ----------
-    folder : GraphFolder or FolderPart
-        The folder, or a part of one.
+    folder : GraphFolder, ResidentFolder or FolderPart
+        The folder, its copy in the memory of a GPU, or a part of one of them.
     x : Tensor, optional
         Other features ``[N, F]`` on the same edges.
     """
 
     is_on_disk = True
 
-    def __init__(self, folder: GraphFolder | FolderPart, x: Tensor | None = None):
+    def __init__(self, folder: GraphFolder | ResidentFolder | FolderPart, x: Tensor | None = None):
         NodeFeatures.__init__(self, folder.x if x is None else x)
         self.folder = folder
         self.edge_weight = folder.edge_weight
@@ -71,16 +72,18 @@ class FolderEdges(Graph):
     @property
     def incoming(self) -> tuple[Tensor, Tensor, None]:
         """The edges in CSR form, as they are on disk; their weights have the same order."""
-        return self.folder.offsets, self.folder.sources, None
+        return self.cached("incoming", lambda: (self.folder.offsets.cpu(), self.folder.sources.cpu(), None))
 
     def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
         offsets, sources = self.folder.offsets, self.folder.sources
-        for first in range(0, len(sources), _EDGES_AT_ONCE):
-            source = sources[first : first + _EDGES_AT_ONCE].long()
+        step = at_once(_EDGES_AT_ONCE, self.device)
+        for first in range(0, len(sources), step):
+            source = sources[first : first + step].long()
             last = first + len(source)
-            start, stop = torch.searchsorted(offsets, torch.tensor([first + 1, last])).tolist()
+            ends = torch.tensor([first + 1, last], device=self.device)
+            start, stop = torch.searchsorted(offsets, ends).tolist()
             counts = offsets[start - 1 : stop + 1].clamp(first, last).diff()
-            target = torch.repeat_interleave(torch.arange(start - 1, stop), counts)
+            target = torch.repeat_interleave(self._arange(start - 1, stop), counts)
             yield source, target, None if self.edge_weight is None else self.edge_weight[first:last]
 
     @property
@@ -102,9 +105,9 @@ class FolderEdges(Graph):
             return torch.ones_like(edges[0])
         first, last = self._places_of(edges)
         counts = last - first
-        position = torch.repeat_interleave(torch.arange(len(counts)), counts)
-        places = torch.arange(len(position)) - (counts.cumsum(0) - counts)[position] + first[position]
-        total = torch.zeros(len(counts), dtype=torch.float64)
+        position = torch.repeat_interleave(self._arange(0, len(counts)), counts)
+        places = self._arange(0, len(position)) - (counts.cumsum(0) - counts)[position] + first[position]
+        total = torch.zeros(len(counts), dtype=torch.float64, device=self.device)
         total.index_add_(0, position, self.edge_weight[places].double())
         return total / counts * (self.effective_degree / self.in_degree)[edges[0]]
 
@@ -123,14 +126,17 @@ class FolderEdges(Graph):
         return found[0], found[1]
 
     def sources_of(self, node: int) -> Tensor:
-        return self.edges_to(torch.tensor([node]))[0]
+        return self.edges_to(torch.tensor([node], device=self.device))[0]
 
     def _incoming(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """The places of the edges to some nodes ``[e]``, and the positions of their targets among these nodes."""
         first = self.folder.offsets[nodes]
         counts = self.folder.offsets[nodes + 1] - first
-        position = torch.repeat_interleave(torch.arange(len(nodes)), counts)
-        return torch.arange(len(position)) - (counts.cumsum(0) - counts)[position] + first[position], position
+        position = torch.repeat_interleave(self._arange(0, len(nodes)), counts)
+        return self._arange(0, len(position)) - (counts.cumsum(0) - counts)[position] + first[position], position
+
+    def _arange(self, start: int, stop: int) -> Tensor:
+        return torch.arange(start, stop, device=self.device)
 
     @property
     def is_symmetric(self) -> bool:
@@ -138,9 +144,9 @@ class FolderEdges(Graph):
         there, back = self.folder.sidecar("symmetry", self._write_symmetry, "float64").tolist()
         return sums_agree(there, back)
 
-    def _write_symmetry(self, writer: ArrayWriter | NoWriter) -> None:
-        sums = torch.zeros(2, dtype=torch.float64)
+    def _write_symmetry(self, writer: ArrayWriter | NoWriter | RowsInMemory) -> None:
+        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
         for source, target, weight in self.edge_blocks():
             relative = None if weight is None else weight.double() / self.mean_edge_weight
             sums += direction_sums(source, target, relative)
-        writer.append(sums.numpy())
+        writer.append(sums)

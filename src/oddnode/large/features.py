@@ -7,7 +7,6 @@ from collections.abc import Callable
 from torch import Tensor
 
 from oddnode.graph import Graph
-from oddnode.large.arrays import row_chunks, scratch
 from oddnode.large.graph import FolderGraph
 
 __all__ = ["changed_features"]
@@ -30,7 +29,7 @@ def changed_features(graph: Graph, change: Callable[[Tensor], Tensor]) -> Tensor
     """
     if not isinstance(graph, FolderGraph):
         return change(graph.x)
-    out = scratch(graph.folder.scratch_folder, tuple(graph.x.shape), graph.x.dtype)
-    for start, stop in row_chunks(len(out), out.shape[1] * out.dtype.itemsize):
-        out[start:stop] = change(graph.x[start:stop])
+    out = graph.empty(graph.x.shape[1])
+    for rows in graph.row_slices():
+        out[rows] = change(graph.x[rows])
     return out

@@ -12,12 +12,13 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from oddnode.large.arrays import FolderError, map_array
+from oddnode.large.arrays import FolderError, map_array, scratch
 from oddnode.large.file_checks import check_once, check_sum, file_stamp
 from oddnode.large.manifest import Manifest, read_manifest
 from oddnode.large.node_ids import ID_ARRAYS, read_ids
 from oddnode.large.ranks import active_ranks
-from oddnode.large.sidecars import Sidecars, Write
+from oddnode.large.resident import ResidentFolder
+from oddnode.large.sidecars import Sidecars, Write, temporary_array
 from oddnode.large.stores import MASKS, ReadOnlyStores
 
 __all__ = ["GraphFolder"]
@@ -223,17 +224,15 @@ class GraphFolder(ReadOnlyStores):
         Parameters
         ----------
         device : torch.device or str
-            The device; it must be the CPU.
+            The device. A GPU must have room for the whole graph.
 
         Returns
         -------
         FolderGraph
-            Its products stream the edges from disk.
+            On the CPU its products stream the edges from disk.
         """
         from oddnode.large.graph import FolderGraph
 
-        if torch.device(device).type != "cpu":
-            raise FolderError(f"the device is {device}, but graphs on disk are handled on the CPU; use device='cpu'")
         ranks = active_ranks()
         arrays = [name for name in _CHECKED if name in self.manifest.arrays]
         for name in arrays[ranks.rank :: ranks.world_size]:
@@ -241,7 +240,8 @@ class GraphFolder(ReadOnlyStores):
             check_once(self._file(name), self.manifest.arrays[name], weights)
         self._check_edges()
         ranks.barrier()  # nobody uses what another has yet to check
-        return FolderGraph(self)
+        device = torch.device(device)
+        return FolderGraph(self if device.type == "cpu" else ResidentFolder(self, device))
 
     def _check_edges(self) -> None:
         """Raise an error for edges that name other nodes than there are: a product would read any memory."""
@@ -264,6 +264,43 @@ class GraphFolder(ReadOnlyStores):
     def scratch_folder(self) -> Path:
         """Where temporary files go: into the folder, or into the system's folder for them if that is read-only."""
         return self.path if os.access(self.path, os.W_OK) else Path(tempfile.gettempdir())
+
+    @property
+    def max_abs_feature(self) -> float:
+        """The largest magnitude of a feature, from the manifest."""
+        return self.manifest.max_abs_feature
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether its edges have weights."""
+        return self.edge_weight is not None
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Make room for a result: in memory, or in a temporary file if it is large.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            The shape.
+        dtype : torch.dtype
+            The type of the numbers.
+
+        Returns
+        -------
+        Tensor
+            Not initialised.
+        """
+        return scratch(self.scratch_folder, shape, dtype)
+
+    def temporary(self, make: Write, dtype: str) -> Tensor:
+        """Compute a result into a temporary file.
+
+        Parameters
+        ----------
+        make, dtype
+            As for `sidecar`.
+        """
+        return temporary_array(make, dtype, self.scratch_folder)
 
     def sidecar(self, name: str, make: Write, dtype: str) -> Tensor:
         """Return a result that depends on the graph alone; it is computed once and kept in the folder.

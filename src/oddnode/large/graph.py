@@ -10,20 +10,24 @@ import torch
 from torch import Tensor
 
 from oddnode.functional import support
-from oddnode.large.arrays import ArrayWriter, NoWriter, row_chunks, scratch
+from oddnode.large.arrays import ArrayWriter, NoWriter, at_once, row_chunks
 from oddnode.large.edges import FolderEdges
 from oddnode.large.folder import GraphFolder
 from oddnode.large.moments import Moments
 from oddnode.large.part import FolderPart
 from oddnode.large.product import ChangedShares
 from oddnode.large.ranks import active_ranks
+from oddnode.large.resident import ResidentFolder, RowsInMemory
 from oddnode.large.walk import FolderWalk, column_groups
 from oddnode.ops import SparseMatrix
 
 __all__ = ["FolderGraph"]
 
-# Random vectors that are propagated together, which is done in two copies of them.
-_PROBES_IN_MEMORY = 2**30
+# Random vectors that are propagated together, which is done in two copies of them, and their size.
+_PROBES = {"cpu": (16, 8), "cuda": (64, 32, 16, 8)}
+_PROBES_IN_MEMORY = {"cpu": 2**30, "cuda": 2**33}
+# What passes through a network, or is computed from rows, at a time.
+_BYTES_AT_ONCE = 2**25
 
 
 class FolderGraph(FolderEdges):
@@ -31,13 +35,13 @@ class FolderGraph(FolderEdges):
 
     Parameters
     ----------
-    folder : GraphFolder or FolderPart
-        The folder, or a part of one.
+    folder : GraphFolder, ResidentFolder or FolderPart
+        The folder, its copy in the memory of a GPU, or a part of one of them.
     x : Tensor, optional
         Other features ``[N, F]`` on the same edges.
     """
 
-    def __init__(self, folder: GraphFolder | FolderPart, x: Tensor | None = None):
+    def __init__(self, folder: GraphFolder | ResidentFolder | FolderPart, x: Tensor | None = None):
         super().__init__(folder, x)
         self._has_own_features = x is None or x is folder.x
 
@@ -48,7 +52,7 @@ class FolderGraph(FolderEdges):
     @cached_property
     def random_walk(self) -> FolderWalk:  # type: ignore[override]
         """``D^-1 A`` without added self-loops."""
-        return FolderWalk(self.neighbours, self.x.dtype, self.folder.scratch_folder)
+        return FolderWalk(self.neighbours, self.x.dtype, self.folder.empty)
 
     @cached_property
     def gcn_scale(self) -> Tensor:
@@ -63,7 +67,7 @@ class FolderGraph(FolderEdges):
         """
         nodes, counts, weights = self.folder.loops
         if self.edge_weight is None:
-            missing = torch.ones(self.num_nodes, dtype=torch.int32)
+            missing = torch.ones(self.num_nodes, dtype=torch.int32, device=self.device)
             missing[nodes.long()] -= counts.int()
             return missing
         missing = self.loop_weight.double()
@@ -74,7 +78,7 @@ class FolderGraph(FolderEdges):
     def loop_weight(self) -> Tensor:
         """The weight of the one edge to itself that each node has in the graph convolution ``[N]``."""
         nodes, counts, weights = self.folder.loops
-        own = torch.ones(self.num_nodes, dtype=self.x.dtype)
+        own = self.x.new_ones(self.num_nodes)
         own[nodes.long()] = (weights / counts).to(own.dtype)
         return own
 
@@ -97,7 +101,7 @@ class FolderGraph(FolderEdges):
         return out
 
     def _convolve(self, values: Tensor, out: Tensor) -> None:
-        scale, scaled = self.gcn_scale, torch.empty(values.shape, dtype=values.dtype)
+        scale, scaled = self.gcn_scale, values.new_empty(values.shape)
         torch.mul(values, scale.unsqueeze(1), out=scaled)
         for block in self.neighbours.own_blocks():
             rows = slice(block.start, block.stop)
@@ -120,7 +124,7 @@ class FolderGraph(FolderEdges):
         return self.cached("smoothed_x", lambda: self.folder.sidecar("ax", self._write_smoothed, self._dtype))
 
     def empty(self, width: int) -> Tensor:
-        return scratch(self.folder.scratch_folder, (self.num_nodes, width), self.x.dtype)
+        return self.folder.empty((self.num_nodes, width), self.x.dtype)
 
     def convolve_features(self, weight: Tensor) -> Tensor:
         return self.by_rows(len(weight), lambda rows: self.smoothed_x[rows] @ weight.detach().t())
@@ -130,14 +134,12 @@ class FolderGraph(FolderEdges):
             return self.by_rows(len(weight), lambda part: self.x[part] @ weight.detach().t())
         return self.x[rows] @ weight.detach().t()
 
-    def _write_smoothed(self, writer: ArrayWriter | NoWriter) -> None:
+    def _write_smoothed(self, writer: ArrayWriter | NoWriter | RowsInMemory) -> None:
         if isinstance(writer, NoWriter):  # another rank has room for the result
             for columns in column_groups(self.x):
                 self._convolve(self.x[:, columns], torch.empty_like(self.x[:, columns]))
             return
-        smoothed = self.convolve(self.x)
-        for start, stop in row_chunks(len(smoothed), smoothed.shape[1] * smoothed.dtype.itemsize):
-            writer.append(smoothed[start:stop].numpy())
+        writer.append(self.convolve(self.x))
 
     @property
     def _dtype(self) -> str:
@@ -156,7 +158,7 @@ class FolderGraph(FolderEdges):
     def _moments(self, name: str, rows: Tensor) -> Moments:
         if not self._has_own_features:
             return self.cached(name, lambda: Moments.of(rows))
-        packed = self.folder.sidecar(name, lambda writer: writer.append(Moments.of(rows).packed.numpy()), "float64")
+        packed = self.folder.sidecar(name, lambda writer: writer.append(Moments.of(rows).packed), "float64")
         return Moments.unpacked(packed, self.num_nodes)
 
     def support(self, num_hops: int, eta: float) -> Tensor:
@@ -175,19 +177,20 @@ class FolderGraph(FolderEdges):
             One number per node, ``[N]``.
         """
         name = re.sub(r"[^0-9a-z-]", "_", f"support-{num_hops}-{eta!r}-{self._dtype}")
-        fits = 16 * self.num_nodes * self.x.dtype.itemsize <= _PROBES_IN_MEMORY
+        kind = "cpu" if self.device.type == "cpu" else "cuda"
+        fitting = _PROBES_IN_MEMORY[kind] // max(self.num_nodes * self.x.dtype.itemsize, 1)
+        probes = next((each for each in _PROBES[kind] if each <= fitting), _PROBES[kind][-1])
 
-        def make(writer: ArrayWriter | NoWriter) -> None:
-            writer.append(support(self.random_walk, num_hops, eta, probes_at_once=16 if fits else 8).numpy())
+        def make(writer: ArrayWriter | NoWriter | RowsInMemory) -> None:
+            writer.append(support(self.random_walk, num_hops, eta, probes_at_once=probes))
 
         return self.folder.sidecar(name, make, self._dtype)
 
     @property
     def max_abs_feature(self) -> float:
         """The largest magnitude of a feature, from the manifest."""
-        if self._has_own_features and isinstance(self.folder, GraphFolder):
-            return self.folder.manifest.max_abs_feature
-        return super().max_abs_feature
+        known = self.folder.max_abs_feature if self._has_own_features else None
+        return super().max_abs_feature if known is None else known
 
     def with_features(self, x: Tensor) -> FolderGraph:
         """Put other features on the same edges.
@@ -205,7 +208,7 @@ class FolderGraph(FolderEdges):
     def changed_walk(self, change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> FolderWalk:
         assert self.edge_weight is not None
         sums = ChangedShares(self.neighbours, change)
-        return FolderWalk(sums, self.x.dtype, self.folder.scratch_folder)
+        return FolderWalk(sums, self.x.dtype, self.folder.empty)
 
     @property
     def sparse_x(self) -> None:
@@ -214,11 +217,11 @@ class FolderGraph(FolderEdges):
 
     def row_slices(self) -> Iterator[slice]:
         row_bytes = 4 * self.x.dtype.itemsize * max(self.x.shape[1], 64)
-        for start, stop in row_chunks(self.num_nodes, row_bytes):
+        for start, stop in row_chunks(self.num_nodes, row_bytes, at_once(_BYTES_AT_ONCE, self.device)):
             yield slice(start, stop)
 
     def by_rows(self, width: int, make: Callable[[slice], Tensor], dtype: torch.dtype | None = None) -> Tensor:
-        out = scratch(self.folder.scratch_folder, (self.num_nodes, width), dtype or self.x.dtype)
+        out = self.folder.empty((self.num_nodes, width), dtype or self.x.dtype)
         return active_ranks().fill(out, list(self.row_slices()), make)
 
     def without(self, nodes: Tensor) -> tuple[FolderGraph, Tensor]:
@@ -230,10 +233,9 @@ class FolderGraph(FolderEdges):
         """Make a graph of the same nodes without edges."""
         none = self.folder.loops[0][:0].long()
         part = FolderPart(
-            path=self.folder.path,
-            scratch_folder=self.folder.scratch_folder,
+            whole=self.folder,
             x=self.x,
-            offsets=torch.zeros(self.num_nodes + 1, dtype=torch.long),
+            offsets=torch.zeros(self.num_nodes + 1, dtype=torch.long, device=self.device),
             sources=self.folder.sources[:0],
             edge_weight=None,
             loops=(none, none, none),
@@ -269,7 +271,7 @@ class FolderGraph(FolderEdges):
         place, row = self._incoming(nodes)
         source = self.folder.sources[place].long()
         keep = source != nodes[row]
-        row = torch.cat([row[keep], torch.arange(len(nodes))])
+        row = torch.cat([row[keep], self._arange(0, len(nodes))])
         source = torch.cat([source[keep], nodes])
         values = self.gcn_scale[source]
         if self.edge_weight is not None:

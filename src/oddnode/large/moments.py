@@ -13,9 +13,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from oddnode.large.arrays import row_chunks
+from oddnode.large.arrays import at_once, row_chunks
 
 __all__ = ["Moments"]
+
+_BYTES_AT_ONCE = 2**25
 
 
 class Moments(NamedTuple):
@@ -45,9 +47,9 @@ class Moments(NamedTuple):
             Shape ``[N, F]``.
         """
         width = rows.shape[1]
-        count, mean = 0, torch.zeros(width, dtype=torch.float64)
-        scatter = torch.zeros(width, width, dtype=torch.float64)
-        for start, stop in row_chunks(len(rows), 8 * width):
+        count, mean = 0, rows.new_zeros(width, dtype=torch.float64)
+        scatter = rows.new_zeros(width, width, dtype=torch.float64)
+        for start, stop in row_chunks(len(rows), 8 * width, at_once(_BYTES_AT_ONCE, rows.device)):
             part = rows[start:stop].double()
             own = part.mean(dim=0)
             part = part - own

@@ -30,7 +30,7 @@ class _Rows(Outputs):
 
     def __init__(self, whole: FolderOutputs, rows: slice):
         x = whole.graph.x[rows]
-        super().__init__(whole.module, Graph(x, torch.empty(2, 0, dtype=torch.long)), whole.num_classes)
+        super().__init__(whole.module, Graph(x, x.new_empty((2, 0), dtype=torch.long)), whole.num_classes)
         self._whole, self._rows = whole, rows
 
     @cached_property
@@ -58,9 +58,9 @@ class FolderOutputs(Outputs):
 
     @cached_property
     def _layers(self) -> TwoLayers | Layerwise | Neighbourhoods:
-        module = self.module
-        if any(parameter.device.type != "cpu" for parameter in module.parameters()):
-            module = copy.deepcopy(module).cpu()
+        module, device = self.module, self.graph.device
+        if any(parameter.device != device for parameter in module.parameters()):
+            module = copy.deepcopy(module).to(device)
         return TwoLayers.of(module) if network_blocker(module) is None else in_blocks(module, self.graph)
 
     def hidden_of(self, nodes: Tensor | slice) -> Tensor:
@@ -103,7 +103,7 @@ class FolderOutputs(Outputs):
         return self.cached(scorer, "score", lambda: self._row_wise_scores(scorer))
 
     def _row_wise_scores(self, scorer: Scorer) -> Tensor:
-        out = torch.empty(self.graph.num_nodes, dtype=self.graph.x.dtype)
+        out = self.graph.x.new_empty(self.graph.num_nodes)
         return active_ranks().fill(out, list(self.graph.row_slices()), lambda rows: scorer.score(_Rows(self, rows)))
 
     def kept(self, owner: object, name: str, make: Callable[[], T]) -> T:

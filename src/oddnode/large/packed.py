@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from oddnode.graph import Graph, TrainingSet
-from oddnode.large.arrays import scratch
 from oddnode.large.graph import FolderGraph
 from oddnode.large.network import TwoLayers
 from oddnode.ops import SparseMatrix
@@ -59,7 +58,7 @@ class PackedNodes(NamedTuple):
         source, mean = layers.inputs(graph), layers.moments(graph).mean.to(graph.x.dtype)
         if not isinstance(graph, FolderGraph):
             return cls(rows, source[rows] - mean, matrix)
-        inputs = scratch(graph.folder.scratch_folder, (len(rows), source.shape[1]), source.dtype)
+        inputs = graph.folder.empty((len(rows), source.shape[1]), source.dtype)
         for places in torch.arange(len(rows)).split(2**18):
             inputs[places] = source[rows[places]] - mean
         return cls(rows, inputs, matrix)

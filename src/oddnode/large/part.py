@@ -1,8 +1,7 @@
-"""A part of a graph on disk, in temporary files: what is left without some nodes."""
+"""A part of a graph on disk, in temporary files or on a GPU: what is left without some nodes."""
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,11 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from oddnode.large.arrays import map_array, scratch, written
 from oddnode.large.sidecars import Write
 
 if TYPE_CHECKING:
+    from oddnode.large.folder import GraphFolder
     from oddnode.large.graph import FolderGraph
+    from oddnode.large.resident import ResidentFolder
 
 __all__ = ["FolderPart"]
 
@@ -27,20 +27,20 @@ class FolderPart:
 
     Parameters
     ----------
-    path, scratch_folder : Path
-        Those of the folder of the whole graph.
+    whole : GraphFolder, ResidentFolder or FolderPart
+        The whole graph.
     x, offsets, sources, edge_weight, loops
         As for `oddnode.large.GraphFolder`.
     """
 
-    path: Path
-    scratch_folder: Path
+    whole: GraphFolder | ResidentFolder | FolderPart
     x: Tensor
     offsets: Tensor
     sources: Tensor
     edge_weight: Tensor | None
     loops: tuple[Tensor, Tensor, Tensor]
     _sidecars: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
+    max_abs_feature = None  # it is not known of a part
 
     @classmethod
     def of(cls, graph: FolderGraph, keep: Tensor, place: Tensor) -> FolderPart:
@@ -56,16 +56,16 @@ class FolderPart:
             The positions in the part ``[N]``; -1 for nodes that are not in it.
         """
         folder, num_nodes = graph.folder, int(keep.sum())
-        x = scratch(folder.scratch_folder, (num_nodes, graph.x.shape[1]), graph.x.dtype)
+        x = folder.empty((num_nodes, graph.x.shape[1]), graph.x.dtype)
         done = 0
         for rows in graph.row_slices():
             part = graph.x[rows][keep[rows]]
             x[done : done + len(part)] = part
             done += len(part)
-        room, num_edges = folder.scratch_folder, len(folder.sources)
-        sources = scratch(room, (num_edges,), folder.sources.dtype)
-        weights = None if graph.edge_weight is None else scratch(room, (num_edges,), graph.edge_weight.dtype)
-        counts, done = torch.zeros(num_nodes, dtype=torch.long), 0
+        num_edges = len(folder.sources)
+        sources = folder.empty((num_edges,), folder.sources.dtype)
+        weights = None if graph.edge_weight is None else folder.empty((num_edges,), graph.edge_weight.dtype)
+        counts, done = torch.zeros(num_nodes, dtype=torch.long, device=graph.device), 0
         for source, target, weight in graph.edge_blocks():
             inside = keep[source] & keep[target]
             moved = place[source[inside]]
@@ -80,7 +80,32 @@ class FolderPart:
         nodes, *numbers = folder.loops
         stays = keep[nodes.long()]
         own, total = (each[stays] for each in numbers)
-        return cls(folder.path, room, x, offsets, sources[:done], weights, (place[nodes.long()][stays], own, total))
+        return cls(folder, x, offsets, sources[:done], weights, (place[nodes.long()][stays], own, total))
+
+    @property
+    def path(self) -> Path:
+        """The folder of the whole graph."""
+        return self.whole.path
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Make room for a result where the whole graph does.
+
+        Parameters
+        ----------
+        shape, dtype
+            As for `oddnode.large.GraphFolder.empty`.
+        """
+        return self.whole.empty(shape, dtype)
+
+    def temporary(self, make: Write, dtype: str) -> Tensor:
+        """Compute a result and keep it where the whole graph does.
+
+        Parameters
+        ----------
+        make, dtype
+            As for `oddnode.large.GraphFolder.sidecar`.
+        """
+        return self.whole.temporary(make, dtype)
 
     def sidecar(self, name: str, make: Write, dtype: str) -> Tensor:
         """Compute a result that depends on the part alone once, as `oddnode.large.GraphFolder.sidecar` does.
@@ -91,7 +116,5 @@ class FolderPart:
             As for `oddnode.large.GraphFolder.sidecar`.
         """
         if name not in self._sidecars:
-            with tempfile.TemporaryDirectory(dir=self.scratch_folder) as folder:
-                entry = written(Path(folder) / "sidecar.bin", make, dtype)
-                self._sidecars[name] = map_array(Path(folder) / "sidecar.bin", entry)
+            self._sidecars[name] = self.temporary(make, dtype)
         return self._sidecars[name]

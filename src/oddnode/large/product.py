@@ -1,7 +1,8 @@
 """The one kernel of graphs on disk: sums over neighbours, for some rows of the edges at a time.
 
 ``out[a:b] = scale[a:b] * (rows a:b of the edges @ values)``. The values of all nodes are in memory, the edges and their
-weights are read from disk in order. Without weights no number is stored per edge: rows of ones share one buffer.
+weights are read from disk in order. Without weights no number is stored per edge: rows of ones share one buffer. On a
+GPU the edges are in its memory, and a Triton kernel sums.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oddnode.large.arrays import at_once
 from oddnode.large.ranks import active_ranks
+from oddnode.ops import triton_kernels
 from oddnode.ops.csr import cpu_has_csr_kernel, from_offsets, multiply
 
 __all__ = ["ChangedShares", "NeighbourSum", "RowBlock"]
@@ -74,7 +77,8 @@ class NeighbourSum:
         self.offsets = offsets
         self.sources = sources
         self.weights = weights
-        self.edges_at_once = edges_at_once or (_EDGES_AT_ONCE if weights is None else _WEIGHTS_AT_ONCE)
+        most = _EDGES_AT_ONCE if weights is None else _WEIGHTS_AT_ONCE
+        self.edges_at_once = edges_at_once or at_once(most, sources.device)
         self._ones: dict[torch.dtype, Tensor] = {}
         self._ranks = active_ranks()
 
@@ -82,10 +86,11 @@ class NeighbourSum:
     def _cuts(self) -> list[int]:
         """The rows at which blocks begin, and the number of rows."""
         num_rows, cuts = len(self.offsets) - 1, [0]
+        most = at_once(_ROWS_AT_ONCE, self.offsets.device)
         while cuts[-1] < num_rows:
             start = cuts[-1]
             last = int(self.offsets[start]) + self.edges_at_once
-            fitting = int(torch.searchsorted(self.offsets[start : start + _ROWS_AT_ONCE + 1], last, right=True)) - 1
+            fitting = int(torch.searchsorted(self.offsets[start : start + most + 1], last, right=True)) - 1
             cuts.append(min(start + max(fitting, 1), num_rows))
         return cuts
 
@@ -153,7 +158,7 @@ class NeighbourSum:
 
     def _sums_of_weights(self, function: Callable[[Tensor], Tensor]) -> Tensor:
         """The sums of a function of the weights of the edges to each node ``[N]``."""
-        sums = torch.empty(len(self.offsets) - 1, dtype=torch.float64)
+        sums = torch.empty(len(self.offsets) - 1, dtype=torch.float64, device=self.offsets.device)
         for block in self.blocks():
             assert block.weights is not None
             values = function(block.weights.double())
@@ -186,7 +191,12 @@ class NeighbourSum:
         """
         is_column = values.dim() == 1
         shares = self._shares(block, values.dtype)
-        if cpu_has_csr_kernel() and (is_column or values.dtype != torch.float32):
+        if shares is None and triton_kernels.can_run(values.device):
+            return triton_kernels.sum_neighbours(block.offsets, block.sources, values)
+        if is_column and values.device.type != "cpu":
+            gathered = values[block.sources] if shares is None else values[block.sources] * shares
+            return torch.segment_reduce(gathered, "sum", offsets=block.offsets, axis=0, initial=0.0)
+        if values.device.type == "cpu" and cpu_has_csr_kernel() and (is_column or values.dtype != torch.float32):
             shape = block.stop - block.start, len(values)
             entries = self._ones_like(values, len(block.sources)) if shares is None else shares
             return multiply(from_offsets(block.offsets, block.sources, entries, shape), values)
@@ -226,9 +236,10 @@ class ChangedShares(NeighbourSum):
         shares, source = super()._shares(block, dtype), block.sources.long()
         assert shares is not None
         assert block.weights is not None
-        row = torch.repeat_interleave(torch.arange(block.stop - block.start), block.offsets.diff())
+        rows = torch.arange(block.stop - block.start, device=source.device)
+        row = torch.repeat_interleave(rows, block.offsets.diff())
         # A repeated edge has the mean weight of its repetitions, which lie side by side.
         _, edge, often = torch.stack([row, source]).unique_consecutive(return_inverse=True, return_counts=True, dim=1)
-        total = torch.zeros(len(often), dtype=torch.float64).index_add_(0, edge, block.weights.double())
+        total = block.weights.new_zeros(len(often), dtype=torch.float64).index_add_(0, edge, block.weights.double())
         back = (total / often)[edge] * self._ratio[source]
         return self._change(source, back.to(dtype), shares).to(dtype)

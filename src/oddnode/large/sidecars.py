@@ -21,8 +21,9 @@ from oddnode.large.arrays import ArrayEntry, ArrayWriter, FolderError, NoWriter,
 from oddnode.large.file_checks import check_once, mark_checked
 from oddnode.large.manifest import folder_lock, read_json, write_json
 from oddnode.large.ranks import active_ranks
+from oddnode.large.resident import RowsInMemory
 
-__all__ = ["Sidecars", "Write"]
+__all__ = ["Sidecars", "Write", "temporary_array"]
 
 _log = logging.getLogger("oddnode")
 
@@ -31,7 +32,7 @@ _LIST = "sidecars.json"
 _SECONDS_UNTIL_VISIBLE = 60
 
 #: Computes a sidecar, and appends its rows to the writer that it is called with.
-Write = Callable[[ArrayWriter | NoWriter], None]
+Write = Callable[[ArrayWriter | NoWriter | RowsInMemory], None]
 
 
 class Sidecars:
@@ -61,7 +62,7 @@ class Sidecars:
         ranks = active_ranks()
         entry = ranks.from_first(lambda: self._known(name), ArrayEntry | None)
         if entry is None and ranks.from_first(lambda: not os.access(self._folder, os.W_OK), bool):
-            return _temporary(make, dtype)
+            return temporary_array(make, dtype)
         if entry is None:
             with folder_lock(self._folder) if ranks.is_first else nullcontext():
                 # Another run may have made it before the first rank got the lock, which the others wait for here.
@@ -107,9 +108,17 @@ class Sidecars:
         return entry
 
 
-def _temporary(make: Write, dtype: str) -> Tensor:
-    """A sidecar of a folder that cannot be written; every rank keeps its own."""
-    with tempfile.TemporaryDirectory() as folder:
+def temporary_array(make: Write, dtype: str, beside: Path | None = None) -> Tensor:
+    """Compute an array into a file without a name, which goes with the process; every rank keeps its own.
+
+    Parameters
+    ----------
+    make, dtype
+        As for `Sidecars.get`.
+    beside : Path, optional
+        A folder on the disk to use; by default that of the system's temporary files.
+    """
+    with tempfile.TemporaryDirectory(dir=beside) as folder:
         file = Path(folder) / "sidecar.bin"
         return map_array(file, written(file, make, dtype))
 

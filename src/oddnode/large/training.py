@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from oddnode.graph import TrainingSet
+from oddnode.large.arrays import at_once
 from oddnode.large.network import TwoLayers
 from oddnode.large.packed import PackedNodes
 from oddnode.large.ranks import active_ranks
@@ -110,13 +111,13 @@ class PackedTrainee:
         self.module = module
         self.objective = objective
         self.data = data
-        self.epoch_counter = torch.zeros(1, dtype=torch.long)
+        self.epoch_counter = torch.zeros(1, dtype=torch.long, device=data.graph.device)
         self._packed = packed
         self._layers = TwoLayers.of(module)
         self._moments = self._layers.moments(data.graph)
         self._dropout: float = module.dropout  # type: ignore[assignment]
         self._stream = DropoutStream(dropout_seed)
-        self._rows_at_once = rows_at_once
+        self._rows_at_once = at_once(rows_at_once, data.graph.device)
 
     @property
     def starts(self) -> frozenset[int]:
@@ -220,7 +221,7 @@ class PackedTrainee:
 
     def _pass(self, epoch: int, logits: Tensor, y: Tensor) -> TrainingPass:
         data = self.data
-        positions = torch.arange(len(logits))
+        positions = torch.arange(len(logits), device=logits.device)
         return TrainingPass(epoch, data.num_classes, data.graph, logits, positions, y, has_all_logits=False)
 
     @torch.no_grad()
@@ -251,7 +252,8 @@ class PackedRows:
     Parameters
     ----------
     rows_at_once : int
-        How many rows pass through the network at a time; only the memory and the time depend on it.
+        How many rows pass through the network at a time, on a GPU 64 times as many; only the memory and the time
+        depend on it.
     """
 
     rows_at_once: int = 2**14

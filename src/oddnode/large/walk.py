@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from oddnode.large.arrays import scratch
+from oddnode.large.arrays import at_once
 from oddnode.large.product import NeighbourSum
-from oddnode.ops import NeighbourMean
+from oddnode.large.ranks import active_ranks
+from oddnode.ops import NeighbourMean, neighbour_mean_of_sorted, triton_kernels
 
 __all__ = ["FolderWalk", "column_groups"]
 
@@ -27,24 +28,37 @@ class FolderWalk(NeighbourMean):
         The edges.
     dtype : torch.dtype
         The precision of the graph.
-    scratch_folder : Path
-        Where results of many columns are written to.
+    empty : callable
+        Makes room for results of many columns, of a shape and a type.
     self_loops_where_empty : bool
         Whether a node without neighbours counts as its own.
     """
 
     def __init__(
-        self, sums: NeighbourSum, dtype: torch.dtype, scratch_folder: Path, self_loops_where_empty: bool = False
+        self,
+        sums: NeighbourSum,
+        dtype: torch.dtype,
+        empty: Callable[[tuple[int, ...], torch.dtype], Tensor],
+        self_loops_where_empty: bool = False,
     ):
         super().__init__(sums.offsets, sums.sources, self_loops_where_empty)
         self.neighbours = sums
         self.dtype = dtype
-        self.scratch_folder = scratch_folder
+        self.empty = empty
 
     @cached_property
     def with_self_loops_where_empty(self) -> FolderWalk:
         """The same with every node that has no neighbour as its own."""
-        return FolderWalk(self.neighbours, self.dtype, self.scratch_folder, self_loops_where_empty=True)
+        return FolderWalk(self.neighbours, self.dtype, self.empty, self_loops_where_empty=True)
+
+    @cached_property
+    def _for_columns(self) -> NeighbourMean | None:
+        """The same for one number per node on a GPU, whose cache may be too small for those of all nodes."""
+        alone = active_ranks().world_size == 1
+        if self.neighbours.weights is not None or not triton_kernels.can_run(self.device) or not alone:
+            return None
+        walk = neighbour_mean_of_sorted(self.offsets, self.sources)
+        return walk.with_self_loops_where_empty if self.self_loops_where_empty else walk
 
     def inverse_degree(self, dtype: torch.dtype) -> Tensor:
         """Compute what makes a mean of what `NeighbourSum.of_block` returns: 1 / degree, or 1 where it is a mean.
@@ -103,12 +117,14 @@ class FolderWalk(NeighbourMean):
         groups = column_groups(values)
         if len(groups) == 1:
             return self._diffused(values, eta, num_hops)
-        out = scratch(self.scratch_folder, tuple(values.shape), values.dtype)
+        out = self.empty(tuple(values.shape), values.dtype)
         for columns in groups:
             out[:, columns] = self._diffused(values[:, columns].contiguous(), eta, num_hops)
         return out
 
     def _diffused(self, values: Tensor, eta: float, num_hops: int) -> Tensor:
+        if values.dim() == 1 and self._for_columns is not None:
+            return self._for_columns.diffuse(values, eta, num_hops)
         present, after = values, torch.empty_like(values)
         share = self.inverse_degree(values.dtype) * (1.0 - eta)
         own = self.own_share(eta, share)
@@ -138,7 +154,8 @@ def column_groups(values: Tensor) -> list[slice]:
         The columns of each group, one or more.
     """
     num_rows, width = values.shape
-    step = max(_COLUMNS_IN_MEMORY // max(num_rows * values.dtype.itemsize, 1), 1)
+    most = at_once(_COLUMNS_IN_MEMORY, values.device)
+    step = max(most // max(num_rows * values.dtype.itemsize, 1), 1)
     return [slice(first, min(first + step, width)) for first in range(0, width, step)]
 
 

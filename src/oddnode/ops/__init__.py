@@ -15,9 +15,10 @@ from oddnode.ops.adjacency import (
     with_self_loops,
 )
 from oddnode.ops.block_matrix import BlockMatrix
+from oddnode.ops.blocked_mean import BlockedNeighbourMean, neighbour_mean, neighbour_mean_of_sorted
 from oddnode.ops.dropout import DropoutStream, dropout_keys, dropout_scales, stacked_keys
 from oddnode.ops.feature_products import FeatureProducts
-from oddnode.ops.neighbour_mean import BlockedNeighbourMean, NeighbourMean, neighbour_mean
+from oddnode.ops.neighbour_mean import NeighbourMean
 from oddnode.ops.norm_relu_dropout import PreNormActivations, ReluDropout
 from oddnode.ops.optim import Adam
 from oddnode.ops.sparse import SparseMatrix
@@ -48,6 +49,7 @@ __all__ = [
     "mix",
     "neighbour_mean",
     "neighbour_mean_matrix",
+    "neighbour_mean_of_sorted",
     "relu_dropout",
     "stacked_keys",
     "sum_neighbours",

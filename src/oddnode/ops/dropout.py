@@ -84,7 +84,7 @@ class DropoutStream:
         Tensor
             Shape ``[n, width]``; see `dropout_scales`.
         """
-        return dropout_scales(self._key(layer), nodes, width, p, dtype)
+        return dropout_scales(self._key(layer).to(nodes.device), nodes, width, p, dtype)
 
     def scales_like(self, values: Tensor, p: float, layer: int) -> Tensor:
         """Compute what values of any shape are multiplied by, each by its position.

@@ -6,7 +6,6 @@ here it is divided by once. On a GPU a small Triton kernel sums neighbours; else
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from oddnode.ops import triton_kernels as _kernels
 
-__all__ = ["BlockedNeighbourMean", "NeighbourMean", "neighbour_mean"]
+__all__ = ["NeighbourMean"]
 
 
 class NeighbourMean:
@@ -167,135 +166,6 @@ class NeighbourMean:
 
     def __repr__(self) -> str:
         return f"NeighbourMean({self.num_nodes} nodes, {len(self.sources)} edges, {self.device})"
-
-
-class BlockedNeighbourMean(NeighbourMean):
-    """The same with the edges in blocks by their sources, so that a GPU finds the values of a block in its cache.
-
-    Worth it where values of all nodes do not fit there: reading them in random order is what a hop costs.
-
-    Parameters
-    ----------
-    counts : list of Tensor
-        For each block, how many edges of it every node has, ``[N]`` whole numbers of any size.
-    sources : list of Tensor
-        For each block, the sources of its edges, sorted by target.
-    self_loops_where_empty : bool
-        Whether a node without neighbours counts as its own.
-    """
-
-    def __init__(self, counts: Sequence[Tensor], sources: Sequence[Tensor], self_loops_where_empty: bool = False):
-        self.counts, self.block_sources = list(counts), list(sources)
-        self.self_loops_where_empty = self_loops_where_empty
-        self._inverse_degrees = {}
-        self._bases = [_tile_bases(each) for each in counts]
-
-    @classmethod
-    def from_edges(cls, edge_index: Tensor, num_nodes: int, num_blocks: int = 8) -> BlockedNeighbourMean:
-        """Sort edges into blocks of equally many nodes.
-
-        Parameters
-        ----------
-        edge_index : Tensor
-            Edges ``[2, E]``, from source to target.
-        num_nodes : int
-            How many nodes there are.
-        num_blocks : int
-            How many blocks to make.
-
-        Returns
-        -------
-        BlockedNeighbourMean
-            The mean over every node's neighbours.
-        """
-        source, target = edge_index
-        block = torch.div(source * num_blocks, max(num_nodes, 1), rounding_mode="floor")
-        counts, sources = [], []
-        for number in range(num_blocks):
-            chosen = (block == number).nonzero().squeeze(1)
-            chosen = chosen[target[chosen].argsort(stable=True)]
-            counts.append(_smallest(torch.bincount(target[chosen], minlength=num_nodes)))
-            sources.append(source[chosen].int())
-        return cls(counts, sources)
-
-    @property
-    def device(self) -> torch.device:
-        return self.counts[0].device
-
-    @property
-    def num_nodes(self) -> int:
-        return len(self.counts[0])
-
-    def row_counts(self) -> Tensor:
-        total = self.counts[0].int()
-        for each in self.counts[1:]:
-            total += each
-        return total
-
-    @cached_property
-    def with_self_loops_where_empty(self) -> BlockedNeighbourMean:
-        """The same with every node that has no neighbour as its own."""
-        return BlockedNeighbourMean(self.counts, self.block_sources, self_loops_where_empty=True)
-
-    @cached_property
-    def transposed(self) -> NeighbourMean:
-        nodes = torch.arange(self.num_nodes, device=self.device)
-        targets = torch.cat([nodes.repeat_interleave(each.int()) for each in self.counts])
-        outgoing = torch.stack([targets, torch.cat(self.block_sources).long()])
-        return BlockedNeighbourMean.from_edges(outgoing, self.num_nodes, len(self.counts))
-
-    def sums(self, values: Tensor) -> Tensor:
-        total, values = torch.zeros_like(values), values.contiguous()
-        for counts, bases, sources in zip(self.counts, self._bases, self.block_sources, strict=True):
-            if _kernels.can_run(values.device):
-                _kernels.add_block(counts, bases, sources, values, total)
-            else:
-                gathered = values.index_select(0, sources)
-                total += torch.segment_reduce(gathered, "sum", lengths=counts.int(), axis=0, initial=0.0)
-        return total
-
-    def __repr__(self) -> str:
-        edges = sum(len(sources) for sources in self.block_sources)
-        return f"BlockedNeighbourMean({self.num_nodes} nodes, {edges} edges, {len(self.counts)} blocks, {self.device})"
-
-
-def neighbour_mean(edge_index: Tensor, num_nodes: int) -> NeighbourMean:
-    """Choose the form of the mean over neighbours that suits the size of the graph and the device.
-
-    Parameters
-    ----------
-    edge_index : Tensor
-        Edges ``[2, E]``, from source to target.
-    num_nodes : int
-        How many nodes there are.
-
-    Returns
-    -------
-    NeighbourMean
-        In blocks where the values of all nodes do not fit into the cache of a GPU.
-    """
-    if not _kernels.can_run(edge_index.device):
-        return NeighbourMean.from_edges(edge_index, num_nodes)
-    cache = torch.cuda.get_device_properties(edge_index.device).L2_cache_size
-    # Two blocks in cache at a time: the one being read and what is left of the last.
-    num_blocks = -(-2 * 4 * num_nodes // cache)
-    if num_blocks <= 2:
-        return NeighbourMean.from_edges(edge_index, num_nodes)
-    return BlockedNeighbourMean.from_edges(edge_index, num_nodes, num_blocks)
-
-
-def _smallest(counts: Tensor) -> Tensor:
-    """In as few bytes as the largest needs."""
-    largest = int(counts.max()) if counts.numel() else 0
-    return counts.to(torch.uint8 if largest < 2**8 else torch.int16 if largest < 2**15 else torch.int32)
-
-
-def _tile_bases(counts: Tensor) -> Tensor:
-    """Where the edges of every tile of rows begin."""
-    tiles = -(-len(counts) // _kernels.TILE)
-    padded = torch.nn.functional.pad(counts, (0, tiles * _kernels.TILE - len(counts)))
-    per_tile = padded.view(tiles, -1).sum(dim=1, dtype=torch.long)
-    return per_tile.cumsum(0) - per_tile
 
 
 class _Diffusion(torch.autograd.Function):

@@ -59,6 +59,35 @@ if triton is not None:
         tl.store(out + row, tl.sum(total, axis=1), mask=inside)
 
     @triton.jit
+    def _sum_rows(
+        offsets,
+        sources,
+        values,
+        out,
+        num_nodes,
+        width,
+        ROWS: tl.constexpr,
+        LANES: tl.constexpr,
+        COLUMNS: tl.constexpr,
+    ):
+        # As `_sum_neighbours`, for COLUMNS columns of values.
+        row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+        inside = row < num_nodes
+        column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+        start = tl.load(offsets + row, mask=inside, other=0).to(tl.int64)
+        end = tl.load(offsets + row + 1, mask=inside, other=0).to(tl.int64)
+        lane = tl.arange(0, LANES)
+        total = tl.zeros((ROWS, LANES, COLUMNS), dtype=values.dtype.element_ty)
+        for step in range(0, tl.max(end - start), LANES):
+            place = start[:, None] + step + lane[None, :]
+            within = place < end[:, None]
+            source = tl.load(sources + place, mask=within, other=0).to(tl.int64)
+            at = values + source[:, :, None] * width + column[None, None, :]
+            total += tl.load(at, mask=within[:, :, None] & (column < width)[None, None, :], other=0.0)
+        there = inside[:, None] & (column < width)[None, :]
+        tl.store(out + row[:, None] * width + column[None, :], tl.sum(total, axis=1), mask=there)
+
+    @triton.jit
     def _add_block(counts, bases, sources, values, total, num_nodes, ROWS: tl.constexpr):
         # One program adds ROWS rows of a block, one edge of each at a time: in a block a row has few edges.
         tile = tl.program_id(0)
@@ -174,19 +203,28 @@ def sum_neighbours(offsets: Tensor, sources: Tensor, values: Tensor, rows: int =
     sources : Tensor
         The sources of all rows, ``[E]`` integers.
     values : Tensor
-        One number per source node, ``[M]``.
+        One or more numbers per source node, ``[M]`` or ``[M, C]``.
     rows, lanes : int
-        How many rows a program sums, and how many edges of each at a time; powers of two.
+        How many rows a program sums, and how many edges of each at a time; powers of two. For several columns, there
+        are fewer of both.
 
     Returns
     -------
     Tensor
-        The sums, ``[N]``; 0 for a row without sources.
+        The sums, ``[N]`` or ``[N, C]``; 0 for a row without sources.
     """
-    out = torch.empty(len(offsets) - 1, dtype=values.dtype, device=values.device)
-    grid = (-(-len(out) // rows),)
+    out = torch.empty((len(offsets) - 1, *values.shape[1:]), dtype=values.dtype, device=values.device)
+    values = values.contiguous()
     with torch.cuda.device_of(values):
-        _sum_neighbours[grid](offsets, sources, values.contiguous(), out, len(out), ROWS=rows, LANES=lanes)
+        if values.dim() == 1:
+            programs = (-(-len(out) // rows),)
+            _sum_neighbours[programs](offsets, sources, values, out, len(out), ROWS=rows, LANES=lanes)
+            return out
+        width = values.shape[1]
+        columns = min(64, 1 << max(width - 1, 0).bit_length())
+        rows, lanes = max(64 // columns, 1), 16
+        grid = (-(-len(out) // rows), -(-width // columns))
+        _sum_rows[grid](offsets, sources, values, out, len(out), width, ROWS=rows, LANES=lanes, COLUMNS=columns)
     return out
 
 

@@ -43,6 +43,7 @@ def fit_folder(
     method: str | None = None,
     false_alarm_rate: float = 0.05,
     seed: int = 0,
+    device: str = "auto",
     on_epoch: Callable[[int], None] | None = None,
     **settings: Any,
 ) -> tuple[TableModel, FitReport]:
@@ -58,6 +59,8 @@ def fit_folder(
         The share of known nodes that may be flagged.
     seed : int
         Seed of training, and of the split if the tables had no column for it.
+    device : str
+        As for `oddnode.Detector`.
     on_epoch : callable, optional
         Called with the number of epochs done.
     **settings
@@ -76,7 +79,7 @@ def fit_folder(
     split = _split_of(folder, schema, seed)
     masked = folder if folder.train_mask is not None else folder.with_masks(**_masks(split, folder.num_nodes))
     method = method or default_method(has_exposure=False)
-    detector = Detector.from_recipe(method, seed=seed, device="cpu", **settings)
+    detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
     # Of the data, checks and reports read the attributes that a folder has, too.
     graph = TrainingGraph(cast("Any", masked), None, split, schema, None, [], _training_notes(folder, detector))
     check_before_training(method, detector, graph, false_alarm_rate)
@@ -166,18 +169,18 @@ def score_folder(
     _check_same_columns(model, folder)
     found = "the reference nodes are not in this graph"
     outputs, notes = fitting_outputs(detector, detector.outputs(folder), found, model.basis)
-    scores, calibration = detector.score_samples(outputs), detector.calibration_
+    scores, calibration = detector.score_samples(outputs).cpu(), detector.calibration_
     assert calibration is not None
     use = _uses(model, folder)
     is_ood, logits = calibration.detect(scores), outputs.logits
     explained, why = detector.explain(outputs) if explain else None, np.full(folder.num_nodes, None, dtype=object)
     if explain:
         names = {"node_names": _Ids(folder), "class_names": model.schema.classes}
-        why[is_ood.numpy()] = detector.reasons(outputs, is_ood, **names)
+        why[is_ood.numpy()] = detector.reasons(outputs, is_ood.to(outputs.graph.device), **names)
 
     def rows_from(start: int) -> Any:
         rows = slice(start, min(start + _ROWS, folder.num_nodes))
-        confidence, predicted = logits[rows].softmax(dim=-1).max(dim=1)
+        confidence, predicted = logits[rows].softmax(dim=-1).cpu().max(dim=1)
         columns = {
             model.schema.id_column: _plain_ids(arrow_ids(folder.id_arrays(), rows.start, rows.stop)),
             "predicted": _labels(model, predicted),

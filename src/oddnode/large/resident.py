@@ -1,0 +1,141 @@
+"""A graph folder in the memory of a GPU, where computing something again is faster than reading it from disk."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from oddnode.large.arrays import ArrayWriter, FolderError, NoWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy as np
+
+    from oddnode.large.folder import GraphFolder
+
+__all__ = ["ResidentFolder", "RowsInMemory", "missing_memory"]
+
+# Copies of the features that training and scoring make: averages over neighbours, and scaled features for these.
+_COPIES_OF_FEATURES = 3
+# Copies of the edges: in the order of the folder, and in blocks of sources for propagation.
+_COPIES_OF_EDGES = 2
+# Numbers per node beside these: degrees, scales, scores, logits.
+_NUMBERS_PER_NODE = 32
+
+
+class RowsInMemory:
+    """Stands for the writer of a result that is kept in memory."""
+
+    def __init__(self) -> None:
+        self._parts: list[Tensor] = []
+
+    def append(self, rows: np.ndarray | Tensor) -> None:
+        """Keep more rows.
+
+        Parameters
+        ----------
+        rows : numpy.ndarray or Tensor
+            Shape ``[n]`` or ``[n, columns]``, with as many columns as before.
+        """
+        self._parts.append(torch.as_tensor(rows))
+
+    @property
+    def rows(self) -> Tensor:
+        """All rows."""
+        return self._parts[0] if len(self._parts) == 1 else torch.cat(self._parts)
+
+
+class ResidentFolder:
+    """The arrays of a `oddnode.large.GraphFolder` on a device; nothing is written to the folder.
+
+    Parameters
+    ----------
+    folder : GraphFolder
+        The folder, which has been checked.
+    device : torch.device
+        The device.
+    """
+
+    def __init__(self, folder: GraphFolder, device: torch.device):
+        missing = missing_memory(folder, device)
+        if missing is not None:
+            raise FolderError(f"{missing}; use device='cpu', which reads the graph from disk")
+        self.path = folder.path
+        self.max_abs_feature = folder.max_abs_feature
+        self.device = device
+        self.x = folder.x.to(device)
+        self.offsets, self.sources = folder.offsets.to(device), folder.sources.to(device)
+        self.edge_weight = None if folder.edge_weight is None else folder.edge_weight.to(device)
+        nodes, counts, weights = (each.to(device) for each in folder.loops)
+        self.loops = nodes, counts, weights
+        self._sidecars: dict[str, Tensor] = {}
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Make room for a result.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            The shape.
+        dtype : torch.dtype
+            The type of the numbers.
+        """
+        return torch.empty(shape, dtype=dtype, device=self.device)
+
+    def temporary(self, make: Callable[[ArrayWriter | NoWriter | RowsInMemory], None], dtype: str) -> Tensor:
+        """Compute a result and keep it in memory, as `oddnode.large.GraphFolder.temporary` does in a file.
+
+        Parameters
+        ----------
+        make, dtype
+            As for `oddnode.large.GraphFolder.sidecar`.
+        """
+        kept = RowsInMemory()
+        make(kept)
+        return kept.rows.to(getattr(torch, dtype))
+
+    def sidecar(self, name: str, make: Callable[[ArrayWriter | NoWriter | RowsInMemory], None], dtype: str) -> Tensor:
+        """Compute a result that depends on the graph alone once for this copy of the folder.
+
+        Parameters
+        ----------
+        name, make, dtype
+            As for `oddnode.large.GraphFolder.sidecar`.
+        """
+        if name not in self._sidecars:
+            self._sidecars[name] = self.temporary(make, dtype)
+        return self._sidecars[name]
+
+    def __repr__(self) -> str:
+        return f"ResidentFolder({self.path}, {self.device})"
+
+
+def missing_memory(folder: GraphFolder, device: torch.device) -> str | None:
+    """Say why a folder does not fit into the memory of a GPU.
+
+    Parameters
+    ----------
+    folder : GraphFolder
+        The folder.
+    device : torch.device
+        The device.
+
+    Returns
+    -------
+    str or None
+        The reason; ``None`` if it fits, or if the device does not tell how much memory it has.
+    """
+    if device.type != "cuda":
+        return None
+    itemsize = folder.x.dtype.itemsize
+    needed = _COPIES_OF_FEATURES * folder.x.nbytes + _COPIES_OF_EDGES * folder.sources.nbytes
+    needed += _NUMBERS_PER_NODE * folder.num_nodes * itemsize + folder.num_edges * itemsize * folder.has_weights
+    free, _ = torch.cuda.mem_get_info(device)
+    # What torch has reserved without using it is free as well.
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if needed <= free:
+        return None
+    return f"{folder.path} needs about {needed / 1e9:.1f} GB on {device}, where {free / 1e9:.1f} GB are free"
