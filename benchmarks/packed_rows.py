@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from big_graph import whole_number
 from block_model import BlockModel
-from common import store
+from common import store, whole_number
 
 from oddnode import Detector
 from oddnode.graph import training_set

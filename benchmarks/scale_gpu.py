@@ -3,9 +3,9 @@
     python benchmarks/scale_gpu.py --nodes 5e7 --edges 1e9 --features 64 --labelled 1e6 --work /data/gpu
 
 The graph is that of ``benchmarks/block_model.py``. It is sorted on the GPU and written as a graph folder, because
-``oddnode prepare`` is measured by ``benchmarks/scale.py``. Every method is a process of its own, which opens the folder,
-checks it, copies it to the GPU, trains 200 epochs and scores all nodes. The AUROC of known against unknown nodes, none
-of them labelled, shows whether the answer is right. 32 hops and the support are also timed alone.
+``oddnode prepare`` is measured by ``benchmarks/scale.py``. Every method is a process of its own, which opens the
+folder, checks it, copies it to the GPU, trains 200 epochs and scores all nodes. The AUROC of known against unknown
+nodes, none of them labelled, shows whether the answer is right. 32 hops and the support are also timed alone.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ def measure(method: str, folder: Path, graph: BlockModel, device: str, epochs: i
     opened = _Opened(source, held)
     detector = Detector.from_recipe(method, device=device, epochs=epochs)
     with timed(row, "fit", device):
-        detector.fit(opened)  # type: ignore[arg-type]
+        detector.fit(opened)
     row["fit with opening seconds"] = round(row["open, check and copy seconds"] + row["fit seconds"], 3)
     with timed(row, "score", device):
-        scores = detector.score_samples(opened)  # type: ignore[arg-type]
+        scores = detector.score_samples(opened)
     row["AUROC"] = round(auroc(scores.cpu().numpy(), graph), 4)
     row["GPU memory GB"] = round(torch.cuda.max_memory_allocated() / GB, 1) if device == "cuda" else None
     del detector, scores

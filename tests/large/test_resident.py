@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -39,20 +40,20 @@ def test_products_are_those_of_the_graph_in_memory(device: str, data: Data) -> N
         found = resident(as_folder(data, Path(folder) / "graph"), device)
     expected = Graph.from_data(data)
     values = torch.arange(3.0 * data.num_nodes, dtype=torch.float64).reshape(-1, 3)
-    close = {"atol": 1e-9, "rtol": 1e-9}
+    close = partial(torch.testing.assert_close, atol=1e-9, rtol=1e-9)
     for columns in (values, values[:, 0]):
         walked = found.random_walk.diffuse(columns.to(device), 0.3, 3).cpu()
-        torch.testing.assert_close(walked, expected.random_walk.diffuse(columns, 0.3, 3), **close)
-    torch.testing.assert_close(found.convolve(values.to(device)).cpu(), expected.convolve(values), **close)
-    torch.testing.assert_close(found.smoothed_x.cpu(), expected.smoothed_x, **close)
-    torch.testing.assert_close(found.in_degree.double().cpu(), expected.in_degree.double(), **close)
-    torch.testing.assert_close(found.support(3, 0.5).cpu(), expected.support(3, 0.5), **close)
+        close(walked, expected.random_walk.diffuse(columns, 0.3, 3))
+    close(found.convolve(values.to(device)).cpu(), expected.convolve(values))
+    close(found.smoothed_x.cpu(), expected.smoothed_x)
+    close(found.in_degree.double().cpu(), expected.in_degree.double())
+    close(found.support(3, 0.5).cpu(), expected.support(3, 0.5))
     assert found.is_symmetric == expected.is_symmetric
     removed = torch.arange(0, data.num_nodes - 1, 2)
     part, place = found.without(removed.to(device))
     rest, moved = expected.without(removed)
     assert torch.equal(place.cpu(), moved)
-    torch.testing.assert_close(part.smoothed_x.cpu(), rest.smoothed_x, **close)
+    close(part.smoothed_x.cpu(), rest.smoothed_x)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -154,6 +155,6 @@ def test_more_random_vectors_at_a_time_on_a_gpu(tmp_path: Path, monkeypatch: pyt
     for kind, bytes_there in (("cpu", 2**30), ("cuda", 2**33), ("cuda", 60 * 8 * 40)):
         monkeypatch.setattr(FolderGraph, "device", SimpleNamespace(type=kind))
         monkeypatch.setitem(large_graph._PROBES_IN_MEMORY, kind, bytes_there)
-        graph.folder._sidecars.clear()  # type: ignore[union-attr]
+        graph.folder._sidecars.clear()
         graph.support(2, 0.5)
     assert asked == [16, 64, 32]
