@@ -110,7 +110,8 @@ def _shapes(walk: NeighbourMean, scores: Tensor) -> dict[str, float | None]:
 
 
 def _sums(walk: NeighbourMean, scores: Tensor, rows: int, lanes: int) -> Callable[[], Tensor]:
-    return lambda: _kernels.sum_neighbours(walk.offsets, walk.sources, scores, rows, lanes)
+    starts, ends = walk.offsets[:-1], walk.offsets[1:]
+    return lambda: _kernels.sum_ranges(starts, ends, walk.sources, scores, program=(rows, lanes, 4))
 
 
 def blocked_walk(nodes: int, edges: int, blocks: int) -> BlockedNeighbourMean:

@@ -70,9 +70,12 @@ def test_scores_are_those_of_the_graph_in_memory(
     detector = Detector.from_recipe(method, epochs=4, device=device, seed=1).fit(folders[0])
     assert detector.best_epoch_ == memory.best_epoch_
     for graph, folder in zip((data, grown), folders, strict=True):
-        found = detector.score_samples(folder)
-        assert found.device.type == device
-        torch.testing.assert_close(found.cpu(), memory.score_samples(graph), atol=1e-5, rtol=1e-5)
+        outputs = detector.outputs(folder)
+        assert isinstance(outputs.graph, FolderGraph)
+        assert isinstance(outputs.graph.folder, ResidentFolder)
+        assert outputs.graph.device.type == device
+        found = detector.score_samples(outputs).cpu()
+        torch.testing.assert_close(found, memory.score_samples(graph), atol=1e-5, rtol=1e-5)
     nodes = memory.score_samples(data).argsort()[:10]
     memory.calibrate(data, 0.1, data.calibration_mask)
     detector.calibrate(folders[0], 0.1, data.calibration_mask)

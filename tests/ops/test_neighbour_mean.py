@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -28,12 +30,14 @@ def test_it_is_the_product_with_the_random_walk_matrix(
     nodes: int, dtype: torch.dtype, device: str, kind: type[NeighbourMean]
 ) -> None:
     edges = random_edges(nodes, 5 * nodes, device)
-    values = torch.randn(nodes, dtype=dtype, device=device)
+    values = torch.randn(nodes, generator=torch.Generator().manual_seed(1), dtype=dtype).to(device)
     walk, matrix = kind.from_edges(edges, nodes), neighbour_mean_matrix(edges, nodes, dtype)
-    torch.testing.assert_close(walk.diffuse(values, 0.0, 1), matrix @ values)
-    torch.testing.assert_close(walk.diffuse(values, 0.3, 3), matrix.diffuse(values, 0.3, 3))
+    # A mean over a thousand neighbours is a sum of many rounded numbers, which may nearly cancel.
+    close = partial(torch.testing.assert_close, rtol=1e-6, atol=1e-9 if dtype == torch.float64 else 1e-4)
+    close(walk.diffuse(values, 0.0, 1), matrix @ values)
+    close(walk.diffuse(values, 0.3, 3), matrix.diffuse(values, 0.3, 3))
     assert torch.equal(walk.row_counts(), torch.bincount(edges[1], minlength=nodes))
-    torch.testing.assert_close(propagate(values, walk, 2), propagate(values, edges, 2))
+    close(propagate(values, walk, 2), propagate(values, edges, 2))
 
 
 @pytest.mark.parametrize("kind", KINDS)

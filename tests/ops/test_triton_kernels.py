@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oddnode.ops import SparseMatrix, stacked_keys, triton_kernels
+from oddnode.ops import LongRows, SparseMatrix, stacked_keys, sum_neighbours, triton_kernels
 from oddnode.ops.blocked_mean import _tile_bases
 from tests.ops.hash_reference import is_kept
 
@@ -60,17 +60,48 @@ def assert_close(actual: Tensor, expected: Tensor) -> None:
 def test_sums_over_neighbours(counts: list[int], dtype: torch.dtype, offset_dtype: torch.dtype) -> None:
     offsets, sources, dense = structure(counts, 13)
     values = torch.randn(13, 2, dtype=dtype, generator=rng(1)).to(DEVICE)[:, 0]  # not contiguous
-    summed = triton_kernels.sum_neighbours(offsets.to(DEVICE, offset_dtype), sources.to(DEVICE), values)
+    summed = sum_neighbours(offsets.to(DEVICE, offset_dtype), sources.to(DEVICE), values)
     assert summed.dtype == dtype
     assert_close(summed, dense @ values.cpu().double())
+
+
+@pytest.mark.parametrize("counts", STRUCTURES.values(), ids=STRUCTURES)
+@pytest.mark.parametrize("width", [1, 3, 17, 64, 70])
+def test_sums_of_several_columns(counts: list[int], width: int) -> None:
+    offsets, sources, dense = structure(counts, 13)
+    values = torch.randn(13, width, generator=rng(1))
+    assert_close(sum_neighbours(offsets.to(DEVICE), sources.to(DEVICE), values.to(DEVICE)), dense @ values.double())
+
+
+@pytest.mark.parametrize("width", [None, 3])
+@pytest.mark.parametrize(("most", "piece"), [(1, 1), (3, 2), (5, 7), (299, 1), (300, 4)])
+def test_long_rows_are_summed_in_pieces(
+    monkeypatch: pytest.MonkeyPatch, width: int | None, most: int, piece: int
+) -> None:
+    monkeypatch.setattr("oddnode.ops.long_rows.MOST", piece)
+    offsets, sources, dense = structure([2, 300, 0, 1, 6, 1, 17], 13)
+    values = torch.randn(13, *([] if width is None else [width]), dtype=torch.float64, generator=rng(1))
+    offsets = offsets.to(DEVICE)
+    rest = LongRows(offsets[:-1], offsets[1:], most)
+    assert rest.rows.tolist() == [row for row, count in enumerate([2, 300, 0, 1, 6, 1, 17]) if count > most]
+    assert_close(sum_neighbours(offsets, sources.to(DEVICE), values.to(DEVICE), rest), dense @ values)
 
 
 @pytest.mark.parametrize(("rows", "lanes"), [(1, 1), (4, 2), (64, 8)])
 def test_the_shape_of_a_program_does_not_change_the_sums(rows: int, lanes: int) -> None:
     offsets, sources, dense = structure(STRUCTURES["odd rows"], 13)
-    values = torch.randn(13, generator=rng(1))
-    summed = triton_kernels.sum_neighbours(offsets.to(DEVICE), sources.to(DEVICE), values.to(DEVICE), rows, lanes)
+    values, offsets = torch.randn(13, generator=rng(1)), offsets.to(DEVICE)
+    summed = triton_kernels.sum_ranges(
+        offsets[:-1], offsets[1:], sources.to(DEVICE), values.to(DEVICE), program=(rows, lanes, 4)
+    )
     assert_close(summed, dense @ values.double())
+
+
+def test_only_the_first_sources_of_a_range_count() -> None:
+    starts, ends = torch.tensor([0, 2, 9]).to(DEVICE), torch.tensor([2, 9, 10]).to(DEVICE)
+    ones = torch.ones(10).to(DEVICE)
+    summed = triton_kernels.sum_ranges(starts, ends, torch.arange(10).to(DEVICE), ones, most=3)
+    assert summed.tolist() == [2.0, 3.0, 1.0]
 
 
 @pytest.mark.parametrize("count_dtype", [torch.uint8, torch.int16, torch.int32])
@@ -83,8 +114,13 @@ def test_a_block_is_added_to_what_is_there(num_rows: int, dtype: torch.dtype, co
     counts = counts.to(DEVICE, count_dtype)
     values, total = torch.randn(13, dtype=dtype, generator=rng(1)), torch.randn(num_rows, dtype=dtype, generator=rng(2))
     found = total.to(DEVICE, copy=True)
-    triton_kernels.add_block(counts, _tile_bases(counts), sources.to(DEVICE), values.to(DEVICE), found)
-    assert_close(found, total.double() + dense @ values.double())
+    sources, values = sources.to(DEVICE), values.to(DEVICE)
+    triton_kernels.add_block(counts, _tile_bases(counts), sources, values, found)
+    assert_close(found, total.double() + dense @ values.cpu().double())
+    in_parts, ends = total.to(DEVICE, copy=True), counts.cumsum(0, dtype=torch.long)
+    triton_kernels.add_block(counts, _tile_bases(counts), sources, values, in_parts, most=4)
+    LongRows(ends - counts, ends, most=4).add(sources, values, in_parts)
+    assert_close(in_parts, total.double() + dense @ values.cpu().double())
 
 
 def matrix_and_values(counts: list[int], width: int | None, dtype: torch.dtype) -> tuple[SparseMatrix, Tensor]:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from oddnode.large.arrays import at_once
 from oddnode.large.ranks import active_ranks
-from oddnode.ops import triton_kernels
+from oddnode.ops import LongRows, sum_neighbours, triton_kernels
 from oddnode.ops.csr import cpu_has_csr_kernel, from_offsets, multiply
 
 __all__ = ["ChangedShares", "NeighbourSum", "RowBlock"]
@@ -80,6 +80,7 @@ class NeighbourSum:
         most = _EDGES_AT_ONCE if weights is None else _WEIGHTS_AT_ONCE
         self.edges_at_once = edges_at_once or at_once(most, sources.device)
         self._ones: dict[torch.dtype, Tensor] = {}
+        self._long_rows: dict[int, LongRows] = {}  # by the first row of a block
         self._ranks = active_ranks()
 
     @cached_property
@@ -192,7 +193,9 @@ class NeighbourSum:
         is_column = values.dim() == 1
         shares = self._shares(block, values.dtype)
         if shares is None and triton_kernels.can_run(values.device):
-            return triton_kernels.sum_neighbours(block.offsets, block.sources, values)
+            if block.start not in self._long_rows:
+                self._long_rows[block.start] = LongRows(block.offsets[:-1], block.offsets[1:])
+            return sum_neighbours(block.offsets, block.sources, values, self._long_rows[block.start])
         if is_column and values.device.type != "cpu":
             gathered = values[block.sources] if shares is None else values[block.sources] * shares
             return torch.segment_reduce(gathered, "sum", offsets=block.offsets, axis=0, initial=0.0)

@@ -18,12 +18,13 @@ from oddnode.ops.block_matrix import BlockMatrix
 from oddnode.ops.blocked_mean import BlockedNeighbourMean, neighbour_mean, neighbour_mean_of_sorted
 from oddnode.ops.dropout import DropoutStream, dropout_keys, dropout_scales, stacked_keys
 from oddnode.ops.feature_products import FeatureProducts
+from oddnode.ops.long_rows import LongRows, sum_neighbours
 from oddnode.ops.neighbour_mean import NeighbourMean
 from oddnode.ops.norm_relu_dropout import PreNormActivations, ReluDropout
 from oddnode.ops.optim import Adam
 from oddnode.ops.sparse import SparseMatrix
 from oddnode.ops.sparse_pattern import SparsePattern
-from oddnode.ops.triton_kernels import TILE, add_block, can_run, mix, relu_dropout, sum_neighbours
+from oddnode.ops.triton_kernels import TILE, add_block, can_run, mix, relu_dropout, sum_ranges
 
 __all__ = [
     "TILE",
@@ -32,6 +33,7 @@ __all__ = [
     "BlockedNeighbourMean",
     "DropoutStream",
     "FeatureProducts",
+    "LongRows",
     "NeighbourMean",
     "PreNormActivations",
     "ReluDropout",
@@ -53,6 +55,7 @@ __all__ = [
     "relu_dropout",
     "stacked_keys",
     "sum_neighbours",
+    "sum_ranges",
     "sums_agree",
     "weighted_in_degree",
     "with_self_loops",

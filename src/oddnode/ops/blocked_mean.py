@@ -9,12 +9,15 @@ import torch
 from torch import Tensor
 
 from oddnode.ops import triton_kernels as _kernels
+from oddnode.ops.long_rows import LongRows
 from oddnode.ops.neighbour_mean import NeighbourMean
 
 __all__ = ["BlockedNeighbourMean", "neighbour_mean", "neighbour_mean_of_sorted"]
 
 # Edges that are divided into blocks at a time, which takes several numbers for each.
 _EDGES_AT_ONCE = 2**27
+# So many edges of a row and a block are summed one after the other.
+_MOST_IN_BLOCK = 128
 
 
 class BlockedNeighbourMean(NeighbourMean):
@@ -119,13 +122,25 @@ class BlockedNeighbourMean(NeighbourMean):
 
     def sums(self, values: Tensor) -> Tensor:
         total, values = torch.zeros_like(values), values.contiguous()
-        for counts, bases, sources in zip(self.counts, self._bases, self.block_sources, strict=True):
-            if _kernels.can_run(values.device):
-                _kernels.add_block(counts, bases, sources, values, total)
-            else:
+        if not _kernels.can_run(values.device):
+            for counts, sources in zip(self.counts, self.block_sources, strict=True):
                 gathered = values.index_select(0, sources)
                 total += torch.segment_reduce(gathered, "sum", lengths=counts.int(), axis=0, initial=0.0)
+            return total
+        blocks = zip(self.counts, self._bases, self.block_sources, self._long_rows, strict=True)
+        for counts, bases, sources, long_rows in blocks:
+            _kernels.add_block(counts, bases, sources, values, total, long_rows.most)
+            long_rows.add(sources, values, total)
         return total
+
+    @cached_property
+    def _long_rows(self) -> list[LongRows]:
+        """Of every block: a program adds one edge of a row after the other."""
+        found = []
+        for counts in self.counts:
+            ends = counts.cumsum(0, dtype=torch.long)
+            found.append(LongRows(ends - counts, ends, _MOST_IN_BLOCK))
+        return found
 
     def __repr__(self) -> str:
         edges = sum(len(sources) for sources in self.block_sources)

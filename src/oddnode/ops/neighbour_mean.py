@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from oddnode.ops import triton_kernels as _kernels
+from oddnode.ops.long_rows import LongRows, sum_neighbours
 
 __all__ = ["NeighbourMean"]
 
@@ -130,6 +131,10 @@ class NeighbourMean:
         target = torch.repeat_interleave(torch.arange(self.num_nodes, device=self.device), self.row_counts())
         return NeighbourMean.from_edges(torch.stack([target, self.sources.long()]), self.num_nodes)
 
+    @cached_property
+    def _long_rows(self) -> LongRows:
+        return LongRows(self.offsets[:-1], self.offsets[1:])
+
     def sums(self, values: Tensor) -> Tensor:
         """Sum values over every node's neighbours.
 
@@ -139,7 +144,7 @@ class NeighbourMean:
             Shape ``[N]``, as the result.
         """
         if _kernels.can_run(values.device):
-            return _kernels.sum_neighbours(self.offsets, self.sources, values)
+            return sum_neighbours(self.offsets, self.sources, values, self._long_rows)
         gathered = values.index_select(0, self.sources)
         return torch.segment_reduce(gathered, "sum", offsets=self.offsets, axis=0, initial=0.0)
 

@@ -1,0 +1,80 @@
+"""Sums over long rows on a GPU, in pieces: a program with a row of a million edges would keep all others waiting."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from oddnode.ops import triton_kernels as _kernels
+
+__all__ = ["LongRows", "sum_neighbours"]
+
+#: So many edges of a row are summed at a time.
+MOST = 1024
+
+
+class LongRows:
+    """What the rows of a CSR structure have beyond their first edges, in pieces.
+
+    Parameters
+    ----------
+    starts, ends : Tensor
+        Where the edges of each row begin and end, ``[N]``.
+    most : int
+        So many edges of a row are summed elsewhere.
+    """
+
+    def __init__(self, starts: Tensor, ends: Tensor, most: int = MOST):
+        self.most = most
+        self.rows = (ends - starts > most).nonzero().squeeze(1)
+        first, last = starts[self.rows].long() + most, ends[self.rows].long()
+        self.num_pieces = (last - first + MOST - 1) // MOST
+        row = torch.repeat_interleave(torch.arange(len(self.rows), device=starts.device), self.num_pieces)
+        place = torch.arange(len(row), device=starts.device) - (self.num_pieces.cumsum(0) - self.num_pieces)[row]
+        self._starts = first[row] + place * MOST
+        self._ends = torch.minimum(self._starts + MOST, last[row])
+
+    def add(self, sources: Tensor, values: Tensor, total: Tensor) -> Tensor:
+        """Add the sums of the pieces, always in the same order.
+
+        Parameters
+        ----------
+        sources : Tensor
+            The sources of all edges, ``[E]``.
+        values : Tensor
+            One or more numbers per source node, ``[M]`` or ``[M, C]``.
+        total : Tensor
+            The sums of the first edges of each row, ``[N]`` or ``[N, C]``, changed in place.
+
+        Returns
+        -------
+        Tensor
+            The same tensor, with the sums of all edges.
+        """
+        if len(self.rows):
+            pieces = _kernels.sum_ranges(self._starts, self._ends, sources, values)
+            total[self.rows] += torch.segment_reduce(pieces, "sum", lengths=self.num_pieces, axis=0)
+        return total
+
+
+def sum_neighbours(offsets: Tensor, sources: Tensor, values: Tensor, long_rows: LongRows | None = None) -> Tensor:
+    """Sum ``values`` over the sources of every row of a CSR structure, on a GPU.
+
+    Parameters
+    ----------
+    offsets : Tensor
+        Where the sources of each row begin, ``[N + 1]`` integers.
+    sources : Tensor
+        The sources of all rows, ``[E]`` integers.
+    values : Tensor
+        One or more numbers per source node, ``[M]`` or ``[M, C]``.
+    long_rows : LongRows, optional
+        The long ones of these rows, if they are known.
+
+    Returns
+    -------
+    Tensor
+        The sums, ``[N]`` or ``[N, C]``; 0 for a row without sources.
+    """
+    rest = long_rows or LongRows(offsets[:-1], offsets[1:])
+    return rest.add(sources, values, _kernels.sum_ranges(offsets[:-1], offsets[1:], sources, values, rest.most))
