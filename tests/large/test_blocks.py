@@ -47,7 +47,7 @@ def folder(data: Data, tmp_path_factory: pytest.TempPathFactory) -> GraphFolder:
 @pytest.fixture
 def _tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     real = large_graph.row_chunks
-    monkeypatch.setattr(large_graph, "row_chunks", lambda rows, size: real(rows, size, 13 * size))
+    monkeypatch.setattr(large_graph, "row_chunks", lambda rows, size, *limit: real(rows, size, 13 * size))
     monkeypatch.setattr(layerwise, "_NUMBERS_AT_ONCE", 150)
     monkeypatch.setattr(neighbourhoods, "_NODES_AT_ONCE", 40)
     monkeypatch.setattr(product, "_ROWS_AT_ONCE", 7)

@@ -23,7 +23,7 @@ from tests.large.graphs import as_folder, graphs, random_graph
 def tiny_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven rows, two columns and 64 edges at a time, and every result in a file."""
     real = large_graph.row_chunks
-    monkeypatch.setattr(large_graph, "row_chunks", lambda rows, size: real(rows, size, 7 * size))
+    monkeypatch.setattr(large_graph, "row_chunks", lambda rows, size, *limit: real(rows, size, 7 * size))
     monkeypatch.setattr(edges, "_EDGES_AT_ONCE", 64)
     monkeypatch.setattr(walk, "_COLUMNS_IN_MEMORY", 2 * 8 * 150)
     monkeypatch.setattr(arrays, "_MOST_IN_MEMORY", 0)

@@ -118,7 +118,7 @@ def test_the_size_of_chunks_changes_nothing(
     settings: dict[str, Any] = {"epochs": 6, "dropout": dropout, "device": "cpu"}
     expected = Detector.from_recipe("nodesafe", **settings).fit(data)
     real = large_graph.row_chunks
-    monkeypatch.setattr(large_graph, "row_chunks", lambda rows, size: real(rows, size, rows_at_once * size))
+    monkeypatch.setattr(large_graph, "row_chunks", lambda rows, size, *limit: real(rows, size, rows_at_once * size))
     monkeypatch.setattr(product, "_ROWS_AT_ONCE", rows_at_once)
     found = Detector.from_recipe("nodesafe", trainer=PackedRows(rows_at_once), **settings).fit(folder)
     for one, other in zip(found.history_, expected.history_, strict=True):

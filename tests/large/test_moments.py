@@ -12,7 +12,7 @@ from oddnode.large.moments import Moments
 @pytest.mark.parametrize("limit", [1, 8 * 4 * 7, 2**25])
 def test_moments_of_a_product_are_those_of_its_rows(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     real = moments.row_chunks
-    monkeypatch.setattr(moments, "row_chunks", lambda rows, size: real(rows, size, limit))
+    monkeypatch.setattr(moments, "row_chunks", lambda rows, size, *_: real(rows, size, limit))
     generator = torch.Generator().manual_seed(0)
     matrix = torch.randn(101, 4, generator=generator, dtype=torch.float64) * 3 + 1000
     weight = torch.randn(6, 4, generator=generator, dtype=torch.float64, requires_grad=True)

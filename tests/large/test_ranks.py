@@ -303,10 +303,10 @@ METHODS = """
 import sys
 import torch
 from oddnode import Detector
-from oddnode.large import GraphFolder, arrays, joined, outputs, product
+from oddnode.large import GraphFolder, arrays, graph, joined, product
 
 product._ROWS_AT_ONCE = 16
-outputs.row_chunks = lambda rows, row_bytes: arrays.row_chunks(rows, row_bytes, 16 * row_bytes)
+graph.row_chunks = lambda rows, row_bytes, *limit: arrays.row_chunks(rows, row_bytes, 16 * row_bytes)
 
 
 def found(method, path):

@@ -160,7 +160,8 @@ def _stand_in(base: Any) -> _StandIn:
 
 
 def _base_of(stand_in: type) -> type:
-    assert isinstance(stand_in, _StandIn)
+    if not isinstance(stand_in, _StandIn):  # a tensor, say, that a part has once it is prepared
+        raise ValueError(f"expected null, since a {stand_in.__name__} is no setting")
     return stand_in.base
 
 

@@ -127,14 +127,14 @@ class BlockedNeighbourMean(NeighbourMean):
                 gathered = values.index_select(0, sources)
                 total += torch.segment_reduce(gathered, "sum", lengths=counts.int(), axis=0, initial=0.0)
             return total
-        blocks = zip(self.counts, self._bases, self.block_sources, self._long_rows, strict=True)
+        blocks = zip(self.counts, self._bases, self.block_sources, self._long_rows_of_blocks, strict=True)
         for counts, bases, sources, long_rows in blocks:
             _kernels.add_block(counts, bases, sources, values, total, long_rows.most)
             long_rows.add(sources, values, total)
         return total
 
     @cached_property
-    def _long_rows(self) -> list[LongRows]:
+    def _long_rows_of_blocks(self) -> list[LongRows]:
         """Of every block: a program adds one edge of a row after the other."""
         found = []
         for counts in self.counts:

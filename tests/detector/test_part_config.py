@@ -1,0 +1,43 @@
+"""Parts of a saved model as JSON: whatever a file says, it is a part or a `ModelFileError`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from oddnode import ModelFileError
+from oddnode.detector.part_config import _library, _settings, decode, encode
+from oddnode.objectives import Objective
+from oddnode.scoring import Energy, Scorer
+
+ODD_VALUES = [[], [[]], [[0.5, {}]], {}, {"class": "Energy"}, "x", "", 0, -1, 2**70, 0.5, -1e308, True, None]
+
+
+def sample(kind: type) -> dict[str, Any]:
+    """A part of a class as it is saved; where a setting is required, one with an odd value for it."""
+    try:
+        return encode(kind(), "part")
+    except TypeError:
+        given = {field.name: encode(Energy(), "part") for field in _settings(kind)}
+        return {"class": kind.__name__, **given}
+
+
+@pytest.mark.parametrize("kind", _library().values(), ids=_library())
+def test_odd_values_of_every_setting_are_parts_or_refused(kind: type) -> None:
+    base = Objective if issubclass(kind, Objective) else Scorer
+    whole = sample(kind)
+    for field in _settings(kind):
+        for value in ODD_VALUES:
+            try:
+                found = decode(whole | {field.name: value}, base, "part")
+            except ModelFileError as refused:
+                assert str(refused).startswith("part")  # noqa: PT017, either is right
+            else:
+                assert type(found) is kind
+
+
+def test_what_training_adds_to_a_part_is_no_setting() -> None:
+    parts = [[1.0, {"class": "KernelPrior", "start": 0, "prior": []}]]
+    with pytest.raises(ModelFileError, match=r"part.parts\[0\]\[1\].prior is .*: expected null, since a Tensor is no"):
+        decode({"class": "Sum", "parts": parts}, Objective, "part")
