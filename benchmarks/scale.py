@@ -70,7 +70,7 @@ def folder_stages(tables: Path, out: Path, device: Sequence[str], method: Sequen
 
 
 def train(folder: Path) -> None:
-    """The training of ``nodesafe`` alone, 200 epochs: what `fit` does without references, link prediction and scores."""
+    """The training of ``nodesafe`` alone, 200 epochs: `fit` without references, link prediction and scores."""
     from oddnode import Detector
     from oddnode.detector.fitting import new_networks
     from oddnode.large import GraphFolder, PackedRows
@@ -79,6 +79,7 @@ def train(folder: Path) -> None:
     detector = Detector.from_recipe("nodesafe", device="cpu")
     networks = new_networks(detector, GraphFolder(folder), None)
     config = TrainingConfig(detector.epochs, detector.lr, detector.weight_decay, detector.batch_norm)
+    assert detector.objective is not None
     PackedRows().start(networks.modules, detector.objective, networks.parts, networks.seeds, config).result()
 
 
@@ -155,8 +156,9 @@ def auroc(scores: np.ndarray, graph: BlockModel) -> float:
 
 
 def start_seconds() -> float:
-    """The time of a command that does nothing but import the library; the shortest of three."""
-    return min(run((*ODDNODE, "methods"), stdout=subprocess.DEVNULL).seconds for _ in range(3))
+    """The time of a process that does nothing but import the library; the shortest of three."""
+    nothing = "import oddnode.tables, oddnode.large; from oddnode import Detector"
+    return min(run((sys.executable, "-c", nothing), stdout=subprocess.DEVNULL).seconds for _ in range(3))
 
 
 def one_size(
