@@ -82,8 +82,9 @@ def explain(state: FittedState, outputs: Outputs) -> Explanation:
     score = node_scores(state.scorer, outputs)
     own = state.scorer.own_score(outputs).detach()
     means = state.class_means.to(outputs.logits)
-    parts = [torch.cdist(outputs.logits[rows], means).argmin(dim=1) for rows in outputs.graph.row_slices()]
-    nearest = torch.cat(parts)
+    nearest = outputs.graph.by_rows(
+        None, lambda rows: torch.cdist(outputs.logits[rows], means).argmin(dim=1), torch.long
+    )
     evidence = _mean_surprises(state.scorer.comparisons(outputs), score)
     return Explanation(score, own, score - own, nearest, evidence, state.scorer.kinds)
 

@@ -121,22 +121,22 @@ class NodeFeatures:
         """Yield the nodes whose features are handled together: all of them; of a graph on disk, some at a time."""
         yield slice(None)
 
-    def by_rows(self, width: int, make: Callable[[slice], Tensor], dtype: torch.dtype | None = None) -> Tensor:
-        """Compute numbers for every node from its own; a graph on disk keeps them in a temporary file.
+    def by_rows(self, width: int | None, make: Callable[[slice], Tensor], dtype: torch.dtype | None = None) -> Tensor:
+        """Compute numbers for every node from its own; a graph on disk keeps many of them in a temporary file.
 
         Parameters
         ----------
-        width : int
-            How many numbers a node has, C.
+        width : int or None
+            How many numbers a node has, C; ``None`` for one number and no second dimension.
         make : callable
-            Computes those of some nodes ``[n, C]``.
+            Computes those of some nodes, ``[n, C]`` or ``[n]``.
         dtype : torch.dtype, optional
             Their type; by default that of the features.
 
         Returns
         -------
         Tensor
-            Shape ``[N, C]``.
+            Shape ``[N, C]`` or ``[N]``.
         """
         return make(slice(None))
 

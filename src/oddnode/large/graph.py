@@ -220,8 +220,9 @@ class FolderGraph(FolderEdges):
         for start, stop in row_chunks(self.num_nodes, row_bytes, at_once(_BYTES_AT_ONCE, self.device)):
             yield slice(start, stop)
 
-    def by_rows(self, width: int, make: Callable[[slice], Tensor], dtype: torch.dtype | None = None) -> Tensor:
-        out = self.folder.empty((self.num_nodes, width), dtype or self.x.dtype)
+    def by_rows(self, width: int | None, make: Callable[[slice], Tensor], dtype: torch.dtype | None = None) -> Tensor:
+        shape = (self.num_nodes,) if width is None else (self.num_nodes, width)
+        out = self.folder.empty(shape, dtype or self.x.dtype)
         return active_ranks().fill(out, list(self.row_slices()), make)
 
     def without(self, nodes: Tensor) -> tuple[FolderGraph, Tensor]:

@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from oddnode.graph import Graph
 from oddnode.large.graph import FolderGraph
 from oddnode.large.network import TwoLayers, network_blocker
-from oddnode.large.ranks import active_ranks
 from oddnode.nn import Layerwise, Neighbourhoods, in_blocks, mean_log_probabilities
 from oddnode.scoring import Outputs
 
@@ -100,11 +99,9 @@ class FolderOutputs(Outputs):
     def scores_of(self, scorer: Scorer) -> Tensor:
         if not scorer.is_row_wise:
             return super().scores_of(scorer)
-        return self.cached(scorer, "score", lambda: self._row_wise_scores(scorer))
-
-    def _row_wise_scores(self, scorer: Scorer) -> Tensor:
-        out = self.graph.x.new_empty(self.graph.num_nodes)
-        return active_ranks().fill(out, list(self.graph.row_slices()), lambda rows: scorer.score(_Rows(self, rows)))
+        return self.cached(
+            scorer, "score", lambda: self.graph.by_rows(None, lambda rows: scorer.score(_Rows(self, rows)))
+        )
 
     def kept(self, owner: object, name: str, make: Callable[[], T]) -> T:
         return self.cached(owner, name, make)

@@ -28,10 +28,12 @@ class LongRows:
         self.most = most
         self.rows = (ends - starts > most).nonzero().squeeze(1)
         first, last = starts[self.rows].long() + most, ends[self.rows].long()
-        self.num_pieces = (last - first + MOST - 1) // MOST
-        row = torch.repeat_interleave(torch.arange(len(self.rows), device=starts.device), self.num_pieces)
-        place = torch.arange(len(row), device=starts.device) - (self.num_pieces.cumsum(0) - self.num_pieces)[row]
-        self._starts = first[row] + place * MOST
+        num_pieces = (last - first + MOST - 1) // MOST
+        row = torch.repeat_interleave(torch.arange(len(self.rows), device=starts.device), num_pieces)
+        self._pieces = torch.arange(len(row), device=starts.device)
+        self._last_pieces = num_pieces.cumsum(0)
+        self._first_pieces = self._last_pieces - num_pieces
+        self._starts = first[row] + (self._pieces - self._first_pieces[row]) * MOST
         self._ends = torch.minimum(self._starts + MOST, last[row])
 
     def add(self, sources: Tensor, values: Tensor, total: Tensor) -> Tensor:
@@ -52,8 +54,8 @@ class LongRows:
             The same tensor, with the sums of all edges.
         """
         if len(self.rows):
-            pieces = _kernels.sum_ranges(self._starts, self._ends, sources, values)
-            total[self.rows] += torch.segment_reduce(pieces, "sum", lengths=self.num_pieces, axis=0)
+            of_pieces = _kernels.sum_ranges(self._starts, self._ends, sources, values)
+            total[self.rows] += _kernels.sum_ranges(self._first_pieces, self._last_pieces, self._pieces, of_pieces)
         return total
 
 

@@ -154,8 +154,8 @@ class Evidence(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         compared = self._compared(outputs)
-        parts = [self._combined_at(compared, rows) for rows in outputs.graph.row_slices()]
-        return self._with_references(torch.cat(parts), compared, outputs)
+        result = outputs.graph.by_rows(None, lambda rows: self._combined_at(compared, rows), torch.float64)
+        return self._with_references(result, compared, outputs)
 
     def score_at(self, outputs: Outputs, nodes: Tensor) -> Tensor:
         compared = self._compared(outputs)

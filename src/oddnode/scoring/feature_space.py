@@ -114,4 +114,4 @@ def _lengths(graph: Graph, mean: Tensor, rows: slice | Tensor) -> Tensor:
 
 
 def _squared_lengths(graph: Graph) -> Tensor:
-    return torch.cat([graph.x[rows].double().square().sum(dim=1) for rows in graph.row_slices()])
+    return graph.by_rows(None, lambda rows: graph.x[rows].double().square().sum(dim=1), torch.float64)

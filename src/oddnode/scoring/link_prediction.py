@@ -107,11 +107,13 @@ class LinkPrediction(EdgeScorer):
         graph, rank = outputs.graph, self.left_.shape[1]
         sides = graph.by_rows(2 * rank, lambda rows: self._sides(graph, rows))
         # The sum over a node's edges is a product with the sum of its neighbours' sides.
-        near, parts = graph.random_walk @ sides, []
-        for rows in graph.row_slices():
+        near = graph.random_walk @ sides
+
+        def sums(rows: slice) -> Tensor:
             left, right = sides[rows].chunk(2, dim=1)
-            parts.append((torch.cat([right, left], dim=1) * near[rows]).sum(dim=1))
-        both = torch.cat(parts)
+            return (torch.cat([right, left], dim=1) * near[rows]).sum(dim=1)
+
+        both = graph.by_rows(None, sums)
         return both / 2 + self.bias_.to(both) * (graph.in_degree > 0)
 
     def _sides(self, graph: Graph, rows: slice | Tensor) -> Tensor:

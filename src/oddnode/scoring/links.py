@@ -161,7 +161,7 @@ class CentredCosine(EdgeScorer):
         graph = outputs.graph
         unit = self._all_unit_rows(graph)
         near = graph.random_walk @ unit
-        return torch.cat([(unit[rows] * near[rows]).sum(dim=1) for rows in graph.row_slices()])
+        return graph.by_rows(None, lambda rows: (unit[rows] * near[rows]).sum(dim=1))
 
     def _all_unit_rows(self, graph: Graph) -> Tensor:
         return graph.by_rows(graph.x.shape[1], lambda rows: self._unit_rows(graph, rows))
@@ -220,12 +220,13 @@ class NeighbourhoodCosine(CentredCosine):
         walk, back = _walk_without_return(graph, count) if graph.is_symmetric else (graph.random_walk, None)
         near = walk @ graph.by_rows(around.shape[1], lambda rows: around[rows] * scale[rows])
         returned = None if back is None else (back @ scale).squeeze(1)
-        parts = []
-        for rows in graph.row_slices():
+
+        def sums(rows: slice) -> Tensor:
             unit = self._unit_rows(graph, rows)
             total = (unit * near[rows]).sum(dim=1)
-            parts.append(total if returned is None else total - unit.square().sum(dim=1) * returned[rows])
-        return torch.cat(parts)
+            return total if returned is None else total - unit.square().sum(dim=1) * returned[rows]
+
+        return graph.by_rows(None, sums)
 
     def _surroundings(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
         """The sum over every node and its neighbours ``[N, F]``, and the length of their mean ``[N]``.
@@ -239,7 +240,7 @@ class NeighbourhoodCosine(CentredCosine):
         unit = self._all_unit_rows(graph)
         near, degree = graph.random_walk @ unit, graph.effective_degree.to(unit)
         around = graph.by_rows(unit.shape[1], lambda rows: unit[rows] + near[rows] * degree[rows].unsqueeze(1))
-        norms = torch.cat([around[rows].norm(dim=1) for rows in graph.row_slices()])
+        norms = graph.by_rows(None, lambda rows: around[rows].norm(dim=1))
         return around, torch.maximum(norms, (degree + 1).sqrt()) / (degree + 1)
 
 

@@ -147,9 +147,10 @@ def _agreement(outputs: Outputs) -> tuple[Tensor, Tensor]:
     graph = outputs.graph
     alone, num_classes = outputs.without_edges, outputs.num_classes
     around = graph.by_rows(num_classes, lambda rows: outputs.all_logits[rows].softmax(dim=-1)[:, :num_classes])
-    near, parts = graph.random_walk @ around, []
-    for rows in graph.row_slices():
+    near, degree = graph.random_walk @ around, graph.effective_degree.to(graph.x.dtype)
+
+    def agreement(rows: slice) -> Tensor:
         own = alone.all_logits[rows].softmax(dim=-1)[:, :num_classes]
-        parts.append((own * near[rows]).sum(dim=1))
-    degree = graph.effective_degree.to(graph.x.dtype)
-    return torch.cat(parts) * degree, degree
+        return (own * near[rows]).sum(dim=1)
+
+    return graph.by_rows(None, agreement) * degree, degree
