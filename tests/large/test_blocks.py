@@ -51,7 +51,7 @@ def _tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layerwise, "_NUMBERS_AT_ONCE", 150)
     monkeypatch.setattr(neighbourhoods, "_NODES_AT_ONCE", 40)
     monkeypatch.setattr(product, "_ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(walk, "_COLUMNS_IN_MEMORY", 120 * 8 * 3)
+    monkeypatch.setattr(walk, "memory_share", lambda: 120 * 8 * 3)
 
 
 @pytest.mark.usefixtures("_tiny_blocks")

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from torch import Tensor
 
 __all__ = [
+    "LARGEST_IN_MEMORY",
     "ArrayEntry",
     "ArrayWriter",
     "FolderError",
@@ -32,8 +33,8 @@ __all__ = [
     "written",
 ]
 
-# Larger results are kept in a file that the system can write out when memory is short.
-_MOST_IN_MEMORY = 2**28
+#: Larger results are kept in a file that the system can write out when memory is short.
+LARGEST_IN_MEMORY = 2**28
 _READ_AT_ONCE = 2**24
 # A GPU is busy only if it has much more to do at a time than a CPU has.
 _MORE_ON_GPU = 64
@@ -227,7 +228,7 @@ def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         Not initialised.
     """
     num_bytes = prod(shape) * dtype.itemsize
-    if num_bytes <= _MOST_IN_MEMORY:
+    if num_bytes <= LARGEST_IN_MEMORY:
         return torch.empty(shape, dtype=dtype)
     with full_disk_explained(folder), tempfile.TemporaryFile(dir=folder) as file:
         reserve(file.fileno(), num_bytes)

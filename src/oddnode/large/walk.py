@@ -8,15 +8,16 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from oddnode.large.arrays import at_once
+from oddnode.large.arrays import LARGEST_IN_MEMORY
+from oddnode.large.memory import memory_share
 from oddnode.large.product import NeighbourSum
 from oddnode.large.ranks import active_ranks
 from oddnode.ops import NeighbourMean, neighbour_mean_of_sorted, triton_kernels
 
-__all__ = ["FolderWalk", "column_groups"]
+__all__ = ["FolderWalk", "column_groups", "in_memory"]
 
-# A product reads values at random, so that they are copied to memory: as many columns as fit into this many bytes.
-_COLUMNS_IN_MEMORY = 2**28
+# The values of columns that a GPU has in its memory besides others.
+_COLUMNS_ON_GPU = 2**34
 
 
 class FolderWalk(NeighbourMean):
@@ -113,31 +114,43 @@ class FolderWalk(NeighbourMean):
         """
         values = values.detach()
         if values.dim() == 1:
-            return self._diffused(values, eta, num_hops)
-        groups = column_groups(values)
-        if len(groups) == 1:
-            return self._diffused(values, eta, num_hops)
+            if self._for_columns is not None:
+                return self._for_columns.diffuse(values, eta, num_hops)
+            return self._diffuse_into(torch.empty_like(values), values, eta, num_hops)
         out = self.empty(tuple(values.shape), values.dtype)
-        for columns in groups:
-            out[:, columns] = self._diffused(values[:, columns].contiguous(), eta, num_hops)
+        for columns in column_groups(values):
+            self._diffuse_into(out[:, columns], in_memory(values[:, columns]), eta, num_hops)
         return out
 
-    def _diffused(self, values: Tensor, eta: float, num_hops: int) -> Tensor:
-        if values.dim() == 1 and self._for_columns is not None:
-            return self._for_columns.diffuse(values, eta, num_hops)
-        present, after = values, torch.empty_like(values)
+    def _diffuse_into(self, out: Tensor, values: Tensor, eta: float, num_hops: int) -> Tensor:
         share = self.inverse_degree(values.dtype) * (1.0 - eta)
         own = self.own_share(eta, share)
+        present, spare = values, None  # the caller's values are not written to
         for hop in range(num_hops):
+            after = out if hop == num_hops - 1 else torch.empty_like(values) if spare is None else spare
             for block in self.neighbours.own_blocks():
                 rows = slice(block.start, block.stop)
-                drawn = self.neighbours.of_block(block, present) * _beside(share[rows], values)
-                kept = _beside(own[rows], values) if isinstance(own, Tensor) else own
-                torch.add(drawn, present[rows] * kept, out=after[rows])
+                drawn = self.neighbours.of_block(block, present).mul_(_beside(share[rows], values))
+                if isinstance(own, Tensor) or own:
+                    kept = _beside(own[rows], values) if isinstance(own, Tensor) else own
+                    drawn += present[rows] * kept
+                after[rows] = drawn
             self.neighbours.all_gather(after)
-            # The caller's values are not written to.
-            present, after = after, torch.empty_like(values) if hop == 0 < num_hops - 1 else present
-        return present
+            present, spare = after, present if hop else None
+        return out if num_hops else out.copy_(values)
+
+
+def in_memory(values: Tensor) -> Tensor:
+    """Copy values that are in a file or not in one piece, because a product reads them at random.
+
+    Parameters
+    ----------
+    values : Tensor
+        Shape ``[N, C]``.
+    """
+    if values.is_contiguous() and (values.device.type != "cpu" or values.nbytes <= LARGEST_IN_MEMORY):
+        return values
+    return values.clone(memory_format=torch.contiguous_format)
 
 
 def column_groups(values: Tensor) -> list[slice]:
@@ -154,7 +167,7 @@ def column_groups(values: Tensor) -> list[slice]:
         The columns of each group, one or more.
     """
     num_rows, width = values.shape
-    most = at_once(_COLUMNS_IN_MEMORY, values.device)
+    most = memory_share() if values.device.type == "cpu" else _COLUMNS_ON_GPU
     step = max(most // max(num_rows * values.dtype.itemsize, 1), 1)
     return [slice(first, min(first + step, width)) for first in range(0, width, step)]
 

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from oddnode.large import memory
+
+PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file system of control groups without any."""
+    monkeypatch.setattr(memory, "_CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(memory, "_OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    return tmp_path
+
+
+def limit(groups: Path, place: str, text: str) -> None:
+    path = groups / "cgroup" / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_without_control_groups_the_machine_is_the_limit(groups: Path) -> None:
+    assert memory.memory_limit() == PHYSICAL
+    (groups / "own").write_text("0::/\n")
+    assert memory.memory_limit() == PHYSICAL
+
+
+def test_the_smallest_limit_of_all_groups_around_the_process_counts(groups: Path) -> None:
+    (groups / "own").write_text("0::/jobs/mine\n")
+    limit(groups, "jobs/mine/memory.max", "max\n")
+    limit(groups, "jobs/memory.max", "1000000\n")
+    limit(groups, "memory.max", "3000000\n")
+    assert memory.memory_limit() == 1_000_000
+
+
+def test_groups_of_version_1_are_read(groups: Path) -> None:
+    (groups / "own").write_text("7:cpu,cpuacct:/c\n5:memory:/jobs\n")
+    limit(groups, "memory/jobs/memory.limit_in_bytes", "2000000\n")
+    limit(groups, "cpu/c/memory.limit_in_bytes", "5\n")
+    assert memory.memory_limit() == 2_000_000
+
+
+def test_ranks_on_one_machine_share_a_quarter(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (groups / "own").write_text("0::/\n")
+    limit(groups, "memory.max", "8000000\n")
+    assert memory.memory_share() == 2_000_000
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert memory.memory_share() == 500_000
