@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
 from oddnode import Detector
-from oddnode.graph import Graph
+from oddnode.graph import Graph, one_way_share
 from oddnode.large import GraphFolder, arrays, edges, walk
 from oddnode.large import graph as large_graph
 from tests.large.graphs import as_folder, graphs, random_graph
@@ -117,3 +117,19 @@ def test_a_folder_knows_whether_its_edges_have_both_directions(tmp_path: Path) -
     data.edge_index = data.edge_index[:, torch.arange(data.num_edges) != first_link]
     assert not as_folder(data, tmp_path / "one").as_graph().is_symmetric
     assert not GraphFolder(tmp_path / "one").as_graph().is_symmetric
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=graphs(), seed=st.integers(0, 5))
+def test_edges_are_found_on_disk(data: Data, seed: int) -> None:
+    pairs = torch.randint(data.num_nodes, (2, 20), generator=torch.Generator().manual_seed(seed))
+    asked = torch.cat([pairs, data.edge_index], dim=1)
+    there = {tuple(edge) for edge in data.edge_index.t().tolist()}
+    with tempfile.TemporaryDirectory() as folder:
+        on_disk = as_folder(data, Path(folder) / "graph").as_graph()
+        expected = [tuple(edge) in there for edge in asked.t().tolist()]
+        assert on_disk.contains(asked).tolist() == Graph.from_data(data).contains(asked).tolist() == expected
+        joins = {edge for edge in there if edge[0] != edge[1]}
+        one_way = sum(edge[::-1] not in there for edge in joins) / max(len(joins), 1)
+        assert one_way_share(on_disk) == pytest.approx(one_way)
+        assert one_way_share(Graph.from_data(data)) == pytest.approx(one_way)

@@ -71,6 +71,21 @@ class GraphEdges(IncomingEdges):
         found = self.edge_index[:, wanted[self.edge_index[1]]]
         return _edges_of(_numbered(found, self.num_nodes).sort().values, self.num_nodes)
 
+    def contains(self, edges: Tensor) -> Tensor:
+        """Tell whether the graph has edges.
+
+        Parameters
+        ----------
+        edges : Tensor
+            Pairs of a source and a target, ``[2, e]``.
+
+        Returns
+        -------
+        Tensor
+            One boolean for each ``[e]``.
+        """
+        return torch.isin(_numbered(edges, self.num_nodes), _numbered(self.edge_index, self.num_nodes))
+
     def sources_of(self, node: int) -> Tensor:
         """Find the sources of the edges that lead to a node, for many calls.
 

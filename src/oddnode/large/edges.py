@@ -125,6 +125,10 @@ class FolderEdges(Graph):
             found.append(low)
         return found[0], found[1]
 
+    def contains(self, edges: Tensor) -> Tensor:
+        first, last = self._places_of(edges)
+        return last > first
+
     def sources_of(self, node: int) -> Tensor:
         return self.edges_to(torch.tensor([node], device=self.device))[0]
 
