@@ -52,6 +52,17 @@ def test_its_gradient_is_the_matrixs_gradient(device: str, kind: type[NeighbourM
         torch.testing.assert_close(ours, theirs)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_node_with_very_many_neighbours(device: str) -> None:
+    hub = torch.stack([torch.arange(80_000) % 50, torch.zeros(80_000, dtype=torch.long)])
+    edges = torch.cat([random_edges(50, 500, "cpu"), hub], dim=1).to(device)
+    walk, matrix = BlockedNeighbourMean.from_edges(edges, 50, 2), neighbour_mean_matrix(edges, 50, torch.float64)
+    values = torch.randn(50, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(device)
+    assert torch.equal(walk.row_counts(), torch.bincount(edges[1], minlength=50))
+    for _ in range(2):
+        torch.testing.assert_close(walk.diffuse(values, 0.3, 3), matrix.diffuse(values, 0.3, 3))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_edges_nothing_comes_from_neighbours(kind: type[NeighbourMean]) -> None:
     walk = kind.from_edges(torch.empty(2, 0, dtype=torch.long), 3)

@@ -103,7 +103,7 @@ class BlockedNeighbourMean(NeighbourMean):
         return len(self.counts[0])
 
     def row_counts(self) -> Tensor:
-        total = self.counts[0].int()
+        total = self.counts[0].to(torch.int32, copy=True)  # they may be int32 already
         for each in self.counts[1:]:
             total += each
         return total
