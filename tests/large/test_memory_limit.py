@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 
 import pytest
+import torch
 
-from oddnode.large import memory
+from oddnode.large import arrays, memory
 
 PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
 
@@ -52,3 +54,19 @@ def test_ranks_on_one_machine_share_a_quarter(groups: Path, monkeypatch: pytest.
     assert memory.memory_share() == 2_000_000
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert memory.memory_share() == 500_000
+
+
+def test_large_results_are_in_memory_until_it_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "_LARGEST_IN_MEMORY", 100)
+    monkeypatch.setattr(arrays, "memory_share", lambda: 1000)
+    small, first, second = (arrays.scratch(tmp_path, (size,), torch.float32) for size in (25, 200, 100))
+    assert [arrays.is_in_file(each) for each in (small, first, second)] == [False, False, True]
+    assert arrays.is_in_file(second[10:20].reshape(2, 5))
+    assert not list(tmp_path.iterdir())  # the file has no name
+    del first
+    gc.collect()
+    assert not arrays.is_in_file(arrays.scratch(tmp_path, (250,), torch.float32))
+    place = second.data_ptr()
+    del second
+    gc.collect()
+    assert place not in arrays._in_files

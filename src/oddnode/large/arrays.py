@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -17,8 +18,9 @@ import torch
 from msgspec import Meta, Struct
 from torch import Tensor
 
+from oddnode.large.memory import memory_share
+
 __all__ = [
-    "LARGEST_IN_MEMORY",
     "ArrayEntry",
     "ArrayWriter",
     "FolderError",
@@ -26,6 +28,7 @@ __all__ = [
     "array_of",
     "at_once",
     "full_disk_explained",
+    "is_in_file",
     "map_array",
     "reserve",
     "row_chunks",
@@ -33,8 +36,8 @@ __all__ = [
     "written",
 ]
 
-#: Larger results are kept in a file that the system can write out when memory is short.
-LARGEST_IN_MEMORY = 2**28
+# Larger results count towards the memory that results may take together.
+_LARGEST_IN_MEMORY = 2**28
 _READ_AT_ONCE = 2**24
 # A GPU is busy only if it has much more to do at a time than a CPU has.
 _MORE_ON_GPU = 64
@@ -207,11 +210,11 @@ def map_array(path: Path, entry: ArrayEntry) -> Tensor:
     if not found:
         return torch.from_numpy(np.empty(entry.shape, dtype))
     # Copy-on-write, since torch warns of arrays that cannot be written.
-    return torch.from_numpy(np.memmap(path, dtype, "c", shape=entry.shape))
+    return _mapped(np.memmap(path, dtype, "c", shape=entry.shape))
 
 
 def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Make room for a result: in memory, or in a temporary file if it is large.
+    """Make room for a result: in memory, or in a temporary file if it is large and memory is short.
 
     Parameters
     ----------
@@ -227,12 +230,55 @@ def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     Tensor
         Not initialised.
     """
-    num_bytes = prod(shape) * dtype.itemsize
-    if num_bytes <= LARGEST_IN_MEMORY:
+    num_bytes, name = prod(shape) * dtype.itemsize, str(dtype).removeprefix("torch.")
+    if num_bytes <= _LARGEST_IN_MEMORY:
         return torch.empty(shape, dtype=dtype)
+    if _room.take(num_bytes):
+        array = np.empty(shape, name)
+        weakref.finalize(array, _room.give_back, num_bytes)
+        return torch.from_numpy(array)
     with full_disk_explained(folder), tempfile.TemporaryFile(dir=folder) as file:
         reserve(file.fileno(), num_bytes)
-        return torch.from_numpy(np.memmap(file, str(dtype).removeprefix("torch."), "r+", shape=shape))
+        return _mapped(np.memmap(file, name, "r+", shape=shape))
+
+
+class _Room:
+    """The memory that large results may take together before they go to files."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+
+    def take(self, num_bytes: int) -> bool:
+        if self._taken + num_bytes > memory_share():
+            return False
+        self._taken += num_bytes
+        return True
+
+    def give_back(self, num_bytes: int) -> None:
+        self._taken -= num_bytes
+
+
+_room = _Room()
+# Where the tensors are in memory whose numbers are in files.
+_in_files: set[int] = set()
+
+
+def _mapped(array: np.memmap) -> Tensor:
+    tensor = torch.from_numpy(array)
+    _in_files.add(tensor.data_ptr())
+    weakref.finalize(array, _in_files.discard, tensor.data_ptr())
+    return tensor
+
+
+def is_in_file(tensor: Tensor) -> bool:
+    """Tell whether the numbers of a tensor are in a file: from `map_array`, or from `scratch`.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        Any tensor, or a part of one.
+    """
+    return tensor.device.type == "cpu" and tensor.untyped_storage().data_ptr() in _in_files
 
 
 def reserve(descriptor: int, num_bytes: int) -> None:

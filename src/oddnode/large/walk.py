@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from oddnode.large.arrays import LARGEST_IN_MEMORY
+from oddnode.large.arrays import is_in_file
 from oddnode.large.memory import memory_share
 from oddnode.large.product import NeighbourSum
 from oddnode.large.ranks import active_ranks
@@ -130,11 +130,10 @@ class FolderWalk(NeighbourMean):
             after = out if hop == num_hops - 1 else torch.empty_like(values) if spare is None else spare
             for block in self.neighbours.own_blocks():
                 rows = slice(block.start, block.stop)
-                drawn = self.neighbours.of_block(block, present).mul_(_beside(share[rows], values))
-                if isinstance(own, Tensor) or own:
-                    kept = _beside(own[rows], values) if isinstance(own, Tensor) else own
-                    drawn += present[rows] * kept
-                after[rows] = drawn
+                kept = _beside(own[rows], values) if isinstance(own, Tensor) else own
+                drawn = self.neighbours.of_block(block, present)
+                torch.mul(present[rows], kept, out=after[rows])
+                after[rows].addcmul_(drawn, _beside(share[rows], values))
             self.neighbours.all_gather(after)
             present, spare = after, present if hop else None
         return out if num_hops else out.copy_(values)
@@ -148,7 +147,7 @@ def in_memory(values: Tensor) -> Tensor:
     values : Tensor
         Shape ``[N, C]``.
     """
-    if values.is_contiguous() and (values.device.type != "cpu" or values.nbytes <= LARGEST_IN_MEMORY):
+    if values.is_contiguous() and not is_in_file(values):
         return values
     return values.clone(memory_format=torch.contiguous_format)
 

@@ -119,7 +119,7 @@ class Evidence(Scorer):
                     "expected a finite weight of 0 or more for each, and fewer only elsewhere than there are"
                 )
         fitted = copy.copy(self)
-        fitted.scorers = tuple(sharing([scorer.fit(outputs, train, y) for scorer in self.scorers]))
+        fitted.scorers = tuple(outputs.fitted(scorer, train, y) for scorer in sharing(self.scorers))
         return fitted
 
     def fit_reference(self, outputs: Outputs) -> Self:

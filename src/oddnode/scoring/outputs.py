@@ -61,6 +61,7 @@ class Outputs:
         self.far = far
         self.seen = seen
         self._cache: dict[tuple[int, str], tuple[object, Any]] = {}
+        self._fitted: list[tuple[Scorer, Tensor, Tensor, Scorer]] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Outputs:
         # The graph is large and immutable, and torch cannot copy its sparse matrices.
@@ -103,6 +104,27 @@ class Outputs:
             The value.
         """
         return make()
+
+    def fitted(self, scorer: Scorer, train: Tensor, y: Tensor) -> Scorer:
+        """Fit a scorer on these outputs, once: several scorers may change or propagate the scores of the same one.
+
+        Parameters
+        ----------
+        scorer : Scorer
+            The scorer.
+        train, y : Tensor
+            Positions of the training nodes and their classes, ``[n]`` each.
+
+        Returns
+        -------
+        Scorer
+            The fitted scorer; for the same objects the same one.
+        """
+        for known, *data, fitted in self._fitted:
+            if known is scorer and data[0] is train and data[1] is y:
+                return fitted
+        self._fitted.append((scorer, train, y, scorer.fit(self, train, y)))
+        return self._fitted[-1][3]
 
     @property
     def reference(self) -> Tensor | None:

@@ -32,7 +32,7 @@ class ScorerWrapper(Scorer):
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         fitted = copy.copy(self)
-        fitted.scorer = self.scorer.fit(outputs, train, y)
+        fitted.scorer = outputs.fitted(self.scorer, train, y)
         return fitted
 
     def own_score(self, outputs: Outputs) -> Tensor:
