@@ -17,7 +17,7 @@ from oddnode.large.moments import Moments
 from oddnode.large.part import FolderPart
 from oddnode.large.product import ChangedShares
 from oddnode.large.ranks import active_ranks
-from oddnode.large.resident import ResidentFolder, RowsInMemory
+from oddnode.large.resident import LARGEST_PROBES, ResidentFolder, RowsInMemory
 from oddnode.large.walk import FolderWalk, column_groups
 from oddnode.ops import SparseMatrix
 
@@ -25,7 +25,7 @@ __all__ = ["FolderGraph"]
 
 # Random vectors that are propagated together, which is done in two copies of them, and their size.
 _PROBES = {"cpu": (16, 8), "cuda": (64, 32, 16, 8)}
-_PROBES_IN_MEMORY = {"cpu": 2**30, "cuda": 2**33}
+_PROBES_IN_MEMORY = {"cpu": 2**30, "cuda": LARGEST_PROBES}
 # What passes through a network, or is computed from rows, at a time.
 _BYTES_AT_ONCE = 2**25
 

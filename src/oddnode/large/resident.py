@@ -16,12 +16,17 @@ if TYPE_CHECKING:
 
     from oddnode.large.folder import GraphFolder
 
-__all__ = ["ResidentFolder", "RowsInMemory", "missing_memory"]
+__all__ = ["LARGEST_PROBES", "ResidentFolder", "RowsInMemory", "missing_memory"]
+
+#: How large random vectors are at most that a GPU propagates together, to estimate the support.
+LARGEST_PROBES = 2**33
 
 # Copies of the features that training and scoring make: averages over neighbours, and scaled features for these.
 _COPIES_OF_FEATURES = 3
 # Copies of the edges: in the order of the folder, and in blocks of sources for propagation.
 _COPIES_OF_EDGES = 2
+# Copies of random vectors, of which there are 64: before and after a hop, and as they were drawn.
+_COPIES_OF_PROBES = 3
 # Numbers per node beside these: degrees, scales, scores, logits.
 _NUMBERS_PER_NODE = 32
 
@@ -131,8 +136,10 @@ def missing_memory(folder: GraphFolder, device: torch.device) -> str | None:
     if device.type != "cuda":
         return None
     itemsize = folder.x.dtype.itemsize
+    probes = min(64 * folder.num_nodes * itemsize, LARGEST_PROBES)
     needed = _COPIES_OF_FEATURES * folder.x.nbytes + _COPIES_OF_EDGES * folder.sources.nbytes
     needed += _NUMBERS_PER_NODE * folder.num_nodes * itemsize + folder.num_edges * itemsize * folder.has_weights
+    needed += _COPIES_OF_PROBES * probes
     free, _ = torch.cuda.mem_get_info(device)
     # What torch has reserved without using it is free as well.
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
