@@ -27,7 +27,6 @@ def tiny_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(edges, "_EDGES_AT_ONCE", 64)
     monkeypatch.setattr(walk, "memory_share", lambda: 2 * 8 * 150)
     monkeypatch.setattr(arrays, "_LARGEST_IN_MEMORY", 0)
-    monkeypatch.setattr(arrays, "memory_share", lambda: 0)
 
 
 def undirected(num_nodes: int) -> Data:

@@ -56,17 +56,21 @@ def test_ranks_on_one_machine_share_a_quarter(groups: Path, monkeypatch: pytest.
     assert memory.memory_share() == 500_000
 
 
-def test_large_results_are_in_memory_until_it_is_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_results_are_in_files_that_are_used_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "_LARGEST_IN_MEMORY", 100)
-    monkeypatch.setattr(arrays, "memory_share", lambda: 1000)
-    small, first, second = (arrays.scratch(tmp_path, (size,), torch.float32) for size in (25, 200, 100))
-    assert [arrays.is_in_file(each) for each in (small, first, second)] == [False, False, True]
-    assert arrays.is_in_file(second[10:20].reshape(2, 5))
+    small, large = (arrays.scratch(tmp_path, (size, 2), torch.float32) for size in (10, 100))
+    assert [arrays.is_in_file(each) for each in (small, large)] == [False, True]
     assert not list(tmp_path.iterdir())  # the file has no name
-    del first
+    part, place = large[10:20], large.data_ptr()
+    del large
     gc.collect()
-    assert not arrays.is_in_file(arrays.scratch(tmp_path, (250,), torch.float32))
-    place = second.data_ptr()
-    del second
+    other = arrays.scratch(tmp_path, (200,), torch.float32)
+    assert other.data_ptr() != place  # a part of it is in use
+    assert arrays.is_in_file(part)
+    del part
     gc.collect()
     assert place not in arrays._in_files
+    again = arrays.scratch(tmp_path, (400,), torch.int16)
+    assert again.data_ptr() == place
+    assert again.shape == (400,)
+    assert arrays.is_in_file(again)

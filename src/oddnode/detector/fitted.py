@@ -74,7 +74,9 @@ class TrainingOutputs:
 
     def _fit_one(self, scorer: Scorer, whole: Outputs) -> Scorer:
         """Fit the scorer of one network, whose outputs on the graph with its reference nodes are ``whole``."""
-        fitted = scorer.fit(self.outputs, self.train, self.y).fit_reference(whole)
+        fitted = scorer.fit(self.outputs, self.train, self.y)
+        self.outputs.release()  # the same of the whole graph comes next
+        fitted = fitted.fit_reference(whole)
         if not fitted.needs_exposure:
             return fitted
         if self.exposure is None or self.val is None:

@@ -121,7 +121,13 @@ class NodeFeatures:
         """Yield the nodes whose features are handled together: all of them; of a graph on disk, some at a time."""
         yield slice(None)
 
-    def by_rows(self, width: int | None, make: Callable[[slice], Tensor], dtype: torch.dtype | None = None) -> Tensor:
+    def by_rows(
+        self,
+        width: int | None,
+        make: Callable[[slice], Tensor],
+        dtype: torch.dtype | None = None,
+        is_factor: bool = False,
+    ) -> Tensor:
         """Compute numbers for every node from its own; a graph on disk keeps many of them in a temporary file.
 
         Parameters
@@ -132,6 +138,8 @@ class NodeFeatures:
             Computes those of some nodes, ``[n, C]`` or ``[n]``.
         dtype : torch.dtype, optional
             Their type; by default that of the features.
+        is_factor : bool
+            Whether a product of the graph reads them next, at random: then they are in memory if there is room.
 
         Returns
         -------

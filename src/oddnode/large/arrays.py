@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import tempfile
 import weakref
@@ -17,8 +18,6 @@ import numpy as np
 import torch
 from msgspec import Meta, Struct
 from torch import Tensor
-
-from oddnode.large.memory import memory_share
 
 __all__ = [
     "ArrayEntry",
@@ -36,9 +35,11 @@ __all__ = [
     "written",
 ]
 
-# Larger results count towards the memory that results may take together.
+# Larger results are kept in a file that the system can write out when memory is short.
 _LARGEST_IN_MEMORY = 2**28
 _READ_AT_ONCE = 2**24
+# So many temporary files of a size are kept for other results.
+_MOST_FREE_FILES = 2
 # A GPU is busy only if it has much more to do at a time than a CPU has.
 _MORE_ON_GPU = 64
 
@@ -214,7 +215,7 @@ def map_array(path: Path, entry: ArrayEntry) -> Tensor:
 
 
 def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Make room for a result: in memory, or in a temporary file if it is large and memory is short.
+    """Make room for a result: in memory, or in a temporary file if it is large.
 
     Parameters
     ----------
@@ -233,37 +234,38 @@ def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     num_bytes, name = prod(shape) * dtype.itemsize, str(dtype).removeprefix("torch.")
     if num_bytes <= _LARGEST_IN_MEMORY:
         return torch.empty(shape, dtype=dtype)
-    if _room.take(num_bytes):
-        array = np.empty(shape, name)
-        weakref.finalize(array, _room.give_back, num_bytes)
-        return torch.from_numpy(array)
-    with full_disk_explained(folder), tempfile.TemporaryFile(dir=folder) as file:
-        reserve(file.fileno(), num_bytes)
-        return _mapped(np.memmap(file, name, "r+", shape=shape))
+    file = _free_files.take(folder, num_bytes)
+    array = np.frombuffer(file, name).reshape(shape)
+    weakref.finalize(array, _free_files.give_back, folder, file)
+    return _mapped(array)
 
 
-class _Room:
-    """The memory that large results may take together before they go to files."""
+class _FreeFiles:
+    """Temporary files whose results are gone: the next ones of the same size get their pages, which are in memory."""
 
     def __init__(self) -> None:
-        self._taken = 0
+        self._free: dict[tuple[Path, int], list[mmap.mmap]] = {}
 
-    def take(self, num_bytes: int) -> bool:
-        if self._taken + num_bytes > memory_share():
-            return False
-        self._taken += num_bytes
-        return True
+    def take(self, folder: Path, num_bytes: int) -> mmap.mmap:
+        known = self._free.get((folder, num_bytes))
+        if known:
+            return known.pop()
+        with full_disk_explained(folder), tempfile.TemporaryFile(dir=folder) as file:
+            reserve(file.fileno(), num_bytes)
+            return mmap.mmap(file.fileno(), num_bytes)
 
-    def give_back(self, num_bytes: int) -> None:
-        self._taken -= num_bytes
+    def give_back(self, folder: Path, file: mmap.mmap) -> None:
+        known = self._free.setdefault((folder, len(file)), [])
+        if len(known) < _MOST_FREE_FILES:
+            known.append(file)
 
 
-_room = _Room()
+_free_files = _FreeFiles()
 # Where the tensors are in memory whose numbers are in files.
 _in_files: set[int] = set()
 
 
-def _mapped(array: np.memmap) -> Tensor:
+def _mapped(array: np.ndarray) -> Tensor:
     tensor = torch.from_numpy(array)
     _in_files.add(tensor.data_ptr())
     weakref.finalize(array, _in_files.discard, tensor.data_ptr())

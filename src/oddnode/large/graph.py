@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from math import prod
 
 import torch
 from torch import Tensor
@@ -13,6 +14,7 @@ from oddnode.functional import support
 from oddnode.large.arrays import ArrayWriter, NoWriter, at_once, row_chunks
 from oddnode.large.edges import FolderEdges
 from oddnode.large.folder import GraphFolder
+from oddnode.large.memory import memory_share
 from oddnode.large.moments import Moments
 from oddnode.large.part import FolderPart
 from oddnode.large.product import ChangedShares
@@ -220,9 +222,16 @@ class FolderGraph(FolderEdges):
         for start, stop in row_chunks(self.num_nodes, row_bytes, at_once(_BYTES_AT_ONCE, self.device)):
             yield slice(start, stop)
 
-    def by_rows(self, width: int | None, make: Callable[[slice], Tensor], dtype: torch.dtype | None = None) -> Tensor:
-        shape = (self.num_nodes,) if width is None else (self.num_nodes, width)
-        out = self.folder.empty(shape, dtype or self.x.dtype)
+    def by_rows(
+        self,
+        width: int | None,
+        make: Callable[[slice], Tensor],
+        dtype: torch.dtype | None = None,
+        is_factor: bool = False,
+    ) -> Tensor:
+        shape, dtype = (self.num_nodes,) if width is None else (self.num_nodes, width), dtype or self.x.dtype
+        fits = is_factor and prod(shape) * dtype.itemsize <= memory_share()
+        out = self.x.new_empty(shape, dtype=dtype) if fits else self.folder.empty(shape, dtype)
         return active_ranks().fill(out, list(self.row_slices()), make)
 
     def without(self, nodes: Tensor) -> tuple[FolderGraph, Tensor]:

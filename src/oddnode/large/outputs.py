@@ -106,6 +106,12 @@ class FolderOutputs(Outputs):
     def kept(self, owner: object, name: str, make: Callable[[], T]) -> T:
         return self.cached(owner, name, make)
 
+    def release(self) -> None:
+        self._cache.clear()
+        self._fitted.clear()
+        for name in ("hidden", "all_logits", "_members_mean", "members", "without_edges"):
+            self.__dict__.pop(name, None)
+
     @cached_property
     def without_edges(self) -> Outputs:
         if isinstance(self._layers, TwoLayers):

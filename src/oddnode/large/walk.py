@@ -130,10 +130,13 @@ class FolderWalk(NeighbourMean):
             after = out if hop == num_hops - 1 else torch.empty_like(values) if spare is None else spare
             for block in self.neighbours.own_blocks():
                 rows = slice(block.start, block.stop)
+                drawn, factor = self.neighbours.of_block(block, present), _beside(share[rows], values)
+                if not isinstance(own, Tensor) and not own:
+                    torch.mul(drawn, factor, out=after[rows])
+                    continue
                 kept = _beside(own[rows], values) if isinstance(own, Tensor) else own
-                drawn = self.neighbours.of_block(block, present)
                 torch.mul(present[rows], kept, out=after[rows])
-                after[rows].addcmul_(drawn, _beside(share[rows], values))
+                after[rows].addcmul_(drawn, factor)
             self.neighbours.all_gather(after)
             present, spare = after, present if hop else None
         return out if num_hops else out.copy_(values)

@@ -105,7 +105,7 @@ class LinkPrediction(EdgeScorer):
 
     def _mean_scores(self, outputs: Outputs) -> Tensor:
         graph, rank = outputs.graph, self.left_.shape[1]
-        sides = graph.by_rows(2 * rank, lambda rows: self._sides(graph, rows))
+        sides = graph.by_rows(2 * rank, lambda rows: self._sides(graph, rows), is_factor=True)
         # The sum over a node's edges is a product with the sum of its neighbours' sides.
         near = graph.random_walk @ sides
 

@@ -164,7 +164,7 @@ class CentredCosine(EdgeScorer):
         return graph.by_rows(None, lambda rows: (unit[rows] * near[rows]).sum(dim=1))
 
     def _all_unit_rows(self, graph: Graph) -> Tensor:
-        return graph.by_rows(graph.x.shape[1], lambda rows: self._unit_rows(graph, rows))
+        return graph.by_rows(graph.x.shape[1], lambda rows: self._unit_rows(graph, rows), is_factor=True)
 
     def _unit_rows(self, graph: Graph, rows: slice | Tensor) -> Tensor:
         return F.normalize(graph.x[rows] - self.centre_.to(graph.x), dim=1)
@@ -218,7 +218,7 @@ class NeighbourhoodCosine(CentredCosine):
         count = degree.clamp_min(1) if graph.is_symmetric else degree + 1
         scale = 1.0 / (count * length).unsqueeze(1)
         walk, back = _walk_without_return(graph, count) if graph.is_symmetric else (graph.random_walk, None)
-        near = walk @ graph.by_rows(around.shape[1], lambda rows: around[rows] * scale[rows])
+        near = walk @ graph.by_rows(around.shape[1], lambda rows: around[rows] * scale[rows], is_factor=True)
         returned = None if back is None else (back @ scale).squeeze(1)
 
         def sums(rows: slice) -> Tensor:

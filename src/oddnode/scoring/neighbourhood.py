@@ -91,7 +91,8 @@ class NeighbourhoodFeatures(Scorer):
 
     def _averages(self, graph: Graph) -> Tensor:
         space = FeatureSpace(self.centre_, self.basis_)
-        coordinates = graph.by_rows(space.basis.shape[1], lambda rows: space.coordinates(graph, rows))
+        width = space.basis.shape[1]
+        coordinates = graph.by_rows(width, lambda rows: space.coordinates(graph, rows), is_factor=True)
         return propagate(coordinates, graph.random_walk, self.num_hops)
 
     def _similarity(self, averages: Tensor) -> Tensor:
@@ -146,7 +147,8 @@ def _agreement(outputs: Outputs) -> tuple[Tensor, Tensor]:
     """The agreement summed over every node's incoming edges ``[N]``, and their effective number ``[N]``."""
     graph = outputs.graph
     alone, num_classes = outputs.without_edges, outputs.num_classes
-    around = graph.by_rows(num_classes, lambda rows: outputs.all_logits[rows].softmax(dim=-1)[:, :num_classes])
+    logits = outputs.all_logits
+    around = graph.by_rows(num_classes, lambda rows: logits[rows].softmax(dim=-1)[:, :num_classes], is_factor=True)
     near, degree = graph.random_walk @ around, graph.effective_degree.to(graph.x.dtype)
 
     def agreement(rows: slice) -> Tensor:

@@ -105,6 +105,9 @@ class Outputs:
         """
         return make()
 
+    def release(self) -> None:
+        """Forget values that take much memory; of a graph on disk, all that were computed for every node."""
+
     def fitted(self, scorer: Scorer, train: Tensor, y: Tensor) -> Scorer:
         """Fit a scorer on these outputs, once: several scorers may change or propagate the scores of the same one.
 
