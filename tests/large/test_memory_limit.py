@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gc
 import os
 from pathlib import Path
@@ -74,3 +75,21 @@ def test_large_results_are_in_files_that_are_used_again(tmp_path: Path, monkeypa
     assert again.data_ptr() == place
     assert again.shape == (400,)
     assert arrays.is_in_file(again)
+
+
+def test_a_full_disk_gives_up_files_that_are_not_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "_LARGEST_IN_MEMORY", 100)
+    monkeypatch.setattr(arrays._free_files, "_free", [])
+    for size in (100, 200, 300, 400, 500):
+        arrays.scratch(tmp_path, (size,), torch.float32)
+        gc.collect()
+    assert [len(file) for _, file in arrays._free_files._free] == [800, 1200, 1600, 2000]
+    real = arrays.reserve
+
+    def full(descriptor: int, num_bytes: int) -> None:
+        if arrays._free_files._free:
+            raise OSError(errno.ENOSPC, "no space left")
+        real(descriptor, num_bytes)
+
+    monkeypatch.setattr(arrays, "reserve", full)
+    assert arrays.is_in_file(arrays.scratch(tmp_path, (700,), torch.float32))

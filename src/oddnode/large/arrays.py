@@ -38,8 +38,8 @@ __all__ = [
 # Larger results are kept in a file that the system can write out when memory is short.
 _LARGEST_IN_MEMORY = 2**28
 _READ_AT_ONCE = 2**24
-# So many temporary files of a size are kept for other results.
-_MOST_FREE_FILES = 2
+# So many temporary files are kept for other results.
+_MOST_FREE_FILES = 4
 # A GPU is busy only if it has much more to do at a time than a CPU has.
 _MORE_ON_GPU = 64
 
@@ -244,20 +244,29 @@ class _FreeFiles:
     """Temporary files whose results are gone: the next ones of the same size get their pages, which are in memory."""
 
     def __init__(self) -> None:
-        self._free: dict[tuple[Path, int], list[mmap.mmap]] = {}
+        self._free: list[tuple[Path, mmap.mmap]] = []
 
     def take(self, folder: Path, num_bytes: int) -> mmap.mmap:
-        known = self._free.get((folder, num_bytes))
-        if known:
-            return known.pop()
-        with full_disk_explained(folder), tempfile.TemporaryFile(dir=folder) as file:
-            reserve(file.fileno(), num_bytes)
-            return mmap.mmap(file.fileno(), num_bytes)
+        for place, (where, file) in enumerate(self._free):
+            if where == folder and len(file) == num_bytes:
+                del self._free[place]
+                return file
+        try:
+            return _new_file(folder, num_bytes)
+        except OSError:
+            self._free.clear()  # they may be what the disk is full of
+        with full_disk_explained(folder):
+            return _new_file(folder, num_bytes)
 
     def give_back(self, folder: Path, file: mmap.mmap) -> None:
-        known = self._free.setdefault((folder, len(file)), [])
-        if len(known) < _MOST_FREE_FILES:
-            known.append(file)
+        self._free.append((folder, file))
+        del self._free[:-_MOST_FREE_FILES]
+
+
+def _new_file(folder: Path, num_bytes: int) -> mmap.mmap:
+    with tempfile.TemporaryFile(dir=folder) as file:
+        reserve(file.fileno(), num_bytes)
+        return mmap.mmap(file.fileno(), num_bytes)
 
 
 _free_files = _FreeFiles()
