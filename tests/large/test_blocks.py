@@ -13,7 +13,7 @@ from torch_geometric.nn import GCNConv, SAGEConv
 
 from oddnode import Detector, MaxSoftmax
 from oddnode.graph import Graph
-from oddnode.large import FolderOutputs, GraphFolder, PackedRows, product, walk
+from oddnode.large import FolderOutputs, GraphFolder, PackedRows, product, ranks
 from oddnode.large import graph as large_graph
 from oddnode.nn import BACKBONES, embed_with, layerwise, neighbourhoods, run_backbone
 from oddnode.training import FullBatch, MiniBatch
@@ -51,7 +51,7 @@ def _tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layerwise, "_NUMBERS_AT_ONCE", 150)
     monkeypatch.setattr(neighbourhoods, "_NODES_AT_ONCE", 40)
     monkeypatch.setattr(product, "_ROWS_AT_ONCE", 7)
-    monkeypatch.setattr(walk, "memory_share", lambda: 120 * 8 * 3)
+    monkeypatch.setattr(ranks, "memory_share", lambda: 120 * 8 * 3)
 
 
 @pytest.mark.usefixtures("_tiny_blocks")

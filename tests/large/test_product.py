@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from oddnode.functional import Isolated, propagate
 from oddnode.graph import Graph
-from oddnode.large import FolderGraph, GraphFolder, NeighbourSum, walk
+from oddnode.large import FolderGraph, GraphFolder, NeighbourSum, ranks
 from tests.large.graphs import as_folder, dense_adjacency, graphs, random_graph
 
 
@@ -117,7 +117,7 @@ def test_columns_that_do_not_fit_are_convolved_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weighted: bool
 ) -> None:
     data = random_graph(weighted=weighted)
-    monkeypatch.setattr(walk, "memory_share", lambda: 2 * 8 * data.num_nodes)
+    monkeypatch.setattr(ranks, "memory_share", lambda: 2 * 8 * data.num_nodes)
     graph = as_folder(data, tmp_path).as_graph()
     torch.testing.assert_close(graph.smoothed_x, dense_gcn(data) @ data.x, atol=1e-12, rtol=1e-12)
     expected = propagate(data.x, data.edge_index, num_hops=3, edge_weight=data.edge_weight)

@@ -118,6 +118,44 @@ def test_a_graph_that_does_not_fit_is_refused_or_left_on_disk(tmp_path: Path, mo
     assert device_for("auto", folder) == torch.device("cuda")
 
 
+def test_a_folder_is_copied_to_a_device_once_while_the_copy_is_in_use(tmp_path: Path) -> None:
+    folder, device = as_folder(random_graph(), tmp_path / "graph"), torch.device("cpu")
+    copy = ResidentFolder.of(folder, device)
+    assert ResidentFolder.of(GraphFolder(tmp_path / "graph").with_masks(val_mask=folder.train_mask), device) is copy
+    other = as_folder(random_graph(seed=1), tmp_path / "other")
+    assert ResidentFolder.of(other, device) is not copy
+
+
+def test_ranks_have_a_gpu_each_if_they_ask_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = as_folder(random_graph(), tmp_path / "graph")
+    monkeypatch.setattr("oddnode.detector.folders.active_ranks", lambda: SimpleNamespace(world_size=2))
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    monkeypatch.setattr("torch.cuda.set_device", lambda _: None)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    assert device_for("auto", folder) == device_for("cpu", folder) == torch.device("cpu")
+    assert device_for("cuda", folder) == torch.device("cuda", 1)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    with pytest.raises(ValueError, match="2 ranks share 1 GPUs; start one rank for each GPU, or use the device cpu"):
+        device_for("cuda", folder)
+
+
+@needs_cuda
+@pytest.mark.parametrize("method", METHODS)
+def test_a_graph_that_does_not_fit_is_scored_on_the_cpu_by_a_model_on_the_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    folder = as_folder(undirected(150), tmp_path / "graph")
+    detector = Detector.from_recipe(method, epochs=3, device="auto").fit(folder)
+    scores = detector.score_samples(folder)
+    monkeypatch.setattr("oddnode.detector.folders.missing_memory", lambda *_: "no room")
+    outputs = detector.outputs(folder)
+    assert outputs.graph.device.type == "cpu"
+    assert float((detector.score_samples(outputs).cpu() - scores.cpu()).abs().median()) < 1e-5
+    assert detector.explain(outputs).score.isfinite().all()
+
+
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("num_blocks", [1, 3, 8])
 @pytest.mark.parametrize("at_once", [7, 2**27])

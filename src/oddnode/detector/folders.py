@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +12,7 @@ from oddnode._utils.devices import resolve_device
 from oddnode.detector.adaptation import scorer_of
 from oddnode.graph import Graph, GraphError, GraphSource
 from oddnode.large import FolderGraph, GraphFolder, PackedRows, missing_memory
+from oddnode.large.ranks import active_ranks
 from oddnode.objectives import CrossEntropy
 from oddnode.scoring import Scorer
 from oddnode.training import MiniBatch
@@ -143,6 +145,8 @@ def check_folder_support(detector: Detector) -> None:
 def device_for(setting: str, data: GraphSource) -> torch.device:
     """Choose the device to handle a graph on: for a graph on disk a GPU only if it has room for it.
 
+    Of several ranks that handle a graph on disk, each has a GPU of its own if GPUs are asked for.
+
     Parameters
     ----------
     setting : str
@@ -150,6 +154,8 @@ def device_for(setting: str, data: GraphSource) -> torch.device:
     data : GraphSource
         The graph.
     """
+    if isinstance(data, GraphFolder) and active_ranks().world_size > 1:
+        return torch.device("cpu") if setting == "auto" else _device_of_rank(setting)
     device = resolve_device(setting)
     if isinstance(data, GraphFolder) and setting == "auto":
         missing = missing_memory(data, device)
@@ -157,6 +163,17 @@ def device_for(setting: str, data: GraphSource) -> torch.device:
             _log.info("%s; it is handled on the CPU", missing)
             return torch.device("cpu")
     return device
+
+
+def _device_of_rank(setting: str) -> torch.device:
+    device, local = resolve_device(setting), int(os.environ.get("LOCAL_RANK", "0"))
+    if device.type != "cuda":
+        return device
+    ranks, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if ranks > gpus:
+        raise ValueError(f"{ranks} ranks share {gpus} GPUs; start one rank for each GPU, or use the device cpu")
+    torch.cuda.set_device(local)
+    return torch.device("cuda", local)
 
 
 def with_dtype(graph: Graph, dtype: torch.dtype) -> Graph:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import tempfile
 import weakref
@@ -38,8 +37,6 @@ __all__ = [
 # Larger results are kept in a file that the system can write out when memory is short.
 _LARGEST_IN_MEMORY = 2**28
 _READ_AT_ONCE = 2**24
-# So many temporary files are kept for other results.
-_MOST_FREE_FILES = 4
 # A GPU is busy only if it has much more to do at a time than a CPU has.
 _MORE_ON_GPU = 64
 
@@ -234,47 +231,16 @@ def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     num_bytes, name = prod(shape) * dtype.itemsize, str(dtype).removeprefix("torch.")
     if num_bytes <= _LARGEST_IN_MEMORY:
         return torch.empty(shape, dtype=dtype)
-    file = _free_files.take(folder, num_bytes)
-    array = np.frombuffer(file, name).reshape(shape)
-    weakref.finalize(array, _free_files.give_back, folder, file)
-    return _mapped(array)
-
-
-class _FreeFiles:
-    """Temporary files whose results are gone: the next ones of the same size get their pages, which are in memory."""
-
-    def __init__(self) -> None:
-        self._free: list[tuple[Path, mmap.mmap]] = []
-
-    def take(self, folder: Path, num_bytes: int) -> mmap.mmap:
-        for place, (where, file) in enumerate(self._free):
-            if where == folder and len(file) == num_bytes:
-                del self._free[place]
-                return file
-        try:
-            return _new_file(folder, num_bytes)
-        except OSError:
-            self._free.clear()  # they may be what the disk is full of
-        with full_disk_explained(folder):
-            return _new_file(folder, num_bytes)
-
-    def give_back(self, folder: Path, file: mmap.mmap) -> None:
-        self._free.append((folder, file))
-        del self._free[:-_MOST_FREE_FILES]
-
-
-def _new_file(folder: Path, num_bytes: int) -> mmap.mmap:
-    with tempfile.TemporaryFile(dir=folder) as file:
+    with full_disk_explained(folder), tempfile.TemporaryFile(dir=folder) as file:
         reserve(file.fileno(), num_bytes)
-        return mmap.mmap(file.fileno(), num_bytes)
+        return _mapped(np.memmap(file, name, "r+", shape=shape))
 
 
-_free_files = _FreeFiles()
 # Where the tensors are in memory whose numbers are in files.
 _in_files: set[int] = set()
 
 
-def _mapped(array: np.ndarray) -> Tensor:
+def _mapped(array: np.memmap) -> Tensor:
     tensor = torch.from_numpy(array)
     _in_files.add(tensor.data_ptr())
     weakref.finalize(array, _in_files.discard, tensor.data_ptr())

@@ -241,7 +241,7 @@ class GraphFolder(ReadOnlyStores):
         self._check_edges()
         ranks.barrier()  # nobody uses what another has yet to check
         device = torch.device(device)
-        return FolderGraph(self if device.type == "cpu" else ResidentFolder(self, device))
+        return FolderGraph(self if device.type == "cpu" else ResidentFolder.of(self, device))
 
     def _check_edges(self) -> None:
         """Raise an error for edges that name other nodes than there are: a product would read any memory."""

@@ -14,7 +14,6 @@ from oddnode.functional import support
 from oddnode.large.arrays import ArrayWriter, NoWriter, at_once, row_chunks
 from oddnode.large.edges import FolderEdges
 from oddnode.large.folder import GraphFolder
-from oddnode.large.memory import memory_share
 from oddnode.large.moments import Moments
 from oddnode.large.part import FolderPart
 from oddnode.large.product import ChangedShares
@@ -230,7 +229,7 @@ class FolderGraph(FolderEdges):
         is_factor: bool = False,
     ) -> Tensor:
         shape, dtype = (self.num_nodes,) if width is None else (self.num_nodes, width), dtype or self.x.dtype
-        fits = is_factor and prod(shape) * dtype.itemsize <= memory_share()
+        fits = is_factor and prod(shape) * dtype.itemsize <= active_ranks().memory_share
         out = self.x.new_empty(shape, dtype=dtype) if fits else self.folder.empty(shape, dtype)
         return active_ranks().fill(out, list(self.row_slices()), make)
 

@@ -100,7 +100,9 @@ class FolderOutputs(Outputs):
         if not scorer.is_row_wise:
             return super().scores_of(scorer)
         return self.cached(
-            scorer, "score", lambda: self.graph.by_rows(None, lambda rows: scorer.score(_Rows(self, rows)))
+            scorer,
+            "score",
+            lambda: self.graph.by_rows(None, lambda rows: scorer.score(_Rows(self, rows)), is_factor=True),
         )
 
     def kept(self, owner: object, name: str, make: Callable[[], T]) -> T:
@@ -109,7 +111,7 @@ class FolderOutputs(Outputs):
     def release(self) -> None:
         self._cache.clear()
         self._fitted.clear()
-        for name in ("hidden", "all_logits", "_members_mean", "members", "without_edges"):
+        for name in ("_layers", "hidden", "all_logits", "_members_mean", "members", "without_edges"):
             self.__dict__.pop(name, None)
 
     @cached_property

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from oddnode.large.heartbeat import Heartbeat, RankLost, stopped
+from oddnode.large.memory import memory_share
 
 __all__ = ["JoinedRanks", "Ranks", "active_ranks", "joined"]
 
@@ -44,6 +45,11 @@ class Ranks:
 
     rank = 0
     world_size = 1
+
+    @property
+    def memory_share(self) -> int:
+        """How many bytes the values may take that a product reads at random: the least of all ranks."""
+        return memory_share()
 
     @property
     def is_first(self) -> bool:
@@ -158,12 +164,19 @@ class JoinedRanks(Ranks):
         The number of this process, and how many there are.
     heartbeat : Heartbeat
         Of this process.
+    memory_share : int
+        The least that any rank has. All of them must divide the columns of a product in the same way.
     """
 
-    def __init__(self, rank: int, world_size: int, heartbeat: Heartbeat):
+    def __init__(self, rank: int, world_size: int, heartbeat: Heartbeat, memory_share: int):
         self.rank, self.world_size = rank, world_size
         self.heartbeat = heartbeat
+        self._memory_share = memory_share
         self._is_alone = False
+
+    @property
+    def memory_share(self) -> int:
+        return self._memory_share
 
     def all_gather(self, out: Tensor, bounds: Sequence[int]) -> Tensor:
         row_bytes = max(out[:1].numel() * out.element_size(), 1)
@@ -268,7 +281,9 @@ def joined() -> Iterator[JoinedRanks]:
     own_store = dist.PrefixStore("oddnode/exchange", store)
     dist.init_process_group(backend, timeout=_NO_LIMIT, store=own_store, rank=rank, world_size=world_size)
     heartbeat.meet()
-    _active = ranks = JoinedRanks(rank, world_size, heartbeat)
+    least = torch.tensor([memory_share()])
+    dist.all_reduce(least, dist.ReduceOp.MIN)
+    _active = ranks = JoinedRanks(rank, world_size, heartbeat, int(least))
     try:
         yield ranks
         ranks.barrier()  # nobody falls silent before all have finished,

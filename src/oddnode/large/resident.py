@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
 from oddnode.large.arrays import ArrayWriter, FolderError, NoWriter
+from oddnode.large.file_checks import file_stamp
+from oddnode.large.manifest import MANIFEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,10 +24,18 @@ __all__ = ["LARGEST_PROBES", "ResidentFolder", "RowsInMemory", "missing_memory"]
 #: How large random vectors are at most that a GPU propagates together, to estimate the support.
 LARGEST_PROBES = 2**33
 
-# Copies of the features that training and scoring make: averages over neighbours, and scaled features for these.
-_COPIES_OF_FEATURES = 3
-# Copies of the edges: in the order of the folder, and in blocks of sources for propagation.
-_COPIES_OF_EDGES = 2
+
+class _Copies(NamedTuple):
+    """How often the features and the edges of a graph are in memory at the same time."""
+
+    features: int
+    edges: int
+
+
+# At least the averages over neighbours, scaled features for these, and edges in blocks of sources for propagation.
+_LEAST = _Copies(3, 2)
+# The default method has features and edges without the reference nodes besides, and surroundings of every node.
+_ENOUGH = _Copies(7, 4)
 # Copies of random vectors, of which there are 64: before and after a hop, and as they were drawn.
 _COPIES_OF_PROBES = 3
 # Numbers per node beside these: degrees, scales, scores, logits.
@@ -64,10 +75,25 @@ class ResidentFolder:
         The device.
     """
 
-    def __init__(self, folder: GraphFolder, device: torch.device):
-        missing = missing_memory(folder, device)
+    @classmethod
+    def of(cls, folder: GraphFolder, device: torch.device) -> ResidentFolder:
+        """Return the copy of a folder on a device: the same one as long as somebody uses it.
+
+        Parameters
+        ----------
+        folder, device
+            As for the class.
+        """
+        known = _copies.get(_key(folder, device))
+        if known is not None:
+            return known
+        missing = missing_memory(folder, device, _LEAST)
         if missing is not None:
             raise FolderError(f"{missing}; use device='cpu', which reads the graph from disk")
+        made = _copies[_key(folder, device)] = cls(folder, device)
+        return made
+
+    def __init__(self, folder: GraphFolder, device: torch.device):
         self.path = folder.path
         self.max_abs_feature = folder.max_abs_feature
         self.device = device
@@ -118,7 +144,15 @@ class ResidentFolder:
         return f"ResidentFolder({self.path}, {self.device})"
 
 
-def missing_memory(folder: GraphFolder, device: torch.device) -> str | None:
+# Copies that are in use, by folder and device.
+_copies: WeakValueDictionary[tuple[object, ...], ResidentFolder] = WeakValueDictionary()
+
+
+def _key(folder: GraphFolder, device: torch.device) -> tuple[object, ...]:
+    return (*file_stamp(folder.path / MANIFEST), str(device))
+
+
+def missing_memory(folder: GraphFolder, device: torch.device, copies: _Copies = _ENOUGH) -> str | None:
     """Say why a folder does not fit into the memory of a GPU.
 
     Parameters
@@ -127,17 +161,19 @@ def missing_memory(folder: GraphFolder, device: torch.device) -> str | None:
         The folder.
     device : torch.device
         The device.
+    copies : tuple of int
+        How often the features and the edges are in memory at the same time; by default as in the default method.
 
     Returns
     -------
     str or None
-        The reason; ``None`` if it fits, or if the device does not tell how much memory it has.
+        The reason; ``None`` if it fits or is there already, or if the device does not tell how much memory it has.
     """
-    if device.type != "cuda":
+    if device.type != "cuda" or _key(folder, device) in _copies:
         return None
     itemsize = folder.x.dtype.itemsize
     probes = min(64 * folder.num_nodes * itemsize, LARGEST_PROBES)
-    needed = _COPIES_OF_FEATURES * folder.x.nbytes + _COPIES_OF_EDGES * folder.sources.nbytes
+    needed = copies.features * folder.x.nbytes + copies.edges * folder.sources.nbytes
     needed += _NUMBERS_PER_NODE * folder.num_nodes * itemsize + folder.num_edges * itemsize * folder.has_weights
     needed += _COPIES_OF_PROBES * probes
     free, _ = torch.cuda.mem_get_info(device)

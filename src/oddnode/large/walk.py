@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from oddnode.large.arrays import is_in_file
-from oddnode.large.memory import memory_share
 from oddnode.large.product import NeighbourSum
 from oddnode.large.ranks import active_ranks
 from oddnode.ops import NeighbourMean, neighbour_mean_of_sorted, triton_kernels
@@ -169,7 +168,7 @@ def column_groups(values: Tensor) -> list[slice]:
         The columns of each group, one or more.
     """
     num_rows, width = values.shape
-    most = memory_share() if values.device.type == "cpu" else _COLUMNS_ON_GPU
+    most = active_ranks().memory_share if values.device.type == "cpu" else _COLUMNS_ON_GPU
     step = max(most // max(num_rows * values.dtype.itemsize, 1), 1)
     return [slice(first, min(first + step, width)) for first in range(0, width, step)]
 

@@ -254,7 +254,7 @@ class Evidence(Scorer):
         found = outputs.graph.by_rows(len(self.scorers), make, torch.float64)
         if outputs.reference is not None:
             own = self._surprises(compared.reference, compared.ranked, leave_one_out=True)
-            found[outputs.reference] = own * (compared.new.weights > 0)
+            found[outputs.reference] = own * (compared.new.weights.to(own) > 0)
         return found
 
     @property
@@ -336,8 +336,9 @@ class Evidence(Scorer):
 
     def _weights_of_nodes(self, compared: _Compared, rows: slice) -> Tensor:
         """The weights of every scorer for some nodes ``[n, K]``."""
-        is_seen = compared.is_seen[rows].to(self.weights_.device)
-        return torch.where(is_seen.unsqueeze(1), compared.seen.weights, compared.new.weights)
+        is_seen = compared.is_seen[rows].unsqueeze(1)
+        seen, new = (each.weights.to(is_seen.device) for each in (compared.seen, compared.new))
+        return torch.where(is_seen, seen, new)
 
     def _weights(self, in_place: bool) -> Tensor:
         """The weights for new nodes in a graph that contains the reference nodes, or in another one."""

@@ -80,11 +80,12 @@ class Mahalanobis(Scorer):
 
     def _score(self, hidden: Tensor) -> Tensor:
         hidden = hidden.double()
+        precision, means = self.precision_.to(hidden.device), self.means_.to(hidden.device)
         # (h - m)^T P (h - m) = h^T P h - 2 m^T P h + m^T P m: one product with P for all classes.
-        weighted = hidden @ self.precision_
+        weighted = hidden @ precision
         own = (weighted * hidden).sum(dim=1, keepdim=True)
-        means = (self.means_ @ self.precision_ * self.means_).sum(dim=1)
-        return -(own - 2 * weighted @ self.means_.t() + means).amin(dim=1)
+        of_means = (means @ precision * means).sum(dim=1)
+        return -(own - 2 * weighted @ means.t() + of_means).amin(dim=1)
 
 
 @dataclass
@@ -125,5 +126,6 @@ class KNN(Scorer):
 
     def _score(self, hidden: Tensor) -> Tensor:
         # Exact, because the fast mode loses the precision of small distances, which matter most.
-        distances = torch.cdist(F.normalize(hidden, dim=1), self.bank_, compute_mode="donot_use_mm_for_euclid_dist")
+        bank = self.bank_.to(hidden.device)
+        distances = torch.cdist(F.normalize(hidden, dim=1), bank, compute_mode="donot_use_mm_for_euclid_dist")
         return -distances.kthvalue(self.k, dim=1).values
