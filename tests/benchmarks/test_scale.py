@@ -79,17 +79,17 @@ def test_auroc_leaves_out_labelled_nodes_and_refuses_missing_scores() -> None:
 
 def test_growth_and_verdicts_are_those_of_a_hand_computation() -> None:
     rows = [row("prepare", 10**n, 0.5 + 2.0 * 10 ** (n - 6)) for n in (6, 7, 8)]
-    rows += [row("fit", 10**n, seconds, gib) for n, seconds, gib in ((6, 10.0, 1.0), (7, 11.0, 1.1), (8, 13.0, 1.1))]
+    rows += [row("train", 10**n, seconds, gib) for n, seconds, gib in ((6, 10.0, 1.0), (7, 11.0, 1.1), (8, 13.0, 1.1))]
     rows += [row("score", 10**n, seconds) for n, seconds in ((6, 1.5), (7, 10.5), (8, 120.5))]
     rows += [row("score", 10**8, 500.0, limit=2.0), row("fit", 10**8, 500.0, limit=2.0, status=-9)]
     found = growth(rows)
     assert found["prepare: slope of log time"] == pytest.approx(1.0)
     assert found["score: time per edge, largest to next"] == pytest.approx(1.2)
-    assert found["fit: seconds, most to least"] == pytest.approx(1.3)
-    assert found["fit: anonymous GiB, most to least"] == pytest.approx(1.1)
+    assert found["train: seconds, most to least"] == pytest.approx(1.3)
+    assert found["train: anonymous GiB, most to least"] == pytest.approx(1.1)
     judged = {line.rpartition(": ")[0]: line.rpartition(": ")[2] for line in verdicts(rows, found)}
     failed = [line.split(":")[0] for line, word in judged.items() if word == "DOES NOT HOLD"]
-    assert failed == ["prepare at 10^8 edges under 8 GiB", "fit at 10^8 edges under 2 GiB", "fit"]
+    assert failed == ["prepare at 10^8 edges under 8 GiB", "fit at 10^8 edges under 2 GiB", "train"]
     assert judged["score at 10^8 edges under 8 GiB: seconds: 120.5 (must be 0 to 180)"] == "holds"
 
 
