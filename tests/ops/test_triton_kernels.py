@@ -87,6 +87,28 @@ def test_long_rows_are_summed_in_pieces(
     assert_close(sum_neighbours(offsets, sources.to(DEVICE), values.to(DEVICE), rest), dense @ values)
 
 
+@pytest.mark.parametrize("width", [None, 3, 40])
+@pytest.mark.parametrize("most", [3, 1024])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_sums_are_mixed_with_values_and_written_into_other_columns(
+    width: int | None, most: int, dtype: torch.dtype
+) -> None:
+    offsets, sources, dense = structure(counts := [2, 300, 0, 1, 6, 1, 17], 13)
+    columns = [] if width is None else [width]
+    values, own = (torch.randn(n, *columns, dtype=dtype, generator=rng(n)) for n in (13, len(counts)))
+    kept, share = (torch.rand(len(counts), dtype=dtype, generator=rng(seed)) for seed in (2, 3))
+    room = torch.full((len(counts), 2 * (width or 1)), 7.0, dtype=dtype, device=DEVICE)
+    out = room[:, 0] if width is None else room[:, :width]
+    offsets = offsets.to(DEVICE)
+    mix = triton_kernels.Mix(own.to(DEVICE), kept.to(DEVICE), share.to(DEVICE))
+    rest = LongRows(offsets[:-1], offsets[1:], most)
+    mixed = sum_neighbours(offsets, sources.to(DEVICE), values.to(DEVICE), rest, mix, out)
+    assert mixed is out
+    sums = dense @ values.double()
+    assert_close(out, (sums.t() * share.double() + own.double().t() * kept.double()).t())
+    assert bool((room[:, width or 1 :] == 7.0).all())
+
+
 @pytest.mark.parametrize(("rows", "lanes"), [(1, 1), (4, 2), (64, 8)])
 def test_the_shape_of_a_program_does_not_change_the_sums(rows: int, lanes: int) -> None:
     offsets, sources, dense = structure(STRUCTURES["odd rows"], 13)

@@ -21,6 +21,7 @@ from oddnode.large.arrays import at_once
 from oddnode.large.ranks import active_ranks
 from oddnode.ops import LongRows, sum_neighbours, triton_kernels
 from oddnode.ops.csr import cpu_has_csr_kernel, from_offsets, multiply
+from oddnode.ops.triton_kernels import Mix
 
 __all__ = ["ChangedShares", "NeighbourSum", "RowBlock"]
 
@@ -191,11 +192,9 @@ class NeighbourSum:
             Shape ``[rows]`` or ``[rows, C]``.
         """
         is_column = values.dim() == 1
+        if self._uses_kernel(values):
+            return sum_neighbours(block.offsets, block.sources, values, self._long_rows_of(block))
         shares = self._shares(block, values.dtype)
-        if shares is None and triton_kernels.can_run(values.device):
-            if block.start not in self._long_rows:
-                self._long_rows[block.start] = LongRows(block.offsets[:-1], block.offsets[1:])
-            return sum_neighbours(block.offsets, block.sources, values, self._long_rows[block.start])
         if is_column and values.device.type != "cpu":
             gathered = values[block.sources] if shares is None else values[block.sources] * shares
             return torch.segment_reduce(gathered, "sum", offsets=block.offsets, axis=0, initial=0.0)
@@ -210,12 +209,53 @@ class NeighbourSum:
         )
         return sums.squeeze(1) if is_column else sums
 
+    def mixed_block(self, block: RowBlock, values: Tensor, kept: Tensor | None, share: Tensor, out: Tensor) -> None:
+        """Mix the values of some nodes with the sums over their neighbours: ``kept * values + share * sums``.
+
+        Parameters
+        ----------
+        block : RowBlock
+            From `blocks`.
+        values : Tensor
+            Shape ``[N]`` or ``[N, C]``.
+        kept : Tensor or None
+            The share of its own value that each of these nodes keeps, ``[rows]``; None for nothing.
+        share : Tensor
+            The factors of the sums, ``[rows]``.
+        out : Tensor
+            Where the result is written, ``[rows]`` or ``[rows, C]``.
+        """
+        own = values[block.start : block.stop]
+        if kept is not None and self._uses_kernel(values):
+            mix, rest = Mix(own.contiguous(), kept, share), self._long_rows_of(block)
+            sum_neighbours(block.offsets, block.sources, values, rest, mix, out)
+            return
+        sums, factor = self.of_block(block, values), _beside(share, values)
+        if kept is None:
+            torch.mul(sums, factor, out=out)
+        else:
+            torch.mul(own, _beside(kept, values), out=out)
+            out.addcmul_(sums, factor)
+
+    def _uses_kernel(self, values: Tensor) -> bool:
+        return self.weights is None and triton_kernels.can_run(values.device)
+
+    def _long_rows_of(self, block: RowBlock) -> LongRows:
+        if block.start not in self._long_rows:
+            self._long_rows[block.start] = LongRows(block.offsets[:-1], block.offsets[1:])
+        return self._long_rows[block.start]
+
     def _ones_like(self, values: Tensor, count: int) -> Tensor:
         known = self._ones.get(values.dtype)
         if known is None or len(known) < count:
             known = self._ones[values.dtype] = torch.ones(max(count, min(self.edges_at_once, len(self.sources))))
             known = self._ones[values.dtype] = known.to(values.dtype)
         return known[:count]
+
+
+def _beside(numbers: Tensor, values: Tensor) -> Tensor:
+    """One number per node, for a product with values of one or more columns."""
+    return numbers if values.dim() == 1 else numbers.unsqueeze(1)
 
 
 class ChangedShares(NeighbourSum):

@@ -123,19 +123,16 @@ class FolderWalk(NeighbourMean):
 
     def _diffuse_into(self, out: Tensor, values: Tensor, eta: float, num_hops: int) -> Tensor:
         share = self.inverse_degree(values.dtype) * (1.0 - eta)
-        own = self.own_share(eta, share)
+        kept: float | Tensor | None = self.own_share(eta, share)
+        if not isinstance(kept, Tensor):
+            kept = torch.full_like(share, kept) if kept else None
         present, spare = values, None  # the caller's values are not written to
         for hop in range(num_hops):
             after = out if hop == num_hops - 1 else torch.empty_like(values) if spare is None else spare
             for block in self.neighbours.own_blocks():
                 rows = slice(block.start, block.stop)
-                drawn, factor = self.neighbours.of_block(block, present), _beside(share[rows], values)
-                if not isinstance(own, Tensor) and not own:
-                    torch.mul(drawn, factor, out=after[rows])
-                    continue
-                kept = _beside(own[rows], values) if isinstance(own, Tensor) else own
-                torch.mul(present[rows], kept, out=after[rows])
-                after[rows].addcmul_(drawn, factor)
+                own = None if kept is None else kept[rows]
+                self.neighbours.mixed_block(block, present, own, share[rows], after[rows])
             self.neighbours.all_gather(after)
             present, spare = after, present if hop else None
         return out if num_hops else out.copy_(values)
@@ -172,7 +169,3 @@ def column_groups(values: Tensor) -> list[slice]:
     step = max(most // max(num_rows * values.dtype.itemsize, 1), 1)
     return [slice(first, min(first + step, width)) for first in range(0, width, step)]
 
-
-def _beside(numbers: Tensor, values: Tensor) -> Tensor:
-    """One number per node, for a product with values of one or more columns."""
-    return numbers if values.dim() == 1 else numbers.unsqueeze(1)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from oddnode.ops import triton_kernels as _kernels
+from oddnode.ops.triton_kernels import Mix
 
 __all__ = ["LongRows", "sum_neighbours"]
 
@@ -36,7 +37,7 @@ class LongRows:
         self._starts = first[row] + (self._pieces - self._first_pieces[row]) * MOST
         self._ends = torch.minimum(self._starts + MOST, last[row])
 
-    def add(self, sources: Tensor, values: Tensor, total: Tensor) -> Tensor:
+    def add(self, sources: Tensor, values: Tensor, total: Tensor, share: Tensor | None = None) -> Tensor:
         """Add the sums of the pieces, always in the same order.
 
         Parameters
@@ -47,6 +48,8 @@ class LongRows:
             One or more numbers per source node, ``[M]`` or ``[M, C]``.
         total : Tensor
             The sums of the first edges of each row, ``[N]`` or ``[N, C]``, changed in place.
+        share : Tensor, optional
+            What the sums are multiplied by, ``[N]``.
 
         Returns
         -------
@@ -55,11 +58,19 @@ class LongRows:
         """
         if len(self.rows):
             of_pieces = _kernels.sum_ranges(self._starts, self._ends, sources, values)
-            total[self.rows] += _kernels.sum_ranges(self._first_pieces, self._last_pieces, self._pieces, of_pieces)
+            sums = _kernels.sum_ranges(self._first_pieces, self._last_pieces, self._pieces, of_pieces)
+            total[self.rows] += sums if share is None else (sums.t() * share[self.rows]).t()
         return total
 
 
-def sum_neighbours(offsets: Tensor, sources: Tensor, values: Tensor, long_rows: LongRows | None = None) -> Tensor:
+def sum_neighbours(
+    offsets: Tensor,
+    sources: Tensor,
+    values: Tensor,
+    long_rows: LongRows | None = None,
+    mix: Mix | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """Sum ``values`` over the sources of every row of a CSR structure, on a GPU.
 
     Parameters
@@ -72,6 +83,8 @@ def sum_neighbours(offsets: Tensor, sources: Tensor, values: Tensor, long_rows: 
         One or more numbers per source node, ``[M]`` or ``[M, C]``.
     long_rows : LongRows, optional
         The long ones of these rows, if they are known.
+    mix, out
+        As for `oddnode.ops.triton_kernels.sum_ranges`.
 
     Returns
     -------
@@ -79,4 +92,5 @@ def sum_neighbours(offsets: Tensor, sources: Tensor, values: Tensor, long_rows: 
         The sums, ``[N]`` or ``[N, C]``; 0 for a row without sources.
     """
     rest = long_rows or LongRows(offsets[:-1], offsets[1:])
-    return rest.add(sources, values, _kernels.sum_ranges(offsets[:-1], offsets[1:], sources, values, rest.most))
+    sums = _kernels.sum_ranges(offsets[:-1], offsets[1:], sources, values, rest.most, mix=mix, out=out)
+    return rest.add(sources, values, sums, None if mix is None else mix.share)

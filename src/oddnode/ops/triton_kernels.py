@@ -9,10 +9,12 @@ GPU; `can_run` does not offer that to the library.
 # mypy: disable-error-code="no-untyped-def"
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-__all__ = ["EVERY", "TILE", "add_block", "can_run", "mix", "relu_dropout", "sum_ranges"]
+__all__ = ["EVERY", "TILE", "Mix", "add_block", "can_run", "mix", "relu_dropout", "sum_ranges"]
 
 #: The number of rows of a block of edges that one program processes.
 TILE = 256
@@ -51,12 +53,17 @@ if triton is not None:
         sources,
         values,
         out,
+        own,
+        kept,
+        share,
         num_ranges,
         width,
+        stride,
         most,
         ROWS: tl.constexpr,
         LANES: tl.constexpr,
         COLUMNS: tl.constexpr,
+        MIXES: tl.constexpr,
     ):
         # One program sums ROWS ranges and COLUMNS columns, LANES edges of each range at a time.
         row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
@@ -73,7 +80,12 @@ if triton is not None:
             at = values + source[:, :, None] * width + column[None, None, :]
             total += tl.load(at, mask=within[:, :, None] & (column < width)[None, None, :], other=0.0)
         there = inside[:, None] & (column < width)[None, :]
-        tl.store(out + row[:, None] * width + column[None, :], tl.sum(total, axis=1), mask=there)
+        found = tl.sum(total, axis=1)
+        if MIXES:
+            before = tl.load(own + row[:, None] * width + column[None, :], mask=there, other=0.0)
+            found = found * tl.load(share + row, mask=inside, other=0.0)[:, None]
+            found += before * tl.load(kept + row, mask=inside, other=0.0)[:, None]
+        tl.store(out + row[:, None] * stride + column[None, :], found, mask=there)
 
     @triton.jit
     def _add_block(counts, bases, sources, values, total, num_nodes, most, ROWS: tl.constexpr):
@@ -182,6 +194,22 @@ if triton is not None:
             tl.store(out + i, tl.where(kept & (value > 0), value * scale, 0.0), mask=inside)
 
 
+class Mix(NamedTuple):
+    """What a sum over a range is mixed with: ``kept * own + share * sum``.
+
+    Parameters
+    ----------
+    own : Tensor
+        A value of every range, ``[n]`` or ``[n, C]``, contiguous.
+    kept, share : Tensor
+        The factors of this value and of the sum, ``[n]`` each, of the same type.
+    """
+
+    own: Tensor
+    kept: Tensor
+    share: Tensor
+
+
 def sum_ranges(
     starts: Tensor,
     ends: Tensor,
@@ -189,6 +217,8 @@ def sum_ranges(
     values: Tensor,
     most: int = EVERY,
     program: tuple[int, int, int] | None = None,
+    mix: Mix | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Sum ``values`` over ranges of sources.
 
@@ -205,21 +235,28 @@ def sum_ranges(
         Only so many sources of a range count, from its first on.
     program : tuple of int, optional
         How many ranges a program sums, how many sources of each at a time, and its number of warps: powers of two.
+    mix : Mix, optional
+        What the sums are mixed with.
+    out : Tensor, optional
+        Where the result is written, ``[n]`` or ``[n, C]``, its rows contiguous.
 
     Returns
     -------
     Tensor
         The sums, ``[n]`` or ``[n, C]``; 0 for an empty range.
     """
-    out = torch.empty((len(starts), *values.shape[1:]), dtype=values.dtype, device=values.device)
+    if out is None:
+        out = torch.empty((len(starts), *values.shape[1:]), dtype=values.dtype, device=values.device)
     width = values.shape[1] if values.dim() == 2 else 1
     columns = min(64, 1 << max(width - 1, 0).bit_length())
-    rows, lanes, warps = program or ((16, 32, 4) if width == 1 else (4, 4, 2))  # the fastest on an H200
+    # The fastest on an H200.
+    rows, lanes, warps = program or ((16, 32, 4) if width == 1 else (4, 4, 1) if columns <= 32 else (1, 8, 1))
     grid, shape = (-(-len(out) // rows), -(-width // columns)), {"ROWS": rows, "LANES": lanes, "COLUMNS": columns}
     if out.numel():
         with torch.cuda.device_of(values):
-            numbers = starts, ends, sources, values.contiguous(), out, len(out), width, most
-            _sum_ranges[grid](*numbers, **shape, num_warps=warps)
+            numbers = starts, ends, sources, values.contiguous(), out, *(mix or (values, values, values))
+            sizes = len(out), width, out.stride(0), most
+            _sum_ranges[grid](*numbers, *sizes, **shape, MIXES=mix is not None, num_warps=warps)
     return out
 
 
