@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from oddnode.ops import LongRows, SparseMatrix, stacked_keys, sum_neighbours, triton_kernels
+from oddnode.ops import LongRows, SparseMatrix, relu_dropout, stacked_keys, sum_neighbours, triton_kernels
 from oddnode.ops.blocked_mean import _tile_bases
 from tests.ops.hash_reference import is_kept
 
@@ -223,11 +223,11 @@ def test_relu_and_dropout_and_their_gradient(p: float, rows: list[int] | None, n
         3,  # the place
         p,
     )
-    assert_close(triton_kernels.relu_dropout(*arguments), expected)
+    assert_close(relu_dropout(*arguments), expected)
     grad = torch.randn(len(chosen), networks, width, generator=rng(2))
     whole = torch.zeros(6, networks, width, dtype=torch.float64)
     whole[chosen] = slope * grad.double()
-    assert_close(triton_kernels.relu_dropout(*arguments, grad=grad.to(DEVICE)), whole)
+    assert_close(relu_dropout(*arguments, grad=grad.to(DEVICE)), whole)
 
 
 def test_more_values_than_one_program_computes() -> None:
@@ -235,7 +235,7 @@ def test_more_values_than_one_program_computes() -> None:
     values = torch.randn(70, 1, 33, generator=rng(1))
     _, expected = reference(values.double(), list(range(70)), table[0, 0], 0.5)
     count = torch.zeros(1, dtype=torch.long, device=DEVICE)
-    assert_close(triton_kernels.relu_dropout(values.to(DEVICE), None, table.to(DEVICE), count, 0, 0.5), expected)
+    assert_close(relu_dropout(values.to(DEVICE), None, table.to(DEVICE), count, 0, 0.5), expected)
 
 
 def test_the_library_uses_the_kernels_on_a_gpu_alone() -> None:

@@ -44,7 +44,7 @@ def calibration_by_references(state: FittedState) -> Calibration | None:
         total[nodes] += scorer.score_at(own, nodes).detach()
         count[nodes] += 1
     known = count.nonzero().squeeze(1)
-    classes = outputs.logits.argmax(dim=-1)[known]
+    classes = outputs.logits[known].argmax(dim=-1)
     try:
         return Calibration.from_scores(total[known] / count[known], classes)
     except CalibrationError as error:

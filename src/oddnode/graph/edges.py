@@ -164,6 +164,22 @@ class GraphEdges(IncomingEdges):
         source, target = self.edge_index
         yield source, target, self.edge_weight
 
+    def edge_blocks_to(self, nodes: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Yield edges as `edge_blocks` does: all that lead to some nodes, and of a graph on disk no others.
+
+        Parameters
+        ----------
+        nodes : Tensor
+            Positions ``[n]``, each once.
+        """
+        yield from self.edge_blocks()
+
+    def num_others(self) -> Tensor:
+        """Count the edges that lead to each node from others ``[N]``."""
+        source, target = self.edge_index
+        counts = torch.zeros(self.num_nodes, dtype=torch.long, device=target.device)
+        return counts.index_add_(0, target, (source != target).long())
+
 
 def _numbered(edge_index: Tensor, num_nodes: int) -> Tensor:
     """A number for every edge; in their order edges are sorted by target and then by source."""

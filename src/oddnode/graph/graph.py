@@ -6,7 +6,7 @@ the only place where its tensors are checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -19,7 +19,13 @@ from oddnode.graph.conversion import as_source
 from oddnode.graph.edges import GraphEdges
 from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.graph.validation import _checked_edges, _checked_features
-from oddnode.ops import FeatureProducts, SparseMatrix, SparsePattern, gcn_matrix, neighbour_mean_matrix
+from oddnode.ops import (
+    FeatureProducts,
+    SparseMatrix,
+    SparsePattern,
+    gcn_matrix,
+    neighbour_mean_matrix,
+)
 
 __all__ = ["Graph"]
 
@@ -197,9 +203,32 @@ class Graph(GraphEdges):
         source, target = self.edge_index
         return torch.zeros_like(values).index_add_(0, target, values[source])
 
-    def neighbour_means(self) -> Iterator[tuple[slice, Tensor]]:
-        """Yield nodes and the mean features of their neighbours ``[n, F]``; a graph on disk yields several parts."""
-        yield slice(None), self.random_walk @ self.x
+    def by_neighbours(
+        self,
+        values: Tensor,
+        width: int | None,
+        make: Callable[[slice, Tensor], Tensor],
+        walk: SparseMatrix | None = None,
+    ) -> Tensor:
+        """Compute numbers for every node from a mean over its neighbours; a graph on disk does not keep these means.
+
+        Parameters
+        ----------
+        values : Tensor
+            What is averaged, ``[N, C]``.
+        width : int or None
+            How many numbers a node has; ``None`` for one number and no second dimension.
+        make : callable
+            Computes those of some nodes from their positions and means ``[n, C]``: ``[n, width]`` or ``[n]``.
+        walk : SparseMatrix, optional
+            What averages; by default `random_walk`.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N, width]`` or ``[N]``.
+        """
+        return make(slice(None), (self.random_walk if walk is None else walk) @ values)
 
     def support(self, num_hops: int, eta: float) -> Tensor:
         """Effective number of nodes that each propagated score averages (see `oddnode.functional.energy.support`).

@@ -86,23 +86,21 @@ def profile_graph(graph: Graph, nodes: Tensor, y: Tensor) -> GraphProfile:
     >>> profile_graph(graph, torch.tensor([0, 1, 2]), torch.tensor([0, 0, 1])).homophily
     0.5
     """
-    degree = torch.zeros(graph.num_nodes, dtype=torch.long, device=graph.device)
+    degree = graph.num_others()
     label = torch.full_like(degree, -1)
     label[nodes] = y
-    counts = torch.zeros(4, dtype=torch.float64, device=graph.device)
+    counts = torch.zeros(3, dtype=torch.float64, device=graph.device)
     ends = counts.new_zeros(int(y.max()) + 1 if len(y) else 0)
-    for source, target, weight in graph.edge_blocks():
-        joins = source != target
-        degree.index_add_(0, target, joins.long())
+    for source, target, weight in graph.edge_blocks_to(nodes):
         a, b = label[source], label[target]
-        known = joins & (a >= 0) & (b >= 0)
+        known = (source != target) & (a >= 0) & (b >= 0)
         amount = known.double() if weight is None else known * weight.double()
         if len(ends):
             for end in (a, b):
                 ends.index_add_(0, end.clamp_min(0), amount)
-        counts += torch.stack([joins.sum(), known.sum(), amount.sum(), (amount * (a == b)).sum()])
+        counts += torch.stack([known.sum(), amount.sum(), (amount * (a == b)).sum()])
     # A single transfer: each one would synchronise with the GPU.
-    facts = torch.cat([(degree == 0).sum().reshape(1), counts, ends])
+    facts = torch.cat([torch.stack([(degree == 0).sum(), degree.sum()]), counts, ends])
     isolated, num_edges, labelled, total, alike, *per_class = facts.tolist()
     return GraphProfile(
         num_nodes=graph.num_nodes,

@@ -21,6 +21,7 @@ __all__ = ["FolderEdges"]
 
 # Whoever goes through the edges needs several numbers for each.
 _EDGES_AT_ONCE = 2**18
+_NODES_AT_ONCE = 2**14
 
 
 class FolderEdges(Graph):
@@ -85,6 +86,18 @@ class FolderEdges(Graph):
             counts = offsets[start - 1 : stop + 1].clamp(first, last).diff()
             target = torch.repeat_interleave(self._arange(start - 1, stop), counts)
             yield source, target, None if self.edge_weight is None else self.edge_weight[first:last]
+
+    def edge_blocks_to(self, nodes: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        for own in nodes.split(at_once(_NODES_AT_ONCE, self.device)):
+            place, position = self._incoming(own)
+            weight = None if self.edge_weight is None else self.edge_weight[place]
+            yield self.folder.sources[place].long(), own[position], weight
+
+    def num_others(self) -> Tensor:
+        nodes, often, _ = self.folder.loops
+        counts = self.folder.offsets.diff()
+        counts[nodes.long()] -= often.long()
+        return counts
 
     @property
     def num_edges(self) -> int:

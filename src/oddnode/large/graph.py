@@ -228,10 +228,13 @@ class FolderGraph(FolderEdges):
         dtype: torch.dtype | None = None,
         is_factor: bool = False,
     ) -> Tensor:
-        shape, dtype = (self.num_nodes,) if width is None else (self.num_nodes, width), dtype or self.x.dtype
-        fits = is_factor and prod(shape) * dtype.itemsize <= active_ranks().memory_share
-        out = self.x.new_empty(shape, dtype=dtype) if fits else self.folder.empty(shape, dtype)
+        out = self._room(width, dtype or self.x.dtype, is_factor)
         return active_ranks().fill(out, list(self.row_slices()), make)
+
+    def _room(self, width: int | None, dtype: torch.dtype, is_factor: bool = False) -> Tensor:
+        shape = (self.num_nodes,) if width is None else (self.num_nodes, width)
+        fits = is_factor and prod(shape) * dtype.itemsize <= active_ranks().memory_share
+        return self.x.new_empty(shape, dtype=dtype) if fits else self.folder.empty(shape, dtype)
 
     def without(self, nodes: Tensor) -> tuple[FolderGraph, Tensor]:
         keep, place = self._places_without(nodes)
@@ -254,11 +257,18 @@ class FolderGraph(FolderEdges):
     def neighbour_sums(self, values: Tensor) -> Tensor:
         return self.random_walk.sums(values)
 
-    def neighbour_means(self) -> Iterator[tuple[slice, Tensor]]:
-        share = self.random_walk.inverse_degree(self.x.dtype)
-        for block in self.neighbours.blocks():
-            rows = slice(block.start, block.stop)
-            yield rows, self.neighbours.of_block(block, self.x) * share[rows].unsqueeze(1)
+    def by_neighbours(
+        self,
+        values: Tensor,
+        width: int | None,
+        make: Callable[[slice, Tensor], Tensor],
+        walk: FolderWalk | None = None,  # type: ignore[override]
+    ) -> Tensor:
+        walk = self.random_walk if walk is None else walk
+        if len(column_groups(values)) > 1:
+            means = walk @ values
+            return self.by_rows(width, lambda rows: make(rows, means[rows]))
+        return walk.map_means(values, make, self._room(width, values.dtype))
 
     def rows_around(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Find the rows of the GCN matrix of some nodes.

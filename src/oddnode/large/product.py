@@ -19,15 +19,16 @@ from torch import Tensor
 
 from oddnode.large.arrays import at_once
 from oddnode.large.ranks import active_ranks
-from oddnode.ops import LongRows, sum_neighbours, triton_kernels
+from oddnode.ops import LongRows, Mix, sum_neighbours, triton_kernels
 from oddnode.ops.csr import cpu_has_csr_kernel, from_offsets, multiply
-from oddnode.ops.triton_kernels import Mix
 
 __all__ = ["ChangedShares", "NeighbourSum", "RowBlock"]
 
 _EDGES_AT_ONCE = 2**21
 _WEIGHTS_AT_ONCE = 2**19  # fewer, because the shares of the edges are computed in memory
 _ROWS_AT_ONCE = 2**17
+# Torch's CSR kernel is the faster one for so many columns in single precision.
+_FEW_COLUMNS = 2
 
 
 class RowBlock(NamedTuple):
@@ -198,7 +199,8 @@ class NeighbourSum:
         if is_column and values.device.type != "cpu":
             gathered = values[block.sources] if shares is None else values[block.sources] * shares
             return torch.segment_reduce(gathered, "sum", offsets=block.offsets, axis=0, initial=0.0)
-        if values.device.type == "cpu" and cpu_has_csr_kernel() and (is_column or values.dtype != torch.float32):
+        is_narrow = is_column or values.shape[1] <= _FEW_COLUMNS
+        if values.device.type == "cpu" and cpu_has_csr_kernel() and (is_narrow or values.dtype != torch.float32):
             shape = block.stop - block.start, len(values)
             entries = self._ones_like(values, len(block.sources)) if shares is None else shares
             return multiply(from_offsets(block.offsets, block.sources, entries, shape), values)
@@ -221,7 +223,7 @@ class NeighbourSum:
         kept : Tensor or None
             The share of its own value that each of these nodes keeps, ``[rows]``; None for nothing.
         share : Tensor
-            The factors of the sums, ``[rows]``.
+            The factors of the sums, ``[rows]``. On a CPU, both may have the columns of the values.
         out : Tensor
             Where the result is written, ``[rows]`` or ``[rows, C]``.
         """
@@ -255,7 +257,7 @@ class NeighbourSum:
 
 def _beside(numbers: Tensor, values: Tensor) -> Tensor:
     """One number per node, for a product with values of one or more columns."""
-    return numbers if values.dim() == 1 else numbers.unsqueeze(1)
+    return numbers if values.dim() == numbers.dim() else numbers.unsqueeze(1)
 
 
 class ChangedShares(NeighbourSum):

@@ -4,7 +4,7 @@ For a network of two layers the first product, :math:`M = A X`, never changes. T
 rows of :math:`M` at these nodes and their neighbours, which are copied once ("packed"); batch norm over *all* nodes is
 in closed form (`oddnode.large.moments`). So a step is that of full-batch training, while its memory depends neither on
 the number of nodes nor on that of edges. The packed rows pass through the network a chunk at a time, forwards and once
-more backwards, and no hidden feature is kept.
+more backwards; hidden features are kept in between if there is room for them.
 """
 
 from __future__ import annotations
@@ -23,41 +23,74 @@ from oddnode.large.network import TwoLayers
 from oddnode.large.packed import PackedNodes
 from oddnode.large.ranks import active_ranks
 from oddnode.objectives import Objective, Term, TrainingPass, validation_loss
-from oddnode.ops import DropoutStream
+from oddnode.ops import DropoutStream, dropout_factor
 from oddnode.training import TrainingConfig, TrainingHandle, TrainingLoop, TrainingResult, train
 
 __all__ = ["PackedRows", "PackedTrainee"]
 
+# The memory of hidden features that a GPU keeps from the forward to the backward pass.
+_ROOM_ON_GPU = 2**32
+
+
+class _Rows(NamedTuple):
+    """How the hidden features of packed rows are computed.
+
+    Parameters
+    ----------
+    scales : callable
+        What dropout multiplies those of some rows by: 0 or ``factor``.
+    factor : float
+        What is not dropped is multiplied by it.
+    at_once : int
+        How many rows pass through the network at a time.
+    room : Tensor or None
+        Room for the hidden features of all rows ``[m, H]``; without it they are computed again in the backward pass.
+    """
+
+    scales: Callable[[slice], Tensor | float]
+    factor: float
+    at_once: int
+    room: Tensor | None
+
+    def hidden(self, rows: slice, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        out = inputs.new_empty(len(inputs), len(weight)) if self.room is None else self.room[rows]
+        return torch.addmm(bias, inputs, weight.t(), out=out).relu_().mul_(self.scales(rows))
+
 
 class _HiddenProduct(torch.autograd.Function):
-    """``(relu(X W^T + b) * scales) V^T`` for many rows; hidden features are computed again in the backward pass."""
+    """``(relu(X W^T + b) * scales) V^T`` for many rows."""
 
     @staticmethod
-    def forward(
-        ctx: Any, weight: Tensor, bias: Tensor, last: Tensor, inputs: Tensor, scales: Callable[[slice], Any], step: int
-    ) -> Tensor:
-        ctx.save_for_backward(weight, bias, last, inputs)
-        ctx.settings = scales, step
+    def forward(ctx: Any, weight: Tensor, bias: Tensor, last: Tensor, inputs: Tensor, settings: _Rows) -> Tensor:
+        ctx.settings = settings
         out = inputs.new_empty(len(inputs), len(last))
-        for rows in _parts(len(inputs), step):
-            hidden = torch.addmm(bias, inputs[rows], weight.t()).relu_().mul_(scales(rows))
-            torch.mm(hidden, last.t(), out=out[rows])
+        for rows in _parts(len(inputs), settings.at_once):
+            torch.mm(settings.hidden(rows, inputs[rows], weight, bias), last.t(), out=out[rows])
+        ctx.save_for_backward(weight, bias, last, inputs, settings.room)  # an error if it is overwritten meanwhile
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        weight, bias, last, inputs = ctx.saved_tensors
-        scales, step = ctx.settings
+        weight, bias, last, inputs, room = ctx.saved_tensors
+        settings, scaled = ctx.settings, grad * ctx.settings.factor
         to_weight, to_bias, to_last = (torch.zeros_like(each) for each in (weight, bias, last))
-        for rows in _parts(len(inputs), step):
-            part, chosen = inputs[rows], scales(rows)
-            hidden = torch.addmm(bias, part, weight.t()).relu_()
-            own = torch.ops.aten.threshold_backward(torch.mm(grad[rows], last), hidden, 0).mul_(chosen)
-            to_last.addmm_(grad[rows].t(), hidden.mul_(chosen))
+        for rows in _parts(len(inputs), settings.at_once):
+            part = inputs[rows]
+            hidden = settings.hidden(rows, part, weight, bias) if room is None else room[rows]
+            # What was dropped is 0, as what was negative is: neither has a gradient.
+            own = torch.ops.aten.threshold_backward(torch.mm(scaled[rows], last), hidden, 0)
+            to_last.addmm_(grad[rows].t(), hidden)
             to_weight.addmm_(own.t(), part)
             to_bias += own.sum(dim=0)
-        return to_weight, to_bias, to_last, None, None, None
+        return to_weight, to_bias, to_last, None, None
+
+
+def _room_for(inputs: Tensor, width: int) -> Tensor | None:
+    """Room for hidden features of all rows, if it is there: to compute them twice takes a third longer."""
+    most = active_ranks().memory_share if inputs.device.type == "cpu" else _ROOM_ON_GPU
+    fits = len(inputs) * width * inputs.element_size() <= most
+    return inputs.new_empty(len(inputs), width) if fits else None
 
 
 def _parts(count: int, step: int) -> list[slice]:
@@ -118,6 +151,7 @@ class PackedTrainee:
         self._dropout: float = module.dropout  # type: ignore[assignment]
         self._stream = DropoutStream(dropout_seed)
         self._rows_at_once = at_once(rows_at_once, data.graph.device)
+        self._room = _room_for(packed[0].inputs, len(self._layers.weight))
 
     @property
     def starts(self) -> frozenset[int]:
@@ -213,9 +247,9 @@ class PackedTrainee:
         def scales(rows: slice) -> Tensor | float:
             return self._stream.scales(packed.rows[rows], width, dropout, 0, dtype) if dropout else 1.0
 
-        products = _HiddenProduct.apply(
-            shared.weight, shared.bias, layers.last_weight, packed.inputs, scales, self._rows_at_once
-        )
+        room = self._room if torch.is_grad_enabled() else None
+        settings = _Rows(scales, dropout_factor(dropout), self._rows_at_once, room)
+        products = _HiddenProduct.apply(shared.weight, shared.bias, layers.last_weight, packed.inputs, settings)
         products = products if packed.matrix is None else packed.matrix @ products
         return products + layers.last_bias
 

@@ -15,6 +15,8 @@ from oddnode.ops import NeighbourMean, neighbour_mean_of_sorted, triton_kernels
 
 __all__ = ["FolderWalk", "column_groups", "in_memory"]
 
+# So many columns of factors are repeated for many hops.
+_FEW_COLUMNS = 4
 # The values of columns that a GPU has in its memory besides others.
 _COLUMNS_ON_GPU = 2**34
 
@@ -121,11 +123,38 @@ class FolderWalk(NeighbourMean):
             self._diffuse_into(out[:, columns], in_memory(values[:, columns]), eta, num_hops)
         return out
 
+    def map_means(self, values: Tensor, make: Callable[[slice, Tensor], Tensor], out: Tensor) -> Tensor:
+        """Compute numbers for every node from the mean of values over its neighbours, which is not kept.
+
+        Parameters
+        ----------
+        values : Tensor
+            Shape ``[N, C]``.
+        make : callable
+            Computes those of some nodes from their positions and means ``[n, C]``.
+        out : Tensor
+            Where they are written, ``[N]`` or ``[N, ...]``.
+
+        Returns
+        -------
+        Tensor
+            The same tensor.
+        """
+        present, share = in_memory(values.detach()), self.inverse_degree(values.dtype)
+        for block in self.neighbours.own_blocks():
+            rows = slice(block.start, block.stop)
+            means = self.neighbours.of_block(block, present).mul_(share[rows].unsqueeze(1))
+            out[rows] = make(rows, means)
+        return self.neighbours.all_gather(out)
+
     def _diffuse_into(self, out: Tensor, values: Tensor, eta: float, num_hops: int) -> Tensor:
         share = self.inverse_degree(values.dtype) * (1.0 - eta)
         kept: float | Tensor | None = self.own_share(eta, share)
         if not isinstance(kept, Tensor):
             kept = torch.full_like(share, kept) if kept else None
+        if values.dim() == 2 and values.shape[1] <= _FEW_COLUMNS and values.device.type == "cpu":
+            # Torch multiplies few columns by a column more slowly than by as many columns.
+            share, kept = _repeated(share, values), None if kept is None else _repeated(kept, values)
         present, spare = values, None  # the caller's values are not written to
         for hop in range(num_hops):
             after = out if hop == num_hops - 1 else torch.empty_like(values) if spare is None else spare
@@ -169,3 +198,7 @@ def column_groups(values: Tensor) -> list[slice]:
     step = max(most // max(num_rows * values.dtype.itemsize, 1), 1)
     return [slice(first, min(first + step, width)) for first in range(0, width, step)]
 
+
+def _repeated(numbers: Tensor, values: Tensor) -> Tensor:
+    """One number per node as often as values have columns, ``[N, C]``."""
+    return numbers.unsqueeze(1).expand_as(values).contiguous()

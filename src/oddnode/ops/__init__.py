@@ -16,7 +16,7 @@ from oddnode.ops.adjacency import (
 )
 from oddnode.ops.block_matrix import BlockMatrix
 from oddnode.ops.blocked_mean import BlockedNeighbourMean, neighbour_mean, neighbour_mean_of_sorted
-from oddnode.ops.dropout import DropoutStream, dropout_keys, dropout_scales, stacked_keys
+from oddnode.ops.dropout import DropoutStream, dropout_factor, dropout_keys, dropout_scales, stacked_keys
 from oddnode.ops.feature_products import FeatureProducts
 from oddnode.ops.long_rows import LongRows, sum_neighbours
 from oddnode.ops.neighbour_mean import NeighbourMean
@@ -24,7 +24,8 @@ from oddnode.ops.norm_relu_dropout import PreNormActivations, ReluDropout
 from oddnode.ops.optim import Adam
 from oddnode.ops.sparse import SparseMatrix
 from oddnode.ops.sparse_pattern import SparsePattern
-from oddnode.ops.triton_kernels import TILE, add_block, can_run, mix, relu_dropout, sum_ranges
+from oddnode.ops.triton_dropout import relu_dropout
+from oddnode.ops.triton_kernels import TILE, Mix, add_block, can_run, mix, sum_ranges
 
 __all__ = [
     "TILE",
@@ -34,6 +35,7 @@ __all__ = [
     "DropoutStream",
     "FeatureProducts",
     "LongRows",
+    "Mix",
     "NeighbourMean",
     "PreNormActivations",
     "ReluDropout",
@@ -43,6 +45,7 @@ __all__ = [
     "can_run",
     "check_edge_weight",
     "direction_sums",
+    "dropout_factor",
     "dropout_keys",
     "dropout_scales",
     "effective_degree",

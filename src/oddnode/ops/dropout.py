@@ -16,7 +16,7 @@ from torch import Tensor
 
 from oddnode._utils.random import _MASK64, mixed_bits
 
-__all__ = ["DropoutStream", "dropout_keys", "dropout_scales", "stacked_keys"]
+__all__ = ["DropoutStream", "dropout_factor", "dropout_keys", "dropout_scales", "stacked_keys"]
 
 _BITS = 32
 
@@ -171,12 +171,18 @@ def dropout_scales(key: Tensor, nodes: Tensor, width: int, p: float, dtype: torc
         scales = F.embedding(words.view(torch.uint8).int(), table).flatten(-2)
     else:
         lanes = words.view(torch.int16).int() & 0xFFFF
-        scales = (lanes >= round(p * 65536)).to(dtype) * _factor(p)
+        scales = (lanes >= round(p * 65536)).to(dtype) * dropout_factor(p)
     return scales if scales.shape[-1] == width else scales[..., :width]
 
 
-def _factor(p: float) -> float:
-    """What features that are not dropped are multiplied by: 1 / (1 - p), for p in units of 1 / 65536."""
+def dropout_factor(p: float) -> float:
+    """Return what features that are not dropped are multiplied by: 1 / (1 - p), for p in units of 1 / 65536.
+
+    Parameters
+    ----------
+    p : float
+        The probability of a feature to be dropped.
+    """
     return 65536 / max(65536 - round(p * 65536), 1)
 
 

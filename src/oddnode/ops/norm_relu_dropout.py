@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from oddnode.ops import triton_kernels as _kernels
+from oddnode.ops.triton_dropout import relu_dropout
 
 __all__ = ["PreNormActivations", "ReluDropout"]
 
@@ -72,11 +72,11 @@ class ReluDropout(torch.autograd.Function):
         values = values.contiguous()
         ctx.save_for_backward(values, rows, keys, epoch_counter)
         ctx.settings = place, p
-        return _kernels.relu_dropout(values, rows, keys, epoch_counter, place, p)
+        return relu_dropout(values, rows, keys, epoch_counter, place, p)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         values, rows, keys, epoch_counter = ctx.saved_tensors
         place, p = ctx.settings
-        return _kernels.relu_dropout(values, rows, keys, epoch_counter, place, p, grad), None, None, None, None, None
+        return relu_dropout(values, rows, keys, epoch_counter, place, p, grad), None, None, None, None, None

@@ -106,14 +106,13 @@ class LinkPrediction(EdgeScorer):
     def _mean_scores(self, outputs: Outputs) -> Tensor:
         graph, rank = outputs.graph, self.left_.shape[1]
         sides = graph.by_rows(2 * rank, lambda rows: self._sides(graph, rows), is_factor=True)
+
         # The sum over a node's edges is a product with the sum of its neighbours' sides.
-        near = graph.random_walk @ sides
-
-        def sums(rows: slice) -> Tensor:
+        def sums(rows: slice, near: Tensor) -> Tensor:
             left, right = sides[rows].chunk(2, dim=1)
-            return (torch.cat([right, left], dim=1) * near[rows]).sum(dim=1)
+            return (torch.cat([right, left], dim=1) * near).sum(dim=1)
 
-        both = graph.by_rows(None, sums)
+        both = graph.by_neighbours(sides, None, sums)
         return both / 2 + self.bias_.to(both) * (graph.in_degree > 0)
 
     def _sides(self, graph: Graph, rows: slice | Tensor) -> Tensor:

@@ -160,8 +160,7 @@ class CentredCosine(EdgeScorer):
     def _mean_scores(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
         unit = self._all_unit_rows(graph)
-        near = graph.random_walk @ unit
-        return graph.by_rows(None, lambda rows: (unit[rows] * near[rows]).sum(dim=1))
+        return graph.by_neighbours(unit, None, lambda rows, near: (unit[rows] * near).sum(dim=1))
 
     def _all_unit_rows(self, graph: Graph) -> Tensor:
         return graph.by_rows(graph.x.shape[1], lambda rows: self._unit_rows(graph, rows), is_factor=True)
@@ -218,15 +217,15 @@ class NeighbourhoodCosine(CentredCosine):
         count = degree.clamp_min(1) if graph.is_symmetric else degree + 1
         scale = 1.0 / (count * length).unsqueeze(1)
         walk, back = _walk_without_return(graph, count) if graph.is_symmetric else (graph.random_walk, None)
-        near = walk @ graph.by_rows(around.shape[1], lambda rows: around[rows] * scale[rows], is_factor=True)
+        scaled = graph.by_rows(around.shape[1], lambda rows: around[rows] * scale[rows], is_factor=True)
         returned = None if back is None else (back @ scale).squeeze(1)
 
-        def sums(rows: slice) -> Tensor:
+        def sums(rows: slice, near: Tensor) -> Tensor:
             unit = self._unit_rows(graph, rows)
-            total = (unit * near[rows]).sum(dim=1)
+            total = (unit * near).sum(dim=1)
             return total if returned is None else total - unit.square().sum(dim=1) * returned[rows]
 
-        return graph.by_rows(None, sums)
+        return graph.by_neighbours(scaled, None, sums, walk)
 
     def _surroundings(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
         """The sum over every node and its neighbours ``[N, F]``, and the length of their mean ``[N]``.
@@ -238,8 +237,10 @@ class NeighbourhoodCosine(CentredCosine):
 
     def _made_surroundings(self, graph: Graph) -> tuple[Tensor, Tensor]:
         unit = self._all_unit_rows(graph)
-        near, degree = graph.random_walk @ unit, graph.effective_degree.to(unit)
-        around = graph.by_rows(unit.shape[1], lambda rows: unit[rows] + near[rows] * degree[rows].unsqueeze(1))
+        degree = graph.effective_degree.to(unit)
+        around = graph.by_neighbours(
+            unit, unit.shape[1], lambda rows, near: unit[rows] + near * degree[rows].unsqueeze(1)
+        )
         norms = graph.by_rows(None, lambda rows: around[rows].norm(dim=1))
         return around, torch.maximum(norms, (degree + 1).sqrt()) / (degree + 1)
 

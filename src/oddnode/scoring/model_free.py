@@ -82,8 +82,7 @@ class NeighbourCosine(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
-        parts = [F.cosine_similarity(graph.x[rows], means, dim=1) for rows, means in graph.neighbour_means()]
-        cosine = torch.cat(parts)
+        cosine = graph.by_neighbours(graph.x, None, lambda rows, near: F.cosine_similarity(graph.x[rows], near, dim=1))
         alone = graph.random_walk.row_counts() == 0
         company = cosine[~alone].mean() if bool((~alone).any()) else cosine.new_zeros(())
         return torch.where(alone, company, cosine)

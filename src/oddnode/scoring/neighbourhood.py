@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode.functional import propagate
-from oddnode.graph import Graph
+from oddnode.graph import Graph, neighbourhood
 from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.feature_space import FeatureSpace
@@ -20,8 +20,11 @@ from oddnode.scoring.outputs import Outputs
 
 __all__ = ["ClassAgreement", "NeighbourhoodFeatures"]
 
-# Number of nodes that are compared with the training graph at a time; limits the memory of the similarities.
-_CHUNK = 8192
+# Number of nodes that are compared with the training graph at a time, so that their similarities stay in the cache of a
+# processor; on a GPU so many times more.
+_CHUNK, _MORE_ON_GPU = 1024, 64
+# Number of nodes whose surroundings are in memory at a time.
+_NEIGHBOURHOODS = 64
 
 
 @dataclass
@@ -70,7 +73,7 @@ class NeighbourhoodFeatures(Scorer):
         fitted.centre_, fitted.basis_ = FeatureSpace.of(graph, self.dimensions)
         order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
         chosen = order[: self.bank_size].to(graph.device)
-        fitted.bank_ = F.normalize(fitted._averages(graph)[chosen], dim=1)
+        fitted.bank_ = F.normalize(fitted._averages_at(graph, chosen), dim=1)
         return fitted
 
     @property
@@ -79,7 +82,9 @@ class NeighbourhoodFeatures(Scorer):
         return 0
 
     def score(self, outputs: Outputs) -> Tensor:
-        return torch.cat([self._similarity(chunk) for chunk in self._averages(outputs.graph).split(_CHUNK)])
+        averages = self._averages(outputs.graph)
+        step = _CHUNK if averages.device.type == "cpu" else _CHUNK * _MORE_ON_GPU
+        return torch.cat([self._similarity(chunk) for chunk in averages.split(step)])
 
     @property
     def kind(self) -> str:
@@ -94,6 +99,16 @@ class NeighbourhoodFeatures(Scorer):
         width = space.basis.shape[1]
         coordinates = graph.by_rows(width, lambda rows: space.coordinates(graph, rows), is_factor=True)
         return propagate(coordinates, graph.random_walk, self.num_hops)
+
+    def _averages_at(self, graph: Graph, nodes: Tensor) -> Tensor:
+        """Those of a few nodes ``[n, D]``; in a large graph on a CPU, a pass over all edges would take longer."""
+        if not graph.is_on_disk or graph.device.type != "cpu":
+            return self._averages(graph)[nodes]
+        found = []
+        for some in nodes.split(_NEIGHBOURHOODS):
+            part, _ = neighbourhood(graph, some, self.num_hops)
+            found.append(self._averages(part)[: len(some)])
+        return torch.cat(found)
 
     def _similarity(self, averages: Tensor) -> Tensor:
         bank = self.bank_.to(averages)
@@ -149,10 +164,10 @@ def _agreement(outputs: Outputs) -> tuple[Tensor, Tensor]:
     alone, num_classes = outputs.without_edges, outputs.num_classes
     logits = outputs.all_logits
     around = graph.by_rows(num_classes, lambda rows: logits[rows].softmax(dim=-1)[:, :num_classes], is_factor=True)
-    near, degree = graph.random_walk @ around, graph.effective_degree.to(graph.x.dtype)
+    degree = graph.effective_degree.to(graph.x.dtype)
 
-    def agreement(rows: slice) -> Tensor:
+    def agreement(rows: slice, near: Tensor) -> Tensor:
         own = alone.all_logits[rows].softmax(dim=-1)[:, :num_classes]
-        return (own * near[rows]).sum(dim=1)
+        return (own * near).sum(dim=1)
 
-    return graph.by_rows(None, agreement) * degree, degree
+    return graph.by_neighbours(around, None, agreement) * degree, degree
