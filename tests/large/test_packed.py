@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 
 from oddnode import Detector
 from oddnode.graph import Graph, TrainingSet
-from oddnode.large import PackedRows, packed, packing_pays
+from oddnode.large import PackedRows, packed, packing_pays, training
 from oddnode.training import FullBatch
 from tests.large.graphs import random_graph
 
@@ -23,7 +23,12 @@ def weighted(data: Data) -> Data:
 @pytest.mark.parametrize("backbone", ["gcn", "mlp"])
 @pytest.mark.parametrize("method", ["msp", "nodesafe", "nodesafe-ensemble"])
 @pytest.mark.parametrize("change", [lambda data: data, weighted])
-def test_packed_rows_train_what_full_batches_do(method: str, backbone: str, change: Any) -> None:
+@pytest.mark.parametrize("has_room", [True, False])
+def test_packed_rows_train_what_full_batches_do(
+    monkeypatch: pytest.MonkeyPatch, method: str, backbone: str, change: Any, has_room: bool
+) -> None:
+    if not has_room:  # hidden features are computed again in the backward pass
+        monkeypatch.setattr(training, "_room_for", lambda inputs, width: None)
     data = change(random_graph(num_nodes=120, num_edges=500))
     full, some = (
         Detector.from_recipe(method, backbone, epochs=12, device="cpu", trainer=trainer).fit(data)
