@@ -124,6 +124,12 @@ class FolderGraph(FolderEdges):
             return self.cached("smoothed_x", lambda: self.convolve(self.x))
         return self.cached("smoothed_x", lambda: self.folder.sidecar("ax", self._write_smoothed, self._dtype))
 
+    def release(self) -> None:
+        """Forget the results for a part of a graph that take much room; they are computed again when needed."""
+        if isinstance(self.folder, FolderPart):
+            self._caches["graph"].pop("smoothed_x", None)
+            self.folder.release()
+
     def empty(self, width: int) -> Tensor:
         return self.folder.empty((self.num_nodes, width), self.x.dtype)
 

@@ -113,6 +113,7 @@ class FolderOutputs(Outputs):
         self._fitted.clear()
         for name in ("_layers", "hidden", "all_logits", "_members_mean", "members", "without_edges"):
             self.__dict__.pop(name, None)
+        self.graph.release()
 
     @cached_property
     def without_edges(self) -> Outputs:

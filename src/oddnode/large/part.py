@@ -118,3 +118,7 @@ class FolderPart:
         if name not in self._sidecars:
             self._sidecars[name] = self.temporary(make, dtype)
         return self._sidecars[name]
+
+    def release(self) -> None:
+        """Forget what `sidecar` has computed."""
+        self._sidecars.clear()
