@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, get_args
 
 import torch
@@ -130,6 +131,8 @@ def start_fitting(
             own = [next(results) for _ in each.modules]
             state = _trained_state(detector, each, own)
             detector._with_state(state, calibration_by_references(state))
+            if state.training is not None:
+                state.training.outputs.release()
 
     return TrainingHandle(finish)
 
@@ -229,14 +232,15 @@ def _trained_state(detector: Detector, networks: Networks, results: list[Trainin
         profile=profile,
         base_scorer=scorer,
         scorer=scorer,
-        class_means=training.class_means(),
+        class_means=None,
         training=training,
         best_epoch=results[0].best_epoch,
         history=history,
         advice=networks.advice + advice,
         references=tuple(networks.references),
     ).with_scorer(scorer)
-    return with_doubts(state, data.val)
+    # Logits of the whole graph come after the scorers have learnt from a part of it: both together take more memory.
+    return with_doubts(replace(state, class_means=training.class_means()), data.val)
 
 
 def _part(module: nn.Module, part: TrainingSet, reference: ReferenceNodes, whole: TrainingSet) -> TrainingOutputs:

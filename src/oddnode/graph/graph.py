@@ -209,8 +209,13 @@ class Graph(GraphEdges):
         width: int | None,
         make: Callable[[slice, Tensor], Tensor],
         walk: SparseMatrix | None = None,
+        num_hops: int = 1,
+        eta: float = 0.0,
     ) -> Tensor:
         """Compute numbers for every node from a mean over its neighbours; a graph on disk does not keep these means.
+
+        With several hops, or a share of its own value that a node keeps, the means are those of
+        `oddnode.functional.energy.propagate`.
 
         Parameters
         ----------
@@ -222,13 +227,20 @@ class Graph(GraphEdges):
             Computes those of some nodes from their positions and means ``[n, C]``: ``[n, width]`` or ``[n]``.
         walk : SparseMatrix, optional
             What averages; by default `random_walk`.
+        num_hops : int
+            How often.
+        eta : float
+            Share of its own value that a node keeps in every hop.
 
         Returns
         -------
         Tensor
             Shape ``[N, width]`` or ``[N]``.
         """
-        return make(slice(None), (self.random_walk if walk is None else walk) @ values)
+        walk = self.random_walk if walk is None else walk
+        if num_hops == 1 and not eta:
+            return make(slice(None), walk @ values)
+        return make(slice(None), walk.diffuse(values, eta, num_hops) if num_hops else values)
 
     def support(self, num_hops: int, eta: float) -> Tensor:
         """Effective number of nodes that each propagated score averages (see `oddnode.functional.energy.support`).

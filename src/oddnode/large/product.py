@@ -26,6 +26,7 @@ __all__ = ["ChangedShares", "NeighbourSum", "RowBlock"]
 
 _EDGES_AT_ONCE = 2**21
 _WEIGHTS_AT_ONCE = 2**19  # fewer, because the shares of the edges are computed in memory
+_EDGES_ON_GPU = 2**25
 _ROWS_AT_ONCE = 2**17
 # Torch's CSR kernel is the faster one for so many columns in single precision.
 _FEW_COLUMNS = 2
@@ -80,9 +81,9 @@ class NeighbourSum:
         self.sources = sources
         self.weights = weights
         most = _EDGES_AT_ONCE if weights is None else _WEIGHTS_AT_ONCE
-        self.edges_at_once = edges_at_once or at_once(most, sources.device)
+        self.edges_at_once = edges_at_once or (most if sources.device.type == "cpu" else _EDGES_ON_GPU)
         self._ones: dict[torch.dtype, Tensor] = {}
-        self._long_rows: dict[int, LongRows] = {}  # by the first row of a block
+        self._long_rows: dict[tuple[int, int], LongRows] = {}
         self._ranks = active_ranks()
 
     @cached_property
@@ -194,7 +195,7 @@ class NeighbourSum:
         """
         is_column = values.dim() == 1
         if self._uses_kernel(values):
-            return sum_neighbours(block.offsets, block.sources, values, self._long_rows_of(block))
+            return sum_neighbours(block.offsets, block.sources, values, self._long_rows_of(block.offsets, block.start))
         shares = self._shares(block, values.dtype)
         if is_column and values.device.type != "cpu":
             gathered = values[block.sources] if shares is None else values[block.sources] * shares
@@ -211,41 +212,44 @@ class NeighbourSum:
         )
         return sums.squeeze(1) if is_column else sums
 
-    def mixed_block(self, block: RowBlock, values: Tensor, kept: Tensor | None, share: Tensor, out: Tensor) -> None:
-        """Mix the values of some nodes with the sums over their neighbours: ``kept * values + share * sums``.
+    def mix_into(self, out: Tensor, values: Tensor, kept: Tensor | None, share: Tensor) -> None:
+        """Mix the values of all nodes with the sums over their neighbours: ``kept * values + share * sums``.
 
         Parameters
         ----------
-        block : RowBlock
-            From `blocks`.
-        values : Tensor
-            Shape ``[N]`` or ``[N, C]``.
-        kept : Tensor or None
-            The share of its own value that each of these nodes keeps, ``[rows]``; None for nothing.
-        share : Tensor
-            The factors of the sums, ``[rows]``. On a CPU, both may have the columns of the values.
         out : Tensor
-            Where the result is written, ``[rows]`` or ``[rows, C]``.
+            Where the result is written, ``[N]`` or ``[N, C]``.
+        values : Tensor
+            Of the same shape, contiguous.
+        kept : Tensor or None
+            The share of its own value that each node keeps, ``[N]``; None for nothing.
+        share : Tensor
+            The factors of the sums, ``[N]``. On a CPU, both may have the columns of the values.
         """
-        own = values[block.start : block.stop]
-        if kept is not None and self._uses_kernel(values):
-            mix, rest = Mix(own.contiguous(), kept, share), self._long_rows_of(block)
-            sum_neighbours(block.offsets, block.sources, values, rest, mix, out)
+        if kept is not None and self._uses_kernel(values) and self._ranks.world_size == 1:
+            # The kernel writes every row where it belongs, so that there is no need for blocks.
+            mix = Mix(values, kept, share)
+            sum_neighbours(self.offsets, self.sources, values, self._long_rows_of(self.offsets, 0), mix, out)
             return
-        sums, factor = self.of_block(block, values), _beside(share, values)
-        if kept is None:
-            torch.mul(sums, factor, out=out)
-        else:
-            torch.mul(own, _beside(kept, values), out=out)
-            out.addcmul_(sums, factor)
+        for block in self.own_blocks():
+            rows = slice(block.start, block.stop)
+            sums, factor = self.of_block(block, values), _beside(share[rows], values)
+            if kept is None:
+                torch.mul(sums, factor, out=out[rows])
+            else:
+                torch.mul(values[rows], _beside(kept[rows], values), out=out[rows])
+                out[rows].addcmul_(sums, factor)
+        self.all_gather(out)
 
     def _uses_kernel(self, values: Tensor) -> bool:
         return self.weights is None and triton_kernels.can_run(values.device)
 
-    def _long_rows_of(self, block: RowBlock) -> LongRows:
-        if block.start not in self._long_rows:
-            self._long_rows[block.start] = LongRows(block.offsets[:-1], block.offsets[1:])
-        return self._long_rows[block.start]
+    def _long_rows_of(self, offsets: Tensor, start: int) -> LongRows:
+        """Those of some rows, the first of which is ``start``."""
+        key = start, len(offsets)
+        if key not in self._long_rows:
+            self._long_rows[key] = LongRows(offsets[:-1], offsets[1:])
+        return self._long_rows[key]
 
     def _ones_like(self, values: Tensor, count: int) -> Tensor:
         known = self._ones.get(values.dtype)

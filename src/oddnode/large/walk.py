@@ -123,46 +123,61 @@ class FolderWalk(NeighbourMean):
             self._diffuse_into(out[:, columns], in_memory(values[:, columns]), eta, num_hops)
         return out
 
-    def map_means(self, values: Tensor, make: Callable[[slice, Tensor], Tensor], out: Tensor) -> Tensor:
-        """Compute numbers for every node from the mean of values over its neighbours, which is not kept.
+    def map_means(
+        self,
+        values: Tensor,
+        make: Callable[[slice, Tensor], Tensor],
+        out: Tensor,
+        num_hops: int = 1,
+        eta: float = 0.0,
+    ) -> Tensor:
+        """Compute numbers for every node from what `diffuse` returns, which is not kept.
 
         Parameters
         ----------
         values : Tensor
             Shape ``[N, C]``.
         make : callable
-            Computes those of some nodes from their positions and means ``[n, C]``.
+            Computes those of some nodes from their positions and averages ``[n, C]``.
         out : Tensor
             Where they are written, ``[N]`` or ``[N, ...]``.
+        num_hops, eta
+            As for `diffuse`; one hop or more.
 
         Returns
         -------
         Tensor
-            The same tensor.
+            ``out``.
         """
-        present, share = in_memory(values.detach()), self.inverse_degree(values.dtype)
+        present = in_memory(values.detach())
+        if num_hops > 1:
+            present = self._diffuse_into(torch.empty_like(present), present, eta, num_hops - 1)
+        share, kept = self._shares(eta, present.dtype)
         for block in self.neighbours.own_blocks():
             rows = slice(block.start, block.stop)
-            means = self.neighbours.of_block(block, present).mul_(share[rows].unsqueeze(1))
-            out[rows] = make(rows, means)
+            averages = self.neighbours.of_block(block, present).mul_(share[rows].unsqueeze(1))
+            if kept is not None:
+                averages.addcmul_(present[rows], kept[rows].unsqueeze(1))
+            out[rows] = make(rows, averages)
         return self.neighbours.all_gather(out)
 
+    def _shares(self, eta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """What the sum over a node's neighbours counts, and its own value ``[N]``; None if no node keeps any of it."""
+        share = self.inverse_degree(dtype) * (1.0 - eta)
+        kept = self.own_share(eta, share)
+        if isinstance(kept, Tensor):
+            return share, kept
+        return share, torch.full_like(share, kept) if kept else None
+
     def _diffuse_into(self, out: Tensor, values: Tensor, eta: float, num_hops: int) -> Tensor:
-        share = self.inverse_degree(values.dtype) * (1.0 - eta)
-        kept: float | Tensor | None = self.own_share(eta, share)
-        if not isinstance(kept, Tensor):
-            kept = torch.full_like(share, kept) if kept else None
+        share, kept = self._shares(eta, values.dtype)
         if values.dim() == 2 and values.shape[1] <= _FEW_COLUMNS and values.device.type == "cpu":
             # Torch multiplies few columns by a column more slowly than by as many columns.
             share, kept = _repeated(share, values), None if kept is None else _repeated(kept, values)
         present, spare = values, None  # the caller's values are not written to
         for hop in range(num_hops):
             after = out if hop == num_hops - 1 else torch.empty_like(values) if spare is None else spare
-            for block in self.neighbours.own_blocks():
-                rows = slice(block.start, block.stop)
-                own = None if kept is None else kept[rows]
-                self.neighbours.mixed_block(block, present, own, share[rows], after[rows])
-            self.neighbours.all_gather(after)
+            self.neighbours.mix_into(after, present, kept, share)
             present, spare = after, present if hop else None
         return out if num_hops else out.copy_(values)
 

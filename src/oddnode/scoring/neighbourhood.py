@@ -23,8 +23,10 @@ __all__ = ["ClassAgreement", "NeighbourhoodFeatures"]
 # Number of nodes that are compared with the training graph at a time, so that their similarities stay in the cache of a
 # processor; on a GPU so many times more.
 _CHUNK, _MORE_ON_GPU = 1024, 64
-# Number of nodes whose surroundings are in memory at a time.
-_NEIGHBOURHOODS = 64
+# Number of nodes whose surroundings are in memory at a time, and of columns on a GPU.
+_NEIGHBOURHOODS, _COLUMNS_AT_ONCE = 64, 16
+# The share of its own features that a node keeps in every hop.
+_ETA = 0.5
 
 
 @dataclass
@@ -82,9 +84,11 @@ class NeighbourhoodFeatures(Scorer):
         return 0
 
     def score(self, outputs: Outputs) -> Tensor:
-        averages = self._averages(outputs.graph)
-        step = _CHUNK if averages.device.type == "cpu" else _CHUNK * _MORE_ON_GPU
-        return torch.cat([self._similarity(chunk) for chunk in averages.split(step)])
+        graph = outputs.graph
+        walk = graph.random_walk.with_self_loops_where_empty
+        return graph.by_neighbours(
+            self._coordinates(graph), None, lambda _, averages: self._similarities(averages), walk, self.num_hops, _ETA
+        )
 
     @property
     def kind(self) -> str:
@@ -94,21 +98,31 @@ class NeighbourhoodFeatures(Scorer):
     def reason(self, found: Finding) -> str:
         return reasons.neighbourhood(found)
 
-    def _averages(self, graph: Graph) -> Tensor:
-        space = FeatureSpace(self.centre_, self.basis_)
+    def _coordinates(self, graph: Graph, columns: slice = slice(None)) -> Tensor:
+        space = FeatureSpace(self.centre_, self.basis_[:, columns])
         width = space.basis.shape[1]
-        coordinates = graph.by_rows(width, lambda rows: space.coordinates(graph, rows), is_factor=True)
-        return propagate(coordinates, graph.random_walk, self.num_hops)
+        return graph.by_rows(width, lambda rows: space.coordinates(graph, rows), is_factor=True)
+
+    def _averages(self, graph: Graph, columns: slice = slice(None)) -> Tensor:
+        return propagate(self._coordinates(graph, columns), graph.random_walk, self.num_hops, _ETA)
 
     def _averages_at(self, graph: Graph, nodes: Tensor) -> Tensor:
-        """Those of a few nodes ``[n, D]``; in a large graph on a CPU, a pass over all edges would take longer."""
-        if not graph.is_on_disk or graph.device.type != "cpu":
+        """Those of a few nodes ``[n, D]``."""
+        if not graph.is_on_disk:
             return self._averages(graph)[nodes]
         found = []
-        for some in nodes.split(_NEIGHBOURHOODS):
+        if graph.device.type == "cuda":  # where memory is what is short
+            for first in range(0, self.basis_.shape[1], _COLUMNS_AT_ONCE):
+                found.append(self._averages(graph, slice(first, first + _COLUMNS_AT_ONCE))[nodes])
+            return torch.cat(found, dim=1)
+        for some in nodes.split(_NEIGHBOURHOODS):  # a pass over all edges would take longer
             part, _ = neighbourhood(graph, some, self.num_hops)
             found.append(self._averages(part)[: len(some)])
         return torch.cat(found)
+
+    def _similarities(self, averages: Tensor) -> Tensor:
+        step = _CHUNK if averages.device.type == "cpu" else _CHUNK * _MORE_ON_GPU
+        return torch.cat([self._similarity(chunk) for chunk in averages.split(step)])
 
     def _similarity(self, averages: Tensor) -> Tensor:
         bank = self.bank_.to(averages)
