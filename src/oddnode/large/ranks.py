@@ -98,13 +98,13 @@ class Ranks:
         out[parts[0]] = make(parts[0])
         rest = parts[1:]
         cuts = [len(rest) * rank // self.world_size for rank in range(self.world_size + 1)]
-        with self._by_itself():
+        with self.by_itself():
             for rows in rest[cuts[self.rank] : cuts[self.rank + 1]]:
                 out[rows] = make(rows)
         starts = [*(part.start for part in rest), len(out)]
         return self.all_gather(out, [starts[cut] for cut in cuts])
 
-    def _by_itself(self) -> AbstractContextManager[None]:
+    def by_itself(self) -> AbstractContextManager[None]:
         """Refuse exchanges in the block, which the other ranks do not go through."""
         return nullcontext()
 
@@ -203,7 +203,8 @@ class JoinedRanks(Ranks):
                 pieces[rank].copy_(buffer)
 
     @contextmanager
-    def _by_itself(self) -> Iterator[None]:
+    def by_itself(self) -> Iterator[None]:
+        """Refuse exchanges in the block, which the other ranks do not go through."""
         self._is_alone = True
         try:
             yield
@@ -223,7 +224,7 @@ class JoinedRanks(Ranks):
     def from_first(self, call: Callable[[], T], kind: Any) -> T:
         told = b""
         if self.is_first:
-            with self._by_itself():
+            with self.by_itself():
                 told = msgspec.json.encode(call())
         size = torch.tensor([len(told)])
         self.use_those_of_first([size])

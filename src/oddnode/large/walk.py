@@ -138,7 +138,7 @@ class FolderWalk(NeighbourMean):
         values : Tensor
             Shape ``[N, C]``.
         make : callable
-            Computes those of some nodes from their positions and averages ``[n, C]``.
+            Computes those of some nodes from their positions and averages ``[n, C]``; it must not need other ranks.
         out : Tensor
             Where they are written, ``[N]`` or ``[N, ...]``.
         num_hops, eta
@@ -153,12 +153,13 @@ class FolderWalk(NeighbourMean):
         if num_hops > 1:
             present = self._diffuse_into(torch.empty_like(present), present, eta, num_hops - 1)
         share, kept = self._shares(eta, present.dtype)
-        for block in self.neighbours.own_blocks():
-            rows = slice(block.start, block.stop)
-            averages = self.neighbours.of_block(block, present).mul_(share[rows].unsqueeze(1))
-            if kept is not None:
-                averages.addcmul_(present[rows], kept[rows].unsqueeze(1))
-            out[rows] = make(rows, averages)
+        with active_ranks().by_itself():
+            for block in self.neighbours.own_blocks():
+                rows = slice(block.start, block.stop)
+                averages = self.neighbours.of_block(block, present).mul_(share[rows].unsqueeze(1))
+                if kept is not None:
+                    averages.addcmul_(present[rows], kept[rows].unsqueeze(1))
+                out[rows] = make(rows, averages)
         return self.neighbours.all_gather(out)
 
     def _shares(self, eta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:

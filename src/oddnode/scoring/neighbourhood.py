@@ -175,13 +175,13 @@ class ClassAgreement(Scorer):
 def _agreement(outputs: Outputs) -> tuple[Tensor, Tensor]:
     """The agreement summed over every node's incoming edges ``[N]``, and their effective number ``[N]``."""
     graph = outputs.graph
-    alone, num_classes = outputs.without_edges, outputs.num_classes
+    alone, num_classes = outputs.without_edges.all_logits, outputs.num_classes
     logits = outputs.all_logits
     around = graph.by_rows(num_classes, lambda rows: logits[rows].softmax(dim=-1)[:, :num_classes], is_factor=True)
     degree = graph.effective_degree.to(graph.x.dtype)
 
     def agreement(rows: slice, near: Tensor) -> Tensor:
-        own = alone.all_logits[rows].softmax(dim=-1)[:, :num_classes]
+        own = alone[rows].softmax(dim=-1)[:, :num_classes]
         return (own * near).sum(dim=1)
 
     return graph.by_neighbours(around, None, agreement) * degree, degree
