@@ -211,6 +211,7 @@ class Graph(GraphEdges):
         walk: SparseMatrix | None = None,
         num_hops: int = 1,
         eta: float = 0.0,
+        in_place: bool = False,
     ) -> Tensor:
         """Compute numbers for every node from a mean over its neighbours; a graph on disk does not keep these means.
 
@@ -231,6 +232,8 @@ class Graph(GraphEdges):
             How often.
         eta : float
             Share of its own value that a node keeps in every hop.
+        in_place : bool
+            Whether ``values`` may be overwritten; a graph on disk then needs less memory.
 
         Returns
         -------

@@ -271,12 +271,13 @@ class FolderGraph(FolderEdges):
         walk: FolderWalk | None = None,  # type: ignore[override]
         num_hops: int = 1,
         eta: float = 0.0,
+        in_place: bool = False,
     ) -> Tensor:
         walk = self.random_walk if walk is None else walk
         if len(column_groups(values)) > 1 or not num_hops:
             averages = walk.diffuse(values, eta, num_hops) if num_hops else values
             return self.by_rows(width, lambda rows: make(rows, averages[rows]))
-        return walk.map_means(values, make, self._room(width, values.dtype), num_hops, eta)
+        return walk.map_means(values, make, self._room(width, values.dtype), num_hops, eta, in_place)
 
     def rows_around(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Find the rows of the GCN matrix of some nodes.

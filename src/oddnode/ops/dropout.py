@@ -168,7 +168,8 @@ def dropout_scales(key: Tensor, nodes: Tensor, width: int, p: float, dtype: torc
     leading = (slice(None), *[None] * (key.dim() - 1), slice(None))
     words = _random_words(counter[leading], key[..., :1], key[..., 1:])
     if table is not None:
-        scales = F.embedding(words.view(torch.uint8).int(), table).flatten(-2)
+        drawn = words.view(torch.uint8)[..., : -(-width // 8)]  # no more bytes than there are channels for
+        scales = F.embedding(drawn.int(), table).flatten(-2)
     else:
         lanes = words.view(torch.int16).int() & 0xFFFF
         scales = (lanes >= round(p * 65536)).to(dtype) * dropout_factor(p)

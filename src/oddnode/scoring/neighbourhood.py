@@ -87,7 +87,13 @@ class NeighbourhoodFeatures(Scorer):
         graph = outputs.graph
         walk = graph.random_walk.with_self_loops_where_empty
         return graph.by_neighbours(
-            self._coordinates(graph), None, lambda _, averages: self._similarities(averages), walk, self.num_hops, _ETA
+            self._coordinates(graph),
+            None,
+            lambda _, averages: self._similarities(averages),
+            walk,
+            self.num_hops,
+            _ETA,
+            in_place=True,
         )
 
     @property
