@@ -125,6 +125,47 @@ def test_columns_that_do_not_fit_are_convolved_in_parts(
 
 
 @pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("width", [1, 2, 4, 20])
+@pytest.mark.parametrize(
+    ("num_hops", "eta", "in_place"), [(0, 0.5, True), (1, 0.0, False), (1, 0.5, True), (3, 0.3, True)]
+)
+@pytest.mark.parametrize("memory", [2**30, 700])  # all columns at a time, or one
+def test_numbers_from_averages_are_those_of_dense_matrices(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    weighted: bool,
+    width: int,
+    num_hops: int,
+    eta: float,
+    in_place: bool,
+    memory: int,
+) -> None:
+    data = random_graph(weighted=weighted)
+    values = torch.randn(data.num_nodes, width, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    adjacency = dense_adjacency(data)
+    degree = adjacency.sum(dim=1)
+    own = torch.eye(data.num_nodes, dtype=torch.float64)
+    adjacency[degree == 0] = own[degree == 0]
+    step = eta * own + (1 - eta) * adjacency / adjacency.sum(dim=1, keepdim=True)
+    averages = torch.linalg.matrix_power(step, num_hops) @ values
+    graph, before = graph_of(as_folder(data, tmp_path / "graph"), edges_at_once=17), values.clone()
+    monkeypatch.setattr(ranks, "memory_share", lambda: memory)
+    for source in (graph, Graph.from_data(data)):
+        walk = source.random_walk.with_self_loops_where_empty
+        sums = source.by_neighbours(
+            values.clone() if in_place else values,
+            None,
+            lambda rows, near: (near * before[rows]).sum(dim=1),
+            walk,
+            num_hops,
+            eta,
+            in_place,
+        )
+        torch.testing.assert_close(sums, (averages * before).sum(dim=1), atol=1e-12, rtol=1e-12)
+    torch.testing.assert_close(values, before, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
 def test_rows_around_nodes_are_rows_of_the_convolution(tmp_path: Path, weighted: bool) -> None:
     data = random_graph(weighted=weighted)
     graph = as_folder(data, tmp_path).as_graph()
