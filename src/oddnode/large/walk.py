@@ -220,7 +220,13 @@ def column_groups(values: Tensor) -> list[slice]:
     num_rows, width = values.shape
     most = active_ranks().memory_share if values.device.type == "cpu" else _COLUMNS_ON_GPU
     step = max(most // max(num_rows * values.dtype.itemsize, 1), 1)
-    return [slice(first, min(first + step, width)) for first in range(0, width, step)]
+    even = -(-width // max(-(-width // step), 1))  # so that all groups are about as large
+    for few in (16, 8):  # a product with a multiple of these is faster
+        rounded = -(-even // few) * few
+        if rounded <= step:
+            even = rounded
+            break
+    return [slice(first, min(first + even, width)) for first in range(0, width, max(even, 1))]
 
 
 def _repeated(numbers: Tensor, values: Tensor) -> Tensor:
