@@ -78,4 +78,24 @@ def test_ranks_agree_on_the_columns_of_a_product(monkeypatch: pytest.MonkeyPatch
     assert [columns.stop for columns in column_groups(values)] == [3, 6, 8]
     several = JoinedRanks(0, 2, Heartbeat.__new__(Heartbeat), memory_share=10 * 4 * 5)  # what the smallest of them has
     monkeypatch.setattr(ranks, "_active", several)
-    assert [columns.stop for columns in column_groups(values)] == [5, 8]
+    assert [columns.stop for columns in column_groups(values)] == [4, 8]
+
+
+@pytest.mark.parametrize(
+    ("width", "fitting", "ends"),
+    [
+        (32, 32, [32]),
+        (32, 26, [16, 32]),  # even groups, and a multiple of 16 columns,
+        (40, 10, [8, 16, 24, 32, 40]),  # or of 8
+        (33, 20, [17, 33]),  # if that fits
+        (7, 16, [7]),
+        (3, 1, [1, 2, 3]),
+        (0, 5, []),
+    ],
+)
+def test_groups_of_columns_are_even(monkeypatch: pytest.MonkeyPatch, width: int, fitting: int, ends: list[int]) -> None:
+    monkeypatch.setattr(ranks, "_active", Ranks())
+    monkeypatch.setattr(ranks, "memory_share", lambda: 10 * 4 * fitting)
+    groups = column_groups(torch.zeros(10, width))
+    assert [columns.stop for columns in groups] == ends
+    assert [columns.start for columns in groups] == [0, *ends][: len(ends)]

@@ -166,6 +166,22 @@ def test_numbers_from_averages_are_those_of_dense_matrices(
 
 
 @pytest.mark.parametrize("weighted", [False, True])
+def test_numbers_from_averages_do_not_depend_on_the_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weighted: bool
+) -> None:
+    data = random_graph(num_nodes=500, num_edges=4000, dtype=torch.float32, weighted=weighted)
+    values = torch.randn(500, 33, generator=torch.Generator().manual_seed(1))
+    folder, found = as_folder(data, tmp_path / "graph"), []
+    for memory in (2**30, 500 * 4 * 20, 500 * 4 * 7):
+        monkeypatch.setattr(ranks, "memory_share", lambda memory=memory: memory)
+        graph = graph_of(folder, edges_at_once=170)
+        walk = graph.random_walk.with_self_loops_where_empty
+        found.append(graph.by_neighbours(values, 33, lambda rows, near: near, walk, num_hops=2, eta=0.3))
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
 def test_rows_around_nodes_are_rows_of_the_convolution(tmp_path: Path, weighted: bool) -> None:
     data = random_graph(weighted=weighted)
     graph = as_folder(data, tmp_path).as_graph()

@@ -232,14 +232,33 @@ class NeighbourSum:
             sum_neighbours(self.offsets, self.sources, values, self._long_rows_of(self.offsets, 0), mix, out)
             return
         for block in self.own_blocks():
-            rows = slice(block.start, block.stop)
-            sums, factor = self.of_block(block, values), _beside(share[rows], values)
-            if kept is None:
-                torch.mul(sums, factor, out=out[rows])
-            else:
-                torch.mul(values[rows], _beside(kept[rows], values), out=out[rows])
-                out[rows].addcmul_(sums, factor)
+            self.mixed_block(block, values, kept, share, out[block.start : block.stop])
         self.all_gather(out)
+
+    def mixed_block(
+        self, block: RowBlock, values: Tensor, kept: Tensor | None, share: Tensor, out: Tensor | None = None
+    ) -> Tensor:
+        """Mix the values of some nodes, always with the same rounding.
+
+        Parameters
+        ----------
+        block : RowBlock
+            From `blocks`.
+        values, kept, share
+            As for `mix_into`, of all nodes.
+        out : Tensor, optional
+            Where the result is written, ``[rows]`` or ``[rows, C]``.
+
+        Returns
+        -------
+        Tensor
+            The result.
+        """
+        rows = slice(block.start, block.stop)
+        sums, factor = self.of_block(block, values), _beside(share[rows], values)
+        if kept is None:
+            return torch.mul(sums, factor, out=out)
+        return torch.mul(values[rows], _beside(kept[rows], values), out=out).addcmul_(sums, factor)
 
     def _uses_kernel(self, values: Tensor) -> bool:
         return self.weights is None and triton_kernels.can_run(values.device)

@@ -164,10 +164,7 @@ class FolderWalk(NeighbourMean):
         with active_ranks().by_itself():
             for block in self.neighbours.own_blocks():
                 rows = slice(block.start, block.stop)
-                averages = self.neighbours.of_block(block, present).mul_(share[rows].unsqueeze(1))
-                if kept is not None:
-                    averages.addcmul_(present[rows], kept[rows].unsqueeze(1))
-                out[rows] = make(rows, averages)
+                out[rows] = make(rows, self.neighbours.mixed_block(block, present, kept, share))
         return self.neighbours.all_gather(out)
 
     def _shares(self, eta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
