@@ -35,7 +35,7 @@ class _Copies(NamedTuple):
 # At least the averages over neighbours, scaled features for these, and edges in blocks of sources for propagation.
 _LEAST = _Copies(3, 2)
 # The default method has features and edges without the reference nodes besides, and surroundings of every node.
-_ENOUGH = _Copies(7, 4)
+_ENOUGH = _Copies(6, 4)
 # Copies of random vectors, of which there are 64: before and after a hop, and as they were drawn.
 _COPIES_OF_PROBES = 3
 # Numbers per node beside these: degrees, scales, scores, logits.
