@@ -14,8 +14,9 @@ from torch_geometric.utils import to_undirected
 
 from oddnode import Detector
 from oddnode.graph import Graph, one_way_share
-from oddnode.large import GraphFolder, arrays, edges, ranks
+from oddnode.large import FolderGraph, GraphFolder, arrays, edges, ranks
 from oddnode.large import graph as large_graph
+from oddnode.large.part import FolderPart
 from tests.large.graphs import as_folder, graphs, random_graph
 
 
@@ -67,6 +68,24 @@ def test_tiny_parts_give_the_scores_and_sentences_of_the_graph_in_memory(tmp_pat
         found, expected = disk.explain(folder), memory.explain(graph)
         torch.testing.assert_close(found.evidence, expected.evidence, atol=1e-5, rtol=1e-5)
         assert torch.equal(found.nearest_class, expected.nearest_class)
+
+
+def test_what_fit_has_computed_for_all_nodes_is_forgotten_and_computed_again(tmp_path: Path) -> None:
+    folder = as_folder(undirected(150), tmp_path / "graph")
+    detector = Detector.from_recipe("nodesafe-evidence", epochs=5, device="cpu").fit(folder)
+    training = detector.state_.training
+    assert training is not None
+    for outputs in (training.outputs, *(part.outputs for part in training.parts)):
+        assert not outputs._cache
+        assert not {"all_logits", "hidden", "members"} & set(outputs.__dict__)
+    for part in training.parts:
+        graph = part.outputs.graph
+        assert isinstance(graph, FolderGraph)
+        assert isinstance(graph.folder, FolderPart)
+        assert "smoothed_x" not in graph._caches["graph"]
+        assert not graph.folder._sidecars
+    again = detector.with_scorer(detector.state_.base_scorer)
+    torch.testing.assert_close(again.score_samples(folder), detector.score_samples(folder), atol=1e-12, rtol=0)
 
 
 def test_a_saved_model_scores_a_folder_with_its_evidence(tmp_path: Path) -> None:
