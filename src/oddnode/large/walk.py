@@ -121,7 +121,7 @@ class FolderWalk(NeighbourMean):
                 return self._for_columns.diffuse(values, eta, num_hops)
             return self._diffuse_into(torch.empty_like(values), values, eta, num_hops)
         out = self.empty(tuple(values.shape), values.dtype)
-        for columns in column_groups(values):
+        for columns in column_groups(values, copies=1 if num_hops < 2 else 2):  # before and after a hop
             self._diffuse_into(out[:, columns], in_memory(values[:, columns]), eta, num_hops)
         return out
 
@@ -201,13 +201,15 @@ def in_memory(values: Tensor) -> Tensor:
     return values.clone(memory_format=torch.contiguous_format)
 
 
-def column_groups(values: Tensor) -> list[slice]:
+def column_groups(values: Tensor, copies: int = 1) -> list[slice]:
     """Divide columns into groups that fit into memory.
 
     Parameters
     ----------
     values : Tensor
         Shape ``[N, C]``, in memory or on disk.
+    copies : int
+        How often a group is in memory at the same time.
 
     Returns
     -------
@@ -216,7 +218,7 @@ def column_groups(values: Tensor) -> list[slice]:
     """
     num_rows, width = values.shape
     most = active_ranks().memory_share if values.device.type == "cpu" else _COLUMNS_ON_GPU
-    step = max(most // max(num_rows * values.dtype.itemsize, 1), 1)
+    step = max(most // max(copies * num_rows * values.dtype.itemsize, 1), 1)
     even = -(-width // max(-(-width // step), 1))  # so that all groups are about as large
     for few in (16, 8):  # a product with a multiple of these is faster
         rounded = -(-even // few) * few

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode.functional import propagate
-from oddnode.graph import Graph, neighbourhood
+from oddnode.graph import Graph
 from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.feature_space import FeatureSpace
@@ -23,8 +23,8 @@ __all__ = ["ClassAgreement", "NeighbourhoodFeatures"]
 # Number of nodes that are compared with the training graph at a time, so that their similarities stay in the cache of a
 # processor; on a GPU so many times more.
 _CHUNK, _MORE_ON_GPU = 1024, 64
-# Number of nodes whose surroundings are in memory at a time, and of columns on a GPU.
-_NEIGHBOURHOODS, _COLUMNS_AT_ONCE = 64, 16
+# Number of columns that are averaged for a few nodes at a time.
+_COLUMNS_AT_ONCE = 16
 # The share of its own features that a node keeps in every hop.
 _ETA = 0.5
 
@@ -117,14 +117,11 @@ class NeighbourhoodFeatures(Scorer):
         if not graph.is_on_disk:
             return self._averages(graph)[nodes]
         found = []
-        if graph.device.type == "cuda":  # where memory is what is short
-            for first in range(0, self.basis_.shape[1], _COLUMNS_AT_ONCE):
-                found.append(self._averages(graph, slice(first, first + _COLUMNS_AT_ONCE))[nodes])
-            return torch.cat(found, dim=1)
-        for some in nodes.split(_NEIGHBOURHOODS):  # a pass over all edges would take longer
-            part, _ = neighbourhood(graph, some, self.num_hops)
-            found.append(self._averages(part)[: len(some)])
-        return torch.cat(found)
+        for first in range(
+            0, self.basis_.shape[1], _COLUMNS_AT_ONCE
+        ):  # the others are not kept, which takes less memory
+            found.append(self._averages(graph, slice(first, first + _COLUMNS_AT_ONCE))[nodes])
+        return torch.cat(found, dim=1)
 
     def _similarities(self, averages: Tensor) -> Tensor:
         step = _CHUNK if averages.device.type == "cpu" else _CHUNK * _MORE_ON_GPU
