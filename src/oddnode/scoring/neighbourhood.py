@@ -116,10 +116,8 @@ class NeighbourhoodFeatures(Scorer):
         """Those of a few nodes ``[n, D]``."""
         if not graph.is_on_disk:
             return self._averages(graph)[nodes]
-        found = []
-        for first in range(
-            0, self.basis_.shape[1], _COLUMNS_AT_ONCE
-        ):  # the others are not kept, which takes less memory
+        found = []  # averages of other nodes are not kept, which takes less memory
+        for first in range(0, self.basis_.shape[1], _COLUMNS_AT_ONCE):
             found.append(self._averages(graph, slice(first, first + _COLUMNS_AT_ONCE))[nodes])
         return torch.cat(found, dim=1)
 
