@@ -19,13 +19,7 @@ from oddnode.graph.conversion import as_source
 from oddnode.graph.edges import GraphEdges
 from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.graph.validation import _checked_edges, _checked_features
-from oddnode.ops import (
-    FeatureProducts,
-    SparseMatrix,
-    SparsePattern,
-    gcn_matrix,
-    neighbour_mean_matrix,
-)
+from oddnode.ops import FeatureProducts, SparseMatrix, SparsePattern, gcn_matrix, neighbour_mean_matrix
 
 __all__ = ["Graph"]
 

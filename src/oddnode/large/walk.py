@@ -16,7 +16,7 @@ from oddnode.ops import NeighbourMean, neighbour_mean_of_sorted, triton_kernels
 __all__ = ["FolderWalk", "column_groups", "in_memory"]
 
 # So many columns of factors are repeated for many hops.
-_FEW_COLUMNS = 4
+_REPEATED_COLUMNS = 4
 # So many columns are overwritten at a time; a product with fewer is slower.
 _COLUMNS_IN_PLACE = 16
 # The values of columns that a GPU has in its memory besides others.
@@ -177,7 +177,7 @@ class FolderWalk(NeighbourMean):
 
     def _diffuse_into(self, out: Tensor, values: Tensor, eta: float, num_hops: int) -> Tensor:
         share, kept = self._shares(eta, values.dtype)
-        if values.dim() == 2 and values.shape[1] <= _FEW_COLUMNS and values.device.type == "cpu":
+        if values.dim() == 2 and values.shape[1] <= _REPEATED_COLUMNS and values.device.type == "cpu":
             # Torch multiplies few columns by a column more slowly than by as many columns.
             share, kept = _repeated(share, values), None if kept is None else _repeated(kept, values)
         present, spare = values, None  # the caller's values are not written to
