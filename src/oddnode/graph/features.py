@@ -148,6 +148,16 @@ class NodeFeatures:
         """
         return make(slice(None))
 
+    def keep(self, values: Tensor) -> Tensor:
+        """Return numbers of every node that are kept for later; a graph on disk moves many of them to a temporary file.
+
+        Parameters
+        ----------
+        values : Tensor
+            Shape ``[N]``.
+        """
+        return values.contiguous()
+
     def times_features(self, weight: Tensor, rows: slice | Tensor = slice(None)) -> Tensor:
         """Compute ``X W^T``.
 

@@ -18,6 +18,8 @@ import torch
 from msgspec import Meta, Struct
 from torch import Tensor
 
+from oddnode.large.memory import memory_limit
+
 __all__ = [
     "ArrayEntry",
     "ArrayWriter",
@@ -34,8 +36,9 @@ __all__ = [
     "written",
 ]
 
-# Larger results are kept in a file that the system can write out when memory is short.
-_LARGEST_IN_MEMORY = 2**28
+# Larger results are kept in a file that the system can write out when memory is short: so many bytes, or this part of
+# the memory of the process, since some tens of results are kept at the same time.
+_LARGEST_IN_MEMORY, _PART_IN_MEMORY = 2**28, 64
 _READ_AT_ONCE = 2**24
 # A GPU is busy only if it has much more to do at a time than a CPU has.
 _MORE_ON_GPU = 64
@@ -229,7 +232,7 @@ def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         Not initialised.
     """
     num_bytes, name = prod(shape) * dtype.itemsize, str(dtype).removeprefix("torch.")
-    if num_bytes <= _LARGEST_IN_MEMORY:
+    if num_bytes <= min(_LARGEST_IN_MEMORY, memory_limit() // _PART_IN_MEMORY):
         return torch.empty(shape, dtype=dtype)
     with full_disk_explained(folder), tempfile.TemporaryFile(dir=folder) as file:
         reserve(file.fileno(), num_bytes)

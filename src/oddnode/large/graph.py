@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from oddnode.functional import support
-from oddnode.large.arrays import ArrayWriter, NoWriter, at_once, row_chunks
+from oddnode.large.arrays import ArrayWriter, NoWriter, at_once, is_in_file, row_chunks
 from oddnode.large.edges import FolderEdges
 from oddnode.large.folder import GraphFolder
 from oddnode.large.moments import Moments
@@ -125,7 +125,9 @@ class FolderGraph(FolderEdges):
         return self.cached("smoothed_x", lambda: self.folder.sidecar("ax", self._write_smoothed, self._dtype))
 
     def release(self) -> None:
-        """Forget the results for a part of a graph that take much room; they are computed again when needed."""
+        """Forget results that take much room; they are computed again when needed."""
+        for name in ("gcn_scale", "_missing_loops", "neighbours", "random_walk"):
+            self.__dict__.pop(name, None)
         if isinstance(self.folder, FolderPart):
             self._caches["graph"].pop("smoothed_x", None)
             self.folder.release()
@@ -236,6 +238,12 @@ class FolderGraph(FolderEdges):
     ) -> Tensor:
         out = self._room(width, dtype or self.x.dtype, is_factor)
         return active_ranks().fill(out, list(self.row_slices()), make)
+
+    def keep(self, values: Tensor) -> Tensor:
+        if is_in_file(values) and values.is_contiguous():
+            return values
+        room = self.folder.empty(tuple(values.shape), values.dtype)
+        return room.copy_(values) if is_in_file(room) else values.contiguous()
 
     def _room(self, width: int | None, dtype: torch.dtype, is_factor: bool = False) -> Tensor:
         shape = (self.num_nodes,) if width is None else (self.num_nodes, width)

@@ -97,13 +97,12 @@ class FolderOutputs(Outputs):
         return self.graph.by_rows(self.num_classes, lambda rows: mean_log_probabilities([each[rows] for each in parts]))
 
     def scores_of(self, scorer: Scorer) -> Tensor:
-        if not scorer.is_row_wise:
-            return super().scores_of(scorer)
-        return self.cached(
-            scorer,
-            "score",
-            lambda: self.graph.by_rows(None, lambda rows: scorer.score(_Rows(self, rows)), is_factor=True),
-        )
+        def scores() -> Tensor:
+            if not scorer.is_row_wise:
+                return self.graph.keep(scorer.score(self))
+            return self.graph.by_rows(None, lambda rows: scorer.score(_Rows(self, rows)))
+
+        return self.cached(scorer, "score", scores)
 
     def kept(self, owner: object, name: str, make: Callable[[], T]) -> T:
         return self.cached(owner, name, make)

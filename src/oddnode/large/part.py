@@ -75,7 +75,9 @@ class FolderPart:
             targets, often = place[target[inside]].unique_consecutive(return_counts=True)
             counts[targets] += often  # a node's edges may be in two blocks
             done += len(moved)
-        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        offsets = folder.empty((num_nodes + 1,), torch.long)
+        offsets[0] = 0
+        torch.cumsum(counts, 0, out=offsets[1:])
         weights = None if weights is None else weights[:done]
         nodes, *numbers = folder.loops
         stays = keep[nodes.long()]

@@ -147,16 +147,22 @@ class NeighbourSum:
             weights = None if self.weights is None else self.weights[first:last]
             yield RowBlock(start, stop, (own - first).to(self.sources.dtype), self.sources[first:last], weights)
 
-    @cached_property
+    @property
     def in_degree(self) -> Tensor:
         """Number of edges that lead to each node ``[N]``; with weights, their sum in double precision."""
-        return self.offsets.diff() if self.weights is None else self._sums_of_weights(lambda weights: weights)
+        return self.offsets.diff() if self.weights is None else self._weight_to
 
-    @cached_property
+    @property
     def effective_degree(self) -> Tensor:
         """Number of equal edges that a mean over each node's edges is worth ``[N]``: without weights, of its edges."""
-        if self.weights is None:
-            return self.in_degree
+        return self.offsets.diff() if self.weights is None else self._effective_degree
+
+    @cached_property
+    def _weight_to(self) -> Tensor:
+        return self._sums_of_weights(lambda weights: weights)
+
+    @cached_property
+    def _effective_degree(self) -> Tensor:
         squares = self._sums_of_weights(torch.square)  # of numbers that single precision holds: none overflows
         return torch.where(squares > 0, self.in_degree.square() / squares, 0.0)
 
@@ -296,7 +302,7 @@ class ChangedShares(NeighbourSum):
 
     def __init__(self, whole: NeighbourSum, change: Callable[[Tensor, Tensor, Tensor], Tensor]):
         super().__init__(whole.offsets, whole.sources, whole.weights, whole.edges_at_once)
-        self.__dict__["in_degree"] = whole.in_degree  # which are computed once
+        self.__dict__["_weight_to"] = whole.in_degree  # which are computed once
         self._change = change
         self._ratio = whole.effective_degree / whole.in_degree
 

@@ -77,9 +77,11 @@ class FolderWalk(NeighbourMean):
         Tensor
             Shape ``[N]``; 0 for a node without neighbours.
         """
-        if self.neighbours.weights is None:
-            return super().inverse_degree(dtype)
-        return (self.row_counts() > 0).to(dtype)
+        counts = self.row_counts()
+        if self.neighbours.weights is not None:
+            return (counts > 0).to(dtype)
+        # Not kept: there is no room for a number of every node that takes no time to compute.
+        return counts.to(dtype).reciprocal_().masked_fill_(counts == 0, 0.0)
 
     def sums(self, values: Tensor) -> Tensor:
         """Sum values, times the weights of edges, over every node's neighbours.
@@ -119,7 +121,7 @@ class FolderWalk(NeighbourMean):
         if values.dim() == 1:
             if self._for_columns is not None:
                 return self._for_columns.diffuse(values, eta, num_hops)
-            return self._diffuse_into(torch.empty_like(values), values, eta, num_hops)
+            return self._diffuse_into(torch.empty_like(values), in_memory(values), eta, num_hops)
         out = self.empty(tuple(values.shape), values.dtype)
         for columns in column_groups(values, copies=1 if num_hops < 2 else 2):  # before and after a hop
             self._diffuse_into(out[:, columns], in_memory(values[:, columns]), eta, num_hops)

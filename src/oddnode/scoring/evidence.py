@@ -194,8 +194,9 @@ class Evidence(Scorer):
         """
         shared = sharing(self.scorers)
         average_together(shared, outputs)
+        keep = outputs.graph.keep
         found = [
-            scorer.score(outputs) if isinstance(scorer, ScorerWrapper) else outputs.scores_of(scorer)
+            keep(scorer.score(outputs)) if isinstance(scorer, ScorerWrapper) else outputs.scores_of(scorer)
             for scorer in shared
         ]
         return outputs.graph.by_rows(

@@ -143,7 +143,7 @@ def average_together(scorers: Iterable[Scorer], outputs: Outputs) -> None:
         if len(group) > 1:
             columns = torch.stack([outputs.scores_of(each.scorer) for each in group], dim=1)
             for each, averages in zip(group, group[0]._averaged(columns, outputs).unbind(dim=1), strict=True):
-                outputs.cached(each, "averages", partial(Tensor.contiguous, averages))
+                outputs.cached(each, "averages", partial(outputs.graph.keep, averages))
 
 
 def _held_out(outputs: Outputs, train: Tensor) -> Tensor:
