@@ -14,7 +14,7 @@ from torch_geometric.utils import to_undirected
 
 from oddnode import Detector
 from oddnode.graph import Graph, one_way_share
-from oddnode.large import FolderGraph, GraphFolder, arrays, edges, ranks
+from oddnode.large import FolderGraph, GraphFolder, edges, ranks, rooms
 from oddnode.large import graph as large_graph
 from oddnode.large.part import FolderPart
 from tests.large.graphs import as_folder, graphs, random_graph
@@ -27,7 +27,7 @@ def tiny_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_graph, "row_chunks", lambda rows, size, *limit: real(rows, size, 7 * size))
     monkeypatch.setattr(edges, "_EDGES_AT_ONCE", 64)
     monkeypatch.setattr(ranks, "memory_share", lambda: 2 * 8 * 150)
-    monkeypatch.setattr(arrays, "_LARGEST_IN_MEMORY", 0)
+    monkeypatch.setattr(rooms, "_LARGEST_IN_MEMORY", 0)
 
 
 def undirected(num_nodes: int) -> Data:

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from oddnode.large import arrays, memory, ranks
+from oddnode.large import arrays, memory, ranks, rooms
 from oddnode.large.heartbeat import Heartbeat
-from oddnode.large.ranks import JoinedRanks, Ranks
+from oddnode.large.ranks import Ranks
+from oddnode.large.torchrun import JoinedRanks
 from oddnode.large.walk import column_groups
 
 PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
@@ -60,8 +61,8 @@ def test_ranks_on_one_machine_share_a_quarter(groups: Path, monkeypatch: pytest.
 
 
 def test_large_results_are_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "_LARGEST_IN_MEMORY", 100)
-    small, large = (arrays.scratch(tmp_path, (size, 2), torch.float32) for size in (10, 100))
+    monkeypatch.setattr(rooms, "_LARGEST_IN_MEMORY", 100)
+    small, large = (rooms.scratch(tmp_path, (size, 2), torch.float32) for size in (10, 100))
     assert [arrays.is_in_file(each) for each in (small, large, large[10:20].t())] == [False, True, True]
     if os.name == "posix":
         assert not list(tmp_path.iterdir())  # the file has no name
@@ -69,6 +70,15 @@ def test_large_results_are_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     del large
     gc.collect()
     assert place not in arrays._in_files
+
+
+@pytest.mark.parametrize(("limit", "in_file"), [(64 * 800, [False, False]), (64 * 799, [False, True])])
+def test_with_little_memory_smaller_results_are_in_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, in_file: list[bool]
+) -> None:
+    monkeypatch.setattr(rooms, "memory_limit", lambda: limit)
+    found = [rooms.scratch(tmp_path, (size, 2), torch.float32) for size in (99, 100)]
+    assert [arrays.is_in_file(each) for each in found] == in_file
 
 
 def test_ranks_agree_on_the_columns_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:

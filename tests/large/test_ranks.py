@@ -260,7 +260,8 @@ def test_a_rank_that_is_killed_ends_the_run_with_a_message(graph: Path, tmp_path
 
 EXCHANGE = """
 import torch
-from oddnode.large import joined, ranks as module
+from oddnode.large import arrays, joined, torchrun as module
+from oddnode.large.ranks import active_ranks
 
 with joined() as ranks:
     for dtype in (torch.float32, torch.float64, torch.int64, torch.bool):
@@ -271,6 +272,7 @@ with joined() as ranks:
                 own = slice(bounds[ranks.rank], bounds[ranks.rank + 1])
                 around = torch.zeros(11, 6, dtype=dtype)
                 for out in (torch.zeros(11, 4, dtype=dtype), around[:, 1:5]):
+                    assert not arrays.is_shared(out)
                     out[own] = whole[own]
                     assert ranks.all_gather(out, bounds) is out
                     assert torch.equal(out[bounds[0]:], whole[bounds[0]:])
@@ -287,7 +289,7 @@ with joined() as ranks:
     parts = [slice(start, start + 1) for start in range(5)]
     filled = ranks.fill(torch.zeros(5), parts, lambda rows: torch.full((1,), rows.start + 0.5))
     assert filled.tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
-assert module.active_ranks().world_size == 1
+assert active_ranks().world_size == 1
 print("sound", flush=True)
 """
 
@@ -298,12 +300,57 @@ def test_ranks_exchange_rows_of_all_sizes(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_text().count("sound") == 3
 
 
+SHARE = """
+import sys
+from pathlib import Path
+import torch
+from oddnode.large import arrays, joined, rooms, torchrun
+
+place, can_open = Path(sys.argv[1]), sys.argv[2] == "True"
+if not can_open:  # as on another machine, where this process has another number
+    torchrun._SharedFile.opened = lambda self: open("/proc/self/there-is-no-such-file", "r+b")
+with joined() as ranks:
+    assert ranks.share_memory == can_open
+    assert ranks.memory_share == (3 if can_open else 1) * ranks.own_memory_share
+    for largest, in_file in ((2**28, False), (0, True)):
+        rooms._LARGEST_IN_MEMORY = largest
+        room = rooms.scratch(place, (6, 2), torch.float64)
+        assert (arrays.is_shared(room[:, :1]), arrays.is_in_file(room)) == (can_open, in_file)
+        parts = [slice(start, start + 1) for start in range(6)]
+        filled = ranks.fill(room, parts, lambda rows: torch.full((1, 2), rows.start + 0.5, dtype=torch.float64))
+        assert filled is room and filled[:, 1].tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
+        ranks.barrier()
+        if ranks.rank == 1:
+            room[5] = 7.0
+        ranks.barrier()
+        assert room[5, 0] == (7.0 if can_open or ranks.rank == 1 else 5.5)
+        ranks.barrier()
+        room[5] = 5.5
+        copy = rooms.copied(room[:, 1:])
+        assert copy.is_contiguous() and copy.squeeze(1).tolist() == room[:, 1].tolist()
+        with ranks.by_itself():
+            assert not ranks.share_memory and not arrays.is_shared(rooms.scratch(place, (3,), torch.float32))
+    assert rooms.copied(torch.ones(0, 3)).shape == (0, 3)
+    assert not list(place.iterdir())
+print("sound", flush=True)
+"""
+
+
+@pytest.mark.parametrize("can_open", [True, False])
+def test_ranks_on_one_machine_have_results_in_the_same_memory(tmp_path: Path, can_open: bool) -> None:
+    place = tmp_path / "scratch"
+    place.mkdir()
+    run = forked(tmp_path / "log", 3, SHARE, str(place), str(can_open))
+    assert run.wait(60) == 0, (tmp_path / "log").read_text()
+    assert (tmp_path / "log").read_text().count("sound") == 3
+
+
 # Small blocks and chunks, so that a small graph has many.
 METHODS = """
 import sys
 import torch
 from oddnode import Detector
-from oddnode.large import GraphFolder, arrays, graph, joined, product
+from oddnode.large import GraphFolder, arrays, graph, joined, product, torchrun
 
 product._ROWS_AT_ONCE = 16
 graph.row_chunks = lambda rows, row_bytes, *limit: arrays.row_chunks(rows, row_bytes, 16 * row_bytes)
@@ -317,7 +364,9 @@ def found(method, path):
     return detector.score_samples(outputs), detector.predict_proba(outputs), explained.own_score, detector.threshold_
 
 
-alone, together, *methods = sys.argv[1:]
+alone, together, can_share, *methods = sys.argv[1:]
+if can_share == "False":
+    torchrun.JoinedRanks.try_to_share = lambda self: None
 expected = {method: found(method, alone) for method in methods}
 with joined() as ranks:
     for method in methods:
@@ -332,10 +381,11 @@ ON_DISK = (
 
 
 @pytest.mark.slow
-def test_every_method_scores_with_ranks_as_with_one_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("methods", [ON_DISK, ("nodesafe", "nodesafe-evidence")], ids=["one machine", "several"])
+def test_every_method_scores_with_ranks_as_with_one_process(tmp_path: Path, methods: tuple[str, ...]) -> None:
     data = random_graph(num_nodes=200, num_edges=900, dtype=torch.float32)
     folders = [str(as_folder(data, tmp_path / name).path) for name in ("alone", "together")]
-    run = forked(tmp_path / "log", 2, METHODS, *folders, *ON_DISK)
+    run = forked(tmp_path / "log", 2, METHODS, *folders, str(methods is ON_DISK), *methods)
     assert run.wait(120) == 0, (tmp_path / "log").read_text()
     assert (tmp_path / "log").read_text().count("sound") == 2
 

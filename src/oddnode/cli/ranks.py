@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from oddnode.cli.shared import err
 
 if TYPE_CHECKING:
-    from oddnode.large.ranks import JoinedRanks
+    from oddnode.large.torchrun import JoinedRanks
 
 __all__ = ["check_command", "check_graph", "is_one_of_several", "run_together"]
 
@@ -50,7 +50,7 @@ def run_together(run: Callable[[], Any]) -> None:
     If a rank is lost, the others end with an error; so they do if ``torchrun`` tells them to end.
     """
     from oddnode.large.heartbeat import RankLost, stopped
-    from oddnode.large.ranks import joined
+    from oddnode.large.torchrun import joined
 
     with joined() as ranks:
 

@@ -15,8 +15,8 @@ from oddnode.large.network import network_blocker
 from oddnode.large.outputs import FolderOutputs, outputs_of
 from oddnode.large.packed import packing_pays
 from oddnode.large.product import NeighbourSum
-from oddnode.large.ranks import joined
 from oddnode.large.resident import ResidentFolder, missing_memory
+from oddnode.large.torchrun import joined
 from oddnode.large.training import PackedRows
 from oddnode.large.walk import FolderWalk
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
 import weakref
 import zlib
 from collections.abc import Callable, Iterator
@@ -18,8 +17,6 @@ import torch
 from msgspec import Meta, Struct
 from torch import Tensor
 
-from oddnode.large.memory import memory_limit
-
 __all__ = [
     "ArrayEntry",
     "ArrayWriter",
@@ -29,16 +26,14 @@ __all__ = [
     "at_once",
     "full_disk_explained",
     "is_in_file",
+    "is_shared",
     "map_array",
+    "mapped",
     "reserve",
     "row_chunks",
-    "scratch",
     "written",
 ]
 
-# Larger results are kept in a file that the system can write out when memory is short: so many bytes, or this part of
-# the memory of the process, since some tens of results are kept at the same time.
-_LARGEST_IN_MEMORY, _PART_IN_MEMORY = 2**28, 64
 _READ_AT_ONCE = 2**24
 # A GPU is busy only if it has much more to do at a time than a CPU has.
 _MORE_ON_GPU = 64
@@ -211,47 +206,35 @@ def map_array(path: Path, entry: ArrayEntry) -> Tensor:
     if not found:
         return torch.from_numpy(np.empty(entry.shape, dtype))
     # Copy-on-write, since torch warns of arrays that cannot be written.
-    return _mapped(np.memmap(path, dtype, "c", shape=entry.shape))
+    return mapped(np.memmap(path, dtype, "c", shape=entry.shape))
 
 
-def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Make room for a result: in memory, or in a temporary file if it is large.
+# Where the tensors are in memory whose numbers are in files, and those that other ranks have as well.
+_in_files: set[int] = set()
+_shared: set[int] = set()
+
+
+def mapped(array: np.memmap, is_on_disk: bool = True, is_shared: bool = False) -> Tensor:
+    """Make a tensor of a mapped file.
 
     Parameters
     ----------
-    folder : Path
-        Where the file is to be. It has no name there, so that nothing is left of it if the process is killed.
-    shape : tuple of int
-        The shape.
-    dtype : torch.dtype
-        The type of the numbers.
-
-    Returns
-    -------
-    Tensor
-        Not initialised.
+    array : numpy.memmap
+        The array.
+    is_on_disk : bool
+        Whether the file is on a disk, and not in memory only.
+    is_shared : bool
+        Whether other ranks on this machine have mapped it as well.
     """
-    num_bytes, name = prod(shape) * dtype.itemsize, str(dtype).removeprefix("torch.")
-    if num_bytes <= min(_LARGEST_IN_MEMORY, memory_limit() // _PART_IN_MEMORY):
-        return torch.empty(shape, dtype=dtype)
-    with full_disk_explained(folder), tempfile.TemporaryFile(dir=folder) as file:
-        reserve(file.fileno(), num_bytes)
-        return _mapped(np.memmap(file, name, "r+", shape=shape))
-
-
-# Where the tensors are in memory whose numbers are in files.
-_in_files: set[int] = set()
-
-
-def _mapped(array: np.memmap) -> Tensor:
     tensor = torch.from_numpy(array)
-    _in_files.add(tensor.data_ptr())
-    weakref.finalize(array, _in_files.discard, tensor.data_ptr())
+    for places in [_in_files] * is_on_disk + [_shared] * is_shared:
+        places.add(tensor.data_ptr())
+        weakref.finalize(array, places.discard, tensor.data_ptr())
     return tensor
 
 
 def is_in_file(tensor: Tensor) -> bool:
-    """Tell whether the numbers of a tensor are in a file: from `map_array`, or from `scratch`.
+    """Tell whether the numbers of a tensor are in a file on a disk.
 
     Parameters
     ----------
@@ -259,6 +242,17 @@ def is_in_file(tensor: Tensor) -> bool:
         Any tensor, or a part of one.
     """
     return tensor.device.type == "cpu" and tensor.untyped_storage().data_ptr() in _in_files
+
+
+def is_shared(tensor: Tensor) -> bool:
+    """Tell whether all ranks have a tensor in the same memory or file.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        Any tensor, or a part of one.
+    """
+    return tensor.device.type == "cpu" and tensor.untyped_storage().data_ptr() in _shared
 
 
 def reserve(descriptor: int, num_bytes: int) -> None:

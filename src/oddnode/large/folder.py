@@ -12,13 +12,14 @@ import torch
 from msgspec.structs import replace
 from torch import Tensor
 
-from oddnode.large.arrays import FolderError, map_array, scratch
+from oddnode.large.arrays import FolderError, map_array
 from oddnode.large.file_checks import check_once, check_sum, file_stamp
 from oddnode.large.manifest import Manifest, read_manifest
 from oddnode.large.node_ids import ID_ARRAYS, read_ids
 from oddnode.large.ranks import active_ranks
 from oddnode.large.resident import ResidentFolder
-from oddnode.large.sidecars import Sidecars, Write, temporary_array
+from oddnode.large.rooms import scratch
+from oddnode.large.sidecars import Sidecars, Write
 from oddnode.large.stores import MASKS, ReadOnlyStores
 
 __all__ = ["GraphFolder"]
@@ -291,16 +292,6 @@ class GraphFolder(ReadOnlyStores):
             Not initialised.
         """
         return scratch(self.scratch_folder, shape, dtype)
-
-    def temporary(self, make: Write, dtype: str) -> Tensor:
-        """Compute a result into a temporary file.
-
-        Parameters
-        ----------
-        make, dtype
-            As for `sidecar`.
-        """
-        return temporary_array(make, dtype, self.scratch_folder)
 
     def sidecar(self, name: str, make: Write, dtype: str) -> Tensor:
         """Return a result that depends on the graph alone; it is computed once and kept in the folder.

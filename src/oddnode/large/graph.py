@@ -19,6 +19,7 @@ from oddnode.large.part import FolderPart
 from oddnode.large.product import ChangedShares
 from oddnode.large.ranks import active_ranks
 from oddnode.large.resident import LARGEST_PROBES, ResidentFolder, RowsInMemory
+from oddnode.large.rooms import room_in_memory
 from oddnode.large.walk import FolderWalk, column_groups
 from oddnode.ops import SparseMatrix
 
@@ -83,13 +84,15 @@ class FolderGraph(FolderEdges):
         own[nodes.long()] = (weights / counts).to(own.dtype)
         return own
 
-    def convolve(self, values: Tensor) -> Tensor:
-        """Compute ``D^-1/2 (A + I) D^-1/2 V``.
+    def convolve(self, values: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Compute ``D^-1/2 (A + I) D^-1/2 V + b``.
 
         Parameters
         ----------
         values : Tensor
             Shape ``[N, C]``, in memory or on disk.
+        bias : Tensor, optional
+            What is added to every row ``[C]``; nothing by default.
 
         Returns
         -------
@@ -98,12 +101,14 @@ class FolderGraph(FolderEdges):
         """
         out = self.empty(values.shape[1])
         for columns in column_groups(values):
-            self._convolve(values[:, columns], out[:, columns])
+            self._convolve(values[:, columns], out[:, columns], None if bias is None else bias[columns])
         return out
 
-    def _convolve(self, values: Tensor, out: Tensor) -> None:
-        scale, scaled = self.gcn_scale, values.new_empty(values.shape)
-        torch.mul(values, scale.unsqueeze(1), out=scaled)
+    def _convolve(self, values: Tensor, out: Tensor, bias: Tensor | None) -> None:
+        scale, room = self.gcn_scale, room_in_memory(tuple(values.shape), values)
+        scaled = active_ranks().fill(
+            room, list(self.row_slices()), lambda rows: values[rows] * scale[rows].unsqueeze(1)
+        )
         for block in self.neighbours.own_blocks():
             rows = slice(block.start, block.stop)
             sums, missing = self.neighbours.of_block(block, scaled), self._missing_loops[rows]
@@ -114,7 +119,7 @@ class FolderGraph(FolderEdges):
                     (each * scale[rows]).to(sums).unsqueeze(1) for each in (self.in_degree[rows], missing)
                 )
                 sums.mul_(to_sum).addcmul_(scaled[rows], to_own)
-            out[rows] = sums
+            out[rows] = sums if bias is None else sums.add_(bias)
         self.neighbours.all_gather(out)
 
     @property
@@ -144,10 +149,6 @@ class FolderGraph(FolderEdges):
         return self.x[rows] @ weight.detach().t()
 
     def _write_smoothed(self, writer: ArrayWriter | NoWriter | RowsInMemory) -> None:
-        if isinstance(writer, NoWriter):  # another rank has room for the result
-            for columns in column_groups(self.x):
-                self._convolve(self.x[:, columns], torch.empty_like(self.x[:, columns]))
-            return
         writer.append(self.convolve(self.x))
 
     @property
@@ -248,7 +249,7 @@ class FolderGraph(FolderEdges):
     def _room(self, width: int | None, dtype: torch.dtype, is_factor: bool = False) -> Tensor:
         shape = (self.num_nodes,) if width is None else (self.num_nodes, width)
         fits = is_factor and prod(shape) * dtype.itemsize <= active_ranks().memory_share
-        return self.x.new_empty(shape, dtype=dtype) if fits else self.folder.empty(shape, dtype)
+        return room_in_memory(shape, self.x.new_empty(0, dtype=dtype)) if fits else self.folder.empty(shape, dtype)
 
     def without(self, nodes: Tensor) -> tuple[FolderGraph, Tensor]:
         keep, place = self._places_without(nodes)

@@ -84,12 +84,11 @@ class FolderOutputs(Outputs):
         if not isinstance(layers, TwoLayers):
             return self.graph.by_rows(layers.logits_of(slice(0, 1)).shape[1], layers.logits_of)
         with torch.no_grad():
-            products = self.graph.by_rows(
-                len(layers.last_weight), lambda rows: self.hidden_of(rows) @ layers.last_weight.t()
-            )
-            if layers.uses_edges:
-                products = self.graph.convolve(products)
-            return products.add_(layers.last_bias)
+            weight, bias = layers.last_weight, layers.last_bias
+            if not layers.uses_edges:
+                return self.graph.by_rows(len(weight), lambda rows: self.hidden_of(rows) @ weight.t() + bias)
+            products = self.graph.by_rows(len(weight), lambda rows: self.hidden_of(rows) @ weight.t())
+            return self.graph.convolve(products, bias)
 
     @cached_property
     def _members_mean(self) -> Tensor:

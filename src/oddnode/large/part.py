@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from oddnode.large.sidecars import Write
+from oddnode.large.sidecars import Write, computed
 
 if TYPE_CHECKING:
     from oddnode.large.folder import GraphFolder
@@ -99,16 +99,6 @@ class FolderPart:
         """
         return self.whole.empty(shape, dtype)
 
-    def temporary(self, make: Write, dtype: str) -> Tensor:
-        """Compute a result and keep it where the whole graph does.
-
-        Parameters
-        ----------
-        make, dtype
-            As for `oddnode.large.GraphFolder.sidecar`.
-        """
-        return self.whole.temporary(make, dtype)
-
     def sidecar(self, name: str, make: Write, dtype: str) -> Tensor:
         """Compute a result that depends on the part alone once, as `oddnode.large.GraphFolder.sidecar` does.
 
@@ -118,7 +108,7 @@ class FolderPart:
             As for `oddnode.large.GraphFolder.sidecar`.
         """
         if name not in self._sidecars:
-            self._sidecars[name] = self.temporary(make, dtype)
+            self._sidecars[name] = computed(make, dtype)
         return self._sidecars[name]
 
     def release(self) -> None:

@@ -116,18 +116,6 @@ class ResidentFolder:
         """
         return torch.empty(shape, dtype=dtype, device=self.device)
 
-    def temporary(self, make: Callable[[ArrayWriter | NoWriter | RowsInMemory], None], dtype: str) -> Tensor:
-        """Compute a result and keep it in memory, as `oddnode.large.GraphFolder.temporary` does in a file.
-
-        Parameters
-        ----------
-        make, dtype
-            As for `oddnode.large.GraphFolder.sidecar`.
-        """
-        kept = RowsInMemory()
-        make(kept)
-        return kept.rows.to(getattr(torch, dtype))
-
     def sidecar(self, name: str, make: Callable[[ArrayWriter | NoWriter | RowsInMemory], None], dtype: str) -> Tensor:
         """Compute a result that depends on the graph alone once for this copy of the folder.
 
@@ -137,7 +125,9 @@ class ResidentFolder:
             As for `oddnode.large.GraphFolder.sidecar`.
         """
         if name not in self._sidecars:
-            self._sidecars[name] = self.temporary(make, dtype)
+            kept = RowsInMemory()
+            make(kept)
+            self._sidecars[name] = kept.rows.to(getattr(torch, dtype))
         return self._sidecars[name]
 
     def __repr__(self) -> str:

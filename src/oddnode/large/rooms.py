@@ -51,7 +51,7 @@ def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     if prod(shape) * dtype.itemsize <= min(_LARGEST_IN_MEMORY, memory_limit() // _PART_IN_MEMORY):
         return room_in_memory(shape, torch.empty(0, dtype=dtype))
     with full_disk_explained(folder):
-        return _in_file(lambda: tempfile.TemporaryFile(dir=folder), shape, dtype, is_on_disk=True)
+        return _in_file(lambda: tempfile.TemporaryFile(dir=folder), shape, dtype, reserve)
 
 
 def room_in_memory(shape: tuple[int, ...], like: Tensor) -> Tensor:
@@ -71,7 +71,7 @@ def room_in_memory(shape: tuple[int, ...], like: Tensor) -> Tensor:
     """
     if not active_ranks().share_memory or like.device.type != "cpu" or not prod(shape):
         return like.new_empty(shape)
-    return _in_file(lambda: os.fdopen(os.memfd_create("oddnode"), "r+b"), shape, like.dtype, is_on_disk=False)
+    return _in_file(lambda: os.fdopen(os.memfd_create("oddnode"), "r+b"), shape, like.dtype, os.ftruncate)
 
 
 def copied(values: Tensor) -> Tensor:
@@ -90,14 +90,18 @@ def copied(values: Tensor) -> Tensor:
     return ranks.fill(room, parts or [slice(0, 0)], lambda rows: values[rows])
 
 
-def _in_file(make: Callable[[], Any], shape: tuple[int, ...], dtype: torch.dtype, is_on_disk: bool) -> Tensor:
+def _in_file(
+    make: Callable[[], Any], shape: tuple[int, ...], dtype: torch.dtype, extend: Callable[[int, int], None]
+) -> Tensor:
+    """Numbers in a file without a name, which ends with the last process that uses it."""
     num_bytes, name = prod(shape) * dtype.itemsize, str(dtype).removeprefix("torch.")
 
-    def reserved() -> Any:
+    def extended() -> Any:
         file = make()
-        reserve(file.fileno(), num_bytes)
+        extend(file.fileno(), num_bytes)
         return file
 
     ranks = active_ranks()
-    with ranks.share(reserved) as file:
-        return mapped(np.memmap(file, name, "r+", shape=shape), is_on_disk, ranks.share_memory)
+    with ranks.share(extended) as file:
+        array = np.memmap(file, name, "r+", shape=shape)
+    return mapped(array, is_on_disk=extend is reserve, is_shared=ranks.share_memory)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-import tempfile
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from oddnode.large.arrays import ArrayEntry, ArrayWriter, FolderError, NoWriter, full_disk_explained, map_array, written
@@ -23,7 +23,7 @@ from oddnode.large.manifest import folder_lock, read_json, write_json
 from oddnode.large.ranks import active_ranks
 from oddnode.large.resident import RowsInMemory
 
-__all__ = ["Sidecars", "Write", "temporary_array"]
+__all__ = ["Sidecars", "Write", "computed"]
 
 _log = logging.getLogger("oddnode")
 
@@ -62,7 +62,7 @@ class Sidecars:
         ranks = active_ranks()
         entry = ranks.from_first(lambda: self._known(name), ArrayEntry | None)
         if entry is None and ranks.from_first(lambda: not os.access(self._folder, os.W_OK), bool):
-            return temporary_array(make, dtype)
+            return computed(make, dtype)
         if entry is None:
             with folder_lock(self._folder) if ranks.is_first else nullcontext():
                 # Another run may have made it before the first rank got the lock, which the others wait for here.
@@ -108,19 +108,17 @@ class Sidecars:
         return entry
 
 
-def temporary_array(make: Write, dtype: str, beside: Path | None = None) -> Tensor:
-    """Compute an array into a file without a name, which goes with the process; every rank keeps its own.
+def computed(make: Write, dtype: str) -> Tensor:
+    """Compute an array that is not written to the folder.
 
     Parameters
     ----------
     make, dtype
         As for `Sidecars.get`.
-    beside : Path, optional
-        A folder on the disk to use; by default that of the system's temporary files.
     """
-    with tempfile.TemporaryDirectory(dir=beside) as folder:
-        file = Path(folder) / "sidecar.bin"
-        return map_array(file, written(file, make, dtype))
+    kept = RowsInMemory()
+    make(kept)
+    return kept.rows.to(getattr(torch, dtype))
 
 
 def _visible(path: Path, entry: ArrayEntry) -> Tensor:

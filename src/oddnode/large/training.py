@@ -88,7 +88,7 @@ class _HiddenProduct(torch.autograd.Function):
 
 def _room_for(inputs: Tensor, width: int) -> Tensor | None:
     """Room for hidden features of all rows, if it is there: to compute them twice takes a third longer."""
-    most = active_ranks().memory_share if inputs.device.type == "cpu" else _ROOM_ON_GPU
+    most = active_ranks().own_memory_share if inputs.device.type == "cpu" else _ROOM_ON_GPU
     fits = len(inputs) * width * inputs.element_size() <= most
     return inputs.new_empty(len(inputs), width) if fits else None
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from oddnode.large.arrays import is_in_file
 from oddnode.large.product import NeighbourSum
 from oddnode.large.ranks import active_ranks
+from oddnode.large.rooms import copied, room_in_memory
 from oddnode.ops import NeighbourMean, neighbour_mean_of_sorted, triton_kernels
 
 __all__ = ["FolderWalk", "column_groups", "in_memory"]
@@ -121,10 +122,12 @@ class FolderWalk(NeighbourMean):
         if values.dim() == 1:
             if self._for_columns is not None:
                 return self._for_columns.diffuse(values, eta, num_hops)
-            return self._diffuse_into(torch.empty_like(values), in_memory(values), eta, num_hops)
+            return self._diffuse_into(room_in_memory(tuple(values.shape), values), in_memory(values), eta, num_hops)
         out = self.empty(tuple(values.shape), values.dtype)
-        for columns in column_groups(values, copies=1 if num_hops < 2 else 2):  # before and after a hop
-            self._diffuse_into(out[:, columns], in_memory(values[:, columns]), eta, num_hops)
+        several = num_hops > 1
+        for columns in column_groups(values, copies=1 + several):  # before and after a hop
+            part = values[:, columns]
+            self._diffuse_into(out[:, columns], copied(part) if several else in_memory(part), eta, num_hops, several)
         return out
 
     def map_means(
@@ -159,9 +162,10 @@ class FolderWalk(NeighbourMean):
         present = in_memory(values.detach())
         if num_hops > 1 and in_place:
             for columns in present.split(_COLUMNS_IN_PLACE, dim=1):
-                self._diffuse_into(columns, columns.clone(memory_format=torch.contiguous_format), eta, num_hops - 1)
+                self._diffuse_into(columns, copied(columns), eta, num_hops - 1, overwrite=True)
         elif num_hops > 1:
-            present = self._diffuse_into(torch.empty_like(present), present, eta, num_hops - 1)
+            room = room_in_memory(tuple(present.shape), present)
+            present = self._diffuse_into(room, present, eta, num_hops - 1)
         share, kept = self._shares(eta, present.dtype)
         with active_ranks().by_itself():
             for block in self.neighbours.own_blocks():
@@ -177,17 +181,21 @@ class FolderWalk(NeighbourMean):
             return share, kept
         return share, torch.full_like(share, kept) if kept else None
 
-    def _diffuse_into(self, out: Tensor, values: Tensor, eta: float, num_hops: int) -> Tensor:
+    def _diffuse_into(self, out: Tensor, values: Tensor, eta: float, num_hops: int, overwrite: bool = False) -> Tensor:
+        """Write what `diffuse` returns; with ``overwrite`` the values serve as room for it."""
         share, kept = self._shares(eta, values.dtype)
         if values.dim() == 2 and values.shape[1] <= _REPEATED_COLUMNS and values.device.type == "cpu":
             # Torch multiplies few columns by a column more slowly than by as many columns.
             share, kept = _repeated(share, values), None if kept is None else _repeated(kept, values)
-        present, spare = values, None  # the caller's values are not written to
-        for hop in range(num_hops):
-            after = out if hop == num_hops - 1 else torch.empty_like(values) if spare is None else spare
+        present, spare = values, None
+        for hop in range(num_hops - 1):
+            after = room_in_memory(tuple(values.shape), values) if spare is None else spare
             self.neighbours.mix_into(after, present, kept, share)
-            present, spare = after, present if hop else None
-        return out if num_hops else out.copy_(values)
+            present, spare = after, present if hop or overwrite else None
+        if not num_hops:
+            return out.copy_(values)
+        self.neighbours.mix_into(out, present, kept, share)
+        return out
 
 
 def in_memory(values: Tensor) -> Tensor:
@@ -200,7 +208,7 @@ def in_memory(values: Tensor) -> Tensor:
     """
     if values.is_contiguous() and not is_in_file(values):
         return values
-    return values.clone(memory_format=torch.contiguous_format)
+    return copied(values)
 
 
 def column_groups(values: Tensor, copies: int = 1) -> list[slice]:

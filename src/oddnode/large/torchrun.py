@@ -1,0 +1,230 @@
+"""The processes that ``torchrun`` started, as ranks.
+
+If all of them are on one machine, they have results in the same memory (`oddnode.large.rooms`) and only wait for each
+other; otherwise they exchange rows.
+
+How a lost rank is noticed: the system closes the connections of a process that dies, which ends the exchange that the
+others wait in. If a machine is lost or a process hangs, its heartbeat stops (`oddnode.large.heartbeat`). So exchanges
+need no time limit: the others may wait for the first rank as long as it lives.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any, BinaryIO, TypeVar
+
+import msgspec
+import torch
+from torch import Tensor
+
+from oddnode.large.arrays import is_shared
+from oddnode.large.heartbeat import Heartbeat, RankLost, stopped
+from oddnode.large.memory import memory_share
+from oddnode.large.ranks import Ranks, activated
+
+__all__ = ["JoinedRanks", "joined"]
+
+T = TypeVar("T")
+
+# No rank needs more memory than this for rows that others have computed but that are not one piece of memory here.
+_BYTES_AT_ONCE = 2**26
+_START = timedelta(minutes=5)
+_NO_LIMIT = timedelta(days=30)
+
+
+class JoinedRanks(Ranks):
+    """The processes that ``torchrun`` started: gloo exchanges tensors on CPUs, NCCL those on GPUs.
+
+    Parameters
+    ----------
+    rank, world_size : int
+        The number of this process, and how many there are.
+    heartbeat : Heartbeat
+        Of this process.
+    memory_share : int
+        The least that any rank has for itself. All of them must divide the columns of a product in the same way.
+    """
+
+    def __init__(self, rank: int, world_size: int, heartbeat: Heartbeat, memory_share: int):
+        self.rank, self.world_size = rank, world_size
+        self.heartbeat = heartbeat
+        self._memory_share = memory_share
+        self._is_alone = self._is_one_machine = False
+
+    @property
+    def memory_share(self) -> int:
+        return self._memory_share * (self.world_size if self._is_one_machine else 1)
+
+    @property
+    def own_memory_share(self) -> int:
+        return self._memory_share
+
+    @property
+    def share_memory(self) -> bool:
+        return self._is_one_machine and not self._is_alone
+
+    def try_to_share(self) -> None:
+        """Find out whether all ranks can open the files of the first one."""
+        from torch import distributed as dist
+
+        works = torch.tensor([int(hasattr(os, "memfd_create"))])
+        if works:
+            try:
+                with self._shared(lambda: os.fdopen(os.memfd_create("oddnode"), "r+b")):
+                    pass
+            except OSError:
+                works.zero_()
+        with self._together():
+            dist.all_reduce(works, dist.ReduceOp.MIN)
+        self._is_one_machine = bool(works)
+
+    def share(self, make: Callable[[], BinaryIO]) -> BinaryIO:
+        return self._shared(make) if self.share_memory else make()
+
+    def _shared(self, make: Callable[[], BinaryIO]) -> BinaryIO:
+        file = make() if self.is_first else None
+        known = self.from_first(lambda: _SharedFile.of(file), _SharedFile)
+        try:
+            return known.opened() if file is None else file
+        finally:
+            self.barrier()  # the first one closes its file after all have opened it
+
+    def all_gather(self, out: Tensor, bounds: Sequence[int]) -> Tensor:
+        if is_shared(out):
+            self.barrier()
+            return out
+        row_bytes = max(out[:1].numel() * out.element_size(), 1)
+        step = max(_BYTES_AT_ONCE // row_bytes, 1)
+        for first in range(0, max(stop - start for start, stop in pairwise(bounds)), step):
+            pieces = [out[start + first : min(start + first + step, stop)] for start, stop in pairwise(bounds)]
+            self._exchange(pieces)
+        return out
+
+    def _exchange(self, pieces: list[Tensor]) -> None:
+        """Send the own piece to all others and receive theirs; gloo's own gather takes pieces of one size only."""
+        from torch import distributed as dist
+
+        others = [rank for rank in range(self.world_size) if rank != self.rank]
+        own = pieces[self.rank].contiguous()
+        received = {rank: _in_one_piece(pieces[rank]) for rank in others if len(pieces[rank])}
+        calls = [dist.P2POp(dist.irecv, buffer, rank) for rank, buffer in received.items()]
+        calls += [dist.P2POp(dist.isend, own, rank) for rank in others if len(own)]
+        with self._together():
+            for work in dist.batch_isend_irecv(calls):
+                work.wait()
+        for rank, buffer in received.items():
+            if buffer is not pieces[rank]:
+                pieces[rank].copy_(buffer)
+
+    @contextmanager
+    def by_itself(self) -> Iterator[None]:
+        """Refuse exchanges in the block, which the other ranks do not go through."""
+        self._is_alone = True
+        try:
+            yield
+        finally:
+            self._is_alone = False
+
+    @contextmanager
+    def _together(self) -> Iterator[None]:
+        """Say in the error of an exchange which rank is lost."""
+        if self._is_alone:  # an error, where there would be a wait without end
+            raise AssertionError(f"rank {self.rank} needs the others in a part of the work that is its own")
+        try:
+            yield
+        except RuntimeError as error:
+            raise RankLost(self.heartbeat.who_is_lost() or stopped(f"a rank is lost ({error})")) from None
+
+    def from_first(self, call: Callable[[], T], kind: Any) -> T:
+        told = b""
+        if self.is_first:
+            with self.by_itself():
+                told = msgspec.json.encode(call())
+        size = torch.tensor([len(told)])
+        self.use_those_of_first([size])
+        text = torch.tensor(list(told), dtype=torch.uint8) if self.is_first else torch.empty(int(size)).byte()
+        self.use_those_of_first([text])
+        return msgspec.json.decode(bytes(text.tolist()), type=kind)
+
+    def use_those_of_first(self, tensors: Sequence[Tensor]) -> None:
+        from torch import distributed as dist
+
+        with self._together():
+            for tensor in tensors:
+                dist.broadcast(tensor, 0)
+
+    def barrier(self) -> None:
+        from torch import distributed as dist
+
+        with self._together():
+            dist.all_reduce(torch.zeros(1))  # on the CPU, so that no GPU is needed
+
+
+class _SharedFile(msgspec.Struct):
+    """Where other processes on the same machine find an open file: by its number in one of them, and by what it is."""
+
+    process: int
+    descriptor: int
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, file: BinaryIO | None) -> _SharedFile:
+        assert file is not None
+        found = os.fstat(file.fileno())
+        return cls(os.getpid(), file.fileno(), found.st_dev, found.st_ino)
+
+    def opened(self) -> BinaryIO:
+        """Open it; an error if there is another file, because the process is on another machine."""
+        file = open(f"/proc/{self.process}/fd/{self.descriptor}", "r+b")  # noqa: SIM115
+        found = os.fstat(file.fileno())
+        if (found.st_dev, found.st_ino) != (self.device, self.inode):
+            file.close()
+            raise FileNotFoundError("the process is on another machine")
+        return file
+
+
+def _in_one_piece(rows: Tensor) -> Tensor:
+    """The rows themselves, or room for them if they are columns of a larger matrix."""
+    return rows if rows.is_contiguous() else torch.empty(rows.shape, dtype=rows.dtype, device=rows.device)
+
+
+@contextmanager
+def joined() -> Iterator[JoinedRanks]:
+    """Work together with the other processes that ``torchrun`` started, until the end of the block.
+
+    All of them must do the same in the block: open the same folders, fit and score with the same settings.
+
+    Yields
+    ------
+    JoinedRanks
+        All ranks.
+    """
+    from torch import distributed as dist
+
+    store, rank, world_size = next(dist.rendezvous("env://", timeout=_START))
+    # A connection of its own, because others wait for answers.
+    pulse = dist.TCPStore(store.host, store.port, is_master=False, timeout=_START)
+    heartbeat = Heartbeat(dist.PrefixStore("oddnode/heartbeat", pulse), rank, world_size)
+    has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
+    backend = "cpu:gloo,cuda:nccl" if has_nccl else "gloo"
+    own_store = dist.PrefixStore("oddnode/exchange", store)
+    dist.init_process_group(backend, timeout=_NO_LIMIT, store=own_store, rank=rank, world_size=world_size)
+    heartbeat.meet()
+    least = torch.tensor([memory_share()])
+    dist.all_reduce(least, dist.ReduceOp.MIN)
+    ranks = JoinedRanks(rank, world_size, heartbeat, int(least))
+    try:
+        ranks.try_to_share()
+        with activated(ranks):
+            yield ranks
+        ranks.barrier()  # nobody falls silent before all have finished,
+        heartbeat.stop()
+        ranks.barrier()  # and nobody leaves with the store before all hearts have stopped
+        dist.destroy_process_group()
+    finally:
+        heartbeat.stop()
