@@ -199,6 +199,8 @@ def main() -> None:
         rows.append(row | {"holds": {name: row[name] <= most for name, most in MOST.items() if row.get(name)}})
         print(json.dumps(rows[-1]), flush=True)
     print(store("scale-gpu", options.device, rows, options.out))
+    missed = [row for row in rows if "failed" in row or not all(row.get("holds", {}).values())]
+    sys.exit(f"{len(missed)} methods failed or took more than they may" if missed else 0)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,11 @@ def tiny_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ranks, "memory_share", lambda: 2 * 8 * 150)
     monkeypatch.setattr(rooms, "_LARGEST_IN_MEMORY", 0)
 
+    def few_columns(self: FolderGraph, width: int) -> list[slice]:
+        return [slice(first, min(first + 3, width)) for first in range(0, width, 3)]
+
+    monkeypatch.setattr(FolderGraph, "column_groups", few_columns)
+
 
 def undirected(num_nodes: int) -> Data:
     """A graph whose first nodes and edges do not depend on the number of nodes."""

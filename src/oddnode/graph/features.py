@@ -148,6 +148,16 @@ class NodeFeatures:
         """
         return make(slice(None))
 
+    def column_groups(self, width: int) -> list[slice]:
+        """Divide columns of which not all copies fit into memory; there is one group but for large graphs on a GPU.
+
+        Parameters
+        ----------
+        width : int
+            The number of columns.
+        """
+        return [slice(0, width)]
+
     def keep(self, values: Tensor) -> Tensor:
         """Return numbers of every node that are kept for later; a graph on disk moves many of them to a temporary file.
 

@@ -28,6 +28,8 @@ __all__ = ["FolderGraph"]
 # Random vectors that are propagated together, which is done in two copies of them, and their size.
 _PROBES = {"cpu": (16, 8), "cuda": (64, 32, 16, 8)}
 _PROBES_IN_MEMORY = {"cpu": 2**30, "cuda": LARGEST_PROBES}
+# Of larger matrices than this, a GPU has so many columns at a time besides others.
+_LARGE_ON_GPU, _COLUMNS_ON_GPU = 2**32, 16
 # What passes through a network, or is computed from rows, at a time.
 _BYTES_AT_ONCE = 2**25
 
@@ -239,6 +241,11 @@ class FolderGraph(FolderEdges):
     ) -> Tensor:
         out = self._room(width, dtype or self.x.dtype, is_factor)
         return active_ranks().fill(out, list(self.row_slices()), make)
+
+    def column_groups(self, width: int) -> list[slice]:
+        num_bytes = self.num_nodes * width * self.x.dtype.itemsize
+        step = width if self.device.type == "cpu" or num_bytes <= _LARGE_ON_GPU else _COLUMNS_ON_GPU
+        return [slice(first, min(first + step, width)) for first in range(0, max(width, 1), max(step, 1))]
 
     def keep(self, values: Tensor) -> Tensor:
         if is_in_file(values) and values.is_contiguous():

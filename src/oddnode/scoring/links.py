@@ -159,11 +159,12 @@ class CentredCosine(EdgeScorer):
 
     def _mean_scores(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
-        unit = self._all_unit_rows(graph)
+        unit = self._all_unit_rows(graph, slice(0, graph.x.shape[1]))
         return graph.by_neighbours(unit, None, lambda rows, near: (unit[rows] * near).sum(dim=1))
 
-    def _all_unit_rows(self, graph: Graph) -> Tensor:
-        return graph.by_rows(graph.x.shape[1], lambda rows: self._unit_rows(graph, rows), is_factor=True)
+    def _all_unit_rows(self, graph: Graph, columns: slice) -> Tensor:
+        width = columns.stop - columns.start
+        return graph.by_rows(width, lambda rows: self._unit_rows(graph, rows)[:, columns], is_factor=True)
 
     def _unit_rows(self, graph: Graph, rows: slice | Tensor) -> Tensor:
         return F.normalize(graph.x[rows] - self.centre_.to(graph.x), dim=1)
@@ -217,15 +218,22 @@ class NeighbourhoodCosine(CentredCosine):
         count = degree.clamp_min(1) if graph.is_symmetric else degree + 1
         scale = 1.0 / (count * length).unsqueeze(1)
         walk, back = _walk_without_return(graph, count) if graph.is_symmetric else (graph.random_walk, None)
-        scaled = graph.by_rows(around.shape[1], lambda rows: around[rows] * scale[rows], is_factor=True)
         returned = None if back is None else (back @ scale).squeeze(1)
 
-        def sums(rows: slice, near: Tensor) -> Tensor:
-            unit = self._unit_rows(graph, rows)
-            total = (unit * near).sum(dim=1)
-            return total if returned is None else total - unit.square().sum(dim=1) * returned[rows]
+        def total(columns: slice) -> Tensor:
+            """The sum over some columns."""
+            width = columns.stop - columns.start
+            scaled = graph.by_rows(width, lambda rows: around[rows, columns] * scale[rows], is_factor=True)
 
-        return graph.by_neighbours(scaled, None, sums, walk)
+            def sums(rows: slice, near: Tensor) -> Tensor:
+                unit = self._unit_rows(graph, rows)[:, columns]
+                found = (unit * near).sum(dim=1)
+                return found if returned is None else found - unit.square().sum(dim=1) * returned[rows]
+
+            return graph.by_neighbours(scaled, None, sums, walk)
+
+        found = [total(columns) for columns in graph.column_groups(around.shape[1])]
+        return found[0] if len(found) == 1 else torch.stack(found).sum(dim=0)
 
     def _surroundings(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
         """The sum over every node and its neighbours ``[N, F]``, and the length of their mean ``[N]``.
@@ -236,11 +244,20 @@ class NeighbourhoodCosine(CentredCosine):
         return outputs.kept(self, "surroundings", lambda: self._made_surroundings(outputs.graph))
 
     def _made_surroundings(self, graph: Graph) -> tuple[Tensor, Tensor]:
-        unit = self._all_unit_rows(graph)
-        degree = graph.effective_degree.to(unit)
-        around = graph.by_neighbours(
-            unit, unit.shape[1], lambda rows, near: unit[rows] + near * degree[rows].unsqueeze(1)
-        )
+        degree = graph.effective_degree.to(graph.x)
+
+        def sums(columns: slice) -> Tensor:
+            """Some columns of the sum."""
+            unit, width = self._all_unit_rows(graph, columns), columns.stop - columns.start
+            return graph.by_neighbours(unit, width, lambda rows, near: unit[rows] + near * degree[rows].unsqueeze(1))
+
+        groups = graph.column_groups(graph.x.shape[1])
+        if len(groups) == 1:
+            around = sums(groups[0])
+        else:
+            around = graph.empty(graph.x.shape[1])
+            for columns in groups:
+                around[:, columns] = sums(columns)
         norms = graph.by_rows(None, lambda rows: around[rows].norm(dim=1))
         return around, torch.maximum(norms, (degree + 1).sqrt()) / (degree + 1)
 
