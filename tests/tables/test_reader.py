@@ -96,6 +96,12 @@ def test_several_tables_are_read_as_one(paths: tuple[Path, Path], tmp_path: Path
     assert model.score_frame(parts, halves).equals(whole)
 
 
+@pytest.mark.parametrize(("count", "named"), [(1, "{0}"), (3, "{0} + {1} + {2}"), (4, "{0} and 3 more tables")])
+def test_messages_name_no_more_than_a_few_tables(tmp_path: Path, count: int, named: str) -> None:
+    files = [write_csv(tmp_path / f"{place}.csv", example()[0][:5]) for place in range(count)]
+    assert open_table(files, "nodes").name == named.format(*files)
+
+
 def test_messages_count_lines_as_an_editor_does_and_name_the_file(paths: tuple[Path, Path], tmp_path: Path) -> None:
     model, _ = TableModel.fit(*paths, **FIT)
     new: Rows = [{"name": "m1", "size": 1, "colour": "red"}, {"name": "m2", "size": "big", "colour": "red"}]

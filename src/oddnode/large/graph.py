@@ -317,12 +317,24 @@ class FolderGraph(FolderEdges):
         keep = source != nodes[row]
         row = torch.cat([row[keep], self._arange(0, len(nodes))])
         source = torch.cat([source[keep], nodes])
-        values = self.gcn_scale[source]
+        rows, column = source.unique(return_inverse=True)
+        values = self._gcn_scale_of(rows)[column]
         if self.edge_weight is not None:
             values *= torch.cat([self.edge_weight[place][keep], self.loop_weight[nodes]])
-        values *= self.gcn_scale[nodes][row]
-        rows, column = source.unique(return_inverse=True)
+        values *= self._gcn_scale_of(nodes)[row]
         return rows, torch.stack([row, column]), values
+
+    def _gcn_scale_of(self, nodes: Tensor) -> Tensor:
+        """`gcn_scale` of some nodes, for which those of all nodes are not computed."""
+        if self.edge_weight is not None or "gcn_scale" in self.__dict__:
+            return self.gcn_scale[nodes]
+        offsets, (looped, counts, _) = self.folder.offsets, self.folder.loops
+        degree = offsets[nodes + 1] - offsets[nodes] + 1
+        order = looped.argsort()
+        place = torch.searchsorted(looped[order], nodes.to(looped.dtype)).clamp_max(max(len(looped) - 1, 0))
+        if len(looped):
+            degree -= torch.where(looped[order][place] == nodes, counts[order][place], 0)
+        return degree.to(self.x.dtype).pow_(-0.5)
 
     def __repr__(self) -> str:
         return f"FolderGraph({self.folder!r})"

@@ -25,6 +25,8 @@ __all__ = ["Batch", "ChosenRows", "JoinedTable", "MemoryTable", "Table", "TableS
 
 # pandas writes an index without a name under such names.
 _INDEX_COLUMN = re.compile(r"__index_level_\d+__")
+# A message names all tables if there are no more than this.
+_FEW_NAMES = 3
 
 
 @dataclass(frozen=True)
@@ -252,7 +254,7 @@ class JoinedTable(TableSource):
         if not parts:
             raise TableError(f"no table of {what} was given")
         self._parts = [each for part in parts for each in part.parts]
-        self.name = " + ".join(part.name for part in self._parts)
+        self.name = _names([part.name for part in self._parts])
         self.columns = list(dict.fromkeys(name for part in self._parts for name in part.columns))
 
     @property
@@ -269,6 +271,12 @@ class JoinedTable(TableSource):
                 empty = pa.nulls(batch.num_rows)
                 filled = [next(arrays) if name in existing else empty for name in names]
                 yield Batch(filled, batch.table, batch.first, batch.unit)
+
+
+def _names(names: Sequence[str]) -> str:
+    """All names if they are few; of many, the first one and how many there are besides."""
+    few = len(names) <= _FEW_NAMES
+    return " + ".join(names) if few else f"{names[0]} and {len(names) - 1} more tables"
 
 
 class ChosenRows(TableSource):
