@@ -9,7 +9,9 @@ AUROC and FPR95 are those of `oddnode bench`.
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import time
+from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -22,7 +24,7 @@ from oddnode import Detector, evaluate, load_task
 from oddnode.training import FullBatch, MiniBatch
 
 
-def measured(method: str, name: str, backbone: str, seed: int, trainer: Any, epochs: int) -> dict[str, Any]:
+def measured(name: str, method: str, backbone: str, seed: int, trainer: Any, epochs: int) -> dict[str, Any]:
     task = load_task(name, seed=seed)
     start = time.perf_counter()
     detector = Detector.from_recipe(method, backbone=backbone, seed=seed, device="cpu", epochs=epochs, trainer=trainer)
@@ -46,24 +48,30 @@ def main() -> None:
     parser.add_argument("--neighbours", type=int, default=10)
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--random", type=int, default=512)
+    parser.add_argument("--jobs", type=int, default=1, help="trainings at the same time, with one thread each")
     parser.add_argument("--out", type=Path, default=None)
     options = parser.parse_args()
-    torch.set_num_threads(1)
     trainers = FullBatch(), MiniBatch(options.neighbours, options.batch_size, options.random)
-    rows = []
+    cells = list(product(options.tasks.split(","), options.methods.split(","), options.backbones.split(",")))
+    rows: list[dict[str, Any]] = []
     print("AUROC: mean and standard deviation over seeds; of differences, the mean and its standard error")
-    cells = product(options.tasks.split(","), options.methods.split(","), options.backbones.split(","))
-    for task, method, backbone in cells:
-        found = [
-            [measured(method, task, backbone, seed, trainer, options.epochs) for trainer in trainers]
-            for seed in range(options.seeds)
-        ]
-        rows += [row for pair in found for row in pair]
-        full, mini = np.array([[row["auroc"] for row in pair] for pair in found]).T
-        error = (mini - full).std(ddof=1) / len(found) ** 0.5 if len(found) > 1 else float("nan")
-        difference = f"{(mini - full).mean():+6.2f} +- {error:.2f}"
-        print(f"{task:<18} {method:<9} {backbone:<7} {spread(full)}  {spread(mini)}  {difference}", flush=True)
-        print(store("mini_batches", "cpu", rows, options.out), flush=True)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(options.jobs, spawn, torch.set_num_threads, (1,)) as pool:
+        started = {
+            cell: [
+                [pool.submit(measured, *cell, seed, trainer, options.epochs) for trainer in trainers]
+                for seed in range(options.seeds)
+            ]
+            for cell in cells
+        }
+        for (task, method, backbone), pairs in started.items():
+            found = [[each.result() for each in pair] for pair in pairs]
+            rows += [row for pair in found for row in pair]
+            full, mini = np.array([[row["auroc"] for row in pair] for pair in found]).T
+            error = (mini - full).std(ddof=1) / len(found) ** 0.5 if len(found) > 1 else float("nan")
+            difference = f"{(mini - full).mean():+6.2f} +- {error:.2f}"
+            print(f"{task:<18} {method:<9} {backbone:<7} {spread(full)}  {spread(mini)}  {difference}", flush=True)
+            print(store("mini_batches", "cpu", rows, options.out), flush=True)
 
 
 if __name__ == "__main__":
