@@ -10,7 +10,7 @@ import torch
 from oddnode.large import arrays, memory, ranks, rooms
 from oddnode.large.heartbeat import Heartbeat
 from oddnode.large.ranks import Ranks
-from oddnode.large.torchrun import JoinedRanks
+from oddnode.large.torchrun import JoinedRanks, MemoryOfRanks
 from oddnode.large.walk import column_groups
 
 PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
@@ -55,9 +55,10 @@ def test_groups_of_version_1_are_read(groups: Path) -> None:
 def test_ranks_on_one_machine_share_a_quarter(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (groups / "own").write_text("0::/\n")
     limit(groups, "memory.max", "8000000\n")
-    assert memory.memory_share() == 2_000_000
+    assert MemoryOfRanks.of_machine() == (8_000_000, 2_000_000, 2_000_000)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert memory.memory_share() == 500_000
+    assert MemoryOfRanks.of_machine() == (8_000_000, 2_000_000, 500_000)
+    assert Ranks().memory_share == Ranks().own_memory_share == 2_000_000
 
 
 def test_large_results_are_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +77,7 @@ def test_large_results_are_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_with_little_memory_smaller_results_are_in_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, in_file: list[bool]
 ) -> None:
-    monkeypatch.setattr(rooms, "memory_limit", lambda: limit)
+    monkeypatch.setattr(ranks, "memory_limit", lambda: limit)
     found = [rooms.scratch(tmp_path, (size, 2), torch.float32) for size in (99, 100)]
     assert [arrays.is_in_file(each) for each in found] == in_file
 
@@ -86,7 +87,8 @@ def test_ranks_agree_on_the_columns_of_a_product(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ranks, "_active", Ranks())
     monkeypatch.setattr(ranks, "memory_share", lambda: 10 * 4 * 3)
     assert [columns.stop for columns in column_groups(values)] == [3, 6, 8]
-    several = JoinedRanks(0, 2, Heartbeat.__new__(Heartbeat), memory_share=10 * 4 * 5)  # what the smallest of them has
+    least = MemoryOfRanks(limit=0, share=10 * 4 * 7, own_share=10 * 4 * 5)  # what the smallest of them has
+    several = JoinedRanks(0, 2, Heartbeat.__new__(Heartbeat), least)
     monkeypatch.setattr(ranks, "_active", several)
     assert [columns.stop for columns in column_groups(values)] == [4, 8]
 

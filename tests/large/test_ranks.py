@@ -308,10 +308,10 @@ from oddnode.large import arrays, joined, rooms, torchrun
 
 place, can_open = Path(sys.argv[1]), sys.argv[2] == "True"
 if not can_open:  # as on another machine, where this process has another number
-    torchrun._SharedFile.opened = lambda self: open("/proc/self/there-is-no-such-file", "r+b")
+    torchrun._SharedFile.opened = lambda self: None
 with joined() as ranks:
     assert ranks.share_memory == can_open
-    assert ranks.memory_share == (3 if can_open else 1) * ranks.own_memory_share
+    assert ranks.memory_share == ranks.own_memory_share * (3 if can_open else 1)
     for largest, in_file in ((2**28, False), (0, True)):
         rooms._LARGEST_IN_MEMORY = largest
         room = rooms.scratch(place, (6, 2), torch.float64)
@@ -328,8 +328,18 @@ with joined() as ranks:
         room[5] = 5.5
         copy = rooms.copied(room[:, 1:])
         assert copy.is_contiguous() and copy.squeeze(1).tolist() == room[:, 1].tolist()
+        mine = rooms.own_copy(room)
+        assert (mine is room) != can_open and torch.equal(mine, room)
         with ranks.by_itself():
             assert not ranks.share_memory and not arrays.is_shared(rooms.scratch(place, (3,), torch.float32))
+            with ranks.by_itself():
+                pass
+            assert not ranks.share_memory  # still by itself
+    real = torchrun._SharedFile.opened
+    torchrun._SharedFile.opened = lambda self: None if ranks.rank == 2 else real(self)  # a disk that it cannot read
+    room = rooms.scratch(place, (6, 2), torch.float64)
+    assert not arrays.is_shared(room)
+    assert ranks.fill(room, parts, lambda rows: torch.full((1, 2), rows.start + 0.5))[:, 0].tolist()[4:] == [4.5, 5.5]
     assert rooms.copied(torch.ones(0, 3)).shape == (0, 3)
     assert not list(place.iterdir())
 print("sound", flush=True)
@@ -337,9 +347,12 @@ print("sound", flush=True)
 
 
 @pytest.mark.parametrize("can_open", [True, False])
-def test_ranks_on_one_machine_have_results_in_the_same_memory(tmp_path: Path, can_open: bool) -> None:
+def test_ranks_on_one_machine_have_results_in_the_same_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_open: bool
+) -> None:
     place = tmp_path / "scratch"
     place.mkdir()
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
     run = forked(tmp_path / "log", 3, SHARE, str(place), str(can_open))
     assert run.wait(60) == 0, (tmp_path / "log").read_text()
     assert (tmp_path / "log").read_text().count("sound") == 3

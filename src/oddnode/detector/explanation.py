@@ -13,6 +13,7 @@ from oddnode.detector.calibration import Calibration
 from oddnode.detector.feature_range import FAR
 from oddnode.detector.fitted import FittedState
 from oddnode.detector.own_parts import node_scores
+from oddnode.large.rooms import own_copy
 from oddnode.scoring import Comparison, Finding, Names, Outputs, View
 from oddnode.scoring.reasons import by_score_alone
 
@@ -86,7 +87,9 @@ def explain(state: FittedState, outputs: Outputs) -> Explanation:
         None, lambda rows: torch.cdist(outputs.logits[rows], means).argmin(dim=1), torch.long
     )
     evidence = _mean_surprises(state.scorer.comparisons(outputs), score)
-    return Explanation(score, own, score - own, nearest, evidence, state.scorer.kinds)
+    return Explanation(
+        own_copy(score), own_copy(own), score - own, own_copy(nearest), own_copy(evidence), state.scorer.kinds
+    )
 
 
 def positions(nodes: Tensor | Sequence[int], num_nodes: int) -> Tensor:

@@ -23,6 +23,7 @@ from oddnode.detector.reference import ReferenceNodes, choose_references, withou
 from oddnode.detector.reference_calibration import calibration_by_references
 from oddnode.graph import GraphSource, TrainingSet, as_source, profile_graph, training_set
 from oddnode.large import PackedRows, outputs_of, packing_pays
+from oddnode.large.ranks import active_ranks
 from oddnode.nn import in_blocks, member_seeds, run_backbone
 from oddnode.objectives import CrossEntropy
 from oddnode.training import BatchNormStatistics, FullBatch, Trainer, TrainingConfig, TrainingHandle, TrainingResult
@@ -129,6 +130,9 @@ def start_fitting(
         results = iter(handle.result())
         for detector, each in zip(detectors, networks, strict=True):
             own = [next(results) for _ in each.modules]
+            if each.data.graph.is_on_disk:  # ranks on other processors may have rounded differently
+                for module in each.modules:
+                    active_ranks().use_those_of_first(list(module.state_dict().values()))
             state = _trained_state(detector, each, own)
             detector._with_state(state, calibration_by_references(state))
             if state.training is not None:

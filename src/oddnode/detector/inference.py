@@ -22,6 +22,7 @@ from oddnode.detector.recognition import references_in, seen_in
 from oddnode.functional import CalibrationError
 from oddnode.graph import Graph, GraphError, GraphSource, as_source
 from oddnode.large import outputs_of
+from oddnode.large.rooms import own_copy
 from oddnode.scoring import Names, Outputs
 
 __all__ = ["FittedEstimator"]
@@ -332,5 +333,5 @@ def _as_source(data: GraphSource | Outputs) -> GraphSource | Outputs:
 
 
 def _to_device_of(data: GraphSource | Outputs, result: Tensor) -> Tensor:
-    """Move the result to the device of the user's graph, where its masks are."""
-    return result if isinstance(data, Outputs) else result.to(data.x.device)
+    """Move the result to the device of the user's graph, where its masks are; the user may change it."""
+    return own_copy(result if isinstance(data, Outputs) else result.to(data.x.device))

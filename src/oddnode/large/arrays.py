@@ -252,7 +252,7 @@ def is_shared(tensor: Tensor) -> bool:
     tensor : Tensor
         Any tensor, or a part of one.
     """
-    return tensor.device.type == "cpu" and tensor.untyped_storage().data_ptr() in _shared
+    return bool(_shared) and tensor.device.type == "cpu" and tensor.untyped_storage().data_ptr() in _shared
 
 
 def reserve(descriptor: int, num_bytes: int) -> None:

@@ -19,7 +19,7 @@ from oddnode.large.part import FolderPart
 from oddnode.large.product import ChangedShares
 from oddnode.large.ranks import active_ranks
 from oddnode.large.resident import LARGEST_PROBES, ResidentFolder, RowsInMemory
-from oddnode.large.rooms import room_in_memory
+from oddnode.large.rooms import filled, room_in_memory
 from oddnode.large.walk import FolderWalk, column_groups
 from oddnode.ops import SparseMatrix
 
@@ -108,9 +108,7 @@ class FolderGraph(FolderEdges):
 
     def _convolve(self, values: Tensor, out: Tensor, bias: Tensor | None) -> None:
         scale, room = self.gcn_scale, room_in_memory(tuple(values.shape), values)
-        scaled = active_ranks().fill(
-            room, list(self.row_slices()), lambda rows: values[rows] * scale[rows].unsqueeze(1)
-        )
+        scaled = filled(room, list(self.row_slices()), lambda rows: values[rows] * scale[rows].unsqueeze(1))
         for block in self.neighbours.own_blocks():
             rows = slice(block.start, block.stop)
             sums, missing = self.neighbours.of_block(block, scaled), self._missing_loops[rows]
@@ -194,7 +192,7 @@ class FolderGraph(FolderEdges):
         probes = next((each for each in _PROBES[kind] if each <= fitting), _PROBES[kind][-1])
 
         def make(writer: ArrayWriter | NoWriter | RowsInMemory) -> None:
-            writer.append(support(self.random_walk, num_hops, eta, probes_at_once=probes))
+            writer.append(self.keep(support(self.random_walk, num_hops, eta, probes_at_once=probes)))
 
         return self.folder.sidecar(name, make, self._dtype)
 
@@ -330,10 +328,9 @@ class FolderGraph(FolderEdges):
             return self.gcn_scale[nodes]
         offsets, (looped, counts, _) = self.folder.offsets, self.folder.loops
         degree = offsets[nodes + 1] - offsets[nodes] + 1
-        order = looped.argsort()
-        place = torch.searchsorted(looped[order], nodes.to(looped.dtype)).clamp_max(max(len(looped) - 1, 0))
         if len(looped):
-            degree -= torch.where(looped[order][place] == nodes, counts[order][place], 0)
+            place = torch.searchsorted(looped, nodes.to(looped.dtype)).clamp_max(len(looped) - 1)
+            degree -= torch.where(looped[place] == nodes, counts[place], 0)
         return degree.to(self.x.dtype).pow_(-0.5)
 
     def __repr__(self) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["memory_limit", "memory_share"]
+__all__ = ["local_ranks", "memory_limit", "memory_share"]
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
@@ -28,8 +28,13 @@ def memory_limit() -> int:
 
 
 def memory_share() -> int:
-    """How many bytes the values may take that a product reads at random; ranks on one machine share it."""
-    return memory_limit() // _PART // max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+    """How many bytes the values may take that a product reads at random."""
+    return memory_limit() // _PART
+
+
+def local_ranks() -> int:
+    """How many ranks there are on this machine."""
+    return max(int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
 
 
 def _physical() -> int:

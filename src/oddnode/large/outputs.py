@@ -98,7 +98,8 @@ class FolderOutputs(Outputs):
     def scores_of(self, scorer: Scorer) -> Tensor:
         def scores() -> Tensor:
             if not scorer.is_row_wise:
-                return self.graph.keep(scorer.score(self))
+                found = scorer.score(self)
+                return self.graph.keep(found) if isinstance(found, Tensor) else found  # refused where it is used
             return self.graph.by_rows(None, lambda rows: scorer.score(_Rows(self, rows)))
 
         return self.cached(scorer, "score", scores)

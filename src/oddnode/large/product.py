@@ -60,7 +60,7 @@ class NeighbourSum:
     In a mean an edge has its share of the weight of all edges to the node, as in the matrix of a graph in memory. Sums
     of values times weights would leave single precision where weights are very large or very small.
 
-    If several ranks work together (`oddnode.large.joined`) when it is made, each of them sums for some rows.
+    If several ranks work together (`oddnode.large.joined`), each of them sums for some rows.
 
     Parameters
     ----------
@@ -84,7 +84,7 @@ class NeighbourSum:
         self.edges_at_once = edges_at_once or (most if sources.device.type == "cpu" else _EDGES_ON_GPU)
         self._ones: dict[torch.dtype, Tensor] = {}
         self._long_rows: dict[tuple[int, int], LongRows] = {}
-        self._ranks = active_ranks()
+        self._bounds: dict[int, list[int]] = {}
 
     @cached_property
     def _cuts(self) -> list[int]:
@@ -98,10 +98,14 @@ class NeighbourSum:
             cuts.append(min(start + max(fitting, 1), num_rows))
         return cuts
 
-    @cached_property
+    @property
     def _rank_bounds(self) -> list[int]:
         """The first row of every rank, and the number of rows: a row is as much work as an edge to it."""
-        return self._ranks.bounds(self._cuts, lambda row: row + int(self.offsets[row]))
+        ranks = active_ranks()
+        if ranks.world_size not in self._bounds:
+            bounds = ranks.bounds(self._cuts, lambda row: row + int(self.offsets[row]))
+            self._bounds[ranks.world_size] = bounds
+        return self._bounds[ranks.world_size]
 
     def blocks(self) -> Iterator[RowBlock]:
         """Read the edges in order.
@@ -121,8 +125,8 @@ class NeighbourSum:
         RowBlock
             The next rows; of a single process, all that there are.
         """
-        rank = self._ranks.rank
-        return self._blocks(self._rank_bounds[rank], self._rank_bounds[rank + 1])
+        first, last = self._rank_bounds[active_ranks().rank :][:2]
+        return self._blocks(first, last)
 
     def all_gather(self, out: Tensor) -> Tensor:
         """Complete a result of which `own_blocks` has filled the rows of this process.
@@ -137,7 +141,7 @@ class NeighbourSum:
         Tensor
             The same tensor, with the rows of all processes.
         """
-        return self._ranks.all_gather(out, self._rank_bounds)
+        return active_ranks().all_gather(out, self._rank_bounds)
 
     def _blocks(self, first_row: int, last_row: int) -> Iterator[RowBlock]:
         cuts = self._cuts
@@ -232,7 +236,7 @@ class NeighbourSum:
         share : Tensor
             The factors of the sums, ``[N]``. On a CPU, both may have the columns of the values.
         """
-        if kept is not None and self._uses_kernel(values) and self._ranks.world_size == 1:
+        if kept is not None and self._uses_kernel(values) and active_ranks().world_size == 1:
             # The kernel writes every row where it belongs, so that there is no need for blocks.
             mix = Mix(values, kept, share)
             sum_neighbours(self.offsets, self.sources, values, self._long_rows_of(self.offsets, 0), mix, out)

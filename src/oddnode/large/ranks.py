@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, TypeVar
 
 from torch import Tensor
 
-from oddnode.large.memory import memory_share
+from oddnode.large.memory import memory_limit, memory_share
 
 __all__ = ["Ranks", "activated", "active_ranks"]
 
@@ -44,19 +44,31 @@ class Ranks:
         return self.memory_share
 
     @property
+    def memory_limit(self) -> int:
+        """How many bytes a process may use: the least of all ranks, which must decide in the same way by it."""
+        return memory_limit()
+
+    @property
     def share_memory(self) -> bool:
-        """Whether `share` gives the same file to several processes."""
+        """Whether `share` gives the same file to all ranks, if they can open it."""
         return False
 
-    def share(self, make: Callable[[], BinaryIO]) -> BinaryIO:
-        """Open a file without a name on all ranks of a machine, where they can; otherwise each has one of its own.
+    def share(self, make: Callable[[], BinaryIO]) -> tuple[BinaryIO, bool]:
+        """Open a file without a name on all ranks, if they are on one machine; otherwise each has one of its own.
 
         Parameters
         ----------
         make : callable
             Makes the file.
+
+        Returns
+        -------
+        file
+            The file.
+        bool
+            Whether all ranks have the same one.
         """
-        return make()
+        return make(), False
 
     @property
     def is_first(self) -> bool:
@@ -101,6 +113,8 @@ class Ranks:
         Tensor
             The same tensor, with all rows.
         """
+        if not parts:
+            return out
         # All compute the first part. What it needs from all ranks is there afterwards, and other parts need no more.
         out[parts[0]] = make(parts[0])
         rest = parts[1:]

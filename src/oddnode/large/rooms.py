@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from oddnode.large.arrays import full_disk_explained, mapped, reserve
-from oddnode.large.memory import memory_limit
+from oddnode.large.arrays import full_disk_explained, is_shared, mapped, reserve
 from oddnode.large.ranks import active_ranks
 
-__all__ = ["copied", "room_in_memory", "scratch"]
+__all__ = ["copied", "filled", "own_copy", "room_in_memory", "scratch"]
 
 # Larger results are kept in a file that the system can write out when memory is short: so many bytes, or this part of
 # the memory of the process, since some tens of results are kept at the same time.
@@ -48,7 +47,7 @@ def scratch(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     Tensor
         Not initialised.
     """
-    if prod(shape) * dtype.itemsize <= min(_LARGEST_IN_MEMORY, memory_limit() // _PART_IN_MEMORY):
+    if prod(shape) * dtype.itemsize <= min(_LARGEST_IN_MEMORY, active_ranks().memory_limit // _PART_IN_MEMORY):
         return room_in_memory(shape, torch.empty(0, dtype=dtype))
     with full_disk_explained(folder):
         return _in_file(lambda: tempfile.TemporaryFile(dir=folder), shape, dtype, reserve)
@@ -82,12 +81,38 @@ def copied(values: Tensor) -> Tensor:
     values : Tensor
         Shape ``[N, ...]``.
     """
-    ranks, room = active_ranks(), room_in_memory(tuple(values.shape), values)
-    if ranks.world_size == 1:
+    room = room_in_memory(tuple(values.shape), values)
+    if not is_shared(room):
         return room.copy_(values)
-    step = max(-(-len(values) // (_PARTS * ranks.world_size)), 1)
+    step = max(-(-len(values) // (_PARTS * active_ranks().world_size)), 1)
     parts = [slice(start, min(start + step, len(values))) for start in range(0, len(values), step)]
-    return ranks.fill(room, parts or [slice(0, 0)], lambda rows: values[rows])
+    return filled(room, parts, lambda rows: values[rows])
+
+
+def filled(room: Tensor, parts: Sequence[slice], make: Callable[[slice], Tensor]) -> Tensor:
+    """Fill room with what is computed faster than it is sent: ranks divide the work only if they share the room.
+
+    Parameters
+    ----------
+    room, parts, make
+        As for `oddnode.large.ranks.Ranks.fill`.
+    """
+    if is_shared(room):
+        return active_ranks().fill(room, parts, make)
+    for rows in parts:
+        room[rows] = make(rows)
+    return room
+
+
+def own_copy(values: Tensor) -> Tensor:
+    """Return values that may be changed: a copy of those that other ranks have as well.
+
+    Parameters
+    ----------
+    values : Tensor
+        Any tensor.
+    """
+    return values.clone() if is_shared(values) else values
 
 
 def _in_file(
@@ -101,7 +126,7 @@ def _in_file(
         extend(file.fileno(), num_bytes)
         return file
 
-    ranks = active_ranks()
-    with ranks.share(extended) as file:
+    file, is_shared = active_ranks().share(extended)
+    with file:
         array = np.memmap(file, name, "r+", shape=shape)
-    return mapped(array, is_on_disk=extend is reserve, is_shared=ranks.share_memory)
+    return mapped(array, is_on_disk=extend is reserve, is_shared=is_shared)

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import pairwise
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 import msgspec
 import torch
@@ -23,10 +23,10 @@ from torch import Tensor
 
 from oddnode.large.arrays import is_shared
 from oddnode.large.heartbeat import Heartbeat, RankLost, stopped
-from oddnode.large.memory import memory_share
+from oddnode.large.memory import local_ranks, memory_limit, memory_share
 from oddnode.large.ranks import Ranks, activated
 
-__all__ = ["JoinedRanks", "joined"]
+__all__ = ["JoinedRanks", "MemoryOfRanks", "joined"]
 
 T = TypeVar("T")
 
@@ -34,6 +34,19 @@ T = TypeVar("T")
 _BYTES_AT_ONCE = 2**26
 _START = timedelta(minutes=5)
 _NO_LIMIT = timedelta(days=30)
+
+
+class MemoryOfRanks(NamedTuple):
+    """How many bytes a process may use, how many of them values that ranks share may take, and those of a rank."""
+
+    limit: int
+    share: int
+    own_share: int
+
+    @classmethod
+    def of_machine(cls) -> MemoryOfRanks:
+        """Find those of this machine."""
+        return cls(memory_limit(), memory_share(), memory_share() // local_ranks())
 
 
 class JoinedRanks(Ranks):
@@ -45,53 +58,65 @@ class JoinedRanks(Ranks):
         The number of this process, and how many there are.
     heartbeat : Heartbeat
         Of this process.
-    memory_share : int
-        The least that any rank has for itself. All of them must divide the columns of a product in the same way.
+    memory : MemoryOfRanks
+        The least that any rank has. All of them must divide the columns of a product in the same way.
     """
 
-    def __init__(self, rank: int, world_size: int, heartbeat: Heartbeat, memory_share: int):
+    def __init__(self, rank: int, world_size: int, heartbeat: Heartbeat, memory: MemoryOfRanks):
         self.rank, self.world_size = rank, world_size
         self.heartbeat = heartbeat
-        self._memory_share = memory_share
+        self._memory = memory
         self._is_alone = self._is_one_machine = False
 
     @property
     def memory_share(self) -> int:
-        return self._memory_share * (self.world_size if self._is_one_machine else 1)
+        return self._memory.share if self._is_one_machine else self._memory.own_share
 
     @property
     def own_memory_share(self) -> int:
-        return self._memory_share
+        return self._memory.own_share
+
+    @property
+    def memory_limit(self) -> int:
+        return self._memory.limit
 
     @property
     def share_memory(self) -> bool:
         return self._is_one_machine and not self._is_alone
 
     def try_to_share(self) -> None:
-        """Find out whether all ranks can open the files of the first one."""
-        from torch import distributed as dist
+        """Find out whether all ranks can make such files, and open those of the first one."""
+        try:
+            _file_in_memory().close()
+            can_make = True
+        except (AttributeError, OSError):  # other systems than Linux, or a process that may not
+            can_make = False
+        if self._all(can_make):
+            file, self._is_one_machine = self._shared(_file_in_memory)
+            file.close()
 
-        works = torch.tensor([int(hasattr(os, "memfd_create"))])
-        if works:
-            try:
-                with self._shared(lambda: os.fdopen(os.memfd_create("oddnode"), "r+b")):
-                    pass
-            except OSError:
-                works.zero_()
-        with self._together():
-            dist.all_reduce(works, dist.ReduceOp.MIN)
-        self._is_one_machine = bool(works)
+    def share(self, make: Callable[[], BinaryIO]) -> tuple[BinaryIO, bool]:
+        return self._shared(make) if self.share_memory else (make(), False)
 
-    def share(self, make: Callable[[], BinaryIO]) -> BinaryIO:
-        return self._shared(make) if self.share_memory else make()
-
-    def _shared(self, make: Callable[[], BinaryIO]) -> BinaryIO:
+    def _shared(self, make: Callable[[], BinaryIO]) -> tuple[BinaryIO, bool]:
         file = make() if self.is_first else None
         known = self.from_first(lambda: _SharedFile.of(file), _SharedFile)
-        try:
-            return known.opened() if file is None else file
-        finally:
-            self.barrier()  # the first one closes its file after all have opened it
+        file = known.opened() if file is None else file
+        if self._all(file is not None):  # the first one closes its file after all have opened it
+            assert file is not None
+            return file, True
+        if file is not None and not self.is_first:
+            file.close()
+        return (file if self.is_first and file is not None else make()), False
+
+    def _all(self, is_so: bool) -> bool:
+        """Whether something is so on every rank."""
+        from torch import distributed as dist
+
+        counted = torch.tensor([int(is_so)])
+        with self._together():
+            dist.all_reduce(counted, dist.ReduceOp.MIN)
+        return bool(counted)
 
     def all_gather(self, out: Tensor, bounds: Sequence[int]) -> Tensor:
         if is_shared(out):
@@ -123,11 +148,11 @@ class JoinedRanks(Ranks):
     @contextmanager
     def by_itself(self) -> Iterator[None]:
         """Refuse exchanges in the block, which the other ranks do not go through."""
-        self._is_alone = True
+        before, self._is_alone = self._is_alone, True
         try:
             yield
         finally:
-            self._is_alone = False
+            self._is_alone = before
 
     @contextmanager
     def _together(self) -> Iterator[None]:
@@ -178,19 +203,42 @@ class _SharedFile(msgspec.Struct):
         found = os.fstat(file.fileno())
         return cls(os.getpid(), file.fileno(), found.st_dev, found.st_ino)
 
-    def opened(self) -> BinaryIO:
-        """Open it; an error if there is another file, because the process is on another machine."""
-        file = open(f"/proc/{self.process}/fd/{self.descriptor}", "r+b")  # noqa: SIM115
-        found = os.fstat(file.fileno())
-        if (found.st_dev, found.st_ino) != (self.device, self.inode):
-            file.close()
-            raise FileNotFoundError("the process is on another machine")
-        return file
+    def opened(self) -> BinaryIO | None:
+        """Open it; None if it is not there, because the process is on another machine."""
+        place = f"/proc/{self.process}/fd/{self.descriptor}"
+        try:
+            if not self._is(os.stat(place)):
+                return None
+            file = open(place, "r+b")  # noqa: SIM115
+        except OSError:
+            return None
+        if self._is(os.fstat(file.fileno())):
+            return file
+        file.close()
+        return None
+
+    def _is(self, found: os.stat_result) -> bool:
+        return (found.st_dev, found.st_ino) == (self.device, self.inode)
+
+
+def _file_in_memory() -> BinaryIO:
+    return os.fdopen(os.memfd_create("oddnode"), "r+b")
 
 
 def _in_one_piece(rows: Tensor) -> Tensor:
     """The rows themselves, or room for them if they are columns of a larger matrix."""
     return rows if rows.is_contiguous() else torch.empty(rows.shape, dtype=rows.dtype, device=rows.device)
+
+
+def _allow_many_files() -> None:
+    """Let this process open as many files as it may: every result that ranks share is one."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):  # some systems have a lower limit that they do not tell
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 @contextmanager
@@ -215,9 +263,10 @@ def joined() -> Iterator[JoinedRanks]:
     own_store = dist.PrefixStore("oddnode/exchange", store)
     dist.init_process_group(backend, timeout=_NO_LIMIT, store=own_store, rank=rank, world_size=world_size)
     heartbeat.meet()
-    least = torch.tensor([memory_share()])
+    least = torch.tensor(MemoryOfRanks.of_machine())
     dist.all_reduce(least, dist.ReduceOp.MIN)
-    ranks = JoinedRanks(rank, world_size, heartbeat, int(least))
+    ranks = JoinedRanks(rank, world_size, heartbeat, MemoryOfRanks(*least.tolist()))
+    _allow_many_files()
     try:
         ranks.try_to_share()
         with activated(ranks):

@@ -335,7 +335,6 @@ class PackedRows:
             before = len(results) * config.epochs
             counted = None if on_epoch is None else lambda done, before=before: on_epoch(before + done)
             results += TrainingLoop(trainee, config).start(counted).result()
-            active_ranks().use_those_of_first(trainee.tensors())  # other processors may round differently
         return TrainingHandle(lambda: results)
 
     @staticmethod

@@ -124,10 +124,11 @@ class FolderWalk(NeighbourMean):
                 return self._for_columns.diffuse(values, eta, num_hops)
             return self._diffuse_into(room_in_memory(tuple(values.shape), values), in_memory(values), eta, num_hops)
         out = self.empty(tuple(values.shape), values.dtype)
-        several = num_hops > 1
-        for columns in column_groups(values, copies=1 + several):  # before and after a hop
+        copies, many = (1 if num_hops < 2 else 2), num_hops > 2
+        for columns in column_groups(values, copies):  # before and after a hop
             part = values[:, columns]
-            self._diffuse_into(out[:, columns], copied(part) if several else in_memory(part), eta, num_hops, several)
+            # From the third hop on, the values themselves are room for a result.
+            self._diffuse_into(out[:, columns], copied(part) if many else in_memory(part), eta, num_hops, many)
         return out
 
     def map_means(
