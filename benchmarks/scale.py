@@ -18,6 +18,7 @@ which ``torchrun`` starts. Their scores are compared, and their times, including
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import math
 import shutil
@@ -32,10 +33,12 @@ from typing import Any
 import big_graph
 import numpy as np
 import pyarrow.parquet as pq
+import torch
 from block_model import BlockModel
 from common import store, whole_number
 from memory_limit import Usage, forget, num_bytes, run
 from sklearn.metrics import roc_auc_score
+from torch import Tensor
 
 ODDNODE = (sys.executable, "-m", "oddnode")
 COLUMNS = ("--id-column", "id", "--label-column", "label", "--split-column", "split")
@@ -44,6 +47,8 @@ GIB = 1 << 30
 #: Seconds and bytes that 10^8 edges on two cores may take, and how things may grow from 10^6 to 10^8 edges.
 MOST_SECONDS = {"prepare": 180.0, "fit": 180.0, "score": 180.0}
 MOST_ANONYMOUS = 6 * GIB
+#: How many labelled nodes training learns from where growth is measured, and how long.
+LABELLED, EPOCHS = {"train_mask": 1500, "val_mask": 750}, 400
 
 
 @dataclass(frozen=True)
@@ -70,36 +75,48 @@ def folder_stages(tables: Path, out: Path, device: Sequence[str], method: Sequen
     ]
 
 
-def train(folder: Path) -> None:
-    """The training of ``nodesafe`` alone, 200 epochs: `fit` without references, link prediction and scores.
+def train(path: Path) -> None:
+    """The training of ``nodesafe`` alone: `fit` without references, link prediction and scores.
 
-    It prints how many rows training reads, those of labelled nodes and their neighbours, and the seconds of the epochs,
-    without the opening of the graph and the copy of these rows.
+    It takes as many labelled nodes, with about as many neighbours, of every graph. It prints the seconds of the epochs,
+    without the opening of the graph.
     """
     from oddnode import Detector
     from oddnode.detector.fitting import new_networks
-    from oddnode.large import FolderGraph, GraphFolder, PackedRows
+    from oddnode.large import GraphFolder, PackedRows
     from oddnode.training import TrainingConfig
 
+    folder, masks = GraphFolder(path), {}
+    for name, count in LABELLED.items():
+        masks[name] = torch.zeros(folder.num_nodes, dtype=torch.bool)
+        masks[name][ordinary(folder, getattr(folder, name).nonzero().squeeze(1), count)] = True
     detector = Detector.from_recipe("nodesafe", device="cpu")
-    networks = new_networks(detector, GraphFolder(folder), None)
-    config = TrainingConfig(detector.epochs, detector.lr, detector.weight_decay, detector.batch_norm)
+    networks = new_networks(detector, folder.with_masks(**masks), None)
+    config = TrainingConfig(EPOCHS, detector.lr, detector.weight_decay, detector.batch_norm)
     assert detector.objective is not None
-    ends: list[float] = []
-    PackedRows().start(
-        networks.modules,
-        detector.objective,
-        networks.parts,
-        networks.seeds,
-        config,
-        lambda _: ends.append(time.perf_counter()),
-    ).result()
-    seconds = (ends[-1] - ends[0]) * len(ends) / (len(ends) - 1)  # the first one starts with the copy
-    graph = networks.data.graph
-    assert isinstance(graph, FolderGraph)
-    rows = sum(len(graph.rows_around(nodes)[0]) for nodes in (networks.data.train, networks.data.val))
-    found = {"rows": rows, "epochs seconds": round(seconds, 2), "epochs microseconds per row": 1e6 * seconds / rows}
-    print(json.dumps(found))
+    seconds = []
+    for _ in range(3):  # the shortest counts: other machines share the processors
+        ends: list[float] = []
+        PackedRows().start(
+            [copy.deepcopy(module) for module in networks.modules],
+            detector.objective,
+            networks.parts,
+            networks.seeds,
+            config,
+            lambda _, ends=ends: ends.append(time.perf_counter()),  # type: ignore[misc]
+        ).result()
+        seconds.append(
+            (ends[-1] - ends[0]) * len(ends) / (len(ends) - 1)
+        )  # the first one starts with a copy of the rows
+    graph: Any = networks.data.graph
+    rows = [len(graph.rows_around(nodes)[0]) for nodes in (networks.data.train, networks.data.val)]
+    print(json.dumps({"rows": rows, "epochs seconds": round(min(seconds), 2)}))
+
+
+def ordinary(folder: Any, nodes: Tensor, count: int) -> Tensor:
+    """The first so many nodes that are neither hubs nor nearly alone."""
+    degree = folder.offsets[nodes + 1] - folder.offsets[nodes]
+    return nodes[(degree >= 5) & (degree <= 15)][:count]
 
 
 def rank_stages(out: Path, device: Sequence[str], ranks: int) -> list[Stage]:
@@ -243,7 +260,7 @@ def growth(rows: list[dict[str, Any]]) -> dict[str, float]:
         found[f"{name}: slope of log time"] = round(float(np.polyfit(np.log(edges), np.log(seconds), 1)[0]), 3)
         per_edge = seconds[-1] / edges[-1] / (seconds[-2] / edges[-2])
         found[f"{name}: time per edge, largest to next"] = round(float(per_edge), 3)
-        for key in ("seconds", "rows", "epochs seconds", "epochs microseconds per row", "anonymous GiB"):
+        for key in ("seconds", "epochs seconds", "anonymous GiB"):
             values = [row[key] for row in own if key in row]
             if values:
                 found[f"{name}: {key}, most to least"] = round(max(values) / max(min(values), 1e-9), 3)
@@ -269,7 +286,7 @@ def verdicts(rows: list[dict[str, Any]], found: dict[str, float]) -> list[str]:
     bounds = {
         "prepare: slope of log time": (0.9, 1.1),
         "score: time per edge, largest to next": (0.0, 1.3),
-        "train: epochs microseconds per row, most to least": (0.0, 1.2),
+        "train: epochs seconds, most to least": (0.0, 1.2),
         "train: anonymous GiB, most to least": (0.0, 1.2),
     }
     return lines + [_verdict(name, found[name], *bounds[name]) for name in bounds if name in found]

@@ -42,11 +42,15 @@ def device_type(device: str) -> str:
         ``"cpu"``, ``"cuda"``, ...
     """
     if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return _best_type()
     try:
         return torch.device(device).type
     except RuntimeError:
         raise ValueError(f"unknown device {device!r}; expected auto, cpu or cuda") from None
+
+
+def _best_type() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def is_gpu(device: str) -> bool:
