@@ -33,7 +33,7 @@ def test_a_manifest_that_is_not_compared_is_found(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_short_soak_of_everything_finds_nothing(tmp_path: Path) -> None:
-    done = soak("--minutes", "0.5", "--seed", "5", "--out", str(tmp_path))
+    done = soak("--minutes", "0.25", "--seed", "5", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "seed 5" in done.stdout
     assert not (tmp_path / "cases").exists()
