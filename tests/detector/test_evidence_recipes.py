@@ -256,13 +256,12 @@ def test_it_finds_digits_that_arrive() -> None:
 @pytest.mark.parametrize("ensemble", [1, 2])
 def test_a_gpu_agrees_with_a_cpu(ensemble: int, tmp_path: Path) -> None:
     data = known_graph()
+    data.x = data.x.double()  # ranks among reference nodes jump where rounding lets two scores change places
     fit = detector(device="cuda", ensemble=ensemble).fit(data)
     scores = fit.score_samples(data)
     assert scores.device.type == "cpu"
     assert len(fit.outputs(data).references) == 4  # two pairs that are cross-fitted
     fit.save(tmp_path / "model")
-    on_cpu = Detector.load(tmp_path / "model", device="cpu")
-    # Ranks among reference nodes jump where two scores change places, so that not every node agrees.
-    close = torch.isclose(on_cpu.score_samples(data), scores, rtol=1e-3, atol=1e-2)
-    assert float(close.double().mean()) > 0.9
-    assert torch.equal(Detector.load(tmp_path / "model", device="cuda").score_samples(data), scores)
+    for device in ("cpu", "cuda"):
+        again = Detector.load(tmp_path / "model", device=device).score_samples(data)
+        torch.testing.assert_close(again, scores, rtol=1e-5, atol=1e-5)
