@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from oddnode.large.sidecars import Write, computed
+from oddnode.large.resident import computed
+from oddnode.large.sidecars import Write
 
 if TYPE_CHECKING:
     from oddnode.large.folder import GraphFolder

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from oddnode.large.folder import GraphFolder
 
-__all__ = ["LARGEST_PROBES", "ResidentFolder", "RowsInMemory", "missing_memory"]
+__all__ = ["LARGEST_PROBES", "ResidentFolder", "RowsInMemory", "computed", "missing_memory"]
 
 #: How large random vectors are at most that a GPU propagates together, to estimate the support.
 LARGEST_PROBES = 2**33
@@ -62,6 +62,19 @@ class RowsInMemory:
     def rows(self) -> Tensor:
         """All rows."""
         return self._parts[0] if len(self._parts) == 1 else torch.cat(self._parts)
+
+
+def computed(make: Callable[[ArrayWriter | NoWriter | RowsInMemory], None], dtype: str) -> Tensor:
+    """Compute an array that is not written to the folder.
+
+    Parameters
+    ----------
+    make, dtype
+        As for `oddnode.large.sidecars.Sidecars.get`.
+    """
+    kept = RowsInMemory()
+    make(kept)
+    return kept.rows.to(getattr(torch, dtype))
 
 
 class ResidentFolder:
@@ -125,9 +138,7 @@ class ResidentFolder:
             As for `oddnode.large.GraphFolder.sidecar`.
         """
         if name not in self._sidecars:
-            kept = RowsInMemory()
-            make(kept)
-            self._sidecars[name] = kept.rows.to(getattr(torch, dtype))
+            self._sidecars[name] = computed(make, dtype)
         return self._sidecars[name]
 
     def __repr__(self) -> str:

@@ -14,16 +14,15 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from oddnode.large.arrays import ArrayEntry, ArrayWriter, FolderError, NoWriter, full_disk_explained, map_array, written
 from oddnode.large.file_checks import check_once, mark_checked
 from oddnode.large.manifest import folder_lock, read_json, write_json
 from oddnode.large.ranks import active_ranks
-from oddnode.large.resident import RowsInMemory
+from oddnode.large.resident import RowsInMemory, computed
 
-__all__ = ["Sidecars", "Write", "computed"]
+__all__ = ["Sidecars", "Write"]
 
 _log = logging.getLogger("oddnode")
 
@@ -106,19 +105,6 @@ class Sidecars:
             mark_checked(self._file(name))
             write_json(self._folder / _LIST, self._entries() | {name: entry})
         return entry
-
-
-def computed(make: Write, dtype: str) -> Tensor:
-    """Compute an array that is not written to the folder.
-
-    Parameters
-    ----------
-    make, dtype
-        As for `Sidecars.get`.
-    """
-    kept = RowsInMemory()
-    make(kept)
-    return kept.rows.to(getattr(torch, dtype))
 
 
 def _visible(path: Path, entry: ArrayEntry) -> Tensor:
