@@ -2,12 +2,14 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready
+# What is installed beside oddnode: `dev` for work on it; `ci` adds what a few tests need, which `make test` else skips.
+EXTRAS ?= dev
+READY := $(VENV)/.ready-$(EXTRAS)
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c constraints.txt
 # One process per core, each with one thread (tests/conftest.py): more threads than cores make everything slower.
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: demo test test-fast test-kernels check check-docstrings check-github format docs soak dist lock clean
+.PHONY: demo test test-fast test-kernels check check-docstrings check-github format hooks docs walk soak dist lock clean
 
 demo: $(READY)
 	$(BIN)/oddnode paper --smoke --out demo
@@ -48,11 +50,20 @@ format: $(READY)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Ruff before every commit.
+hooks: $(READY)
+	$(PIP_INSTALL) 'pre-commit>=4.0'
+	$(BIN)/pre-commit install
+
 # Warnings are errors: a broken link or a docstring that does not parse stops the build.
 docs: $(READY)
 	$(PIP_INSTALL) --no-build-isolation -e '.[docs]'
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
 	@echo "build/site/index.html"
+
+# How many files, functions and packages a call passes; `make walk LIST=cli-fit` names them.
+walk: $(READY)
+	@$(BIN)/python benchmarks/walk.py $(if $(LIST),--list $(LIST))
 
 # Hostile use by chance, which CI does not run: `make soak MINUTES=5 SEED=7`, `make soak ONLY=models,tables`,
 # `make soak REPLAY=build/soak/cases/models-7-42.json`. CANARY=1 puts old faults back and checks that each is found.
@@ -69,12 +80,13 @@ dist: $(READY)
 lock: $(READY)
 	$(BIN)/python .ci/make_lock.py
 
-# The stamp is written last, so that a half-made environment is made anew and never used.
+# The stamp is written last, so that a half-made environment is made anew and never used. It has the name of the extras,
+# so that others are installed when they are chosen.
 $(READY): pyproject.toml constraints.txt
-	@rm -f $(READY)
+	@rm -f $(VENV)/.ready*
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	$(PIP_INSTALL) hatchling editables
-	$(PIP_INSTALL) --no-build-isolation -e '.[dev]'
+	$(PIP_INSTALL) --no-build-isolation -e '.[$(EXTRAS)]'
 	@touch $(READY)
 
 clean:

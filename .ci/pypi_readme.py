@@ -14,6 +14,8 @@ from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 #: The target of a Markdown link that is neither an address nor a heading of the same page.
 RELATIVE = re.compile(r"(?<=\]\()(?![a-z]+:|#)")
+#: The start of a Markdown picture that is a file of the repository: a ``blob`` address is a page, not a picture.
+PICTURE = re.compile(r"(!\[[^\]]*\]\()(?![a-z]+:)")
 
 
 class PyPIReadme(MetadataHookInterface):
@@ -23,6 +25,7 @@ class PyPIReadme(MetadataHookInterface):
         root = Path(self.root)
         version = re.search(r'"(.+)"', (root / "src/oddnode/_version.py").read_text(encoding="utf-8"))
         assert version is not None
-        address = f"{metadata['urls']['Repository']}/blob/v{version[1]}/"
-        text = RELATIVE.sub(address, (root / "README.md").read_text(encoding="utf-8"))
+        repository, text = metadata["urls"]["Repository"], (root / "README.md").read_text(encoding="utf-8")
+        text = PICTURE.sub(rf"\1{repository}/raw/v{version[1]}/", text)
+        text = RELATIVE.sub(f"{repository}/blob/v{version[1]}/", text)
         metadata["readme"] = {"content-type": "text/markdown", "text": text}

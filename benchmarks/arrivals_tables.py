@@ -1,4 +1,4 @@
-"""Tables of docs/arrivals.md and of the README from the folders that ``oddnode bench --out`` wrote.
+"""Tables of docs/measurements/arrivals.md and of the README from the folders that ``oddnode bench --out`` wrote.
 
     oddnode bench --task cora/arrivals,citeseer/arrivals,pubmed/arrivals --methods all --seeds 5 --out runs/arrivals
     oddnode bench --task paper --methods nodesafe-evidence --seeds 5 --out runs/cells
@@ -39,6 +39,10 @@ def read(folders: list[Path]) -> list[Row]:
     return list(found.values())
 
 
+def stored_rows() -> list[Row]:
+    return json.loads(STORED.read_text(encoding="utf-8"))
+
+
 def mean(rows: list[Row], metric: str) -> float:
     return fmean(row[metric][0] for row in rows)
 
@@ -49,6 +53,13 @@ def is_arrival(task: str, group: str = "arrivals") -> bool:
 
 def by_method(rows: list[Row], group: str = "arrivals") -> str:
     """One line for every method: means over the cells of a group."""
+    kinds = ["label", "feature", "structure"] if group == "arrivals" else []
+    head = ["method", *kinds, "mean", "caught", "false alarms", "seeds"]
+    return pipe_table(head, method_lines(rows, group))
+
+
+def method_lines(rows: list[Row], group: str) -> list[list[str]]:
+    """The lines of `by_method`, the best method first."""
     methods: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         if is_arrival(row["task"], group):
@@ -60,8 +71,7 @@ def by_method(rows: list[Row], group: str = "arrivals") -> str:
         decisions = [f"{mean(own, 'caught'):.1f}", f"{mean(own, 'false_alarms'):.1f}"]
         name = f"*{method}*" if method in MODEL_FREE else method
         body.append([name, *shown, f"**{_pair(own)}**", *decisions, str(own[0]["seeds"])])
-    kinds_titles = ["label", "feature", "structure"] if group == "arrivals" else []
-    return pipe_table(["method", *kinds_titles, "mean", "caught", "false alarms", "seeds"], body)
+    return body
 
 
 def by_cell(rows: list[Row], method: str, group: str) -> str:
@@ -78,6 +88,18 @@ def by_cell(rows: list[Row], method: str, group: str) -> str:
         decisions = [f"{row[m][0]:.1f} ± {row[m][1]:.1f}" for m in ("caught", "false_alarms")]
         body.append([task, spread, *decisions, "-" if best is None else f"{best['method']} {best['auroc'][0]:.1f}"])
     return pipe_table(["cell", "AUROC / FPR95", "caught", "false alarms", "best without a model (AUROC)"], body)
+
+
+def ten_cell_lines(rows: list[Row]) -> list[list[str]]:
+    """Methods that the results page lacks, in its columns."""
+    lines = []
+    for method in ("nodesafe-evidence", "nodesafe-evidence++", "centred-cosine"):
+        own = [row for row in rows if row["method"] == method and row["task"].count("/") < 2]
+        kinds = [[row for row in own if row["task"].endswith(k)] for k in ("structure", "feature", "label", "twitch")]
+        name = f"*{method}*" if method in MODEL_FREE else method
+        exposure = "yes" if method.endswith("++") else "no"
+        lines.append([name, exposure, *(_pair(cells) for cells in kinds), f"**{_pair(own)}**", "-"])
+    return lines
 
 
 def ten_cells(rows: list[Row]) -> str:
@@ -107,7 +129,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.folders:
         STORED.write_text(json.dumps(read(options.folders), indent=0) + "\n")
-    rows = json.loads(STORED.read_text())
+    rows = stored_rows()
     print("Arrivals, mean of 18 cells\n\n" + by_method(rows) + "\n")
     print(by_cell(rows, "nodesafe-evidence", "arrivals") + "\n")
     for group in ("arrivals-1%", "arrivals-20%", "unseen"):

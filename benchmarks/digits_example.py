@@ -63,12 +63,12 @@ def draw_scores(path: Path, data: Any, detector: Detector, fresh: np.ndarray, un
     left.set(xlabel="score (higher = better known)", ylabel="nodes")
     left.legend(fontsize=8, frameon=False, loc="upper left")
     rates = np.linspace(0, 0.3, 200)
-    right.plot([0, 30], [0, 30], color=GREY, lw=1, ls="--", label="rate asked for")
+    right.plot([0, 30], [0, 30], color=GREY, lw=1, ls="--", label="nominal rate")
     right.plot(
         100 * rates, [100 * (p_values[fresh] <= r).mean() for r in rates], color=BLUE, label="known: false alarms"
     )
     right.plot(100 * rates, [100 * (p_values[unknown] <= r).mean() for r in rates], color=RED, label="unknown: caught")
-    right.set(xlabel="false-alarm rate asked for, %", ylabel="flagged, %", xlim=(0, 30), ylim=(0, 102))
+    right.set(xlabel="nominal false-alarm rate, %", ylabel="flagged, %", xlim=(0, 30), ylim=(0, 102))
     right.legend(fontsize=8, frameon=False, loc="center right")
     for axis in (left, right):
         axis.spines[["top", "right"]].set_visible(False)

@@ -41,7 +41,7 @@ from torch_geometric.utils import to_undirected
 
 from oddnode import Detector, evaluate
 from oddnode.detector import get_recipe
-from oddnode.detector.evidence_recipes import evidence
+from oddnode.detector.recipes import evidence
 from oddnode.functional import auroc, fpr_at_tpr, surprise
 from oddnode.scoring import (
     CentredCosine,

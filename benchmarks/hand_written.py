@@ -23,7 +23,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from common import can_be_captured, medians, random_graph, store, works_under_vmap
-from performance import hand_written_table
+from measurements import hand_written_table
 from torch import Tensor, nn
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Data

@@ -62,8 +62,8 @@ def main() -> None:
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     degree = options.edges // options.nodes
-    small = make_tables(options.folder, "small", 2000, 2000 * degree, options.features, options.format, seed=1)
-    model, _ = TableModel.fit(*small, id_column="id", label_column="label", device="cpu", epochs=50)
+    nodes, edges = make_tables(options.folder, "small", 2000, 2000 * degree, options.features, options.format, seed=1)
+    model, _ = TableModel.fit(nodes, edges, id_column="id", label_column="label", device="cpu", epochs=50)
     model.save(options.folder / "model")
     large = make_tables(options.folder, "large", options.nodes, options.edges, options.features, options.format, seed=2)
     out = options.folder / f"scores.{options.format}"
@@ -90,7 +90,7 @@ def main() -> None:
         )
     )
     if not options.keep:
-        for path in [*small, *large, out]:
+        for path in [nodes, edges, *large, out]:
             path.unlink()
 
 

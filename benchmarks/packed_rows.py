@@ -19,9 +19,9 @@ from block_model import BlockModel
 from common import store, whole_number
 
 from oddnode import Detector
+from oddnode.detector.fitting import packing_pays
 from oddnode.graph import training_set
-from oddnode.large import PackedRows, packing_pays
-from oddnode.training import FullBatch, Trainer
+from oddnode.training import FullBatch, PackedRows, Trainer
 
 _FEW, _MORE = 2, 42
 

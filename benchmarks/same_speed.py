@@ -20,13 +20,15 @@ import tempfile
 import time
 from collections.abc import Callable
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 from common import random_graph, store, wait
-from same_numbers import check_source, copy_present, git, unpack
+from same_numbers import ROOT, check_source, copy_present, resolved, unpack
+from same_work import large_graph, write_tables
 
 #: Slower by more than this needs an explanation.
 TOLERANCE = 1.10
@@ -102,6 +104,57 @@ def save_and_load(device: str) -> Probe:
     return work
 
 
+def table_fit(method: str, device: str) -> Probe:
+    """Two CSV files as a model, from Python: reading, training and calibration."""
+    from oddnode.tables import TableModel
+
+    folder = scratch()
+    write_tables(folder, exposure=False)
+    settings: dict[str, Any] = {"id_column": "image", "label_column": "digit", "epochs": 60, "device": device}
+    return lambda: TableModel.fit(folder / "nodes.csv", folder / "edges.csv", method=method, **settings)[0]
+
+
+def table_score(method: str, device: str) -> Probe:
+    model, folder = table_fit(method, device)(), scratch()
+    write_tables(folder, exposure=False)
+    return lambda: model.score(folder / "nodes.csv", folder / "edges.csv", folder / "scores.csv", explain=True)
+
+
+def disk_build() -> Probe:
+    from oddnode.large import folder_from_data
+
+    data = large_graph()
+
+    def work() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            folder_from_data(data, f"{folder}/graph")
+
+    return work
+
+
+def disk_fit(method: str, device: str) -> Probe:
+    """What depends on the graph alone is stored beside it in the first run, which does not count."""
+    from oddnode import Detector
+    from oddnode.large import folder_from_data
+
+    graph = folder_from_data(large_graph(), scratch() / "graph")
+    return lambda: Detector.from_recipe(method, device=device, epochs=10).fit(graph)
+
+
+def disk_score(method: str, device: str) -> Probe:
+    from oddnode import Detector
+    from oddnode.large import folder_from_data
+
+    graph = folder_from_data(large_graph(), scratch() / "graph")
+    detector = Detector.from_recipe(method, device=device, epochs=3).fit(graph)
+    return lambda: detector.score_samples(graph)
+
+
+def scratch() -> Path:
+    """A folder that goes away with the folder of all temporary files of a source."""
+    return Path(tempfile.mkdtemp())
+
+
 def probes(device: str) -> dict[str, Callable[[], Probe]]:
     """What is timed; each is set up once and then run several times."""
     epochs = 200 if device == "cuda" else 60
@@ -121,7 +174,19 @@ def probes(device: str) -> dict[str, Callable[[], Probe]]:
         "large graph": lambda: large_fit(device),
         "hops over many edges": lambda: hops(device),
         "save and load": lambda: save_and_load(device),
+        "fit digits evidence": lambda: fit("digits/label", "nodesafe-evidence", device, epochs),
+        "score digits evidence": lambda: score("digits/label", "nodesafe-evidence", device),
+        "fit cora evidence": lambda: fit("cora/arrivals/label-scattered", "nodesafe-evidence", device, epochs),
+        "score cora evidence": lambda: score("cora/arrivals/label-scattered", "nodesafe-evidence", device),
+        "build disk": disk_build,
     }
+    for method in ("nodesafe", "nodesafe-evidence"):
+        found |= {
+            f"fit tables {method}": partial(table_fit, method, device),
+            f"score tables {method}": partial(table_score, method, device),
+            f"fit disk {method}": partial(disk_fit, method, device),
+            f"score disk {method}": partial(disk_score, method, device),
+        }
     if not os.environ.get("ODDNODE_DATA"):
         found = {name: make for name, make in found.items() if not any(d in name for d in ("cora", "pubmed", "twitch"))}
     return found
@@ -150,7 +215,7 @@ def serve(source: Path, device: str) -> None:
 class Source:
     """A process that runs probes with one source."""
 
-    def __init__(self, source: Path, device: str):
+    def __init__(self, source: Path, device: str, temporary: Path):
         asked = [sys.executable, str(Path(__file__).resolve()), str(source), "--device", device, "--serve"]
         self.process = subprocess.Popen(
             asked,
@@ -158,7 +223,11 @@ class Source:
             stdout=subprocess.PIPE,
             text=True,
             cwd=source.parent,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")])},
+            env=os.environ
+            | {
+                "PYTHONPATH": os.pathsep.join([str(source), os.environ.get("PYTHONPATH", "")]),
+                "TMPDIR": str(temporary),
+            },
         )
 
     def seconds(self, probe: str) -> float:
@@ -175,10 +244,10 @@ class Source:
         self.process.wait()
 
 
-def compare(other: Path, present: Path, device: str, only: str, repeats: int) -> list[dict[str, Any]]:
+def compare(other: Path, present: Path, device: str, only: str, repeats: int, temporary: Path) -> list[dict[str, Any]]:
     rows = []
     names = [name for name in probes(device) if fnmatchcase(name, only)]
-    sources = {"other": Source(other, device), "present": Source(present, device)}
+    sources = {"other": Source(other, device, temporary), "present": Source(present, device, temporary)}
     try:
         for name in names:
             times: dict[str, list[float]] = {which: [] for which in sources}
@@ -203,6 +272,7 @@ def compare(other: Path, present: Path, device: str, only: str, repeats: int) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("other", help="a commit, or the src folder of another checkout")
+    parser.add_argument("--source", type=Path, default=ROOT / "src", help="the present source: the src of a checkout")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--only", default="*", help="pattern of probes")
     parser.add_argument("--repeats", type=int, default=7)
@@ -216,7 +286,8 @@ def main() -> None:
         folder = Path(name)
         given = Path(options.other)
         other = given.resolve() if (given / "oddnode").is_dir() else unpack(resolved(options.other), folder / "other")
-        rows = compare(other, copy_present(folder / "present"), options.device, options.only, options.repeats)
+        present = copy_present(folder / "present", options.source)
+        rows = compare(other, present, options.device, options.only, options.repeats, folder)
     if options.out:
         print(
             store(
@@ -229,10 +300,6 @@ def main() -> None:
     slower = [row["probe"] for row in rows if row["ratio"] > TOLERANCE]
     print(f"{len(rows) - len(slower)} of {len(rows)} probes are within {TOLERANCE - 1:.0%} of the other source")
     sys.exit(bool(slower))
-
-
-def resolved(commit: str) -> str:
-    return git("rev-parse", "--verify", f"{commit}^{{commit}}").decode().strip()
 
 
 if __name__ == "__main__":

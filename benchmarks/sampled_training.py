@@ -26,8 +26,7 @@ from memory_limit import num_bytes, run
 from torch_geometric.data import Data
 
 from oddnode import Detector
-from oddnode.detector.fitting import new_networks
-from oddnode.detector.folders import folder_trainer
+from oddnode.detector.fitting import folder_trainer, new_networks
 from oddnode.large import GraphFolder
 from oddnode.training import FullBatch, TrainingConfig
 

@@ -83,8 +83,8 @@ def train(path: Path) -> None:
     """
     from oddnode import Detector
     from oddnode.detector.fitting import new_networks
-    from oddnode.large import GraphFolder, PackedRows
-    from oddnode.training import TrainingConfig
+    from oddnode.large import GraphFolder
+    from oddnode.training import PackedRows, TrainingConfig
 
     folder, masks = GraphFolder(path), {}
     for name, count in LABELLED.items():

@@ -33,7 +33,7 @@ from torch import Tensor
 from oddnode import Detector
 from oddnode.functional import propagate, support
 from oddnode.large import GraphFolder
-from oddnode.large.arrays import ArrayEntry, array_of
+from oddnode.large.arrays import ArrayEntry, write_array
 from oddnode.large.manifest import FORMAT, Manifest
 
 GB = 1e9
@@ -57,7 +57,7 @@ def write_folder(graph: BlockModel, folder: Path, device: str, workers: int) -> 
 
 
 def _written(folder: Path, name: str, values: np.ndarray) -> ArrayEntry:
-    return array_of(folder / f"{name}.bin", values)
+    return write_array(folder / f"{name}.bin", values)
 
 
 def _nodes(graph: BlockModel, workers: int) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:

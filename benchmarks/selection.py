@@ -8,7 +8,7 @@ The validation tasks are made from two sources only:
   of the nodes that are OOD in any cell.
 
 Every candidate is trained on every task with several seeds and judged by its mean FPR95 over the task families. What
-was chosen, and how, is told in docs/settings.md.
+was chosen, and how, is told in docs/measurements/settings.md.
 
     python benchmarks/selection.py --stage training --seeds 2 --out training.json
     python benchmarks/selection.py --stage scoring --seeds 3 --out scoring.json

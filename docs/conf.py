@@ -13,8 +13,10 @@ extensions = ["sphinx.ext.autodoc", "sphinx.ext.mathjax", "numpydoc", "myst_pars
 exclude_patterns = ["build"]
 html_theme = "furo"
 html_title = f"oddnode {__version__}"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 
-myst_enable_extensions = ["dollarmath"]
+myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 3
 
 autodoc_default_options = {"members": True, "member-order": "bysource"}

@@ -124,7 +124,7 @@ def draw_drift(made: dict[str, Any]) -> Any:
     figure, axis = _axes(6.6, 3.4)
     faded, flagged = (100 * np.array(list(values)) for values in (made["alarms"].keys(), made["alarms"].values()))
     axis.axhline(5, color=GREY, lw=1, ls="--")
-    axis.text(faded[-1], 6.5, "rate asked for", ha="right", fontsize=8, color="#5c677d")
+    axis.text(faded[-1], 6.5, "nominal rate", ha="right", fontsize=8, color="#5c677d")
     axis.plot(faded, flagged, color=BLUE, marker="o", lw=1.5)
     axis.set(xlabel="paler by, %", ylabel="known arrivals flagged, %", ylim=(0, 132), yticks=range(0, 101, 25))
     axis.spines["left"].set_bounds(0, 100)
@@ -136,15 +136,15 @@ def draw_drift(made: dict[str, Any]) -> Any:
 
 
 def draw_calibration(made: dict[str, Any]) -> Any:
-    """Observed against asked false-alarm rates."""
+    """Observed against nominal false-alarm rates."""
     figure, axis = _axes(4.8, 3.6)
     observed = np.array([[(draw <= rate).double().mean().item() for rate in RATES] for draw in made["draws"]])
     for number, line in enumerate(observed):
         label = "single draws of calibration nodes" if number == 0 else None
         axis.plot(100 * RATES, 100 * line, color=BLUE, lw=0.6, alpha=0.3, label=label)
     axis.plot(100 * RATES, 100 * observed.mean(axis=0), color=BLUE, lw=2.5, label="their mean")
-    axis.plot([0, 30], [0, 30], color="black", lw=1, ls="--", label="as asked")
-    axis.set(xlabel="false-alarm rate asked for, %", ylabel="false alarms, %", xlim=(0, 30), ylim=(0, 42))
+    axis.plot([0, 30], [0, 30], color="black", lw=1, ls="--", label="nominal")
+    axis.set(xlabel="nominal false-alarm rate, %", ylabel="false alarms, %", xlim=(0, 30), ylim=(0, 42))
     axis.legend(fontsize=8, frameon=False, loc="upper left")
     return figure
 

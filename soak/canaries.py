@@ -16,10 +16,10 @@ from unittest.mock import patch
 
 import torch
 
-from oddnode._utils import atomic_files, hidden_siblings, random
-from oddnode.detector import model_files
+from oddnode._utils import atomic_files, random
+from oddnode.detector import saved_files
 from oddnode.graph import training_data
-from oddnode.paper.store import rows
+from oddnode.paper import record
 from soak.engine import Engine
 from soak.graphs import Graphs
 from soak.kills import Kills
@@ -48,14 +48,14 @@ def _two_renames() -> Iterator[None]:
     """A model was replaced by two renames, and what was moved aside was never put back."""
 
     def tidy_up(target: Path) -> None:
-        for sibling in filter(hidden_siblings._is_abandoned, hidden_siblings._siblings(target.resolve())):
-            hidden_siblings.remove(sibling)
+        for sibling in filter(atomic_files._is_abandoned, atomic_files._siblings(target.resolve())):
+            atomic_files.remove(sibling)
 
     with (
         patch.object(atomic_files, "exchange", lambda one, other: False),
         patch.object(atomic_files, "_put_back", lambda aside, target: None),
-        _everywhere(hidden_siblings.recover, tidy_up),
-        _everywhere(hidden_siblings.moved_aside, lambda target: None),
+        _everywhere(atomic_files.recover, tidy_up),
+        _everywhere(atomic_files.moved_aside, lambda target: None),
     ):
         yield
 
@@ -63,7 +63,7 @@ def _two_renames() -> Iterator[None]:
 @contextmanager
 def _no_manifest() -> Iterator[None]:
     """The config was under no checksum."""
-    with patch.object(model_files, "_check_content", lambda path, raw, facts: None):
+    with patch.object(saved_files, "_check_content", lambda path, raw, facts: None):
         yield
 
 
@@ -97,7 +97,7 @@ def _shared_generator() -> Iterator[None]:
 @contextmanager
 def _unchecked_rows() -> Iterator[None]:
     """Rows of the store were read without a look at their checksum."""
-    with _everywhere(rows.checksum_of, lambda *parts: _Anything()):
+    with _everywhere(record.checksum_of, lambda *parts: _Anything()):
         yield
 
 

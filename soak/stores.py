@@ -23,7 +23,7 @@ _PAGE = 4096
 def shorten_paper() -> None:
     """Let the smoke run of `oddnode paper` train a few networks for two epochs, and write no page."""
     import oddnode.paper.report
-    from oddnode.paper.scopes import SCOPES
+    from oddnode.paper.experiments import SCOPES
 
     SCOPES["smoke"] = replace(
         SCOPES["smoke"],

@@ -18,7 +18,9 @@ def start_chromium() -> Any:
     driver = shutil.which("chromedriver")
     if browser is None or driver is None:
         pytest.skip("PAGE NOT TESTED IN A BROWSER: install Chromium (apt-get install chromium chromium-driver)")
-    webdriver = pytest.importorskip("selenium.webdriver", reason="PAGE NOT TESTED IN A BROWSER: install selenium")
+    webdriver = pytest.importorskip(
+        "selenium.webdriver", reason="PAGE NOT TESTED IN A BROWSER: pip install 'oddnode[ci]'"
+    )
     from selenium.webdriver.chrome.service import Service
 
     options = webdriver.ChromeOptions()

@@ -9,6 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+# One thread, also in the processes that tests start: their tensors are small, and threads would wait for each other.
+# OpenMP reads this when torch is imported.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 import torch
 from hypothesis import settings
 from torch_geometric.data import Data
@@ -16,9 +21,7 @@ from torch_geometric.data import Data
 from oddnode._utils import devices
 from oddnode._utils.registry import Registry
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # one process per core: one thread each, also in processes that tests start
-    os.environ["OMP_NUM_THREADS"] = "1"
-    torch.set_num_threads(1)
+torch.set_num_threads(1)  # in case a plugin of pytest imported torch earlier
 
 if sys.platform != "linux":  # these kill processes, limit their memory or read /proc
     collect_ignore_glob = [

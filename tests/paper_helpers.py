@@ -7,13 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oddnode.paper.experiments import choose_items
-from oddnode.paper.grid import to_csv
+from oddnode.paper.experiments import SCOPES, Scope, choose_items
 from oddnode.paper.plan import Plan, make_plan
 from oddnode.paper.record import Training
 from oddnode.paper.results import Results
 from oddnode.paper.run import Summary, run_plan
-from oddnode.paper.scopes import SCOPES, Scope
 from oddnode.paper.store import Store
 from oddnode.paper.tables import build_table
 
@@ -48,7 +46,7 @@ def detection_tables(plan: Plan, folder: Path) -> dict[str, str]:
     with Store(folder, CODE) as store:
         results = Results(plan, store)
         names = [item.name for item in plan.items if not item.is_figure and item.name != "table9"]
-        return {name: to_csv(build_table(results, name)) for name in names}
+        return {name: build_table(results, name).to_csv() for name in names}
 
 
 def record_facts(

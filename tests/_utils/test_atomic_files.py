@@ -2,20 +2,18 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
-from signal import SIG_DFL, SIGINT
-from signal import signal as set_handler
 from typing import Any
 
 import pytest
 
-from oddnode._utils import atomic_files, hidden_siblings
-from oddnode._utils.atomic_files import new_file, new_folder, read_folder
+from oddnode._utils import atomic_files
+from oddnode._utils.atomic_files import hidden_sibling, new_file, new_folder, read_folder, recover
 
 FILES = ("a", "b", "c")
 
@@ -123,7 +121,7 @@ def test_the_longest_name_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     longest = 0
     for length in range(1, 256):
         try:
-            hidden_siblings.check_name(tmp_path / ("n" * length))
+            atomic_files.check_name(tmp_path / ("n" * length))
         except OSError:
             break
         longest = length
@@ -185,7 +183,7 @@ def test_an_interrupt_at_any_call_leaves_a_whole_folder(
             assert texts(target) in ([old] * 3, ["new"] * 3)
         # What an interrupt of the last clean-up leaves is ours, and the next process removes it.
         with monkeypatch.context() as patch:
-            patch.setattr(hidden_siblings, "_is_running", lambda pid: False)
+            patch.setattr(atomic_files, "is_running", lambda pid: False)
             save(target, "newer")
         assert texts(target) == ["newer"] * 3
         assert os.listdir(target.parent) == ["model"]
@@ -207,47 +205,10 @@ for _ in range(times):
 """
 
 
-def run_script(target: Path, text: str, way: str, times: int = 1, before: tuple[str, ...] = ()) -> subprocess.Popen:
-    command = [*before, sys.executable, "-c", SCRIPT, str(target), text, way, str(times)]
+def run_script(target: Path, text: str, way: str, times: int) -> subprocess.Popen:
+    command = [sys.executable, "-c", SCRIPT, str(target), text, way, str(times)]
     source = str(Path(atomic_files.__file__).parents[2])
-    environment = os.environ | {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONPATH": source}
-    # A shell ignores SIGINT in what it starts in the background, and so would everything that is started from there.
-    return subprocess.Popen(
-        command,
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-        preexec_fn=lambda: set_handler(SIGINT, SIG_DFL),
-    )
-
-
-def can_trace() -> bool:
-    strace = shutil.which("strace")
-    return (
-        strace is not None and subprocess.run([strace, "-o", os.devnull, "true"], capture_output=True).returncode == 0
-    )
-
-
-@pytest.mark.skipif(not can_trace(), reason="needs strace, and the permission to trace")
-@pytest.mark.parametrize("signal", ["SIGINT", "SIGTERM", "SIGKILL"])
-@pytest.mark.parametrize(
-    ("way", "call", "when"), [("exchange", "renameat2", 1), ("portable", "rename", 1), ("portable", "rename", 2)]
-)
-def test_a_signal_at_a_rename_loses_no_folder(tmp_path: Path, signal: str, way: str, call: str, when: int) -> None:
-    target = tmp_path / "model"
-    target.mkdir()
-    write_folder(target, "old")
-    inject = ("-e", f"trace={call}", "-e", f"inject={call}:signal={signal}:when={when}")
-    process = run_script(target, "new", way, before=("strace", "-f", "-o", str(tmp_path / "calls"), *inject))
-    _, errors = process.communicate(timeout=60)
-    assert signal in (tmp_path / "calls").read_text()
-    assert process.returncode != 0
-    assert "Errno" not in errors
-    (tmp_path / "calls").unlink()
-    assert read_folder(target, texts) in (["old"] * 3, ["new"] * 3)
-    save(target, "newer")
-    assert texts(target) == ["newer"] * 3
-    assert os.listdir(tmp_path) == ["model"]
+    return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": source}, stderr=subprocess.PIPE, text=True)
 
 
 # --- several processes -----------------------------------------------------------------------------------------------
@@ -267,3 +228,102 @@ def test_writers_of_one_folder_do_not_disturb_each_other_or_a_reader(tmp_path: P
         assert writer.returncode == 0
     assert len(seen) > 1
     assert os.listdir(tmp_path) == ["model"]
+
+
+# --- hidden siblings -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def dead() -> int:
+    """The number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def sibling_of(target: Path, kind: str, pid: int, machine: str | None = None) -> Path:
+    return target.with_name(f".{target.name}.oddnode-{machine or atomic_files._machine()}-{pid}-0123abcd.{kind}")
+
+
+def test_what_a_dead_process_left_is_removed_by_the_next_writer(tmp_path: Path, dead: int) -> None:
+    target = tmp_path / "scores.csv"
+    sibling_of(target, "new", dead).write_text("half")
+    sibling_of(target, "old", dead).mkdir()
+    (sibling_of(target, "old", dead) / "a").write_text("old")
+    target.write_text("whole")
+    with new_file(target) as part:
+        part.write_text("new")
+    assert os.listdir(tmp_path) == ["scores.csv"]
+
+
+def test_what_is_not_ours_or_still_at_work_stays(tmp_path: Path, dead: int) -> None:
+    target = tmp_path / "m"
+    target.write_text("")
+    others = [
+        sibling_of(target, "new", os.getpid()),
+        sibling_of(target, "new", os.getppid()),
+        sibling_of(target, "new", dead, machine="00000000"),
+        sibling_of(tmp_path / "m.m", "new", dead),
+        tmp_path / ".m.abcdefgh",
+        tmp_path / f".m.oddnode-{dead}.new",
+        sibling_of(target, "new", dead).with_suffix(".txt"),
+    ]
+    for other in others:
+        other.write_text("theirs")
+    recover(target)
+    assert [other.read_text() for other in others] == ["theirs"] * len(others)
+
+
+def test_a_link_is_not_followed(tmp_path: Path, dead: int) -> None:
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    (kept / "a").write_text("a")
+    target = tmp_path / "m"
+    sibling_of(target, "new", dead).symlink_to(kept)
+    recover(target)
+    assert os.listdir(tmp_path) == ["kept"]
+    assert (kept / "a").exists()
+
+
+def test_another_machines_sibling_goes_after_a_day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "m"
+    sibling_of(target, "new", 1, machine="00000000").write_text("")
+    now = time.time()
+    monkeypatch.setattr("time.time", lambda: now + 23 * 3600)
+    recover(target)
+    assert len(os.listdir(tmp_path)) == 1
+    monkeypatch.setattr("time.time", lambda: now + 25 * 3600)
+    recover(target)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_folder_moved_aside_by_a_killed_process_is_put_back_by_a_reader(tmp_path: Path, dead: int) -> None:
+    target = tmp_path / "m"
+    aside = sibling_of(target, "old", dead)
+    aside.mkdir()
+    (aside / "a").write_text("old")
+    # It was written long ago, but moved aside just now.
+    os.utime(aside, (0, 0))
+    sibling_of(target, "new", dead).mkdir()
+    assert read_folder(target, lambda folder: (folder / "a").read_text()) == "old"
+    recover(target)
+    assert os.listdir(tmp_path) == ["m"]
+
+
+def test_a_folder_that_cannot_be_put_back_is_kept(tmp_path: Path, dead: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Path) -> None:
+        raise PermissionError
+
+    target = tmp_path / "m"
+    aside = sibling_of(target, "old", dead)
+    aside.mkdir()
+    monkeypatch.setattr(os, "rename", refuse)
+    recover(target)
+    assert atomic_files.moved_aside(target) == aside
+
+
+def test_the_name_of_a_sibling_is_found_again(tmp_path: Path) -> None:
+    target = tmp_path / "a.b (c)[d]"
+    sibling = hidden_sibling(target, "old")
+    sibling.mkdir()
+    assert atomic_files.moved_aside(target) == sibling

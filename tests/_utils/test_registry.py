@@ -33,7 +33,7 @@ def test_a_second_thing_of_the_same_name_is_refused_unless_it_is_the_same() -> N
 
 @pytest.mark.parametrize("name", ["", "two words", "a,b", " a", None, 3])
 def test_names_that_the_command_line_could_not_read_are_refused(name: object) -> None:
-    with pytest.raises(ValueError, match="cannot name a shape: expected text without spaces or commas"):
+    with pytest.raises(ValueError, match="cannot name a shape: expected a string without spaces or commas"):
         Registry("shape").register(name, 1)  # type: ignore[arg-type]
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from scipy.stats import wilcoxon
 
-from oddnode.bench.comparisons import compare_with_first, comparison_table
+from oddnode.bench.report import compare_with_first, comparison_table
 from oddnode.evaluation import Result
 
 TASKS = [f"t{i}" for i in range(7)]

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from oddnode.bench.latex import latex_table
+from oddnode.bench.tables import latex_table
 from oddnode.evaluation import Result
 
 

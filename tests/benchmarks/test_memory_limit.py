@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 
 import memory_limit
 import pytest
-from memory_limit import MemoryGroup, NoMemoryGroup, forget, num_bytes, run
+from memory_limit import MemoryGroup, NoMemoryGroup, forget, run
 
 MIB = 1 << 20
 LIMIT = 128 * MIB
@@ -115,42 +114,3 @@ def test_without_a_cgroup_the_command_runs_and_the_report_says_why(
     assert "run as root" in capsys.readouterr().err
     assert 64 * MIB <= usage.peak_anonymous < 128 * MIB
     assert usage.peak_total >= usage.peak_anonymous
-
-
-def test_groups_are_looked_for_where_the_kernel_says(tmp_path: Path) -> None:
-    """The description of a machine with version 2: a user's session, in which the memory controller is delegated."""
-    mount = tmp_path / "cgroup"
-    session = mount / "user.slice" / "session.scope"
-    session.mkdir(parents=True)
-    (mount / "cgroup.subtree_control").write_text("cpu memory pids\n")
-    (session.parent / "cgroup.subtree_control").write_text("cpu\n")
-    proc = tmp_path / "proc"
-    proc.mkdir()
-    (proc / "cgroup").write_text("0::/user.slice/session.scope\n")
-    (proc / "mountinfo").write_text(f"30 23 0:26 / {mount} rw,nosuid shared:4 - cgroup2 cgroup2 rw,nsdelegate\n")
-    assert [group for _, group in memory_limit._parents(proc)] == [mount]
-    # This folder is no cgroup: what is made in it has no controller, and it is removed again.
-    with pytest.raises(NoMemoryGroup, match=r"no memory controller.*run as root"):
-        MemoryGroup(LIMIT, proc)
-    assert sorted(path.name for path in mount.iterdir()) == ["cgroup.subtree_control", "user.slice"]
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("8GiB", 8 << 30), ("512M", 512 << 20), ("1.5g", 3 << 29), ("4096", 4096), ("2 KB", 2048)]
-)
-def test_sizes_are_read(text: str, size: int) -> None:
-    assert num_bytes(text) == size
-
-
-def test_what_is_no_size_is_refused() -> None:
-    with pytest.raises(ValueError, match="'lots' is no size"):
-        num_bytes("lots")
-
-
-def test_a_file_that_is_forgotten_keeps_its_bytes(tmp_path: Path) -> None:
-    (tmp_path / "deep").mkdir()
-    file = tmp_path / "deep" / "file"
-    file.write_bytes(os.urandom(10_000))
-    before = file.read_bytes()
-    forget([tmp_path, file])
-    assert file.read_bytes() == before

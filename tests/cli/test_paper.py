@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from oddnode.paper.experiments import choose_items
+from oddnode.paper.experiments import SCOPES, choose_items
 from oddnode.paper.plan import make_plan
-from oddnode.paper.scopes import SCOPES
 from oddnode.paper.store import Store
 from oddnode.runner.source_key import source_key
 from tests.cli.test_app import OneDeath

@@ -86,9 +86,9 @@ def test_fresh_worker_processes_load_the_file_first(plugin: Path, tmp_path: Path
     script = tmp_path / "script.py"
     script.write_text(
         "from oddnode import benchmark, load_plugins\n"
-        "from oddnode.runner import processes\n"
+        "from oddnode.runner import engine\n"
         "if __name__ == '__main__':\n"
-        "    processes.can_fork = lambda: False\n"
+        "    engine.can_fork = lambda: False\n"
         f"    load_plugins([{str(plugin)!r}])\n"
         "    [result] = benchmark('rings/label', 'margin', seeds=2, jobs=2, device='cpu')\n"
         "    print(result.method, result.seeds)\n"

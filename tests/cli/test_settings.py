@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from oddnode.cli.settings import parse_settings
+from oddnode.cli.shared import parse_settings
 
 
 @pytest.mark.parametrize(
@@ -30,12 +30,12 @@ def test_a_value_has_the_type_of_its_setting(method: str, text: str, name: str, 
     ("method", "text", "message"),
     [
         ("nodesafe", "num_hops", "--set num_hops: expected a name and a value, like num_hops=2"),
-        ("nodesafe", "num_hops=2.5", "--set num_hops=2.5: expected a whole number"),
+        ("nodesafe", "num_hops=2.5", "--set num_hops=2.5: expected an integer"),
         ("nodesafe", "eta=", "--set eta=: expected a number"),
         ("nodesafe", "eta=nan", "--set eta=nan: expected a finite number"),
         ("nodesafe", "eta=none", "--set eta=none: expected a number"),
         ("nodesafe++", "m_in=x", "--set m_in=x: expected a number or none"),
-        ("nodesafe", "epochs=0", "--set epochs=0: expected a whole number, 1 or more"),
+        ("nodesafe", "epochs=0", "--set epochs=0: expected an integer, 1 or more"),
         ("nodesafe", "propagation=off", "--set propagation=off: expected auto or as-given"),
         ("nodesafe", "num_hop=2", "unknown setting of nodesafe 'num_hop'. Did you mean 'num_hops'"),
         ("msp", "num_hops=2", "unknown setting of msp 'num_hops'"),

@@ -56,7 +56,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["info", "no-model"], "no-model is not a saved model: it has no config.json"),
     ([*FIT, "--out", "new", "--method", "nodesave"], "Did you mean 'nodesafe'"),
     ([*FIT, "--out", "new", "--device", "cdua"], "unknown device 'cdua'"),
-    ([*FIT, "--out", "new", "--set", "num_hops=many"], "--set num_hops=many: expected a whole number"),
+    ([*FIT, "--out", "new", "--set", "num_hops=many"], "--set num_hops=many: expected an integer"),
     ([*FIT, "--out", "new", "--nodes", "nowhere.csv"], "nowhere.csv does not exist"),
     ([*FIT, "--out", "new", "--id-column", "nmae"], "did you mean 'name'?"),
     ([*FIT, "--out", "new", "--exposure-nodes", "nowhere.csv"], "nowhere.csv does not exist"),

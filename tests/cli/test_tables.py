@@ -217,17 +217,3 @@ def test_later_rows_are_kept_out_of_training_and_checked(folder: Path, cli: CLI)
     assert lines[9 - 1].endswith("soon")
     wrong = cli("score", "model", *BOTH, "--out", "s.csv")
     assert "nodes.csv: column 'day' has 'soon' in line 9, expected a date or time" in wrong.stderr
-
-
-def test_new_nodes_without_the_old_ones_get_a_note(folder: Path, cli: CLI) -> None:
-    cli(*FIT)
-    nodes, edges = example(60, seed=4)
-    write_csv(folder / "new.csv", [row | {"name": "x" + row["name"]} for row in nodes])
-    write_csv(folder / "new_edges.csv", [{key: "x" + value for key, value in edge.items()} for edge in edges])
-    done = cli("score", "model", "--nodes", "new.csv", "--edges", "new_edges.csv", "--out", "s.csv")
-    assert (
-        "0 of the 64 reference rows are in these tables, so nodes were compared with the reference rows" in done.stderr
-    )
-    assert "give old and new nodes together (several --nodes and --edges), or recalibrate" in done.stderr
-    beside = cli("score", "model", *BOTH, "--nodes", "new.csv", "--edges", "new_edges.csv", "--out", "s.csv")
-    assert beside.stderr == ""

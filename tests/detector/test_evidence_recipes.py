@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import SAGEConv
 
 from oddnode import RECIPES, Detector, Evidence, load_task
-from oddnode.detector.evidence_recipes import kinds_of_evidence
+from oddnode.detector import kinds_of_evidence
 from oddnode.functional import auroc
 from tests.detector.test_reference import known_graph
 

@@ -79,9 +79,9 @@ def test_features_far_beyond_training_are_the_reason(with_evidence: Detector, tw
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ([0, 10**6], r"nodes has positions 0\.\.1000000, but the graph has only"),
-        ([-1], r"nodes has positions -1\.\.-1"),
-        (torch.tensor([True]), r"nodes is torch.bool of shape \[1\], expected positions \[n\], or a mask"),
+        ([0, 10**6], r"nodes has indices 0\.\.1000000, but the graph has only"),
+        ([-1], r"nodes has indices -1\.\.-1"),
+        (torch.tensor([True]), r"nodes is torch.bool of shape \[1\], expected indices \[n\], or a mask"),
         (torch.tensor([0.5]), r"nodes is torch.float32 of shape \[1\]"),
         (torch.tensor(3), r"nodes is torch.int64 of shape \[\]"),
     ],

@@ -100,9 +100,7 @@ class FixedSize(nn.Module):
 
 
 class Margin(Scorer):
-    @property
-    def supports_export(self) -> bool:
-        return True
+    supports_export = True
 
     def score(self, outputs: Outputs) -> Tensor:
         first, second = outputs.logits.topk(2, dim=1).values.unbind(dim=1)

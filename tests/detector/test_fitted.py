@@ -54,7 +54,7 @@ def test_scikit_learn_knows_whether_it_is_fitted(fitted: Detector) -> None:
 
 def test_learnt_attributes_cannot_be_set(fitted: Detector) -> None:
     with pytest.raises(AttributeError):
-        fitted.num_classes_ = 7  # type: ignore[misc]
+        fitted.num_classes_ = 7
     with pytest.raises(AttributeError):
         fitted.state_.num_classes = 7  # type: ignore[misc]
 

@@ -4,12 +4,10 @@ import copy
 import errno
 import json
 import os
-import random
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -21,10 +19,11 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from oddnode import CalibrationError, CrossEntropy, Detector, Energy, MaxSoftmax, ModelFileError, Propagated, load_task
-from oddnode._utils import hidden_siblings
-from oddnode.detector import RECIPES, check_target, read_config, restore, save
-from oddnode.detector.model_config import Settings
+from oddnode._utils import atomic_files
+from oddnode.detector import RECIPES, check_target, load, read_config, save, saving
+from oddnode.detector.saved_files import Settings
 from oddnode.objectives import Term, TrainingPass
+from oddnode.protocols.published_terms import AllLogitsEnergy
 from oddnode.scoring import Outputs, Scorer
 from oddnode.tables import TableModel
 from tests.saved_models import rewrite, sign
@@ -73,6 +72,14 @@ def test_own_parts_inside_the_librarys_are_given_again(graph: Data, tmp_path: Pa
         Detector.load(tmp_path / "m")
     loaded = Detector.load(tmp_path / "m", objective=objective, scorer=scorer)
     assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
+
+
+def test_a_part_of_the_published_protocol_loads_in_a_fresh_process(graph: Data, tmp_path: Path) -> None:
+    detector = Detector(scorer=AllLogitsEnergy(), epochs=2).fit(graph)
+    detector.save(tmp_path / "m")
+    code = f"from oddnode import Detector; print(Detector.load({str(tmp_path / 'm')!r}).scorer)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == repr(detector.scorer)
 
 
 def test_methods_with_exposure_survive(tmp_path: Path) -> None:
@@ -146,19 +153,19 @@ class Net(nn.Module):
 def test_an_own_module_gets_its_weights_back(graph: Data, tmp_path: Path) -> None:
     detector = Detector(Net(), epochs=2).fit(graph)
     detector.save(tmp_path / "m")
-    with pytest.raises(ModelFileError, match=r"your own module 'Net'.*Detector.load\(..., backbone=module\)"):
+    with pytest.raises(ModelFileError, match=r"your own backbone 'Net'.*Detector.load\(..., backbone=...\)"):
         Detector.load(tmp_path / "m")
     fresh = Net()
     before = copy.deepcopy(fresh.state_dict())
     loaded = Detector.load(tmp_path / "m", backbone=fresh)
     assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
     assert all(torch.equal(value, before[name]) for name, value in fresh.state_dict().items())
-    with pytest.raises(ModelFileError, match=r"the weights '.*' are torch.float32 of shape"):
+    with pytest.raises(ModelFileError, match=r"'module.* is torch.float32 of shape"):
         Detector.load(tmp_path / "m", backbone=Net(width=9))
 
 
 def test_a_module_for_a_model_of_the_librarys_own_is_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match="has the backbone 'gcn' of this library"):
+    with pytest.raises(ValueError, match="a backbone was given, but the saved model has its own: 'gcn'"):
         Detector.load(folder, backbone=Net())
 
 
@@ -383,7 +390,7 @@ def test_a_model_that_a_killed_process_moved_aside_is_found(fitted: Detector, fo
     """Where folders cannot be exchanged, a process may be killed when the old model is aside and the new not there."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
-    aside = folder.with_name(f".model.oddnode-{hidden_siblings._machine()}-{process.pid}-01234567.old")
+    aside = folder.with_name(f".model.oddnode-{atomic_files._machine()}-{process.pid}-01234567.old")
     folder.rename(aside)
     assert torch.equal(Detector.load(folder).score_samples(graph), fitted.score_samples(graph))
     folder.rename(aside)
@@ -393,36 +400,10 @@ def test_a_model_that_a_killed_process_moved_aside_is_found(fitted: Detector, fo
 
 def test_a_model_that_cannot_be_put_back_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oddnode._utils.atomic_files._PAUSE", 0)
-    aside = folder.with_name(f".model.oddnode-{hidden_siblings._machine()}-{os.getpid()}-01234567.old")
+    aside = folder.with_name(f".model.oddnode-{atomic_files._machine()}-{os.getpid()}-01234567.old")
     folder.rename(aside)
     with pytest.raises(ModelFileError, match=f"has left it as .*{aside.name}, move it back"):
         Detector.load(folder)
-
-
-@pytest.mark.parametrize("can_exchange", [True, False])
-def test_readers_see_a_whole_model_while_others_replace_it(
-    fitted: Detector, folder: Path, graph: Data, can_exchange: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not can_exchange:
-        monkeypatch.setattr("oddnode._utils.atomic_files.exchange", lambda *_: False)
-    energy = fitted.with_scorer(Energy())
-    expected = {"Propagated": fitted.score_samples(graph), "Energy": energy.score_samples(graph)}
-    seen = []
-
-    def write(detector: Detector) -> None:
-        for _ in range(30):
-            detector.save(folder)
-
-    with ThreadPoolExecutor(2) as pool:
-        writers = [pool.submit(write, fitted), pool.submit(write, energy)]
-        while not all(writer.done() for writer in writers):
-            loaded = Detector.load(folder, device="cpu")
-            seen.append(type(loaded.scorer).__name__)
-            assert torch.equal(loaded.score_samples(graph), expected[seen[-1]])
-        for writer in writers:
-            writer.result()
-    assert seen
-    assert [path.name for path in folder.parent.iterdir()] == ["model"]
 
 
 def test_a_file_in_the_way_is_named(fitted: Detector, tmp_path: Path) -> None:
@@ -457,7 +438,7 @@ def rewrite_header(folder: Path, change: Callable[[dict[str, Any]], Any]) -> Non
 CONFIG_ATTACKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     "a list": (lambda c: [], "not the config of a saved oddnode detector"),
     "another format": (lambda c: c.update(format="pickle"), "not the config"),
-    "a later version": (lambda c: c.update(format_version=4), "format version 4 .* reads version 3; load it with"),
+    "a later version": (lambda c: c.update(format_version=5), "format version 5 .* reads version 4; load it with"),
     "an earlier version": (lambda c: c.update(format_version=1), "format version 1 .* fit the model again .* and save"),
     "a version that is true": (lambda c: c.update(format_version=True), "format version True"),
     "a foreign class": (
@@ -475,12 +456,9 @@ CONFIG_ATTACKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
     ),
     "negative hops": (lambda c: c["scorer"].update(num_hops=-1), "do not work together"),
     "eta beyond one": (lambda c: c["scorer"].update(eta=7.0), "do not work together"),
-    "a learnt method": (
-        lambda c: c["learnt"].update({"scorer.score": 1}),
-        "'scorer.score' is not a learnt",
-    ),
+    "a learnt method": (lambda c: c["learnt"].update({"scorer.score": 1}), "'scorer.score' is not a learnt"),
     "a learnt dunder": (lambda c: c["learnt"].update({"scorer.__class__": 1}), "is not a learnt value"),
-    "something learnt elsewhere": (lambda c: c["learnt"].update({"module": 1}), "'module' belongs to no scorer"),
+    "something learnt elsewhere": (lambda c: c["learnt"].update({"module": 1}), "'module' is not a learnt value"),
     "a learnt list": (lambda c: c["learnt"].update({"scorer.x_": [1]}), r"learnt\[...\] is .*: expected `bool"),
     "an inner field of text": (
         lambda c: c["scorer"]["scorer"].update(centred="x"),
@@ -498,33 +476,30 @@ CONFIG_ATTACKS: dict[str, tuple[Callable[[dict[str, Any]], Any], str]] = {
         lambda c: c.update(backbone={"name": "odd", "plugin": "odd_plugin"}),
         "backbone is 'odd' of the plugin 'odd_plugin'",
     ),
-    "another isolated": (
-        lambda c: c["scorer"].update(isolated="x"),
-        "isolated is 'x': expected one of 'keep'",
-    ),
-    "an unknown backbone": (
-        lambda c: c.update(backbone="../../gcn"),
-        "backbone is '../../gcn', expected one of gcn",
-    ),
+    "another isolated": (lambda c: c["scorer"].update(isolated="x"), "isolated is 'x': expected one of 'keep'"),
+    "an unknown backbone": (lambda c: c.update(backbone="../../gcn"), "backbone is '../../gcn', expected one of gcn"),
     "a backbone of lists": (lambda c: c.update(backbone=[1]), "backbone is"),
-    "huge layers": (lambda c: c["settings"].update(hidden_channels=2**30), "weights '.*' are"),
+    "huge layers": (lambda c: c["settings"].update(hidden_channels=2**30), "'module.* is torch.float32"),
     "huge numbers": (lambda c: c["settings"].update(hidden_channels=10**40), "hidden_channels is 1000"),
     "many layers": (lambda c: c["settings"].update(num_layers=10**9), "num_layers is 1000000000"),
     "no layers": (lambda c: c["settings"].update(num_layers=0), "cannot be built from these settings|num_layers"),
     "an unknown setting": (lambda c: c["settings"].update(hook="x"), "settings: object contains unknown field `hook`"),
     "a device": (lambda c: c["settings"].update(device="cuda:7"), "settings: object contains unknown field `device`"),
     "no settings": (lambda c: c.pop("settings") and None, "missing required field `settings`"),
-    "many classes": (lambda c: c.update(num_classes=2**31), "weights"),
+    "many classes": (lambda c: c.update(num_classes=2**31), "'module.* is torch.float32"),
     "no class": (lambda c: c.update(num_classes=0), "num_classes is 0"),
-    "fewer classes": (lambda c: c.update(num_classes=4), "weights"),
-    "many features": (lambda c: c.update(num_features=2**31), "weights"),
+    "fewer classes": (lambda c: c.update(num_classes=4), "'module.* is torch.float32"),
+    "many features": (lambda c: c.update(num_features=2**31), "'module.* is torch.float32"),
     "an odd dtype": (lambda c: c.update(dtype="object"), "dtype is 'object'"),
     "a rate of 2": (lambda c: c["calibration"].update(false_alarm_rate=2), "calibration: .*between 0 and 1"),
     "a tiny rate": (lambda c: c["calibration"].update(false_alarm_rate=1e-9), "needs at least"),
     "a rate next to nothing": (lambda c: c["calibration"].update(false_alarm_rate=1e-320), "calibration: "),
     "no calibration": (lambda c: c.update(calibration=None), "belongs to no part"),
     "another rate": (lambda c: c["calibration"].update(false_alarm_rate=0.85), "scores give the threshold"),
-    "another number of scores": (lambda c: c["calibration"].update(num_nodes=3), "the config has 3 and"),
+    "another number of scores": (
+        lambda c: c["calibration"].update(num_nodes=3),
+        r"calibration.scores.* expected .*\[3\]",
+    ),
     "an endless eta": (lambda c: c["scorer"].update(eta=10**400), "scorer.*(1e|too large|1000)"),
     "an endless dropout": (lambda c: c["settings"].update(dropout=10**400), "too large|1000"),
     "an endless degree": (lambda c: c["graph"].update(mean_degree=10**400), "too large|1000"),
@@ -555,24 +530,24 @@ def test_nested_scorers_have_an_end(folder: Path) -> None:
 
 TENSOR_ATTACKS: dict[str, tuple[Callable[[dict[str, Tensor]], Any], str]] = {
     "nan": (lambda t: t["module.convs.0.bias"].fill_(float("nan")), "NaN or infinite"),
-    "missing": (lambda t: t.pop("module.convs.0.bias"), "'convs.0.bias' of GCN are missing"),
+    "missing": (lambda t: t.pop("module.convs.0.bias"), "'module.convs.0.bias' is missing"),
     "one more": (lambda t: t.update({"module.x": torch.ones(1)}), "'x', which GCN does not have"),
     "shape": (lambda t: t.update({"module.convs.0.bias": torch.ones(5)}), r"shape \[5\]"),
     "dtype": (lambda t: t.update({"module.convs.0.bias": torch.ones(4).double()}), "torch.float64"),
     "a stray": (lambda t: t.update({"x": torch.ones(1)}), "'x' belongs to no part"),
     "a method": (lambda t: t.update({"scorer.score": torch.ones(1)}), "is not a learnt value"),
     "a dunder": (lambda t: t.update({"scorer.__class__": torch.ones(1)}), "is not a learnt value"),
-    "a path": (lambda t: t.update({"scorer.isolated.x_": torch.ones(1)}), "belongs to no scorer"),
+    "a path": (lambda t: t.update({"scorer.isolated.x_": torch.ones(1)}), "is not a learnt value"),
     "negative variance": (lambda t: t["module.norms.0.running_var"].fill_(-1.0), "do not return a finite score"),
     "whole calibration scores": (lambda t: t.update({"calibration.scores": torch.ones(651).long()}), "int64"),
-    "short calibration": (lambda t: t.update({"calibration.scores": torch.ones(3)}), "do not match"),
+    "short calibration": (lambda t: t.update({"calibration.scores": torch.ones(3)}), r"expected .*\[651\]"),
     "coarse calibration scores": (lambda t: t.update({"calibration.scores": torch.ones(651).bfloat16()}), "bfloat16"),
     "huge weights": (lambda t: [t[k].fill_(3.4e38) for k in t if k.startswith("module.convs")], "a finite score"),
     "a value for each of three nodes": (lambda t: t.update({"scorer.prior_": torch.ones(3)}), "do not work together"),
     "a value for each of five nodes": (lambda t: t.update({"scorer.prior_": torch.ones(5)}), "do not work together"),
     "eight bits": (lambda t: t.update({"x": torch.ones(4).to(torch.float8_e4m3fn)}), "'x' is F8_E4M3, expected one of"),
-    "many dimensions": (lambda t: t.update({"x": torch.ones([1] * 9)}), "'x' has 9 dimensions, expected at most 8"),
-    "class means": (lambda t: t.update({"class_means": torch.ones(2, 2)}), "class_means is"),
+    "many dimensions": (lambda t: t.update({"x": torch.ones([1] * 9)}), "'x' belongs to no part"),
+    "class means": (lambda t: t.update({"class_means": torch.ones(2, 2)}), "'class_means' is"),
 }
 
 
@@ -694,15 +669,6 @@ def test_the_manifest_lists_the_other_files_and_nothing_else(folder: Path) -> No
             Detector.load(folder)
 
 
-def test_a_folder_of_format_2_says_how_to_make_the_model_anew(fitted: Detector, folder: Path, graph: Data) -> None:
-    rewrite(folder, lambda c: c.update(format_version=2, tensors_sha256="0" * 64))
-    (folder / "manifest.json").unlink()
-    with pytest.raises(ModelFileError, match=r"format version 2 .* fit the model again with this version and save it"):
-        Detector.load(folder)
-    fitted.save(folder)
-    assert torch.equal(Detector.load(folder).score_samples(graph), fitted.score_samples(graph))
-
-
 OLD = Path(__file__).parent / "saved_by_0_1_0"
 
 
@@ -733,7 +699,7 @@ def test_sizes_are_checked_before_anything_is_read(folder: Path, monkeypatch: py
     facts = json.loads((folder / "manifest.json").read_text())
     facts["model.safetensors"]["bytes"] = size
     (folder / "manifest.json").write_text(json.dumps(facts, indent=1) + "\n")
-    with pytest.raises(ModelFileError, match=f"it has {size} bytes, but {len(raw)} according to its header"):
+    with pytest.raises(ModelFileError, match=r"damaged or not a safetensors file: .*file not fully covered"):
         Detector.load(folder)
 
 
@@ -757,6 +723,18 @@ def test_a_large_config_is_not_read(folder: Path) -> None:
         Detector.load(folder)
 
 
+def test_millions_of_hashes_are_saved_beside_the_model(fitted: Detector, tmp_path: Path, graph: Data) -> None:
+    hashes = torch.arange(4_200_000) * 2**40
+    save(fitted, tmp_path / "m", {"mine": 1}, {"hashes": hashes})
+    detector, config, extra = load(Detector, tmp_path / "m")
+    assert config["mine"] == 1
+    assert torch.equal(extra["hashes"], hashes)
+    assert torch.equal(detector.score_samples(graph), fitted.score_samples(graph))
+    rewrite_tensors(tmp_path / "m", lambda t: t.update({"extra.hashes": torch.ones(3)}))
+    with pytest.raises(ModelFileError, match=r"'extra.hashes' is torch.float32 of shape \[3\], expected torch.int64"):
+        Detector.load(tmp_path / "m")
+
+
 def test_a_config_too_large_to_be_loaded_is_not_saved(fitted: Detector, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="use fewer columns"):
         save(fitted, tmp_path / "m", {"table": ["x" * 1000] * 20_000})
@@ -775,13 +753,13 @@ def test_networks_without_weights_are_not_built(
     folder: Path, num_networks: int, num_layers: int, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = []
-    new_backbone = restore.new_backbone
+    new_backbone = saving.new_backbone
 
     def counted(*arguments: Any) -> nn.Module:
         built.append(arguments)
         return new_backbone(*arguments)
 
-    monkeypatch.setattr(restore, "new_backbone", counted)
+    monkeypatch.setattr(saving, "new_backbone", counted)
     rewrite(folder, lambda c: c.update(num_networks=num_networks))
     rewrite(folder, lambda c: c["settings"].update(num_layers=num_layers))
     with pytest.raises(ModelFileError, match=message):
@@ -789,14 +767,9 @@ def test_networks_without_weights_are_not_built(
     assert len(built) <= 1
 
 
-def test_the_header_of_the_tensors_is_checked(folder: Path) -> None:
-    rewrite_header(folder, lambda h: h["module.convs.0.bias"].update(shape=[1] * 5000))
-    with pytest.raises(ModelFileError, match="has 5000 dimensions"):
-        Detector.load(folder)
-    rewrite_header(folder, lambda h: h["module.convs.0.bias"].update(shape=[2**40, 2**40]))
-    with pytest.raises(ModelFileError, match="do not fit its shape"):
-        Detector.load(folder)
-    rewrite_header(folder, lambda h: h.update({"module.convs.0.bias": 1}))
+@pytest.mark.parametrize("entry", [{"shape": [1] * 5000}, {"shape": [2**40, 2**40]}, {"data_offsets": [0, 2**40]}])
+def test_the_header_of_the_tensors_is_checked(folder: Path, entry: dict[str, Any]) -> None:
+    rewrite_header(folder, lambda h: h["module.convs.0.bias"].update(entry))
     with pytest.raises(ModelFileError, match="damaged or not a safetensors file"):
         Detector.load(folder)
 
@@ -827,90 +800,6 @@ def test_an_unreadable_file_is_an_error_of_the_folder(folder: Path, monkeypatch:
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ModelFileError, match=r"config\.json cannot be read: Permission denied"):
         Detector.load(folder)
-
-
-ODD_VALUES: list[Any] = [
-    None,
-    True,
-    -1,
-    0,
-    3,
-    10**12,
-    1e308,
-    "",
-    "x",
-    "../x",
-    [],
-    [1],
-    {},
-    {"class": "Energy"},
-    [[[[]]]],
-]
-
-
-def damage(folder: Path, rng: random.Random) -> None:
-    """One random damage: an odd value somewhere in the config, or bytes of a file lost, changed or added."""
-    kind = rng.randrange(4)
-    if kind == 0:
-        name = rng.choice(["config.json", "model.safetensors", "manifest.json"])
-        raw = bytearray((folder / name).read_bytes())
-        match rng.randrange(3):
-            case 0:
-                raw = raw[: rng.randrange(len(raw))]
-            case 1:
-                for _ in range(rng.randrange(1, 20)):
-                    raw[rng.randrange(len(raw))] = rng.randrange(256)
-            case _:
-                raw += rng.randbytes(9)
-        (folder / name).write_bytes(raw)
-    elif kind == 1:
-        rewrite_tensors(folder, lambda t: _damage_tensor(t, rng))
-    else:
-        rewrite(folder, lambda c: _damage_value(c, rng))
-
-
-def _damage_tensor(tensors: dict[str, Tensor], rng: random.Random) -> None:
-    name = rng.choice(sorted(tensors))
-    odd = [torch.zeros(0), torch.ones(1), torch.ones(2, 3).long(), tensors[name] * float("inf")]
-    odd += [tensors[name].reshape(-1)[:1].repeat(2)]
-    tensors[name] = rng.choice([o for o in odd if tensors[name].dim() or o is not odd[-1]]).clone()
-
-
-def _damage_value(config: dict[str, Any], rng: random.Random) -> None:
-    place: Any = config
-    while True:
-        key = rng.choice(sorted(place)) if isinstance(place, dict) else rng.randrange(len(place))
-        if not isinstance(place[key], (dict, list)) or not place[key] or rng.random() < 0.3:
-            break
-        place = place[key]
-    if isinstance(place, dict) and rng.random() < 0.2:
-        del place[key]
-    else:
-        place[key] = rng.choice(ODD_VALUES)
-
-
-def test_a_hundred_and_fifty_damaged_folders_break_nothing(folder: Path, tmp_path: Path, graph: Data) -> None:
-    rng = random.Random(0)
-    refused = 0
-    for number in range(150):
-        copied = tmp_path / f"damaged-{number}"
-        shutil.copytree(folder, copied)
-        damage(copied, rng)
-        before = {p.name: p.read_bytes() for p in copied.iterdir()}
-        message = None
-        try:
-            loaded = Detector.load(copied, device="cpu")
-        except ModelFileError as error:
-            message = str(error)
-        if message is not None:
-            assert str(copied) in message
-            assert len(message) < 1000
-            refused += 1
-        else:
-            # Some damages change what may be changed (a seed, a learning rate); such a model must work.
-            assert bool(torch.isfinite(loaded.score_samples(graph)).all())
-        assert {p.name: p.read_bytes() for p in copied.iterdir()} == before
-    assert refused > 100
 
 
 def test_plain_values_for_plain_objectives(graph: Data, tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import inspect
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import pytest
 import torch
@@ -12,11 +13,13 @@ from typer.testing import CliRunner
 from oddnode.bench import benchmark, expand_methods
 from oddnode.bench.tables import compare_table, markdown_table
 from oddnode.cli.app import app
-from oddnode.detector import MODEL_FREE, RECIPES, Detector, Recipe, fitting
+from oddnode.detector import DETECTOR_SETTINGS, MODEL_FREE, RECIPES, Detector, Recipe, fitting, setting_types
+from oddnode.detector.saved_files import Settings
 from oddnode.evaluation import Result
 from oddnode.functional import auroc
 from oddnode.protocols import published
 from oddnode.tasks import load_task
+from oddnode.training import BatchNormStatistics
 
 ON_CROSS_ENTROPY = [
     "msp",
@@ -187,3 +190,36 @@ def test_scores_as_coded_are_the_negated_ones(name: str, three_epochs: list[str]
 def test_later_methods_have_no_published_settings(name: str) -> None:
     with pytest.raises(ValueError, match=f"'{name}' has no published settings"):
         published.detector(name, load_task("digits/label", protocol="published"))
+
+
+# --- types of settings -----------------------------------------------------------------------------------------------
+
+
+def test_every_argument_of_a_detector_is_a_setting_except_its_parts() -> None:
+    arguments = set(inspect.signature(Detector.__init__).parameters)
+    apart = {"self", "backbone", "objective", "scorer", "seed", "device", "trainer"}
+    assert set(DETECTOR_SETTINGS) == arguments - apart
+
+
+def test_choices_are_those_of_training() -> None:
+    assert get_args(get_type_hints(Settings)["batch_norm"]) == get_args(BatchNormStatistics)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_default_has_the_type_that_is_stated(name: str) -> None:
+    types = setting_types(RECIPES[name])
+    for setting, default in RECIPES[name].hyper_parameters.items():
+        kinds = get_args(types[setting]) or (types[setting],)
+        assert default in kinds or type(default) in kinds, setting
+
+
+def test_without_annotations_the_default_tells_the_type() -> None:
+    recipe = Recipe("own", lambda scale=2.0, steps=3: None, "here")  # type: ignore[arg-type, return-value]
+    assert recipe.hyper_parameter_types == {"scale": float, "steps": int}
+
+
+def test_annotations_that_only_a_type_checker_knows_are_passed_over() -> None:
+    def build(scale: Unknown = 2.0) -> None:  # type: ignore[name-defined]  # noqa: F821
+        pass
+
+    assert Recipe("own", build, "here").hyper_parameter_types == {"scale": float}  # type: ignore[arg-type]

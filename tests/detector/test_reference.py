@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -30,8 +31,9 @@ from oddnode import (
     load_task,
 )
 from oddnode.detector import fitting
+from oddnode.detector.fitting import calibration_by_references
 from oddnode.detector.part_config import learnt_of
-from oddnode.detector.reference import ReferenceNodes, choose_references, without_nodes
+from oddnode.detector.reference import ReferenceNodes, choose_references, labelled_nodes, without_nodes
 from oddnode.graph import Graph, GraphError, training_set
 from oddnode.nn import Ensemble
 from oddnode.scoring import EnsembleMean
@@ -196,7 +198,7 @@ def learnt_by(fit: Detector, network: int) -> dict[str, object]:
     """The weights of a network, and all that its scorers learnt but for what they compare with."""
     module = list(fit.module_.members)[network] if isinstance(fit.module_, Ensemble) else fit.module_
     scorer = fit.scorer_.scorers[network] if isinstance(fit.scorer_, EnsembleMean) else fit.scorer_
-    learnt = dict(learnt_of(scorer, "scorer"))
+    learnt = dict(learnt_of(scorer))
     compared = {name for name in learnt if name.endswith((".reference_", "weights_"))}
     assert len(compared) == 3
     return module.state_dict() | {name: value for name, value in learnt.items() if name not in compared}
@@ -489,3 +491,66 @@ def test_false_alarms_among_exchangeable_new_nodes_are_those_asked_for_or_fewer(
         )
         flagged.append(float(fit.detect(Data(x=data.x, edge_index=data.edge_index))[new].double().mean()))
     assert least < float(np.mean(flagged)) < most
+
+
+# --- labelled nodes --------------------------------------------------------------------------------------------------
+
+
+def test_labelled_nodes_are_those_of_both_masks(two_groups: Data) -> None:
+    found = labelled_nodes(two_groups, torch.device("cpu"))
+    assert found is not None
+    assert found.tolist() == [node for node in range(60) if node % 20 < 12]
+
+
+@pytest.mark.parametrize("form", ["meta", "sparse", "numbers", "too short"])
+def test_what_is_no_mask_is_ignored_when_scoring(two_groups: Data, form: str) -> None:
+    detector = Detector("gcn", epochs=1).fit(two_groups)
+    wanted = detector.score_samples(two_groups)
+    mask = two_groups.train_mask
+    odd = {"meta": mask.to("meta"), "sparse": mask.to_sparse(), "numbers": mask.float(), "too short": mask[1:]}
+    two_groups.train_mask = odd[form]
+    assert torch.equal(detector.score_samples(two_groups), wanted)
+    found = labelled_nodes(two_groups, torch.device("cpu"))
+    assert found is not None
+    assert found.tolist() == two_groups.val_mask.nonzero().squeeze(1).tolist()
+
+
+# --- the threshold that `fit` leaves ---------------------------------------------------------------------------------
+
+
+def scores_of_networks(fit: Detector) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The scores of all nodes by every network, and the positions of its reference nodes."""
+    outputs = fit.outputs(known_graph())
+    pairs = zip(fit.scorer_.scorers, outputs.members, strict=True)  # type: ignore[attr-defined]
+    scores = [scorer.score(member).double().numpy() for scorer, member in pairs]
+    return scores, [nodes.numpy() for nodes in outputs.references]
+
+
+def test_shared_reference_nodes_are_scored_as_new_nodes_are() -> None:
+    data = known_graph()
+    data.reference_mask = torch.arange(240) >= 200
+    fit = detector(ensemble=2).fit(data)
+    assert fit.calibration_ is not None
+    expected = fit.score_samples(data)[200:].sort().values
+    torch.testing.assert_close(fit.calibration_.scores, expected)
+
+
+def test_a_node_is_scored_by_the_networks_that_set_it_aside() -> None:
+    """Recomputed node by node in numpy."""
+    data = known_graph()
+    fit = detector(ensemble=6).fit(data)
+    scores, halves = scores_of_networks(fit)
+    expected = []
+    for node in data.val_mask.nonzero().squeeze(1).tolist():
+        votes = [values[node] for values, half in zip(scores, halves, strict=True) if node in half]
+        assert len(votes) == 3
+        expected.append(np.mean(votes))
+    assert fit.calibration_ is not None
+    np.testing.assert_allclose(fit.calibration_.scores.numpy(), np.sort(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_without_reference_nodes_or_training_graph_there_is_no_threshold() -> None:
+    state = detector(epochs=2).fit(known_graph()).state_
+    assert calibration_by_references(state) is not None
+    assert calibration_by_references(replace(state, references=())) is None
+    assert calibration_by_references(replace(state, training=None)) is None

@@ -18,8 +18,3 @@ def test_the_page_runs_and_its_methods_detect(capsys: pytest.CaptureFixture[str]
     printed = [float(number) for number in re.findall(r"AUROC ([\d.]+)", capsys.readouterr().out)]
     assert len(printed) == 5
     assert min(printed) > 80
-
-
-def test_a_method_takes_about_twenty_lines() -> None:
-    first = re.findall(r"```python\n(.*?)```", _PAGE.read_text(encoding="utf-8"), re.DOTALL)[0]
-    assert len([line for line in first.splitlines() if line.strip()]) <= 20

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from oddnode import RECIPES, Detector
-from oddnode.detector.folders import folder_blocker, full_batch_blocker
+from oddnode.detector.fitting import folder_blocker, full_batch_blocker
 
 PAGE = (Path(__file__).parents[2] / "docs" / "large-graphs.md").read_text(encoding="utf-8")
 

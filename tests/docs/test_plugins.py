@@ -18,11 +18,3 @@ def test_a_data_set_in_files_says_what_is_missing(
     exec(compile(code, "plugins.md", "exec", dont_inherit=True), {"__name__": "example"})
     expected = f"Shop is missing nodes.csv, edges.csv; looked in {tmp_path / 'shop'}. Ask sales"
     assert capsys.readouterr().out.startswith(expected)
-
-
-def test_a_data_set_takes_about_fifteen_lines() -> None:
-    first = re.findall(r"```python\n(.*?)```", _PAGE, re.DOTALL)[0].splitlines()
-    start = first.index("def rings(data_dir, seed):")
-    function = first[start : first.index("", start)]
-    registration = [line for line in first if line.startswith("register_dataset(")]
-    assert len(function) + len(registration) <= 15

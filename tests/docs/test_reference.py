@@ -35,4 +35,4 @@ def test_no_entry_is_listed_twice() -> None:
 
 def test_everything_that_oddnode_exports_is_listed() -> None:
     names = {name for _, name in listed()}
-    assert [name for name in oddnode.__all__ if name not in names | {"__version__"}] == []
+    assert [name for name in vars(oddnode)["__all__"] if name not in names | {"__version__"}] == []

@@ -143,12 +143,3 @@ def test_outputs_that_are_known_are_not_computed_again(monkeypatch: pytest.Monke
         assert graph.all_logits is not None
     monkeypatch.setattr(Features, "forward", None)
     assert evaluate(detector, task, outputs) == expected
-
-
-def test_a_result_is_the_mean_and_the_unbiased_deviation_of_its_runs() -> None:
-    runs = [{metric: value + place for place, metric in enumerate(METRICS)} for value in (10.0, 20.0, 60.0)]
-    result = Result("t", "msp", "clean", "gcn", runs)
-    assert result.mean("auroc") == pytest.approx(30.0)
-    assert result.std("id_acc") == pytest.approx(stdev([13.0, 23.0, 63.0]))
-    assert result.summary()["fpr95"] == pytest.approx(32.0)
-    assert Result("t", "msp", "clean", "gcn", runs[:1]).std("auroc") == 0.0

@@ -74,11 +74,6 @@ def test_isolated_node_keeps_or_shrinks() -> None:
     assert propagate(scores, PATH, 2, 0.5, "shrink")[3] == 8.0 * 0.5**2
 
 
-def test_messages_flow_from_source_to_target() -> None:
-    one_way = torch.tensor([[0], [1]])
-    assert propagate(torch.tensor([1.0, 0.0]), one_way, 1, 0.5).tolist() == [1.0, 0.5]
-
-
 def test_propagation_is_differentiable() -> None:
     scores = torch.randn(4, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda s: propagate(s, PATH, 3, 0.5), (scores,))
@@ -100,11 +95,6 @@ def test_settings_out_of_range_are_named(change: dict, message: str) -> None:
 def test_edge_to_a_missing_node_is_named() -> None:
     with pytest.raises(ValueError, match=r"nodes 0\.\.2, but there are only 2 scores \(0\.\.1\)"):
         propagate(torch.ones(2), PATH)
-
-
-def test_a_node_that_listens_to_none_is_heard_at_its_full_score() -> None:
-    one_way = torch.tensor([[0], [1]])
-    assert propagate(torch.tensor([3.0, -1.0]), one_way, num_hops=5, eta=0.0).tolist() == [3.0, 3.0]
 
 
 @given(

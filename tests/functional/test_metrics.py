@@ -2,9 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
@@ -52,18 +50,8 @@ def test_fpr_is_read_at_the_highest_threshold_that_accepts_enough(
     assert fpr_at_tpr(inside, outside, tpr) == pytest.approx(expected)
 
 
-def test_twenty_nodes_need_nineteen_for_95_percent() -> None:
-    assert fpr_at_tpr(np.arange(20.0), [0.5]) == 0.0
-
-
 def test_ties_count_against_the_detector() -> None:
     assert fpr_at_tpr([1.0] * 10, [1.0] * 10) == 1.0
-
-
-def test_separated_scores_are_perfect() -> None:
-    inside, outside = torch.tensor([3.0, 4.0]), torch.tensor([1.0, 2.0])
-    assert (auroc(inside, outside), aupr(inside, outside), aupr_ood(inside, outside)) == (1.0, 1.0, 1.0)
-    assert fpr_at_tpr(inside, outside) == 0.0
 
 
 @pytest.mark.parametrize("metric", [auroc, aupr, aupr_ood, fpr_at_tpr])

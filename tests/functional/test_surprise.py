@@ -55,13 +55,6 @@ def test_a_lower_score_is_never_less_of_a_surprise(scores: list[float], referenc
     assert bool(found.isfinite().all())
 
 
-@given(REFERENCES)
-def test_the_order_of_the_reference_does_not_matter(reference: list[float]) -> None:
-    shuffled = torch.tensor(reference[::2] + reference[1::2][::-1], dtype=torch.float64)
-    scores = torch.linspace(-5, 5, 11, dtype=torch.float64)
-    assert torch.equal(surprise(scores, shuffled), surprise(scores, torch.tensor(reference, dtype=torch.float64)))
-
-
 def test_numbers_by_hand() -> None:
     reference = torch.tensor([1.0, 2.0, 2.0, 4.0])
     # Of 4 values: above all of them, equal to two, between, equal to the lowest, and 3 below it. The three lowest are
@@ -86,12 +79,6 @@ def test_among_exchangeable_values_the_shares_are_uniform() -> None:
         assert float((shares <= share).double().mean()) == pytest.approx(share, abs=0.03)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.float16])
-def test_the_result_is_in_double_precision(dtype: torch.dtype) -> None:
-    scores = torch.tensor([0.0, 1.0], dtype=dtype)
-    assert surprise(scores, torch.arange(5).to(dtype)).dtype == torch.float64
-
-
 def test_a_reference_of_equal_values_still_orders_what_is_below_it() -> None:
     reference = torch.full((20,), 3.0)
     found = surprise(torch.tensor([4.0, 3.0, 2.0, 1.0]), reference)
@@ -111,9 +98,3 @@ def test_scores_far_below_grow_only_with_the_logarithm_of_the_distance() -> None
 def test_fewer_than_two_values_are_refused(count: int) -> None:
     with pytest.raises(ValueError, match=f"there are {count} reference values, expected at least two"):
         surprise(torch.zeros(3), torch.zeros(count))
-
-
-def test_views_and_strides_are_read_right() -> None:
-    table = torch.arange(12.0).reshape(4, 3)
-    reference = torch.arange(12.0)
-    assert torch.equal(surprise(table[:, 1], reference), surprise(torch.tensor([1.0, 4.0, 7.0, 10.0]), reference))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -80,20 +79,6 @@ def test_a_seed_gives_the_same_samples_again() -> None:
     first.set_seed(7)
     assert torch.equal(sampled(first, [4, 9]).edge, sampled(CSRSampler(offsets, sources, [3, 3], 7), [4, 9]).edge)
     assert len(before)
-
-
-def test_arrays_may_be_mapped_from_files(tmp_path: Path) -> None:
-    edge_index = torch.randint(50, (2, 600), generator=torch.Generator().manual_seed(0))
-    offsets, sources, _ = csr(edge_index, 50)
-    np.save(tmp_path / "offsets.npy", offsets.astype(np.uint32))
-    np.save(tmp_path / "sources.npy", sources.astype(np.int32))
-    mapped = CSRSampler(
-        np.load(tmp_path / "offsets.npy", mmap_mode="r"), np.load(tmp_path / "sources.npy", mmap_mode="r"), [4, 2]
-    )
-    plain = CSRSampler(torch.from_numpy(offsets), torch.from_numpy(sources), [4, 2])
-    found, expected = sampled(mapped, [3, 8, 40]), sampled(plain, [3, 8, 40])
-    for name in ("node", "row", "col", "edge"):
-        assert torch.equal(getattr(found, name), getattr(expected, name))
 
 
 def test_pygs_loader_takes_features_of_nodes_and_edges_with_it() -> None:

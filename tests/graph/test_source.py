@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from oddnode import Detector, Energy
-from oddnode.graph import Graph, GraphError, GraphSource, training_set
+from oddnode.graph import GraphError, GraphSource
 
 
 class Stored:
@@ -43,23 +43,6 @@ def test_a_detector_fits_scores_and_decides_as_on_data(two_groups: Data) -> None
         detector.calibrate(graph, 0.1, two_groups.test_mask)
     for method in ("score_samples", "predict", "detect", "p_values"):
         assert torch.equal(getattr(ours, method)(source), getattr(theirs, method)(two_groups))
-
-
-def test_exposure_and_calibration_masks_are_attributes(two_groups: Data) -> None:
-    two_groups.calibration_mask = two_groups.test_mask
-    two_groups.ood_mask = two_groups.y == 2
-    source = Stored(two_groups, *LABELLED, "calibration_mask")
-    detector = Detector.from_recipe("energy-ft", epochs=3, device="cpu").fit(source, Stored(two_groups, "ood_mask"))
-    expected = Detector.from_recipe("energy-ft", epochs=3, device="cpu").fit(two_groups, two_groups)
-    assert detector.calibrate(source, 0.1).threshold_ == expected.calibrate(two_groups, 0.1).threshold_
-
-
-def test_checked_graphs_and_training_sets_are_made_from_it(two_groups: Data) -> None:
-    assert torch.equal(Graph.from_data(Stored(two_groups)).edge_index, two_groups.edge_index)
-    dataset = training_set(Stored(two_groups, *LABELLED), None, torch.device("cpu"))
-    assert torch.equal(dataset.y_train, two_groups.y[two_groups.train_mask])
-    with pytest.raises(GraphError, match=r"data\.train_mask is missing"):
-        training_set(Stored(two_groups, "y"), None, torch.device("cpu"))
 
 
 def test_a_network_can_be_wrapped_with_and_without_labels(two_groups: Data) -> None:

@@ -14,9 +14,9 @@ from torch_geometric.utils import to_undirected
 
 from oddnode import Detector
 from oddnode.graph import Graph, one_way_share
-from oddnode.large import FolderGraph, GraphFolder, edges, ranks, rooms
+from oddnode.large import FolderGraph, GraphFolder, buffers, ranks
 from oddnode.large import graph as large_graph
-from oddnode.large.part import FolderPart
+from oddnode.scoring import links
 from tests.large.graphs import as_folder, graphs, random_graph
 
 
@@ -25,14 +25,15 @@ def tiny_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seven rows, two columns and 64 edges at a time, and every result in a file."""
     real = large_graph.row_chunks
     monkeypatch.setattr(large_graph, "row_chunks", lambda rows, size, *limit: real(rows, size, 7 * size))
-    monkeypatch.setattr(edges, "_EDGES_AT_ONCE", 64)
+    monkeypatch.setattr(large_graph, "_EDGES_AT_ONCE", 64)
     monkeypatch.setattr(ranks, "memory_share", lambda: 2 * 8 * 150)
-    monkeypatch.setattr(rooms, "_LARGEST_IN_MEMORY", 0)
+    monkeypatch.setattr(buffers, "_LARGEST_IN_MEMORY", 0)
 
-    def few_columns(self: FolderGraph, width: int) -> list[slice]:
+    def few_columns(graph: Graph) -> list[slice]:
+        width = graph.x.shape[1]
         return [slice(first, min(first + 3, width)) for first in range(0, width, 3)]
 
-    monkeypatch.setattr(FolderGraph, "column_groups", few_columns)
+    monkeypatch.setattr(links, "_column_groups", few_columns)
 
 
 def undirected(num_nodes: int) -> Data:
@@ -86,7 +87,7 @@ def test_what_fit_has_computed_for_all_nodes_is_forgotten_and_computed_again(tmp
     for part in training.parts:
         graph = part.outputs.graph
         assert isinstance(graph, FolderGraph)
-        assert isinstance(graph.folder, FolderPart)
+        assert graph.folder.kind == "part"
         assert "smoothed_x" not in graph._caches["graph"]
         assert not graph.folder._sidecars
     again = detector.with_scorer(detector.state_.base_scorer)
@@ -118,18 +119,6 @@ def test_a_part_on_disk_is_that_in_memory(data: Data, draw: st.DataObject) -> No
         assert torch.equal(part.edges_to(ends), expected.edges_to(ends))
         assert part.is_symmetric == expected.is_symmetric
         torch.testing.assert_close(part.smoothed_x, expected.smoothed_x, atol=1e-12, rtol=1e-12)
-
-
-def test_edges_are_looked_up_in_one_order_however_they_are_given() -> None:
-    data = random_graph()
-    shuffled = data.edge_index[:, torch.randperm(data.num_edges, generator=torch.Generator().manual_seed(0))]
-    a, b = Graph(data.x, data.edge_index), Graph(data.x, shuffled)
-    places, nodes = torch.tensor([5, 0, 77]), torch.tensor([9, 2])
-    by_hand = sorted((target, source) for source, target in data.edge_index.t().tolist())
-    assert a.edges_at(places).flip(0).t().tolist() == [list(by_hand[place]) for place in places]
-    assert a.edges_to(nodes).flip(0).t().tolist() == [list(pair) for pair in by_hand if pair[0] in (2, 9)]
-    assert torch.equal(a.edges_at(places), b.edges_at(places))
-    assert torch.equal(a.edges_to(nodes), b.edges_to(nodes))
 
 
 def test_a_folder_knows_whether_its_edges_have_both_directions(tmp_path: Path) -> None:

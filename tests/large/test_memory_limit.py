@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from oddnode.large import arrays, memory, ranks, rooms
+from oddnode.large import arrays, buffers, ranks
 from oddnode.large.heartbeat import Heartbeat
+from oddnode.large.product import column_groups
 from oddnode.large.ranks import Ranks
 from oddnode.large.torchrun import JoinedRanks, MemoryOfRanks
-from oddnode.large.walk import column_groups
 
 PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**33
 
@@ -19,8 +19,8 @@ PHYSICAL = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(o
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file system of control groups without any."""
-    monkeypatch.setattr(memory, "_CGROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(memory, "_OWN_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(ranks, "_CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(ranks, "_OWN_CGROUPS", tmp_path / "own")
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
     return tmp_path
 
@@ -32,9 +32,9 @@ def limit(groups: Path, place: str, text: str) -> None:
 
 
 def test_without_control_groups_the_machine_is_the_limit(groups: Path) -> None:
-    assert memory.memory_limit() == PHYSICAL
+    assert ranks.memory_limit() == PHYSICAL
     (groups / "own").write_text("0::/\n")
-    assert memory.memory_limit() == PHYSICAL
+    assert ranks.memory_limit() == PHYSICAL
 
 
 def test_the_smallest_limit_of_all_groups_around_the_process_counts(groups: Path) -> None:
@@ -42,14 +42,14 @@ def test_the_smallest_limit_of_all_groups_around_the_process_counts(groups: Path
     limit(groups, "jobs/mine/memory.max", "max\n")
     limit(groups, "jobs/memory.max", "1000000\n")
     limit(groups, "memory.max", "3000000\n")
-    assert memory.memory_limit() == 1_000_000
+    assert ranks.memory_limit() == 1_000_000
 
 
 def test_groups_of_version_1_are_read(groups: Path) -> None:
     (groups / "own").write_text("7:cpu,cpuacct:/c\n5:memory:/jobs\n")
     limit(groups, "memory/jobs/memory.limit_in_bytes", "2000000\n")
     limit(groups, "cpu/c/memory.limit_in_bytes", "5\n")
-    assert memory.memory_limit() == 2_000_000
+    assert ranks.memory_limit() == 2_000_000
 
 
 def test_ranks_on_one_machine_share_a_quarter(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,8 +62,8 @@ def test_ranks_on_one_machine_share_a_quarter(groups: Path, monkeypatch: pytest.
 
 
 def test_large_results_are_in_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rooms, "_LARGEST_IN_MEMORY", 100)
-    small, large = (rooms.scratch(tmp_path, (size, 2), torch.float32) for size in (10, 100))
+    monkeypatch.setattr(buffers, "_LARGEST_IN_MEMORY", 100)
+    small, large = (buffers.scratch_buffer(tmp_path, (size, 2), torch.float32) for size in (10, 100))
     assert [arrays.is_in_file(each) for each in (small, large, large[10:20].t())] == [False, True, True]
     if os.name == "posix":
         assert not list(tmp_path.iterdir())  # the file has no name
@@ -78,7 +78,7 @@ def test_with_little_memory_smaller_results_are_in_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, in_file: list[bool]
 ) -> None:
     monkeypatch.setattr(ranks, "memory_limit", lambda: limit)
-    found = [rooms.scratch(tmp_path, (size, 2), torch.float32) for size in (99, 100)]
+    found = [buffers.scratch_buffer(tmp_path, (size, 2), torch.float32) for size in (99, 100)]
     assert [arrays.is_in_file(each) for each in found] == in_file
 
 
@@ -91,23 +91,3 @@ def test_ranks_agree_on_the_columns_of_a_product(monkeypatch: pytest.MonkeyPatch
     several = JoinedRanks(0, 2, Heartbeat.__new__(Heartbeat), least)
     monkeypatch.setattr(ranks, "_active", several)
     assert [columns.stop for columns in column_groups(values)] == [4, 8]
-
-
-@pytest.mark.parametrize(
-    ("width", "fitting", "ends"),
-    [
-        (32, 32, [32]),
-        (32, 26, [16, 32]),  # even groups of a multiple of 16 columns,
-        (14, 8, [8, 14]),  # or of 8,
-        (33, 20, [17, 33]),  # if that fits
-        (7, 16, [7]),
-        (3, 1, [1, 2, 3]),
-        (0, 5, []),
-    ],
-)
-def test_groups_of_columns_are_even(monkeypatch: pytest.MonkeyPatch, width: int, fitting: int, ends: list[int]) -> None:
-    monkeypatch.setattr(ranks, "_active", Ranks())
-    monkeypatch.setattr(ranks, "memory_share", lambda: 10 * 4 * fitting)
-    groups = column_groups(torch.zeros(10, width))
-    assert [columns.stop for columns in groups] == ends
-    assert [columns.start for columns in groups] == [0, *ends][: len(ends)]

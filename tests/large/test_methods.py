@@ -10,10 +10,11 @@ import torch
 from torch_geometric.data import Data
 
 from oddnode import RECIPES, Detector
-from oddnode.detector.folders import folder_blocker
+from oddnode.detector.fitting import folder_blocker
 from oddnode.graph import Graph, one_way_share, profile
-from oddnode.large import GraphFolder, PackedRows, product
+from oddnode.large import GraphFolder, product
 from oddnode.large import graph as large_graph
+from oddnode.training import PackedRows
 from tests.large.graphs import as_folder, random_graph
 
 METHODS = [
@@ -42,12 +43,6 @@ def weighted_data() -> Data:
 @pytest.fixture(scope="module")
 def weighted_folder(weighted_data: Data, tmp_path_factory: pytest.TempPathFactory) -> GraphFolder:
     return as_folder(weighted_data, tmp_path_factory.mktemp("weighted"))
-
-
-def test_the_methods_that_must_work_do() -> None:
-    needed = {"msp", "energy", "gnnsafe", "nodesafe", "nodesafe-msp", "nodesafe-ensemble", "mahalanobis", "knn"}
-    needed |= {"evidence", "nodesafe-evidence", "centred-cosine"}
-    assert needed | {"nonzeros", "degree", "neighbour-cosine", "grasp", "msp-prop"} <= set(METHODS)
 
 
 @pytest.mark.parametrize(("enough", "error"), [(100, 0.15), (10_000, 1e-12)])
@@ -138,14 +133,6 @@ def test_single_precision_gives_nearly_the_same_scores(tmp_path: Path, weighted:
     torch.testing.assert_close(expected.score_samples(folder), expected.score_samples(data), atol=1e-5, rtol=1e-5)
 
 
-def test_a_saved_model_scores_graphs_on_disk(data: Data, folder: GraphFolder, tmp_path: Path) -> None:
-    detector = Detector.from_recipe("gnnsafe", epochs=5, device="cpu").fit(folder).calibrate(folder, 0.1)
-    detector.save(tmp_path / "model")
-    loaded = Detector.load(tmp_path / "model", device="cpu")
-    assert torch.equal(loaded.score_samples(folder), detector.score_samples(folder))
-    torch.testing.assert_close(loaded.score_samples(data), detector.score_samples(folder), atol=1e-6, rtol=1e-6)
-
-
 def test_a_model_scores_graphs_on_disk_with_and_without_weights_as_it_does_in_memory(
     data: Data, folder: GraphFolder, weighted_data: Data, weighted_folder: GraphFolder
 ) -> None:
@@ -189,11 +176,6 @@ def test_other_methods_are_refused_with_a_reason(folder: GraphFolder, method: st
     assert reason in str(refused.value)
 
 
-def test_a_deeper_network_scores_a_folder(data: Data, folder: GraphFolder) -> None:
-    detector = Detector.from_recipe("msp", device="cpu", num_layers=3, epochs=2).fit(data)
-    torch.testing.assert_close(detector.score_samples(folder), detector.score_samples(data), atol=1e-9, rtol=1e-9)
-
-
 def test_a_folder_in_another_precision_is_refused(folder: GraphFolder) -> None:
     detector = Detector.from_recipe("msp", device="cpu", epochs=2).fit(random_graph(dtype=torch.float32))
     with pytest.raises(ValueError, match=r"are torch.float64, but the network is torch.float32"):
@@ -206,8 +188,3 @@ def test_a_wrapped_network_scores_a_folder(data: Data, folder: GraphFolder) -> N
     torch.testing.assert_close(wrapped.score_samples(folder), wrapped.score_samples(data), atol=1e-9, rtol=1e-9)
     with pytest.raises(ValueError, match=r"Detector.wrap needs a graph in memory"):
         Detector.wrap(fitted.module_, data=folder, device="cpu")
-
-
-def test_a_low_score_is_put_into_words(folder: GraphFolder, data: Data) -> None:
-    detector = Detector.from_recipe("gnnsafe", epochs=3, device="cpu").fit(data).calibrate(data, 0.1)
-    assert detector.reasons(folder, [3, 5]) == detector.reasons(data, [3, 5])

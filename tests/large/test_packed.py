@@ -9,9 +9,10 @@ import torch
 from torch_geometric.data import Data
 
 from oddnode import Detector
+from oddnode.detector import fitting
+from oddnode.detector.fitting import packing_pays
 from oddnode.graph import Graph, TrainingSet
-from oddnode.large import PackedRows, packed, packing_pays, training
-from oddnode.training import FullBatch
+from oddnode.training import FullBatch, PackedRows, packed_rows
 from tests.large.graphs import random_graph
 
 
@@ -28,7 +29,7 @@ def test_packed_rows_train_what_full_batches_do(
     monkeypatch: pytest.MonkeyPatch, method: str, backbone: str, change: Any, has_room: bool
 ) -> None:
     if not has_room:  # hidden features are computed again in the backward pass
-        monkeypatch.setattr(training, "_room_for", lambda inputs, width: None)
+        monkeypatch.setattr(packed_rows, "_room_for", lambda inputs, width: None)
     data = change(random_graph(num_nodes=120, num_edges=500))
     full, some = (
         Detector.from_recipe(method, backbone, epochs=12, device="cpu", trainer=trainer).fit(data)
@@ -51,12 +52,12 @@ def star(num_leaves: int, labelled: list[int], validated: list[int]) -> Training
 
 def test_packing_pays_if_few_rows_are_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not packing_pays(star(11, [2], [3]))  # a small graph
-    monkeypatch.setattr(packed, "_LARGE", 12)
+    monkeypatch.setattr(fitting, "_LARGE", 12)
     assert packing_pays(star(11, [2], [3]))  # rows 2 and 3
     assert packing_pays(star(11, [1], [3, 4, 5, 6, 7, 8, 9]))  # these and row 0: three quarters
     assert not packing_pays(star(11, [1], [2, 3, 4, 5, 6, 7, 8, 9]))
     assert not packing_pays(star(11, [0], [3]))  # all
-    monkeypatch.setattr(packed, "_NARROW", 1)
+    monkeypatch.setattr(fitting, "_NARROW", 1)
     assert not packing_pays(star(11, [2], [3]))
 
 
@@ -74,7 +75,7 @@ def test_a_large_graph_with_few_labels_is_packed(monkeypatch: pytest.MonkeyPatch
         return start(self, *given)
 
     monkeypatch.setattr(PackedRows, "start", counted)
-    monkeypatch.setattr(packed, "_LARGE", 100)
+    monkeypatch.setattr(fitting, "_LARGE", 100)
     found = Detector.from_recipe("nodesafe", **settings).fit(data).score_samples(data)
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
     assert calls == [1]

@@ -31,8 +31,9 @@ def dense_gcn(data: Data) -> Tensor:
 
 
 def graph_of(folder: GraphFolder, edges_at_once: int) -> FolderGraph:
-    graph = FolderGraph(folder)
-    graph.__dict__["neighbours"] = NeighbourSum(folder.offsets, folder.sources, folder.edge_weight, edges_at_once)
+    graph = folder.as_graph()
+    sums = NeighbourSum(folder.offsets, folder.sources, folder.edge_weight, edges_at_once)
+    graph.cached("neighbours", lambda: sums, "edges")
     return graph
 
 
@@ -96,22 +97,6 @@ def test_propagation_is_that_of_the_graph_in_memory(
     assert torch.equal(values, before)
 
 
-@pytest.mark.parametrize("columns", [1, 2, 20])
-@pytest.mark.parametrize("weighted", [False, True])
-def test_single_precision_and_wide_positions_give_the_same_sums(tmp_path: Path, columns: int, weighted: bool) -> None:
-    data = random_graph(dtype=torch.float32, weighted=weighted)
-    folder = as_folder(data, tmp_path)
-    values = torch.randn(data.num_nodes, columns, generator=torch.Generator().manual_seed(1))
-    values = values.squeeze(1) if columns == 1 else values
-    adjacency = dense_adjacency(data)
-    matrix = adjacency / adjacency.sum(dim=1, keepdim=True).clamp_min(1e-9) if weighted else adjacency
-    expected = matrix @ values.double()
-    for sources in (folder.sources, folder.sources.long()):
-        sums = NeighbourSum(folder.offsets, sources, folder.edge_weight, 50)
-        found = torch.cat([sums.of_block(block, values) for block in sums.blocks()])
-        torch.testing.assert_close(found.double(), expected, atol=1e-5, rtol=1e-5)
-
-
 @pytest.mark.parametrize("weighted", [False, True])
 def test_columns_that_do_not_fit_are_convolved_in_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, weighted: bool
@@ -152,15 +137,9 @@ def test_numbers_from_averages_are_those_of_dense_matrices(
     monkeypatch.setattr(ranks, "memory_share", lambda: memory)
     for source in (graph, Graph.from_data(data)):
         walk = source.random_walk.with_self_loops_where_empty
-        sums = source.by_neighbours(
-            values.clone() if in_place else values,
-            None,
-            lambda rows, near: (near * before[rows]).sum(dim=1),
-            walk,
-            num_hops,
-            eta,
-            in_place,
-        )
+        sums, given = source.empty(None), values.clone() if in_place else values
+        for rows, near in source.neighbour_means(given, sums, walk, num_hops, eta, in_place):
+            sums[rows] = (near * before[rows]).sum(dim=1)
         torch.testing.assert_close(sums, (averages * before).sum(dim=1), atol=1e-12, rtol=1e-12)
     torch.testing.assert_close(values, before, atol=0, rtol=0)
 
@@ -176,7 +155,9 @@ def test_numbers_from_averages_do_not_depend_on_the_memory(
         monkeypatch.setattr(ranks, "memory_share", lambda memory=memory: memory)
         graph = graph_of(folder, edges_at_once=170)
         walk = graph.random_walk.with_self_loops_where_empty
-        found.append(graph.by_neighbours(values, 33, lambda rows, near: near, walk, num_hops=2, eta=0.3))
+        found.append(graph.empty(33))
+        for rows, near in graph.neighbour_means(values, found[-1], walk, num_hops=2, eta=0.3):
+            found[-1][rows] = near
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], atol=0, rtol=0)
 

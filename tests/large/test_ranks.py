@@ -11,78 +11,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from pyarrow import parquet
-from torch import Tensor
 from torch.distributed import HashStore
 
-from oddnode.large import NeighbourSum, heartbeat, product
+from oddnode.large import heartbeat
 from oddnode.large.heartbeat import Heartbeat, RankProcess
-from oddnode.large.ranks import Ranks
-from oddnode.tables import FolderTables
+from oddnode.tables import TableOptions, TrainingTables
 from tests.large.graphs import as_folder, random_graph
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "oddnode")
 CLI = Callable[..., subprocess.CompletedProcess[str]]
-
-
-class OneOf(Ranks):
-    """A rank without the others: what they would send is missing."""
-
-    def __init__(self, rank: int, world_size: int):
-        self.rank, self.world_size = rank, world_size
-
-
-@given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.integers(1, 7), st.integers(1, 5))
-def test_blocks_are_divided_by_their_work(works: list[int], world_size: int, step: int) -> None:
-    before = [0, *np.cumsum(works).tolist()]
-    cuts = [*range(0, len(works), step), len(works)]
-    bounds = OneOf(0, world_size).bounds(cuts, before.__getitem__)
-    assert (bounds[0], bounds[-1], len(bounds)) == (0, len(works), world_size + 1)
-    assert bounds == sorted(bounds)
-    assert set(bounds) <= set(cuts)
-    own = [before[stop] - before[start] for start, stop in pairwise(bounds)]
-    largest = max(before[stop] - before[start] for start, stop in pairwise(cuts))
-    assert max(own) <= sum(works) / world_size + largest
-
-
-@pytest.mark.parametrize("num_parts", [1, 2, 3, 8])
-@pytest.mark.parametrize("world_size", [1, 2, 3])
-def test_every_part_is_computed_by_one_rank_and_the_first_by_all(num_parts: int, world_size: int) -> None:
-    parts = [slice(3 * part, 3 * part + 3) for part in range(num_parts)]
-    done: list[int] = []
-
-    def make(rows: slice) -> Tensor:
-        done.append(rows.start // 3)
-        return torch.ones(3)
-
-    for rank in range(world_size):
-        out = OneOf(rank, world_size).fill(torch.zeros(3 * num_parts), parts, make)
-        assert out[:3].sum() == 3
-    assert sorted(done) == [0] * world_size + list(range(1, num_parts))
-
-
-def test_the_rows_of_all_ranks_are_those_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = as_folder(random_graph(dtype=torch.float32), tmp_path)
-    values = torch.randn(folder.num_nodes, 3, generator=torch.Generator().manual_seed(0))
-    whole = NeighbourSum(folder.offsets, folder.sources, edges_at_once=20)
-    expected = torch.cat([whole.of_block(block, values) for block in whole.blocks()])
-    rows: list[Tensor] = []
-    for rank in range(3):
-        monkeypatch.setattr(product, "active_ranks", lambda rank=rank: OneOf(rank, 3))
-        sums = NeighbourSum(folder.offsets, folder.sources, edges_at_once=20)
-        own = [sums.of_block(block, values) for block in sums.own_blocks()]
-        assert 0 < sum(map(len, own)) < folder.num_nodes
-        rows += own
-    assert torch.equal(torch.cat(rows), expected)
 
 
 def test_a_process_has_ended_before_anybody_has_waited_for_it() -> None:
@@ -101,7 +45,7 @@ def test_a_process_has_ended_before_anybody_has_waited_for_it() -> None:
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        (["bench"], "`oddnode bench` is the work of one process"),
+        (["bench"], "`oddnode bench` cannot run under torchrun"),
         (["fit", "--nodes", "n.csv", "--edges", "e.csv", "--out", "m"], "give it as --graph"),
         (["score", "m", "--nodes", "n.csv", "--edges", "e.csv", "--out", "s.csv"], "give it as --graph"),
     ],
@@ -129,7 +73,8 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "target": rng.integers(num_nodes, size=150_000),
     }
     parquet.write_table(pa.table(ends), place / "edges.parquet")
-    FolderTables(place / "nodes.parquet", place / "edges.parquet", "id", "label").prepare(place / "graph")
+    options = TableOptions(id_column="id", label_column="label")
+    TrainingTables(place / "nodes.parquet", place / "edges.parquet", options).prepare(place / "graph")
     return place / "graph"
 
 
@@ -278,17 +223,19 @@ with joined() as ranks:
                     assert ranks.all_gather(out, bounds) is out
                     assert torch.equal(out[bounds[0]:], whole[bounds[0]:])
                 assert not around[:, [0, 5]].any()
-    assert ranks.from_first(lambda: [ranks.rank, None], list[int | None]) == [0, None]
+    assert ranks.on_rank_zero(lambda: [ranks.rank, None], list[int | None]) == [0, None]
     weights = torch.full((3,), ranks.rank + 1.0)
-    ranks.use_those_of_first([weights])
+    ranks.broadcast_([weights])
     assert weights.tolist() == [1.0, 1.0, 1.0]
     try:
-        ranks.from_first(ranks.barrier, None)  # a wait without end, for something that the others do not do
+        ranks.on_rank_zero(ranks.barrier, None)  # a wait without end, for something that the others do not do
     except AssertionError as error:
         assert ranks.rank == 0 and "needs the others" in str(error)
-        ranks.from_first(lambda: None, None)
+        ranks.on_rank_zero(lambda: None, None)
     parts = [slice(start, start + 1) for start in range(5)]
-    filled = ranks.fill(torch.zeros(5), parts, lambda rows: torch.full((1,), rows.start + 0.5))
+    filled = torch.zeros(5)
+    for rows in ranks.shards(filled, parts):
+        filled[rows] = rows.start + 0.5
     assert filled.tolist() == [0.5, 1.5, 2.5, 3.5, 4.5]
 assert active_ranks().world_size == 1
 print("sound", flush=True)
@@ -305,7 +252,7 @@ SHARE = """
 import sys
 from pathlib import Path
 import torch
-from oddnode.large import arrays, joined, rooms, torchrun
+from oddnode.large import arrays, buffers, joined, torchrun
 
 place, can_open = Path(sys.argv[1]), sys.argv[2] == "True"
 if not can_open:  # as on another machine, where this process has another number
@@ -314,34 +261,37 @@ with joined() as ranks:
     assert ranks.share_memory == can_open
     assert ranks.memory_share // (3 if can_open else 1) == ranks.own_memory_share
     for largest, in_file in ((2**28, False), (0, True)):
-        rooms._LARGEST_IN_MEMORY = largest
-        room = rooms.scratch(place, (6, 2), torch.float64)
-        assert (arrays.is_shared(room[:, :1]), arrays.is_in_file(room)) == (can_open, in_file)
+        buffers._LARGEST_IN_MEMORY = largest
+        buffer = buffers.scratch_buffer(place, (6, 2), torch.float64)
+        assert (arrays.is_shared(buffer[:, :1]), arrays.is_in_file(buffer)) == (can_open, in_file)
         parts = [slice(start, start + 1) for start in range(6)]
-        filled = ranks.fill(room, parts, lambda rows: torch.full((1, 2), rows.start + 0.5, dtype=torch.float64))
-        assert filled is room and filled[:, 1].tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
+        for rows in ranks.shards(buffer, parts):
+            buffer[rows] = rows.start + 0.5
+        assert buffer[:, 1].tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
         ranks.barrier()
         if ranks.rank == 1:
-            room[5] = 7.0
+            buffer[5] = 7.0
         ranks.barrier()
-        assert room[5, 0] == (7.0 if can_open or ranks.rank == 1 else 5.5)
+        assert buffer[5, 0] == (7.0 if can_open or ranks.rank == 1 else 5.5)
         ranks.barrier()
-        room[5] = 5.5
-        copy = rooms.copied(room[:, 1:])
-        assert copy.is_contiguous() and copy.squeeze(1).tolist() == room[:, 1].tolist()
-        mine = rooms.own_copy(room)
-        assert (mine is room) != can_open and torch.equal(mine, room)
+        buffer[5] = 5.5
+        copy = buffers.copied(buffer[:, 1:])
+        assert copy.is_contiguous() and copy.squeeze(1).tolist() == buffer[:, 1].tolist()
+        mine = buffers.own_copy(buffer)
+        assert (mine is buffer) != can_open and torch.equal(mine, buffer)
         with ranks.by_itself():
-            assert not ranks.share_memory and not arrays.is_shared(rooms.scratch(place, (3,), torch.float32))
+            assert not ranks.share_memory and not arrays.is_shared(buffers.scratch_buffer(place, (3,), torch.float32))
             with ranks.by_itself():
                 pass
             assert not ranks.share_memory  # still by itself
     real = torchrun._SharedFile.opened
     torchrun._SharedFile.opened = lambda self: None if ranks.rank == 2 else real(self)  # a disk that it cannot read
-    room = rooms.scratch(place, (6, 2), torch.float64)
-    assert not arrays.is_shared(room)
-    assert ranks.fill(room, parts, lambda rows: torch.full((1, 2), rows.start + 0.5))[:, 0].tolist()[4:] == [4.5, 5.5]
-    assert rooms.copied(torch.ones(0, 3)).shape == (0, 3)
+    buffer = buffers.scratch_buffer(place, (6, 2), torch.float64)
+    assert not arrays.is_shared(buffer)
+    for rows in ranks.shards(buffer, parts):
+        buffer[rows] = rows.start + 0.5
+    assert buffer[4:, 0].tolist() == [4.5, 5.5]
+    assert buffers.copied(torch.ones(0, 3)).shape == (0, 3)
     assert not list(place.iterdir())
 print("sound", flush=True)
 """

@@ -13,23 +13,28 @@ from hypothesis import given, settings
 from torch_geometric.data import Data
 
 from oddnode import Detector
-from oddnode.detector.folders import device_for
+from oddnode.detector.fitting import device_for
 from oddnode.functional import energy, propagate, support
 from oddnode.graph import Graph
-from oddnode.large import FolderError, FolderGraph, GraphFolder, ResidentFolder
-from oddnode.large import graph as large_graph
+from oddnode.large import FolderError, FolderGraph, GraphFolder
+from oddnode.large.graph_arrays import GraphArrays
 from oddnode.ops import BlockedNeighbourMean, NeighbourMean, neighbour_mean_matrix
 from tests.large.graphs import as_folder, graphs, random_graph
 from tests.large.test_evidence import undirected, weighted
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 DEVICES = ["cpu", pytest.param("cuda", marks=needs_cuda)]
+_as_graph = GraphFolder.as_graph  # which a test replaces
 METHODS = ["nodesafe-evidence", "nodesafe", "nodesafe-msp", "mahalanobis", "gnnsafe"]
+
+
+def _copy(folder: GraphFolder, device: str) -> GraphArrays:
+    return _as_graph(folder).folder.copy_to(torch.device(device))
 
 
 def resident(folder: GraphFolder, device: str) -> FolderGraph:
     """The graph of a folder in the memory of a device."""
-    return FolderGraph(ResidentFolder(folder, torch.device(device)))
+    return FolderGraph(_copy(folder, device))
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -72,7 +77,7 @@ def test_scores_are_those_of_the_graph_in_memory(
     for graph, folder in zip((data, grown), folders, strict=True):
         outputs = detector.outputs(folder)
         assert isinstance(outputs.graph, FolderGraph)
-        assert isinstance(outputs.graph.folder, ResidentFolder)
+        assert outputs.graph.folder.kind == "copy"
         assert outputs.graph.device.type == device
         apart = (detector.score_samples(outputs).cpu() - memory.score_samples(graph)).abs()
         # Scores of evidence are ranks, and nodes that tie on a CPU may not on a GPU, which rounds them differently.
@@ -96,15 +101,6 @@ def test_other_networks_score_a_folder_on_a_gpu_as_on_the_cpu(tmp_path: Path, ba
     torch.testing.assert_close(detector.score_samples(folder).cpu(), scores, atol=1e-5, rtol=1e-5)
 
 
-@needs_cuda
-def test_a_model_from_a_gpu_scores_a_folder_on_the_cpu(tmp_path: Path) -> None:
-    folder = as_folder(undirected(150), tmp_path / "graph")
-    detector = Detector.from_recipe("nodesafe-evidence", epochs=4, device="cuda").fit(folder)
-    detector.save(tmp_path / "model")
-    scores = Detector.load(tmp_path / "model", device="cpu").score_samples(folder)
-    torch.testing.assert_close(detector.score_samples(folder).cpu(), scores, atol=1e-5, rtol=1e-5)
-
-
 def test_a_graph_that_does_not_fit_is_refused_or_left_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = as_folder(random_graph(), tmp_path / "graph")
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
@@ -119,16 +115,14 @@ def test_a_graph_that_does_not_fit_is_refused_or_left_on_disk(tmp_path: Path, mo
 
 
 def test_a_folder_is_copied_to_a_device_once_while_the_copy_is_in_use(tmp_path: Path) -> None:
-    folder, device = as_folder(random_graph(), tmp_path / "graph"), torch.device("cpu")
-    copy = ResidentFolder.of(folder, device)
-    assert ResidentFolder.of(GraphFolder(tmp_path / "graph").with_masks(val_mask=torch.ones(60) > 0), device) is copy
-    other = as_folder(random_graph(seed=1), tmp_path / "other")
-    assert ResidentFolder.of(other, device) is not copy
+    copy = _copy(as_folder(random_graph(), tmp_path / "graph"), "cpu")
+    assert _copy(GraphFolder(tmp_path / "graph").with_masks(val_mask=torch.ones(60) > 0), "cpu") is copy
+    assert _copy(as_folder(random_graph(seed=1), tmp_path / "other"), "cpu") is not copy
 
 
 def test_ranks_have_a_gpu_each_if_they_ask_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = as_folder(random_graph(), tmp_path / "graph")
-    monkeypatch.setattr("oddnode.detector.folders.active_ranks", lambda: SimpleNamespace(world_size=2))
+    monkeypatch.setattr("oddnode.detector.fitting.active_ranks", lambda: SimpleNamespace(world_size=2))
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
     monkeypatch.setattr("torch.cuda.set_device", lambda _: None)
@@ -149,7 +143,7 @@ def test_a_graph_that_does_not_fit_is_scored_on_the_cpu_by_a_model_on_the_gpu(
     folder = as_folder(undirected(150), tmp_path / "graph")
     detector = Detector.from_recipe(method, epochs=3, device="auto").fit(folder)
     scores = detector.score_samples(folder)
-    monkeypatch.setattr("oddnode.detector.folders.missing_memory", lambda *_: "no room")
+    monkeypatch.setattr("oddnode.detector.fitting.missing_memory", lambda *_: "no room")
     outputs = detector.outputs(folder)
     assert outputs.graph.device.type == "cpu"
     assert float((detector.score_samples(outputs).cpu() - scores.cpu()).abs().median()) < 1e-5
@@ -162,7 +156,7 @@ def test_a_graph_that_does_not_fit_is_scored_on_the_cpu_by_a_model_on_the_gpu(
 def test_sorted_edges_are_divided_into_blocks(
     monkeypatch: pytest.MonkeyPatch, device: str, num_blocks: int, at_once: int
 ) -> None:
-    monkeypatch.setattr("oddnode.ops.blocked_mean._EDGES_AT_ONCE", at_once)
+    monkeypatch.setattr("oddnode.ops.neighbour_mean._EDGES_AT_ONCE", at_once)
     data = random_graph(num_nodes=61)
     whole = NeighbourMean.from_edges(data.edge_index.to(device), data.num_nodes)
     blocked = BlockedNeighbourMean.from_sorted(whole.offsets, whole.sources, num_blocks)
@@ -186,20 +180,3 @@ def test_signs_by_hash_estimate_the_same_support(monkeypatch: pytest.MonkeyPatch
     for estimate in (drawn, hashed):
         assert float((estimate / exact).log().abs().median()) < 0.2
     assert torch.equal(hashed, support(walk, 3, 0.5))
-
-
-def test_more_random_vectors_at_a_time_on_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = resident(as_folder(random_graph(), tmp_path / "graph"), "cpu")
-    asked = []
-
-    def recorded(walk: object, num_hops: int, eta: float, probes_at_once: int) -> torch.Tensor:
-        asked.append(probes_at_once)
-        return torch.ones(60)
-
-    monkeypatch.setattr(large_graph, "support", recorded)
-    for kind, bytes_there in (("cpu", 2**30), ("cuda", 2**33), ("cuda", 60 * 8 * 40)):
-        monkeypatch.setattr(FolderGraph, "device", SimpleNamespace(type=kind))
-        monkeypatch.setitem(large_graph._PROBES_IN_MEMORY, kind, bytes_there)
-        graph.folder._sidecars.clear()
-        graph.support(2, 0.5)
-    assert asked == [16, 64, 32]

@@ -16,12 +16,12 @@ from oddnode.nn import (
     GAT,
     Layerwise,
     Neighbourhoods,
+    blocks,
     embed_with,
     fit_batch_norm,
     in_blocks,
-    layerwise,
-    neighbourhoods,
     run_backbone,
+    stages,
 )
 from tests.large.graphs import dense_adjacency, random_graph
 
@@ -52,8 +52,8 @@ def new(name: str, num_layers: int) -> nn.Module:
 
 @pytest.fixture(autouse=True)
 def _tiny_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layerwise, "_NUMBERS_AT_ONCE", 150)
-    monkeypatch.setattr(neighbourhoods, "_NODES_AT_ONCE", 40)
+    monkeypatch.setattr(stages, "_NUMBERS_AT_ONCE", 150)
+    monkeypatch.setattr(blocks, "_NODES_AT_ONCE", 40)
 
 
 @torch.no_grad()
@@ -184,7 +184,7 @@ def test_a_module_may_say_how_far_it_looks(hops: int) -> None:
 
 
 def test_neighbourhoods_that_are_too_large_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbourhoods, "_MOST_NODES", 8)
+    monkeypatch.setattr(blocks, "_MOST_NODES", 8)
     with pytest.raises(ValueError, match=r"the 3 hops around node \d+ reach \d+ nodes, too many to compute _Own"):
         in_blocks(own(GCNConv), some_graph()).logits_of(slice(0, 90))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -97,3 +99,23 @@ def test_a_module_with_another_forward_is_refused_with_its_signature(two_groups:
         message = rf"{type(module).__name__} has {signature}.*but a detector calls forward\(x, edge_index\)"
         with pytest.raises(TypeError, match=message):
             Detector.wrap(module, "msp", two_groups)
+
+
+def test_threads_that_share_a_module_read_their_own_hidden_features() -> None:
+    """Hidden features of a user's module are read by hooks, which every thread that runs the module meets."""
+    passed = threading.Barrier(2)
+
+    class Meeting(Plain):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            hidden = self.first(x, edge_index).relu()
+            passed.wait(timeout=10)  # all hooks are there, and no pass has reached the last layer
+            out = self.last(hidden, edge_index)
+            passed.wait(timeout=10)
+            return out
+
+    module, edges = Meeting().eval(), torch.tensor([[0, 1], [1, 2]])
+    graphs = [Graph(torch.full((3, 6), value), edges) for value in (1.0, 2.0)]
+    with ThreadPoolExecutor(2) as pool, torch.no_grad():
+        found = list(pool.map(lambda graph: embed_with(module, graph), graphs))
+    for graph, hidden in zip(graphs, found, strict=True):
+        torch.testing.assert_close(hidden, module.first(graph.x, edges).relu())

@@ -192,6 +192,6 @@ def test_every_layer_has_dropout_of_its_own() -> None:
         if name.endswith("bias"):
             nn.init.constant_(bias, 10.0)  # so that nothing but dropout gives zeros
     gpn.run(Graph(torch.rand(50, 6, dtype=torch.float64), torch.empty(2, 0, dtype=torch.long)))
-    assert len(kept) == gpn.num_dropout_places == 2
+    assert len(kept) == 2 <= gpn.num_dropout_places
     assert all(0.4 < each.double().mean() < 0.6 for each in kept)
     assert not torch.equal(*kept)

@@ -32,12 +32,6 @@ def test_masks_at_different_places_are_independent(other: dict[str, int]) -> Non
     assert both.abs() < 5 / 128000**0.5
 
 
-def test_neighbouring_channels_and_nodes_are_independent() -> None:
-    mask = scales(0.5)
-    for a, b in ((mask[:, 1:], mask[:, :-1]), (mask[1:], mask[:-1]), (mask[:, 32:], mask[:, :32])):
-        assert torch.corrcoef(torch.stack([a.flatten(), b.flatten()]))[0, 1].abs() < 5 / a.numel() ** 0.5
-
-
 @pytest.mark.parametrize("p", [0.3, 0.5])
 @pytest.mark.parametrize("width", [7, 64])
 def test_some_nodes_have_the_masks_they_have_among_all(p: float, width: int) -> None:

@@ -63,12 +63,6 @@ def test_a_node_with_very_many_neighbours(device: str) -> None:
         torch.testing.assert_close(walk.diffuse(values, 0.3, 3), matrix.diffuse(values, 0.3, 3))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_edges_nothing_comes_from_neighbours(kind: type[NeighbourMean]) -> None:
-    walk = kind.from_edges(torch.empty(2, 0, dtype=torch.long), 3)
-    assert walk.diffuse(torch.ones(3), 0.5, 2).tolist() == [0.25] * 3
-
-
 def test_several_scores_are_refused() -> None:
     with pytest.raises(ValueError, match=r"shape \[3, 2\], expected one per node"):
         NeighbourMean.from_edges(torch.tensor([[0], [1]]), 3).diffuse(torch.ones(3, 2), 0.5, 1)

@@ -64,3 +64,22 @@ def test_a_weight_that_lies_transposed_is_updated_in_place_as_torch_does() -> No
     assert ours.data_ptr() == memory
     mine.zero_grad()
     assert ours.grad is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_without_the_fused_kernel_every_bit_is_that_of_torch(dtype: torch.dtype, weight_decay: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = [torch.randn(shape, generator=generator, dtype=dtype) for shape in ((5, 3), (7,), ())]
+    ours, theirs = ([value.clone().requires_grad_() for value in values] for _ in range(2))
+    mine, torchs = (
+        Adam(ours, 0.05, weight_decay, fused=False),
+        torch.optim.Adam(theirs, 0.05, weight_decay=weight_decay),
+    )
+    for _ in range(200):
+        target = torch.randn((), generator=generator, dtype=dtype)
+        for optimiser, parameters in ((mine, ours), (torchs, theirs)):
+            optimiser.zero_grad()
+            sum((value.sin() - target).square().sum() for value in parameters).backward()  # type: ignore[union-attr]
+            optimiser.step()
+        assert all(torch.equal(one, other) for one, other in zip(ours, theirs, strict=True))

@@ -39,23 +39,9 @@ def test_without_the_fast_kernel_the_product_is_the_same(monkeypatch: pytest.Mon
     torch.testing.assert_close(without @ other, fast)
 
 
-def test_from_dense_keeps_the_non_zeros() -> None:
-    dense = torch.tensor([[0.0, 2.0], [0.0, 0.0], [3.0, -1.0]])
-    matrix = SparseMatrix.from_dense(dense)
-    assert matrix.nnz == 3
-    assert matrix.row_counts().tolist() == [1, 0, 2]
-    assert torch.equal(matrix.to_dense(), dense)
-
-
 def test_other_precision_is_refused() -> None:
     with pytest.raises(TypeError, match=r"float64.*float32"):
         random_matrix(2, 2, 2, seed=0) @ torch.ones(2, 1)
-
-
-def test_moved_matrix_keeps_its_numbers() -> None:
-    matrix = random_matrix(4, 4, 6, seed=3)
-    assert matrix.to(torch.float32).dtype == torch.float32
-    torch.testing.assert_close(matrix.to(torch.float32).to_dense(), matrix.to_dense().float())
 
 
 def test_empty_rows_are_filled_with_a_one_on_the_diagonal() -> None:
@@ -71,25 +57,6 @@ def test_some_rows_give_those_rows_of_the_product() -> None:
     dense = torch.randn(9, 2, dtype=torch.float64)
     torch.testing.assert_close(part @ dense[columns], (matrix @ dense)[nodes])
     assert set(columns.tolist()) == set(matrix.to_dense()[nodes].nonzero()[:, 1].tolist())
-
-
-def test_rows_without_entries_give_zeros() -> None:
-    matrix = SparseMatrix(torch.tensor([0]), torch.tensor([1]), torch.ones(1), (3, 3))
-    part, columns = matrix.rows(torch.tensor([2, 1]))
-    assert (part @ torch.ones(3, 2)[columns]).tolist() == [[0.0, 0.0], [0.0, 0.0]]
-
-
-@pytest.mark.parametrize("shape", [(6,), (6, 2)])
-def test_diffusion_is_the_loop_and_has_its_derivatives(shape: tuple[int, ...]) -> None:
-    matrix = random_matrix(6, 6, 14, seed=5)
-    values = torch.randn(shape, dtype=torch.float64, requires_grad=True)
-    expected = values
-    for _ in range(3):
-        expected = 0.2 * expected + 0.8 * (matrix.to_dense() @ expected)
-    torch.testing.assert_close(matrix.diffuse(values, 0.2, 3), expected)
-    torch.testing.assert_close(matrix.diffuse(values.detach(), 0.2, 3), expected.detach())
-    assert torch.autograd.gradcheck(lambda v: matrix.diffuse(v, 0.2, 3), (values,))
-    assert torch.autograd.gradgradcheck(lambda v: matrix.diffuse(v, 0.2, 3) ** 2, (values,))
 
 
 @pytest.mark.parametrize("nnz", [0, 12])

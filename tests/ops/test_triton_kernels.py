@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from oddnode.ops import LongRows, SparseMatrix, relu_dropout, stacked_keys, sum_neighbours, triton_kernels
-from oddnode.ops.blocked_mean import _tile_bases
+from oddnode.ops.neighbour_mean import _tile_bases
 from tests.ops.hash_reference import is_kept
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -78,7 +78,7 @@ def test_sums_of_several_columns(counts: list[int], width: int) -> None:
 def test_long_rows_are_summed_in_pieces(
     monkeypatch: pytest.MonkeyPatch, width: int | None, most: int, piece: int
 ) -> None:
-    monkeypatch.setattr("oddnode.ops.long_rows.MOST", piece)
+    monkeypatch.setattr("oddnode.ops.neighbour_mean._MOST", piece)
     offsets, sources, dense = structure([2, 300, 0, 1, 6, 1, 17], 13)
     values = torch.randn(13, *([] if width is None else [width]), dtype=torch.float64, generator=rng(1))
     offsets = offsets.to(DEVICE)
@@ -107,16 +107,6 @@ def test_sums_are_mixed_with_values_and_written_into_other_columns(
     sums = dense @ values.double()
     assert_close(out, (sums.t() * share.double() + own.double().t() * kept.double()).t())
     assert bool((room[:, width or 1 :] == 7.0).all())
-
-
-@pytest.mark.parametrize(("rows", "lanes"), [(1, 1), (4, 2), (64, 8)])
-def test_the_shape_of_a_program_does_not_change_the_sums(rows: int, lanes: int) -> None:
-    offsets, sources, dense = structure(STRUCTURES["odd rows"], 13)
-    values, offsets = torch.randn(13, generator=rng(1)), offsets.to(DEVICE)
-    summed = triton_kernels.sum_ranges(
-        offsets[:-1], offsets[1:], sources.to(DEVICE), values.to(DEVICE), program=(rows, lanes, 4)
-    )
-    assert_close(summed, dense @ values.double())
 
 
 def test_only_the_first_sources_of_a_range_count() -> None:
@@ -187,11 +177,6 @@ def test_every_shape_of_the_diffusion_kernel(longest: int, width: int) -> None:
     assert_mixed(matrix, values, 0.3, longest)
 
 
-def test_more_columns_than_a_program_computes() -> None:
-    matrix, values = matrix_and_values([3, 0, 2], 515, torch.float32)
-    assert_mixed(matrix, values, 0.3, 3)
-
-
 def test_values_that_are_not_contiguous() -> None:
     matrix, values = matrix_and_values([3, 0, 2], 3, torch.float32)
     assert_mixed(matrix, values.t().contiguous().t(), 0.3, 3)
@@ -228,14 +213,6 @@ def test_relu_and_dropout_and_their_gradient(p: float, rows: list[int] | None, n
     whole = torch.zeros(6, networks, width, dtype=torch.float64)
     whole[chosen] = slope * grad.double()
     assert_close(relu_dropout(*arguments, grad=grad.to(DEVICE)), whole)
-
-
-def test_more_values_than_one_program_computes() -> None:
-    table = stacked_keys([7], epochs=1, graphs=1, layers=1).flatten(1, 2)
-    values = torch.randn(70, 1, 33, generator=rng(1))
-    _, expected = reference(values.double(), list(range(70)), table[0, 0], 0.5)
-    count = torch.zeros(1, dtype=torch.long, device=DEVICE)
-    assert_close(relu_dropout(values.to(DEVICE), None, table.to(DEVICE), count, 0, 0.5), expected)
 
 
 def test_the_library_uses_the_kernels_on_a_gpu_alone() -> None:

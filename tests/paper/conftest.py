@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from oddnode.paper.experiments import choose_items
+from oddnode.paper.experiments import SCOPES, choose_items
 from oddnode.paper.plan import make_plan
 from oddnode.paper.record import Graphs, Record
 from oddnode.paper.report import make_page
-from oddnode.paper.scopes import SCOPES
 from oddnode.paper.store import Store
 from oddnode.paper.webpage import Page, write_html
 from oddnode.runner.execute import execute

@@ -11,8 +11,7 @@ import pytest
 
 from oddnode.paper.run import run_plan
 from oddnode.paper.store import Store
-from oddnode.runner.engine import WorkerDied
-from oddnode.runner.futures import Futures
+from oddnode.runner.engine import Futures, WorkerDied
 from tests.paper_helpers import CODE, detection_tables, run, tiny_plan
 
 PLAN = tiny_plan("claims", "table3")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from oddnode.paper.experiments import ITEMS
-from oddnode.paper.make import make_all
+from oddnode.paper.outputs import make_all
 from oddnode.paper.run import run_plan
 from oddnode.paper.store import Store
 from tests.paper_helpers import CODE, tiny_plan

@@ -8,7 +8,7 @@ from markdown_it import MarkdownIt
 
 from oddnode.bench.tables import compare_table
 from oddnode.evaluation import Result
-from oddnode.paper.page import accuracy_table, backbone_table, grids, results_page, summary_table
+from oddnode.paper.outputs import accuracy_table, backbone_table, grids, results_page, summary_table
 from oddnode.paper.results import Results
 from oddnode.paper.store import Store
 from tests.paper_helpers import CODE, record_facts, tiny_plan
@@ -51,12 +51,6 @@ def test_accuracy_leaves_out_scores_that_classify_nothing() -> None:
     table = accuracy_table([fake("twitch", "msp", 90.0), fake("twitch", "degree", 40.0)])
     assert "| msp | 80.0±0.0 | **80.0** |" in table
     assert "degree" not in table
-
-
-def test_a_line_under_the_accuracies_speaks_of_no_scores_that_are_not_there() -> None:
-    table = accuracy_table([fake("digits/label", "msp", 90.0), fake("digits/label", "degree", 40.0)])
-    assert "model-free" not in table
-    assert table.endswith("percent\n")
 
 
 def test_backbones_are_compared_in_one_table() -> None:

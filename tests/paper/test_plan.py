@@ -12,9 +12,8 @@ from oddnode import Detector, Task, load_task
 from oddnode.detector import RECIPES
 from oddnode.objectives import BoundUniform
 from oddnode.paper import plan as planning
-from oddnode.paper.experiments import ITEMS, Run, choose_items
+from oddnode.paper.experiments import SCOPES, Run, choose_items
 from oddnode.paper.plan import estimate_seconds, make_plan
-from oddnode.paper.scopes import SCOPES
 from oddnode.paper.store import Store
 from oddnode.protocols.published_terms import Bound, ExposedUniform, JointBound, SignedUniform
 from oddnode.runner.detectors import build_detector
@@ -73,11 +72,6 @@ def test_missing_data_is_a_reason_and_no_error(tmp_path: Path, monkeypatch: pyte
     assert "musae" in plan.absent["twitch"]
     assert "arxiv" in plan.absent
     assert plan.trainings == []
-
-
-def test_every_item_of_the_paper_is_there() -> None:
-    assert [name for name in ITEMS if name.startswith("table")] == [f"table{i}" for i in range(1, 11)]
-    assert [name for name in ITEMS if name.startswith("figure")] == [f"figure{i}" for i in range(1, 7)]
 
 
 def test_an_unknown_item_gets_a_suggestion() -> None:

@@ -21,10 +21,8 @@ import pytest
 from oddnode.paper.plan import Plan
 from oddnode.paper.run import Progress, default_jobs, run_plan
 from oddnode.paper.store import Store
-from oddnode.runner.engine import Worker
-from oddnode.runner.groups import Group
-from oddnode.runner.processes import Processes
-from oddnode.runner.work import Outcome
+from oddnode.runner.engine import Processes, Worker
+from oddnode.runner.work import Group, Outcome
 from tests.paper_helpers import CODE, detection_tables, run, tiny_plan
 
 ITEMS = ("table1", "claims", "table3")
@@ -208,7 +206,7 @@ def test_seeds_in_one_go_give_what_they_give_one_by_one(monkeypatch: pytest.Monk
 
 
 def test_a_gpu_is_not_shared_by_more_processes_than_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oddnode.runner.engine.num_cores", lambda: 64)
+    monkeypatch.setattr("oddnode.paper.run.num_cores", lambda: 64)
     assert default_jobs("cpu") == 64
     assert default_jobs("cuda") == 12
 

@@ -11,15 +11,14 @@ from statistics import fmean
 
 import pytest
 
+from oddnode._utils.result_tables import Entry, Grid, Row
 from oddnode.bench.paper_numbers import paper_number
-from oddnode.paper.experiments import choose_items
-from oddnode.paper.grid import Block, Entry, Row, to_csv, to_markdown
+from oddnode.paper.experiments import SCOPES, choose_items
 from oddnode.paper.plan import make_plan
 from oddnode.paper.results import Results, paper_facts
-from oddnode.paper.scopes import SCOPES
 from oddnode.paper.store import Store
+from oddnode.paper.tables import _mean_entry as mean_entry
 from oddnode.paper.tables import build_table
-from oddnode.paper.tables.entries import mean_entry
 from tests.paper_helpers import CODE, TINY, record_facts, tiny_plan
 
 #: AUROC and FPR95 of seeds 0 and 1.
@@ -44,25 +43,25 @@ def written(tmp_path: Path) -> Iterator[Results]:
         yield Results(plan, store)
 
 
-def row_of(block: Block, name: str) -> Row:
-    return next(row for row in block.rows if row.name == name)
+def row_of(grid: Grid, name: str) -> Row:
+    return next(row for row in grid.rows if row.name == name)
 
 
 def test_the_main_table_has_every_method_and_means_over_seeds_and_tasks(written: Results) -> None:
     table = build_table(written, "table1")
-    assert [block.title for block in table.blocks] == ["FPR95 ↓", "AUROC ↑", "AUPR ↑"]
-    auroc = table.blocks[1]
+    assert [grid.title for grid in table.grids] == ["FPR95 ↓", "AUROC ↑", "AUPR ↑"]
+    auroc = table.grids[1]
     assert auroc.columns == ("digits/label", "digits/structure", "mean")
     row = row_of(auroc, "nodesafe")
     assert [entry.mean for entry in row.entries] == [92.0, 82.0, 87.0]
     assert [entry.std for entry in row.entries] == pytest.approx([8**0.5] * 3)  # of 85 and 89 for the mean
-    assert row_of(table.blocks[0], "gnnsafe").entries[2].values == (33.0, 30.0)
+    assert row_of(table.grids[0], "gnnsafe").entries[2].values == (33.0, 30.0)
     assert [r.name for r in auroc.rows][-4:] == ["nonzeros", "degree", "neighbour-cosine", "centred-cosine"]
     assert [r.model_free for r in auroc.rows][-5:] == [False, True, True, True, True]
 
 
 def test_wins_are_counted_over_cells_and_seeds(written: Results) -> None:
-    auroc, fpr = build_table(written, "wins").blocks
+    auroc, fpr = build_table(written, "wins").grids
     advantage, cells, pairs, p, _ = row_of(auroc, "nodesafe over gnnsafe").entries
     assert advantage.mean == (4.5 + 0.5) / 2  # of 10 and -1 on the first task, 1 and 0 on the second
     assert (cells.text, pairs.text) == ("2 / 0 / 0", "2 / 1 / 1")
@@ -73,7 +72,7 @@ def test_wins_are_counted_over_cells_and_seeds(written: Results) -> None:
 
 
 def test_costs_are_those_of_the_records(written: Results) -> None:
-    [seconds], [convergence] = (build_table(written, name).blocks for name in ("table9", "table10"))
+    [seconds], [convergence] = (build_table(written, name).grids for name in ("table9", "table10"))
     assert seconds.columns == ("digits, training", "digits, inference")
     assert [entry.values for entry in row_of(seconds, "nodesafe").entries] == [(1.5, 1.5), (0.75, 0.75)]
     assert [entry.values for entry in row_of(convergence, "nodesafe").entries] == [(1.0, 2.0), (90.0, 94.0)]
@@ -93,29 +92,29 @@ def test_the_papers_claims_follow_from_its_tables() -> None:
 
 
 def test_claims_are_differences_of_fpr(written: Results) -> None:
-    [block] = build_table(written, "claims").blocks
-    label, structure = (row_of(block, f"{kind}, exposure: no") for kind in ("label", "structure"))
+    [grid] = build_table(written, "claims").grids
+    label, structure = (row_of(grid, f"{kind}, exposure: no") for kind in ("label", "structure"))
     assert label.entries[0].values == (10.0, 25.0)
     assert structure.entries[0].values == (6.0, -10.0)
     assert label.entries[1].mean == 6.8
-    assert row_of(block, "time, exposure: no").entries[0].text == "-"
+    assert row_of(grid, "time, exposure: no").entries[0].text == "-"
 
 
 def test_agreement_is_the_distance_to_the_printed_numbers(written: Results, monkeypatch: pytest.MonkeyPatch) -> None:
     printed = {"auroc": 90.0, "fpr95": 22.0}
-    monkeypatch.setattr("oddnode.paper.tables.entries.paper_number", lambda task, method, metric: printed[metric])
-    [block] = build_table(written, "agreement").blocks
+    monkeypatch.setattr("oddnode.paper.tables.paper_number", lambda task, method, metric: printed[metric])
+    [grid] = build_table(written, "agreement").grids
     # AUROC 92 and 82 against 90: off by 2 and -8. FPR95 27.5 and 20 against 22: off by 5.5 and -2.
-    assert [entry.shown() for entry in row_of(block, "nodesafe").entries] == [
+    assert [entry.shown() for entry in row_of(grid, "nodesafe").entries] == [
         "-3.0", "5.0", "1 of 2", "1.8", "3.8", "1 of 2",
     ]  # fmt: skip
 
 
 def test_the_ablation_averages_over_its_tasks_and_shows_what_is_left(written: Results) -> None:
-    [block] = build_table(written, "table3").blocks
-    assert [row.name for row in block.rows][:3] == ["nodesafe", "nodesafe w/o uniform", "nodesafe w/o bound"]
-    assert block.title == "digits, mean of 2 shifts"
-    auroc, _, fpr = row_of(block, "nodesafe").entries
+    [grid] = build_table(written, "table3").grids
+    assert [row.name for row in grid.rows][:3] == ["nodesafe", "nodesafe w/o uniform", "nodesafe w/o bound"]
+    assert grid.title == "digits, mean of 2 shifts"
+    auroc, _, fpr = row_of(grid, "nodesafe").entries
     assert (auroc.values, fpr.values) == ((85.0, 89.0), (25.0, 22.5))
 
 
@@ -125,7 +124,7 @@ def test_what_is_absent_is_said(tmp_path: Path) -> None:
     )
     plan.absent = {"arxiv": "no files in /data"}
     with Store(tmp_path, CODE) as store:
-        text = to_markdown(build_table(Results(plan, store), "table5"))
+        text = build_table(Results(plan, store), "table5").to_markdown()
     assert "arxiv is missing: its data was not found." in text
     assert "/data" not in text  # tables travel; folders of one machine do not
 
@@ -146,22 +145,12 @@ def test_a_table_names_the_data_that_it_has(name: str, title: str) -> None:
     assert item.title_on(TINY) != item.title
 
 
-def test_the_graph_of_a_shift_is_not_named_twice(tmp_path: Path) -> None:
-    plan = make_plan(replace(TINY, details={"table4": ("digits/label",)}), choose_items(["table4"]), ("clean",), 1)
-    with Store(tmp_path, CODE) as store:
-        for training in plan.trainings:
-            store.save(training, CODE, record_facts(training, WRITTEN), {})
-        table = build_table(Results(plan, store), "table4")
-    assert [block.title for block in table.blocks] == ["digits/label"]
-    assert {block.row_title for block in table.blocks} == {"method"}
-
-
 @pytest.mark.parametrize("name", ["table1", "networks", "claims"])
 def test_a_table_none_of_whose_data_is_here_has_no_numbers(tmp_path: Path, name: str) -> None:
     plan = tiny_plan(name)
     plan.absent = {"digits/label": "no files"}
     with Store(tmp_path, CODE) as store:
-        rows = list(csv.DictReader(io.StringIO(to_csv(build_table(Results(plan, store), name)))))
+        rows = list(csv.DictReader(io.StringIO(build_table(Results(plan, store), name).to_csv())))
     assert {row["seeds"] for row in rows if row["column"] in ("mean", "measured here")} <= {"0"}
 
 

@@ -22,30 +22,16 @@ from jinja2 import UndefinedError
 from oddnode.evaluation import Result
 from oddnode.functional import fpr_at_tpr
 from oddnode.paper import report
-from oddnode.paper.experiments import choose_items
+from oddnode.paper.experiments import SCOPES, choose_items
 from oddnode.paper.plan import Plan, make_plan
 from oddnode.paper.report import make_page, write_page
-from oddnode.paper.scopes import SCOPES
 from oddnode.paper.store import Store
-from oddnode.paper.webpage import (
-    KNOWN,
-    OTHER,
-    UNKNOWN,
-    Cell,
-    Method,
-    Nodes,
-    Page,
-    Scores,
-    Source,
-    draw_picture,
-    html,
-    render,
-)
-from oddnode.paper.webpage.encode import encode
-from oddnode.paper.webpage.opening import choose_opening
-from oddnode.paper.webpage.pairs import compare_pairs
+from oddnode.paper.webpage import Cell, Method, Nodes, Page, Scores, render
+from oddnode.paper.webpage.html import encode
+from oddnode.paper.webpage.opening import choose_opening, compare_pairs
 from oddnode.runner.execute import execute
 from oddnode.tasks import MissingDataError, load_task
+from oddnode.webpage import KNOWN, OTHER, UNKNOWN, Source, draw_picture, html
 
 
 def decoded(encoded: dict[str, Any], number: int) -> np.ndarray:
@@ -117,7 +103,7 @@ def test_the_page_opens_with_what_a_method_finds_at_a_threshold_that_accepts_95_
     page = Page([], cells, featured=("absent", "good"), methods={"told": Method(needs_exposure=True)})
     opening = choose_opening(page)
     assert opening is not None
-    assert (opening.place, opening.method, opening.beside) == (1, "good", "better")
+    assert (opening.index, opening.method, opening.beside) == (1, "good", "better")
     assert opening.sentence == "good finds 7 of the 10 strangers, with 1 false alarm among 20 known ones."
     assert opening.standing == "Other methods that find more: 1 of 1, most of all better with 80.0 %."
     assert opening.reason == opening.example_name == ""
@@ -277,7 +263,7 @@ def test_the_page_has_what_the_store_has(runs: tuple[Store, Plan]) -> None:
     assert label.unknown["label"].shown is not None
     assert set(label.unknown["label"].shown.tolist()) == {6, 7, 8, 9}
     assert "torch" in page.terms["Made on"]
-    assert [table.title for table in page.tables] == [
+    assert [table.as_json()["title"] for table in page.tables] == [
         "Mean reduction of FPR95 by the paper's term, per OOD type (abstract and section 4.2)"
     ]
 
@@ -338,7 +324,7 @@ def test_the_page_and_its_data_load_no_torch() -> None:
 
 def test_a_template_that_names_what_is_not_there_is_an_error() -> None:
     with pytest.raises(UndefinedError, match="'missing' is undefined"):
-        html._templates().from_string("{{ missing }}").render()
+        html.templates("oddnode.paper.webpage").from_string("{{ missing }}").render()
 
 
 def test_names_cannot_break_the_page() -> None:
@@ -374,7 +360,7 @@ def test_a_damaged_record_makes_way_for_another_seed(runs: tuple[Store, Plan], t
 
 
 def test_a_missing_plotting_library_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    html._packed_plotly.cache_clear()
+    html.packed_plotly.cache_clear()
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(
         RuntimeError, match=r"the report needs plotly; install it with: pip install 'oddnode\[report\]'"

@@ -116,20 +116,6 @@ def test_a_click_on_the_roc_curve_moves_the_threshold_there(page: Browser, repor
     assert float(tpr[:-2]) == pytest.approx(y, abs=3)
 
 
-def test_other_cells_methods_and_protocols_show_their_own_numbers(page: Browser, report: Report) -> None:
-    page.choose("#method-a", "gnnsafe")
-    assert "gnnsafe on digits/label" in page.text("#dist-title")
-    assert page.text("#fpr") == percent(fpr_at_tpr(*report.scores("digits/label", "gnnsafe")))
-    page.choose("#cell", "digits/structure")
-    assert page.text("#fpr") == percent(fpr_at_tpr(*report.scores("digits/structure", "gnnsafe")))
-    page.choose("#protocol", "published")
-    assert page.text("#fpr") == percent(fpr_at_tpr(*report.scores("digits/structure", "gnnsafe", "published")))
-    assert "gnnsafe on digits/structure" in page.text("#dist-title")
-    assert "Protocol published" in page.text("#cell-note")
-    page.choose("#method-b", "nodesafe++")
-    assert page.text("#graph-b-title") == "nodesafe++"
-
-
 def test_bars_by_degree_are_the_shares_let_through(page: Browser, report: Report) -> None:
     page.drag("#threshold", -200)
     at = threshold_of(page)
@@ -285,52 +271,11 @@ def cells_of(page: Browser, column: int) -> list[str]:
     return page.texts(f"#results tbody td:nth-child({column})")
 
 
-def test_a_table_sorts_by_the_title_that_is_pressed(page: Browser, report: Report) -> None:
-    expected = [
-        report.record(task, method).metrics(method)["fpr95"]
-        for task in ("digits/label", "digits/structure")
-        for method in ("gnnsafe", "nodesafe", "gnnsafe++", "nodesafe++")
-    ]
-    page.choose("#table-cell", "all")
-    page.click("#results th:nth-child(3) button")
-    assert [float(text) for text in cells_of(page, 3)] == pytest.approx(sorted(expected), abs=0.051)
-    assert page.find("#results th:nth-child(3)").get_attribute("aria-sort") == "ascending"
-    page.click("#results th:nth-child(3) button")
-    assert [float(text) for text in cells_of(page, 3)] == pytest.approx(sorted(expected, reverse=True), abs=0.051)
-    page.click("#results th:nth-child(2) button")
-    names = [name.rstrip(" *") for name in cells_of(page, 2)]
-    assert names == sorted(names, key=str.lower)
-
-
-def test_a_table_shows_what_is_asked_for(page: Browser) -> None:
-    assert set(cells_of(page, 1)) == {"digits/label"}
-    assert not page.find("#results th:first-child").is_displayed()  # its name stands in the picker
-    page.choose("#table-cell", "all")
-    assert set(cells_of(page, 1)) == {"digits/label", "digits/structure"}
-    assert page.find("#results th:first-child").is_displayed()
-    page.press("#table-method", "++")
-    assert set(cells_of(page, 2)) == {"gnnsafe++ *", "nodesafe++ *"}
-    page.press("#table-method", *"\b\b")
-    assert len(set(cells_of(page, 2))) == 4
-
-
 def test_a_further_table_unfolds(page: Browser) -> None:
     table = "#more-tables details"
     assert not page.find(f"{table} table").is_displayed()
     page.click(f"{table} summary")
     assert page.find(f"{table} table").is_displayed()
-
-
-def test_the_overview_follows_its_pickers(page: Browser, report: Report) -> None:
-    page.choose("#over-metric", "auroc")
-    page.choose("#over-cell", "digits/structure")
-    numbers = page.js(
-        "return document.getElementById('overview').data.flatMap((t) => t.y.map((name, i) => [name, t.x[i]]))"
-    )
-    expected = {m: report.record("digits/structure", m).metrics(m)["auroc"] for m in ("gnnsafe", "nodesafe")}
-    shown = dict(numbers)
-    assert shown["nodesafe"] == pytest.approx(expected["nodesafe"], abs=1e-3)
-    assert shown["gnnsafe"] == pytest.approx(expected["gnnsafe"], abs=1e-3)
 
 
 def background(page: Browser) -> str:

@@ -17,7 +17,7 @@ from tests.browser import Browser
 from tests.paper.conftest import Report, percent, shares, threshold_of
 
 pytest.importorskip("plotly", reason="PAGE NOT TESTED: install plotly")
-Keys = pytest.importorskip("selenium.webdriver.common.keys", reason="PAGE NOT TESTED: install selenium").Keys
+Keys = pytest.importorskip("selenium.webdriver.common.keys", reason="PAGE NOT TESTED: pip install 'oddnode[ci]'").Keys
 
 PROTOCOLS = ("clean", "published")
 TASKS = ("digits/label", "digits/structure")

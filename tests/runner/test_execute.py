@@ -14,8 +14,7 @@ from oddnode.paper.record import Record
 from oddnode.runner.detectors import distinct_trainings
 from oddnode.runner.execute import Setup, _CachedScorer, execute, execute_group
 from oddnode.runner.fitting import Fitted, fit_stacks
-from oddnode.runner.groups import Group, cell_groups
-from oddnode.runner.work import Training
+from oddnode.runner.work import Group, Training, cell_groups
 
 
 def test_the_numbers_are_those_of_evaluate() -> None:

@@ -14,11 +14,9 @@ from typing import Any
 
 import pytest
 
-from oddnode.runner.engine import WorkerDied
+from oddnode.runner.engine import Futures, WorkerDied, remote_setup
 from oddnode.runner.execute import Setup
-from oddnode.runner.futures import Futures, remote_setup
-from oddnode.runner.groups import Group
-from oddnode.runner.work import Outcome, Training
+from oddnode.runner.work import Group, Outcome, Training
 from oddnode.tasks import MissingDataError
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from oddnode.runner.groups import Group, cell_groups, one_by_one, stacked_groups
-from oddnode.runner.work import Training
+from oddnode.runner.work import Group, Training, cell_groups, one_by_one, stacked_groups
 
 
 def training(method: str, seed: int, task: str = "digits/label", protocol: str = "clean") -> Training:
@@ -43,11 +42,6 @@ def test_several_processes_on_a_gpu_share_what_cannot_be_stacked() -> None:
         [[("gpn", 0)]],
         [[("gpn", 1)]],
     ]
-
-
-def test_running_batch_norm_statistics_are_not_stacked() -> None:
-    published = [training("msp", seed, protocol="published") for seed in range(3)]
-    assert shape(stacked_groups(published, jobs=2)) == [[[("msp", seed)]] for seed in range(3)]
 
 
 def test_groups_stay_small_where_there_are_several_processes() -> None:

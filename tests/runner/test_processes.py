@@ -12,10 +12,8 @@ from typing import Any
 
 import pytest
 
-from oddnode.runner.engine import InProcess, WorkerDied
-from oddnode.runner.groups import Group
-from oddnode.runner.processes import Processes, _next_group
-from oddnode.runner.work import Outcome, Training
+from oddnode.runner.engine import InProcess, Processes, WorkerDied, _next_group, can_fork
+from oddnode.runner.work import Group, Outcome, Training
 from oddnode.tasks import MissingDataError
 
 
@@ -123,7 +121,7 @@ def test_closing_the_iterator_ends_the_processes() -> None:
 
 def test_a_process_goes_on_with_the_data_that_it_has() -> None:
     one, two, three = (Group(((training(0, task),),)) for task in ("cora/label", "pubmed/label", "twitch"))
-    here, there, fresh = (SimpleNamespace(data=data) for data in (one.data, two.data, None))
+    here, there, fresh = (SimpleNamespace(group=group) for group in (one, two, None))
     workers: Any = [here, there, fresh]
     assert _next_group([two, three, one], workers[0], workers) is one
     assert _next_group([one, two, three], workers[2], workers) is three  # nobody has loaded it yet
@@ -146,3 +144,16 @@ def _tell_threads(group: Group) -> Iterator[Outcome]:
 
     for one in group.trainings:
         yield Outcome(one, facts={"threads": torch.get_num_threads()})
+
+
+@pytest.mark.parametrize(
+    "asked", ["torch.cuda.is_initialized", "torch.cuda.is_available", "torch.accelerator.is_available"]
+)
+def test_nothing_is_forked_where_there_is_an_accelerator(monkeypatch: pytest.MonkeyPatch, asked: str) -> None:
+    """Not even for the CPU: its driver is initialised when devices are counted, and fails in a forked child."""
+    assert Processes(2, may_fork=True)._start_method() == "fork"
+    assert Processes(2)._start_method() == "forkserver"
+    assert Processes(2, on_gpu=True)._start_method() == "spawn"
+    monkeypatch.setattr(asked, lambda: True)
+    assert not can_fork()
+    assert Processes(2, may_fork=True)._start_method() == Processes(2)._start_method() == "spawn"

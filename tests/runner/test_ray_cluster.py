@@ -22,8 +22,7 @@ import pytest
 
 from oddnode.bench import benchmark
 from oddnode.paper.run import run_plan
-from oddnode.runner.engine import WorkerDied
-from oddnode.runner.futures import Futures
+from oddnode.runner.engine import Futures, WorkerDied
 from oddnode.runner.ray_cluster import RayExecutor
 from tests.paper_helpers import CODE, detection_tables, run, tiny_plan
 

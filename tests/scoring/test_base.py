@@ -141,11 +141,8 @@ def test_a_scorer_from_outside_has_safe_defaults(outputs: Outputs) -> None:
 def test_a_wrapped_scorer_learns_from_exposure_and_the_wrapper_stays_as_it_is(outputs: Outputs) -> None:
     @dataclass
     class Exposed(Scorer):
+        needs_exposure = True
         seen: tuple[int, ...] = ()
-
-        @property
-        def needs_exposure(self) -> bool:
-            return True
 
         def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Scorer:
             assert known is outputs

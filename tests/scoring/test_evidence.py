@@ -34,7 +34,7 @@ from oddnode import (
 from oddnode.functional import auroc, propagate
 from oddnode.graph import Graph
 from oddnode.scoring import EnsembleMean, propagated
-from oddnode.scoring.separation import separating_weights
+from oddnode.scoring.evidence import separating_weights
 from oddnode.tasks import digits_graph
 from tests.functional.test_surprise import by_counting, tail_scale
 from tests.scoring.random_graphs import labelled, outputs_on, random_graph

@@ -14,7 +14,7 @@ import torch
 from torch_geometric.data import Data
 
 from oddnode import GCN, Detector, Scorer
-from oddnode.detector.evidence_recipes import kinds_of_evidence
+from oddnode.detector import kinds_of_evidence
 from oddnode.scoring import (
     KNN,
     CentredCosine,

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import pytest
 
-from soak.cases import Case, chance
+from soak.cases import Case
 from soak.engine import Engine
 from soak.trial import Family, Trial
 
@@ -104,10 +104,3 @@ def test_families_keep_pace_with_their_quotas(tmp_path: Path) -> None:
     engine.run(time.monotonic() + 60, enough=lambda: counts.total() >= 90)
     assert 60 <= counts["many"] <= 84
     assert 8 <= counts["few"] <= 16
-
-
-def test_all_chance_follows_from_the_seed_and_the_number() -> None:
-    assert chance("models", 1, 2).random() == chance("models", 1, 2).random()
-    assert (
-        len({chance(*key).random() for key in [("models", 1, 2), ("models", 1, 3), ("models", 2, 2), ("a", 1, 2)]}) == 4
-    )

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import csv
-import json
 import shutil
 from pathlib import Path
 from random import Random
 
 import pytest
-import torch
 from safetensors.torch import load_file, save_file
 from scipy.stats import binom
 
 from soak.bases import fitted, small_tables
-from soak.canaries import CANARIES
-from soak.families import FAMILIES, chosen
 from soak.model_mutations import MUTATIONS, parses
 from soak.statistics import wrong_count
 from soak.table_mutations import FORMS, write
@@ -109,25 +105,3 @@ def test_limits_of_false_alarms_are_binomial() -> None:
     assert wrong_count(highest + 1, 2000, 0.05, 99, ties=False) is not None
     assert wrong_count(10, 2000, 0.05, 99, ties=False) is not None
     assert wrong_count(10, 2000, 0.05, 99, ties=True) is None
-
-
-def test_every_class_has_at_least_a_twentieth_of_its_family() -> None:
-    # Kinds take turns, so that twenty of them at most keep five per cent each.
-    assert {name: len(family.kinds) for name, family in FAMILIES.items() if len(family.kinds) > 20} == {}
-    wanted = {"models": 5000, "tables": 2500, "kills": 500, "store": 250, "graphs": 500}
-    assert {name: FAMILIES[name].quota for name in wanted if FAMILIES[name].quota < wanted[name]} == {}
-    assert sum(kind.startswith("command") for kind in FAMILIES["kills"].kinds) / len(FAMILIES["kills"].kinds) == 0.2
-
-
-def test_families_are_chosen_by_name() -> None:
-    assert [family.name for family in chosen("tables, models")] == ["tables", "models"]
-    assert len(chosen(None)) == len(FAMILIES)
-    assert {family.name for family, _ in CANARIES.values()} <= set(FAMILIES)
-
-
-def test_files_of_config_are_json_after_structured_changes(models: Path, tmp_path: Path) -> None:
-    shutil.copytree(models / "nodesafe", tmp_path / "nodesafe")
-    for seed in range(20):
-        MUTATIONS["field, signed"](tmp_path / "nodesafe", Random(seed), models)
-        assert isinstance(json.loads((tmp_path / "nodesafe" / "config.json").read_text()), dict)
-    assert torch.isfinite(load_file(tmp_path / "nodesafe" / "model.safetensors")["class_means"]).all()

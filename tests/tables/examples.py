@@ -10,9 +10,26 @@ import numpy as np
 import pyarrow as pa
 from pyarrow import parquet
 
+from oddnode.tables import Edges, TableOptions, TrainingTables, WeightColumn, open_table, read_edges
+
 Rows = list[dict[str, Any]]
 
 FIT: dict[str, Any] = {"id_column": "name", "label_column": "kind", "epochs": 5, "device": "cpu"}
+
+
+def options(**more: Any) -> TableOptions:
+    """The columns of `example`."""
+    return TableOptions(id_column="name", label_column="kind", **more)
+
+
+def training_tables(nodes: Any, edges: Any, **more: Any) -> TrainingTables:
+    """Tables with the columns of `example`."""
+    return TrainingTables(nodes, edges, options(**more))
+
+
+def edges_in(table: Any, ids: Any, weights: WeightColumn | None = None, **more: Any) -> Edges:
+    """Read a table of edges."""
+    return read_edges(open_table(table, "edges"), ids, options(**more), weights)
 
 
 def write_csv(path: Path, rows: Rows) -> Path:

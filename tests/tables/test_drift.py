@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from oddnode.detector import Calibration
-from oddnode.tables.drift import note_on_threshold
+from oddnode.tables.scores import note_on_threshold
 
 RNG = np.random.default_rng(0)
 CALIBRATION = Calibration.from_scores(RNG.normal(size=300))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch_geometric.data import Data
 
 from oddnode.tables import (
     Edges,
-    Table,
     TableError,
     TableModel,
     TrainingTables,
     WeightColumn,
-    edges,
-    open_table,
-    read_edges,
-    weight_column_of,
 )
 from tests.cli.test_app import CLI
-from tests.tables.examples import FIT, Rows, example, read_csv, write_csv
+from tests.tables.examples import FIT, Rows, edges_in, example, options, read_csv, training_tables, write_csv
 
 IDS = pa.array(["a", "b", "c", "d"])
 WEIGHT = WeightColumn("weight")
@@ -35,7 +30,7 @@ WEIGHT = WeightColumn("weight")
 
 def read(text: str, path: Path, weights: WeightColumn | None = WEIGHT, **settings: Any) -> Edges:
     path.write_text(text)
-    return read_edges(Table(path), IDS, weights=weights, **settings)
+    return edges_in(path, IDS, weights, **settings)
 
 
 def as_dict(found: Edges) -> dict[tuple[int, ...], float]:
@@ -73,8 +68,8 @@ def test_sums_do_not_depend_on_batches(directed: bool, rows: list[tuple[int, int
         for part in parts
     ]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(edges, "_PENDING", 3)
-        found = read_edges(open_table(tables, "edges"), pa.array(range(6)), directed=directed, weights=WEIGHT)
+        patch.setattr("oddnode.tables.edges._PENDING", 3)
+        found = edges_in(tables, pa.array(range(6)), WEIGHT, directed=directed)
     assert as_dict(found) == expected
 
 
@@ -106,44 +101,40 @@ def test_dates_and_lists_are_no_weights() -> None:
     ends = {"source": ["a"], "target": ["b"]}
     for values in (pa.array([[1.0]]), pa.array([1], pa.date32())):
         with pytest.raises(TableError, match=r"column 'weight' has .* in row 1, expected the weight of an edge"):
-            read_edges(open_table(pa.table(ends | {"weight": values}), "edges"), IDS, weights=WEIGHT)
+            edges_in(pa.table(ends | {"weight": values}), IDS, WEIGHT)
 
 
 def test_decimal_commas_and_whole_numbers_are_weights(tmp_path: Path) -> None:
     found = read("source;target;weight\na;b;1,5\n", tmp_path / "e.csv", WeightColumn("weight", decimal_comma=True))
     assert as_dict(found)[0, 1] == 1.5
     table = pa.table({"source": ["a", "b"], "target": ["b", "c"], "weight": pa.array([2, 3], pa.int8())})
-    assert as_dict(read_edges(open_table(table, "edges"), IDS, weights=WEIGHT))[1, 2] == 3.0
+    assert as_dict(edges_in(table, IDS, WEIGHT))[1, 2] == 3.0
 
 
 def test_the_column_weight_is_recognised_and_others_are_named() -> None:
-    table = open_table({"source": ["a"], "target": ["b"], "weight": [1], "amount": [2]}, "edges")
-    ends = ("source", "target")
+    nodes, rows = weighted_example()
+    frames = pa.Table.from_pylist(nodes), pa.Table.from_pylist([row | {"amount": 2} for row in rows])
 
-    def chosen(name: str | None = None, unweighted: bool = False) -> str | None:
-        column, _ = weight_column_of(table, ends, name, unweighted, decimal_comma=False)
-        return None if column is None else column.name
+    def chosen(edges: Any = frames[1], **more: Any) -> tuple[str | None, bool]:
+        graph = training_tables(frames[0], edges, **more).read(seed=0)
+        note = "the column 'weight' of the edges holds their weights; `unweighted` leaves it out"
+        weights = graph.schema.weights
+        return None if weights is None else weights.name, note in graph.notes
 
-    assert [chosen(), chosen("amount"), chosen(unweighted=True)] == ["weight", "amount", None]
-    assert weight_column_of(table, ends, None, False, False)[1] == [
-        "the column 'weight' of the edges holds their weights; `unweighted` leaves it out"
-    ]
-    plain = open_table({"source": ["a"], "target": ["b"]}, "edges")
-    assert weight_column_of(plain, ends, None, False, False) == (None, [])
-    assert (
-        weight_column_of(open_table({"weight": ["a"], "b": ["b"]}, "edges"), ("weight", "b"), None, False, False)[0]
-        is None
-    )
+    assert chosen() == ("weight", True)
+    assert chosen(weight_column="amount") == ("amount", False)
+    assert chosen(unweighted=True) == chosen(frames[1].drop_columns(["weight"])) == (None, False)
+    assert chosen(frames[1].select(["source", "target"]).rename_columns(["weight", "b"])) == (None, False)
     with pytest.raises(TableError, match="either `weight_column` or `unweighted`"):
-        chosen("amount", unweighted=True)
+        chosen(weight_column="amount", unweighted=True)
     with pytest.raises(TableError, match="`weight_column` is 'source', which holds ids"):
-        chosen("source")
+        chosen(weight_column="source")
 
 
 def test_every_table_of_edges_needs_the_column() -> None:
     tables = [{"source": ["a"], "target": ["b"], "weight": [1]}, {"source": ["a"], "target": ["c"]}]
     with pytest.raises(TableError, match="has no weight column 'weight'"):
-        read_edges(open_table(tables, "edges"), IDS, weights=WEIGHT)
+        edges_in(tables, IDS, WEIGHT)
 
 
 def weighted_example() -> tuple[Rows, Rows]:
@@ -159,12 +150,13 @@ def fitted(nodes: Rows, rows: Rows, **settings: Any) -> TableModel:
 def test_a_table_is_the_graph_of_its_summed_weights() -> None:
     nodes, rows = weighted_example()
     frames = pa.Table.from_pylist(nodes), pa.Table.from_pylist(rows)
-    graph = TrainingTables(*frames, "name", "kind").read(seed=0)
+    graph = training_tables(*frames).read(seed=0)
     place = {row["name"]: i for i, row in enumerate(nodes)}
     dense = np.zeros((len(nodes), len(nodes)))
     for row in rows:
         dense[place[row["source"]], place[row["target"]]] += row["weight"]
     found = torch.zeros(len(nodes), len(nodes), dtype=torch.float64)
+    assert isinstance(graph.data, Data)
     found[graph.data.edge_index[0], graph.data.edge_index[1]] = graph.data.edge_weight
     np.testing.assert_allclose(found.numpy(), dense + dense.T)
     assert graph.schema.weights == WEIGHT
@@ -202,18 +194,17 @@ def test_arrivals_and_exposed_nodes_keep_their_weights() -> None:
     for i, row in enumerate(nodes):
         row["day"], row["bad"] = i, i % 10 == 1
     frames = pa.Table.from_pylist(nodes), pa.Table.from_pylist(rows)
-    tables = TrainingTables(*frames, "name", "kind", exposure_column="bad")
-    whole = tables.read(seed=0)
-    past = replace(tables, time_column="day", train_until="79").read(seed=0)
+    whole = training_tables(*frames, exposure_column="bad").read(seed=0)
+    past = training_tables(*frames, exposure_column="bad", time_column="day", train_until="79").read(seed=0)
     assert past.arrivals is not None
+    assert isinstance(whole.data, Data)
+    assert isinstance(past.data, Data)
     assert torch.equal(past.arrivals.graph.data.edge_weight, whole.data.edge_weight)
     inside = (whole.data.edge_index < 80).all(dim=0)
     assert torch.equal(past.data.edge_weight, whole.data.edge_weight[inside])
     assert past.exposure is not None
     assert torch.equal(past.exposure.edge_weight, past.data.edge_weight)
-    apart = TrainingTables(
-        *frames, "name", "kind", drop_columns=["bad", "day"], exposure_nodes=frames[0], exposure_edges=frames[1]
-    ).read(seed=0)
+    apart = TrainingTables(*frames, options(drop_columns=["bad", "day"]), *frames).read(seed=0)
     assert apart.exposure is not None
     assert torch.equal(apart.exposure.edge_weight, whole.data.edge_weight)
 

@@ -9,21 +9,22 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from oddnode.tables import Edges, Table, TableError, open_table, read_edges
+from oddnode.tables import Edges, TableError
+from tests.tables.examples import edges_in
 
 IDS = pa.array(["a", "b", "c"])
 
 
 def read(path: Path, text: str, ids: pa.Array = IDS, ignore_unknown: bool = False) -> Edges:
     path.write_text(text)
-    return read_edges(Table(path), ids, ignore_unknown=ignore_unknown)
+    return edges_in(path, ids, ignore_unknown_edges=ignore_unknown)
 
 
 def test_a_list_without_a_header_is_refused_with_the_first_edge_named(tmp_path: Path) -> None:
     with pytest.raises(TableError, match="has no header: the first line holds the nodes 'a' and 'b'"):
         read(tmp_path / "e.csv", "a,b\nb,c\n")
     (tmp_path / "e.csv").write_text("a,b\nb,c\n")
-    named = read_edges(Table(tmp_path / "e.csv"), IDS, "a", "b")
+    named = edges_in(tmp_path / "e.csv", IDS, source_column="a", target_column="b")
     assert named.index.tolist() == [[1, 2], [2, 1]]
 
 
@@ -82,7 +83,7 @@ def test_many_batches_give_the_edges_of_one(monkeypatch: pytest.MonkeyPatch) -> 
     expected = {(a, b) for a, b in pairs.tolist() if a != b}
     monkeypatch.setattr("oddnode.tables.reader.ROWS", 64)
     monkeypatch.setattr("oddnode.tables.edges._PENDING", 100)
-    found = read_edges(open_table(table, "edges"), pa.array(range(40)), directed=True).index
+    found = edges_in(table, pa.array(range(40)), directed=True).index
     assert list(map(tuple, found.T.tolist())) == sorted(expected)
 
 
@@ -95,13 +96,13 @@ def test_repeated_edges_take_no_memory(tmp_path: Path) -> None:
             writer.write_batch(batch)
     code = (
         "import resource, pyarrow as pa, pyarrow.parquet, pyarrow.compute\n"
-        "from oddnode.tables import Table, read_edges\n"
+        "from oddnode.tables import Table, TableOptions, read_edges\n"
         "pa.set_cpu_count(1); pa.set_io_thread_count(1)\n"
         f"table, ids = Table({str(tmp_path / 'e.parquet')!r}), pa.array([0, 1])\n"
         "next(table.batches(['source'])); pa.compute.index_in(ids, value_set=ids)\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * resource.getpagesize()\n"
         "resource.setrlimit(resource.RLIMIT_AS, (used + 200 * 2**20,) * 2)\n"
-        "print(read_edges(table, ids).index.tolist())"
+        "print(read_edges(table, ids, TableOptions(id_column='', label_column='')).index.tolist())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "[[0, 1], [1, 0]]\n", done.stderr

@@ -15,21 +15,17 @@ from torch_geometric.data import Data
 from oddnode import Detector
 from oddnode.large import FolderError, GraphFolder, folder_from_data
 from oddnode.tables import (
-    FolderTables,
     TableError,
     TableModel,
     TableSchema,
     TrainingTables,
     calibrate_folder,
-    edge_chunks,
     files_matching,
-    fit_folder,
+    fit_tables,
     score_folder,
 )
-from oddnode.tables.id_index import IdIndex, arrow_ids
-from tests.tables.examples import example, read_csv, write_csv, write_parquet
-
-COLUMNS: dict[str, Any] = {"id_column": "name", "label_column": "kind"}
+from oddnode.tables.ids import IdIndex, arrow_ids
+from tests.tables.examples import example, options, read_csv, training_tables, write_csv, write_parquet
 
 
 def tables(folder: Path, numbered: bool = False, num_nodes: int = 240) -> tuple[Path, Path]:
@@ -47,10 +43,11 @@ def tables(folder: Path, numbered: bool = False, num_nodes: int = 240) -> tuple[
 @pytest.mark.parametrize("directed", [False, True])
 def test_a_folder_has_the_graph_of_the_tables(tmp_path: Path, numbered: bool, directed: bool) -> None:
     nodes, edges = tables(tmp_path, numbered)
-    expected = TrainingTables(nodes, edges, **COLUMNS, directed=directed).read(0)
-    folder = FolderTables(nodes, edges, **COLUMNS, directed=directed).prepare(tmp_path / "graph")
+    expected = training_tables(nodes, edges, directed=directed).read(0)
+    folder = training_tables(nodes, edges, directed=directed).prepare(tmp_path / "graph")
     assert torch.equal(folder.x, expected.data.x)
     assert folder.y is not None
+    assert isinstance(expected.data, Data)
     assert torch.equal(folder.y, expected.data.y)
     order = torch.from_numpy(np.lexsort(expected.data.edge_index.numpy()))
     assert torch.equal(folder.edge_index, expected.data.edge_index[:, order])
@@ -62,8 +59,8 @@ def test_a_folder_has_the_graph_of_the_tables(tmp_path: Path, numbered: bool, di
 
 
 def test_edges_that_are_meant_to_lead_one_way_are_not_doubted(tmp_path: Path) -> None:
-    directed = FolderTables(*tables(tmp_path), **COLUMNS, directed=True).prepare(tmp_path / "graph")
-    _, report = fit_folder(directed, method="msp", epochs=1)
+    directed = training_tables(*tables(tmp_path), directed=True).prepare(tmp_path / "graph")
+    _, report = fit_tables(directed, method="msp", epochs=1)
     assert not [note for note in report.notes if "one way" in note]
     masks = {name: torch.arange(len(directed.x)) % 2 == part for part, name in enumerate(("train_mask", "val_mask"))}
     assert directed.y is not None
@@ -73,13 +70,13 @@ def test_edges_that_are_meant_to_lead_one_way_are_not_doubted(tmp_path: Path) ->
 
 
 def test_many_files_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(edge_chunks, "_EDGES_AT_ONCE", {"numbers": 10, "texts": 10})
+    monkeypatch.setattr("oddnode.tables.edges._EDGES_AT_ONCE", {"numbers": 10, "strings": 10})
     nodes, edges = tables(tmp_path)
-    whole = FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "whole")
+    whole = training_tables(nodes, edges).prepare(tmp_path / "whole")
     rows = read_csv(edges)
     for number in range(3):
         write_csv(tmp_path / f"part{number}.csv", rows[number::3])
-    parts = FolderTables(nodes, files_matching([tmp_path / "part*.csv"]), **COLUMNS).prepare(tmp_path / "parts")
+    parts = training_tables(nodes, files_matching([tmp_path / "part*.csv"])).prepare(tmp_path / "parts")
     assert torch.equal(parts.edge_index, whole.edge_index)
     with pytest.raises(TableError, match="no file matches"):
         files_matching([tmp_path / "none*.csv"])
@@ -89,9 +86,9 @@ def test_many_files_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_model_from_a_folder_is_the_one_from_the_tables(tmp_path: Path, method: str | None) -> None:
     nodes, edges = tables(tmp_path)
     settings: dict[str, Any] = {"method": method, "epochs": 8, "seed": 2, "false_alarm_rate": 0.1}
-    expected, _ = TableModel.fit(nodes, edges, **COLUMNS, device="cpu", **settings)
-    folder = FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "graph")
-    model, report = fit_folder(folder, **settings)
+    expected, _ = TableModel.fit(nodes, edges, options(), device="cpu", **settings)
+    folder = training_tables(nodes, edges).prepare(tmp_path / "graph")
+    model, report = fit_tables(folder, **settings)
     assert (report.num_train, report.num_validation, report.num_calibration) == (64, 32, 64)
     assert report.num_edges == folder.num_edges // 2
     assert model.detector.threshold_ == pytest.approx(expected.detector.threshold_, abs=1e-4)
@@ -126,39 +123,39 @@ def test_a_split_column_is_used(tmp_path: Path) -> None:
     split = [words[(i // 2) % 3] if row["kind"] else "" for i, row in enumerate(nodes)]
     nodes = [row | {"part": part} for row, part in zip(nodes, split, strict=True)]
     paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
-    folder = FolderTables(*paths, **COLUMNS, split_column="part").prepare(tmp_path / "graph")
+    folder = training_tables(*paths, split_column="part").prepare(tmp_path / "graph")
     assert folder.train_mask is not None
     assert folder.train_mask.tolist() == [part == "train" for part in split]
-    _, report = fit_folder(folder, epochs=2)
+    _, report = fit_tables(folder, epochs=2)
     assert report.num_calibration == split.count("calibration")
 
 
 def test_another_graph_is_prepared_with_the_model_and_calibrated(tmp_path: Path) -> None:
     nodes, edges = tables(tmp_path)
-    folder = FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "graph")
-    model, _ = fit_folder(folder, method="energy", epochs=3)
+    folder = training_tables(nodes, edges).prepare(tmp_path / "graph")
+    model, _ = fit_tables(folder, method="energy", epochs=3)
     later = example(180, seed=5)
     renamed = [
         [{k: v.replace("n", "m") if isinstance(v, str) else v for k, v in row.items()} for row in part]
         for part in later
     ]
     paths = write_csv(tmp_path / "n.csv", renamed[0]), write_csv(tmp_path / "e.csv", renamed[1])
-    other = FolderTables.like(model.schema, *paths, label_column="kind").prepare(tmp_path / "later")
+    other = TrainingTables(*paths, model.schema.with_labels("kind")).prepare(tmp_path / "later")
     direct = model.read(*paths)
     assert torch.equal(other.x, direct.data.x)
     report = calibrate_folder(model, other, 0.1)
     assert (report.num_calibration, report.num_left_out) == (120, 0)
     score_folder(model, other, tmp_path / "scores.csv")
     assert {row["split"] for row in read_csv(tmp_path / "scores.csv")} == {""}
-    own = FolderTables(*paths, **COLUMNS).prepare(tmp_path / "own")
+    own = training_tables(*paths).prepare(tmp_path / "own")
     with pytest.raises(TableError, match="was prepared with other features"):
         score_folder(model, own, tmp_path / "scores.csv")
 
 
 def test_recalibration_leaves_trained_nodes_out(tmp_path: Path) -> None:
     nodes, edges = tables(tmp_path)
-    folder = FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "graph")
-    model, report = fit_folder(folder, method="energy", epochs=3)
+    folder = training_tables(nodes, edges).prepare(tmp_path / "graph")
+    model, report = fit_tables(folder, method="energy", epochs=3)
     before = model.detector.threshold_
     again = calibrate_folder(model, folder)
     assert again.num_calibration == report.num_calibration
@@ -170,11 +167,11 @@ def test_edges_of_nodes_that_do_not_exist(tmp_path: Path) -> None:
     nodes, edges = tables(tmp_path)
     write_csv(tmp_path / "more.csv", [{"source": "n001", "target": "n002"}, {"source": "n001", "target": "ghost"}])
     both = [edges, tmp_path / "more.csv"]
-    with pytest.raises(TableError, match=r"more.csv: an edge names a node .* 'ghost' in column 'target', line 3"):
-        FolderTables(nodes, both, **COLUMNS).prepare(tmp_path / "graph")
+    with pytest.raises(TableError, match=r"more.csv: 1 of .* edges name a node .* 'ghost' in column 'target', line 3"):
+        training_tables(nodes, both).prepare(tmp_path / "graph")
     with pytest.raises(FolderError, match="was not finished"):
         GraphFolder(tmp_path / "graph")
-    folder = FolderTables(nodes, both, **COLUMNS, ignore_unknown_edges=True).prepare(tmp_path / "graph")
+    folder = training_tables(nodes, both, ignore_unknown_edges=True).prepare(tmp_path / "graph")
     assert any(note.startswith("1 of ") and "were left out" in note for note in folder.manifest.notes)
 
 
@@ -182,20 +179,20 @@ def test_a_folder_without_tables_or_labels_is_refused(tmp_path: Path) -> None:
     from tests.large.graphs import as_folder, random_graph
 
     with pytest.raises(TableError, match="was not made from tables"):
-        fit_folder(as_folder(random_graph(), tmp_path / "graph"))
+        fit_tables(as_folder(random_graph(), tmp_path / "graph"))
     with pytest.raises(TableError, match="`exposure_column` is not supported"):
-        FolderTables("n", "e", **COLUMNS, exposure_column="x").prepare(tmp_path / "graph")
+        training_tables("n", "e", exposure_column="x").prepare(tmp_path / "graph")
 
 
 def test_a_finished_folder_is_not_made_again_unless_a_file_changed(tmp_path: Path) -> None:
     nodes, edges = tables(tmp_path)
-    FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "graph")
+    training_tables(nodes, edges).prepare(tmp_path / "graph")
     time = (tmp_path / "graph" / "x.bin").stat().st_mtime_ns
-    FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "graph")
+    training_tables(nodes, edges).prepare(tmp_path / "graph")
     assert (tmp_path / "graph" / "x.bin").stat().st_mtime_ns == time
     write_csv(nodes, read_csv(nodes)[::-1])
     with pytest.raises(FolderError, match="made from other files or with other settings"):
-        FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "graph")
+        training_tables(nodes, edges).prepare(tmp_path / "graph")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +200,7 @@ def test_a_finished_folder_is_not_made_again_unless_a_file_changed(tmp_path: Pat
     [[0, 1, 2, 3], [10, 11, 12], [5, 3, 9], [2**60, -(2**60), 0], ["a", "7", "ö"], []],
     ids=["positions", "range", "table", "sorted", "texts", "none"],
 )
-def test_positions_of_ids(ids: list[Any]) -> None:
+def test_indices_of_ids(ids: list[Any]) -> None:
     kind = pa.string() if any(isinstance(each, str) for each in ids) else pa.int64()
     index = IdIndex(pa.array(ids, kind))
     for wanted in ([*ids[::-1], *ids], [0, 3, -1, 10**9, 7]):
@@ -213,7 +210,7 @@ def test_positions_of_ids(ids: list[Any]) -> None:
             array = pa.array([str(each) for each in wanted]) if type_ == pa.string() else pa.array(wanted, type_)
             texts = [str(each) for each in ids]
             expected = [texts.index(str(each)) if str(each) in texts else -1 for each in wanted]
-            assert index.positions(array).tolist() == expected
+            assert index.indices(array).tolist() == expected
 
 
 def weighted(folder: Path, column: str = "weight") -> tuple[Path, Path]:
@@ -231,11 +228,12 @@ def weighted(folder: Path, column: str = "weight") -> tuple[Path, Path]:
 def test_a_folder_has_the_weights_of_the_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, directed: bool, column: str | None
 ) -> None:
-    monkeypatch.setattr(edge_chunks, "_EDGES_AT_ONCE", {"numbers": 50, "texts": 50})
+    monkeypatch.setattr("oddnode.tables.edges._EDGES_AT_ONCE", {"numbers": 50, "strings": 50})
     nodes, edges = weighted(tmp_path, column or "weight")
-    settings: dict[str, Any] = COLUMNS | {"directed": directed, "weight_column": column}
-    expected = TrainingTables(nodes, edges, **settings).read(0)
-    folder = FolderTables(nodes, edges, **settings).prepare(tmp_path / "graph")
+    settings: dict[str, Any] = {"directed": directed, "weight_column": column}
+    expected = training_tables(nodes, edges, **settings).read(0)
+    folder = training_tables(nodes, edges, **settings).prepare(tmp_path / "graph")
+    assert isinstance(expected.data, Data)
     order = torch.from_numpy(np.lexsort(expected.data.edge_index.numpy()))
     assert torch.equal(folder.edge_index, expected.data.edge_index[:, order])
     assert folder.edge_weight is not None
@@ -254,16 +252,16 @@ def test_a_folder_has_the_weights_of_the_tables(
 def test_a_model_with_weights_from_a_folder_is_the_one_from_the_tables(tmp_path: Path) -> None:
     nodes, edges = weighted(tmp_path)
     settings: dict[str, Any] = {"method": "gnnsafe", "epochs": 8, "seed": 2}
-    expected, _ = TableModel.fit(nodes, edges, **COLUMNS, device="cpu", **settings)
-    folder = FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "graph")
-    model, report = fit_folder(folder, **settings)
+    expected, _ = TableModel.fit(nodes, edges, options(), device="cpu", **settings)
+    folder = training_tables(nodes, edges).prepare(tmp_path / "graph")
+    model, report = fit_tables(folder, **settings)
     assert model.schema == expected.schema
     assert any("holds their weights" in note for note in report.notes)
     expected.score(nodes, edges, tmp_path / "expected.parquet")
     score_folder(model, folder, tmp_path / "found.parquet")
     found, wanted = (parquet.read_table(tmp_path / f"{name}.parquet")["score"] for name in ("found", "expected"))
     np.testing.assert_allclose(found, wanted, atol=1e-4)
-    later = FolderTables.like(model.schema, nodes, edges).prepare(tmp_path / "later")
+    later = TrainingTables(nodes, edges, model.schema.with_labels()).prepare(tmp_path / "later")
     assert torch.equal(later.edge_weight, folder.edge_weight)  # type: ignore[arg-type]
     score_folder(model, later, tmp_path / "later.parquet")
     assert parquet.read_table(tmp_path / "later.parquet")["score"].equals(found)
@@ -271,23 +269,25 @@ def test_a_model_with_weights_from_a_folder_is_the_one_from_the_tables(tmp_path:
 
 def test_weights_that_are_not_to_count_do_not(tmp_path: Path) -> None:
     nodes, edges = weighted(tmp_path)
-    plain = FolderTables(nodes, tables(tmp_path)[1], **COLUMNS).prepare(tmp_path / "plain")
-    folder = FolderTables(nodes, edges, **COLUMNS, unweighted=True).prepare(tmp_path / "graph")
+    plain = training_tables(nodes, tables(tmp_path)[1]).prepare(tmp_path / "plain")
+    folder = training_tables(nodes, edges, unweighted=True).prepare(tmp_path / "graph")
     assert folder.edge_weight is None
     assert torch.equal(folder.edge_index, plain.edge_index)
     assert any("columns that do not count: weight; if one holds weights" in note for note in folder.manifest.notes)
-    model, _ = fit_folder(folder, epochs=2)
-    later = FolderTables.like(model.schema, nodes, edges).prepare(tmp_path / "later")  # as with tables in memory
+    model, _ = fit_tables(folder, epochs=2)
+    later = TrainingTables(nodes, edges, model.schema.with_labels()).prepare(
+        tmp_path / "later"
+    )  # as with tables in memory
     assert later.edge_weight is None
     assert torch.equal(later.edge_index, plain.edge_index)
 
 
 def test_a_folder_with_other_weights_than_the_model_is_refused(tmp_path: Path) -> None:
     nodes, edges = weighted(tmp_path)
-    with_weights = FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "weights")
-    without = FolderTables(nodes, edges, **COLUMNS, unweighted=True).prepare(tmp_path / "without")
-    weighted_model, _ = fit_folder(with_weights, method="energy", epochs=2)
-    model, _ = fit_folder(without, method="energy", epochs=2)
+    with_weights = training_tables(nodes, edges).prepare(tmp_path / "weights")
+    without = training_tables(nodes, edges, unweighted=True).prepare(tmp_path / "without")
+    weighted_model, _ = fit_tables(with_weights, method="energy", epochs=2)
+    model, _ = fit_tables(without, method="energy", epochs=2)
     column, none = "the column 'weight' as weights of edges", "no weights of edges"
     for fitted, folder, found, expected in (
         (weighted_model, without, none, column),
@@ -299,7 +299,7 @@ def test_a_folder_with_other_weights_than_the_model_is_refused(tmp_path: Path) -
         with pytest.raises(TableError, match=message):
             calibrate_folder(fitted, folder)
     assert not (tmp_path / "scores.csv").exists()
-    unnamed = FolderTables.like(weighted_model.schema, nodes, tables(tmp_path)[1])
+    unnamed = TrainingTables(nodes, tables(tmp_path)[1], weighted_model.schema.with_labels())
     for refused in (unnamed.check_columns, lambda: unnamed.prepare(tmp_path / "unnamed")):
         with pytest.raises(TableError, match="has no weight column 'weight'"):
             refused()
@@ -313,6 +313,6 @@ def test_what_is_no_weight_is_named_with_its_place(tmp_path: Path) -> None:
     with pytest.raises(
         TableError, match=r"weight.csv: column 'weight' has '?-1'? in line 6, expected the weight of an edge"
     ):
-        FolderTables(nodes, edges, **COLUMNS).prepare(tmp_path / "graph")
+        training_tables(nodes, edges).prepare(tmp_path / "graph")
     with pytest.raises(FolderError, match="was not finished"):
         GraphFolder(tmp_path / "graph")

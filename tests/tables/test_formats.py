@@ -6,13 +6,16 @@ import gzip
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from oddnode.tables import Table, TableError
+from oddnode.tables import FORMATS, Table, TableError, TableFile, TableModel, add_format, write_table
+from tests.tables.examples import FIT, example
 
 
 def values(table: Table) -> dict[str, list[str]]:
@@ -113,3 +116,41 @@ def test_a_long_text_repeated_often_is_refused_before_it_fills_the_memory(tmp_pa
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "TableError" in done.stderr
     assert "column 'id' has 19 GiB of text in 10000 rows" in done.stderr
+
+
+def test_a_format_is_one_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/plugins.md shows it: Arrow files are read, written, counted and named in messages."""
+    monkeypatch.setattr("oddnode.tables.formats.FORMATS", dict(FORMATS))
+
+    @add_format
+    class ArrowFile(TableFile):
+        name = "arrow"
+        suffixes = written = (".arrow", ".feather")
+
+        def __init__(self, path: Path, encoding: str | None = None):
+            super().__init__(path)
+            with self.errors(), pa.ipc.open_file(path) as file:
+                self.columns = file.schema.names
+
+        def batches(self, names: list[str]) -> Iterator[Any]:
+            with pa.ipc.open_file(self.path) as file:
+                for number in range(file.num_record_batches):
+                    yield file.get_batch(number).select(names)
+
+        @classmethod
+        def writer(cls, file: Any, schema: Any) -> Any:
+            return pa.ipc.new_file(file, schema)
+
+    frames = [pa.Table.from_pylist(rows) for rows in example()]
+    nodes, edges = tmp_path / "nodes.arrow", tmp_path / "edges.feather"
+    for frame, path in zip(frames, (nodes, edges), strict=True):
+        assert write_table(frame, path) == 0
+    model, _ = TableModel.fit(nodes, edges, **FIT)
+    model.score(nodes, edges, tmp_path / "scores.arrow")
+    scored = pa.ipc.open_file(tmp_path / "scores.arrow").read_all()
+    assert scored.equals(model.score_frame(*frames))
+    (tmp_path / "bad.arrow").write_bytes(b"?")
+    with pytest.raises(TableError, match=r"bad\.arrow cannot be read as arrow"):
+        Table(tmp_path / "bad.arrow")
+    with pytest.raises(TableError, match=r"neither \.csv nor \.parquet nor \.arrow"):
+        Table(tmp_path / "n.json")

@@ -29,12 +29,6 @@ def test_a_value_that_no_node_has_is_said() -> None:
     assert labels.notes == ["no node has the label that `unlabelled` names: unknow"]
 
 
-def test_one_label_predicts_nothing() -> None:
-    assert encode_labels(pa.array(["a", "a"]), "n.csv", "kind").notes == [
-        "there is one label, 'a', so the predicted label says nothing"
-    ]
-
-
 @pytest.mark.parametrize(
     "labels", [pa.array([2**64 - 1, 5], pa.uint64()), pa.array([2**63, 5], pa.uint64()), pa.array([-(2**63), 5])]
 )

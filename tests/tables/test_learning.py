@@ -9,14 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from oddnode.tables import FeatureRecipe, ReadAs, TableError, learn_features, open_table, read_nodes
-from oddnode.tables.notes import notes_on_fitted_columns, notes_on_scored_columns
+from oddnode.tables import FeatureRecipe, TableError, learn_features, open_table, read_nodes
+from oddnode.tables.learning import notes_on_fitted_columns, notes_on_scored_columns
+from tests.tables.examples import training_tables
 
 
 def learnt(values: Sequence[Any] | np.ndarray, **read_as: Any) -> tuple[FeatureRecipe, list[str], np.ndarray]:
     """The encoding of a column ``c``, the notes on it, and its features."""
     table = open_table({"id": range(len(values)), "c": values, "other": np.arange(len(values)) / 7}, "nodes")
-    recipe, columns = learn_features(table, ["c", "other"], ReadAs(**read_as))
+    recipe, columns = learn_features(table, ["c", "other"], **read_as)
     x = read_nodes(table, "id", recipe).x
     return recipe, notes_on_fitted_columns(columns, recipe), x[:, :-1]
 
@@ -59,7 +60,7 @@ def test_codes_are_pointed_out_and_can_be_categories() -> None:
     _, notes, x = learnt(codes)
     assert x.shape == (60, 1)
     assert notes == [
-        "whole numbers with few values are read as amounts: c (3 values); if they are codes: `category_columns` c"
+        "integers with few values are read as amounts: c (3 values); if they are codes: `category_columns` c"
     ]
     recipe, notes, x = learnt(codes, category_columns=["c"])
     assert notes == []
@@ -78,8 +79,8 @@ def test_numbers_with_a_typo_are_pointed_out_and_can_be_numbers() -> None:
     _, notes, x = learnt(ages)
     assert x.shape == (50, 12)
     assert notes == [
-        "column 'c' is read as 12 categories, because 2 of 50 values are no numbers (first '12.O' in row 7); "
-        "correct them, or let them count as missing with `number_columns` c"
+        "column 'c' is read as 12 categories, because 2 of 50 values are not numeric (first '12.O' in row 7); "
+        "correct them, or treat them as missing with `number_columns` c"
     ]
     recipe, notes, x = learnt(ages, number_columns=["c"])
     assert x[:, 1].nonzero()[0].tolist() == [6, 9]
@@ -145,10 +146,11 @@ def test_new_categories_are_counted_apart_from_cells() -> None:
 
 
 def test_what_the_user_says_of_columns_is_checked() -> None:
-    with pytest.raises(TableError, match="`category_columns` names 'd', which is no feature column"):
-        learnt([1, 2], category_columns=["d"])
+    frames = pa.table({"name": [1, 2], "kind": ["a", "b"], "c": [1, 2]}), pa.table({"source": [1], "target": [2]})
+    with pytest.raises(TableError, match="`category_columns` names 'd', which is not a feature column"):
+        training_tables(*frames, category_columns=["d"]).check_columns()
     with pytest.raises(TableError, match="'c' is in both"):
-        learnt([1, 2], category_columns=["c"], number_columns=["c"])
+        training_tables(*frames, category_columns=["c"], number_columns=["c"]).check_columns()
 
 
 def test_numbers_in_one_table_and_texts_in_another_are_an_error() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +25,6 @@ class Frame:
         return self._table.__arrow_c_stream__(requested_schema)
 
 
-class Graph:
-    """What a NetworkX graph offers."""
-
-    def __init__(self, nodes: Rows, edges: Rows):
-        self._nodes, self._edges = nodes, edges
-
-    def is_directed(self) -> bool:
-        return False
-
-    def nodes(self, data: bool = False) -> Iterator[Any]:
-        # An attribute called id is not the key of the node.
-        return ((row["name"], {**row, "id": 0}) if data else row for row in self._nodes)
-
-    def edges(self, data: bool = False) -> Iterator[Any]:
-        return ((row["source"], row["target"], {"weight": 2}) if data else row for row in self._edges)
-
-
 @pytest.fixture
 def paths(tmp_path: Path) -> tuple[Path, Path]:
     nodes, edges = example()
@@ -58,7 +40,11 @@ def test_frames_of_other_libraries_fit_and_score_as_files_do(paths: tuple[Path, 
 
 
 def test_a_networkx_graph_is_both_tables(paths: tuple[Path, Path]) -> None:
-    graph = Graph(*example())
+    nodes, edges = example()
+    graph = nx.Graph()
+    # An attribute called id is not the key of the node.
+    graph.add_nodes_from((row["name"], row | {"id": 0, "kind": row["kind"] or None}) for row in nodes)
+    graph.add_edges_from((row["source"], row["target"], {"weight": 2}) for row in edges)
     from_files = TableModel.fit(*paths, **FIT)[0].score_frame(*paths)
     settings = FIT | {"id_column": "id", "drop_columns": ["name"]}
     model, report = TableModel.fit(graph, graph, **settings, unweighted=True)
@@ -67,19 +53,7 @@ def test_a_networkx_graph_is_both_tables(paths: tuple[Path, Path]) -> None:
     assert scored["score"].equals(from_files["score"])
     assert any("columns that do not count: weight" in note for note in report.notes)
     weighted, _ = TableModel.fit(graph, graph, **settings)
-    assert set(weighted.read(graph, graph).data.edge_weight.tolist()) >= {2.0}
-
-
-def test_a_graph_of_networkx_itself_is_both_tables(paths: tuple[Path, Path]) -> None:
-    nodes, edges = example()
-    graph = nx.Graph()
-    graph.add_nodes_from((row["name"], {"kind": row["kind"] or None, "size": row["size"]}) for row in nodes)
-    graph.add_edges_from((row["source"], row["target"]) for row in edges)
-    settings: dict[str, Any] = {**FIT, "feature_columns": ["size"], "method": "msp"}
-    from_files = TableModel.fit(*paths, **settings)[0].score_frame(*paths)
-    scored = TableModel.fit(graph, graph, **(settings | {"id_column": "id"}))[0].score_frame(graph, graph)
-    assert scored["id"].to_pylist() == from_files["name"].to_pylist()
-    assert scored["score"].equals(from_files["score"])
+    assert set(weighted.read(graph, graph).data.edge_weight.tolist()) == {2.0}
 
 
 def test_an_index_without_a_name_is_no_column() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from oddnode.detector import ModelFileError
-from oddnode.tables import TableError, TableModel
+from oddnode.tables import TableError, TableGraph, TableModel
 from tests.saved_models import rewrite
 from tests.tables.examples import FIT, Rows, example
 
@@ -35,7 +35,11 @@ def _model(fitted: Fitted, folder: Path) -> TableModel:
 
 
 def _scored(model: TableModel, nodes: Rows, edges: Rows) -> tuple[Any, list[str]]:
-    return model._scored(model.read(_table(nodes), _table(edges)), explain=False)
+    return _scored_graph(model, model.read(_table(nodes), _table(edges)))
+
+
+def _scored_graph(model: TableModel, graph: TableGraph) -> tuple[Any, list[str]]:
+    return model.score_graph(graph), model._scored(graph, explain=False)[1]
 
 
 def _grown(nodes: Rows, edges: Rows) -> tuple[Rows, Rows]:
@@ -134,7 +138,7 @@ def test_without_the_reference_rows_those_of_the_fit_serve_and_a_note_says_so(fi
     joins = [edge for edge in joins if set(edge.values()) <= here]
     table = _table(joins) if joins else pa.table({"source": pa.array([], "string"), "target": pa.array([], "string")})
     graph = model.read(_table(rows), table)
-    scored, notes = model._scored(graph, explain=False)
+    scored, notes = _scored_graph(model, graph)
     assert CASES[case] in notes[0]
     assert "so nodes were compared with the reference rows as they were at fit" in notes[0]
     assert (

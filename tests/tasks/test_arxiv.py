@@ -173,7 +173,7 @@ def test_all_holds_arxiv_where_its_files_are(papers: Papers, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("file", "lines", "message"),
     [
-        ("num-node-list.csv.gz", ["many"], r"line 1 of num-node-list.csv.gz is 'many', expected 1 whole number"),
+        ("num-node-list.csv.gz", ["many"], r"line 1 of num-node-list.csv.gz is 'many', expected 1 integer"),
         ("num-node-list.csv.gz", [NODES, 1], r"num-node-list.csv.gz has more than the 1 lines"),
         ("num-node-list.csv.gz", [], r"num-node-list.csv.gz has 0 lines, expected 1"),
         ("num-node-list.csv.gz", [NODES + 1], rf"node-feat.csv.gz has {NODES} lines, expected {NODES + 1}"),
@@ -181,9 +181,9 @@ def test_all_holds_arxiv_where_its_files_are(papers: Papers, tmp_path: Path) -> 
         ("num-node-list.csv.gz", [0], r"0 nodes and 3000 edges are no graph"),
         ("num-edge-list.csv.gz", [EDGES - 1], rf"edge.csv.gz has more than the {EDGES - 1} lines"),
         ("edge.csv.gz", ["0,1"] * 5 + ["0,x"] + ["0,1"] * (EDGES - 6), r"line 6 of edge.csv.gz is '0,x', expected 2"),
-        ("edge.csv.gz", ["0,1", ""] + ["0,1"] * (EDGES - 2), r"line 2 of edge.csv.gz is '', expected 2 whole numbers"),
-        ("edge.csv.gz", ["0,1.5"] * EDGES, r"line 1 of edge.csv.gz is '0,1.5', expected 2 whole numbers"),
-        ("edge.csv.gz", ["0,1,2"] * EDGES, r"line 1 of edge.csv.gz is '0,1,2', expected 2 whole numbers"),
+        ("edge.csv.gz", ["0,1", ""] + ["0,1"] * (EDGES - 2), r"line 2 of edge.csv.gz is '', expected 2 integers"),
+        ("edge.csv.gz", ["0,1.5"] * EDGES, r"line 1 of edge.csv.gz is '0,1.5', expected 2 integers"),
+        ("edge.csv.gz", ["0,1,2"] * EDGES, r"line 1 of edge.csv.gz is '0,1,2', expected 2 integers"),
         ("edge.csv.gz", ["0,1"] * (EDGES - 1) + [f"0,{NODES}"], r"line 3000 of edge.csv.gz joins 0 and 600, but there"),
         ("node-feat.csv.gz", ["1.0,2.0"] * 9 + ["1.0,nan"] * (NODES - 9), r"line 10 of .* expected 2 finite numbers"),
         ("node-feat.csv.gz", ["1.0,2.0"] * 9 + ["1.0"] * (NODES - 9), r"line 10 of .* expected 2 finite numbers"),

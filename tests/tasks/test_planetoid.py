@@ -21,7 +21,7 @@ from torch_geometric.utils import coalesce
 
 from oddnode.tasks import FOLDERS, MissingDataError, load_task, planetoid, planetoid_graph
 from oddnode.tasks.array_pickle import read_arrays
-from oddnode.tasks.planetoid_files import CONSENT
+from oddnode.tasks.planetoid import CONSENT
 
 
 @pytest.fixture(autouse=True)
@@ -189,8 +189,8 @@ ATTACKS: dict[str, tuple[str, Any, str]] = {
     "more training nodes than nodes": ("x", scipy.sparse.vstack([sound(), sound()]).tocsr(), "it has 16 nodes"),
     "labels of other nodes": ("ally", np.ones((3, 2), dtype=np.int32), "3 nodes and 2 classes, expected 8 nodes"),
     "labels of other classes": ("ty", np.ones((2, 3), dtype=np.int32), "expected 2 nodes and 2 classes"),
-    "labels of floats": ("ally", np.ones((8, 2)), "expected whole numbers"),
-    "a matrix of labels": ("ally", sound(), "expected whole numbers"),
+    "labels of floats": ("ally", np.ones((8, 2)), "expected integers"),
+    "a matrix of labels": ("ally", sound(), "expected integers"),
     "a node number beyond all": ("graph", {0: [10**12]}, "the node number 1000000000000, expected 0 to 9"),
     "a negative node": ("graph", {0: [-1]}, "the node number -1, expected 0 to 9"),
     "a source beyond all": ("graph", {10: [1]}, "the node number 10, expected 0 to 9"),

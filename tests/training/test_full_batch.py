@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from oddnode import Detector
-from oddnode._utils.random import redirected, seeded
 from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import GCN, MLP, EvidentialGCN, JKNet, MixHop
 from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, Objective, Term, Train, TrainingPass
@@ -67,14 +66,6 @@ def test_training_without_dropout_equals_the_plain_loop(two_groups: Data) -> Non
         # A bias before batch norm has no effect and no gradient but rounding errors, which Adam makes large.
         if name != "convs.0.bias":
             torch.testing.assert_close(weight, expected[name])
-
-
-def test_the_best_epoch_has_the_lowest_validation_loss(two_groups: Data) -> None:
-    module = new_gcn(dropout=0.5)
-    outcome = train(module, CrossEntropy(), training_set(two_groups), epochs=25)
-    losses = [row["val_loss"] for row in outcome.history]
-    assert outcome.best_epoch == losses.index(min(losses)) + 1
-    assert not module.training
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
@@ -172,26 +163,6 @@ def test_a_backbone_with_an_embedding_of_its_own_is_not_bypassed(two_groups: Dat
     assert calls.count(True) == 2
 
 
-def test_drawing_random_numbers_on_the_way_changes_nothing(two_groups: Data) -> None:
-    """Dropout belongs to the seed, the epoch and the node, not to how often somebody drew before."""
-
-    def draw(epoch: int) -> None:
-        torch.rand(epoch)
-
-    outcomes = []
-    for disturb in (None, draw):
-        module = new_gcn(dropout=0.5)
-        torch.manual_seed(1)
-        outcomes.append(train(module, CrossEntropy(), training_set(two_groups), epochs=5, on_epoch=disturb))
-    assert outcomes[0].history == outcomes[1].history
-
-
-def test_on_epoch_is_called_for_every_epoch(two_groups: Data) -> None:
-    seen: list[int] = []
-    train(new_gcn(), CrossEntropy(), training_set(two_groups), epochs=4, on_epoch=seen.append)
-    assert seen == [1, 2, 3, 4]
-
-
 def test_a_loss_that_is_not_a_number_is_reported(two_groups: Data) -> None:
     class Broken(Objective):
         def __call__(self, step: TrainingPass) -> Tensor:
@@ -216,17 +187,6 @@ def test_prepare_is_called_once_before_training(two_groups: Data) -> None:
 
     train(new_gcn(), 1 * Prepared(), training_set(two_groups), epochs=3)
     assert calls == [3]
-
-
-def test_seeded_block_neither_uses_nor_moves_the_callers_stream() -> None:
-    torch.manual_seed(5)
-    expected = torch.rand(2)
-    torch.manual_seed(5)
-    with seeded(1), redirected():
-        first = torch.rand(3)
-    torch.testing.assert_close(torch.rand(2), expected)
-    with seeded(1), redirected():
-        torch.testing.assert_close(torch.rand(3), first)
 
 
 def test_modules_with_functional_dropout_are_validated_without_it(two_groups: Data) -> None:

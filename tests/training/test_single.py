@@ -14,7 +14,7 @@ from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import BACKBONES, GAT, GCN, MLP, Backbone
 from oddnode.objectives import CrossEntropy, EnergyHinge, Objective
 from oddnode.ops import FeatureProducts
-from oddnode.runner.planar_gat import PlanarGAT
+from oddnode.runner.detectors import PlanarGAT
 from oddnode.training import SingleTrainee, StackedGCNs, TrainingConfig, TrainingError, TrainingLoop, train
 
 

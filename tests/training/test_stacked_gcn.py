@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from oddnode.graph import Graph, TrainingSet
-from oddnode.nn import GCN, MLP
+from oddnode.nn import GCN
 from oddnode.objectives import (
     BoundUniform,
     CrossEntropy,
@@ -111,13 +111,6 @@ def test_depth_and_dropout(two_groups: Data, layers: int, dropout: float) -> Non
     torch.testing.assert_close(logits, expected)
 
 
-def test_a_network_does_not_depend_on_the_others_in_its_stack(two_groups: Data) -> None:
-    sets = data_sets(two_groups, 3, "none", same_nodes=False)
-    _, many = trained(networks(3), CrossEntropy(), sets, together=True)
-    _, two = trained(networks(2), CrossEntropy(), sets[:2], together=True)
-    torch.testing.assert_close(many[1], two[1])
-
-
 def test_batch_norm_is_left_with_statistics_of_the_id_graph(two_groups: Data) -> None:
     sets, modules = data_sets(two_groups, 2, "none", same_nodes=True), networks(2)
     trained(modules, CrossEntropy(), sets, together=True)
@@ -128,13 +121,6 @@ def test_batch_norm_is_left_with_statistics_of_the_id_graph(two_groups: Data) ->
             before_norm = first(None, sets[0].graph)
         torch.testing.assert_close(module.norms[0].running_mean, before_norm.mean(dim=0))
         torch.testing.assert_close(module.norms[0].running_var, before_norm.var(dim=0))
-
-
-def test_others_train_one_after_another(two_groups: Data) -> None:
-    sets = data_sets(two_groups, 2, "none", same_nodes=True)
-    modules = [MLP(6, 8, 4).double(), MLP(6, 8, 4).double()]
-    outcomes, _ = trained(modules, CrossEntropy(), sets, together=True)
-    assert [len(outcome.history) for outcome in outcomes] == [12, 12]
 
 
 def test_epochs_are_reported_over_all_networks(two_groups: Data) -> None:

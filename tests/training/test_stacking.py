@@ -85,8 +85,9 @@ def test_reasons(two_groups: Data) -> None:
         return str(stacking_blocker(modules or networks(2), objective, data, norm))
 
     assert why() == "None"
-    assert "MLP is not a GCN" in why([MLP(6, 8, 4)] * 2)
-    assert "not a GCN with batch norm" in why([GCN(6, 8, 4, batch_norm=False)] * 2)
+    assert "MLP does not consist of graph convolutions" in why([MLP(6, 8, 4)] * 2)
+    assert "GCN does not consist of graph convolutions with batch norm" in why([GCN(6, 8, 4, batch_norm=False)] * 2)
+    assert "shapes, dropout or batch norm differ" in why([GCN(6, 8, 4), GCN(6, 8, 4, dropout=0.5)])
     assert "running statistics" in why(norm="running")
     assert "does not declare supports_capture" in why(objective=1 * MyLoss())
     assert "does not declare supports_capture" in why(objective=CrossEntropy() + SyntheticExposure())

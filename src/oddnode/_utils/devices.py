@@ -7,40 +7,16 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["device_type", "is_gpu", "processes_share_gpu", "resolve_device"]
-
 
 def resolve_device(device: str) -> torch.device:
-    """Resolve the name of a device.
-
-    Parameters
-    ----------
-    device : str
-        ``"auto"`` (a CUDA GPU if there is one, else the CPU), or any name that torch knows.
-
-    Returns
-    -------
-    torch.device
-        The device.
-    """
+    """Resolve the name of a device."""
     if device_type(device) == "cuda" and not torch.cuda.is_available():
         raise ValueError(f"device is {device}, but torch finds no CUDA GPU; use cpu or auto")
     return torch.device(device_type(device) if device == "auto" else device)
 
 
 def device_type(device: str) -> str:
-    """Tell the type of a device, which only another machine may have.
-
-    Parameters
-    ----------
-    device : str
-        As for `resolve_device`.
-
-    Returns
-    -------
-    str
-        ``"cpu"``, ``"cuda"``, ...
-    """
+    """Tell the type of a device, which only another machine may have."""
     if device == "auto":
         return _best_type()
     try:
@@ -54,18 +30,7 @@ def _best_type() -> str:
 
 
 def is_gpu(device: str) -> bool:
-    """Whether a device, ``"auto"`` included, is anything but the CPU.
-
-    Parameters
-    ----------
-    device : str
-        As for `resolve_device`.
-
-    Returns
-    -------
-    bool
-        True for accelerators of any kind.
-    """
+    """Whether a device, ``"auto"`` included, is anything but the CPU."""
     return device_type(device) != "cpu"
 
 
@@ -73,11 +38,6 @@ def processes_share_gpu() -> bool:
     """Whether NVIDIA's Multi-Process Service runs, so that kernels of several processes run at the same time.
 
     Without it a GPU works for one process at a time and switches between them.
-
-    Returns
-    -------
-    bool
-        Whether the service has its pipe where CUDA looks for it.
     """
     default = "/tmp/nvidia-mps"  # where CUDA looks; nothing is written or read there  # nosec B108
     return (Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", default)) / "control").exists()

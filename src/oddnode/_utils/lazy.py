@@ -1,54 +1,41 @@
-"""Names and modules that are imported when they are first used, so that the command line starts without torch.
-
-Names of modules are written in full: `oddnode.runner.source_key` takes them for imports.
-"""
+"""Names and modules that are imported when they are first used, so that the command line starts without torch."""
 
 from __future__ import annotations
 
+import ast
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-__all__ = ["LazyModule", "lazy_names"]
 
+def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Build ``__getattr__``, ``__dir__`` and ``__all__`` of a package from what it imports for type checkers.
 
-def lazy_names(
-    package: str, homes: Mapping[str, Sequence[str]]
-) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Build ``__getattr__`` and ``__dir__`` of a package that exports names of modules which it has not imported.
-
-    Parameters
-    ----------
-    package : str
-        The package's name.
-    homes : dict
-        For each module, the names that it defines.
-
-    Returns
-    -------
-    callable
-        Imports the module of a name and returns what the name stands for.
-    callable
-        Lists the names that the package has, imported or not.
+    The imports under ``if TYPE_CHECKING:`` are the one list of lazy names: type checkers follow them, and here they are
+    read from the source. Names that the package has imported by then are exported as well.
     """
-    home_of = {name: module for module, names in homes.items() for name in names}
+    module = sys.modules[package]
+    tree = ast.parse(module.__loader__.get_source(package))  # type: ignore[union-attr]
+    [checked] = [node for node in tree.body if isinstance(node, ast.If)]
+    home_of = {
+        alias.name: node.module for node in checked.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    imports = [alias for node in tree.body if isinstance(node, ast.ImportFrom) for alias in node.names]
 
     def load(name: str) -> Any:
         if name not in home_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(home_of[name]), name)
+        value = getattr(import_module(str(home_of[name])), name)
+        setattr(module, name, value)
+        return value
 
-    return load, lambda: sorted({*vars(sys.modules[package]), *home_of})
+    names = sorted({*home_of, *(alias.asname for alias in imports if alias.asname)})
+    return load, lambda: names, names
 
 
 class LazyModule:
     """A module that is imported when one of its names is first used.
-
-    Parameters
-    ----------
-    name : str
-        The module's full name.
 
     Examples
     --------

@@ -21,18 +21,6 @@ from typing import Any
 
 from oddnode._utils.registry import all_or_nothing
 
-__all__ = [
-    "ENTRY_POINT_GROUP",
-    "Plugin",
-    "PluginError",
-    "attribute_of_file",
-    "file_plugins",
-    "load_plugins",
-    "loaded_plugins",
-    "plugin_files",
-    "plugin_of",
-]
-
 #: The group of entry points whose modules are imported as plugins.
 ENTRY_POINT_GROUP = "oddnode.plugins"
 
@@ -43,24 +31,12 @@ class PluginError(ValueError):
 
 @dataclass(frozen=True)
 class Plugin:
-    """A plugin that has been loaded.
+    """A plugin that has been loaded."""
 
-    Parameters
-    ----------
-    name : str
-        The stem of its file, or the name of its entry point. Saved models know it by this name.
-    module : str
-        The module it was imported as.
-    path : Path
-        The module's source file.
-    is_file : bool
-        Whether the user named the file; otherwise an entry point named the module.
-    """
-
-    name: str
-    module: str
-    path: Path
-    is_file: bool
+    name: str  # The stem of its file, or the name of its entry point. Saved models know it by this name
+    module: str  # The module it was imported as
+    path: Path  # The module's source file
+    is_file: bool  # Whether the user named the file; otherwise an entry point named the module
 
 
 _loaded: dict[str, Plugin] = {}
@@ -88,20 +64,7 @@ def load_plugins(files: Iterable[str | os.PathLike] = ()) -> None:
 
 
 def attribute_of_file(file: str | os.PathLike, name: str) -> Any:
-    """Load a file as a plugin, and return what it defines under a name.
-
-    Parameters
-    ----------
-    file : path
-        A Python file; it is executed unless it is loaded already.
-    name : str
-        The name of a function or another object in it.
-
-    Raises
-    ------
-    PluginError
-        If the file cannot be loaded or does not define the name.
-    """
+    """Load a file as a plugin, and return what it defines under a name."""
     load_plugins([file])
     path = Path(file).expanduser().resolve()
     module = sys.modules[next(plugin.module for plugin in _loaded.values() if plugin.path == path)]
@@ -127,19 +90,7 @@ def plugin_files() -> tuple[Path, ...]:
 
 
 def plugin_of(kind: Any) -> str | None:
-    """Find the plugin that defines a class.
-
-    Parameters
-    ----------
-    kind : type or function
-        A class, for example that of a scorer, or a function, for example one that is registered as a backbone.
-
-    Returns
-    -------
-    str or None
-        The plugin's name; ``None`` if the class belongs to no plugin. All modules of the package of an entry point
-        belong to its plugin.
-    """
+    """Find the plugin that defines a class."""
     module = kind.__module__.split(".")
     shared = {plugin.name: _num_shared(module, plugin.module.split(".")) for plugin in _loaded.values()}
     nearest = max(shared, key=lambda name: shared[name], default=None)
@@ -165,8 +116,8 @@ def _load_file(file: Path) -> None:
     if any(plugin.path == path for plugin in _loaded.values()):
         return
     if not path.is_file() or path.suffix != ".py":
-        found = "is not a Python file (.py)" if path.exists() else "does not exist"
-        raise PluginError(f"plugin {file} {found}; expected a file that registers methods, backbones or data sets")
+        problem = "is not a Python file (.py)" if path.exists() else "does not exist"
+        raise PluginError(f"plugin {file} {problem}; expected a file that registers methods, backbones or data sets")
     _refuse_second(path.stem, f"plugin {file}")
     name = f"oddnode_plugin_{path.stem}"
     _imported(lambda: _import_file(path, name), f"plugin {file}", path)

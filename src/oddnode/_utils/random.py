@@ -16,8 +16,6 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["borrowed", "current_generator", "mixed_bits", "new_dropout_seed", "new_weights", "redirected", "seeded"]
-
 _MASK64 = 2**64 - 1
 
 _stream: ContextVar[_Stream | None] = ContextVar("random_stream", default=None)
@@ -43,11 +41,6 @@ def seeded(seed: int) -> Iterator[None]:
 
     Code of this library draws from `current_generator`. Layers and modules that know nothing of it draw from the
     stream within `new_weights` or `redirected`.
-
-    Parameters
-    ----------
-    seed : int
-        The seed of the stream.
     """
     token = _stream.set(_Stream(seed))
     try:
@@ -57,18 +50,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def current_generator(device: torch.device) -> torch.Generator | None:
-    """Return the generator to draw from.
-
-    Parameters
-    ----------
-    device : torch.device
-        Where the numbers will be.
-
-    Returns
-    -------
-    torch.Generator or None
-        That of the innermost `seeded` block; ``None``, which stands for torch's own, outside of any.
-    """
+    """Return the generator to draw from."""
     stream = _stream.get()
     return None if stream is None else stream.on(device)
 
@@ -81,11 +63,11 @@ def new_dropout_seed() -> int:
 
 @contextmanager
 def new_weights() -> Iterator[None]:
-    """Within the block, new layers draw their weights from the stream, in single precision.
+    """Within the block, new layers draw their weights from the stream, as float32.
 
-    They do so whatever the caller's default precision is, which a thread cannot change for itself alone.
+    They do so whatever the caller's default dtype is, which a thread cannot change for itself alone.
     """
-    single = nullcontext() if torch.get_default_dtype() == torch.float32 else _SinglePrecision()
+    single = nullcontext() if torch.get_default_dtype() == torch.float32 else _Float32()
     with redirected(), single:
         yield
 
@@ -97,8 +79,8 @@ def redirected() -> Iterator[None]:
         yield
 
 
-class _SinglePrecision(TorchFunctionMode):
-    """Makes new tensors single precision unless another one is asked for."""
+class _Float32(TorchFunctionMode):
+    """Makes new tensors float32 unless a dtype is given."""
 
     _FACTORIES = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn)
 
@@ -145,13 +127,7 @@ def _with_generator(func: Any) -> Any:
 
 @contextmanager
 def borrowed(generator: torch.Generator) -> Iterator[None]:
-    """Put a generator in the place of torch's own within the block, for an operation that takes none.
-
-    Parameters
-    ----------
-    generator : torch.Generator
-        The generator to draw from; no other thread may borrow at the same time, so the block should be short.
-    """
+    """Replace torch's own generator within the block, for an operation that takes none."""
     device = generator.device
     theirs = torch.cuda.default_generators[device.index or 0] if device.type == "cuda" else torch.default_generator
     with _borrowing:
@@ -165,18 +141,7 @@ def borrowed(generator: torch.Generator) -> Iterator[None]:
 
 
 def mixed_bits(*parts: int) -> int:
-    """Hash integers into 64 bits that look random.
-
-    Parameters
-    ----------
-    *parts : int
-        The integers, in order; only the lowest 64 bits of each count.
-
-    Returns
-    -------
-    int
-        From 0 to ``2**64 - 1``.
-    """
+    """Hash integers into 64 bits that look random."""
     state = 0
     for part in parts:
         state = _mix64(state ^ (part & _MASK64))

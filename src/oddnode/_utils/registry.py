@@ -9,13 +9,11 @@ from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from oddnode._utils.suggestions import unknown
 
-__all__ = ["Registry", "all_or_nothing", "for_a_while"]
-
 T = TypeVar("T")
 
 
 class _Place(NamedTuple):
-    """The place of an item whose module has not been imported."""
+    """Where to import an item from that has not been imported."""
 
     path: str
 
@@ -62,7 +60,7 @@ class Registry(Mapping[str, T], Generic[T]):
             Whether it may replace another item of the same name.
         """
         if not isinstance(name, str) or not name or "," in name or name.split() != [name]:
-            raise ValueError(f"{name!r} cannot name a {self.kind}: expected text without spaces or commas")
+            raise ValueError(f"{name!r} cannot name a {self.kind}: expected a string without spaces or commas")
         if name in self._items and self._items[name] is not item and not replace:
             raise ValueError(f"there is a {self.kind} named {name!r} already; choose another name")
         self._items[name] = item
@@ -75,7 +73,7 @@ class Registry(Mapping[str, T], Generic[T]):
         name : str
             As for `register`.
         path : str
-            The item's place, as for `pkgutil.resolve_name`: ``"package.module:name"``.
+            Where the item is, as for `pkgutil.resolve_name`: ``"package.module:name"``.
         """
         self.register(name, _Place(path))  # type: ignore[arg-type]
 
@@ -128,3 +126,7 @@ def _items_of_all() -> list[tuple[Registry[Any], dict[str, Any]]]:
 def _restore(before: list[tuple[Registry[Any], dict[str, Any]]]) -> None:
     for registry, items in before:
         registry._items = items
+
+
+#: Modules of higher packages with objectives and scorers that a saved model may name; imported when one is needed.
+PART_MODULES: Registry[Any] = Registry("module of parts")

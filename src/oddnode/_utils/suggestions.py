@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-__all__ = ["UnknownNameError", "unknown"]
-
 # Longer lists hide the suggestion; then only the nearest names are listed.
 _MOST_NAMES = 50
 _NEAREST_NAMES = 12
@@ -19,22 +17,7 @@ class UnknownNameError(ValueError, KeyError):
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """Build an error that suggests the nearest known name and lists all of them, or of very many the nearest.
-
-    Parameters
-    ----------
-    what : str
-        The kind of name: ``"method"``, ``"task"``, ...
-    name : object
-        The unknown name.
-    known : iterable of str
-        The known names.
-
-    Returns
-    -------
-    UnknownNameError
-        The error, to be raised by the caller.
-    """
+    """Build an error that suggests the nearest known name and lists all of them, or of very many the nearest."""
     names = list(known)
     near = get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""

@@ -3,65 +3,29 @@
 May import: runner and below. A name loads its module on first use: the paper's printed numbers need no torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from oddnode._utils.lazy import exports
 
 if TYPE_CHECKING:
-    from oddnode.bench.choices import DEFAULT_METHODS, check_names, check_settings, expand_methods
-    from oddnode.bench.comparisons import compare_with_first, comparison_table
-    from oddnode.bench.latex import latex_table
-    from oddnode.bench.paper_numbers import has_paper_numbers, paper_number
-    from oddnode.bench.report import check_writable, write_report
-    from oddnode.bench.run import benchmark
-    from oddnode.bench.tables import compare_table, markdown_table, seeds_csv, to_csv
-    from oddnode.bench.trackers import Tracker, log_results, open_tracker
-
-__all__ = [
-    "DEFAULT_METHODS",
-    "Tracker",
-    "benchmark",
-    "check_names",
-    "check_settings",
-    "check_writable",
-    "compare_table",
-    "compare_with_first",
-    "comparison_table",
-    "expand_methods",
-    "has_paper_numbers",
-    "latex_table",
-    "log_results",
-    "markdown_table",
-    "open_tracker",
-    "paper_number",
-    "seeds_csv",
-    "to_csv",
-    "write_report",
-]
-
-_HOME = {
-    "DEFAULT_METHODS": "choices",
-    "Tracker": "trackers",
-    "benchmark": "run",
-    "check_names": "choices",
-    "check_settings": "choices",
-    "check_writable": "report",
-    "compare_table": "tables",
-    "compare_with_first": "comparisons",
-    "comparison_table": "comparisons",
-    "expand_methods": "choices",
-    "has_paper_numbers": "paper_numbers",
-    "latex_table": "latex",
-    "log_results": "trackers",
-    "markdown_table": "tables",
-    "open_tracker": "trackers",
-    "paper_number": "paper_numbers",
-    "seeds_csv": "tables",
-    "to_csv": "tables",
-    "write_report": "report",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    from oddnode.bench.choices import DEFAULT_METHODS as DEFAULT_METHODS
+    from oddnode.bench.choices import check_names as check_names
+    from oddnode.bench.choices import check_settings as check_settings
+    from oddnode.bench.choices import expand_methods as expand_methods
+    from oddnode.bench.paper_numbers import has_paper_numbers as has_paper_numbers
+    from oddnode.bench.paper_numbers import paper_number as paper_number
+    from oddnode.bench.report import check_writable as check_writable
+    from oddnode.bench.report import compare_with_first as compare_with_first
+    from oddnode.bench.report import comparison_table as comparison_table
+    from oddnode.bench.report import write_report as write_report
+    from oddnode.bench.run import benchmark as benchmark
+    from oddnode.bench.tables import compare_table as compare_table
+    from oddnode.bench.tables import latex_table as latex_table
+    from oddnode.bench.tables import markdown_table as markdown_table
+    from oddnode.bench.tables import seeds_csv as seeds_csv
+    from oddnode.bench.tables import to_csv as to_csv
+    from oddnode.bench.trackers import Tracker as Tracker
+    from oddnode.bench.trackers import log_results as log_results
+    from oddnode.bench.trackers import open_tracker as open_tracker
+else:
+    __getattr__, __dir__, __all__ = exports(__name__)

@@ -1,4 +1,4 @@
-"""What a benchmark is asked for: tasks, methods, a protocol, a backbone and settings. Imports no slow module."""
+"""Validation of the tasks, methods, protocol, backbone and settings of a benchmark. Imports no slow module."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from oddnode.protocols import PROTOCOLS, get_protocol
 if TYPE_CHECKING:
     from oddnode.tasks import Task
 
-__all__ = ["DEFAULT_METHODS", "check_names", "check_settings", "expand_methods", "task_of_file"]
 
 #: The methods of a plain ``oddnode bench``.
 DEFAULT_METHODS = ("msp", "energy", "gnnsafe", "nodesafe", "energy-ft", "gnnsafe++", "nodesafe++")
@@ -30,11 +29,6 @@ def expand_methods(names: Iterable[str], protocol: str = "clean") -> list[str]:
         Names of methods; ``all`` stands for every method that has settings for the protocol.
     protocol : {"clean", "published"}
         The protocol.
-
-    Returns
-    -------
-    list of str
-        Names of methods.
     """
     expanded: dict[str, None] = {}
     for name in names:
@@ -65,7 +59,7 @@ def check_names(methods: Iterable[str], protocol: str, backbone: str) -> None:
 
 
 def check_settings(settings: Mapping[str, Any], methods: Sequence[str]) -> dict[str, list[str]]:
-    """Raise an error for a setting that none of the methods has.
+    """Raise an error for a setting that none of the methods has; return the methods that lack each.
 
     Parameters
     ----------
@@ -73,11 +67,6 @@ def check_settings(settings: Mapping[str, Any], methods: Sequence[str]) -> dict[
         Settings by name.
     methods : sequence of str
         Names of methods.
-
-    Returns
-    -------
-    dict of str to list of str
-        For each setting, the methods that do not have it.
     """
     known = {method: setting_types(get_recipe(method)) for method in methods}
     every = sorted({name for own in known.values() for name in own})
@@ -88,17 +77,6 @@ def check_settings(settings: Mapping[str, Any], methods: Sequence[str]) -> dict[
 
 
 def task_of_file(text: str) -> Callable[[int], Task] | None:
-    """Find the function that a text of the form ``path/file.py:function`` names.
-
-    Parameters
-    ----------
-    text : str
-        A task on the command line.
-
-    Returns
-    -------
-    callable or None
-        The function, from the file, which is loaded as a plugin; ``None`` if the text has another form.
-    """
+    """Find the function that a string of the form ``path/file.py:function`` names."""
     file, _, function = text.rpartition(":")
     return attribute_of_file(os.path.expanduser(file), function) if file.endswith(".py") else None

@@ -9,8 +9,6 @@ from importlib import resources
 
 from oddnode.evaluation import METRICS
 
-__all__ = ["has_paper_numbers", "paper_number"]
-
 
 @cache
 def _printed() -> dict[tuple[str, str], dict[str, float]]:
@@ -37,11 +35,5 @@ def paper_number(task: str, method: str, metric: str) -> float | None:
 
 
 def has_paper_numbers(task: str, method: str) -> bool:
-    """Whether the paper prints any number of a method on a task.
-
-    Parameters
-    ----------
-    task, method : str
-        As in `paper_number`.
-    """
+    """Whether the paper prints any number of a method on a task."""
     return (task, method) in _printed()

@@ -1,38 +1,30 @@
-"""The files that a benchmark writes."""
+"""The files that a benchmark writes, and paired comparisons of its methods with a significance test."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from platform import machine, python_version, system
 from typing import Any
 
 from oddnode._utils.atomic_files import new_file
+from oddnode._utils.markdown import pipe_table
+from oddnode._utils.result_tables import csv_text
 from oddnode._version import __version__
-from oddnode.bench.comparisons import PairedComparison, compare_with_first, comparison_table
-from oddnode.bench.latex import latex_table
-from oddnode.bench.tables import compare_table, csv_text, markdown_table, seeds_csv, summaries, to_csv
-from oddnode.evaluation import Result
+from oddnode.bench.tables import compare_table, is_model_free, latex_table, markdown_table, seeds_csv, summaries, to_csv
+from oddnode.evaluation import METRIC_TITLES, Result
+from oddnode.evaluation.statistics import Comparison, compare, holm
 
-__all__ = ["check_writable", "write_report"]
+#: The metrics by which methods are compared.
+METRICS_COMPARED = ("auroc", "fpr95")
 
 
 def check_writable(folder: Path) -> None:
-    """Create a folder and check that it is writable, so that a mistake shows before the work and not after it.
-
-    Parameters
-    ----------
-    folder : Path
-        Created with its parents if it does not exist.
-
-    Raises
-    ------
-    OSError
-        If it cannot be created, or the user has no permission to write into it.
-    """
+    """Create a folder and check that it is writable, so that a mistake shows before the work and not after it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -69,7 +61,7 @@ def write_report(results: Sequence[Result], folder: Path) -> list[Path]:
         "runs.json": json.dumps(_all_runs(results), indent=1) + "\n",
     }
     if comparisons:
-        files["comparisons.csv"] = csv_text([each.row() for each in comparisons])
+        files["comparisons.csv"] = csv_text([paired.row() for paired in comparisons])
     else:  # that of an earlier benchmark would not belong to the rest
         (folder / "comparisons.csv").unlink(missing_ok=True)
     paths = []
@@ -104,3 +96,85 @@ def _report(results: Sequence[Result], comparisons: Sequence[PairedComparison]) 
         *(["## Paired comparisons", "", comparison_table(comparisons)] if comparisons else []),
     ]
     return "\n".join(parts)
+
+
+@dataclass(frozen=True)
+class PairedComparison:
+    """A method compared with the first one of a benchmark by one metric."""
+
+    metric: str
+    method: str
+    reference: str  # The first method
+    comparison: Comparison  # The advantage of the method over the first one
+    p_holm: float  # Its p-value, adjusted for the number of methods that are compared by this metric
+
+    def row(self) -> dict[str, str | int | float]:
+        """All numbers as one flat row, for CSV; ``note`` says why a p-value says nothing."""
+        c = self.comparison
+        return {
+            "metric": self.metric,
+            "method": self.method,
+            "reference": self.reference,
+            "mean_advantage": c.difference,
+            "tasks_won": c.cell_wins,
+            "tasks_tied": c.cells - c.cell_wins - c.cell_losses,
+            "tasks_lost": c.cell_losses,
+            "seeds_won": c.pair_wins,
+            "seeds_tied": c.pairs - c.pair_wins - c.pair_losses,
+            "seeds_lost": c.pair_losses,
+            "p": c.p_value,
+            "p_holm": self.p_holm,
+            "note": c.note,
+        }
+
+
+def compare_with_first(results: Sequence[Result]) -> list[PairedComparison]:
+    """Compare every method with the first one by AUROC and FPR95, paired by task and seed, without model-free scores.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        Every method on every task, with the same seeds.
+    """
+    by_method: dict[str, list[Result]] = {}
+    for result in results:
+        if not is_model_free(result.method):
+            by_method.setdefault(result.method, []).append(result)
+    first, *others = by_method or [""]
+    comparisons = []
+    for metric in METRICS_COMPARED:
+        numbers = {name: {r.task: [run[metric] for run in r.runs] for r in own} for name, own in by_method.items()}
+        higher = METRIC_TITLES[metric].endswith("↑")
+        compared = [compare(numbers[name], numbers[first], higher_is_better=higher) for name in others]
+        adjusted = holm([comparison.p_value for comparison in compared])
+        pairs = zip(others, compared, adjusted, strict=True)
+        comparisons += [PairedComparison(metric, name, first, comparison, p) for name, comparison, p in pairs]
+    return comparisons
+
+
+def comparison_table(comparisons: Sequence[PairedComparison]) -> str:
+    """Format comparisons as a Markdown table, with the terms of the test below it.
+
+    Parameters
+    ----------
+    comparisons : sequence of PairedComparison
+        At least one.
+    """
+    head = ["metric", "method", "mean advantage", "tasks won / tied / lost", "seeds won / tied / lost", "p", "p, Holm"]
+    body = []
+    for paired in comparisons:
+        row = paired.row()
+        tasks, seeds = (
+            " / ".join(str(row[f"{what}_{end}"]) for end in ("won", "tied", "lost")) for what in ("tasks", "seeds")
+        )
+        advantage = f"{paired.comparison.difference:+.1f}"
+        p_values = [f"{paired.comparison.p_value:.3f}", f"{paired.p_holm:.3f}"]
+        body.append([METRIC_TITLES[paired.metric], paired.method, advantage, tasks, seeds, *p_values])
+    notes = dict.fromkeys(c.comparison.note for c in comparisons if c.comparison.note)
+    terms = (
+        f"Compared with {comparisons[0].reference}, the first method; a positive advantage (percentage points, mean "
+        "over tasks) is one over it. p: Wilcoxon's signed-rank test, two-sided, on the differences of the tasks' means "
+        "over seeds; Holm: adjusted for the number of methods. Tasks of one data set share its graph, so p is if "
+        "anything too small."
+    )
+    return "\n".join([pipe_table(head, body), "", terms, *(f"Note on p: {note}." for note in notes), ""])

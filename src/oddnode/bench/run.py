@@ -11,20 +11,15 @@ from typing import Any
 
 from oddnode._utils.devices import is_gpu
 from oddnode.bench.choices import DEFAULT_METHODS, check_names, check_settings, expand_methods
-from oddnode.bench.own_parts import MethodLike, TaskLike, has_only_names, named
+from oddnode.bench.user_components import MethodLike, TaskLike, has_only_names, named
 from oddnode.detector import DETECTOR_SETTINGS, MODEL_FREE, get_recipe
 from oddnode.evaluation import Result
 from oddnode.protocols import get_protocol
 from oddnode.runner.detectors import distinct_trainings
-from oddnode.runner.engine import Engine, InProcess, Worker, num_cores
+from oddnode.runner.engine import Engine, InProcess, Processes, Worker, can_fork, num_cores, remote_setup
 from oddnode.runner.execute import Setup, execute_group
-from oddnode.runner.futures import remote_setup
-from oddnode.runner.groups import Group, cell_groups, stacked_groups
-from oddnode.runner.processes import Processes, can_fork
-from oddnode.runner.work import Outcome, Training
+from oddnode.runner.work import Group, Outcome, Training, cell_groups, stacked_groups
 from oddnode.tasks import check_data, expand_tasks
-
-__all__ = ["benchmark"]
 
 
 def benchmark(
@@ -87,8 +82,8 @@ def benchmark(
     check_names((), protocol, backbone)
     own_settings = dict(settings or {})
     all_tasks, all_methods = _listed(tasks), _listed(methods)
-    own_parts = not has_only_names(all_tasks, all_methods)
-    if own_parts and engine is not None and engine.is_remote:
+    user_components = not has_only_names(all_tasks, all_methods)
+    if user_components and engine is not None and engine.is_remote:
         raise ValueError(
             "tasks and methods that are given as objects can only be run on this machine; leave the engine out, or "
             "register them in a plugin and give their names"
@@ -103,7 +98,7 @@ def benchmark(
         jobs = max(1, min(jobs or _default_jobs(device), len(task_names) * seeds))
         setup = Setup(device, None if data_dir is None else os.fspath(data_dir), gpu_share=1 / jobs)
         groups = stacked_groups(trainings, jobs) if is_gpu(device) else cell_groups(trainings)
-        engine = engine or _engine(jobs, device, own_parts)
+        engine = engine or _engine(jobs, device, user_components)
         setup = remote_setup(setup) if engine.is_remote else setup
         outcomes = _run(groups, engine, partial(execute_group, setup=setup), on_progress)
     shown = dict.fromkeys([*method_names, *(method for cell in cells for t in cell for method in t.methods)])
@@ -163,10 +158,10 @@ def _default_jobs(device: str) -> int:
     return 1 if is_gpu(device) or not can_fork() else num_cores()
 
 
-def _engine(jobs: int, device: str, own_parts: bool) -> Engine:
+def _engine(jobs: int, device: str, user_components: bool) -> Engine:
     if jobs == 1:
         return InProcess()
-    if own_parts:  # a forked process has the objects of this one; any other would have to import them
+    if user_components:  # a forked process has the objects of this one; any other would have to import them
         if is_gpu(device) or not can_fork():
             raise ValueError(
                 f"jobs is {jobs}, but tasks and methods that are given as objects can only be run in this process "

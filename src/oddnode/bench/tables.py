@@ -1,55 +1,28 @@
-"""Results as tables: for the terminal, as Markdown and CSV, with the paper's numbers next to ours."""
+"""Results as tables: for the terminal, as Markdown, LaTeX and CSV, with the paper's numbers next to ours."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from oddnode._utils.markdown import pipe_table
+from oddnode._utils.result_tables import Entry, Grid, Row, csv_text, latex_comment
 from oddnode.bench.paper_numbers import has_paper_numbers, paper_number
 from oddnode.detector import MODEL_FREE
 from oddnode.evaluation import DECISION_TITLES, METRIC_TITLES, METRICS, Result
 
-__all__ = [
-    "caption",
-    "compare_table",
-    "csv_text",
-    "header",
-    "is_model_free",
-    "markdown_table",
-    "model_free_last",
-    "paper_mean_pair",
-    "per_seed_rows",
-    "results_by_task",
-    "rows",
-    "seeds_csv",
-    "shown_metrics",
-    "summaries",
-    "to_csv",
-]
+_TITLES = METRIC_TITLES | DECISION_TITLES
 
 
 def is_model_free(method: str) -> bool:
-    """Whether a method is one of the model-free scores, which classify nothing.
-
-    Parameters
-    ----------
-    method : str
-        A method's name.
-    """
+    """Whether a method is one of the model-free scores, which classify nothing."""
     return method in MODEL_FREE
 
 
 def model_free_last(methods: Iterable[str]) -> list[str]:
     """Order names of methods: repetitions dropped, model-free scores last.
-
-    Parameters
-    ----------
-    methods : iterable of str
-        Names of methods, repeated or not.
 
     Examples
     --------
@@ -60,27 +33,13 @@ def model_free_last(methods: Iterable[str]) -> list[str]:
 
 
 def results_by_task(results: Sequence[Result]) -> list[Result]:
-    """Order results task by task, each task's model-free scores last.
-
-    Parameters
-    ----------
-    results : sequence of Result
-        In any order; the first result of a task gives the task its place.
-    """
+    """Order results task by task, each task's model-free scores last."""
     tasks = list(dict.fromkeys(r.task for r in results))
     return sorted(results, key=lambda r: (tasks.index(r.task), is_model_free(r.method)))
 
 
 def caption(results: Sequence[Result], with_paper: bool = True) -> str:
-    """Describe a table: protocol, backbone, changed settings and seeds.
-
-    Parameters
-    ----------
-    results : sequence of Result
-        The results of the table, at least one; they share protocol, backbone and the number of seeds.
-    with_paper : bool
-        Whether the table has the paper's numbers in brackets.
-    """
+    """Describe a table: protocol, backbone, changed settings and seeds."""
     first = results[0]
     seeds = f"{first.seeds} seeds, mean ± standard deviation" if first.seeds > 1 else "one seed, no spread"
     printed = with_paper and any(has_paper_numbers(r.task, r.method) for r in results)
@@ -91,48 +50,26 @@ def caption(results: Sequence[Result], with_paper: bool = True) -> str:
 
 
 def header(results: Sequence[Result]) -> list[str]:
-    """Column titles of `rows`.
-
-    Parameters
-    ----------
-    results : sequence of Result
-        The results of the table.
-    """
-    return ["task", "method", *((METRIC_TITLES | DECISION_TITLES)[metric] for metric in shown_metrics(results))]
+    """Column titles of `rows`."""
+    return ["task", "method", *(_TITLES[metric] for metric in shown_metrics(results))]
 
 
 def shown_metrics(results: Sequence[Result]) -> list[str]:
-    """List the metrics of a table; those of decisions come before the accuracy, if all results have them.
-
-    Parameters
-    ----------
-    results : sequence of Result
-        The results of the table.
-    """
+    """List the metrics of a table; those of decisions come before the accuracy, if all results have them."""
     decisions = DECISION_TITLES if all(result.has_decisions for result in results) else ()
     return [*METRICS[:-1], *decisions, METRICS[-1]]
 
 
 def rows(results: Sequence[Result]) -> list[list[str]]:
-    """Format one row of text per result, for the titles of `header`.
-
-    Parameters
-    ----------
-    results : sequence of Result
-        In the order of the rows.
-    """
+    """Format one row of text per result, for the titles of `header`."""
     metrics = shown_metrics(results)
-    return [[r.task, r.method, *(_cell(r, metric) for metric in metrics)] for r in results]
+    return [[r.task, r.method, *(_entry(r, metric).shown(with_paper=True) for metric in metrics)] for r in results]
 
 
-def _cell(result: Result, metric: str) -> str:
+def _entry(result: Result, metric: str) -> Entry:
     if metric == "id_acc" and is_model_free(result.method):
-        return "-"
-    ours = f"{result.mean(metric):.1f}"
-    if result.seeds > 1:
-        ours += f" ± {result.std(metric):.1f}"
-    printed = paper_number(result.task, result.method, metric)
-    return ours if printed is None else f"{ours} ({printed:.1f})"
+        return Entry(text="-")
+    return Entry(tuple(run[metric] for run in result.runs), paper_number(result.task, result.method, metric))
 
 
 def markdown_table(results: Sequence[Result]) -> str:
@@ -149,6 +86,43 @@ def markdown_table(results: Sequence[Result]) -> str:
         for result, row in zip(results, rows(results), strict=True)
     ]
     return f"{pipe_table(header(results), body)}\n\n{caption(results)}\n"
+
+
+def latex_table(results: Sequence[Result]) -> str:
+    r"""Format results as LaTeX; needs ``\usepackage{booktabs,graphicx}``.
+
+    One task gives one table, with the metrics as columns. Several give one table per metric, with the tasks and their
+    mean as columns. The best mean of a column is bold; model-free scores stand below a line and are never bold.
+
+    Parameters
+    ----------
+    results : sequence of Result
+        At least one; every method on every task.
+    """
+    tasks, metrics = list(dict.fromkeys(r.task for r in results)), shown_metrics(results)
+    cells = {(r.task, r.method): r for r in results}
+    methods = model_free_last(r.method for r in results)
+    terms = caption(results, with_paper=False)
+    parts = [latex_comment(r"Needs \usepackage{booktabs,graphicx}.") + "\n"]
+    if len(tasks) == 1:
+        rows = [_row(m, [_entry(cells[tasks[0], m], metric) for metric in metrics]) for m in methods]
+        grid = Grid("", tuple(_TITLES[metric] for metric in metrics), tuple(rows))
+        return "\n".join([*parts, grid.to_latex(f"{tasks[0]}; {terms}", "tab:oddnode")])
+    for metric in metrics:
+        rows = [_row(m, _with_mean([_entry(cells[task, m], metric) for task in tasks])) for m in methods]
+        grid = Grid(_TITLES[metric], (*tasks, "mean"), tuple(rows))
+        parts.append(grid.to_latex(f"{grid.title}; {terms}", f"tab:oddnode-{metric}"))
+    return "\n".join(parts)
+
+
+def _row(method: str, entries: Sequence[Entry]) -> Row:
+    own = tuple(replace(entry, paper=None) for entry in entries)
+    return Row(method, own, group=None if is_model_free(method) else "methods")
+
+
+def _with_mean(entries: Sequence[Entry]) -> list[Entry]:
+    means = [entry.mean for entry in entries if entry.mean is not None]
+    return [*entries, Entry((fmean(means),)) if means else Entry(text="-")]
 
 
 def compare_table(results: Sequence[Result], metrics: tuple[str, str] = ("auroc", "fpr95")) -> str:
@@ -190,17 +164,7 @@ def _plain_pair(pair: Sequence[float | None]) -> str:
 
 
 def paper_mean_pair(tasks: Sequence[str], method: str, metrics: tuple[str, str] = ("auroc", "fpr95")) -> str:
-    """Average the paper's numbers of a method over tasks; ``"-"`` if the paper lacks one of them.
-
-    Parameters
-    ----------
-    tasks : sequence of str
-        Names of tasks.
-    method : str
-        A method's name.
-    metrics : pair of str
-        Which of `oddnode.evaluation.METRICS` to show.
-    """
+    """Average the paper's numbers of a method over tasks; ``"-"`` if the paper lacks one of them."""
     columns = [[paper_number(task, method, metric) for task in tasks] for metric in metrics]
     if any(number is None for column in columns for number in column):
         return "-"
@@ -208,24 +172,12 @@ def paper_mean_pair(tasks: Sequence[str], method: str, metrics: tuple[str, str] 
 
 
 def summaries(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """List the rows of `Result.summary`; those of model-free scores, which classify nothing, have no accuracy.
-
-    Parameters
-    ----------
-    results : sequence of Result
-        In the order of the rows.
-    """
+    """List the rows of `Result.summary`; those of model-free scores, which classify nothing, have no accuracy."""
     return [_without_accuracy(result.summary()) for result in results]
 
 
 def per_seed_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """List the rows of `Result.per_seed`; those of model-free scores have no accuracy.
-
-    Parameters
-    ----------
-    results : sequence of Result
-        In the order of the rows.
-    """
+    """List the rows of `Result.per_seed`; those of model-free scores have no accuracy."""
     return [_without_accuracy(row) for result in results for row in result.per_seed()]
 
 
@@ -254,19 +206,3 @@ def seeds_csv(results: Sequence[Result]) -> str:
         At least one.
     """
     return csv_text(per_seed_rows(results))
-
-
-def csv_text(lines: Sequence[dict[str, Any]]) -> str:
-    """Format rows as CSV; a column that a row lacks is empty in it.
-
-    Parameters
-    ----------
-    lines : sequence of dict
-        The rows, by column.
-    """
-    text = io.StringIO()
-    columns = dict.fromkeys(name for line in lines for name in line)  # only some results may have decisions
-    writer = csv.DictWriter(text, fieldnames=list(columns), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(lines)
-    return text.getvalue()

@@ -1,4 +1,4 @@
-"""Results in experiment trackers. Each tracker is an optional dependency and imported only if it is asked for.
+"""Results in experiment trackers. Each tracker is an optional dependency and imported only if it is named.
 
 MLflow and Weights & Biases get one run per task and method, TensorBoard one folder. A run has the names as parameters,
 every metric per seed (``per_seed/auroc``, with the seed as step), and the means and deviations of `Result.summary`.
@@ -17,8 +17,6 @@ from typing import Any
 from oddnode._utils.suggestions import unknown
 from oddnode._version import __version__
 from oddnode.evaluation import Result
-
-__all__ = ["TRACKERS", "Tracker", "log_results", "open_tracker"]
 
 _NAMES = ("task", "method", "protocol", "backbone", "settings", "seeds", "seed")
 
@@ -63,13 +61,7 @@ def _run_name(names: dict[str, Any]) -> str:
 
 
 class MLflow(Tracker):
-    """Logs to the experiment ``MLFLOW_EXPERIMENT_NAME``, or else ``oddnode``.
-
-    Parameters
-    ----------
-    place : str
-        A tracking URI; by default ``MLFLOW_TRACKING_URI``, or else MLflow's own.
-    """
+    """Logs to the experiment ``MLFLOW_EXPERIMENT_NAME``, or else ``oddnode``."""
 
     def __init__(self, place: str = ""):
         from mlflow import MlflowClient
@@ -92,13 +84,7 @@ class MLflow(Tracker):
 
 
 class WandB(Tracker):
-    """Logs to Weights & Biases; ``WANDB_MODE=offline`` writes files only.
-
-    Parameters
-    ----------
-    place : str
-        A project; by default ``WANDB_PROJECT``, or else ``oddnode``.
-    """
+    """Logs to Weights & Biases; ``WANDB_MODE=offline`` writes files only."""
 
     def __init__(self, place: str = ""):
         import wandb
@@ -118,13 +104,7 @@ class WandB(Tracker):
 
 
 class TensorBoard(Tracker):
-    """Writes event files into a new folder, named by the time.
-
-    Parameters
-    ----------
-    place : str
-        The folder for the folders of all benchmarks; by default ``runs``.
-    """
+    """Writes event files into a new folder, named by the time."""
 
     def __init__(self, place: str = ""):
         from torch.utils.tensorboard import SummaryWriter

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,30 +14,27 @@ from rich.markup import escape
 
 from oddnode._utils.plugins import load_plugins
 from oddnode._version import __version__
-from oddnode.cli import info as cli_info
-from oddnode.cli import large as cli_large
-from oddnode.cli import lists as cli_lists
-from oddnode.cli import paper as cli_paper
-from oddnode.cli import tables as cli_tables
-from oddnode.cli.messages import as_options, print_note
+from oddnode.cli import info, paper, tables
 from oddnode.cli.ranks import check_command, is_one_of_several, run_together
-from oddnode.cli.settings import SetOptions, parse_settings
 from oddnode.cli.shared import (
     DataDir,
     Device,
     EngineName,
     Json,
     Plugins,
+    SetOptions,
+    add_command,
+    as_options,
     check_device,
     check_engine,
     err,
     open_engine,
+    parse_settings,
+    print_note,
     print_rows,
     progress_bar,
     split_names,
 )
-
-__all__ = ["app", "main"]
 
 app = typer.Typer(
     help="Which nodes of a graph does a model not know?",
@@ -93,17 +91,6 @@ def _root(
     check_command(context.invoked_subcommand)
 
 
-@app.command(
-    epilog="Examples:\n\n"
-    "  oddnode bench\n\n"
-    "  oddnode bench --task cora/structure,cora/label --methods gnnsafe,nodesafe --seeds 5\n\n"
-    "  oddnode bench --methods gnnsafe,nodesafe --set num_hops=2 --set eta=0.5\n\n"
-    "  oddnode bench --task paper --methods all --protocol published --out runs/published\n\n"
-    "  oddnode bench --methods mine,nodesafe --task mydata/label --plugin mine.py\n\n"
-    "  oddnode bench --task mine.py:my_task --methods nodesafe,msp\n\n"
-    "  oddnode bench --log mlflow=http://localhost:5000 --log tensorboard=runs\n\n"
-    "  oddnode bench --task paper --seeds 5 --engine ray"
-)
 def bench(
     task: _Tasks = "digits/label",
     methods: _Methods = None,
@@ -142,20 +129,14 @@ def bench(
 
     with progress_bar(terminal_only=as_json) as show, open_engine(engine, jobs, 1, device) as remote:
         jobs = jobs if remote is None else remote.jobs
-        results = benchmark(
-            tasks,
-            names,
-            seeds,
-            protocol,
-            backbone,
-            device,
-            data_dir,
-            jobs,
-            show,
-            model_free=True,
-            settings=settings,
-            engine=remote,
-        )
+        where: dict[str, Any] = {
+            "device": device,
+            "data_dir": data_dir,
+            "jobs": jobs,
+            "engine": remote,
+            "on_progress": show,
+        }
+        results = benchmark(tasks, names, seeds, protocol, backbone, model_free=True, settings=settings, **where)
     written = write_report(results, out) if out else []
     if as_json:
         typer.echo(json.dumps(summaries([r for r in results if r.method in names]), indent=1))
@@ -166,11 +147,19 @@ def bench(
     log_results(results, trackers)  # last, so that a tracker that fails loses nothing
 
 
-cli_lists.register(app)
-cli_paper.register(app)
-cli_tables.register(app)
-cli_large.register(app)
-cli_info.register(app)
+add_command(
+    app,
+    bench,
+    *("", "--task cora/structure,cora/label --methods gnnsafe,nodesafe --seeds 5"),
+    "--methods gnnsafe,nodesafe --set num_hops=2 --set eta=0.5",
+    "--task paper --methods all --protocol published --out runs/published",
+    "--methods mine,nodesafe --task mydata/label --plugin mine.py",
+    "--task mine.py:my_task --methods nodesafe,msp",
+    "--log mlflow=http://localhost:5000 --log tensorboard=runs",
+    "--task paper --seeds 5 --engine ray",
+)
+for commands in (info, paper, tables):
+    commands.register(app)
 
 
 def _checked_names(
@@ -232,6 +221,9 @@ def _print_results(results: Any) -> None:
 
 def main() -> None:
     """Run the command line; a user's mistake prints one line on stderr and a non-zero exit status."""
+    # Torch then takes huge pages for large tensors, which more than halves an epoch over ten million edges. It looks at
+    # this when it makes its first tensor. Programs that use the library set it themselves (docs/performance.md).
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     # Commands print the notes of the library themselves.
     logging.getLogger("oddnode").addHandler(logging.NullHandler())
     try:

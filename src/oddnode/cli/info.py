@@ -1,22 +1,22 @@
-"""The command ``info``, which shows a saved model without building it. Imports no slow module."""
+"""The commands that show what there is: ``methods``, ``datasets`` and ``info``. No slow imports."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from oddnode._utils.plugins import load_plugins
-from oddnode.cli.messages import print_facts, visible
-from oddnode.cli.shared import Json, Plugins, print_rows
-from oddnode.detector import read_summary
+from oddnode.cli.shared import DataDir, Json, Plugins, add_command, expected, print_facts, print_rows, visible
+from oddnode.detector import DETECTOR_SETTINGS, MODEL_FREE, RECIPES, Recipe, default_method, get_recipe, read_summary
 
 if TYPE_CHECKING:
-    from oddnode.detector.model_config import ModelConfig
+    from oddnode.detector.saved_files import ModelConfig
     from oddnode.tables import Category, Number, TableSchema
 
-__all__ = ["register"]
 
 # Sections that hold no settings: hashes of rows and the like.
 _LEFT_OUT = ("table", "table_rows", "table_threshold", "format")
@@ -26,8 +26,110 @@ _LONGEST_PART = 300
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to the command line."""
-    app.command(epilog="Examples:\n\n  oddnode info model\n\n  oddnode info model --json")(info)
+    """Add the commands to the command line."""
+    add_command(app, methods, "", "nodesafe", "--plugin mine.py --json")
+    add_command(app, datasets, "", "--data-dir ~/data --json")
+    add_command(app, info, "model", "model --json")
+
+
+def methods(
+    name: Annotated[str | None, typer.Argument(help="A method, to show its settings.", show_default="all")] = None,
+    plugin: Plugins = None,
+    as_json: Json = False,
+) -> None:
+    """List the methods and when to use which, or show the settings of one."""
+    load_plugins(plugin or ())
+    chosen = list(RECIPES.values()) if name is None else [get_recipe(name)]
+    if as_json:
+        typer.echo(json.dumps([_method_facts(recipe) for recipe in chosen], indent=1))
+    elif name is None:
+        _print_methods(chosen)
+    else:
+        _print_method(chosen[0])
+
+
+def _method_facts(recipe: Recipe) -> dict[str, Any]:
+    objective, scorer = recipe.build()
+    return {
+        "name": recipe.name,
+        "summary": recipe.summary,
+        "objective": repr(objective),
+        "scorer": repr(scorer),
+        "exposure": recipe.needs_exposure,
+        "reference": recipe.reference,
+        "transductive": recipe.transductive,
+        "cost": recipe.cost,
+        "hyper_parameters": recipe.hyper_parameters,
+    }
+
+
+def _print_methods(recipes: Sequence[Recipe]) -> None:
+    parts: list[list[Recipe]] = [[], [], [], []]
+    for recipe in recipes:
+        parts[_group(recipe)].append(recipe)
+    body: list[list[str]] = []
+    cuts: set[int] = set()
+    for part in parts:
+        cuts.add(len(body))
+        for recipe in part:
+            text = f"{recipe.summary} ({recipe.reference})".strip()
+            body.append([recipe.name, "OOD nodes" if recipe.needs_exposure else "", text])
+    print_rows("Methods", ["method", "needs", "what it is and when to use it"], body, cuts=cuts, pipe_width=80)
+    typer.echo("oddnode methods NAME shows the settings of a method and its cost.")
+
+
+def _group(recipe: Recipe) -> int:
+    """Which part of the list a method is in: recommended, others, with exposure, without a model."""
+    if recipe.name in (default_method(False), default_method(True)):
+        return 0
+    return 3 if recipe.name in MODEL_FREE else 2 if recipe.needs_exposure else 1
+
+
+def _print_method(recipe: Recipe) -> None:
+    facts = {
+        "method": recipe.name,
+        "summary": recipe.summary,
+        "reference": recipe.reference,
+        "needs": "nodes that are known to be OOD" if recipe.needs_exposure else None,
+        "cost": recipe.cost,
+        "a score depends on": "the whole graph" if recipe.transductive else "the neighbourhood that the network sees",
+        "network": recipe.backbone,
+    }
+    print_facts({name: value for name, value in facts.items() if value}, as_json=False)
+    kinds, defaults = recipe.hyper_parameter_types, recipe.hyper_parameters | recipe.settings
+    body = [[name, _word(defaults[name]), expected(kinds[name])] for name in kinds]
+    body += [
+        [name, _word(defaults[name]) if name in defaults else "", expected(kind)]
+        for name, kind in DETECTOR_SETTINGS.items()
+    ]
+    print_rows("Settings (--set NAME=VALUE)", ["name", "default", "value"], body, cuts={len(kinds)}, pipe_width=80)
+
+
+def datasets(
+    data_dir: DataDir = None,
+    plugin: Plugins = None,
+    as_json: Json = False,
+) -> None:
+    """List the data sets: their tasks, whether they were found, and their licence."""
+    load_plugins(plugin or ())
+    from oddnode.tasks import dataset_states
+
+    states = [state.as_dict() for state in dataset_states(data_dir)]
+    if as_json:
+        typer.echo(json.dumps(states, indent=1))
+        return
+    body = []
+    for row in states:
+        name, tasks, state, where, licence = map(_word, row.values())
+        body.append([name, state, f"{tasks}\n{where}\nlicence: {licence}"])
+    head = ["name", "state", "tasks, place and licence"]
+    print_rows("Data sets", head, body, cuts=range(1, len(body)), pipe_width=80)
+
+
+def _word(value: Any) -> str:
+    if value is None:
+        return "none"
+    return visible(", ".join(value) if isinstance(value, (list, tuple)) else str(value))
 
 
 def info(
@@ -38,10 +140,14 @@ def info(
     """Show the method and the settings of a saved model, and the columns it was fitted on."""
     load_plugins(plugin or ())
     raw, config, num_weights = read_summary(model)
-    schema = _schema(model, raw, config)
+    schema = None
+    if "table" in raw:
+        from oddnode.tables import schema_of
+
+        schema = schema_of(model, raw)
     if as_json:
         shown = {key: value for key, value in raw.items() if key not in _LEFT_OUT}
-        print_facts(shown | _numbers(config, schema, num_weights) | _columns(schema), as_json=True)
+        print_facts(shown | _json_facts(config, schema, num_weights), as_json=True)
         return
     print_facts(_facts(config, schema, num_weights), as_json=False)
     if schema is not None:
@@ -51,38 +157,34 @@ def info(
             typer.echo(f"{len(schema.features.columns) - _MOST_COLUMNS} more columns, which --json lists")
 
 
-def _schema(model: Path, raw: dict[str, Any], config: ModelConfig) -> TableSchema | None:
-    if "table" not in raw:
-        return None
-    from oddnode.tables import schema_of
-
-    return schema_of(model, raw, config.num_features, config.num_classes)
-
-
 def _num_edges(config: ModelConfig, schema: TableSchema | None) -> int:
     """The number of edges as the table of edges has them; a graph has every edge in both directions."""
     both_directions = schema is not None and not schema.directed
     return config.graph.num_edges // 2 if both_directions else config.graph.num_edges
 
 
-def _numbers(config: ModelConfig, schema: TableSchema | None, num_weights: int) -> dict[str, Any]:
-    return {"num_nodes": config.graph.num_nodes, "num_edges": _num_edges(config, schema), "num_weights": num_weights}
-
-
-def _columns(schema: TableSchema | None) -> dict[str, Any]:
-    if schema is None:
-        return {}
-    rows = [_row(column) for column in schema.features.columns]
+def _json_facts(config: ModelConfig, schema: TableSchema | None, num_weights: int) -> dict[str, Any]:
     facts: dict[str, Any] = {
+        "num_nodes": config.graph.num_nodes,
+        "num_edges": _num_edges(config, schema),
+        "num_weights": num_weights,
+    }
+    if schema is None:
+        return facts
+    rows = map(_row, schema.features.columns)
+    facts |= {
         "labels": list(schema.classes),
         "id_column": schema.id_column,
         "feature_columns": schema.features.names,
         "columns": [{"name": name, "read_as": kind} for name, kind, _ in rows],
     }
-    if schema.weights is not None:
-        facts["weight_column"] = schema.weights.name
+    return facts | {name.replace(" ", "_"): value for name, value in _further_columns(schema).items()}
+
+
+def _further_columns(schema: TableSchema) -> dict[str, Any]:
+    facts: dict[str, Any] = {} if schema.weights is None else {"weight column": schema.weights.name}
     if schema.until is not None:
-        facts |= {"time_column": schema.time_column, "train_until": schema.train_until}
+        facts |= {"time column": schema.time_column, "train until": schema.train_until}
     return facts
 
 
@@ -100,10 +202,7 @@ def _facts(config: ModelConfig, schema: TableSchema | None, num_weights: int) ->
     if schema is not None:
         several = len(schema.classes) > 1
         facts["labels"] = list(schema.classes) if several else f"{schema.classes[0]}; alone, so predicted says nothing"
-    if schema is not None and schema.weights is not None:
-        facts["weight column"] = schema.weights.name
-    if schema is not None and schema.until is not None:
-        facts |= {"time column": schema.time_column, "train until": schema.train_until}
+        facts |= _further_columns(schema)
     return facts | {"saved by": f"oddnode {config.oddnode_version}", "notes": config.advice}
 
 
@@ -131,11 +230,9 @@ def _graph(config: ModelConfig, schema: TableSchema | None) -> str:
 def _decisions(config: ModelConfig) -> str:
     if config.calibration is None:
         return "not calibrated"
-    found = config.calibration
-    return (
-        f"scores below {found.threshold:.6g} are flagged; false-alarm rate {100 * found.false_alarm_rate:g} %, by "
-        f"{found.num_nodes} calibration nodes"
-    )
+    threshold, rate = config.calibration.threshold, 100 * config.calibration.false_alarm_rate
+    nodes = config.calibration.num_nodes
+    return f"scores below {threshold:.6g} are flagged; false-alarm rate {rate:g} %, by {nodes} calibration nodes"
 
 
 def _part(config: dict[str, Any] | None) -> str | None:

@@ -1,7 +1,4 @@
-"""The command that reproduces the paper: ``oddnode paper``.
-
-Long because the signature of `paper` declares the options of the command.
-"""
+"""The command that reproduces the paper: ``oddnode paper``."""
 
 from __future__ import annotations
 
@@ -16,11 +13,13 @@ import typer
 from rich.markup import escape
 
 from oddnode._utils.plugins import load_plugins
+from oddnode._utils.suggestions import unknown
 from oddnode.cli.shared import (
     DataDir,
     Device,
     EngineName,
     Plugins,
+    add_command,
     check_device,
     check_engine,
     err,
@@ -36,22 +35,16 @@ if TYPE_CHECKING:
     from oddnode.paper.results import Results
     from oddnode.paper.run import Progress, Summary
 
-__all__ = ["register"]
 
+_PROTOCOLS = {"clean": ("clean",), "published": ("published",), "both": ("clean", "published")}
 _ITEMS_HELP = "\n\n".join(f"  {item.name:<9}  {item.title} ({item.where})" for item in ITEMS.values())
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
-    app.command(
-        epilog=f"Tables and figures:\n\n{_ITEMS_HELP}\n\n"
-        "Examples:\n\n"
-        "  oddnode paper --smoke\n\n"
-        "  oddnode paper --out runs/paper --seeds 5 --jobs 16\n\n"
-        "  oddnode paper --out runs/paper --only table1,figure3 --protocol clean\n\n"
-        "  oddnode paper --out runs/paper --engine ray\n\n"
-        "  oddnode paper --out runs/paper --dry-run"
-    )(paper)
+    runs = ["--seeds 5 --jobs 16", "--only table1,figure3 --protocol clean", "--engine ray", "--dry-run"]
+    examples = ["--smoke", *(f"--out runs/paper {more}" for more in runs)]
+    add_command(app, paper, *examples, before=f"Tables and figures:\n\n{_ITEMS_HELP}")
 
 
 def paper(
@@ -106,11 +99,11 @@ def paper(
 
     Finished trainings are stored in OUT/runs.sqlite. You can stop at any time; the same command continues.
     """
-    from oddnode.paper.experiments import choose_items
-    from oddnode.paper.scopes import SCOPES
+    from oddnode.paper.experiments import SCOPES, choose_items
 
     items = choose_items(None if only is None else split_names(only))
-    protocols = _protocols(protocol)
+    if protocol not in _PROTOCOLS:
+        raise unknown("protocol", protocol, _PROTOCOLS)
     load_plugins(plugin or ())
     check_device(device)
     check_engine(engine)
@@ -131,7 +124,7 @@ def paper(
         with Store(folder) as store:
             note(f"{store.take_from(take_from)} records copied from {escape(str(take_from))}")
     scope, done = SCOPES["smoke" if smoke else "paper"], _tasks_in(folder) if no_train else ()
-    plan = make_plan(scope, items, protocols, seeds, data_dir, device, done)
+    plan = make_plan(scope, items, _PROTOCOLS[protocol], seeds, data_dir, device, done)
     _note_absent(plan, note)
     code, trains = store_key(), not (dry_run or no_train)
     with open_engine(engine, jobs, threads, device) if trains else nullcontext() as remote:
@@ -143,8 +136,12 @@ def paper(
         )
         summary = Summary(len(plan.trainings), facts["done_before"])
         if trains:
-            with _bar(hidden=as_json) as show, _kept_on_interrupt():
-                summary = run_plan(plan, folder, code, jobs, threads, any_version, keep_scores, show, remote)
+            try:
+                with _bar(hidden=as_json) as show:
+                    summary = run_plan(plan, folder, code, jobs, threads, any_version, keep_scores, show, remote)
+            except KeyboardInterrupt:
+                _print_note("stopped; finished trainings are stored, and the same command continues")
+                raise typer.Exit(130) from None
     if not dry_run:
         command = "oddnode paper" + (" --smoke" if smoke else "") + f" --seeds {plan.seeds} --protocol {protocol}"
         facts |= _write_outputs(
@@ -235,7 +232,7 @@ def _write_outputs(
     show_table: bool,
 ) -> dict[str, Any]:
     """Write tables, figures and report, and print where they are."""
-    from oddnode.paper.make import make_all
+    from oddnode.paper.outputs import make_all
     from oddnode.paper.results import Results
     from oddnode.paper.store import Store
 
@@ -262,7 +259,7 @@ def _write_outputs(
 def _print_summary(results: Results) -> None:
     """Print the comparison of all methods under the first protocol."""
     from oddnode.bench.tables import is_model_free
-    from oddnode.paper.page import main_results, summary_rows
+    from oddnode.paper.outputs import main_results, summary_rows
 
     protocol = results.plan.protocols[0]
     found = main_results(results, protocol)
@@ -274,24 +271,6 @@ def _print_summary(results: Results) -> None:
     typer.echo(
         f"AUROC up / FPR95 down, percent; protocol {protocol}, {results.plan.seeds} seeds; model-free scores last"
     )
-
-
-@contextmanager
-def _kept_on_interrupt() -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
-        _print_note("stopped; finished trainings are stored, and the same command continues")
-        raise typer.Exit(130) from None
-
-
-def _protocols(name: str) -> tuple[str, ...]:
-    from oddnode._utils.suggestions import unknown
-
-    known = {"clean": ("clean",), "published": ("published",), "both": ("clean", "published")}
-    if name not in known:
-        raise unknown("protocol", name, known)
-    return known[name]
 
 
 def _print_note(text: str) -> None:
@@ -317,20 +296,14 @@ def _duration(seconds: float) -> str:
 @contextmanager
 def _bar(hidden: bool) -> Iterator[Callable[[Progress], None]]:
     """Show a progress bar on a terminal, or print a line every half minute for logs."""
-    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
+    from rich import progress as bars
 
     began = last = time.monotonic()
     first_share: float | None = None
-    columns = [
-        TextColumn("{task.fields[count]}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
-    ]
-    with Bar(*columns, console=err, transient=True, disable=hidden or not err.is_terminal) as bar:
+    text = bars.TextColumn
+    times = bars.TimeElapsedColumn(), text("left"), bars.TimeRemainingColumn()
+    columns = text("{task.fields[count]}"), bars.BarColumn(), *times, text("{task.description}")
+    with bars.Progress(*columns, console=err, transient=True, disable=hidden or not err.is_terminal) as bar:
         line = bar.add_task("", total=1.0, count="")
 
         def show(progress: Progress) -> None:

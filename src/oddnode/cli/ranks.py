@@ -16,7 +16,6 @@ from oddnode.cli.shared import err
 if TYPE_CHECKING:
     from oddnode.large.torchrun import JoinedRanks
 
-__all__ = ["check_command", "check_graph", "is_one_of_several", "run_together"]
 
 # The commands that divide their work on a graph on disk.
 _DIVIDED = ("calibrate", "fit", "score")
@@ -32,7 +31,7 @@ def is_one_of_several() -> bool:
 def check_command(name: str | None) -> None:
     """Raise an error for a command that one process does, if there are several."""
     if is_one_of_several() and name not in _DIVIDED:
-        raise ValueError(f"`oddnode {name}` is the work of one process: start it without torchrun")
+        raise ValueError(f"`oddnode {name}` cannot run under torchrun")
 
 
 def check_graph(graph: Path | None) -> None:

@@ -1,40 +1,36 @@
-"""Options, checks and the progress bar that the commands share. Imports no slow module."""
+"""What the commands share: options, checks, settings, the progress bar and what they print. Imports no slow module."""
 
 from __future__ import annotations
 
 import csv
+import json
 import logging
+import math
 import re
 import sys
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from types import NoneType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 
+import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from oddnode._utils.suggestions import unknown
+from oddnode.detector import get_recipe, setting_types
+from oddnode.nn import BACKBONES
+
 if TYPE_CHECKING:
-    from oddnode.runner.futures import Futures
+    from oddnode.runner.engine import Futures
 
-__all__ = [
-    "DataDir",
-    "Device",
-    "EngineName",
-    "Json",
-    "Plugins",
-    "check_device",
-    "check_engine",
-    "column_names",
-    "err",
-    "open_engine",
-    "print_rows",
-    "progress_bar",
-    "split_names",
-]
 
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_ARGUMENT = re.compile(r"`([a-z_]+)`")
+_SETTING = re.compile(r"`([a-z_]+)='?([\w.-]+)'?`")
 _DEVICE = re.compile(r"auto|(cpu|cuda|mps|xpu)(:\d+)?")
 
 #: The console for notes, progress and errors; results go to standard output.
@@ -57,6 +53,22 @@ Plugins = Annotated[
         help="A Python file that adds methods, backbones or data sets. It is executed. Can be repeated.",
     ),
 ]
+SetOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="A setting of the method, for example num_hops=2; `oddnode methods NAME` lists them. Can be repeated.",
+    ),
+]
+
+_WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", NoneType: "none"}
+
+
+def add_command(app: typer.Typer, command: Callable[..., None], *examples: str, before: str = "") -> None:
+    """Add a command, whose help ends with examples."""
+    lines = [before, "Examples:", *(f"  oddnode {command.__name__} {example}" for example in examples)]
+    app.command(epilog="\n\n".join(filter(None, lines)))(command)
 
 
 def split_names(text: str) -> list[str]:
@@ -98,8 +110,6 @@ def check_device(device: str) -> None:
 
 def check_engine(name: str) -> None:
     """Raise an error for an engine that does not exist."""
-    from oddnode._utils.suggestions import unknown
-
     if name not in _ENGINES:
         raise unknown("engine", name, _ENGINES)
 
@@ -114,7 +124,7 @@ def open_engine(name: str, jobs: int | None, threads: int, device: str) -> Itera
         yield None
         return
     from oddnode._utils.devices import is_gpu
-    from oddnode.runner.futures import Futures
+    from oddnode.runner.engine import Futures
     from oddnode.runner.ray_cluster import RayExecutor
 
     log, notes = logging.getLogger("oddnode.runner"), _Notes()
@@ -131,7 +141,7 @@ class _Notes(logging.Handler):
     """Prints what is logged."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        err.print(f"[bold yellow]note:[/] {escape(record.getMessage())}", highlight=False, soft_wrap=True)
+        print_note(record.getMessage())
 
 
 @contextmanager
@@ -140,25 +150,124 @@ def progress_bar(terminal_only: bool) -> Iterator[Callable[[int, int | None, str
 
     With ``terminal_only`` nothing is printed unless standard error is a terminal.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich import progress as bars
 
-    columns = [
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    ]
-    with Progress(*columns, console=err, transient=True, disable=terminal_only and not err.is_terminal) as progress:
+    left = bars.MofNCompleteColumn(), bars.TimeElapsedColumn(), bars.TimeRemainingColumn()
+    columns = bars.TextColumn("{task.description}"), bars.BarColumn(), *left
+    hidden = terminal_only and not err.is_terminal
+    with bars.Progress(*columns, console=err, transient=True, disable=hidden) as progress:
         line = progress.add_task("starting", total=None)
         yield lambda done, total, what: progress.update(line, completed=done, total=total, description=what)
+
+
+def parse_settings(given: Sequence[str] | None, methods: Sequence[str]) -> dict[str, Any]:
+    """Read settings; one that no method has and a value of another type are errors.
+
+    Examples
+    --------
+    >>> parse_settings(["num_hops=2", "eta=0.5", "propagation=as-given"], ["nodesafe"])
+    {'num_hops': 2, 'eta': 0.5, 'propagation': 'as-given'}
+    """
+    types: dict[str, Any] = {}
+    for recipe in reversed([get_recipe(method) for method in methods]):
+        types |= setting_types(recipe)
+    settings: dict[str, Any] = {}
+    for text in given or ():
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals:
+            raise ValueError(f"--set {text}: expected a name and a value, like num_hops=2")
+        if name not in types:
+            raise unknown(f"setting of {methods[0]}" if len(methods) == 1 else "setting", name, types)
+        if name in settings:
+            raise ValueError(f"--set {text}: {name} is set twice")
+        settings[name] = _read(value, types[name], text)
+    return settings
+
+
+def checked_backbone(name: str, method: str) -> str:
+    """Raise an error for a backbone that there is not, or that the method does not take."""
+    if name not in BACKBONES:
+        raise unknown("backbone", name, BACKBONES)
+    own = get_recipe(method).backbone
+    if own not in (None, name):
+        raise ValueError(f"--backbone {name}: {method} has its own network ({own}); leave the option out")
+    return name
+
+
+def _read(value: str, kind: Any, given: str) -> Any:
+    plain = "null" if value.lower() == "none" and NoneType in get_args(kind) else value
+    try:
+        read = msgspec.convert(plain, kind, strict=False)
+    except msgspec.ValidationError:
+        raise ValueError(f"--set {given}: expected {expected(kind)}") from None
+    if isinstance(read, float) and not math.isfinite(read):
+        raise ValueError(f"--set {given}: expected a finite number")
+    return read
+
+
+def expected(kind: Any) -> str:
+    """Describe the values of a type.
+
+    Examples
+    --------
+    >>> expected(float | None)
+    'a number or none'
+    """
+    if get_origin(kind) is Annotated:
+        base, limits = get_args(kind)[0], get_args(kind)[1]
+        return expected(base) + ("" if limits.ge is None or limits.ge < 0 else f", {limits.ge} or more")
+    if get_origin(kind) is Literal:
+        return " or ".join(get_args(kind))
+    if kind in _WORDS:
+        return _WORDS[kind]
+    return " or ".join(expected(each) for each in get_args(kind)) or str(kind)
+
+
+def as_options(text: str) -> str:
+    """Name options where a message of the library names arguments and settings, which it puts in backticks.
+
+    Examples
+    --------
+    >>> as_options("leave it out with `drop_columns` age")
+    'leave it out with --drop-columns age'
+    >>> as_options("`propagation='as-given'` keeps it")
+    '--set propagation=as-given keeps it'
+    """
+    text = _SETTING.sub(r"--set \1=\2", text)
+    return visible(_ARGUMENT.sub(lambda match: "--" + match.group(1).replace("_", "-"), text))
+
+
+def visible(text: str) -> str:
+    """Escape control characters, which a terminal would obey."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
+
+
+def print_facts(facts: dict[str, Any], as_json: bool) -> None:
+    """Print facts by name, one a line or as JSON, and their ``"notes"`` on standard error."""
+    if "notes" in facts:
+        facts = facts | {"notes": [as_options(note) for note in facts["notes"]]}
+    if as_json:
+        text = json.dumps(facts, indent=1, ensure_ascii=False)
+        typer.echo(re.sub(r"[\x7f-\x9f]", lambda match: f"\\u{ord(match.group()):04x}", text))
+        return
+    for name, value in facts.items():
+        if value is not None and name not in ("notes", "columns"):
+            typer.echo(f"{name.replace('_', ' ') + ':':<18} {visible(_shown(value))}")
+    for note in facts.get("notes", []):
+        print_note(note)
+
+
+def print_note(note: str) -> None:
+    """Print a note for the user on standard error."""
+    err.print(f"[bold yellow]note:[/] {escape(note)}", highlight=False, soft_wrap=True)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, list):
+        return ", ".join(map(str, value[:12])) + (f", ... ({len(value)})" if len(value) > 12 else "")
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)
 
 
 def print_rows(

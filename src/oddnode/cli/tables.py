@@ -1,37 +1,42 @@
-"""The commands for users' own tables: ``fit``, ``score`` and ``calibrate``.
-
-Long because the signature of `fit` declares the options of the command.
-"""
+"""The commands for users' own tables: ``fit``, ``score``, ``calibrate`` and ``prepare``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from oddnode._utils.plugins import load_plugins
-from oddnode.cli.large import calibrate_graph, fit_graph, save_model, score_graph
-from oddnode.cli.messages import print_facts, visible
 from oddnode.cli.ranks import check_graph
-from oddnode.cli.settings import SetOptions, checked_backbone, parse_settings
-from oddnode.cli.shared import Device, Json, Plugins, check_device, column_names, progress_bar
+from oddnode.cli.shared import (
+    Device,
+    Json,
+    Plugins,
+    SetOptions,
+    add_command,
+    check_device,
+    checked_backbone,
+    column_names,
+    parse_settings,
+    print_facts,
+    progress_bar,
+    visible,
+)
 from oddnode.detector import check_target, default_method
+from oddnode.tables.formats import main_suffixes
 
 if TYPE_CHECKING:
-    from oddnode.tables import ColumnSummary, Table
+    from oddnode.tables import ColumnSummary, Table, TableModel, TableOptions
 
-__all__ = ["register"]
 
 # More columns than this are counted, not listed; JSON lists all.
 _MOST_COLUMNS = 60
-# The options of `fit` that can be given with --graph.
-_WITH_GRAPH = (
-    *("graph", "out", "method", "backbone", "false_alarm_rate", "set_options", "seed"),
-    *("overwrite", "device", "plugin", "as_json"),
-)
+_SUFFIXES = " or ".join(main_suffixes())
 
 NodeTables = Annotated[
     list[Path] | None,
@@ -47,38 +52,72 @@ IgnoreUnknownEdges = Annotated[
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a model that --out has already.")]
 
+# The fields of `TableOptions`: the type of the option, its help text, and in some cases what the default does.
+_TABLE_OPTIONS: dict[str, tuple[Any, str] | tuple[Any, str, str]] = {
+    "id_column": (str, "Column with the ids of the nodes, text or integers."),
+    "label_column": (str, "Column with the labels; empty = not labelled."),
+    "unlabelled": (list[str], "Label that stands for 'not labelled'. Can be repeated."),
+    "feature_columns": (str, "Columns with features, separated by commas.", "all other columns"),
+    "drop_columns": (str, "Columns to exclude from the features, separated by commas."),
+    "category_columns": (str, "Columns of codes: every number is a category of its own."),
+    "number_columns": (str, "Columns of numbers: any other text in them counts as missing."),
+    "decimal_comma": (bool, "Read 3,5 as a number."),
+    "source_column": (str, "Column with the start of an edge.", "source, or the first column"),
+    "target_column": (str, "Column with the end of an edge.", "target, or the second column"),
+    "directed": (bool, "Use edges in their direction only."),
+    "weight_column": (str, "Column with the weights of the edges, 0 or more.", "weight, if there is one"),
+    "unweighted": (bool, "Let all edges count the same, even if there is a column weight."),
+    "ignore_unknown_edges": (bool, "Leave out edges of nodes that are in no table of nodes."),
+    "split_column": (
+        str,
+        "Column with train, validation or calibration.",
+        "40, 20 and 40 % of every label at random",
+    ),
+    "exposure_column": (str, "Column of true and false that marks the nodes known to be OOD."),
+    "time_column": (str, "Column with the times of the nodes: numbers, or ISO dates. Needs --train-until."),
+    "train_until": (str, "Last time to train on; later nodes are arrivals, of which nothing is learnt."),
+}
+_NOT_ON_DISK = ("exposure_column", "time_column", "train_until")
+# Options that take several names, separated by commas.
+_NAMES = ("feature_columns", "drop_columns", "category_columns", "number_columns")
 
-def register(app: typer.Typer) -> None:
-    """Add the commands to the command line."""
-    app.command(
-        epilog="Examples:\n\n"
-        "  oddnode fit --nodes nodes.csv --edges edges.csv --id-column id --label-column topic --out model\n\n"
-        "  oddnode fit --nodes n.parquet --edges e.parquet --id-column id --label-column y "
-        "--feature-columns age,country --false-alarm-rate 0.01 --out model\n\n"
-        "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --exposure-column spam "
-        "--out model\n\n"
-        "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --unlabelled unknown "
-        "--category-columns zip,major --drop-columns joined --out model\n\n"
-        "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --time-column joined "
-        "--train-until 2024-05-31 --out model\n\n"
-        "  oddnode fit --nodes n.csv --edges e.csv --id-column id --label-column y --method nodesafe --set num_hops=2 "
-        "--set eta=0.5 --out model\n\n"
-        "  oddnode fit --graph graph --out model\n\n"
-        "  oddnode fit --graph graph --backbone gat --out model"
-    )(fit)
-    app.command(
-        epilog="Examples:\n\n"
-        "  oddnode score model --nodes nodes.csv --edges edges.csv --out scores.csv\n\n"
-        "  oddnode score model --nodes new.parquet --edges new_edges.parquet --out scores.parquet --explain\n\n"
-        "  oddnode score model --nodes old.csv --nodes new.csv --edges old_edges.csv --edges new_edges.csv "
-        "--out s.csv\n\n"
-        "  oddnode score model --graph graph --out scores.parquet"
-    )(score)
-    app.command(
-        epilog="Examples:\n\n"
-        "  oddnode calibrate model --nodes may.csv --edges may_edges.csv --known-column checked --out model-may\n\n"
-        "  oddnode calibrate model --false-alarm-rate 0.01 --out strict"
-    )(calibrate)
+
+def _with_table_options(without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Let a command have the options of `_TABLE_OPTIONS`; it gets those that the user gives as ``columns``."""
+    names = [name for name in _TABLE_OPTIONS if name not in without]
+
+    def parameter(name: str) -> inspect.Parameter:
+        kind, text, *default = _TABLE_OPTIONS[name]
+        is_flag = kind is bool
+        flag = ["--" + name.replace("_", "-")] if is_flag else []
+        option = typer.Option(*flag, help=text, show_default=default[0] if default else True)
+        annotation: Any = Annotated[kind if is_flag else kind | None, option]
+        default_value = False if is_flag else None
+        return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default_value, annotation=annotation)
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints, parameters = get_type_hints(command, include_extras=True), list[inspect.Parameter]()
+        for own in inspect.signature(command).parameters.values():
+            plain = own.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[own.name])
+            parameters += map(parameter, names) if own.name == "columns" else [plain]
+
+        @wraps(command)
+        def run(**given: Any) -> None:
+            columns = {name: value for name in names if (value := given.pop(name)) or value == ""}
+            command(**given, columns=columns)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {own.name: own.annotation for own in parameters}
+        return run
+
+    return decorate
+
+
+def _table_options(columns: dict[str, Any]) -> TableOptions:
+    from oddnode.tables import TableOptions
+
+    named: dict[str, Any] = {name: column_names(columns[name]) for name in _NAMES if name in columns}
+    return TableOptions(**columns | named)
 
 
 def _opened(paths: Sequence[Path] | None, encoding: str | None) -> list[Table] | None:
@@ -87,11 +126,22 @@ def _opened(paths: Sequence[Path] | None, encoding: str | None) -> list[Table] |
     return None if not paths else [Table(path, encoding) for path in paths]
 
 
-def _required(**options: object) -> None:
+def _option_names(options: dict[str, Any]) -> str:
+    return ", ".join("--" + name.replace("_", "-") for name, value in options.items() if value)
+
+
+def _require(**options: Any) -> None:
     """Raise an error for options that are missing although there is no --graph."""
-    missing = ["--" + name.replace("_", "-") for name, value in options.items() if not value]
+    missing = _option_names({name: not value for name, value in options.items()})
     if missing:
-        raise ValueError(f"give {', '.join(missing)}, or a --graph that `oddnode prepare` wrote")
+        raise ValueError(f"give {missing}, or a --graph that `oddnode prepare` wrote")
+
+
+def _refuse(options: dict[str, Any], other: str) -> None:
+    """Raise an error for options that cannot be combined with another."""
+    given = _option_names(options)
+    if given:
+        raise ValueError(f"{given} cannot be combined with {other}")
 
 
 def _checked_tables(
@@ -101,7 +151,7 @@ def _checked_tables(
     encoding: str | None,
     known_column: str | None = None,
 ) -> tuple[list[Table] | None, list[Table] | None]:
-    """Open tables and check that they are such as the model reads, which needs no torch."""
+    """Open tables and check that the model can read them, which needs no torch."""
     from oddnode.tables import open_table, read_schema
 
     schema = read_schema(model)
@@ -120,75 +170,34 @@ def _check_new(out: Path, overwrite: bool) -> None:
         raise FileExistsError(f"{out} has a model already; replace it with --overwrite, or give another --out")
 
 
+def _save(model: TableModel, out: Path, graph: Path | None) -> None:
+    if graph is None:
+        model.save(out)
+        return
+    from oddnode.large.ranks import active_ranks
+
+    active_ranks().on_rank_zero(lambda: model.save(out), None)
+
+
+@_with_table_options()
 def fit(
+    *,
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
     nodes: Annotated[
         list[Path] | None,
-        typer.Option(help="Table of nodes, .csv or .parquet: an id, a label, features. Several are read as one."),
+        typer.Option(help=f"Table of nodes, {_SUFFIXES}: an id, a label, features. Several are read as one."),
     ] = None,
     edges: Annotated[
         list[Path] | None,
-        typer.Option(help="Table of edges, .csv or .parquet: two columns with ids. Several are read as one."),
+        typer.Option(help=f"Table of edges, {_SUFFIXES}: two columns with ids. Several are read as one."),
     ] = None,
-    id_column: Annotated[
-        str | None, typer.Option(help="Column with the ids of the nodes, text or whole numbers.")
-    ] = None,
-    label_column: Annotated[str | None, typer.Option(help="Column with the labels; empty = not labelled.")] = None,
     graph: Graph = None,
-    unlabelled: Annotated[
-        list[str] | None, typer.Option(help="Label that stands for 'not labelled'. Can be repeated.")
-    ] = None,
-    feature_columns: Annotated[
-        str | None,
-        typer.Option(help="Columns with features, separated by commas.", show_default="all other columns"),
-    ] = None,
-    drop_columns: Annotated[str | None, typer.Option(help="Columns that are no features, separated by commas.")] = None,
-    category_columns: Annotated[
-        str | None, typer.Option(help="Columns of codes: every number is a category of its own.")
-    ] = None,
-    number_columns: Annotated[
-        str | None, typer.Option(help="Columns of numbers: any other text in them counts as missing.")
-    ] = None,
-    decimal_comma: Annotated[bool, typer.Option("--decimal-comma", help="Read 3,5 as a number.")] = False,
-    encoding: Encoding = None,
-    source_column: Annotated[
-        str | None,
-        typer.Option(help="Column with the start of an edge.", show_default="source, or the first column"),
-    ] = None,
-    target_column: Annotated[
-        str | None, typer.Option(help="Column with the end of an edge.", show_default="target, or the second column")
-    ] = None,
-    directed: Annotated[bool, typer.Option("--directed", help="Use edges in their direction only.")] = False,
-    weight_column: Annotated[
-        str | None,
-        typer.Option(help="Column with the weights of the edges, 0 or more.", show_default="weight, if there is one"),
-    ] = None,
-    unweighted: Annotated[
-        bool, typer.Option("--unweighted", help="Let all edges count the same, even if there is a column weight.")
-    ] = False,
-    ignore_unknown_edges: IgnoreUnknownEdges = False,
-    split_column: Annotated[
-        str | None,
-        typer.Option(
-            help="Column with train, validation or calibration.",
-            show_default="40, 20 and 40 % of every label at random",
-        ),
-    ] = None,
+    columns: dict[str, Any],
     exposure_nodes: Annotated[list[Path] | None, typer.Option(help="Table of nodes known to be OOD.")] = None,
     exposure_edges: Annotated[
         list[Path] | None, typer.Option(help="Table of the edges between them.", show_default="none")
     ] = None,
-    exposure_column: Annotated[
-        str | None, typer.Option(help="Column of true and false that marks the nodes known to be OOD.")
-    ] = None,
-    time_column: Annotated[
-        str | None,
-        typer.Option(help="Column with the times of the nodes: numbers, or ISO dates. Needs --train-until."),
-    ] = None,
-    train_until: Annotated[
-        str | None,
-        typer.Option(help="Last time to train on; later nodes are arrivals, of which nothing is learnt."),
-    ] = None,
+    encoding: Encoding = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -216,71 +225,51 @@ def fit(
 
     Numbers are scaled and text columns become categories; unseen categories are treated as missing when scoring.
     """
-    given = dict(locals())
-    from oddnode.tables import ReadAs, TrainingTables
-
     # What can be refused without torch comes first.
     check_graph(graph)
     load_plugins(plugin or ())
     check_device(device)
     _check_new(out, overwrite)
-    has_exposure = bool(exposure_nodes) or exposure_column is not None
-    method = method or default_method(has_exposure)
+    method = method or default_method(bool(exposure_nodes) or "exposure_column" in columns)
     settings = parse_settings(set_options, [method])
     if backbone is not None:
         settings["backbone"] = checked_backbone(backbone, method)
+    settings |= {"method": method, "false_alarm_rate": false_alarm_rate, "seed": seed, "device": device}
+    files = {"nodes": nodes, "edges": edges, "exposure_nodes": exposure_nodes, "exposure_edges": exposure_edges}
+    source: TrainingTables | GraphFolder
     if graph is not None:
-        options = {"--" + name.replace("_", "-"): value for name, value in given.items() if name not in _WITH_GRAPH}
-        model, report = fit_graph(graph, options, device, method, false_alarm_rate, seed, settings)
-        save_model(model, out)
-        print_facts(asdict(report) | {"model": str(out)}, as_json)
-        return
-    _required(nodes=nodes, edges=edges, id_column=id_column, label_column=label_column)
-    tables: dict[str, Any] = {
-        "nodes": _opened(nodes, encoding),
-        "edges": _opened(edges, encoding),
-        "exposure_nodes": _opened(exposure_nodes, encoding),
-        "exposure_edges": _opened(exposure_edges, encoding),
-        "id_column": id_column,
-        "label_column": label_column,
-        "unlabelled": unlabelled or (),
-        "feature_columns": None if feature_columns is None else column_names(feature_columns),
-        "drop_columns": column_names(drop_columns),
-        "source_column": source_column,
-        "target_column": target_column,
-        "directed": directed,
-        "weight_column": weight_column,
-        "unweighted": unweighted,
-        "ignore_unknown_edges": ignore_unknown_edges,
-        "split_column": split_column,
-        "exposure_column": exposure_column,
-        "time_column": time_column,
-        "train_until": train_until,
-    }
-    read_as = ReadAs(column_names(category_columns), column_names(number_columns), decimal_comma)
-    TrainingTables(**tables, read_as=read_as).check_columns()
-    from oddnode.tables import TableModel
+        reason = "they are options of `oddnode prepare`, or not supported for graphs on disk"
+        _refuse(files | columns | {"encoding": encoding}, f"--graph; {reason}")
+        from oddnode.large import GraphFolder
+
+        source = GraphFolder(graph)
+    else:
+        _require(nodes=nodes, edges=edges, **{name: columns.get(name) for name in ("id_column", "label_column")})
+        from oddnode.tables import TrainingTables
+
+        opened = {name: _opened(paths, encoding) for name, paths in files.items()}
+        source = TrainingTables(**opened, options=_table_options(columns))
+        source.check_columns()
+    from oddnode.tables import fit_tables
 
     with progress_bar(terminal_only=True) as show:
-        model, report = TableModel.fit(
-            **tables,
-            **asdict(read_as),
-            method=method,
-            false_alarm_rate=false_alarm_rate,
-            seed=seed,
-            device=device,
-            on_epoch=lambda epoch: show(epoch, None, "training"),
-            **settings,
-        )
-    model.save(out)
+        model, report = fit_tables(source, on_epoch=lambda epoch: show(epoch, None, "training"), **settings)
+    _save(model, out, graph)
     if not as_json:
         _print_columns(report.columns)
     print_facts(asdict(report) | {"model": str(out)}, as_json)
 
 
+def _print_columns(columns: list[ColumnSummary]) -> None:
+    for column in columns[:_MOST_COLUMNS]:
+        typer.echo(visible(f"column {column.name}: {column}"))
+    if len(columns) > _MOST_COLUMNS:
+        typer.echo(f"{len(columns) - _MOST_COLUMNS} more columns, which --json lists")
+
+
 def score(
     model: Annotated[Path, typer.Argument(help="Folder that `oddnode fit` wrote.")],
-    out: Annotated[Path, typer.Option(help="File to write, .csv or .parquet.")],
+    out: Annotated[Path, typer.Option(help=f"File to write, {_SUFFIXES}.")],
     nodes: NodeTables = None,
     edges: EdgeTables = None,
     graph: Graph = None,
@@ -314,27 +303,26 @@ def score(
     load_plugins(plugin or ())
     check_device(device)
     if graph is not None:
-        refused = {"--nodes": nodes, "--edges": edges, "--ignore-unknown-edges": ignore_unknown_edges}
-        report = score_graph(model, graph, refused, device, out, explain, raw_text)
-        print_facts(asdict(report) | {"written": str(out)}, as_json)
-        return
-    _required(nodes=nodes, edges=edges)
-    check_table_target(out, [*(nodes or ()), *(edges or ())])
-    tables = _checked_tables(model, nodes, edges, encoding)
-    from oddnode.tables import TableModel
+        _refuse({"nodes": nodes, "edges": edges, "ignore_unknown_edges": ignore_unknown_edges}, "--graph")
+        from oddnode.large import GraphFolder
+        from oddnode.tables import TableModel, score_folder
 
-    report = TableModel.load(model, device).score(*tables, out, explain, ignore_unknown_edges, raw_text)
+        report = score_folder(TableModel.load(model, device), GraphFolder(graph), out, explain, raw_text)
+    else:
+        _require(nodes=nodes, edges=edges)
+        check_table_target(out, [*(nodes or ()), *(edges or ())])
+        tables = _checked_tables(model, nodes, edges, encoding)
+        from oddnode.tables import TableModel
+
+        report = TableModel.load(model, device).score(*tables, out, explain, ignore_unknown_edges, raw_text)
     print_facts(asdict(report) | {"written": str(out)}, as_json)
 
 
 def calibrate(
     model: Annotated[Path, typer.Argument(help="Folder that `oddnode fit` wrote.")],
     out: Annotated[Path, typer.Option(help="Folder for the model with the new threshold.")],
-    nodes: Annotated[
-        list[Path] | None,
-        typer.Option(help="Table of nodes with the columns the model was fitted on. Several are read as one."),
-    ] = None,
-    edges: Annotated[list[Path] | None, typer.Option(help="Table of edges. Several are read as one.")] = None,
+    nodes: NodeTables = None,
+    edges: EdgeTables = None,
     graph: Graph = None,
     known_column: Annotated[
         str | None, typer.Option(help="Column of true and false: true for nodes that are known.")
@@ -369,23 +357,99 @@ def calibrate(
     if not any(given) and graph is None and false_alarm_rate is None:
         raise ValueError("nothing to do: give a --false-alarm-rate, or --nodes, --edges and --known-column, or both")
     tables = _checked_tables(model, nodes, edges, encoding, known_column)
-    from oddnode.tables import TableModel
+    from oddnode.tables import TableModel, calibrate_folder
 
     loaded = TableModel.load(model, device)
     if graph is not None:
-        refused = {"--nodes": nodes, "--edges": edges, "--known-column": known_column, "--new-ids": new_ids}
-        report = calibrate_graph(loaded, graph, refused, false_alarm_rate)
+        _refuse({"nodes": nodes, "edges": edges, "known_column": known_column, "new_ids": new_ids}, "--graph")
+        from oddnode.large import GraphFolder
+
+        report = calibrate_folder(loaded, GraphFolder(graph), false_alarm_rate)
     elif known_column is not None:
         report = loaded.calibrate(*tables, known_column, false_alarm_rate, ignore_unknown_edges, new_ids)
     else:
         assert false_alarm_rate is not None
         report = loaded.set_false_alarm_rate(false_alarm_rate)
-    save_model(loaded, out)
+    _save(loaded, out, graph)
     print_facts(asdict(report) | {"model": str(out)}, as_json)
 
 
-def _print_columns(columns: list[ColumnSummary]) -> None:
-    for column in columns[:_MOST_COLUMNS]:
-        typer.echo(visible(f"column {column.name}: {column}"))
-    if len(columns) > _MOST_COLUMNS:
-        typer.echo(f"{len(columns) - _MOST_COLUMNS} more columns, which --json lists")
+@_with_table_options(without=_NOT_ON_DISK)
+def prepare(
+    nodes: Annotated[
+        list[str], typer.Option(help=f"Table of nodes, {_SUFFIXES}, or a pattern of several. Can be repeated.")
+    ],
+    edges: Annotated[
+        list[str], typer.Option(help=f"Table of edges, {_SUFFIXES}, or a pattern of several. Can be repeated.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the graph.")],
+    columns: dict[str, Any],
+    model: Annotated[
+        Path | None, typer.Option(help="Read the tables as this model does, to score the graph with it.")
+    ] = None,
+    encoding: Encoding = None,
+    as_json: Json = False,
+) -> None:
+    """Write tables of any size as a graph on disk, with little memory.
+
+    `fit`, `score` and `calibrate` take the folder as --graph. A run that was stopped goes on where it was when it is
+    started again.
+    """
+    from oddnode.tables import PrepareReport, TrainingTables, files_matching, read_schema
+
+    options: TableOptions
+    if model is not None:
+        own = {name: columns.pop(name) for name in list(columns) if name in _WITH_MODEL}
+        _refuse(columns, "--model, which says how the tables are read")
+        options = read_schema(model).with_labels(**own)
+    elif not {"id_column", "label_column"} <= columns.keys():
+        raise ValueError("give --id-column and --label-column, or a --model that says how the tables are read")
+    else:
+        options = _table_options(columns)
+    node_tables, edge_tables = (_opened(files_matching(patterns), encoding) for patterns in (nodes, edges))
+    read = TrainingTables(node_tables, edge_tables, options)
+    read.check_columns()  # what can be refused without torch comes first
+    with progress_bar(terminal_only=True) as show:
+        folder = read.prepare(out, show)
+        show(0, None, "averaging features over neighbours")
+        _ = folder.as_graph().smoothed_moments  # kept in the folder, for every training
+    print_facts(asdict(PrepareReport.of(folder)) | {"graph": str(out)}, as_json)
+
+
+# The options of `prepare` that can be given with --model.
+_WITH_MODEL = ("label_column", "unlabelled", "ignore_unknown_edges")
+_COLUMNS = "--id-column id --label-column y"
+_TABLES = "--nodes n.csv --edges e.csv"
+_EXAMPLES: dict[Callable[..., None], list[str]] = {
+    fit: [
+        "--nodes nodes.csv --edges edges.csv --id-column id --label-column topic --out model",
+        f"--nodes n.parquet --edges e.parquet {_COLUMNS} --feature-columns age,country --false-alarm-rate 0.01 "
+        "--out model",
+        f"{_TABLES} {_COLUMNS} --exposure-column spam --out model",
+        f"{_TABLES} {_COLUMNS} --unlabelled unknown --category-columns zip,major --drop-columns joined --out model",
+        f"{_TABLES} {_COLUMNS} --time-column joined --train-until 2024-05-31 --out model",
+        f"{_TABLES} {_COLUMNS} --method nodesafe --set num_hops=2 --set eta=0.5 --out model",
+        "--graph graph --out model",
+        "--graph graph --backbone gat --out model",
+    ],
+    score: [
+        "model --nodes nodes.csv --edges edges.csv --out scores.csv",
+        "model --nodes new.parquet --edges new_edges.parquet --out scores.parquet --explain",
+        "model --nodes old.csv --nodes new.csv --edges old_edges.csv --edges new_edges.csv --out s.csv",
+        "model --graph graph --out scores.parquet",
+    ],
+    calibrate: [
+        "model --nodes may.csv --edges may_edges.csv --known-column checked --out model-may",
+        "model --false-alarm-rate 0.01 --out strict",
+    ],
+    prepare: [
+        "--nodes nodes.parquet --edges 'edges/*.parquet' --id-column id --label-column topic --out graph",
+        "--nodes new.parquet --edges new_edges.parquet --model model --out new_graph",
+    ],
+}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to the command line."""
+    for command, examples in _EXAMPLES.items():
+        add_command(app, command, *examples)

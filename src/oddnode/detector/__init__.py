@@ -5,77 +5,40 @@ May import: training, scoring and below.
 
 from typing import TYPE_CHECKING
 
-from oddnode._utils.lazy import lazy_names
-from oddnode.detector.checked_json import ModelFileError, checked
-from oddnode.detector.later_recipes import MODEL_FREE, default_method
-from oddnode.detector.model_header import FORMAT_VERSION, check_target, read_config, read_summary
-from oddnode.detector.recipes import Uncertainty, evidential_scorer
-from oddnode.detector.registry import RECIPES, Recipe, get_recipe, register_method
-from oddnode.detector.settings import DETECTOR_SETTINGS, setting_types
+from oddnode._utils.checked_json import ModelFileError as ModelFileError
+from oddnode._utils.checked_json import checked as checked
+from oddnode._utils.lazy import exports
+from oddnode.detector.recipes import MODEL_FREE as MODEL_FREE
+from oddnode.detector.recipes import Uncertainty as Uncertainty
+from oddnode.detector.recipes import default_method as default_method
+from oddnode.detector.recipes import evidential_scorer as evidential_scorer
+from oddnode.detector.recipes import kinds_of_evidence as kinds_of_evidence
+from oddnode.detector.registry import DETECTOR_SETTINGS as DETECTOR_SETTINGS
+from oddnode.detector.registry import RECIPES as RECIPES
+from oddnode.detector.registry import Recipe as Recipe
+from oddnode.detector.registry import get_recipe as get_recipe
+from oddnode.detector.registry import register_method as register_method
+from oddnode.detector.registry import setting_types as setting_types
+from oddnode.detector.saved_files import FORMAT_VERSION as FORMAT_VERSION
+from oddnode.detector.saved_files import check_target as check_target
+from oddnode.detector.saved_files import read_config as read_config
+from oddnode.detector.saved_files import read_summary as read_summary
 
 if TYPE_CHECKING:
-    from oddnode.detector.adaptation import scorer_of
-    from oddnode.detector.arrival import ArrivalScorer
-    from oddnode.detector.calibration import Calibration
-    from oddnode.detector.detector import Detector
-    from oddnode.detector.evidence_recipes import kinds_of_evidence
-    from oddnode.detector.explanation import Explanation
-    from oddnode.detector.fitted import FittedState, TrainingOutputs
-    from oddnode.detector.fitting import fit_together, start_fitting
-    from oddnode.detector.folders import full_batch_blocker
-    from oddnode.detector.model_folder import load, save
-    from oddnode.detector.part_config import decode, encode
-    from oddnode.detector.training_key import TrainingKey
-
-__all__ = [
-    "DETECTOR_SETTINGS",
-    "FORMAT_VERSION",
-    "MODEL_FREE",
-    "RECIPES",
-    "ArrivalScorer",
-    "Calibration",
-    "Detector",
-    "Explanation",
-    "FittedState",
-    "ModelFileError",
-    "Recipe",
-    "TrainingKey",
-    "TrainingOutputs",
-    "Uncertainty",
-    "check_target",
-    "checked",
-    "decode",
-    "default_method",
-    "encode",
-    "evidential_scorer",
-    "fit_together",
-    "full_batch_blocker",
-    "get_recipe",
-    "kinds_of_evidence",
-    "load",
-    "read_config",
-    "read_summary",
-    "register_method",
-    "save",
-    "scorer_of",
-    "setting_types",
-    "start_fitting",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "oddnode.detector.adaptation": ["scorer_of"],
-        "oddnode.detector.arrival": ["ArrivalScorer"],
-        "oddnode.detector.calibration": ["Calibration"],
-        "oddnode.detector.detector": ["Detector"],
-        "oddnode.detector.evidence_recipes": ["kinds_of_evidence"],
-        "oddnode.detector.explanation": ["Explanation"],
-        "oddnode.detector.fitted": ["FittedState", "TrainingOutputs"],
-        "oddnode.detector.fitting": ["fit_together", "start_fitting"],
-        "oddnode.detector.folders": ["full_batch_blocker"],
-        "oddnode.detector.model_folder": ["load", "save"],
-        "oddnode.detector.part_config": ["decode", "encode"],
-        "oddnode.detector.training_key": ["TrainingKey"],
-    },
-)
+    from oddnode.detector.arrival import ArrivalScorer as ArrivalScorer
+    from oddnode.detector.detector import Detector as Detector
+    from oddnode.detector.explanation import Explanation as Explanation
+    from oddnode.detector.fitted import Calibration as Calibration
+    from oddnode.detector.fitted import FittedState as FittedState
+    from oddnode.detector.fitted import TrainingOutputs as TrainingOutputs
+    from oddnode.detector.fitted import as_scorer as as_scorer
+    from oddnode.detector.fitting import TrainingKey as TrainingKey
+    from oddnode.detector.fitting import fit_together as fit_together
+    from oddnode.detector.fitting import full_batch_blocker as full_batch_blocker
+    from oddnode.detector.fitting import start_fitting as start_fitting
+    from oddnode.detector.part_config import decode as decode
+    from oddnode.detector.part_config import encode as encode
+    from oddnode.detector.saving import load as load
+    from oddnode.detector.saving import save as save
+else:
+    __getattr__, __dir__, __all__ = exports(__name__)

@@ -8,16 +8,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from oddnode._utils.modes import gradients_enabled
-from oddnode.detector.calibration import Calibration
+from oddnode.detector.detector import Detector
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
-from oddnode.detector.inference import FittedEstimator
+from oddnode.detector.fitted import Calibration, gradients_enabled
 from oddnode.functional import CalibrationError
 from oddnode.graph import Graph, GraphError, GraphSource
+from oddnode.nn import receptive_hops
 from oddnode.ops import check_edge_weight
-from oddnode.scoring import EnsembleMean, Evidence, Outputs, PropagatingScorer, Scorer, ScorerWrapper
-
-__all__ = ["ArrivalScorer"]
+from oddnode.scoring import (
+    EnsembleMean,
+    Evidence,
+    NeighbourCosine,
+    Outputs,
+    PropagatingScorer,
+    Scorer,
+    ScorerWrapper,
+)
 
 # Scores that are averaged over at most this many hops are computed exactly, from that neighbourhood.
 _SHORT = 2
@@ -27,9 +33,11 @@ class ArrivalScorer:
     r"""Scores nodes one by one as they arrive in a known graph, without scoring the whole graph again.
 
     The long-range averages of the known nodes are computed once. The score of an arrival is computed from the nodes
-    within a few hops: exactly for everything that looks no further than two hops beyond the network's own receptive
-    field. A longer average is continued from those of the neighbours, :math:`\eta s_v + (1 - \eta)` times their
-    mean, as if the arrival had not changed them. Arrivals do not see each other.
+    within a few hops. It equals that of the whole graph with the arrival in it, up to rounding, if the arrival has no
+    neighbours, or if the scorer looks no further than two hops beyond the network's receptive field. A longer average
+    is approximated: continued from those of the neighbours, :math:`\eta s_v + (1 - \eta)` times their mean, as if the
+    arrival had not changed them. Arrivals do not see each other. Scorers that depend on the whole graph in other ways
+    are refused: `GRASP` and `NeighbourCosine`.
 
     Parameters
     ----------
@@ -50,15 +58,19 @@ class ArrivalScorer:
     """
 
     @gradients_enabled()
-    def __init__(self, detector: FittedEstimator, data: GraphSource):
+    def __init__(self, detector: Detector, data: GraphSource):
         self._detector = detector
+        scorers = _scorers_of(detector.scorer_)
+        for part in (part for scorer in scorers for part in _parts_of(scorer)):
+            _check_local(part)
         outputs = detector.outputs(data)
         self._networks = [
-            _Network(scorer, own)
-            for scorer, own in zip(_scorers_of(detector.scorer_), outputs.members or [outputs], strict=True)
+            _Network(scorer, own) for scorer, own in zip(scorers, outputs.members or [outputs], strict=True)
         ]
         self._graph = outputs.graph
         self._neighbours = _Neighbours(self._graph)
+        # Number of hops from the neighbours within which nodes matter: receptive fields, averages, and degrees.
+        self._reach = max(receptive_hops(network.outputs.module) for network in self._networks) + _SHORT
 
     @gradients_enabled()
     def score(
@@ -74,14 +86,14 @@ class ArrivalScorer:
         x : Tensor or array
             Its features ``[F]``.
         neighbours : sequence of int or Tensor
-            Positions of its neighbours in the known graph ``[d]``; it may have none.
+            Indices of its neighbours in the known graph ``[d]``; it may have none.
         edge_weight : sequence of float or Tensor, optional
             The weights of its edges to them ``[d]``, 0 or more; required if the edges of the known graph have weights.
 
         Returns
         -------
         float
-            Higher = more like the training distribution; comparable with `oddnode.Detector.score_samples`.
+            Higher = more like the training distribution, as `oddnode.Detector.score_samples`.
         """
         links = self._links(neighbours, edge_weight)
         graph, far = clip_far_features(self._around(x, links), self._detector.state_.max_abs_feature)
@@ -120,10 +132,8 @@ class ArrivalScorer:
     def _links(self, neighbours: Sequence[int] | Tensor, edge_weight: Sequence[float] | Tensor | None) -> _Links:
         """The different neighbours of the arrival, ascending, with the weights of its edges to them."""
         known = self._graph
-        given = torch.as_tensor(neighbours, dtype=torch.long, device=known.device)
+        given = _as_indices(neighbours, known.num_nodes).to(known.device)
         near = given.unique()
-        if len(near) and not 0 <= int(near.min()) <= int(near.max()) < known.num_nodes:
-            raise GraphError(f"the neighbours are {near.tolist()}, expected positions in 0..{known.num_nodes - 1}")
         if edge_weight is None:
             if known.edge_weight is not None and len(near):
                 raise GraphError("the edges of the known graph have weights; give those of the arrival as edge_weight")
@@ -147,19 +157,14 @@ class ArrivalScorer:
         if features.shape[1] != known.x.shape[1] or not bool(torch.isfinite(features).all()):
             raise GraphError(f"x has {features.shape[1]} features, expected {known.x.shape[1]} finite numbers")
         nodes, edges, weight = self._neighbours.within(links.near, self._reach)
-        place = torch.searchsorted(nodes, links.near) + 1
-        own = torch.stack([torch.zeros_like(place), place])
+        near = torch.searchsorted(nodes, links.near) + 1
+        own = torch.stack([torch.zeros_like(near), near])
         edge_index = torch.cat([own, own.flip(0), edges + 1], dim=1)
         if weight is not None or links.weight is not None:
-            to_near = torch.ones_like(place, dtype=known.x.dtype) if links.weight is None else links.weight
+            to_near = torch.ones_like(near, dtype=known.x.dtype) if links.weight is None else links.weight
             between = torch.ones_like(edges[0], dtype=known.x.dtype) if weight is None else weight
             weight = torch.cat([to_near, to_near, between])
         return Graph(torch.cat([features, known.x[nodes]]), edge_index, weight)
-
-    @property
-    def _reach(self) -> int:
-        """Number of hops from the neighbours within which nodes matter: receptive fields, averages, and degrees."""
-        return self._detector.num_layers + _SHORT
 
 
 class _Links(NamedTuple):
@@ -181,8 +186,7 @@ class _Network:
     def __init__(self, scorer: Scorer, outputs: Outputs):
         self.scorer = scorer
         self.outputs = outputs
-        self.known = [_long_range(each) for each in _parts_of(scorer)]
-        self.averages = [None if each is None else each.score(outputs) for each in self.known]
+        self.parts = [_Part(part, _long_range(part), outputs) for part in _parts_of(scorer)]
         reference = outputs.reference
         self.reference = (
             None if reference is None or not isinstance(scorer, Evidence) else scorer.scores(outputs)[reference]
@@ -190,24 +194,27 @@ class _Network:
 
     def score(self, graph: Graph, links: _Links) -> float:
         outputs = Outputs(self.outputs.module, graph, self.outputs.num_classes)
-        parts = zip(_parts_of(self.scorer), self.known, self.averages, strict=True)
-        scores = [
-            part.score(outputs)[0] if long is None else _continued(long, averages, outputs, links)
-            for part, long, averages in parts
-        ]
+        scores = [part.score(outputs, links) for part in self.parts]
         if not isinstance(self.scorer, Evidence):
             return float(scores[0])
-        row = torch.stack([each.double() for each in scores]).unsqueeze(0)
+        row = torch.stack([score.double() for score in scores]).unsqueeze(0)
         return float(self.scorer.combined(row, self.reference)[0])
 
 
-def _continued(scorer: PropagatingScorer, averages: Tensor | None, outputs: Outputs, links: _Links) -> Tensor:
-    """The average at the arrival, continued from those of its neighbours; its own score if it has none."""
-    own = scorer.scorer.score(outputs)[0]
-    if averages is None or not len(links.near):
-        return own
-    eta = getattr(scorer, "eta", 0.0)
-    return eta * own + (1 - eta) * links.mean(averages)
+class _Part:
+    """A scorer with the scores of all known nodes, if it averages over more hops than are computed exactly."""
+
+    def __init__(self, scorer: Scorer, long_range: PropagatingScorer | None, outputs: Outputs):
+        self.scorer = scorer
+        self.long_range = long_range
+        self.averages = None if long_range is None else long_range.score(outputs)
+
+    def score(self, outputs: Outputs, links: _Links) -> Tensor:
+        """The score of the arrival; a long average is continued from those of its neighbours, if it has any."""
+        if self.long_range is None or self.averages is None or not len(links.near):
+            return self.scorer.score(outputs)[0]
+        eta = getattr(self.long_range, "eta", 0.0)
+        return eta * self.long_range.scorer.score(outputs)[0] + (1 - eta) * links.mean(self.averages)
 
 
 class _Neighbours:
@@ -221,18 +228,18 @@ class _Neighbours:
         self.weights = None if graph.edge_weight is None else graph.edge_weight[order]
 
     def within(self, nodes: Tensor, num_hops: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The nodes within some hops, sorted, and the edges between them by their positions there, with weights."""
+        """The nodes within some hops, sorted, and the edges between them by their indices there, with weights."""
         for _ in range(num_hops):
             nodes = torch.cat([nodes, self.sources[self._edges_to(nodes)[0]]]).unique()
         edges, target = self._edges_to(nodes)
         source = self.sources[edges]
-        place = torch.searchsorted(nodes, source).clamp_max(max(len(nodes) - 1, 0))
-        inside = nodes[place] == source if len(nodes) else torch.zeros_like(source, dtype=torch.bool)
-        between = torch.stack([place[inside], torch.searchsorted(nodes, target[inside])])
+        index = torch.searchsorted(nodes, source).clamp_max(max(len(nodes) - 1, 0))
+        inside = nodes[index] == source if len(nodes) else torch.zeros_like(source, dtype=torch.bool)
+        between = torch.stack([index[inside], torch.searchsorted(nodes, target[inside])])
         return nodes, between, None if self.weights is None else self.weights[edges[inside]]
 
     def _edges_to(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """The places of the edges that lead to some nodes, and their targets."""
+        """The indices of the edges that lead to some nodes, and their targets."""
         counts = self.starts[nodes + 1] - self.starts[nodes]
         target = nodes.repeat_interleave(counts)
         offset = torch.arange(len(target), device=nodes.device) - (counts.cumsum(0) - counts).repeat_interleave(counts)
@@ -252,3 +259,30 @@ def _long_range(scorer: Scorer) -> PropagatingScorer | None:
     if isinstance(scorer, PropagatingScorer) and scorer.num_hops > _SHORT:
         return scorer
     return _long_range(scorer.scorer) if isinstance(scorer, ScorerWrapper) else None
+
+
+def _check_local(scorer: Scorer) -> None:
+    """Raise an error for a scorer whose scores depend on the whole graph."""
+    inner = scorer
+    while isinstance(inner, ScorerWrapper) and not inner.needs_labelled_nodes:
+        inner = inner.scorer
+    if inner.needs_labelled_nodes or isinstance(inner, NeighbourCosine):
+        raise ValueError(
+            f"{type(inner).__name__} scores a node by the whole graph, so that single arrivals cannot be scored by "
+            "their neighbourhoods; add them to the graph and call Detector.score_samples, or choose another scorer"
+        )
+
+
+def _as_indices(neighbours: Sequence[int] | Tensor, num_nodes: int) -> Tensor:
+    """Check the neighbours that a user gives; a mask or fractions are a mistake, which a cast would hide."""
+    try:
+        given = torch.as_tensor(neighbours)
+    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+        raise GraphError(f"the neighbours cannot be read as indices: {error}") from None
+    is_integer = not (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool)
+    if given.dim() != 1 or not (is_integer or not len(given)):
+        raise GraphError(f"the neighbours are {given.dtype} of shape {list(given.shape)}, expected indices [d]")
+    given = given.long()  # unsigned numbers beyond its range become negative
+    if len(given) and not 0 <= int(given.min()) <= int(given.max()) < num_nodes:
+        raise GraphError(f"the neighbours are {given.tolist()}, expected indices in 0..{num_nodes - 1}")
+    return given

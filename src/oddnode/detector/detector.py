@@ -5,32 +5,66 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
 
-from torch import nn
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from oddnode._utils.suggestions import unknown
-from oddnode.detector import model_folder
-from oddnode.detector.adaptation import scorer_of
-from oddnode.detector.fitting import fit_together
-from oddnode.detector.hub import HubMixin
-from oddnode.detector.inference import FittedEstimator
-from oddnode.detector.own_parts import as_scorer
-from oddnode.detector.reference_calibration import calibration_by_references
+from oddnode.detector import hub, saving
+from oddnode.detector.explanation import Explanation, explain, node_indices, node_scores, reasons
+from oddnode.detector.exporting import exported
+from oddnode.detector.feature_range import clip_far_features, lower_far_scores
+from oddnode.detector.fitted import Calibration, FittedState, as_scorer, calibration_nodes, gradients_enabled
+from oddnode.detector.fitting import (
+    TrainingKey,
+    calibration_by_references,
+    device_for,
+    fit_together,
+    hash_of_weights,
+    outputs_of,
+    with_dtype,
+    wrapped_state,
+)
+from oddnode.detector.reference import labelled_nodes, references_in, seen_in
 from oddnode.detector.registry import get_recipe
-from oddnode.detector.training_key import TrainingKey
-from oddnode.detector.wrapping import wrapped_state
-from oddnode.graph import GraphSource, as_source
-from oddnode.objectives import Objective
-from oddnode.scoring import Scorer
+from oddnode.functional import CalibrationError
+from oddnode.graph import Graph, GraphError, GraphProfile, GraphSource, as_source
+from oddnode.objectives import CrossEntropy, Objective
+from oddnode.scoring import Names, Outputs, Scorer
 from oddnode.training import BatchNormStatistics, Trainer
 
-__all__ = ["Detector"]
+# Parameters that take effect after training, or have their own field in a `TrainingKey`.
+_NOT_IN_KEY = {"backbone", "objective", "scorer", "propagation", "trainer", "device", "seed"}
+_NOT_FITTED = "this Detector is not fitted yet: call fit(data) first"
+_NOT_CALIBRATED = (
+    "this Detector has no threshold yet: call calibrate(data, false_alarm_rate=0.05) with held-out known nodes first"
+)
 
 
-class Detector(HubMixin, FittedEstimator):
+def _learnt(name: str) -> Any:
+    """A read-only attribute of the fitted state."""
+    return property(lambda detector: getattr(detector.state_, name))
+
+
+def _calibrated(name: str) -> Any:
+    """A read-only attribute of the calibration."""
+
+    def read(detector: Detector) -> float:
+        if detector.calibration_ is None:
+            raise NotFittedError(detector._not_calibrated)
+        return getattr(detector.calibration_, name)
+
+    return property(read)
+
+
+class Detector(BaseEstimator):
     """A detector of out-of-distribution nodes: a backbone, an objective and a scorer.
 
     Parameters
@@ -104,6 +138,9 @@ class Detector(HubMixin, FittedEstimator):
     """
 
     _made: tuple[str | None, dict[str, Any], Objective | None, Scorer | str | None] = (None, {}, None, None)
+    _state: FittedState
+    _calibration: Calibration | None = None
+    _not_calibrated: str = _NOT_CALIBRATED
 
     def __init__(
         self,
@@ -266,6 +303,275 @@ class Detector(HubMixin, FittedEstimator):
         state = replace(self.state_.with_scorer(scorer), advice=[])
         return other._with_state(state, calibration_by_references(state))
 
+    @gradients_enabled()
+    def outputs(self, data: GraphSource) -> Outputs:
+        """Run the network on a graph once, for several of the methods below.
+
+        Parameters
+        ----------
+        data : GraphSource
+            N nodes. Those in its ``train_mask`` and ``val_mask`` are labelled ID nodes for scorers that use
+            them as anchors. For scorers that compare with reference nodes, those of the training graph are recognised
+            if the nodes of that graph come first, or else among the nodes in ``val_mask``; or ``reference_mask`` marks
+            them. All nodes of the training graph are recognised if they come first; or ``seen_mask`` marks them.
+
+        Returns
+        -------
+        Outputs
+            The methods below accept it instead of the graph.
+        """
+        state, data = self.state_, as_source(data)
+        graph = Graph.from_data(data, device_for(self.device, data))
+        if graph.x.shape[1] != state.num_features:
+            raise GraphError(
+                f"data.x has {graph.x.shape[1]} features, but the detector was fitted on {state.num_features}"
+            )
+        graph, far = clip_far_features(graph, state.max_abs_feature)
+        graph = with_dtype(graph, state.dtype)
+        references = references_in(state.references, data, graph)
+        seen = seen_in(state.references, state.profile.num_nodes, data, graph)
+        labelled = labelled_nodes(data, graph.device)
+        return outputs_of(state.module, graph, state.num_classes, labelled, references, far, seen)
+
+    @gradients_enabled()
+    def score_samples(self, data: GraphSource | Outputs) -> Tensor:
+        """Score every node; higher = more like the training distribution.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            A graph of N nodes.
+
+        Returns
+        -------
+        Tensor
+            Scores ``[N]``, finite, on the device of the data. Nodes whose features are far beyond those of training
+            score below all others.
+        """
+        outputs, device = self._outputs(data)
+        scores = self._checked(node_scores(self.scorer_, outputs), outputs)
+        return outputs.graph.own_copy(scores.to(device))
+
+    @gradients_enabled()
+    def predict(self, data: GraphSource | Outputs) -> Tensor:
+        """Predict the most likely ID class of every node.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            A graph of N nodes.
+
+        Returns
+        -------
+        Tensor
+            Classes ``[N]``, on the device of the data.
+        """
+        outputs, device = self._outputs(data)
+        return outputs.logits.argmax(dim=-1).to(device)
+
+    @gradients_enabled()
+    def predict_proba(self, data: GraphSource | Outputs) -> Tensor:
+        """Predict the probabilities of the ID classes.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            A graph of N nodes.
+
+        Returns
+        -------
+        Tensor
+            Probabilities ``[N, C]``, on the device of the data.
+        """
+        outputs, device = self._outputs(data)
+        return outputs.logits.softmax(dim=-1).to(device)
+
+    @gradients_enabled()
+    def calibrate(self, data: GraphSource, false_alarm_rate: float = 0.05, mask: Tensor | None = None) -> Self:
+        """Choose the threshold so that a known node is flagged with at most the given probability.
+
+        Parameters
+        ----------
+        data : GraphSource
+            A graph with ID nodes that were used neither for training nor for choosing the epoch.
+        false_alarm_rate : float
+            The share of known nodes that may be flagged.
+        mask : Tensor, optional
+            The mask of these nodes ``[N]``; by default ``data.calibration_mask``.
+
+        Returns
+        -------
+        Detector
+            The detector itself.
+
+        Examples
+        --------
+        >>> from oddnode import Detector, load_task
+        >>> task = load_task("digits/label")
+        >>> detector = Detector.from_recipe("nodesafe", epochs=50).fit(task.train)
+        >>> known = task.train.test_mask & (task.train.y >= 0)
+        >>> detector = detector.calibrate(task.train, false_alarm_rate=0.05, mask=known)
+        >>> detector.detect(task.id_test.data).dtype
+        torch.bool
+        """
+        data = as_source(data)
+        nodes = calibration_nodes(data, mask, self.num_classes_)
+        outputs = self.outputs(data)
+        nodes = nodes.to(outputs.graph.device)
+        scores, classes = self.score_samples(outputs)[nodes], self.predict(outputs)[nodes]
+        return self._with_state(self.state_, Calibration.from_scores(scores, classes, false_alarm_rate))
+
+    def set_false_alarm_rate(self, false_alarm_rate: float) -> Self:
+        """Choose the threshold for another rate of false alarms, on the same calibration nodes.
+
+        Parameters
+        ----------
+        false_alarm_rate : float
+            The share of known nodes that may be flagged.
+
+        Returns
+        -------
+        Detector
+            The detector itself.
+        """
+        known = self._calibrated()
+        return self._with_state(self.state_, Calibration.from_scores(known.scores, known.classes, false_alarm_rate))
+
+    def detect(self, data: GraphSource | Outputs) -> Tensor:
+        """Flag nodes at the calibrated false-alarm rate.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            A graph of N nodes.
+
+        Returns
+        -------
+        Tensor
+            One boolean per node ``[N]``, True = out-of-distribution; equal to ``p_values(data) <= false_alarm_rate``.
+        """
+        return self._calibrated().detect(self.score_samples(data))
+
+    def p_values(self, data: GraphSource | Outputs, per_class: bool = False) -> Tensor:
+        """Compute conformal p-values: the share of known nodes that score as low as a node, or lower.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            A graph of N nodes.
+        per_class : bool
+            Whether to compare each node with the calibration nodes of its own predicted class only.
+
+        Returns
+        -------
+        Tensor
+            P-values ``[N]``, float64.
+        """
+        calibration, (outputs, _) = self._calibrated(), self._outputs(data)
+        return calibration.p_values(self.score_samples(outputs), self.predict(outputs) if per_class else None)
+
+    def flag(self, data: GraphSource | Outputs, fdr: float = 0.1, per_class: bool = False) -> Tensor:
+        """Flag nodes so that the expected share of known nodes among them is at most ``fdr``.
+
+        Uses the Benjamini-Hochberg procedure on the p-values of all nodes.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            A graph of N nodes.
+        fdr : float
+            The false discovery rate.
+        per_class : bool
+            As for `p_values`.
+
+        Returns
+        -------
+        Tensor
+            One boolean per node ``[N]``, True = flagged.
+        """
+        calibration, (outputs, _) = self._calibrated(), self._outputs(data)
+        return calibration.flag(self.score_samples(outputs), fdr, self.predict(outputs) if per_class else None)
+
+    @gradients_enabled()
+    def explain(self, data: GraphSource | Outputs) -> Explanation:
+        """Split every score into the node's own score and the contribution of its neighbours; find the nearest class.
+
+        If the scorer combines kinds of evidence (`oddnode.scoring.Evidence`), it also says how strongly each speaks
+        against every node. `reasons` puts it into words.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            A graph of N nodes.
+        """
+        outputs, device = self._outputs(data)
+        explanation = explain(self.state_, outputs)
+        score = self._checked(explanation.score, outputs)
+        return explanation._replace(score=score, neighbour_contribution=score - explanation.own_score).to(device)
+
+    @gradients_enabled()
+    def reasons(
+        self,
+        data: GraphSource | Outputs,
+        nodes: Tensor | Sequence[int] | None = None,
+        *,
+        node_names: Sequence[object] | None = None,
+        class_names: Sequence[object] | None = None,
+    ) -> list[str]:
+        """Say in words why nodes have low scores: the one or two strongest kinds of evidence against each.
+
+        Known nodes, of which the sentences speak, are the reference nodes of the scorer; for a scorer that has none,
+        the calibration nodes. Neighbours are the nodes whose edges lead to a node, each once.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            A graph of N nodes.
+        nodes : Tensor or sequence of int, optional
+            Indices ``[n]``, or a mask ``[N]``; by default the nodes that `detect` flags.
+        node_names, class_names : sequence, optional
+            What the N nodes and the C classes are called; by default their numbers.
+
+        Returns
+        -------
+        list of str
+            One or two sentences for each of the nodes.
+
+        Examples
+        --------
+        >>> from oddnode import Detector, load_task
+        >>> task = load_task("digits/feature")
+        >>> detector = Detector.from_recipe("nodesafe-evidence", epochs=20).fit(task.train)
+        >>> why = detector.reasons(task.tests["feature"])
+        >>> len(why) == int(detector.detect(task.tests["feature"]).sum())
+        True
+        """
+        outputs, _ = self._outputs(data)
+        scores = self.score_samples(outputs)
+        chosen = node_indices(self._calibrated().detect(scores) if nodes is None else nodes, outputs.graph.num_nodes)
+        return reasons(self.state_, outputs, chosen, scores, self.calibration_, Names(node_names, class_names))
+
+    def export(self) -> ExportedProgram:
+        """Export `score_samples` as a plain torch program, for graphs of any size.
+
+        ``torch.export.save(detector.export(), "scores.pt2")`` writes it. Programs that have torch, but not this
+        library, load it: ``torch.export.load("scores.pt2").module()(x, edge_index)``. Inputs are not checked there.
+
+        Returns
+        -------
+        torch.export.ExportedProgram
+            It takes features ``[N, F]`` with the dtype of the network and edges ``[2, E]``, which all count the same,
+            and returns scores ``[N]`` on the device of the network, equal up to rounding to `score_samples` of a graph
+            without weights. Compare them with ``threshold_`` to decide.
+
+        Raises
+        ------
+        TypeError
+            If the scorer needs more than the network and the edges (``Scorer.supports_export``), or the network cannot
+            be traced.
+        """
+        return exported(self.state_, self.calibration_)
+
     def save(self, path: str | os.PathLike) -> None:
         """Save the fitted detector atomically as a folder with ``config.json`` and ``model.safetensors``.
 
@@ -274,7 +580,7 @@ class Detector(HubMixin, FittedEstimator):
         path : path
             The folder. A saved detector is replaced; any other folder must be empty.
         """
-        model_folder.save(self, path)
+        saving.save(self, path)
 
     @classmethod
     def load(
@@ -305,7 +611,113 @@ class Detector(HubMixin, FittedEstimator):
         ModelFileError
             If the folder is damaged, incomplete, or not a saved detector.
         """
-        return model_folder.load(cls, path, backbone=backbone, objective=objective, scorer=scorer, device=device)[0]
+        return saving.load(cls, path, backbone=backbone, objective=objective, scorer=scorer, device=device)[0]
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        *,
+        measured: Mapping[str, Any] | None = None,
+        with_node_vectors: bool = False,
+        private: bool = True,
+        token: str | None = None,
+    ) -> str:
+        """Upload the fitted detector to the Hugging Face Hub, with a model card; needs the extra ``hub``.
+
+        Neither ids nor their hashes, nor tables, nor features or edges of the training graph are uploaded. Reference
+        nodes are left out too: the uploaded detector compares nodes with the scores that these had when it was fitted.
+
+        Parameters
+        ----------
+        repo_id : str
+            The repository, ``"user/name"``; it is created if it does not exist.
+        measured : mapping, optional
+            Numbers for the card: the return value of `oddnode.evaluate`, or of `oddnode.evaluation.Result.summary`.
+        with_node_vectors : bool
+            Whether vectors of single training nodes may be uploaded, which some scorers compare with: `KNN`,
+            `NeighbourhoodFeatures`, and so all methods with evidence. They have no ids, but features could be read from
+            them. A scorer of your own is known to keep such vectors if it calls them ``bank_``.
+        private : bool
+            Whether a repository that is created is private.
+        token : str, optional
+            A token of the Hub; by default the one that ``hf auth login`` stored.
+
+        Returns
+        -------
+        str
+            The address of the commit.
+        """
+        return hub.upload(self, repo_id, measured, with_node_vectors, private, token)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | os.PathLike,
+        *,
+        revision: str | None = None,
+        token: str | None = None,
+        backbone: nn.Module | None = None,
+        objective: Objective | None = None,
+        scorer: Scorer | str | None = None,
+        device: str = "auto",
+    ) -> Detector:
+        """Load a detector from a folder, or from the Hugging Face Hub, which needs the extra ``hub``.
+
+        Everything is checked as in `load`, and nothing that was downloaded is executed.
+
+        Parameters
+        ----------
+        name : str or path
+            A folder that `save` wrote, or else a repository of the Hub, ``"user/name"``.
+        revision : str, optional
+            A branch, tag or commit of the repository. A commit is the only one that nobody can change later.
+        token : str, optional
+            A token of the Hub, for private repositories; by default the one that ``hf auth login`` stored.
+        backbone, objective, scorer, device
+            As for `load`.
+        """
+        folder: str | os.PathLike = name
+        if isinstance(name, str) and not os.path.isdir(name):
+            folder = hub.download(name, revision, token)
+        elif revision is not None:
+            raise ValueError(f"revision is {revision!r}, but {os.fspath(name)} is a folder, which has none")
+        return cls.load(folder, backbone=backbone, objective=objective, scorer=scorer, device=device)
+
+    @property
+    def state_(self) -> FittedState:
+        """Everything that was learnt, as plain data; the other attributes read it."""
+        if "_state" not in vars(self):
+            raise NotFittedError(_NOT_FITTED)
+        return self._state
+
+    @property
+    def calibration_(self) -> Calibration | None:
+        """The result of `calibrate`; ``None`` before."""
+        return self._calibration
+
+    # Attributes that end in ``_`` raise scikit-learn's `NotFittedError` before `fit`, as ``hasattr`` and
+    # `sklearn.utils.validation.check_is_fitted` expect.
+    module_: nn.Module = _learnt("module")
+    scorer_: Scorer = _learnt("scorer")
+    num_classes_: int = _learnt("num_classes")
+    n_features_in_: int = _learnt("num_features")
+    best_epoch_: int = _learnt("best_epoch")
+    history_: list[dict[str, float]] = _learnt("history")
+    class_means_: Tensor | None = _learnt("class_means")
+    graph_profile_: GraphProfile = _learnt("profile")
+    advice_: list[str] = _learnt("advice")
+    threshold_: float = _calibrated("threshold")
+    false_alarm_rate_: float = _calibrated("false_alarm_rate")
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_state" in vars(self)
+
+    def _with_state(
+        self, state: FittedState, calibration: Calibration | None = None, not_calibrated: str = _NOT_CALIBRATED
+    ) -> Self:
+        """Set the fitted state, and the message if a calibration is missing; nothing else sets them."""
+        self._state, self._calibration, self._not_calibrated = state, calibration, not_calibrated
+        return self
 
     def _made_of(self, method: str | None, hyper_parameters: dict[str, Any]) -> Self:
         """Remember which method the objective and the scorer were built from."""
@@ -326,7 +738,7 @@ class Detector(HubMixin, FittedEstimator):
     @property
     def needs_exposure(self) -> bool:
         """Whether `fit` needs a graph with known OOD nodes."""
-        parts = self.objective, scorer_of(self)
+        parts = self.objective, as_scorer(self.scorer)
         return any(part is not None and part.needs_exposure for part in parts)
 
     def training_key(self, include_seed: bool = True) -> TrainingKey:
@@ -342,4 +754,40 @@ class Detector(HubMixin, FittedEstimator):
         TrainingKey
             Equal for detectors that train the same network on the same data.
         """
-        return TrainingKey.of(self, include_seed)
+        backbone, params = self.backbone, self.get_params(deep=False).items()
+        return TrainingKey(
+            backbone=backbone if isinstance(backbone, str) else repr(backbone),
+            weights=hash_of_weights(backbone) if include_seed and isinstance(backbone, nn.Module) else None,
+            objective=repr(self.objective or CrossEntropy()),
+            settings=tuple(sorted((name, repr(value)) for name, value in params if name not in _NOT_IN_KEY)),
+            trainer="" if self.trainer is None else repr(self.trainer),
+            device=self.device,
+            seed=self.seed if include_seed else None,
+            sets_reference_aside=as_scorer(self.scorer).needs_reference,
+            needs_exposure=self.needs_exposure,
+        )
+
+    def _outputs(self, data: GraphSource | Outputs) -> tuple[Outputs, torch.device]:
+        """The outputs on a graph, and the device of the user's tensors, where results go."""
+        if isinstance(data, Outputs):
+            return data, data.graph.device
+        data = as_source(data)
+        return self.outputs(data), data.x.device
+
+    def _checked(self, scores: Tensor, outputs: Outputs) -> Tensor:
+        """Raise an error for scores that are not finite; nodes far beyond training score below all others."""
+        finite = scores.isfinite()
+        if not bool(finite.all()):
+            node = int((~finite).nonzero()[0])
+            raise ValueError(
+                f"{int((~finite).sum())} of {len(scores)} scores are not finite, the first is {float(scores[node])} at "
+                f"node {node}: the network's outputs overflow; check the scale of the features, and fit again"
+            )
+        known = None if self.calibration_ is None else self.calibration_.scores
+        return lower_far_scores(scores, outputs.far, known)
+
+    def _calibrated(self) -> Calibration:
+        check_is_fitted(self, msg=_NOT_FITTED)
+        if self.calibration_ is None:
+            raise CalibrationError(self._not_calibrated)
+        return self.calibration_

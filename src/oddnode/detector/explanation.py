@@ -9,15 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from oddnode.detector.calibration import Calibration
+from oddnode._utils.checked_json import show
 from oddnode.detector.feature_range import FAR
-from oddnode.detector.fitted import FittedState
-from oddnode.detector.own_parts import node_scores
-from oddnode.large.rooms import own_copy
-from oddnode.scoring import Comparison, Finding, Names, Outputs, View
+from oddnode.detector.fitted import Calibration, FittedState
+from oddnode.scoring import Comparison, Finding, Names, Outputs, Scorer, View
 from oddnode.scoring.reasons import by_score_alone
-
-__all__ = ["Explanation", "explain", "positions", "reasons"]
 
 # A kind of evidence speaks against a node if at most this share of known nodes is as unusual.
 _NOTABLE = 0.1
@@ -33,7 +29,7 @@ class Explanation(NamedTuple):
     score : Tensor
         Scores ``[N]``.
     own_score : Tensor
-        Scores without those of the neighbours ``[N]`` (`oddnode.Scorer.own_score`).
+        Scores ``[N]`` without the neighbours' contribution (`oddnode.Scorer.own_score`).
     neighbour_contribution : Tensor
         The contribution of the neighbours' scores ``[N]``. It includes that of a prior, if the scorer has one
         (`oddnode.Propagated`).
@@ -66,15 +62,7 @@ class Explanation(NamedTuple):
 
 
 def explain(state: FittedState, outputs: Outputs) -> Explanation:
-    """Explain the scores of all nodes of a graph.
-
-    Parameters
-    ----------
-    state : FittedState
-        The state of the detector that scores them.
-    outputs : Outputs
-        The network's outputs on the graph of N nodes.
-    """
+    """Explain the scores of all nodes of a graph."""
     if state.class_means is None:
         raise ValueError(
             "the nearest training class is unknown: this detector was wrapped without labelled training "
@@ -83,40 +71,36 @@ def explain(state: FittedState, outputs: Outputs) -> Explanation:
     score = node_scores(state.scorer, outputs)
     own = state.scorer.own_score(outputs).detach()
     means = state.class_means.to(outputs.logits)
-    nearest = outputs.graph.by_rows(
-        None, lambda rows: torch.cdist(outputs.logits[rows], means).argmin(dim=1), torch.long
-    )
+    nearest = outputs.graph.empty(None, torch.long)
+    for rows in outputs.graph.shards(nearest):
+        nearest[rows] = torch.cdist(outputs.logits[rows], means).argmin(dim=1)
     evidence = _mean_surprises(state.scorer.comparisons(outputs), score)
-    return Explanation(
-        own_copy(score), own_copy(own), score - own, own_copy(nearest), own_copy(evidence), state.scorer.kinds
-    )
+    score, own, nearest, evidence = (outputs.graph.own_copy(values) for values in (score, own, nearest, evidence))
+    return Explanation(score, own, score - own, nearest, evidence, state.scorer.kinds)
 
 
-def positions(nodes: Tensor | Sequence[int], num_nodes: int) -> Tensor:
-    """Check the nodes that a user names.
+def node_scores(scorer: Scorer, outputs: Outputs) -> Tensor:
+    """Score every node, and raise an error if a scorer does not return one number per node."""
+    scores = outputs.scores_of(scorer)
+    expected = (outputs.graph.num_nodes,)
+    if not isinstance(scores, Tensor) or scores.shape != expected:
+        returned = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+        raise ValueError(f"{show(scorer)} returned {returned}, expected one score per node, {list(expected)}")
+    return scores.detach()
 
-    Parameters
-    ----------
-    nodes : Tensor or sequence of int
-        Positions ``[n]``, or a mask ``[N]``.
-    num_nodes : int
-        The number of nodes, N.
 
-    Returns
-    -------
-    Tensor
-        Positions ``[n]``.
-    """
+def node_indices(nodes: Tensor | Sequence[int], num_nodes: int) -> Tensor:
+    """Check the indices or the mask of nodes that a user gives, and return indices."""
     given = torch.as_tensor(nodes).cpu()
     if given.dtype == torch.bool and given.shape == (num_nodes,):
         return given.nonzero().squeeze(1)
     if given.dtype == torch.bool or (given.is_floating_point() and given.numel()) or given.dim() != 1:
         raise ValueError(
-            f"nodes is {given.dtype} of shape {list(given.shape)}, expected positions [n], or a mask [{num_nodes}]"
+            f"nodes is {given.dtype} of shape {list(given.shape)}, expected indices [n], or a mask [{num_nodes}]"
         )
     if given.numel() and not 0 <= int(given.min()) <= int(given.max()) < num_nodes:
         raise ValueError(
-            f"nodes has positions {int(given.min())}..{int(given.max())}, but the graph has only {num_nodes} nodes "
+            f"nodes has indices {int(given.min())}..{int(given.max())}, but the graph has only {num_nodes} nodes "
             f"(0..{num_nodes - 1})"
         )
     return given.long()
@@ -125,38 +109,17 @@ def positions(nodes: Tensor | Sequence[int], num_nodes: int) -> Tensor:
 def reasons(
     state: FittedState, outputs: Outputs, nodes: Tensor, scores: Tensor, calibration: Calibration | None, names: Names
 ) -> list[str]:
-    """Say in words why nodes have low scores.
-
-    Parameters
-    ----------
-    state : FittedState
-        The state of the detector that scores them.
-    outputs : Outputs
-        The network's outputs on a graph of N nodes.
-    nodes : Tensor
-        Positions of the nodes ``[n]``.
-    scores : Tensor
-        The scores of all nodes ``[N]``.
-    calibration : Calibration or None
-        The detector's calibration, if it has one.
-    names : Names
-        How nodes and classes are called.
-
-    Returns
-    -------
-    list of str
-        One or two sentences for each of the nodes.
-    """
+    """Say in words why nodes have low scores."""
     comparisons = state.scorer.comparisons(outputs)
     far = set() if outputs.far is None else set(outputs.far.tolist())
     if comparisons:
         evidence = _Evidence(comparisons, state.scorer.kinds, outputs, names, nodes.to(outputs.graph.device))
-        found = {node: evidence.reason(place) for place, node in enumerate(nodes.tolist()) if node not in far}
+        sentences = {node: evidence.reason(index) for index, node in enumerate(nodes.tolist()) if node not in far}
     else:
         own = state.scorer.own_score(outputs).detach() if state.scorer.num_hops_used else None
-        found = {node: _by_score(node, scores, own, calibration) for node in nodes.tolist() if node not in far}
+        sentences = {node: _by_score(node, scores, own, calibration) for node in nodes.tolist() if node not in far}
     beyond = f"It has a feature of more than {FAR:.0f} times the largest magnitude in training."
-    return [found.get(node, beyond) for node in nodes.tolist()]
+    return [sentences.get(node, beyond) for node in nodes.tolist()]
 
 
 class _Evidence:
@@ -174,9 +137,9 @@ class _Evidence:
         self.strongest = contributions.argsort(dim=1, descending=True, stable=True).cpu()
         self.surprises = torch.stack([each.surprises[nodes] for each in comparisons]).mean(dim=0).cpu()
 
-    def reason(self, place: int) -> str:
+    def reason(self, index: int) -> str:
         """The sentences of the strongest kinds; of a subject at several ranges, the one nearest to the node."""
-        notable = [k for k in self.strongest[place].tolist() if self.surprises[place, k] >= -math.log(_NOTABLE)]
+        notable = [k for k in self.strongest[index].tolist() if self.surprises[index, k] >= -math.log(_NOTABLE)]
         if not notable:
             return "No kind of evidence is unusual by itself."
         scorers = self.comparisons[0].scorers
@@ -184,7 +147,7 @@ class _Evidence:
         for k in notable:
             by_subject.setdefault(self.kinds[k].partition(" around")[0], []).append(k)
         chosen = [min(ks, key=lambda k: scorers[k].num_hops_used) for ks in by_subject.values()][:_MOST_KINDS]
-        return " ".join(scorers[k].reason(self._finding(int(self.nodes[place]), k)) for k in chosen)
+        return " ".join(scorers[k].reason(self._finding(int(self.nodes[index]), k)) for k in chosen)
 
     def _finding(self, node: int, k: int) -> Finding:
         views = [View(c.scorers[k], c.outputs, float(c.scores[node, k]), c.reference[:, k]) for c in self.comparisons]

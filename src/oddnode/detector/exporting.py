@@ -8,15 +8,11 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 
-from oddnode._utils.modes import gradients_enabled
-from oddnode.detector.calibration import Calibration
-from oddnode.detector.checked_json import first_line, show
+from oddnode._utils.checked_json import first_line, show
 from oddnode.detector.feature_range import FAR
-from oddnode.detector.fitted import FittedState
+from oddnode.detector.fitted import Calibration, FittedState, gradients_enabled
 from oddnode.graph.traceable import TraceableGraph
 from oddnode.scoring import Outputs
-
-__all__ = ["exported"]
 
 # A small graph to trace: its sizes may be any, but not 0 or 1, which torch takes for constants.
 _NODES, _EDGES = 5, 7
@@ -24,20 +20,7 @@ _NODES, _EDGES = 5, 7
 
 @gradients_enabled()
 def exported(state: FittedState, calibration: Calibration | None) -> ExportedProgram:
-    """Export the scores of a fitted detector.
-
-    Parameters
-    ----------
-    state : FittedState
-        The state of the detector.
-    calibration : Calibration or None
-        Its calibration; nodes with features far beyond training score below these scores, too.
-
-    Returns
-    -------
-    torch.export.ExportedProgram
-        Its module takes ``x`` ``[N, F]`` and ``edge_index`` ``[2, E]`` and returns scores ``[N]``.
-    """
+    """Export the scores of a fitted detector."""
     if not state.scorer.supports_export:
         raise TypeError(
             f"{show(state.base_scorer)} cannot be exported: it needs more than the network and the edges of the scored "

@@ -13,13 +13,10 @@ import torch
 from torch import Tensor
 
 from oddnode.graph import Graph, GraphError
-from oddnode.large import changed_features
-
-__all__ = ["clip_far_features", "lower_far_scores"]
 
 _log = logging.getLogger("oddnode")
 
-#: A feature is far beyond training if its magnitude is more than so many times the largest one there.
+#: A feature is far beyond training if its magnitude is more than this many times the largest one there.
 FAR = 100.0
 # Rows that are looked at together.
 _ROWS = 2**18
@@ -30,20 +27,6 @@ def clip_far_features(graph: Graph, max_abs_feature: float) -> tuple[Graph, Tens
 
     The weights of a layer are of the same size for all features, so it is the largest magnitude of any feature in
     training that says which magnitudes the network has seen.
-
-    Parameters
-    ----------
-    graph : Graph
-        A graph of N nodes to score.
-    max_abs_feature : float
-        The largest magnitude of a feature in training.
-
-    Returns
-    -------
-    graph : Graph
-        The same graph, where nothing is far beyond; otherwise with clipped features.
-    far : Tensor or None
-        Positions of the nodes with clipped features.
     """
     if graph.max_abs_feature <= FAR * max_abs_feature or max_abs_feature == 0.0:
         return graph, None
@@ -57,34 +40,15 @@ def clip_far_features(graph: Graph, max_abs_feature: float) -> tuple[Graph, Tens
         len(far), graph.num_nodes, max_abs_feature, feature, node, float(graph.x[node, feature]),
     )  # fmt: skip
 
-    def clipped(x: Tensor) -> Tensor:
-        return torch.where(x.abs() > limit, x.clamp(-max_abs_feature, max_abs_feature), x)
-
-    return graph.with_features(changed_features(graph, clipped)), far
+    clipped = graph.empty(graph.x.shape[1])
+    for rows in graph.row_slices():
+        x = graph.x[rows]
+        clipped[rows] = torch.where(x.abs() > limit, x.clamp(-max_abs_feature, max_abs_feature), x)
+    return graph.with_features(clipped), far
 
 
 def lower_far_scores(scores: Tensor, far: Tensor | None, known: Tensor | None) -> Tensor:
-    """Give nodes with clipped features a score below those of all other nodes.
-
-    Parameters
-    ----------
-    scores : Tensor
-        Scores ``[N]``.
-    far : Tensor or None
-        Positions of the nodes with clipped features.
-    known : Tensor or None
-        Scores of known nodes from a calibration ``[n]``, which are not undercut otherwise.
-
-    Returns
-    -------
-    Tensor
-        Scores ``[N]``.
-
-    Raises
-    ------
-    GraphError
-        If there are no other scores to compare with.
-    """
+    """Give nodes with clipped features a score below those of all other nodes."""
     if far is None:
         return scores
     others = torch.ones_like(scores, dtype=torch.bool)

@@ -1,27 +1,44 @@
-"""The state of a fitted detector, as plain data that can be saved."""
+"""The state of a fitted detector as plain data that can be saved, and the decisions of a calibrated one."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from msgspec.structs import asdict
 from torch import Tensor, nn
 
-from oddnode._utils.modes import gradients_enabled
-from oddnode.detector.checked_json import ModelFileError
-from oddnode.detector.model_config import StateConfig
-from oddnode.detector.own_parts import check_logits
-from oddnode.detector.part_config import learnt_of, set_learnt
 from oddnode.detector.reference import ReferenceNodes
-from oddnode.graph import GraphProfile
+from oddnode.detector.registry import RECIPES
+from oddnode.functional import (
+    CalibrationError,
+    benjamini_hochberg,
+    conformal_p_values,
+    conformal_p_values_per_class,
+    negative_energy,
+    threshold_at,
+)
+from oddnode.graph import GraphProfile, GraphSource, as_labels, check_mask, checked_nodes
 from oddnode.nn import Backbone, Ensemble
-from oddnode.scoring import EnsembleMean, Outputs, Scorer
+from oddnode.scoring import Energy, EnsembleMean, Outputs, Propagated, Scorer
 
-__all__ = ["FittedState", "TrainingOutputs", "dtype_of"]
+# Sums of probabilities, and energies of log-probabilities, are off by rounding errors only.
+_ROUNDING = 1e-3
+
+
+@contextmanager
+def gradients_enabled() -> Iterator[None]:
+    """Work as outside of any `torch.no_grad` or `torch.inference_mode` of the caller; a decorator, too.
+
+    Training and some scorers differentiate, and a tensor that was made in inference mode can never be differentiated.
+    Both modes belong to a thread, so no other thread notices.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,16 +50,16 @@ class TrainingOutputs:
     outputs : Outputs
         The outputs on the training graph of N nodes.
     train : Tensor
-        Positions of the training nodes ``[n]``.
+        Indices of the training nodes ``[n]``.
     y : Tensor
         Their classes ``[n]``.
     parts : tuple of TrainingOutputs
         For networks that set reference nodes aside, the outputs of each on the graph that it was trained on, which
         lacks its own reference nodes; otherwise empty.
     val : Tensor, optional
-        Positions of the validation nodes ``[m]``; of a part that was trained by `Detector.fit`.
+        Indices of the validation nodes ``[m]``; of a part that was trained by `Detector.fit`.
     exposure : (Outputs, Tensor), optional
-        The outputs on the whole exposure graph and the positions of the exposed nodes in it; of such a part.
+        The outputs on the whole exposure graph and the indices of the exposed nodes in it; of such a part.
     """
 
     outputs: Outputs
@@ -143,7 +160,7 @@ class FittedState:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The precision of the network."""
+        """The dtype of the network."""
         return dtype_of(self.module)
 
     @gradients_enabled()
@@ -160,7 +177,7 @@ class FittedState:
         FittedState
             The same state with the fitted scorer.
         """
-        fitted = _scorer_for(self.module, scorer)
+        fitted = unfitted_copy(self.module, scorer)
         if self.training is not None:
             if not isinstance(self.module, (Backbone, Ensemble)):
                 check_logits(self.module, self.training.outputs.all_logits, self.num_classes, scorer)
@@ -172,97 +189,228 @@ class FittedState:
             )
         return replace(self, base_scorer=scorer, scorer=fitted)
 
-    def to_config(self) -> dict[str, Any]:
-        """The fields of a saved model's ``config.json``, except for the scorer's settings; see also `tensors`."""
-        graph = self.profile.as_dict()
-        del graph["adjusted_homophily"]  # derived from the others
-        return {
-            "num_features": self.num_features,
-            "num_classes": self.num_classes,
-            "max_abs_feature": self.max_abs_feature,
-            "best_epoch": self.best_epoch,
-            "dtype": str(self.dtype).removeprefix("torch."),
-            "graph": graph,
-            "advice": list(self.advice),
-            "num_networks": len(self.module.members) if isinstance(self.module, Ensemble) else 1,
-            "learnt": {k: v for k, v in learnt_of(self.scorer, "scorer") if not isinstance(v, Tensor)},
-        }
 
-    def tensors(self) -> dict[str, Tensor]:
-        """The tensors for a saved model's ``model.safetensors``."""
-        tensors = {f"module.{name}": value for name, value in self.module.state_dict().items()}
-        odd = [name for name, value in tensors.items() if not isinstance(value, Tensor)]
-        if odd:
-            raise TypeError(
-                f"{type(self.module).__name__} has state {odd[0]!r} that is not a tensor and cannot be saved"
-            )
-        tensors |= {k: v for k, v in learnt_of(self.scorer, "scorer") if isinstance(v, Tensor)}
-        for network, reference in enumerate(self.references):
-            for name in ("nodes", "checksums", "edges"):
-                tensors[f"reference.{network}.{name}"] = getattr(reference, name)
-        return tensors if self.class_means is None else tensors | {"class_means": self.class_means}
-
-    @classmethod
-    def from_config(
-        cls,
-        config: StateConfig,
-        module: nn.Module,
-        scorer: Scorer,
-        learnt: dict[str, Tensor],
-        class_means: Tensor | None,
-        references: tuple[ReferenceNodes, ...] = (),
-    ) -> FittedState:
-        """Restore a saved state.
-
-        Parameters
-        ----------
-        config : StateConfig
-            From ``config.json``.
-        module : torch.nn.Module
-            The network with its saved weights.
-        scorer : Scorer
-            The unfitted scorer.
-        learnt : dict
-            The tensors that it learnt, by path, on the network's device.
-        class_means : Tensor or None
-            Mean logits of every class ``[C, C]``, on the network's device.
-        references : tuple of ReferenceNodes
-            The reference nodes of each network.
-        """
-        fitted = _scorer_for(module, scorer)
-        for path, value in (config.learnt | learnt).items():
-            set_learnt(fitted, path, value)
-        shape, dtype = (config.num_classes, config.num_classes), getattr(torch, config.dtype)
-        if class_means is not None and (class_means.shape != shape or class_means.dtype != dtype):
-            found = f"{class_means.dtype} of shape {list(class_means.shape)}"
-            raise ModelFileError(f"class_means is {found}, expected {dtype} of shape {list(shape)}")
-        return cls(
-            module=module,
-            num_features=config.num_features,
-            num_classes=config.num_classes,
-            max_abs_feature=config.max_abs_feature,
-            profile=GraphProfile(**asdict(config.graph)),
-            base_scorer=scorer,
-            scorer=fitted,
-            class_means=class_means,
-            best_epoch=config.best_epoch,
-            advice=config.advice,
-            references=references,
-        )
-
-
-def _scorer_for(module: nn.Module, scorer: Scorer) -> Scorer:
+def unfitted_copy(module: nn.Module, scorer: Scorer) -> Scorer:
     """Copy the scorer before fitting it; an ensemble has one for each network."""
     return EnsembleMean.of(scorer, len(module.members)) if isinstance(module, Ensemble) else copy.deepcopy(scorer)
 
 
 def dtype_of(module: nn.Module) -> torch.dtype:
-    """Find the precision of a network.
+    """Find the dtype of a network's weights."""
+    weights = (p.dtype for p in module.parameters() if p.is_floating_point())
+    return next(weights, torch.get_default_dtype())
+
+
+def as_scorer(scorer: Scorer | str | None) -> Scorer:
+    """Return the scorer of a detector: the one given, that of a method by name, or the default."""
+    if scorer is None:
+        return Propagated(Energy())
+    if isinstance(scorer, str):
+        recipe = RECIPES[scorer]
+        if recipe.backbone is not None:
+            raise ValueError(
+                f"the scorer of {scorer} reads the outputs of its own network ({recipe.backbone}); name another method"
+            )
+        return recipe.build()[1]
+    if not isinstance(scorer, Scorer):
+        given = f"the class {scorer.__name__}" if isinstance(scorer, type) else type(scorer).__name__
+        raise TypeError(
+            f"scorer is {given}, expected a Scorer such as MaxSoftmax(), or the name of a method such as 'msp'; for a "
+            "score of your own, subclass oddnode.Scorer with a method score(outputs) that returns one number per node"
+        )
+    return scorer
+
+
+def check_logits(module: nn.Module, logits: Tensor, num_classes: int, scorer: Scorer) -> None:
+    """Raise an error if a network returns probabilities, or log-probabilities although the scorer needs logits."""
+    if logits.shape[1] < 2:
+        return
+    name = type(module).__name__
+    if bool((logits >= 0).all()) and bool(((logits.sum(dim=1) - 1).abs() < _ROUNDING).all()):
+        raise ValueError(
+            f"{name} returns probabilities, which sum to 1 at every node; return logits, without softmax at the end"
+        )
+    energy = negative_energy(logits[:, :num_classes])
+    if scorer.needs_raw_logits and num_classes > 1 and bool((energy.abs() < _ROUNDING).all()):
+        raise ValueError(
+            f"{name} returns log-probabilities, whose energy is 0 at every node; "
+            "return logits, without log_softmax at the end, or use MaxSoftmax()"
+        )
+
+
+# --- calibrated decisions --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Calibration:
+    """The scores of held-out known nodes and the resulting threshold.
+
+    It works on scores only (higher = more in-distribution), whatever their source. Make one with `from_scores`.
 
     Parameters
     ----------
-    module : torch.nn.Module
-        Any network; one without weights has torch's default precision.
+    scores : Tensor
+        Scores of the calibration nodes, ascending ``[n]``, on the CPU.
+    classes : Tensor or None
+        Their predicted classes ``[n]``; ``None`` if they are unknown, so that there are no p-values per class.
+    false_alarm_rate : float
+        The share of known nodes that may be flagged.
+    threshold : float
+        Nodes that score below it are flagged.
+
+    Examples
+    --------
+    >>> calibration = Calibration.from_scores(torch.arange(19.0), false_alarm_rate=0.1)
+    >>> calibration.detect(torch.tensor([0.5, 1.5]))
+    tensor([ True, False])
+    >>> calibration.p_values(torch.tensor([0.5, 1.5]))
+    tensor([0.1000, 0.1500], dtype=torch.float64)
     """
-    weights = (p.dtype for p in module.parameters() if p.is_floating_point())
-    return next(weights, torch.get_default_dtype())
+
+    scores: Tensor
+    classes: Tensor | None
+    false_alarm_rate: float
+    threshold: float
+
+    @classmethod
+    def from_scores(cls, scores: Any, classes: Any = None, false_alarm_rate: float = 0.05) -> Calibration:
+        """Calibrate on the scores of known nodes.
+
+        Parameters
+        ----------
+        scores : Tensor or array
+            Scores ``[n]`` of known nodes that were used neither for training nor for choosing the epoch.
+        classes : Tensor or array, optional
+            Their predicted classes ``[n]``, for p-values per class.
+        false_alarm_rate : float
+            The share of known nodes that may be flagged.
+
+        Returns
+        -------
+        Calibration
+            With the highest threshold at which a known node is flagged with at most this probability.
+        """
+        values = _on_cpu(scores)
+        threshold = threshold_at(values, false_alarm_rate)
+        order = values.argsort(stable=True)
+        own = None if classes is None else _on_cpu(classes)
+        if own is not None and own.shape != values.shape:
+            raise ValueError(f"{len(values)} scores have classes of shape {list(own.shape)}, expected one per score")
+        return cls(values[order], None if own is None else own[order], float(false_alarm_rate), threshold)
+
+    def p_values(self, scores: Any, predicted: Any = None) -> Tensor:
+        """Compute conformal p-values: the share of known nodes that score as low, or lower.
+
+        Parameters
+        ----------
+        scores : Tensor or array
+            Scores ``[N]``.
+        predicted : Tensor or array, optional
+            Predicted classes ``[N]``. Each node is then compared with the calibration nodes of its own class only.
+
+        Returns
+        -------
+        Tensor
+            P-values ``[N]``, float64, on the CPU.
+        """
+        if predicted is None:
+            return torch.from_numpy(conformal_p_values(scores, self.scores))
+        if self.classes is None:
+            raise CalibrationError(
+                "p-values per class need the classes of calibration nodes: calibrate with classes=..."
+            )
+        return torch.from_numpy(conformal_p_values_per_class(scores, predicted, self.scores, self.classes))
+
+    def detect(self, scores: Any) -> Tensor:
+        """Flag the nodes that score below the threshold.
+
+        Parameters
+        ----------
+        scores : Tensor or array
+            Scores ``[N]``.
+
+        Returns
+        -------
+        Tensor
+            One boolean per node ``[N]``, True = out-of-distribution; equal to ``p_values <= false_alarm_rate``.
+        """
+        values = _on_cpu(scores)
+        if bool(values.isnan().any()):
+            raise ValueError(f"{int(values.isnan().sum())} scores are NaN; no decision is possible")
+        # As float64, like the p-values.
+        return values.double() < self.threshold
+
+    def flag(self, scores: Any, fdr: float = 0.1, predicted: Any = None) -> Tensor:
+        """Flag nodes so that the expected share of known nodes among them is at most ``fdr``.
+
+        Uses the Benjamini-Hochberg procedure on the p-values of all nodes.
+
+        Parameters
+        ----------
+        scores : Tensor or array
+            Scores ``[N]``.
+        fdr : float
+            The false discovery rate.
+        predicted : Tensor or array, optional
+            Predicted classes ``[N]``, for p-values per class.
+
+        Returns
+        -------
+        Tensor
+            One boolean per node ``[N]``, True = flagged.
+        """
+        return torch.from_numpy(benjamini_hochberg(self.p_values(scores, predicted), fdr))
+
+
+def _on_cpu(values: Any) -> Tensor:
+    return torch.as_tensor(values).detach().cpu()
+
+
+def calibration_nodes(data: GraphSource, mask: Tensor | None, num_classes: int) -> Tensor:
+    """Check the nodes for a calibration."""
+    if mask is not None:
+        nodes = checked_nodes(mask, data.x.shape[0], "mask")
+    elif getattr(data, "calibration_mask", None) is not None:
+        marked = check_mask(data, "calibration_mask")
+        assert marked is not None
+        nodes = marked
+    else:
+        raise CalibrationError(
+            "no calibration nodes: pass mask=... or set data.calibration_mask to known nodes that were held out "
+            "from training and validation"
+        )
+    _check_held_out(data, nodes)
+    _check_known(data, nodes, num_classes)
+    return nodes
+
+
+def _check_held_out(data: GraphSource, nodes: Tensor) -> None:
+    for name in ("train_mask", "val_mask"):
+        used = getattr(data, name, None)
+        if isinstance(used, Tensor) and bool(used[nodes.to(used.device)].any()):
+            shared = int(used[nodes.to(used.device)].sum())
+            raise CalibrationError(
+                f"{shared} of the {len(nodes)} calibration nodes are also in data.{name}; nodes that the network was "
+                "trained or validated on score too high, so the false-alarm rate would not hold"
+            )
+
+
+def _check_known(data: GraphSource, nodes: Tensor, num_classes: int) -> None:
+    y = getattr(data, "y", None)
+    if not isinstance(y, Tensor):
+        return
+    y = as_labels(y)
+    if y.dim() != 1 or y.shape[0] != data.x.shape[0]:
+        return
+    labels = y[nodes.to(y.device)]
+    if int(labels.min()) < 0:
+        raise CalibrationError(
+            f"{int((labels < 0).sum())} of the calibration nodes have label -1, which marks left-out or unlabelled "
+            "nodes; calibrate on known nodes only"
+        )
+    highest = int(labels.max())
+    if highest >= num_classes:
+        raise CalibrationError(
+            f"the calibration nodes include class {highest}, which the detector does not know "
+            f"(classes 0..{num_classes - 1}); calibrate on known nodes only"
+        )

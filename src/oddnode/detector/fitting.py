@@ -1,67 +1,143 @@
-"""Fitting of detectors: the networks are made and trained, and the scorer is fitted to them."""
+"""Fitting of detectors: networks are made and trained, or wrapped, and the scorer is fitted to them."""
 
 from __future__ import annotations
 
 import copy
+import hashlib
+import logging
 import math
+import os
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, get_args
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from oddnode._utils.modes import gradients_enabled
+from oddnode._utils.devices import resolve_device
 from oddnode._utils.random import new_dropout_seed, new_weights, redirected, seeded
 from oddnode._utils.suggestions import unknown
-from oddnode.detector.adaptation import adapted_scorer, doubt_about_edges, scorer_of, with_doubts
-from oddnode.detector.fitted import FittedState, TrainingOutputs, dtype_of
-from oddnode.detector.folders import check_folder_support, device_for, folder_trainer, packing_blocker, with_dtype
-from oddnode.detector.networks import as_module, new_backbone, reset_parameters
-from oddnode.detector.own_parts import check_logits
-from oddnode.detector.reference import ReferenceNodes, choose_references, without_nodes
-from oddnode.detector.reference_calibration import calibration_by_references
-from oddnode.graph import GraphSource, TrainingSet, as_source, profile_graph, training_set
-from oddnode.large import PackedRows, outputs_of, packing_pays
+from oddnode.detector.fitted import (
+    Calibration,
+    FittedState,
+    TrainingOutputs,
+    as_scorer,
+    check_logits,
+    dtype_of,
+    gradients_enabled,
+)
+from oddnode.detector.reference import (
+    ReferenceNodes,
+    checked_references,
+    choose_references,
+    labelled_nodes,
+    without_nodes,
+)
+from oddnode.functional import CalibrationError
+from oddnode.graph import (
+    Graph,
+    GraphError,
+    GraphSource,
+    TrainingSet,
+    as_source,
+    check_labels,
+    check_mask,
+    one_way_share,
+    profile_graph,
+    training_set,
+)
+from oddnode.large import FolderGraph, GraphFolder, missing_memory
 from oddnode.large.ranks import active_ranks
-from oddnode.nn import in_blocks, member_seeds, run_backbone
+from oddnode.nn import BACKBONES, Ensemble, in_blocks, member_seeds, run_backbone
 from oddnode.objectives import CrossEntropy
-from oddnode.training import BatchNormStatistics, FullBatch, Trainer, TrainingConfig, TrainingHandle, TrainingResult
+from oddnode.scoring import EnsembleMean, FolderOutputs, Outputs, advised_scorer, doubt_about
+from oddnode.training import (
+    BatchNormStatistics,
+    FullBatch,
+    MiniBatch,
+    PackedRows,
+    Trainer,
+    TrainingConfig,
+    TrainingHandle,
+    TrainingResult,
+)
 
 if TYPE_CHECKING:
     from oddnode.detector.detector import Detector
 
-__all__ = ["fit_together", "start_fitting"]
+_log = logging.getLogger("oddnode")
 
 # Nodes of a graph on disk that show what a user's network returns.
 _SOME = 256
+# Large graphs may have very many labelled nodes. Epochs of all of them would take long, and need not be 200.
+_BATCHES_PER_EPOCH = 2
+# Smaller graphs in memory are trained in full batches: an epoch takes milliseconds.
+_LARGE = 2**16
+# Wider features than this would make the covariance of all features a large part of the work.
+_NARROW = 512
+# With more rows than this share, packing would copy most of the graph.
+_FEW_ROWS = 0.75
+_NEEDS_REFERENCES = "the scorer compares nodes with reference nodes"
 
 
-class Networks(NamedTuple):
-    """The networks of one detector and the data to train them on.
+@dataclass(frozen=True)
+class TrainingKey:
+    """Everything that the training of a detector depends on; equal keys give equal networks on the same data.
+
+    Scorer and propagation take effect after training, so they are not included; but a scorer may need reference nodes,
+    which are kept out of the training, or exposed nodes.
 
     Parameters
     ----------
-    data : TrainingSet
-        The checked data.
-    parts : list of TrainingSet
-        The data that each network is trained on: the same, or without its reference nodes.
-    references : list of ReferenceNodes
-        The reference nodes of each network; empty unless the scorer needs them.
-    modules : list of torch.nn.Module
-        New networks.
-    seeds : list of int
-        The seed of each network's training.
-    advice : list of str
-        Messages on the graph.
+    backbone : str
+        The name of the network, or the repr of a module.
+    weights : str or None
+        A hash of a module's initial weights; ``None`` for a named backbone, and without the seed.
+    objective : str
+        The repr of the objective.
+    settings : tuple of (str, str)
+        All other settings, by name, as reprs.
+    trainer : str
+        The repr of the trainer; ``""`` for the default.
+    device : str
+        The device to train on.
+    seed : int or None
+        The seed; ``None`` if it is to be ignored.
+    sets_reference_aside : bool
+        Whether the scorer needs reference nodes, which are kept out of the training.
+    needs_exposure : bool
+        Whether the objective or the scorer learns from nodes that are known to be OOD.
     """
 
+    backbone: str
+    weights: str | None
+    objective: str
+    settings: tuple[tuple[str, str], ...]
+    trainer: str
+    device: str
+    seed: int | None
+    sets_reference_aside: bool = False
+    needs_exposure: bool = False
+
+
+def hash_of_weights(module: nn.Module) -> str:
+    """Hash the names, dtypes, shapes and values of a module's tensors."""
+    digest = hashlib.sha256()
+    for name, tensor in module.state_dict().items():
+        digest.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().flatten().numpy().tobytes())
+    return digest.hexdigest()
+
+
+class Networks(NamedTuple):
+    """The networks of one detector and the data to train them on."""
+
     data: TrainingSet
-    parts: list[TrainingSet]
-    references: list[ReferenceNodes]
+    parts: list[TrainingSet]  # The data that each network is trained on: the same, or without its reference nodes
+    references: list[ReferenceNodes]  # The reference nodes of each network; empty unless the scorer needs them
     modules: list[nn.Module]
-    seeds: list[int]
-    advice: list[str]
+    seeds: list[int]  # The seed of each network's training
+    advice: list[str]  # Messages on the graph
 
 
 def fit_together(
@@ -132,7 +208,7 @@ def start_fitting(
             own = [next(results) for _ in each.modules]
             if each.data.graph.is_on_disk:  # ranks on other processors may have rounded differently
                 for module in each.modules:
-                    active_ranks().use_those_of_first(list(module.state_dict().values()))
+                    active_ranks().broadcast_(list(module.state_dict().values()))
             state = _trained_state(detector, each, own)
             detector._with_state(state, calibration_by_references(state))
             if state.training is not None:
@@ -146,22 +222,13 @@ def _trainer(detector: Detector, networks: list[Networks]) -> Trainer:
         return detector.trainer
     if any(each.data.graph.is_on_disk for each in networks):
         return folder_trainer(detector)
-    packs = packing_blocker(detector) is None and all(packing_pays(part) for each in networks for part in each.parts)
+    parts = [part for each in networks for part in each.parts]
+    packs = not full_batch_blocker(detector) and not _objective_blocker(detector) and all(map(packing_pays, parts))
     return PackedRows() if packs else FullBatch()
 
 
 def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | None) -> Networks:
-    """Check a detector's settings and data, and make the networks to train.
-
-    Parameters
-    ----------
-    detector : Detector
-        The detector, which is not changed.
-    data : GraphSource
-        The training graph.
-    exposure : GraphSource or None
-        The graph with known OOD nodes, for objectives and scorers that learn from them.
-    """
+    """Check a detector's settings and data, and make the networks to train."""
     data = as_source(data)
     exposure = None if exposure is None else as_source(exposure, "exposure")
     _check_exposure(detector, exposure)
@@ -169,25 +236,42 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
     device, backbone = device_for(detector.device, data), detector.backbone
     num_spare_logits = detector.num_spare_logits if isinstance(backbone, str) else 0
     dataset = training_set(data, exposure, device, num_spare_logits, detector.val_share, detector.seed)
-    if dataset.graph.is_on_disk:
-        check_folder_support(detector)
+    blocker = folder_blocker(detector) if dataset.graph.is_on_disk else None
+    if blocker is not None:
+        raise ValueError(
+            f"this method cannot be used on a graph on disk: {blocker}; choose another method (see the table in the "
+            "documentation, Large graphs), for example nodesafe, or give the graph in memory"
+        )
     if isinstance(backbone, nn.Module):
         if dataset.graph.is_on_disk:
             with_dtype(dataset.graph, dtype_of(backbone))  # refused if it is another one
         dataset.to_dtype(dtype_of(backbone))
     chosen = []
-    if scorer_of(detector).needs_reference:
+    if as_scorer(detector.scorer).needs_reference:
         chosen = choose_references(data, dataset, detector.ensemble, detector.seed)
     modules, seeds = [], []
-    for place, seed in enumerate(member_seeds(detector.seed, len(chosen) or detector.ensemble)):
+    for member, seed in enumerate(member_seeds(detector.seed, len(chosen) or detector.ensemble)):
         with seeded(seed), redirected():
             modules.append(_new_module(detector, dataset).to(device))
-            if place > 0 and isinstance(backbone, nn.Module):
+            if member > 0 and isinstance(backbone, nn.Module):
                 reset_parameters(modules[-1])
             seeds.append(new_dropout_seed())
     references = [ReferenceNodes.of(dataset.graph, nodes) for nodes in chosen]
     parts = [without_nodes(dataset, each) for each in references] or [dataset] * len(modules)
     return Networks(dataset, parts, references, modules, seeds, doubt_about_edges(data, dataset.graph))
+
+
+def packing_pays(data: TrainingSet) -> bool:
+    """Whether training on packed rows is faster than in full batches, for a graph in memory."""
+    graph = data.graph
+    if graph.device.type != "cpu" or graph.num_nodes < _LARGE or graph.x.shape[1] > _NARROW or graph.is_sparse:
+        return False
+    wanted = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    wanted[data.train] = wanted[data.val] = True
+    around = wanted.clone()
+    source, target = graph.edge_index
+    around[source[wanted[target]]] = True
+    return int(around.sum()) <= _FEW_ROWS * graph.num_nodes
 
 
 def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
@@ -203,7 +287,7 @@ def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
         raise ValueError(
             f"{type(module).__name__} returns {width} logits, but the data has {dataset.num_classes} classes"
         )
-    check_logits(module, logits, dataset.num_classes, scorer_of(detector))
+    check_logits(module, logits, dataset.num_classes, as_scorer(detector.scorer))
     dataset.num_spare_logits = width - dataset.num_classes
     return module
 
@@ -227,24 +311,34 @@ def _trained_state(detector: Detector, networks: Networks, results: list[Trainin
     history = results[0].history
     if len(results) > 1:
         history = [{"member": member} | row for member, result in enumerate(results) for row in result.history]
-    scorer, advice = adapted_scorer(detector, profile)
     state = FittedState(
         module=module,
         num_features=data.graph.x.shape[1],
         num_classes=data.num_classes,
         max_abs_feature=data.graph.max_abs_feature,
         profile=profile,
-        base_scorer=scorer,
-        scorer=scorer,
-        class_means=None,
+        base_scorer=as_scorer(detector.scorer),
+        scorer=as_scorer(detector.scorer),
         training=training,
         best_epoch=results[0].best_epoch,
         history=history,
-        advice=networks.advice + advice,
+        advice=networks.advice,
         references=tuple(networks.references),
-    ).with_scorer(scorer)
+    )
+    return _with_fitted_scorer(detector, state, data.val)
+
+
+def _with_fitted_scorer(detector: Detector, state: FittedState, held_out: Tensor | None) -> FittedState:
+    """Fit the scorer with the hops that the graph supports, and measure whether it depends on the network at all."""
+    scorer, message = advised_scorer(state.base_scorer, state.profile, apply=detector.propagation == "auto")
+    state = replace(state, advice=state.advice + _logged(message)).with_scorer(scorer)
+    training = state.training
+    if training is None:
+        return state
     # Logits of the whole graph come after the scorers have learnt from a part of it: both together take more memory.
-    return with_doubts(replace(state, class_means=training.class_means()), data.val)
+    state = replace(state, class_means=training.class_means())
+    message = None if held_out is None else doubt_about(state.scorer, training.outputs, held_out)
+    return replace(state, advice=state.advice + _logged(message))
 
 
 def _part(module: nn.Module, part: TrainingSet, reference: ReferenceNodes, whole: TrainingSet) -> TrainingOutputs:
@@ -253,15 +347,93 @@ def _part(module: nn.Module, part: TrainingSet, reference: ReferenceNodes, whole
     exposure = None
     if whole.exposure is not None and whole.exposed is not None:
         # Exposed nodes are compared with the same stored scores as known nodes; reference nodes teach nothing.
-        exposed = whole.exposed[~torch.isin(whole.exposed, reference.places_in(whole.exposure))]
+        exposed = whole.exposed[~torch.isin(whole.exposed, reference.indices_in(whole.exposure))]
         exposure = outputs_of(module, whole.exposure, part.num_classes), exposed
     outputs = outputs_of(module, part.graph, part.num_classes, labelled)
     return TrainingOutputs(outputs, part.train, part.y_train, val=part.val, exposure=exposure)
 
 
+def calibration_by_references(state: FittedState) -> Calibration | None:
+    """Calibrate a fitted state on its reference nodes.
+
+    A new node is scored by the mean of all networks. So are reference nodes that all networks share. If the networks
+    were cross-fitted, a reference node is scored by those that set it aside: the others have learnt from it and its
+    edges, and score it too high. A mean of fewer networks varies a little more, so that a little fewer new nodes are
+    flagged than the rate allows.
+    """
+    if not state.references or state.training is None or not state.scorer.needs_reference:
+        return None
+    outputs = state.training.outputs
+    scorers = state.scorer.scorers if isinstance(state.scorer, EnsembleMean) else (state.scorer,)
+    total = outputs.graph.x.new_zeros(outputs.graph.num_nodes)
+    count = torch.zeros_like(total)
+    for scorer, own, nodes in zip(scorers, outputs.members or [outputs], outputs.references, strict=True):
+        total[nodes] += scorer.score_at(own, nodes).detach()
+        count[nodes] += 1
+    known = count.nonzero().squeeze(1)
+    classes = outputs.logits[known].argmax(dim=-1)
+    try:
+        return Calibration.from_scores(total[known] / count[known], classes)
+    except CalibrationError as error:
+        _log.warning(f"the detector has no threshold yet: {error}")
+        return None
+
+
+def doubt_about_edges(data: GraphSource, graph: Graph) -> list[str]:
+    """Say if most edges lead one way only; a message is logged."""
+    share = 0.0 if getattr(data, "directed", None) is True else one_way_share(graph)
+    message = (
+        f"{100 * share:.0f} % of the edges lead one way only, so that a node sees few of its neighbours; if links have "
+        "no direction, pass edge_index through torch_geometric.utils.to_undirected; if they have one, set "
+        "data.directed = True"
+    )
+    return _logged(message if share > 0.5 else None)
+
+
+def _logged(message: str | None) -> list[str]:
+    if message is None:
+        return []
+    _log.warning(message)
+    return [message]
+
+
+def new_backbone(detector: Detector, num_features: int, num_classes: int) -> nn.Module:
+    """Make a backbone with a detector's settings, for training or loading."""
+    name = detector.backbone
+    if not isinstance(name, str) or name not in BACKBONES:
+        raise unknown("backbone", str(name), BACKBONES)
+    width = num_classes + detector.num_spare_logits
+    return BACKBONES[name](
+        num_features, detector.hidden_channels, width, num_layers=detector.num_layers, dropout=detector.dropout
+    )
+
+
+def as_module(networks: list[nn.Module]) -> nn.Module:
+    """Return the only network, or an ensemble of several."""
+    return networks[0] if len(networks) == 1 else Ensemble(networks).eval()
+
+
+def outputs_of(module: nn.Module, graph: Graph, *args: object, **kwargs: object) -> Outputs:
+    """Make the outputs of a network on a graph in memory or on disk."""
+    kind = FolderOutputs if graph.is_on_disk else Outputs
+    return kind(module, graph, *args, **kwargs)  # type: ignore[arg-type]
+
+
+def reset_parameters(module: nn.Module) -> None:
+    """Give a user's network new weights, so that the members of an ensemble differ."""
+    resets: list[Any] = [layer.reset_parameters for layer in module.modules() if hasattr(layer, "reset_parameters")]
+    if not resets:
+        raise ValueError(
+            f"no layer of {type(module).__name__} has reset_parameters, so all networks of an ensemble would start "
+            "from the same weights; build it from layers that have one (torch.nn.Linear, a PyG convolution, ...)"
+        )
+    for reset in resets:
+        reset()
+
+
 def _check_exposure(detector: Detector, exposure: GraphSource | None) -> None:
     if detector.needs_exposure and exposure is None:
-        parts = {"objective": detector.objective, "scorer": scorer_of(detector)}
+        parts = {"objective": detector.objective, "scorer": as_scorer(detector.scorer)}
         names = " and the ".join(name for name, part in parts.items() if part is not None and part.needs_exposure)
         raise ValueError(
             f"exposure is missing, from which the {names} of this detector learns: call fit(data, exposure=...)"
@@ -286,3 +458,175 @@ def _check_settings(detector: Detector) -> None:
         raise unknown("batch_norm", detector.batch_norm, get_args(BatchNormStatistics))
     if detector.propagation not in ("auto", "as-given"):
         raise unknown("propagation", detector.propagation, ("auto", "as-given"))
+
+
+# --- graphs on disk -------------------------------------------------------------------------------------------------
+
+
+def folder_blocker(detector: Detector) -> str | None:
+    """Say why a detector cannot be fitted on a graph on disk."""
+    blocker, scorer = _objective_blocker(detector), as_scorer(detector.scorer)
+    if blocker is None and scorer.needs_exposure:
+        return "the scorer learns from an exposure graph"
+    if blocker is None and not scorer.supports_folders:
+        return f"{type(scorer).__name__} needs the edges or the features of all nodes in memory"
+    return blocker
+
+
+def full_batch_blocker(detector: Detector) -> str | None:
+    """Say why a graph on disk cannot be trained on as a whole, so that mini-batches are needed."""
+    if detector.backbone not in ("gcn", "mlp"):
+        named = isinstance(detector.backbone, str)
+        name = detector.backbone if named else type(detector.backbone).__name__
+        return f"the network is {name}, and batch norm is in closed form for 'gcn' and 'mlp' only"
+    if detector.num_layers != 2:
+        return f"the network has {detector.num_layers} layers, and batch norm is in closed form for two only"
+    if detector.batch_norm != "id-graph":
+        return "batch norm takes a running average, which needs a pass over all nodes in every epoch"
+    if (detector.objective or CrossEntropy()).needs_exposure:
+        return "the objective learns from an exposure graph"
+    return None
+
+
+def folder_trainer(detector: Detector) -> PackedRows | MiniBatch:
+    """Choose the trainer for a graph on disk; a message is logged if it takes mini-batches."""
+    blocker = full_batch_blocker(detector)
+    if blocker is None:
+        return PackedRows()
+    _log.info("training in mini-batches of sampled neighbourhoods: %s", blocker)
+    return MiniBatch(batches_per_epoch=_BATCHES_PER_EPOCH)
+
+
+def _objective_blocker(detector: Detector) -> str | None:
+    objective = detector.objective or CrossEntropy()
+    if objective.needs_hidden:
+        return "the objective reads hidden features of all nodes"
+    if objective.needs_all_logits:
+        return "the objective reads logits of all nodes"
+    return None
+
+
+def device_for(setting: str, data: GraphSource) -> torch.device:
+    """Choose the device for a graph; a graph on disk uses a GPU only if it fits into its memory.
+
+    With several ranks, each of them has a GPU of its own.
+    """
+    if isinstance(data, GraphFolder) and active_ranks().world_size > 1:
+        return torch.device("cpu") if setting == "auto" else _device_of_rank(setting)
+    device = resolve_device(setting)
+    if isinstance(data, GraphFolder) and setting == "auto":
+        missing = missing_memory(data, device)
+        if missing is not None:
+            _log.info("%s; it is handled on the CPU", missing)
+            return torch.device("cpu")
+    return device
+
+
+def _device_of_rank(setting: str) -> torch.device:
+    device, local = resolve_device(setting), int(os.environ.get("LOCAL_RANK", "0"))
+    if device.type != "cuda":
+        return device
+    ranks, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    if ranks > gpus:
+        raise ValueError(f"{ranks} ranks share {gpus} GPUs; start one rank for each GPU, or use the device cpu")
+    torch.cuda.set_device(local)
+    return torch.device("cuda", local)
+
+
+def with_dtype(graph: Graph, dtype: torch.dtype) -> Graph:
+    """Convert the features of a graph to the dtype of a network."""
+    if graph.x.dtype == dtype:
+        return graph
+    if isinstance(graph, FolderGraph):
+        raise GraphError(
+            f"the features of {graph.folder.path} are {graph.x.dtype}, but the network is {dtype}; "
+            "prepare the graph with features of that dtype"
+        )
+    return graph.with_features(graph.x.to(dtype))
+
+
+# --- networks that are trained already --------------------------------------------------------------------------------
+
+
+@gradients_enabled()
+def wrapped_state(detector: Detector, module: nn.Module, data: GraphSource, num_classes: int | None) -> FittedState:
+    """Make the state of a detector from a trained network."""
+    if isinstance(data, GraphFolder):
+        raise GraphError(
+            "Detector.wrap needs a graph in memory, to see what the network returns; pass a part of the graph, and "
+            "score the folder with the detector"
+        )
+    device = resolve_device(detector.device)
+    module = copy.deepcopy(module).to(device).eval()
+    graph = Graph.from_data(data, device)
+    graph = graph.with_features(graph.x.to(dtype_of(module)))
+    with torch.no_grad():
+        logits = run_backbone(module, graph)
+    nodes, y = _training_nodes(data, device)
+    num_classes = _num_classes(module, logits.shape[1], num_classes, y)
+    check_logits(module, logits, num_classes, as_scorer(detector.scorer))
+    labelled = labelled_nodes(data, device)
+    references = _references(detector, data, graph, labelled, num_classes)
+    training = None
+    if len(nodes):
+        own = [each.nodes for each in references]
+        parts = [_without(module, graph, nodes, y, num_classes, each) for each in own]
+        training = TrainingOutputs(Outputs(module, graph, num_classes, labelled, own), nodes, y, tuple(parts))
+    state = FittedState(
+        module=module,
+        num_features=graph.x.shape[1],
+        num_classes=num_classes,
+        max_abs_feature=graph.max_abs_feature,
+        profile=profile_graph(graph, nodes, y),
+        base_scorer=as_scorer(detector.scorer),
+        scorer=as_scorer(detector.scorer),
+        training=training,
+        references=tuple(references),
+    )
+    return _with_fitted_scorer(detector, state, labelled_nodes(data, device, ("val_mask",)))
+
+
+def _references(
+    detector: Detector, data: GraphSource, graph: Graph, labelled: Tensor | None, num_classes: int
+) -> list[ReferenceNodes]:
+    """The reference nodes that the user has marked; empty if the scorer needs none."""
+    if not as_scorer(detector.scorer).needs_reference:
+        return []
+    if labelled is None:
+        raise ValueError(f"{_NEEDS_REFERENCES}, but data has no train_mask and y")
+    nodes = checked_references(data, labelled, num_classes)
+    if nodes is None:
+        raise ValueError(
+            f"{_NEEDS_REFERENCES}; data.reference_mask must mark them. They are labelled nodes of known classes that "
+            "the network was neither trained nor validated on, for example its test nodes"
+        )
+    return [ReferenceNodes.of(graph, nodes.to(graph.device))]
+
+
+def _without(
+    module: nn.Module, graph: Graph, nodes: Tensor, y: Tensor, num_classes: int, references: Tensor
+) -> TrainingOutputs:
+    """The outputs on the graph without the reference nodes, which scorers learn from."""
+    rest, new_index = graph.without(references)
+    train = new_index[nodes]
+    return TrainingOutputs(Outputs(module, rest, num_classes, train), train, y)
+
+
+def _training_nodes(data: GraphSource, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Indices and classes of the training nodes; empty if the graph has no ``train_mask`` or no ``y``."""
+    has_labels = isinstance(getattr(data, "y", None), Tensor)
+    nodes = check_mask(data, "train_mask", required=False) if has_labels else None
+    if nodes is None:
+        empty = torch.empty(0, dtype=torch.long, device=device)
+        return empty, empty
+    return nodes.to(device), check_labels(data, nodes, "training").to(device)
+
+
+def _num_classes(module: nn.Module, width: int, given: int | None, y: Tensor) -> int:
+    labels = int(y.max()) + 1 if len(y) else 0
+    num_classes = given if given is not None else labels or width
+    if not 1 <= num_classes <= width or labels > num_classes:
+        raise ValueError(
+            f"{type(module).__name__} returns {width} logits, but the data has {max(num_classes, labels)} classes"
+        )
+    return num_classes

@@ -7,31 +7,27 @@ categories and hashes of the ids of a table.
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from oddnode._utils.markdown import escape_markdown, pipe_table
 from oddnode._version import __version__
-from oddnode.detector import model_folder
-from oddnode.detector.adaptation import scorer_of
-from oddnode.detector.model_files import FILES
+from oddnode.detector.fitted import as_scorer
 from oddnode.detector.part_config import learnt_of
 from oddnode.detector.registry import RECIPES
+from oddnode.detector.saved_files import FILES
+from oddnode.detector.saving import save
 from oddnode.nn import Ensemble
-from oddnode.objectives import Objective
-from oddnode.scoring import Scorer
 
 if TYPE_CHECKING:
     from oddnode.detector.detector import Detector
 
-__all__ = ["CARD", "HubMixin", "model_card", "without_rows"]
 
 #: The name of the model card.
 CARD = "README.md"
@@ -40,109 +36,34 @@ CARD = "README.md"
 _NODE_VECTORS = "bank_"
 
 
-class HubMixin:
-    """The methods of `oddnode.Detector` that share it through the Hugging Face Hub."""
-
-    def push_to_hub(
-        self,
-        repo_id: str,
-        *,
-        measured: Mapping[str, Any] | None = None,
-        with_node_vectors: bool = False,
-        private: bool = True,
-        token: str | None = None,
-    ) -> str:
-        """Upload the fitted detector to the Hugging Face Hub, with a model card; needs the extra ``hub``.
-
-        Neither ids nor their hashes, nor tables, nor features or edges of the training graph are uploaded. Reference
-        nodes are left out too: the uploaded detector compares nodes with the scores that these had when it was fitted.
-
-        Parameters
-        ----------
-        repo_id : str
-            The repository, ``"user/name"``; it is created if it does not exist.
-        measured : mapping, optional
-            Numbers for the card: the return value of `oddnode.evaluate`, or of `oddnode.evaluation.Result.summary`.
-        with_node_vectors : bool
-            Whether vectors of single training nodes may be uploaded, which some scorers compare with: `KNN`,
-            `NeighbourhoodFeatures`, and so all methods with evidence. They have no ids, but features could be read from
-            them. A scorer of your own is known to keep such vectors if it calls them ``bank_``.
-        private : bool
-            Whether a repository that is created is private.
-        token : str, optional
-            A token of the Hub; by default the one that ``hf auth login`` stored.
-
-        Returns
-        -------
-        str
-            The address of the commit.
-        """
-        detector = cast("Detector", self)
-        _check_node_vectors(detector, with_node_vectors)
-        card = model_card(detector, repo_id, measured)
-        api = _hub("push_to_hub").HfApi(token=token, library_name="oddnode", library_version=__version__)
-        with TemporaryDirectory() as temporary:
-            folder = Path(temporary) / "model"
-            model_folder.save(without_rows(detector), folder)
-            (folder / CARD).write_text(card, encoding="utf-8")
-            repo = api.create_repo(repo_id, private=private, exist_ok=True)
-            uploaded = api.upload_folder(
-                repo_id=repo.repo_id,
-                folder_path=folder,
-                allow_patterns=[*FILES, CARD],
-                commit_message=f"A detector of oddnode {__version__}",
-            )
-        return str(uploaded.commit_url)
-
-    @classmethod
-    def from_pretrained(
-        cls,
-        name: str | os.PathLike,
-        *,
-        revision: str | None = None,
-        token: str | None = None,
-        backbone: nn.Module | None = None,
-        objective: Objective | None = None,
-        scorer: Scorer | str | None = None,
-        device: str = "auto",
-    ) -> Self:
-        """Load a detector from a folder, or from the Hugging Face Hub, which needs the extra ``hub``.
-
-        Everything is checked as in `load`, and nothing that was downloaded is executed.
-
-        Parameters
-        ----------
-        name : str or path
-            A folder that `save` wrote, or else a repository of the Hub, ``"user/name"``.
-        revision : str, optional
-            A branch, tag or commit of the repository. A commit is the only one that nobody can change later.
-        token : str, optional
-            A token of the Hub, for private repositories; by default the one that ``hf auth login`` stored.
-        backbone, objective, scorer, device
-            As for `load`.
-        """
-        folder: str | os.PathLike = name
-        if isinstance(name, str) and not os.path.isdir(name):
-            folder = _downloaded(name, revision, token)
-        elif revision is not None:
-            raise ValueError(f"revision is {revision!r}, but {os.fspath(name)} is a folder, which has none")
-        load = cast("type[Detector]", cls).load
-        return cast(Self, load(folder, backbone=backbone, objective=objective, scorer=scorer, device=device))
+def upload(
+    detector: Detector,
+    repo_id: str,
+    measured: Mapping[str, Any] | None,
+    with_node_vectors: bool,
+    private: bool,
+    token: str | None,
+) -> str:
+    """Upload a fitted detector with its model card, and return the address of the commit."""
+    _check_node_vectors(detector, with_node_vectors)
+    card = model_card(detector, repo_id, measured)
+    api = _hub("push_to_hub").HfApi(token=token, library_name="oddnode", library_version=__version__)
+    with TemporaryDirectory() as temporary:
+        folder = Path(temporary) / "model"
+        save(without_rows(detector), folder)
+        (folder / CARD).write_text(card, encoding="utf-8")
+        repo = api.create_repo(repo_id, private=private, exist_ok=True)
+        uploaded = api.upload_folder(
+            repo_id=repo.repo_id,
+            folder_path=folder,
+            allow_patterns=[*FILES, CARD],
+            commit_message=f"A detector of oddnode {__version__}",
+        )
+    return str(uploaded.commit_url)
 
 
 def without_rows(detector: Detector) -> Detector:
-    """Copy a detector without its reference nodes: their positions, edges and checksums of features.
-
-    Parameters
-    ----------
-    detector : Detector
-        A fitted detector.
-
-    Returns
-    -------
-    Detector
-        One that scores as the given one does in graphs without these nodes.
-    """
+    """Copy a detector without its reference nodes: their indices, edges and checksums of features."""
     shared = copy.copy(detector)
     # Networks that were cross-fitted are an ensemble like any other once they have no reference nodes.
     shared.ensemble = len(detector.module_.members) if isinstance(detector.module_, Ensemble) else 1
@@ -150,22 +71,7 @@ def without_rows(detector: Detector) -> Detector:
 
 
 def model_card(detector: Detector, repo_id: str, measured: Mapping[str, Any] | None = None) -> str:
-    """Describe a fitted detector for people: what it is, what was measured, how to load it, what the files hold.
-
-    Parameters
-    ----------
-    detector : Detector
-        A fitted detector.
-    repo_id : str
-        The repository it is loaded from.
-    measured : mapping, optional
-        As for `HubMixin.push_to_hub`; values that are neither numbers nor texts are left out.
-
-    Returns
-    -------
-    str
-        Markdown, with the metadata that the Hub reads.
-    """
+    """Describe a fitted detector for people: what it is, what was measured, how to load it, what the files hold."""
     rows = [[name, escape_markdown(text)] for name, text in _facts(detector).items()]
     numbers = {k: v for k, v in (measured or {}).items() if isinstance(v, (str, int, float))}
     shown = [
@@ -240,7 +146,7 @@ def _facts(detector: Detector) -> dict[str, str]:
 
 def _method(detector: Detector) -> str:
     """The name of the method with exactly these parts; empty if there is none."""
-    parts = repr((detector.objective, scorer_of(detector)))
+    parts = repr((detector.objective, as_scorer(detector.scorer)))
     for name, recipe in RECIPES.items():
         if parts == repr(recipe.build()) and detector.ensemble == recipe.settings.get("ensemble", 1):
             return name
@@ -249,14 +155,14 @@ def _method(detector: Detector) -> str:
 
 def _node_vectors(detector: Detector) -> dict[str, Tensor]:
     """Learnt tensors with a row for single nodes of the training graph, by path."""
-    learnt = learnt_of(detector.scorer_, "scorer")
+    learnt = learnt_of(detector.scorer_)
     return {k: v for k, v in learnt if isinstance(v, Tensor) and k.endswith(f".{_NODE_VECTORS}")}
 
 
 def _check_node_vectors(detector: Detector, allowed: bool) -> None:
-    found = _node_vectors(detector)
-    if found and not allowed:
-        path, vectors = next(iter(found.items()))
+    kept = _node_vectors(detector)
+    if kept and not allowed:
+        path, vectors = next(iter(kept.items()))
         raise ValueError(
             f"the scorer compares nodes with vectors of {len(vectors)} single training nodes ({path}), from which "
             "features could be read; upload them with with_node_vectors=True, or share a detector whose scorer keeps "
@@ -265,14 +171,15 @@ def _check_node_vectors(detector: Detector, allowed: bool) -> None:
 
 
 def _vectors_in_words(detector: Detector) -> str:
-    found = _node_vectors(detector)
-    if not found:
+    kept = _node_vectors(detector)
+    if not kept:
         return "Of single known nodes they hold scores and predicted classes, without ids."
-    listed = ", ".join(f"`{path}` ({len(vectors)})" for path, vectors in found.items())
+    listed = ", ".join(f"`{path}` ({len(vectors)})" for path, vectors in kept.items())
     return f"They do hold vectors of single training nodes, without ids: {listed}. Features could be read from these."
 
 
-def _downloaded(repo_id: str, revision: str | None, token: str | None) -> Path:
+def download(repo_id: str, revision: str | None, token: str | None) -> Path:
+    """Download the files of a saved model into the cache of the Hub's library."""
     hub = _hub("from_pretrained")
     try:
         return Path(
@@ -285,10 +192,10 @@ def _downloaded(repo_id: str, revision: str | None, token: str | None) -> Path:
                 library_version=__version__,
             )
         )
-    except Exception as error:  # a name that is no repository, no network, no permission: classes of several packages
+    except Exception as error:  # not the name of a repository, no network, no permission: classes of several packages
         lines = str(error).splitlines() or [type(error).__name__]
         raise OSError(
-            f"{repo_id!r} is no folder, and it could not be downloaded from the Hugging Face Hub: {lines[0]}"
+            f"{repo_id!r} is not a folder, and it could not be downloaded from the Hugging Face Hub: {lines[0]}"
         ) from error
 
 

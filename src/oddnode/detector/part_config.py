@@ -10,33 +10,28 @@ import math
 from collections.abc import Iterator
 from dataclasses import Field, fields, is_dataclass
 from functools import cache
-from importlib import import_module
-from types import UnionType
+from itertools import chain
+from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta
 from torch import Tensor
 
+import oddnode.objectives as objectives
+import oddnode.scoring as scoring
+from oddnode._utils.checked_json import LARGEST_INT, ModelFileError, Number, checked, first_line, show
 from oddnode._utils.plugins import plugin_of
-from oddnode.detector.checked_json import LARGEST_INT, ModelFileError, Number, checked, first_line, show
+from oddnode._utils.registry import PART_MODULES
 from oddnode.objectives import Objective
 from oddnode.scoring import Scorer
-
-__all__ = ["LearntValue", "decode", "encode", "learnt_of", "set_learnt"]
-
-# The modules whose objectives and scorers a config may name; by name, because the last of them imports this package.
-_HOMES = ("oddnode.objectives", "oddnode.scoring", "oddnode.protocols.published")
 
 # Far above the values of real parts, but low enough that a hostile file cannot exhaust the machine.
 _Int = Annotated[int, Meta(ge=-LARGEST_INT, le=10_000)]
 _MOST_ITEMS = 2**20
 _DEEPEST = 20
-# By this much of its text a scorer of the user's own is recognised when a model is loaded.
-_LONGEST_TEXT = 10_000
-
-#: The types of learnt values apart from tensors.
-LearntValue = bool | int | float | str | None
+# This much of its repr identifies a scorer of the user's own when a model is loaded.
+_LONGEST_REPR = 10_000
 
 Part = TypeVar("Part", Objective, Scorer)
 
@@ -45,23 +40,9 @@ Part = TypeVar("Part", Objective, Scorer)
 
 
 def encode(part: Objective | Scorer, where: str) -> dict[str, Any]:
-    """Describe a part by its class and its settings.
-
-    Parameters
-    ----------
-    part : Objective or Scorer
-        The part, including the parts inside it.
-    where : str
-        Its name in messages: ``"objective"`` or ``"scorer"``.
-
-    Returns
-    -------
-    dict
-        ``{"class": ..., setting: value, ...}``, with ``"plugin"`` if a plugin defines the class. A part that is the
-        user's own, or contains one, is only named: ``{"own": ...}``.
-    """
-    if any(not _is_loadable(type(each)) for each in _parts(part)):
-        return {"own": repr(part)[:_LONGEST_TEXT]}
+    """Describe a part by its class and its settings."""
+    if any(not _is_loadable(type(inner)) for inner in _parts(part)):
+        return {"own": repr(part)[:_LONGEST_REPR]}
     config = _encoded(part, where)
     base: Any = type(part)
     decode(config, base, where)  # raises an error now for settings that could not be loaded again
@@ -69,11 +50,9 @@ def encode(part: Objective | Scorer, where: str) -> dict[str, Any]:
 
 
 def _encoded(value: Any, where: str) -> Any:
-    if value is None or isinstance(value, (bool, int, str)):
-        return value
-    if isinstance(value, float):
-        if not math.isfinite(value):
-            raise ValueError(f"{where} is {value}, which cannot be saved")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError(f"{where} is {value}, which cannot be saved")
+    if value is None or isinstance(value, (bool, int, str, float)):
         return value
     if isinstance(value, (list, tuple)):
         return [_encoded(item, where) for item in value]
@@ -84,42 +63,28 @@ def _encoded(value: Any, where: str) -> Any:
     return config | {f.name: _encoded(getattr(value, f.name), f"{where}.{f.name}") for f in _settings(type(value))}
 
 
-def decode(config: Any, base: type[Part], where: str) -> Part:
-    """Build an objective or a scorer from its config.
-
-    Parameters
-    ----------
-    config : object
-        Parsed JSON, as `encode` returns it. Every value is checked against the annotation of its field.
-    base : type
-        The required base class: `Objective`, `Scorer`, or a subclass.
-    where : str
-        Its name in the file, for messages.
-
-    Returns
-    -------
-    Objective or Scorer
-        The part, not fitted.
-    """
-    try:
-        return _decoded(config, base, 0)
-    except ModelFileError as error:
-        raise ModelFileError(f"{where}.{error}") from None
-
-
-def _decoded(config: Any, base: type, depth: int) -> Any:
+def decode(config: Any, base: type[Part], where: str, depth: int = 0) -> Part:
+    """Build an objective or a scorer from its config."""
     if depth > _DEEPEST:
-        raise ModelFileError(f"class is nested too deeply, expected at most {_DEEPEST} parts inside each other")
+        raise ModelFileError(f"{where}.class is nested too deeply, expected at most {_DEEPEST} parts inside each other")
     if not isinstance(config, dict):
-        raise ModelFileError(f"class is missing: expected an object with a class, got {show(config)}")
+        raise ModelFileError(f"{where}.class is missing: expected an object with a class, got {show(config)}")
     values = dict(config)
-    kind = _named_class(values.pop("class", None), values.pop("plugin", None), base)
-    struct = checked(values, _struct_of(kind), "", lambda inner, value: _decoded(value, _base_of(inner), depth + 1))
-    given = {f.name: getattr(struct, f.name) for f in _settings(kind)}
+    kind = _class_named(values.pop("class", None), values.pop("plugin", None), base, where)
+    struct, hints = checked(values, _struct_of(kind), where), get_type_hints(kind)
+
+    def built(value: Any, hint: Any, path: str) -> Any:
+        if isinstance(value, dict):
+            return decode(value, _part_in(hint), path, depth + 1)
+        if isinstance(value, tuple):
+            return tuple(built(item, hint, f"{path}[{n}]") for n, item in enumerate(value))
+        return value
+
+    given = {f.name: built(getattr(struct, f.name), hints[f.name], f"{where}.{f.name}") for f in _settings(kind)}
     try:
         return kind(**given)
     except (ValueError, TypeError) as error:
-        raise ModelFileError(f"class {kind.__name__} cannot be built: {first_line(error)}") from None
+        raise ModelFileError(f"{where}.class {kind.__name__} cannot be built: {first_line(error)}") from None
 
 
 @cache
@@ -131,7 +96,7 @@ def _struct_of(kind: type) -> type[msgspec.Struct]:
 
 
 def _limited(hint: Any) -> Any:
-    """A type with limits on its numbers and on the length of its lists."""
+    """A type with limits on its numbers and on the length of its lists; a part inside is an object, decoded later."""
     origin, inside = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return Union[tuple(_limited(choice) for choice in inside)]  # noqa: UP007, made from a list
@@ -139,30 +104,16 @@ def _limited(hint: Any) -> Any:
         items = tuple.__class_getitem__(tuple(item if item is Ellipsis else _limited(item) for item in inside))
         return Annotated[items, Meta(max_length=_MOST_ITEMS)] if Ellipsis in inside else items
     if isinstance(hint, type) and issubclass(hint, (Objective, Scorer)):
-        base: Any = hint
-        return _stand_in(base)
-    return {float: Number, int: _Int}.get(hint, hint)
+        return dict[str, Any]
+    # A tensor is not a setting: training adds it to a part, and a saved part has none yet.
+    return {float: Number, int: _Int, Tensor: NoneType}.get(hint, hint)
 
 
-class _StandIn(type):
-    """The type of `_stand_in`: an instance of ``base`` passes for an instance of it."""
-
-    base: type
-
-    def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, cls.base)
-
-
-@cache
-def _stand_in(base: Any) -> _StandIn:
-    """A type that msgspec does not know, so that it calls `_decoded`; dataclasses it would build without subclasses."""
-    return _StandIn(base.__name__, (), {"base": base})
-
-
-def _base_of(stand_in: type) -> type:
-    if not isinstance(stand_in, _StandIn):  # a tensor, say, that a part has once it is prepared
-        raise ValueError(f"expected null, since a {stand_in.__name__} is no setting")
-    return stand_in.base
+def _part_in(hint: Any) -> Any:
+    """The class of the part in a type, such as ``tuple[tuple[float, Term], ...]``; no type has two."""
+    if isinstance(hint, type) and issubclass(hint, (Objective, Scorer)):
+        return hint
+    return next((part for part in map(_part_in, get_args(hint)) if part is not None), None)
 
 
 def _settings(kind: type) -> list[Field]:
@@ -173,44 +124,42 @@ def _settings(kind: type) -> list[Field]:
 
 
 def _is_loadable(kind: type) -> bool:
-    return is_dataclass(kind) and (plugin_of(kind) is not None or _library().get(kind.__name__) is kind)
+    return is_dataclass(kind) and (plugin_of(kind) is not None or _library_class(kind.__name__) is kind)
 
 
-@cache
-def _library() -> dict[str, type]:
+def _library_class(name: Any) -> Any:
+    """The class of an exported part; modules of higher packages are imported only if the lower ones lack the name."""
+    homes = chain((objectives, scoring), PART_MODULES.values())
+    return next((vars(home)[name] for home in homes if isinstance(name, str) and _is_part(vars(home).get(name))), None)
+
+
+def library() -> dict[str, type]:
     """The objectives and scorers of this library by name."""
-    found: dict[str, type] = {}
-    for kind in (value for home in _HOMES for value in vars(import_module(home)).values() if _is_part(value)):
-        if found.setdefault(kind.__name__, kind) is not kind:
-            raise TypeError(f"{kind.__module__} and {found[kind.__name__].__module__} both export {kind.__name__}")
-    return found
+    homes = chain((objectives, scoring), PART_MODULES.values())
+    return {name: kind for home in homes for name, kind in vars(home).items() if _is_part(kind)}
 
 
 def _is_part(value: Any) -> bool:
     return isinstance(value, type) and issubclass(value, (Objective, Scorer)) and is_dataclass(value)
 
 
-def _named_class(name: Any, plugin: Any, base: type) -> type:
-    if plugin is not None:
-        return _plugin_class(name, plugin, base)
-    kind = _library().get(name) if isinstance(name, str) else None
-    if kind is None or not issubclass(kind, base):
-        known = sorted(n for n, k in _library().items() if issubclass(k, base))
-        raise ModelFileError(f"class is {show(name)}, expected one of {', '.join(known)}")
-    return kind
-
-
-def _plugin_class(name: Any, plugin: Any, base: type) -> type:
-    found = [k for k in {*_subclasses(base), base} if k.__name__ == name and plugin_of(k) == plugin]
-    if not found:
+def _class_named(name: Any, plugin: Any, base: type, where: str) -> Any:
+    if plugin is None:
+        kind = _library_class(name)
+        if kind is None or not issubclass(kind, base):
+            known = sorted(n for n, k in library().items() if issubclass(k, base))
+            raise ModelFileError(f"{where}.class is {show(name)}, expected one of {', '.join(known)}")
+        return kind
+    kinds = [k for k in {*_subclasses(base), base} if k.__name__ == name and plugin_of(k) == plugin]
+    if not kinds:
         raise ModelFileError(
-            f"class is {show(name)} of the plugin {show(plugin)}, which is not loaded or does not define it; "
+            f"{where}.class is {show(name)} of the plugin {show(plugin)}, which is not loaded or does not define it; "
             "install or load that plugin, then load the model again"
         )
-    if len(found) > 1:
-        homes = ", ".join(sorted(kind.__module__ for kind in found))
-        raise ModelFileError(f"class is {show(name)}, which the plugin {show(plugin)} defines more than once ({homes})")
-    return found[0]
+    if len(kinds) > 1:
+        homes = ", ".join(sorted(kind.__module__ for kind in kinds))
+        raise ModelFileError(f"{where}.class is {show(name)}, which {show(plugin)} defines more than once ({homes})")
+    return kinds[0]
 
 
 def _subclasses(kind: type) -> Iterator[type]:
@@ -222,78 +171,51 @@ def _subclasses(kind: type) -> Iterator[type]:
 
 def _parts(value: Any) -> Iterator[Objective | Scorer]:
     """A part and all parts inside it."""
+    inside: Any = ()
     if isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _parts(item)
+        inside = value
     elif isinstance(value, (Scorer, Objective)):
         yield value
-        if is_dataclass(value):
-            for f in _settings(type(value)):
-                yield from _parts(getattr(value, f.name))
+        inside = [getattr(value, f.name) for f in _settings(type(value))] if is_dataclass(value) else ()
+    for item in inside:
+        yield from _parts(item)
 
 
 # --- what scorers learn ----------------------------------------------------------------------------------------------
 
 
-def learnt_of(scorer: Any, where: str) -> Iterator[tuple[str, Tensor | LearntValue]]:
-    """Collect the learnt values of a scorer and the scorers inside it, by path.
-
-    Parameters
-    ----------
-    scorer : Scorer, or tuple or list of them
-        A fitted scorer.
-    where : str
-        The start of every path, ``"scorer"``.
-
-    Yields
-    ------
-    str
-        A path such as ``"scorer.scorers.0.mean_"``.
-    Tensor, bool, int, float, str or None
-        The value.
-    """
-    for key, value in _inside(scorer).items():
-        path = f"{where}.{key}"
-        if isinstance(value, Scorer):
-            yield from learnt_of(value, path)
-        elif not _is_learnt(key):
-            if isinstance(value, (tuple, list)):
-                yield from learnt_of(value, path)
-        else:
-            if not isinstance(value, (Tensor, bool, int, float, str, type(None))):
+def learnt_of(scorer: Scorer) -> Iterator[tuple[str, Any]]:
+    """Collect the learnt tensors, numbers and strings of a scorer and the scorers inside it, by path."""
+    for owner_path, owner in _scorers(scorer, "scorer"):
+        for name, value in vars(owner).items():
+            if not _is_learnt(name) or isinstance(value, Scorer):
+                continue
+            path = f"{owner_path}.{name}"
+            if not isinstance(value, (Tensor, bool, int, float, str, NoneType)):
                 raise TypeError(f"{path} is a {type(value).__name__}, which cannot be saved; learn tensors or numbers")
             yield path, value
 
 
-def set_learnt(scorer: Scorer, path: str, value: Tensor | LearntValue) -> None:
-    """Restore a learnt value at a path from `learnt_of`.
-
-    Parameters
-    ----------
-    scorer : Scorer
-        The scorer, which is changed in place.
-    path : str
-        Its path, which starts with ``"scorer"``.
-    value : Tensor, bool, int, float, str or None
-        The value.
-    """
-    owner: Any = scorer
-    start, *steps = path.split(".")
-    if start != "scorer" or not steps:
-        raise ModelFileError(f"{path!r} belongs to no scorer of the model")
-    *steps, name = steps
-    for step in steps:
-        owner = _inside(owner).get(step)
-        if not isinstance(owner, (Scorer, tuple, list)):
-            raise ModelFileError(f"{path!r} belongs to no scorer of the model")
-    if not _is_learnt(name) or not isinstance(owner, Scorer):
-        raise ModelFileError(f"{path!r} is not a learnt value of a scorer")
+def set_learnt(scorer: Scorer, path: str, value: Any) -> None:
+    """Restore a learnt value at a path from `learnt_of`."""
+    owner_path, _, name = path.rpartition(".")
+    owner = dict(_scorers(scorer, "scorer")).get(owner_path)
+    if owner is None or not _is_learnt(name):
+        raise ModelFileError(f"{path!r} is not a learnt value of a scorer of the model")
     setattr(owner, name, value)
 
 
-def _inside(value: Any) -> dict[str, Any]:
-    """A scorer's attributes by name; the items of a tuple by number."""
-    return {str(n): item for n, item in enumerate(value)} if isinstance(value, (tuple, list)) else vars(value)
+def _scorers(value: Any, path: str) -> Iterator[tuple[str, Scorer]]:
+    """A scorer and all scorers inside it, by path."""
+    if isinstance(value, Scorer):
+        yield path, value
+        inside = vars(value).items()
+    elif isinstance(value, (tuple, list)):
+        inside = {str(n): item for n, item in enumerate(value)}.items()
+    else:
+        return
+    for name, item in inside:
+        yield from _scorers(item, f"{path}.{name}")
 
 
 def _is_learnt(name: str) -> bool:

@@ -1,12 +1,14 @@
-"""The methods of the paper's tables, in their order: each is an objective, a scorer and the settings of both.
+"""The methods: each is an objective, a scorer and the settings of both.
 
-The settings are those of the clean protocol: each method has the same settings on every data set. ``docs/settings.md``
-explains how they were chosen. A method can be looked up without torch, which is imported when one is built.
+The settings are those of the clean protocol: each method has the same settings on every data set
+(``docs/measurements/settings.md`` explains how they were chosen). A method can be looked up without torch, which is
+imported when one is built.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, get_args
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from oddnode._utils.lazy import LazyModule
 from oddnode.detector.registry import Recipe, register_method
@@ -16,10 +18,11 @@ if TYPE_CHECKING:
     import oddnode.scoring as scoring
     from oddnode.objectives import Objective
     from oddnode.scoring import Scorer
+
+    Parts = tuple[Objective, Scorer]
 else:
     objectives, scoring = LazyModule("oddnode.objectives"), LazyModule("oddnode.scoring")
 
-__all__ = ["ETA", "NUM_HOPS", "PRIOR_NODES", "SHARED", "Uncertainty", "evidential_scorer", "nodesafe_objective"]
 
 #: Propagation, shared by every method that propagates.
 NUM_HOPS = 32
@@ -31,250 +34,41 @@ _M_IN: float | None = None
 _M_OUT: float | None = None
 _ALPHA = 0.01
 
-# Chosen by the lowest mean FPR95 on the validation tasks of benchmarks/selection.py (stages odin and mahalanobis with
-# two seeds, logitnorm with three). Those contain no OOD test node of the benchmark's tasks except digits. The weight of
-# outlier exposure is that of its paper.
+# Chosen by the lowest mean FPR95 on the validation tasks of benchmarks/selection.py (stages odin, mahalanobis and knn
+# with two seeds, logitnorm and gold with three). Those contain no OOD test node of the benchmark's tasks except digits.
+# The settings of outlier exposure and of GRASP are those of their papers.
 _ODIN_T, _ODIN_EPSILON = 5.0, 0.0001
 _SHRINKAGE = 0.01
 _TAU = 1.0
+_K = 1
+_GOLD = 0.03
 
-
-def _msp() -> tuple[Objective, Scorer]:
-    return objectives.CrossEntropy(), scoring.MaxSoftmax()
-
-
-def _odin(temperature: float = _ODIN_T, epsilon: float = _ODIN_EPSILON) -> tuple[Objective, Scorer]:
-    return objectives.CrossEntropy(), scoring.ODIN(temperature, epsilon)
-
-
-def _mahalanobis(shrinkage: float = _SHRINKAGE) -> tuple[Objective, Scorer]:
-    return objectives.CrossEntropy(), scoring.Mahalanobis(shrinkage)
-
-
-def _energy() -> tuple[Objective, Scorer]:
-    return objectives.CrossEntropy(), scoring.Energy()
-
-
-def _gnnsafe(num_hops: int = NUM_HOPS, eta: float = ETA, prior_nodes: float = PRIOR_NODES) -> tuple[Objective, Scorer]:
-    return objectives.CrossEntropy(), scoring.Propagated(scoring.Energy(), num_hops, eta, prior_nodes=prior_nodes)
-
-
-def _gnnsafe_logit_norm(
-    tau: float = _TAU, num_hops: int = NUM_HOPS, eta: float = ETA, prior_nodes: float = PRIOR_NODES
-) -> tuple[Objective, Scorer]:
-    return objectives.LogitNorm(tau), scoring.Propagated(scoring.Energy(), num_hops, eta, prior_nodes=prior_nodes)
-
-
-def nodesafe_objective(lambda1: float, lambda2: float, start: int) -> Objective:
-    """Return the objective of NODESAFE without exposure.
-
-    Parameters
-    ----------
-    lambda1, start
-        As for `oddnode.BoundUniform`.
-    lambda2 : float
-        The weight of that term.
-    """
-    return objectives.CrossEntropy() + lambda2 * objectives.BoundUniform(lambda1, start=start)
-
-
-def _nodesafe(
-    lambda1: float = 0.001,
-    lambda2: float = 1.0,
-    start: int = 20,
-    num_hops: int = NUM_HOPS,
-    eta: float = ETA,
-    prior_nodes: float = PRIOR_NODES,
-) -> tuple[Objective, Scorer]:
-    objective = nodesafe_objective(lambda1, lambda2, start)
-    return objective, scoring.Propagated(scoring.Energy(centred=True), num_hops, eta, prior_nodes=prior_nodes)
-
-
-def _oe(weight: float = 0.5) -> tuple[Objective, Scorer]:
-    return objectives.CrossEntropy() + weight * objectives.OutlierExposure(), scoring.MaxSoftmax()
-
-
-def _energy_ft(
-    m_in: float | None = _M_IN, m_out: float | None = _M_OUT, alpha: float = _ALPHA
-) -> tuple[Objective, Scorer]:
-    return objectives.CrossEntropy() + alpha * objectives.EnergyHinge(m_in, m_out), scoring.Energy()
-
-
-def _gnnsafe_pp(
-    m_in: float | None = _M_IN,
-    m_out: float | None = _M_OUT,
-    alpha: float = _ALPHA,
-    num_hops: int = NUM_HOPS,
-    eta: float = ETA,
-    prior_nodes: float = PRIOR_NODES,
-) -> tuple[Objective, Scorer]:
-    hinge = objectives.EnergyHinge(m_in, m_out, num_hops, eta)
-    return objectives.CrossEntropy() + alpha * hinge, scoring.Propagated(
-        scoring.Energy(), num_hops, eta, prior_nodes=prior_nodes
-    )
-
-
-def _gnnsafe_pp_logit_norm(
-    tau: float = _TAU,
-    m_in: float | None = _M_IN,
-    m_out: float | None = _M_OUT,
-    alpha: float = _ALPHA,
-    num_hops: int = NUM_HOPS,
-    eta: float = ETA,
-    prior_nodes: float = PRIOR_NODES,
-) -> tuple[Objective, Scorer]:
-    hinge = objectives.EnergyHinge(m_in, m_out, num_hops, eta)
-    return objectives.LogitNorm(tau) + alpha * hinge, scoring.Propagated(
-        scoring.Energy(), num_hops, eta, prior_nodes=prior_nodes
-    )
-
-
-def _nodesafe_pp(
-    lambda1: float = 0.001,
-    lambda2: float = 1.0,
-    start: int = 20,
-    m_in: float | None = _M_IN,
-    m_out: float | None = _M_OUT,
-    alpha: float = _ALPHA,
-    num_hops: int = NUM_HOPS,
-    eta: float = ETA,
-    prior_nodes: float = PRIOR_NODES,
-) -> tuple[Objective, Scorer]:
-    objective, _ = _gnnsafe_pp(m_in, m_out, alpha, num_hops, eta)
-    scorer = scoring.Propagated(scoring.Energy(centred=True), num_hops, eta, prior_nodes=prior_nodes)
-    return objective + lambda2 * objectives.BoundUniform(lambda1, start=start), scorer
-
-
-def _gkde(
-    prior_weight: float = 0.001, ramp: int = 200, uncertainty: Uncertainty = "epistemic"
-) -> tuple[Objective, Scorer]:
-    objective = objectives.ExpectedSquaredError() + prior_weight * objectives.KernelPrior() + objectives.Teacher(ramp)
-    return objective, evidential_scorer(uncertainty)
-
-
-def _gpn(entropy_weight: float = 1e-4, uncertainty: Uncertainty = "aleatoric") -> tuple[Objective, Scorer]:
-    return objectives.ExpectedCrossEntropy() + entropy_weight * objectives.NegativeEntropy(), evidential_scorer(
-        uncertainty
-    )
-
-
-#: The cost of methods with plain cross-entropy, which share one training.
-SHARED = "one training, shared with msp"
+_SHARED = "one training, shared with msp"  # the cost of methods with plain cross-entropy
+_ONE_OR_TWO = "one or two trainings"
 _LOGIT_NORM = "Wei et al., ICML 2022; Wu et al., ICLR 2023"
-
-for _recipe in (
-    Recipe(
-        "msp",
-        _msp,
-        "Hendrycks and Gimpel, ICLR 2017",
-        summary="The simplest baseline: how sure the classifier is. Sees a node's own neighbourhood only.",
-    ),
-    # The step on a node's features depends on its neighbours' predictions, which doubles the receptive field.
-    Recipe(
-        "odin",
-        _odin,
-        "Liang et al., ICLR 2018",
-        transductive=True,
-        cost=f"{SHARED}; a gradient per graph",
-        summary="Baseline: msp after a small step on the features.",
-    ),
-    Recipe(
-        "mahalanobis",
-        _mahalanobis,
-        "Lee et al., NeurIPS 2018",
-        cost=SHARED,
-        summary="Baseline: how far a node's hidden features are from every class. For single odd nodes.",
-    ),
-    Recipe(
-        "energy",
-        _energy,
-        "Liu et al., NeurIPS 2020",
-        cost=SHARED,
-        summary="Baseline: how large the logits are. The start of gnnsafe and nodesafe.",
-    ),
-    Recipe(
-        "gkde",
-        _gkde,
-        "Zhao et al., NeurIPS 2020",
-        backbone="evidential-gcn",
-        settings={"hidden_channels": 16, "weight_decay": 5e-4},
-        cost="two trainings",
-        summary="Baseline of the paper: a network that counts evidence. Small graphs only.",
-    ),
-    Recipe(
-        "gpn",
-        _gpn,
-        "Stadler et al., NeurIPS 2021",
-        backbone="gpn",
-        settings={"dropout": 0.0},
-        summary="Baseline of the paper: densities of hidden features, spread over the graph.",
-    ),
-    Recipe(
-        "gnnsafe",
-        _gnnsafe,
-        "Wu et al., ICLR 2023",
-        transductive=True,
-        cost=SHARED,
-        summary="Energy averaged over the graph. For unknown nodes that come in groups.",
-    ),
-    Recipe(
-        "gnnsafe+logitnorm",
-        _gnnsafe_logit_norm,
-        _LOGIT_NORM,
-        transductive=True,
-        summary="gnnsafe, trained with normalised logits.",
-    ),
-    Recipe(
-        "nodesafe",
-        _nodesafe,
-        "Yang et al., ICML 2024",
-        transductive=True,
-        summary="The paper's method: gnnsafe, with energies that training keeps even. For unknown nodes in groups.",
-    ),
-    Recipe(
-        "oe",
-        _oe,
-        "Hendrycks et al., ICLR 2019",
-        needs_exposure=True,
-        summary="Baseline with known OOD nodes: the classifier learns to be unsure of them.",
-    ),
-    Recipe(
-        "energy-ft",
-        _energy_ft,
-        "Liu et al., NeurIPS 2020",
-        needs_exposure=True,
-        summary="Baseline with known OOD nodes: energy that learns to tell them apart.",
-    ),
-    Recipe(
-        "gnnsafe++",
-        _gnnsafe_pp,
-        "Wu et al., ICLR 2023",
-        needs_exposure=True,
-        transductive=True,
-        summary="gnnsafe for when you have known OOD nodes.",
-    ),
-    Recipe(
-        "gnnsafe+++logitnorm",
-        _gnnsafe_pp_logit_norm,
-        _LOGIT_NORM,
-        needs_exposure=True,
-        transductive=True,
-        summary="gnnsafe++, trained with normalised logits.",
-    ),
-    Recipe(
-        "nodesafe++",
-        _nodesafe_pp,
-        "Yang et al., ICML 2024",
-        needs_exposure=True,
-        transductive=True,
-        summary="The paper's method for when you have known OOD nodes.",
-    ),
-):
-    register_method(_recipe)
-
+# Model-free scores use the graph only; their network provides the ID accuracy of the tables.
+_BASELINE, _NO_MODEL = "a baseline without a model", "no model"
 
 #: ``epistemic``: a node is unlike those seen in training. ``aleatoric``: its class is ambiguous.
 Uncertainty = Literal["epistemic", "aleatoric"]
+
+
+def _method(name: str, reference: str, **facts: Any) -> Callable[[Callable[..., Parts]], Callable[..., Parts]]:
+    """Register the function that builds a method; its docstring is the summary."""
+
+    def register(build: Callable[..., Parts]) -> Callable[..., Parts]:
+        register_method(Recipe(name, build, reference, summary=" ".join((build.__doc__ or "").split()), **facts))
+        return build
+
+    return register
+
+
+def _propagated(scorer: Scorer, num_hops: int, eta: float, prior_nodes: float) -> Scorer:
+    return scoring.Propagated(scorer, num_hops, eta, prior_nodes=prior_nodes)
+
+
+def _nodesafe_objective(lambda1: float, lambda2: float, start: int) -> Objective:
+    return objectives.CrossEntropy() + lambda2 * objectives.BoundUniform(lambda1, start=start)
 
 
 def evidential_scorer(uncertainty: Uncertainty) -> Scorer:
@@ -288,3 +82,313 @@ def evidential_scorer(uncertainty: Uncertainty) -> Scorer:
     if uncertainty not in get_args(Uncertainty):
         raise ValueError(f"uncertainty is {uncertainty!r}, expected one of {', '.join(get_args(Uncertainty))}")
     return scoring.Energy() if uncertainty == "epistemic" else scoring.MaxSoftmax()
+
+
+# What rests on the network or on a long average counts half as much as what a node's own edges and features say. The
+# last, which rests on both, counts in full, but only where the known nodes are not in the graph: regions differ there.
+_WEIGHTS = (0.5, 0.5, 1.0, 1.0, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0)
+# Unknown nodes that were in the training graph all the time shaped what was learnt from edges and features. What rests
+# on the labels counts in full for them, the learnt links, neighbourhoods and words not at all.
+_SEEN_WEIGHTS = (1.0, 1.0, 0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.5, 0.5, 1.0)
+
+
+def evidence(power: float, num_hops: int, eta: float, learns_weights: bool = False) -> scoring.Evidence:
+    """Return the scorer of the recommended method."""
+    kinds = kinds_of_evidence(num_hops, eta)
+    return scoring.Evidence(kinds, power, _WEIGHTS, 1, _SEEN_WEIGHTS, learns_weights)
+
+
+def kinds_of_evidence(num_hops: int = 32, eta: float = 0.1) -> tuple[Scorer, ...]:
+    """Return the scorers that look at different things: the classifier, the edges, the neighbourhood and the features.
+
+    The last of them, the long average of the confidence, is for graphs that do not contain the known nodes.
+    """
+    around = scoring.NeighbourhoodFeatures()
+    return (
+        scoring.MaxSoftmax(),
+        scoring.TwoSided(scoring.Mahalanobis()),
+        scoring.NeighbourhoodCosine(),
+        scoring.LinkPrediction(),
+        scoring.Propagated(scoring.LinkPrediction()),
+        scoring.ClassAgreement(),
+        around,
+        scoring.Propagated(around, num_hops, eta),
+        scoring.Propagated(scoring.FeatureLikelihood()),
+        scoring.TwoSided(scoring.NonZeros()),
+        scoring.TwoSided(scoring.FeatureSum()),
+        scoring.TwoSided(scoring.Propagated(scoring.MaxSoftmax(), num_hops, eta)),
+    )
+
+
+# --- the methods of the paper's tables, in their order ---------------------------------------------------------------
+
+
+@_method("msp", "Hendrycks and Gimpel, ICLR 2017")
+def _msp() -> Parts:
+    """The simplest baseline: how sure the classifier is. Sees a node's own neighbourhood only."""
+    return objectives.CrossEntropy(), scoring.MaxSoftmax()
+
+
+# The step on a node's features depends on its neighbours' predictions, which doubles the receptive field.
+@_method("odin", "Liang et al., ICLR 2018", transductive=True, cost=f"{_SHARED}; a gradient per graph")
+def _odin(temperature: float = _ODIN_T, epsilon: float = _ODIN_EPSILON) -> Parts:
+    """Baseline: msp after a small step on the features."""
+    return objectives.CrossEntropy(), scoring.ODIN(temperature, epsilon)
+
+
+@_method("mahalanobis", "Lee et al., NeurIPS 2018", cost=_SHARED)
+def _mahalanobis(shrinkage: float = _SHRINKAGE) -> Parts:
+    """Baseline: how far a node's hidden features are from every class. For single odd nodes."""
+    return objectives.CrossEntropy(), scoring.Mahalanobis(shrinkage)
+
+
+@_method("energy", "Liu et al., NeurIPS 2020", cost=_SHARED)
+def _energy() -> Parts:
+    """Baseline: how large the logits are. The start of gnnsafe and nodesafe."""
+    return objectives.CrossEntropy(), scoring.Energy()
+
+
+@_method(
+    "gkde",
+    "Zhao et al., NeurIPS 2020",
+    backbone="evidential-gcn",
+    settings={"hidden_channels": 16, "weight_decay": 5e-4},
+    cost="two trainings",
+)
+def _gkde(prior_weight: float = 0.001, ramp: int = 200, uncertainty: Uncertainty = "epistemic") -> Parts:
+    """Baseline of the paper: a network that counts evidence. Small graphs only."""
+    objective = objectives.ExpectedSquaredError() + prior_weight * objectives.KernelPrior() + objectives.Teacher(ramp)
+    return objective, evidential_scorer(uncertainty)
+
+
+@_method("gpn", "Stadler et al., NeurIPS 2021", backbone="gpn", settings={"dropout": 0.0})
+def _gpn(entropy_weight: float = 1e-4, uncertainty: Uncertainty = "aleatoric") -> Parts:
+    """Baseline of the paper: densities of hidden features, spread over the graph."""
+    objective = objectives.ExpectedCrossEntropy() + entropy_weight * objectives.NegativeEntropy()
+    return objective, evidential_scorer(uncertainty)
+
+
+@_method("gnnsafe", "Wu et al., ICLR 2023", transductive=True, cost=_SHARED)
+def _gnnsafe(num_hops: int = NUM_HOPS, eta: float = ETA, prior_nodes: float = PRIOR_NODES) -> Parts:
+    """Energy averaged over the graph. For unknown nodes that come in groups."""
+    return objectives.CrossEntropy(), _propagated(scoring.Energy(), num_hops, eta, prior_nodes)
+
+
+@_method("gnnsafe+logitnorm", _LOGIT_NORM, transductive=True)
+def _gnnsafe_logit_norm(
+    tau: float = _TAU, num_hops: int = NUM_HOPS, eta: float = ETA, prior_nodes: float = PRIOR_NODES
+) -> Parts:
+    """gnnsafe, trained with normalised logits."""
+    return objectives.LogitNorm(tau), _propagated(scoring.Energy(), num_hops, eta, prior_nodes)
+
+
+@_method("nodesafe", "Yang et al., ICML 2024", transductive=True)
+def _nodesafe(
+    lambda1: float = 0.001,
+    lambda2: float = 1.0,
+    start: int = 20,
+    num_hops: int = NUM_HOPS,
+    eta: float = ETA,
+    prior_nodes: float = PRIOR_NODES,
+) -> Parts:
+    """The paper's method: gnnsafe, with energies that training keeps even. For unknown nodes in groups."""
+    objective = _nodesafe_objective(lambda1, lambda2, start)
+    return objective, _propagated(scoring.Energy(centred=True), num_hops, eta, prior_nodes)
+
+
+@_method("oe", "Hendrycks et al., ICLR 2019", needs_exposure=True)
+def _oe(weight: float = 0.5) -> Parts:
+    """Baseline with known OOD nodes: the classifier learns to be unsure of them."""
+    return objectives.CrossEntropy() + weight * objectives.OutlierExposure(), scoring.MaxSoftmax()
+
+
+@_method("energy-ft", "Liu et al., NeurIPS 2020", needs_exposure=True)
+def _energy_ft(m_in: float | None = _M_IN, m_out: float | None = _M_OUT, alpha: float = _ALPHA) -> Parts:
+    """Baseline with known OOD nodes: energy that learns to tell them apart."""
+    return objectives.CrossEntropy() + alpha * objectives.EnergyHinge(m_in, m_out), scoring.Energy()
+
+
+@_method("gnnsafe++", "Wu et al., ICLR 2023", needs_exposure=True, transductive=True)
+def _gnnsafe_pp(
+    m_in: float | None = _M_IN,
+    m_out: float | None = _M_OUT,
+    alpha: float = _ALPHA,
+    num_hops: int = NUM_HOPS,
+    eta: float = ETA,
+    prior_nodes: float = PRIOR_NODES,
+) -> Parts:
+    """gnnsafe for when you have known OOD nodes."""  # noqa: D403, the name of a method
+    hinge = objectives.EnergyHinge(m_in, m_out, num_hops, eta)
+    return objectives.CrossEntropy() + alpha * hinge, _propagated(scoring.Energy(), num_hops, eta, prior_nodes)
+
+
+@_method("gnnsafe+++logitnorm", _LOGIT_NORM, needs_exposure=True, transductive=True)
+def _gnnsafe_pp_logit_norm(
+    tau: float = _TAU,
+    m_in: float | None = _M_IN,
+    m_out: float | None = _M_OUT,
+    alpha: float = _ALPHA,
+    num_hops: int = NUM_HOPS,
+    eta: float = ETA,
+    prior_nodes: float = PRIOR_NODES,
+) -> Parts:
+    """gnnsafe++, trained with normalised logits."""
+    hinge = objectives.EnergyHinge(m_in, m_out, num_hops, eta)
+    return objectives.LogitNorm(tau) + alpha * hinge, _propagated(scoring.Energy(), num_hops, eta, prior_nodes)
+
+
+@_method("nodesafe++", "Yang et al., ICML 2024", needs_exposure=True, transductive=True)
+def _nodesafe_pp(
+    lambda1: float = 0.001,
+    lambda2: float = 1.0,
+    start: int = 20,
+    m_in: float | None = _M_IN,
+    m_out: float | None = _M_OUT,
+    alpha: float = _ALPHA,
+    num_hops: int = NUM_HOPS,
+    eta: float = ETA,
+    prior_nodes: float = PRIOR_NODES,
+) -> Parts:
+    """The paper's method for when you have known OOD nodes."""
+    objective, _ = _gnnsafe_pp(m_in, m_out, alpha, num_hops, eta)
+    scorer = _propagated(scoring.Energy(centred=True), num_hops, eta, prior_nodes)
+    return objective + lambda2 * objectives.BoundUniform(lambda1, start=start), scorer
+
+
+# --- methods beyond the paper's tables -------------------------------------------------------------------------------
+
+
+@_method("msp-prop", "Hendrycks and Gimpel, ICLR 2017; Wu et al., ICLR 2023", transductive=True, cost=_SHARED)
+def _msp_prop(num_hops: int = NUM_HOPS, eta: float = ETA, prior_nodes: float = PRIOR_NODES) -> Parts:
+    """msp averaged over the graph. For unknown nodes that come in groups."""  # noqa: D403, the name of a method
+    return objectives.CrossEntropy(), _propagated(scoring.MaxSoftmax(), num_hops, eta, prior_nodes)
+
+
+@_method(
+    "nodesafe-msp",
+    "Yang et al., ICML 2024; Hendrycks and Gimpel, ICLR 2017",
+    transductive=True,
+    cost="one training, shared with nodesafe",
+)
+def _nodesafe_msp(
+    lambda1: float = 0.001,
+    lambda2: float = 1.0,
+    start: int = 20,
+    num_hops: int = NUM_HOPS,
+    eta: float = ETA,
+    prior_nodes: float = PRIOR_NODES,
+) -> Parts:
+    """nodesafe that averages how sure the classifier is. For unknown nodes in groups."""  # noqa: D403, the name of a method
+    return _nodesafe_objective(lambda1, lambda2, start), _propagated(scoring.MaxSoftmax(), num_hops, eta, prior_nodes)
+
+
+# Chosen as the recommended method before any task of the benchmark was run; see docs/measurements/settings.md.
+register_method(
+    Recipe(
+        "nodesafe-ensemble",
+        _nodesafe_msp,
+        "Yang et al., ICML 2024; Lakshminarayanan et al., NeurIPS 2017",
+        transductive=True,
+        settings={"ensemble": 5},
+        cost="five trainings",
+        summary="Five networks of nodesafe-msp, steadier than one. For unknown nodes in groups.",
+    )
+)
+
+
+@_method("evidence", "this library", transductive=True, cost=_ONE_OR_TWO)
+def _evidence(power: float = 2.0, num_hops: int = NUM_HOPS, eta: float = ETA) -> Parts:
+    """nodesafe-evidence with plain training."""
+    return objectives.CrossEntropy(), evidence(power, num_hops, eta)
+
+
+@_method("nodesafe-evidence", "this library; Yang et al., ICML 2024", transductive=True, cost=_ONE_OR_TWO)
+def _nodesafe_evidence(
+    lambda1: float = 0.001,
+    lambda2: float = 1.0,
+    start: int = 20,
+    power: float = 2.0,
+    num_hops: int = NUM_HOPS,
+    eta: float = ETA,
+) -> Parts:
+    """Start here: the default of oddnode fit. Weighs several kinds of evidence and says why.
+    For new nodes in a known graph, alone or in groups.
+    """
+    return _nodesafe_objective(lambda1, lambda2, start), evidence(power, num_hops, eta)
+
+
+@_method(
+    "nodesafe-evidence++",
+    "this library; Yang et al., ICML 2024",
+    needs_exposure=True,
+    transductive=True,
+    cost=_ONE_OR_TWO,
+)
+def _nodesafe_evidence_pp(
+    lambda1: float = 0.001,
+    lambda2: float = 1.0,
+    start: int = 20,
+    power: float = 2.0,
+    num_hops: int = NUM_HOPS,
+    eta: float = ETA,
+) -> Parts:
+    """Start here if you have known OOD nodes: the default of oddnode fit with exposure."""
+    return _nodesafe_objective(lambda1, lambda2, start), evidence(power, num_hops, eta, learns_weights=True)
+
+
+@_method("knn", "Sun et al., ICML 2022", cost=_SHARED)
+def _knn(k: int = _K) -> Parts:
+    """Baseline: how far a node's hidden features are from the nearest training node. For single odd nodes."""
+    return objectives.CrossEntropy(), scoring.KNN(k)
+
+
+@_method("grasp", "Ma et al., NeurIPS 2024", transductive=True, cost=_SHARED)
+def _grasp(num_hops: int = 8, share: float = 0.05) -> Parts:
+    """Baseline: msp averaged over more edges, among labelled nodes, which the scored graph must have."""
+    return objectives.CrossEntropy(), scoring.GRASP(scoring.MaxSoftmax(), num_hops, share)
+
+
+@_method("gold", "after Wang et al., ICLR 2025", transductive=True)
+def _gold(weight: float = _GOLD, num_hops: int = NUM_HOPS, eta: float = ETA, prior_nodes: float = PRIOR_NODES) -> Parts:
+    """gnnsafe, trained against made-up OOD nodes. For unknown nodes in groups."""
+    objective = objectives.CrossEntropy() + weight * objectives.SyntheticExposure()
+    return objective, _propagated(scoring.Energy(), num_hops, eta, prior_nodes)
+
+
+@_method("nonzeros", _BASELINE, cost=_NO_MODEL)
+def _non_zeros() -> Parts:
+    """How many features are not zero: what any method must beat."""
+    return objectives.CrossEntropy(), scoring.NonZeros()
+
+
+@_method("degree", _BASELINE, cost=_NO_MODEL)
+def _degree() -> Parts:
+    """How many edges a node has: what any method must beat."""
+    return objectives.CrossEntropy(), scoring.Degree()
+
+
+@_method("neighbour-cosine", _BASELINE, cost=_NO_MODEL)
+def _neighbour_cosine() -> Parts:
+    """How similar a node is to its neighbours: what any method must beat."""
+    return objectives.CrossEntropy(), scoring.NeighbourCosine()
+
+
+@_method("centred-cosine", _BASELINE, cost=_NO_MODEL)
+def _centred_cosine() -> Parts:
+    """The same after the mean is taken off: what any method must beat."""
+    return objectives.CrossEntropy(), scoring.CentredCosine()
+
+
+#: The model-free scores, printed below every table: a method that loses to them has learnt nothing.
+MODEL_FREE = ("nonzeros", "degree", "neighbour-cosine", "centred-cosine")
+
+
+def default_method(has_exposure: bool) -> str:
+    """Name the method that tables are fitted with if the user chooses none.
+
+    Parameters
+    ----------
+    has_exposure : bool
+        Whether there are known OOD nodes to learn from.
+    """
+    return "nodesafe-evidence++" if has_exposure else "nodesafe-evidence"

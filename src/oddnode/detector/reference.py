@@ -1,34 +1,28 @@
 """Reference nodes: labelled nodes that are kept out of training, so that they are as new as an arrival.
 
 A scorer that `needs_reference` compares every node with them. They are recognised again in graphs that contain the
-training graph, so that a graph that has grown is compared with its own known nodes, not with those of the past.
+training graph, so that a graph that has grown is compared with its own known nodes, not with those at training time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from oddnode.graph import Graph, GraphError, GraphSource, TrainingSet, check_mask, optional_attribute
-
-__all__ = [
-    "ReferenceNodes",
-    "checked_references",
-    "choose_references",
-    "num_cross_fitted",
-    "without_nodes",
-]
+from oddnode.graph import Graph, GraphError, GraphSource, TrainingSet, check_mask
 
 # If fewer of the reference nodes or of their edges than this share are found again, the graph is another one.
 _SAME_GRAPH = 0.9
-# At most about so many edges are remembered to recognise a graph.
+# At most about this many edges are remembered to recognise a graph.
 _MOST_EDGES = 10_000
 # More reference nodes than about this do not make p-values more precise where it matters, but scoring slower.
 _MOST = 2000
-# With so many reference nodes, one part of the validation nodes serves for all networks.
+# With at least this many reference nodes, one part of the validation nodes serves for all networks.
 _ENOUGH = 200
 # With fewer, the validation nodes are halved at least this many times, so that chance in the halves averages out.
 _FEWEST_SPLITS = 2
@@ -38,82 +32,40 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class ReferenceNodes:
-    """The reference nodes of one network.
+    """The reference nodes of one network."""
 
-    Parameters
-    ----------
-    nodes : Tensor
-        Their positions in the training graph ``[r]``, ascending.
-    checksums : Tensor
-        A weighted sum of the features of each ``[r]``, in double precision, to recognise them.
-    edges : Tensor
-        Some of the edges that lead to them in the training graph ``[2, m]``, to recognise the graph.
-    """
-
-    nodes: Tensor
-    checksums: Tensor
-    edges: Tensor
+    nodes: Tensor  # Their indices in the training graph `[r]`, ascending
+    checksums: Tensor  # A weighted sum of the features of each `[r]`, float64, to recognise them
+    edges: Tensor  # Some of the edges that lead to them in the training graph `[2, m]`, to recognise the graph
 
     @classmethod
     def of(cls, graph: Graph, nodes: Tensor) -> ReferenceNodes:
-        """Remember nodes of a graph.
-
-        Parameters
-        ----------
-        graph : Graph
-            The training graph with the reference nodes in it.
-        nodes : Tensor
-            Their positions ``[r]``.
-        """
+        """Remember nodes of a graph."""
         nodes = nodes.sort().values
         edges = graph.edges_to(nodes)
         return cls(nodes, _checksums(graph.x[nodes]), edges[:, :: 1 + edges.shape[1] // _MOST_EDGES])
 
     def find(self, graph: Graph, among: Tensor | None = None) -> Tensor | None:
-        """Find the nodes in another graph.
-
-        Parameters
-        ----------
-        graph : Graph
-            Any graph with the same features.
-        among : Tensor, optional
-            Positions ``[m]`` of nodes that are known to have been reference nodes. By default the nodes must have the
-            positions and edges that they had, as in a graph with new nodes at its end; other edges may have come.
-
-        Returns
-        -------
-        Tensor or None
-            Their positions ``[r]``, fewer if a few are missing; ``None`` if it is another graph.
-        """
+        """Find the nodes in another graph."""
         nodes, checksums = self.nodes.to(graph.device), self.checksums.to(graph.device)
         if among is None:
             here = nodes[nodes < graph.num_nodes]
-            found = here[_equal(_checksums(graph.x[here]), checksums[: len(here)])]
-            if not self._has_edges(graph, found):
+            same = here[_equal(_checksums(graph.x[here]), checksums[: len(here)])]
+            if not self._has_edges(graph, same):
                 return None
         else:
             known = checksums.sort().values
             own = _checksums(graph.x[among])
             right = torch.searchsorted(known, own).clamp_max(len(known) - 1)
             left = (right - 1).clamp_min(0)
-            found = among[_equal(own, known[right]) | _equal(own, known[left])]
-        return found if len(found) >= max(1, round(_SAME_GRAPH * len(nodes))) else None
+            same = among[_equal(own, known[right]) | _equal(own, known[left])]
+        return same if len(same) >= max(1, round(_SAME_GRAPH * len(nodes))) else None
 
-    def places_in(self, graph: Graph) -> Tensor:
-        """Find the places of the nodes in an exposure graph, those of altered nodes included.
+    def indices_in(self, graph: Graph) -> Tensor:
+        """Find the indices of the nodes in an exposure graph, altered nodes included.
 
         Exposure is often the training graph with some nodes altered. Such a node is not the same any more, but what is
         left of it must not be learnt from either.
-
-        Parameters
-        ----------
-        graph : Graph
-            Any graph with the same features.
-
-        Returns
-        -------
-        Tensor
-            Positions ``[m]``; none if most of the nodes have other features there, so that it is another graph.
         """
         nodes, checksums = self.nodes.to(graph.device), self.checksums.to(graph.device)
         here = nodes[nodes < graph.num_nodes]
@@ -137,22 +89,6 @@ def choose_references(data: GraphSource, dataset: TrainingSet, ensemble: int, se
     half of them for all networks, if these are at least 200. If there are fewer, the networks are cross-fitted in
     pairs: the validation nodes are split at random into halves, and each of a pair sets one half aside. There are at
     least two pairs, so that every validation node is a reference node of two networks or more.
-
-    Parameters
-    ----------
-    data : GraphSource
-        The user's graph.
-    dataset : TrainingSet
-        The same graph after checks, with its training and validation nodes.
-    ensemble : int
-        The number of networks that were asked for.
-    seed : int
-        Seed of the parts.
-
-    Returns
-    -------
-    list of Tensor
-        Positions for every network.
     """
     given = checked_references(data, torch.cat([dataset.train, dataset.val]), dataset.num_classes)
     if given is not None:
@@ -170,13 +106,7 @@ def choose_references(data: GraphSource, dataset: TrainingSet, ensemble: int, se
 
 
 def num_cross_fitted(ensemble: int) -> int:
-    """Return how many networks are trained if they are cross-fitted, in pairs.
-
-    Parameters
-    ----------
-    ensemble : int
-        The number of networks that were asked for.
-    """
+    """Return how many networks are trained if they are cross-fitted, in pairs."""
     return 2 * max(_FEWEST_SPLITS, (ensemble + 1) // 2)
 
 
@@ -188,22 +118,7 @@ def _halves(dataset: TrainingSet, seed: list[int]) -> list[Tensor]:
 
 
 def checked_references(data: GraphSource, used: Tensor, num_classes: int) -> Tensor | None:
-    """Check the reference nodes that a user has marked.
-
-    Parameters
-    ----------
-    data : GraphSource
-        A graph; its ``reference_mask`` marks them.
-    used : Tensor
-        Positions of the nodes that something was learnt from ``[n]``.
-    num_classes : int
-        Number of ID classes.
-
-    Returns
-    -------
-    Tensor or None
-        Their positions ``[r]``; ``None`` if the graph has no mask.
-    """
+    """Check the reference nodes that a user has marked."""
     nodes = check_mask(data, "reference_mask", required=False)
     if nodes is None:
         return None
@@ -215,31 +130,23 @@ def checked_references(data: GraphSource, used: Tensor, num_classes: int) -> Ten
             f"{shared} of the {len(nodes)} nodes in data.reference_mask are also training or validation nodes; "
             "reference nodes must be labelled nodes that nothing was learnt from"
         )
-    y = optional_attribute(data, "y")
+    y = getattr(data, "y", None)
     labels = y.reshape(-1)[nodes.to(y.device)] if isinstance(y, Tensor) else torch.full_like(nodes, -1)
     unknown = int(((labels < 0) | (labels >= num_classes)).sum())
     if unknown:
         raise GraphError(
             f"{unknown} of the {len(nodes)} nodes in data.reference_mask have no label among the {num_classes} "
-            "classes; an unlabelled node may be one of those to be found"
+            "classes; an unlabelled node may be out-of-distribution"
         )
     return nodes
 
 
 def without_nodes(dataset: TrainingSet, references: ReferenceNodes) -> TrainingSet:
-    """Remove reference nodes with their edges from everything that a network learns from.
-
-    Parameters
-    ----------
-    dataset : TrainingSet
-        The data of a training.
-    references : ReferenceNodes
-        The nodes to remove from its graph and, where they are in it, from its exposure graph.
-    """
-    graph, place = dataset.graph.without(references.nodes)
-    train, val = place[dataset.train], place[dataset.val]
+    """Remove reference nodes with their edges from everything that a network learns from."""
+    graph, new_index = dataset.graph.without(references.nodes)
+    train, val = new_index[dataset.train], new_index[dataset.val]
     exposure, exposed = dataset.exposure, dataset.exposed
-    inside = None if exposure is None else references.places_in(exposure)
+    inside = None if exposure is None else references.indices_in(exposure)
     if exposure is not None and exposed is not None and inside is not None and len(inside):
         exposure, moved = exposure.without(inside)
         exposed = moved[exposed][moved[exposed] >= 0]
@@ -254,6 +161,55 @@ def without_nodes(dataset: TrainingSet, references: ReferenceNodes) -> TrainingS
         exposed=exposed,
         num_spare_logits=dataset.num_spare_logits,
     )
+
+
+def references_in(references: Sequence[ReferenceNodes], data: GraphSource, graph: Graph) -> list[Tensor]:
+    """Find the reference nodes of every network in a graph."""
+    if not references:
+        return []
+    marked = check_mask(data, "reference_mask", required=False)
+    # A part of a graph, such as its new nodes, may have no validation node.
+    validated = labelled_nodes(data, graph.device, ("val_mask",))
+    tried = [None, *([] if validated is None else [validated])]
+    for among in tried if marked is None else [marked.to(graph.device), *tried]:
+        matches = [reference.find(graph, among) for reference in references]
+        present = [nodes for nodes in matches if nodes is not None]
+        if len(present) == len(matches):
+            return present
+    return []
+
+
+def seen_in(references: Sequence[ReferenceNodes], num_nodes: int, data: GraphSource, graph: Graph) -> Tensor | None:
+    """Find the nodes of the training graph in a graph."""
+    if not references:
+        return None
+    seen = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+    marked = check_mask(data, "seen_mask", required=False)
+    if marked is not None:
+        seen[marked.to(graph.device)] = True
+        return seen
+    if any(reference.find(graph) is None for reference in references):
+        return None
+    seen[:num_nodes] = True
+    return seen
+
+
+def labelled_nodes(
+    data: GraphSource, device: torch.device, masks: Sequence[str] = ("train_mask", "val_mask")
+) -> Tensor | None:
+    """Find the training and validation nodes of a graph."""
+    given = [getattr(data, name, None) for name in masks]
+    valid = [mask.to(device) for mask in given if _is_mask(mask, data.x.shape[0])]
+    if not valid:
+        return None
+    nodes = torch.stack(valid).any(dim=0).nonzero().squeeze(1)
+    return nodes if len(nodes) else None
+
+
+def _is_mask(mask: object, num_nodes: int) -> TypeGuard[Tensor]:
+    if not isinstance(mask, Tensor) or mask.is_meta or mask.layout != torch.strided:
+        return False
+    return mask.dtype == torch.bool and mask.shape == (num_nodes,)
 
 
 def _checksums(x: Tensor) -> Tensor:

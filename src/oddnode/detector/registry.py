@@ -1,4 +1,4 @@
-"""The registry of methods; those of the library are in `oddnode.detector.recipes`."""
+"""The registry of methods, and the types of their settings; imports no slow module."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from oddnode._utils.registry import Registry
+from oddnode.detector.saved_files import Settings
 
 if TYPE_CHECKING:
     from oddnode.objectives import Objective
     from oddnode.scoring import Scorer
-
-__all__ = ["RECIPES", "Recipe", "get_recipe", "register_method"]
 
 
 @dataclass(frozen=True)
@@ -99,3 +98,20 @@ def register_method(recipe: Recipe) -> None:
     if without:
         raise ValueError(f"the method {recipe.name!r} has no default for {', '.join(without)}; give it one in build")
     RECIPES.register(recipe.name, recipe)
+
+
+#: The types of the arguments of `Detector` that any method can have; the seed is given by itself.
+DETECTOR_SETTINGS = {
+    name: kind for name, kind in get_type_hints(Settings, include_extras=True).items() if name != "seed"
+}
+
+
+def setting_types(recipe: Recipe) -> dict[str, Any]:
+    """Return the type of every setting of a method, its hyper-parameters first.
+
+    Parameters
+    ----------
+    recipe : Recipe
+        The method.
+    """
+    return recipe.hyper_parameter_types | DETECTOR_SETTINGS

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas
 
-__all__ = ["DECISION_TITLES", "METRICS", "METRIC_TITLES", "Result"]
 
 #: The metrics of every table, in percent, and their titles; the arrow shows which direction is better.
 METRIC_TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓", "id_acc": "ID acc ↑"}

@@ -8,8 +8,6 @@ from statistics import fmean
 
 import numpy as np
 
-__all__ = ["Comparison", "compare", "holm", "signed_rank_p"]
-
 _LEVEL = 0.05
 # The number of cells at which the smallest p-value, 2 of 2**n ways, is below that level.
 _FEWEST = 6
@@ -45,7 +43,7 @@ class Comparison:
 
     @property
     def smallest_p(self) -> float:
-        """The p-value if one method won all cells that differ: no p-value of so many cells is smaller."""
+        """The p-value if one method won all cells that differ: the smallest p-value for this number of cells."""
         return min(1.0, 2.0 ** (1 - self.cell_wins - self.cell_losses))
 
     @property

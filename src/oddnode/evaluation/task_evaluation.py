@@ -14,8 +14,6 @@ from oddnode.protocols import EvaluationProtocol, get_protocol
 from oddnode.scoring import Outputs
 from oddnode.tasks import Task
 
-__all__ = ["TaskOutputs", "evaluate"]
-
 
 class TaskOutputs:
     """A network's outputs on all graphs of a task, computed once and shared by every scorer on that network.

@@ -3,56 +3,31 @@
 May import: ops and below.
 """
 
-from oddnode.functional.conformal import (
-    CalibrationError,
-    benjamini_hochberg,
-    check_rate,
-    conformal_p_values,
-    conformal_p_values_per_class,
-    nodes_needed,
-    threshold_at,
-)
-from oddnode.functional.dirichlet import dirichlet_entropy, dirichlet_kl, expected_cross_entropy, expected_squared_error
-from oddnode.functional.energy import Isolated, negative_energy, propagate, propagate_to, support
-from oddnode.functional.losses import (
-    bound_loss,
-    cross_entropy,
-    dispersion,
-    energy_hinge_loss,
-    logit_norm_loss,
-    outlier_exposure_loss,
-    uniform_loss,
-)
-from oddnode.functional.metrics import aupr, aupr_ood, auroc, fpr_at_tpr
-from oddnode.functional.surprise import surprise
-
-__all__ = [
-    "CalibrationError",
-    "Isolated",
-    "aupr",
-    "aupr_ood",
-    "auroc",
-    "benjamini_hochberg",
-    "bound_loss",
-    "check_rate",
-    "conformal_p_values",
-    "conformal_p_values_per_class",
-    "cross_entropy",
-    "dirichlet_entropy",
-    "dirichlet_kl",
-    "dispersion",
-    "energy_hinge_loss",
-    "expected_cross_entropy",
-    "expected_squared_error",
-    "fpr_at_tpr",
-    "logit_norm_loss",
-    "negative_energy",
-    "nodes_needed",
-    "outlier_exposure_loss",
-    "propagate",
-    "propagate_to",
-    "support",
-    "surprise",
-    "threshold_at",
-    "uniform_loss",
-]
+from oddnode.functional.conformal import CalibrationError as CalibrationError
+from oddnode.functional.conformal import benjamini_hochberg as benjamini_hochberg
+from oddnode.functional.conformal import check_rate as check_rate
+from oddnode.functional.conformal import conformal_p_values as conformal_p_values
+from oddnode.functional.conformal import conformal_p_values_per_class as conformal_p_values_per_class
+from oddnode.functional.conformal import nodes_needed as nodes_needed
+from oddnode.functional.conformal import threshold_at as threshold_at
+from oddnode.functional.dirichlet import dirichlet_entropy as dirichlet_entropy
+from oddnode.functional.dirichlet import dirichlet_kl as dirichlet_kl
+from oddnode.functional.dirichlet import expected_cross_entropy as expected_cross_entropy
+from oddnode.functional.dirichlet import expected_squared_error as expected_squared_error
+from oddnode.functional.energy import Isolated as Isolated
+from oddnode.functional.energy import negative_energy as negative_energy
+from oddnode.functional.energy import propagate as propagate
+from oddnode.functional.energy import propagate_to as propagate_to
+from oddnode.functional.energy import support as support
+from oddnode.functional.losses import bound_loss as bound_loss
+from oddnode.functional.losses import cross_entropy as cross_entropy
+from oddnode.functional.losses import dispersion as dispersion
+from oddnode.functional.losses import energy_hinge_loss as energy_hinge_loss
+from oddnode.functional.losses import logit_norm_loss as logit_norm_loss
+from oddnode.functional.losses import outlier_exposure_loss as outlier_exposure_loss
+from oddnode.functional.losses import uniform_loss as uniform_loss
+from oddnode.functional.metrics import aupr as aupr
+from oddnode.functional.metrics import aupr_ood as aupr_ood
+from oddnode.functional.metrics import auroc as auroc
+from oddnode.functional.metrics import fpr_at_tpr as fpr_at_tpr
+from oddnode.functional.surprise import surprise as surprise

@@ -12,16 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = [
-    "CalibrationError",
-    "benjamini_hochberg",
-    "check_rate",
-    "conformal_p_values",
-    "conformal_p_values_per_class",
-    "nodes_needed",
-    "threshold_at",
-]
-
 
 class CalibrationError(ValueError):
     """There are not enough calibration nodes for a decision; the message says how many are needed."""

@@ -14,8 +14,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["dirichlet_entropy", "dirichlet_kl", "expected_cross_entropy", "expected_squared_error"]
-
 
 def expected_squared_error(logits: Tensor, y: Tensor) -> Tensor:
     r"""The Bayes risk of the squared error (Sensoy et al., NeurIPS 2018, equation 5), per node.

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from oddnode.ops import DropoutStream, NeighbourMean, SparseMatrix, neighbour_mean, neighbour_mean_matrix
 
-__all__ = ["Isolated", "negative_energy", "propagate", "propagate_to", "support"]
-
 Isolated = Literal["keep", "shrink"]
 
 # For at most this many nodes, computing their rows of the propagation matrix pays off.

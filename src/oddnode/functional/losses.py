@@ -9,16 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    "bound_loss",
-    "cross_entropy",
-    "dispersion",
-    "energy_hinge_loss",
-    "logit_norm_loss",
-    "outlier_exposure_loss",
-    "uniform_loss",
-]
-
 _SMALLEST_SCALE = 1e-6
 
 

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["aupr", "aupr_ood", "auroc", "fpr_at_tpr"]
-
 
 def auroc(id_scores: Any, ood_scores: Any) -> float:
     """Area under the ROC curve: the probability that an ID node scores higher than an OOD node, ties counting half.

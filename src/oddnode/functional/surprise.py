@@ -7,8 +7,6 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["surprise"]
-
 # The share of the reference whose spread gives the scale of scores that are lower than all of it.
 _TAIL_SHARE = 0.1
 _FEWEST_IN_TAIL = 3

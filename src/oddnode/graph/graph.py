@@ -6,28 +6,106 @@ the only place where its tensors are checked.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.functional import support
-from oddnode.graph.cache import active_cache
-from oddnode.graph.conversion import as_source
-from oddnode.graph.edges import GraphEdges
-from oddnode.graph.source import GraphSource, optional_attribute
+from oddnode.graph.source import GraphSource, as_source
 from oddnode.graph.validation import _checked_edges, _checked_features
-from oddnode.ops import FeatureProducts, SparseMatrix, SparsePattern, gcn_matrix, neighbour_mean_matrix
+from oddnode.ops import (
+    FeatureProducts,
+    SparseMatrix,
+    SparsePattern,
+    effective_degree,
+    gcn_matrix,
+    is_symmetric,
+    neighbour_mean_matrix,
+    weighted_in_degree,
+    with_self_loops,
+)
 
-__all__ = ["Graph"]
+# Features with a smaller share of non-zeros (bags of words) are multiplied as a sparse matrix on a CPU.
+_SPARSE_BELOW = 0.15
+
+T = TypeVar("T")
 
 
-class Graph(GraphEdges):
+class GraphCache:
+    """Checked features and graphs by device and by the user's tensors they come from."""
+
+    def __init__(self) -> None:
+        self._values: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+
+    def get(self, make: Callable[[], Any], device: torch.device, *sources: Any) -> Any:
+        """Call ``make`` once for the same sources."""
+        key = (device, *(id(source) for source in sources))
+        if key not in self._values:
+            self._values[key] = make(), sources  # hold references, so that Python cannot reuse the ids in the key
+        return self._values[key][0]
+
+
+_active_cache: ContextVar[GraphCache | None] = ContextVar("graph_cache", default=None)
+
+
+@contextmanager
+def graph_cache() -> Iterator[None]:
+    """Check and prepare each graph only once within the block; the data must not change in the meantime."""
+    token = _active_cache.set(GraphCache())
+    try:
+        yield
+    finally:
+        _active_cache.reset(token)
+
+
+class CSR(NamedTuple):
+    """Incoming edges sorted by target, then by source."""
+
+    offsets: Tensor  # Where the edges to each node begin, `[N + 1]`
+    sources: Tensor  # `[E]`
+    weights: Tensor | None  # `[E]`, in the order of `sources`
+
+    def edges_to(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        """Indices of the edges that lead to some nodes ``[e]``, and the index of each one's target in ``nodes``."""
+        first = self.offsets[nodes]
+        return _ranges(first, self.offsets[nodes + 1])
+
+    def equal_range(self, edges: Tensor) -> tuple[Tensor, Tensor]:
+        """Where each of ``[2, e]`` edges begins and ends among all edges, by bisection: equal if there is none."""
+        source, target = edges
+        bounds = []
+        for is_last in (False, True):
+            low, high = self.offsets[target], self.offsets[target + 1]
+            while bool((low < high).any()):
+                middle = (low + high) // 2
+                here = self.sources[middle.clamp_max(len(self.sources) - 1)].long()
+                is_before = (here <= source if is_last else here < source) & (low < high)
+                low, high = torch.where(is_before, middle + 1, low), torch.where(is_before, high, middle)
+            bounds.append(low)
+        return bounds[0], bounds[1]
+
+
+def _ranges(first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+    """All integers in the ranges ``first..last - 1``, and the range that each is from."""
+    counts = last - first
+    owner = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+    within = torch.arange(len(owner), device=counts.device) - (counts.cumsum(0) - counts)[owner]
+    return within + first[owner], owner
+
+
+class Graph:
     """Node features and edges, with the matrices that models and scorers multiply by.
 
     Each matrix is built on first use and cached, since it is used hundreds of times.
+
+    A graph need not be in memory: `oddnode.large.GraphFolder.as_graph` returns one whose edges and features are on
+    disk. Code that loops over `row_slices`, `shards` or `neighbour_means` works on both.
 
     Parameters
     ----------
@@ -36,11 +114,18 @@ class Graph(GraphEdges):
     edge_index : Tensor
         Edges ``[2, E]``, from source to target.
     edge_weight : Tensor, optional
-        Their weights ``[E]``, above 0, in the precision of ``x``; by default every edge counts as one.
+        Their weights ``[E]``, above 0, in the dtype of ``x``; by default every edge counts as one.
     """
 
+    #: Whether the edges and features are on disk, so that no whole pass of a network fits into memory.
+    is_on_disk = False
+
     def __init__(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None):
-        super().__init__(x, edge_index, edge_weight)
+        self.x = x
+        self.edge_index = edge_index
+        self.edge_weight = edge_weight
+        self.num_edges = edge_index.shape[1]
+        self._caches: dict[str, dict[Hashable, Any]] = {"graph": {}, "edges": {}, "features": {}}
         self._products: FeatureProducts | None = None
 
     @classmethod
@@ -61,18 +146,67 @@ class Graph(GraphEdges):
             The checked graph, without edges of weight 0; within `graph_cache` the same one for the same tensors.
         """
         data = as_source(data)
-        as_graph = optional_attribute(data, "as_graph")
+        as_graph = getattr(data, "as_graph", None)
         if as_graph is not None:  # a source that is not in memory, such as a folder, makes a graph of its own
             return as_graph(device)
         device = torch.device(device)
-        cache = active_cache()
+        cache = _active_cache.get() or GraphCache()
 
         def make() -> Graph:
             x = cache.get(lambda: _checked_features(data).to(device), device, data.x)
             edges, weight = _checked_edges(data, x.dtype)
             return cls(x, edges.to(device), None if weight is None else weight.to(device))
 
-        return cache.get(make, device, data.x, data.edge_index, optional_attribute(data, "edge_weight"))
+        return cache.get(make, device, data.x, data.edge_index, getattr(data, "edge_weight", None))
+
+    def __repr__(self) -> str:
+        return f"Graph({self.num_nodes} nodes, {self.num_edges} edges, {self.x.shape[1]} features, {self.device})"
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.x.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """The device that holds the graph."""
+        return self.x.device
+
+    # --- cached values and graphs that share them ---
+
+    def cached(
+        self, key: Hashable, make: Callable[[], T], derived_from: Literal["graph", "edges", "features"] = "graph"
+    ) -> T:
+        """Compute a value once and cache it in the graph.
+
+        Parameters
+        ----------
+        key : hashable
+            The key of the value.
+        make : callable
+            Computes the value; called without arguments if the key is new.
+        derived_from : {"graph", "edges", "features"}
+            What the value depends on. Graphs with the same edges and dtype (`with_features`) share values that depend
+            on the edges.
+
+        Returns
+        -------
+        object
+            The value.
+        """
+        cache = self.cache(derived_from)
+        if key not in cache:
+            cache[key] = make()
+        return cache[key]
+
+    def cache(self, derived_from: Literal["graph", "edges", "features"] = "graph") -> dict[Hashable, Any]:
+        """The values of `cached`, for code that computes them in place."""
+        return self._caches[derived_from]
+
+    def share_features(self, other: Graph) -> None:
+        """Share values derived from the features with another graph, if it has the same tensor ``x``."""
+        if self.x is other.x:
+            self._caches["features"] = other._caches["features"]
 
     def with_features(self, x: Tensor) -> Graph:
         """Put other features on the same edges.
@@ -93,29 +227,207 @@ class Graph(GraphEdges):
         return other
 
     def sharing_products(self, products: FeatureProducts) -> Graph:
-        """View this graph for one training step, in which graphs share products with common features.
-
-        Parameters
-        ----------
-        products : FeatureProducts
-            The products of the step; the view must not outlive it.
-
-        Returns
-        -------
-        Graph
-            A view that shares all cached values with this graph.
-        """
+        """View this graph for one training step, in which graphs share products with common features."""
         view = Graph(self.x, self.edge_index, self.edge_weight)
         view._caches, view._products = self._caches, products
         return view
 
+    def without(self, nodes: Tensor) -> tuple[Graph, Tensor]:
+        """Remove nodes with their edges.
+
+        Parameters
+        ----------
+        nodes : Tensor
+            Indices of the nodes to remove ``[n]``.
+
+        Returns
+        -------
+        Graph
+            The rest of the graph.
+        Tensor
+            The new index of every node ``[N]``; -1 for those removed.
+        """
+        keep, index = self._indices_without(nodes)
+        edges = index[self.edge_index]
+        inside = (edges >= 0).all(dim=0)
+        weight = None if self.edge_weight is None else self.edge_weight[inside]
+        return Graph(self.x[keep], edges[:, inside], weight), index
+
+    def _indices_without(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
+        keep = torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
+        keep[nodes] = False
+        return keep, torch.where(keep, keep.cumsum(0) - 1, -1)
+
+    # --- features ---
+
+    @property
+    def density(self) -> float:
+        """The share of non-zero features."""
+        return self.cached("density", lambda: torch.count_nonzero(self.x).item() / max(self.x.numel(), 1), "features")
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether few features are non-zero, and none of them requires a gradient."""
+        return not self.x.requires_grad and self.density < _SPARSE_BELOW
+
+    @property
+    def sparse_x(self) -> SparseMatrix | None:
+        """The features as a sparse matrix, if it is faster to multiply by; otherwise ``None``."""
+        return self.sparse_features if self.device.type == "cpu" and self.is_sparse else None
+
+    @property
+    def sparse_features(self) -> SparseMatrix:
+        """The features as a sparse matrix."""
+        return self.cached("sparse_features", lambda: SparseMatrix.from_dense(self.x), "features")
+
+    @property
+    def feature_pattern(self) -> tuple[SparsePattern, Tensor]:
+        """The sparsity pattern of the features, and their values in its order."""
+
+        def make() -> tuple[SparsePattern, Tensor]:
+            row, col = self.x.nonzero(as_tuple=True)
+            return SparsePattern(row, col, (self.x.shape[0], self.x.shape[1])), self.x[row, col]
+
+        return self.cached("feature_pattern", make, "features")
+
+    @property
+    def max_abs_feature(self) -> float:
+        """The largest magnitude of a feature."""
+        return self.cached("max_abs_feature", lambda: max(map(abs, torch.stack(self.x.aminmax()).tolist())), "features")
+
+    @property
+    def has_negative(self) -> bool:
+        """Whether a feature is below 0."""
+        return self.cached("has_negative", lambda: bool((self.x < 0).any()), "features")
+
+    def times_features(self, weight: Tensor, rows: slice | Tensor = slice(None)) -> Tensor:
+        """Compute ``X W^T`` at some nodes ``[n, C]``, for a weight laid out as in `torch.nn.Linear`, ``[C, F]``."""
+        if self.sparse_x is not None:
+            return (self.sparse_x @ weight.t())[rows]
+        return self.x[rows] @ weight.t()
+
+    # --- edges ---
+
+    @property
+    def incoming(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The edges by target in their own order, on the CPU: offsets, sources, and indices in ``edge_index``.
+
+        The latter are ``None`` if the edges are stored in this order. Samplers draw from this order, so that it is part
+        of what a seed determines; `csr` sorts by source as well.
+        """
+        return self.cached("incoming", self._make_incoming, "edges")
+
+    def _make_incoming(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        source, target = self.edge_index.cpu()
+        order = target.argsort(stable=True)
+        counts = torch.bincount(target, minlength=self.num_nodes)
+        return torch.cat([counts.new_zeros(1), counts.cumsum(0)]), source[order], order
+
+    @property
+    def csr(self) -> CSR:
+        """The edges sorted by target, then by source."""
+        return self.cached("csr", self._make_csr, "edges")
+
+    def _make_csr(self) -> CSR:
+        source, target = self.edge_index
+        pairs, order = (target * self.num_nodes + source).sort(stable=True)
+        counts = torch.bincount(target, minlength=self.num_nodes)
+        weights = None if self.edge_weight is None else self.edge_weight[order]
+        return CSR(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), pairs % self.num_nodes, weights)
+
+    def edges_at(self, indices: Tensor) -> Tensor:
+        """Edges ``[2, n]`` by their indices in `csr`."""
+        target = torch.searchsorted(self.csr.offsets, indices, right=True) - 1
+        return torch.stack([self.csr.sources[indices].long(), target])
+
+    def edges_to(self, nodes: Tensor) -> Tensor:
+        """The edges ``[2, e]`` that lead to some nodes, each given once, in the order of `csr`."""
+        nodes = nodes.sort().values
+        edge, owner = self.csr.edges_to(nodes)
+        return torch.stack([self.csr.sources[edge].long(), nodes[owner]])
+
+    def contains(self, edges: Tensor) -> Tensor:
+        """Whether each of ``[2, e]`` pairs of a source and a target is an edge."""
+        first, last = self.csr.equal_range(edges)
+        return last > first
+
+    def num_others(self) -> Tensor:
+        """Count the edges that lead to each node from others ``[N]``."""
+        source, target = self.edge_index
+        counts = torch.zeros(self.num_nodes, dtype=torch.long, device=target.device)
+        return counts.index_add_(0, target, (source != target).long())
+
+    @property
+    def in_degree(self) -> Tensor:
+        """Sum of the weights of the edges that lead to each node ``[N]``; without weights, the number of these edges.
+
+        A repeated edge counts as often as it is repeated.
+        """
+        return self.cached("in_degree", self._make_in_degree, "edges")
+
+    def _make_in_degree(self) -> Tensor:
+        if self.edge_weight is None:
+            return torch.bincount(self.edge_index[1], minlength=self.num_nodes)
+        return weighted_in_degree(self.edge_index, self.num_nodes, self.edge_weight)
+
+    @property
+    def effective_degree(self) -> Tensor:
+        """Effective sample size (Kish) of each node's edge weights ``[N]``; without weights, the number of edges."""
+        if self.edge_weight is None:
+            return self.in_degree
+        make = partial(effective_degree, self.edge_index, self.num_nodes, self.edge_weight)
+        return self.cached("effective_degree", make, "edges")
+
+    @property
+    def mean_edge_weight(self) -> float:
+        """Mean weight of an edge; 1 without weights or edges."""
+        weight = self.edge_weight
+        return 1.0 if weight is None or not len(weight) else float(weight.double().mean())
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether every edge comes with the one in the other direction, as often and with the same weight."""
+        make = partial(is_symmetric, self.edge_index, self.num_nodes, self.edge_weight)
+        return self.cached("is_symmetric", make, "edges")
+
+    def weight_back(self, edges: Tensor) -> Tensor:
+        """By how many equal edges the target of each edge ``[2, e]`` counts around its source, in a symmetric graph.
+
+        Without weights, one. A repeated edge has the mean weight of its repetitions.
+        """
+        weights = self.csr.weights
+        if weights is None:
+            return torch.ones_like(edges[0])
+        first, last = self.csr.equal_range(edges)
+        edge, owner = _ranges(first, last)
+        total = torch.zeros(len(first), dtype=torch.float64, device=self.device)
+        total.index_add_(0, owner, weights[edge].double())
+        return total / (last - first) * (self.effective_degree / self.in_degree)[edges[0]]
+
+    # --- matrices ---
+
     @property
     def gcn_matrix(self) -> SparseMatrix:
         """``D^-1/2 (A + I) D^-1/2``, with missing self-loops added."""
-        return self.cached("gcn_matrix", self._make_gcn_matrix, "edges")
+        make = partial(gcn_matrix, edge_index=self.edge_index, edge_weight=self.edge_weight)
+        return self.cached("gcn_matrix", lambda: make(self.random_walk), "edges")
 
-    def _make_gcn_matrix(self) -> SparseMatrix:
-        return gcn_matrix(self.random_walk, self.edge_index, self.edge_weight)
+    @property
+    def gcn_scale(self) -> Tensor:
+        """``D^-1/2`` of the graph convolution, in which every node has a self-loop, ``[N]``."""
+        return self.cached("gcn_scale", self._make_gcn_scale, "edges")[0]
+
+    @property
+    def loop_weight(self) -> Tensor:
+        """The weights of these self-loops ``[N]``."""
+        return self.cached("gcn_scale", self._make_gcn_scale, "edges")[1]
+
+    def _make_gcn_scale(self) -> tuple[Tensor, Tensor]:
+        ones = torch.ones_like(self.edge_index[0], dtype=self.x.dtype)
+        weight = ones if self.edge_weight is None else self.edge_weight
+        edges, weight = with_self_loops(self.edge_index, self.num_nodes, weight)
+        scale = weighted_in_degree(edges, self.num_nodes, weight).to(self.x.dtype).pow(-0.5)
+        return scale, weight[-self.num_nodes :]
 
     @property
     def attention(self) -> SparsePattern:
@@ -136,124 +448,21 @@ class Graph(GraphEdges):
     @property
     def random_walk(self) -> SparseMatrix:
         """``D^-1 A`` without added self-loops: the mean over a node's neighbours."""
-        return self.cached("random_walk", self._make_random_walk, "edges")
+        make = partial(neighbour_mean_matrix, self.edge_index, self.num_nodes, self.x.dtype, self.edge_weight)
+        return self.cached("random_walk", make, "edges")
 
-    def _make_random_walk(self) -> SparseMatrix:
-        return neighbour_mean_matrix(self.edge_index, self.num_nodes, self.x.dtype, self.edge_weight)
+    def walk_without_return(self, count: Tensor, counts_return: bool) -> Any:
+        """The random walk of a symmetric graph with weights, for means around a source that leave the target out.
 
-    def changed_walk(self, change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Any:
-        """Change the entries of the random walk of a symmetric graph.
-
-        Parameters
-        ----------
-        change : callable
-            Maps the sources of edges ``[e]``, `weight_back` of them and their entries to other entries ``[e]``.
-
-        Returns
-        -------
-        SparseMatrix
-            A matrix ``[N, N]`` to multiply by; of a graph on disk, an object that does the same.
+        ``count`` ``[N]`` is the size of a node's neighbourhood with nobody left out. With ``counts_return``, entries
+        are multiplied by `weight_back`, which is what is left out.
         """
         target, source, share = self.random_walk.coordinates()
         back = self.weight_back(torch.stack([source, target])).to(share)
-        return self.random_walk.with_values(change(source, back, share))
-
-    def without(self, nodes: Tensor) -> tuple[Graph, Tensor]:
-        """Remove nodes with their edges.
-
-        Parameters
-        ----------
-        nodes : Tensor
-            Positions of the nodes to remove ``[n]``.
-
-        Returns
-        -------
-        Graph
-            The rest of the graph.
-        Tensor
-            The new position of every node ``[N]``; -1 for those removed.
-        """
-        keep, place = self._places_without(nodes)
-        edges = place[self.edge_index]
-        inside = (edges >= 0).all(dim=0)
-        weight = None if self.edge_weight is None else self.edge_weight[inside]
-        return Graph(self.x[keep], edges[:, inside], weight), place
-
-    def _places_without(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        keep = torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
-        keep[nodes] = False
-        return keep, torch.where(keep, keep.cumsum(0) - 1, -1)
-
-    def neighbour_sums(self, values: Tensor) -> Tensor:
-        """Sum values, times the weights of edges, over the sources of the edges that lead to each node.
-
-        Parameters
-        ----------
-        values : Tensor
-            Shape ``[N]``, as the result.
-        """
-        if self.edge_weight is not None:
-            return self.in_degree.to(values) * (self.random_walk @ values)
-        source, target = self.edge_index
-        return torch.zeros_like(values).index_add_(0, target, values[source])
-
-    def by_neighbours(
-        self,
-        values: Tensor,
-        width: int | None,
-        make: Callable[[slice, Tensor], Tensor],
-        walk: SparseMatrix | None = None,
-        num_hops: int = 1,
-        eta: float = 0.0,
-        in_place: bool = False,
-    ) -> Tensor:
-        """Compute numbers for every node from a mean over its neighbours; a graph on disk does not keep these means.
-
-        With several hops, or a share of its own value that a node keeps, the means are those of
-        `oddnode.functional.energy.propagate`.
-
-        Parameters
-        ----------
-        values : Tensor
-            What is averaged, ``[N, C]``.
-        width : int or None
-            How many numbers a node has; ``None`` for one number and no second dimension.
-        make : callable
-            Computes those of some nodes from their positions and means ``[n, C]``: ``[n, width]`` or ``[n]``.
-        walk : SparseMatrix, optional
-            What averages; by default `random_walk`.
-        num_hops : int
-            How often.
-        eta : float
-            Share of its own value that a node keeps in every hop.
-        in_place : bool
-            Whether ``values`` may be overwritten; a graph on disk then needs less memory.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[N, width]`` or ``[N]``.
-        """
-        walk = self.random_walk if walk is None else walk
-        if num_hops == 1 and not eta:
-            return make(slice(None), walk @ values)
-        return make(slice(None), walk.diffuse(values, eta, num_hops) if num_hops else values)
+        return self.random_walk.with_values(without_return(count[source], back, share, counts_return))
 
     def support(self, num_hops: int, eta: float) -> Tensor:
-        """Effective number of nodes that each propagated score averages (see `oddnode.functional.energy.support`).
-
-        Parameters
-        ----------
-        num_hops : int
-            Number of hops.
-        eta : float
-            Share of its own score that a node keeps in every hop.
-
-        Returns
-        -------
-        Tensor
-            One number per node, ``[N]``.
-        """
+        """Effective number of nodes in each propagated score ``[N]`` (see `oddnode.functional.energy.support`)."""
         key = ("support", num_hops, eta)
         return self.cached(key, lambda: support(self.random_walk, num_hops, eta), "edges")
 
@@ -261,6 +470,10 @@ class Graph(GraphEdges):
     def smoothed_x(self) -> Tensor:
         """``D^-1/2 (A + I) D^-1/2 X``: the part of the first graph convolution without weights."""
         return self.cached("smoothed_x", lambda: self.gcn_matrix @ self.x)
+
+    def convolve(self, values: Tensor) -> Tensor:
+        """Compute ``D^-1/2 (A + I) D^-1/2 V`` for ``[N, C]`` values, without a gradient."""
+        return self.gcn_matrix @ values.detach()
 
     def convolve_features(self, weight: Tensor) -> Tensor:
         """Compute ``D^-1/2 (A + I) D^-1/2 X W^T`` in the cheaper order.
@@ -284,27 +497,112 @@ class Graph(GraphEdges):
         return self.gcn_matrix @ self._products.linear(features, weight)
 
     def one_hop_subgraph(self, nodes: Tensor) -> tuple[Tensor, Graph]:
-        """Extract the part of the graph that a graph convolution at some nodes needs.
+        """What a graph convolution at ``n`` nodes needs.
 
-        Parameters
-        ----------
-        nodes : Tensor
-            Positions ``[n]`` of the nodes.
-
-        Returns
-        -------
-        rows : Tensor
-            Positions ``[m]`` of the nodes and their neighbours.
-        graph : Graph
-            A graph whose ``gcn_matrix``, ``[n, m]``, maps ``rows`` to ``nodes``.
+        That is the ``m`` nodes and neighbours, and a graph whose ``gcn_matrix``, ``[n, m]``, maps these to the nodes.
         """
         matrix, rows = self.gcn_matrix.rows(nodes)
         part = Graph(self.x, self.edge_index, self.edge_weight)
         part.cached("gcn_matrix", lambda: matrix, "edges")
         return rows, part
 
-    def __repr__(self) -> str:
-        return (
-            f"Graph({self.num_nodes} nodes, {self.edge_index.shape[1]} edges, "
-            f"{self.x.shape[1]} features, {self.device})"
-        )
+    # --- results for every node, some rows at a time if the graph is on disk ---
+
+    def row_slices(self) -> Iterator[slice]:
+        """Yield the nodes whose features are handled together: all of them; of a graph on disk, some at a time."""
+        yield slice(None)
+
+    def empty(self, width: int | None, dtype: torch.dtype | None = None, is_factor: bool = False) -> Tensor:
+        """Allocate a result for every node; of a graph on disk, in a temporary file if it is large.
+
+        Parameters
+        ----------
+        width : int or None
+            The number of columns; ``None`` for one number per node and no second dimension.
+        dtype : torch.dtype, optional
+            By default that of the features.
+        is_factor : bool
+            Whether a product reads it next, at random, so that it should be in memory if it fits.
+
+        Returns
+        -------
+        Tensor
+            Shape ``[N, width]`` or ``[N]``, not initialised.
+        """
+        shape = (self.num_nodes,) if width is None else (self.num_nodes, width)
+        return self.x.new_empty(shape, dtype=dtype or self.x.dtype)
+
+    def shards(self, out: Tensor) -> Iterator[slice]:
+        """Yield the rows of a result to compute; after the last of them it is complete.
+
+        Parameters
+        ----------
+        out : Tensor
+            From `empty`. Of a graph on disk several ranks may divide the rows, and have all of them in the end.
+
+        Examples
+        --------
+        >>> graph = Graph(torch.ones(3, 2), torch.tensor([[0, 1], [1, 2]]))
+        >>> out = graph.empty(None)
+        >>> for rows in graph.shards(out):
+        ...     out[rows] = graph.x[rows].sum(dim=1)
+        >>> out
+        tensor([2., 2., 2.])
+        """
+        yield slice(None)
+
+    def neighbour_means(
+        self,
+        values: Tensor,
+        out: Tensor,
+        walk: SparseMatrix | None = None,
+        num_hops: int = 1,
+        eta: float = 0.0,
+        in_place: bool = False,
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Yield rows of a result to compute, as `shards` does, with the means over these nodes' neighbours.
+
+        With several hops, or a share of its own value that a node keeps, the means are those of
+        `oddnode.functional.energy.propagate`.
+
+        Parameters
+        ----------
+        values : Tensor
+            What is averaged, ``[N, C]``.
+        out : Tensor
+            The result, from `empty`; a graph on disk does not keep the means.
+        walk : SparseMatrix, optional
+            What averages; by default `random_walk`.
+        num_hops : int
+            How often.
+        eta : float
+            Share of its own value that a node keeps in every hop.
+        in_place : bool
+            Whether ``values`` may be overwritten; a graph on disk then needs less memory.
+        """
+        walk = self.random_walk if walk is None else walk
+        if num_hops == 1 and not eta:
+            yield slice(None), walk @ values
+        else:
+            yield slice(None), walk.diffuse(values, eta, num_hops) if num_hops else values
+
+    def keep(self, values: Tensor) -> Tensor:
+        """Return ``[N]`` values that are kept for later; a graph on disk moves many of them to a temporary file."""
+        return values.contiguous()
+
+    def own_copy(self, values: Tensor) -> Tensor:
+        """Return a result that the caller may change; of a graph on disk, a copy if other ranks have it as well."""
+        return values
+
+    def neighbour_sums(self, values: Tensor) -> Tensor:
+        """Sum ``[N]`` values, times the weights of edges, over the sources of the edges that lead to each node."""
+        if self.edge_weight is not None:
+            return self.in_degree.to(values) * (self.random_walk @ values)
+        source, target = self.edge_index
+        return torch.zeros_like(values).index_add_(0, target, values[source])
+
+
+def without_return(count: Tensor, back: Tensor, share: Tensor, counts_return: bool) -> Tensor:
+    """Entries ``[e]`` of `Graph.walk_without_return`, from those of the random walk."""
+    entries = share * (count / (count + 1 - back))
+    return entries * back if counts_return else entries

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from oddnode.graph.graph import Graph
 
-__all__ = ["GraphProfile", "one_way_share", "profile_graph"]
-
-# So many edges tell whether most of them lead one way only.
+# This many edges tell whether most of them lead one way only.
 _ENOUGH_EDGES = 10_000
+# Nodes of a graph on disk whose edges are read at a time.
+_NODES_AT_ONCE = 2**14
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def profile_graph(graph: Graph, nodes: Tensor, y: Tensor) -> GraphProfile:
     label[nodes] = y
     counts = torch.zeros(3, dtype=torch.float64, device=graph.device)
     ends = counts.new_zeros(int(y.max()) + 1 if len(y) else 0)
-    for source, target, weight in graph.edge_blocks_to(nodes):
+    for source, target, weight in _edges_to(graph, nodes):
         a, b = label[source], label[target]
         known = (source != target) & (a >= 0) & (b >= 0)
         amount = known.double() if weight is None else known * weight.double()
@@ -131,35 +131,42 @@ def one_way_share(graph: Graph) -> float:
     >>> one_way_share(Graph(torch.ones(4, 1), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 3]])))
     0.5
     """
-    if graph.is_on_disk:  # where edges are sorted, so that an edge is found without reading all of them
+    if graph.is_on_disk:  # where edges are sorted, so that a look-up does not read all of them
         return _one_way_share_of_sorted(graph)
-    step = 1 + sum(len(source) for source, _ in _edges_between(graph)) // _ENOUGH_EDGES
-    chosen, first = [], 0
-    for source, target in _edges_between(graph):
-        chosen.append(target[first::step] * graph.num_nodes + source[first::step])
-        first = (first - len(source)) % step
-    back = torch.cat(chosen).unique() if chosen else torch.empty(0)
+    source, target = _edges_between(graph)
+    step = 1 + len(source) // _ENOUGH_EDGES
+    back = (target[::step] * graph.num_nodes + source[::step]).unique()
     if not len(back):
         return 0.0
+    edges = source * graph.num_nodes + target
+    index = torch.searchsorted(back, edges).clamp_max(len(back) - 1)
     is_there = torch.zeros(len(back), dtype=torch.bool, device=graph.device)
-    for source, target in _edges_between(graph):
-        edges = source * graph.num_nodes + target
-        place = torch.searchsorted(back, edges).clamp_max(len(back) - 1)
-        is_there[place[back[place] == edges]] = True
+    is_there[index[back[index] == edges]] = True
     return 1.0 - int(is_there.sum()) / len(back)
 
 
 def _one_way_share_of_sorted(graph: Graph) -> float:
-    places = torch.arange(0, graph.num_edges, 1 + graph.num_edges // _ENOUGH_EDGES, device=graph.device)
-    edges = graph.edges_at(places)
+    indices = torch.arange(0, graph.num_edges, 1 + graph.num_edges // _ENOUGH_EDGES, device=graph.device)
+    edges = graph.edges_at(indices)
     edges = edges[:, edges[0] != edges[1]].unique(dim=1)
     if not edges.shape[1]:
         return 0.0
     return 1.0 - int(graph.contains(edges.flip(0)).sum()) / edges.shape[1]
 
 
-def _edges_between(graph: Graph) -> Iterator[tuple[Tensor, Tensor]]:
-    """Sources and targets of edges that are no self-loops, block by block."""
-    for source, target, _ in graph.edge_blocks():
-        joins = source != target
-        yield source[joins], target[joins]
+def _edges_between(graph: Graph) -> tuple[Tensor, Tensor]:
+    """Sources and targets of edges that are not self-loops."""
+    source, target = graph.edge_index
+    joins = source != target
+    return source[joins], target[joins]
+
+
+def _edges_to(graph: Graph, nodes: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+    """Sources, targets and weights of some edges at a time: of a graph on disk, of those that lead to the nodes."""
+    if not graph.is_on_disk:
+        yield *graph.edge_index, graph.edge_weight
+        return
+    _, sources, weights = graph.csr
+    for part in nodes.split(_NODES_AT_ONCE if graph.device.type == "cpu" else 64 * _NODES_AT_ONCE):
+        edge, owner = graph.csr.edges_to(part)
+        yield sources[edge].long(), part[owner], None if weights is None else weights[edge]

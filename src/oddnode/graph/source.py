@@ -1,12 +1,23 @@
-"""The protocol of graphs that a detector accepts: any object with the attributes of PyG's ``Data``."""
+"""Graphs that a detector accepts: objects with the attributes of PyG's ``Data``, and what is converted to one."""
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Any, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
+from torch_geometric.data import Data, HeteroData
 
-__all__ = ["GraphSource", "optional_attribute"]
+from oddnode.graph.validation import GraphError
+
+# The attributes of a NetworkX graph's nodes that are read, with the value of a node that lacks one.
+_NODE_ATTRIBUTES: dict[str, int | bool] = {"y": -1} | dict.fromkeys(
+    ("train_mask", "val_mask", "calibration_mask", "reference_mask", "ood_mask"), False
+)
 
 
 class GraphSource(Protocol):
@@ -39,7 +50,7 @@ class GraphSource(Protocol):
     x : Tensor
         Features ``[N, F]``. Results are moved to the device of this tensor.
     edge_index : Tensor
-        Edges ``[2, E]``, from source to target, as positions of nodes.
+        Edges ``[2, E]``, from source to target, as indices of nodes.
 
     Examples
     --------
@@ -65,19 +76,106 @@ class GraphSource(Protocol):
         ...
 
 
-def optional_attribute(source: GraphSource, name: str) -> Any:
-    """Read an attribute that a source need not have.
+def as_source(source: Any, name: str = "data") -> GraphSource:
+    """Return what a user gave as a graph, or raise an error that says what to give.
 
     Parameters
     ----------
-    source : GraphSource
-        Any graph.
+    source : object
+        An object with ``x`` and ``edge_index``, or with ``as_graph``, which is returned as it is; a
+        `torch_geometric.data.HeteroData` with one type of nodes and one of edges; or a NetworkX graph. Every node of
+        the latter has an attribute ``x``, its features. Nodes may have ``y`` (-1 where it is missing) and masks
+        (``train_mask`` and so on; False where they are missing), and edges a ``weight`` (1 where it is missing). Nodes
+        count in the order of ``graph.nodes``; an undirected edge counts both ways.
     name : str
-        The attribute, for example ``"train_mask"``.
+        Its name in messages.
 
     Returns
     -------
-    object
-        Its value; ``None`` if the source has no such attribute.
+    GraphSource
+        The graph, whose tensors are not checked yet.
+
+    Examples
+    --------
+    >>> import networkx
+    >>> graph = networkx.path_graph(3)
+    >>> networkx.set_node_attributes(graph, [0.5, 1.0], "x")
+    >>> as_source(graph)
+    Data(x=[3, 2], edge_index=[2, 4])
     """
-    return getattr(source, name, None)
+    if isinstance(source, HeteroData):
+        return _from_hetero_data(source, name)
+    if _is_networkx(source):
+        return _from_networkx(source, name)
+    if hasattr(source, "as_graph"):  # reading the edges of such a source could fill the memory
+        return source
+    if not all(hasattr(source, member) for member in ("x", "edge_index")):
+        raise GraphError(
+            f"{name} is {type(source).__name__}, expected a graph with x and edge_index, for example a "
+            f"torch_geometric.data.Data{_hint(source)}"
+        )
+    return source
+
+
+def _hint(source: Any) -> str:
+    """What to do with some other objects that people pass."""
+    if isinstance(source, DataLoader):
+        return "; give the whole graph that the loader was made from (Detector(trainer=MiniBatch()) samples it)"
+    if isinstance(source, (list, tuple)):
+        return "; give one graph at a time, or join several with torch_geometric.data.Batch.from_data_list"
+    if isinstance(source, (Tensor, np.ndarray)):
+        return "; features without edges are no graph: make Data(x=..., edge_index=..., y=..., train_mask=...)"
+    if isinstance(source, (str, os.PathLike)) or hasattr(source, "__dataframe__"):
+        return "; tables of nodes and edges go into oddnode.tables.TableModel"
+    return ""
+
+
+def _from_hetero_data(data: HeteroData, name: str) -> Data:
+    ends = {end for source, _, target in data.edge_types for end in (source, target)}
+    num_types = len(ends.union(data.node_types))
+    if num_types != 1 or len(data.edge_types) > 1:
+        raise GraphError(
+            f"{name} is a HeteroData with {num_types} types of nodes and {len(data.edge_types)} of edges, but a "
+            "detector knows one type of each; make one graph of it with its to_homogeneous()"
+        )
+    stores = [*data.node_stores, *data.edge_stores]
+    return Data.from_dict({key: value for store in stores for key, value in store.items()})
+
+
+def _is_networkx(source: Any) -> bool:
+    # Nobody has a NetworkX graph without having imported NetworkX, so that it need not be imported here.
+    networkx = sys.modules.get("networkx")
+    return networkx is not None and isinstance(source, networkx.Graph)
+
+
+def _from_networkx(graph: Any, name: str) -> Data:
+    index = {node: number for number, node in enumerate(graph)}
+    facts = [values for _, values in graph.nodes(data=True)]
+    lacking = next((node for node, values in graph.nodes(data=True) if "x" not in values), None)
+    if not facts or lacking is not None:
+        fault = "has no nodes" if not facts else f"has the node {lacking!r} without the attribute 'x'"
+        raise GraphError(
+            f"{name} is a NetworkX graph that {fault}; give every node its features as 'x', or name the attributes "
+            "that are features with torch_geometric.utils.from_networkx(graph, group_node_attrs=[...])"
+        )
+    columns = {"x": [values["x"] for values in facts]} | {
+        key: [values.get(key, missing) for values in facts]
+        for key, missing in _NODE_ATTRIBUTES.items()
+        if any(key in values for values in facts)
+    }
+    edges = list(graph.to_directed(as_view=True).edges(data="weight"))
+    pairs = [(index[a], index[b]) for a, b, _ in edges]
+    if any(weight is not None for _, _, weight in edges):
+        columns["edge_weight"] = [1.0 if weight is None else weight for _, _, weight in edges]
+    tensors = {key: _as_tensor(values, f"{name}: the attribute {key!r}") for key, values in columns.items()}
+    return Data(edge_index=torch.tensor(pairs, dtype=torch.long).reshape(-1, 2).t().contiguous(), **tensors)
+
+
+def _as_tensor(values: list[Any], what: str) -> Tensor:
+    try:
+        if isinstance(values[0], Tensor):
+            return torch.stack(values)
+        tensor = torch.from_numpy(np.asarray(values))
+    except (TypeError, ValueError, RuntimeError):
+        raise GraphError(f"{what} of the NetworkX graph must be numbers, equally many everywhere") from None
+    return tensor.float() if tensor.is_floating_point() else tensor

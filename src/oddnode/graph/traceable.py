@@ -9,20 +9,11 @@ from torch import Tensor
 
 from oddnode.graph.graph import Graph
 
-__all__ = ["TraceableGraph"]
-
 
 class TraceableGraph(Graph):
     """A `Graph` for `torch.export`: slower, but no operation depends on its numbers, and it may have any size.
 
     Its matrices have those parts of the interface of `oddnode.ops.SparseMatrix` that networks and scorers use.
-
-    Parameters
-    ----------
-    x : Tensor
-        Features ``[N, F]``, floating point.
-    edge_index : Tensor
-        Edges ``[2, E]``, from source to target, without weights.
     """
 
     def __init__(self, x: Tensor, edge_index: Tensor):

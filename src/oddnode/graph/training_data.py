@@ -13,9 +13,7 @@ from oddnode.graph.graph import Graph
 from oddnode.graph.source import GraphSource
 from oddnode.graph.validation import GraphError, check_labels, check_mask
 
-__all__ = ["TrainingSet", "training_set"]
-
-# A bound on weights, when it is asked whether features are too large to train with.
+# A bound on weights, to judge whether features are too large to train with.
 _LARGEST_WEIGHT = 16.0
 
 
@@ -28,7 +26,7 @@ class TrainingSet:
     graph : Graph
         The ID graph.
     train, val : Tensor
-        Positions of the labelled nodes ``[n]`` and of the validation nodes ``[m]``.
+        Indices of the labelled nodes ``[n]`` and of the validation nodes ``[m]``.
     y_train, y_val : Tensor
         Their classes, ``[n]`` and ``[m]``.
     num_classes : int
@@ -36,9 +34,9 @@ class TrainingSet:
     exposure : Graph, optional
         A graph with known OOD nodes.
     exposed : Tensor, optional
-        Positions of the known OOD nodes in it.
+        Indices of the known OOD nodes in it.
     num_spare_logits : int
-        Number of logits in addition to those of the ID classes.
+        Number of logits in addition to one per ID class.
     """
 
     graph: Graph
@@ -57,12 +55,12 @@ class TrainingSet:
         return self.num_classes + self.num_spare_logits
 
     def to_dtype(self, dtype: torch.dtype) -> None:
-        """Convert the features to the precision of a network.
+        """Convert the features to the dtype of a network.
 
         Parameters
         ----------
         dtype : torch.dtype
-            The precision.
+            The dtype.
         """
         self.graph = self.graph.with_features(self.graph.x.to(dtype))
         if self.exposure is not None:
@@ -88,7 +86,7 @@ def training_set(
     device : torch.device
         The device to train on.
     num_spare_logits : int
-        Number of logits in addition to those of the ID classes.
+        Number of logits in addition to one per ID class.
     val_share : float
         Share of the training nodes to split off if there is no ``val_mask``.
     seed : int
@@ -193,7 +191,7 @@ def split_validation(data: GraphSource, nodes: Tensor, share: float, seed: int) 
     data : GraphSource
         A graph with the classes in ``y``.
     nodes : Tensor
-        Positions of the training nodes, ``[n]``.
+        Indices of the training nodes, ``[n]``.
     share : float
         The share of them to split off.
     seed : int
@@ -202,7 +200,7 @@ def split_validation(data: GraphSource, nodes: Tensor, share: float, seed: int) 
     Returns
     -------
     train, val : Tensor
-        Sorted positions.
+        Sorted indices.
     """
     labels = check_labels(data, nodes, "training")
     classes, counts = labels.unique(return_counts=True)

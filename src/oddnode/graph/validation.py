@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
 
-from oddnode.graph.source import GraphSource, optional_attribute
 from oddnode.ops import check_edge_weight
 
-__all__ = ["GraphError", "as_labels", "check_labels", "check_mask", "checked_nodes", "positive_edges"]
+if TYPE_CHECKING:
+    from oddnode.graph.source import GraphSource
 
-# Sparse features are written out with their zeros, up to so many numbers: 16 GiB in single precision.
+# Sparse features are written out with their zeros, up to this many values: 16 GiB in single precision.
 _LARGEST_DENSE = 2**32
 
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 
 
 class GraphError(ValueError):
-    """An invalid graph; the message says what was found, what was expected and what to do."""
+    """An invalid graph; the message says what is wrong, what was expected and what to do."""
 
 
 def _refuse_meta(tensor: Tensor, name: str) -> None:
@@ -72,9 +74,9 @@ def _refuse_infinite(x: Tensor) -> None:
 
 
 def _checked_edges(data: GraphSource, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-    """The edges and their weights in a precision, without edges of weight 0."""
+    """The edges and their weights in a dtype, without edges of weight 0."""
     edges = _checked_edge_index(data)
-    weight = optional_attribute(data, "edge_weight")
+    weight = getattr(data, "edge_weight", None)
     if weight is None:
         _refuse_unnamed_weights(data)
         return edges, None
@@ -96,26 +98,13 @@ def _checked_edges(data: GraphSource, dtype: torch.dtype) -> tuple[Tensor, Tenso
 
 
 def positive_edges(edge_index: Tensor, edge_weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Leave out edges of weight 0, which count as no edges; single precision decides what is 0.
-
-    Parameters
-    ----------
-    edge_index : Tensor
-        Edges ``[2, E]``.
-    edge_weight : Tensor
-        Their weights ``[E]``, 0 or more.
-
-    Returns
-    -------
-    edge_index, edge_weight : Tensor
-        Those of positive weight.
-    """
+    """Leave out edges of weight 0, which count as no edges; single precision decides what is 0."""
     counts = edge_weight.float() > 0
     return (edge_index, edge_weight) if bool(counts.all()) else (edge_index[:, counts], edge_weight[counts])
 
 
 def _refuse_unnamed_weights(data: GraphSource) -> None:
-    weights = optional_attribute(data, "edge_attr")
+    weights = getattr(data, "edge_attr", None)
     if isinstance(weights, Tensor) and (weights.dim() == 1 or weights.shape[1:].numel() == 1):
         raise GraphError(
             "data.edge_attr has one number per edge; if these are weights, call them edge_weight "
@@ -124,7 +113,7 @@ def _refuse_unnamed_weights(data: GraphSource) -> None:
 
 
 def _checked_edge_index(data: GraphSource) -> Tensor:
-    if optional_attribute(data, "adj_t") is not None:
+    if getattr(data, "adj_t", None) is not None:
         raise GraphError(
             "data.adj_t is set, but edges are expected as [2, edges] in data.edge_index; "
             "remove it (`del data.adj_t`) if they are there"
@@ -146,7 +135,7 @@ def _checked_edge_index(data: GraphSource) -> Tensor:
         hint = "; did you mean edge_index.t()?" if edges.dim() == 2 and edges.shape[1] == 2 else ""
         raise GraphError(f"data.edge_index has shape {list(edges.shape)}, expected [2, edges]{hint}")
     if edges.is_floating_point() or edges.is_complex() or edges.dtype in (torch.bool, *_UNSIGNED):
-        raise GraphError(f"data.edge_index is {edges.dtype}, expected whole numbers (torch.long)")
+        raise GraphError(f"data.edge_index is {edges.dtype}, expected integers (torch.long)")
     num_nodes = data.x.shape[0]
     if edges.numel():
         lowest, highest = int(edges.min()), int(edges.max())
@@ -171,9 +160,9 @@ def check_mask(data: GraphSource, name: str, required: bool = True) -> Tensor | 
     Returns
     -------
     Tensor or None
-        The positions that the mask selects ``[n]``; ``None`` if an optional mask is absent.
+        Indices of the selected nodes ``[n]``; ``None`` if an optional mask is absent.
     """
-    mask = optional_attribute(data, name)
+    mask = getattr(data, name, None)
     if mask is None:
         if required:
             raise GraphError(f"data.{name} is missing, expected one boolean per node")
@@ -182,22 +171,7 @@ def check_mask(data: GraphSource, name: str, required: bool = True) -> Tensor | 
 
 
 def checked_nodes(mask: object, num_nodes: int, name: str) -> Tensor:
-    """Check a mask that selects at least one node.
-
-    Parameters
-    ----------
-    mask : object
-        Expected to be one boolean per node ``[num_nodes]``.
-    num_nodes : int
-        Number of nodes of the graph.
-    name : str
-        The name of the mask in messages.
-
-    Returns
-    -------
-    Tensor
-        The positions that the mask selects ``[n]``.
-    """
+    """Check a mask that selects at least one node."""
     if not isinstance(mask, Tensor):
         raise GraphError(f"{name} is {type(mask).__name__}, expected a boolean tensor")
     _refuse_meta(mask, name)
@@ -213,13 +187,7 @@ def checked_nodes(mask: object, num_nodes: int, name: str) -> Tensor:
 
 
 def as_labels(y: Tensor) -> Tensor:
-    """Return labels as a vector.
-
-    Parameters
-    ----------
-    y : Tensor
-        Labels ``[N]`` or ``[N, 1]``; any other shape is left as it is.
-    """
+    """Return labels as a vector."""
     return y.squeeze(1) if y.dim() == 2 and y.shape[1] == 1 else y
 
 
@@ -231,7 +199,7 @@ def check_labels(data: GraphSource, nodes: Tensor, what: str) -> Tensor:
     data : GraphSource
         A graph with ``y``.
     nodes : Tensor
-        Positions of the nodes to check ``[n]``.
+        Indices of the nodes to check ``[n]``.
     what : str
         What they are, for messages: ``"training"``, ``"validation"``.
 
@@ -240,7 +208,7 @@ def check_labels(data: GraphSource, nodes: Tensor, what: str) -> Tensor:
     Tensor
         Their classes 0, 1, 2, ... ``[n]``.
     """
-    y = optional_attribute(data, "y")
+    y = getattr(data, "y", None)
     if not isinstance(y, Tensor):
         raise GraphError(f"data.y is {type(y).__name__}, expected one class (0, 1, 2, ...) per node")
     _refuse_meta(y, "data.y")
@@ -249,7 +217,7 @@ def check_labels(data: GraphSource, nodes: Tensor, what: str) -> Tensor:
     if y.dim() != 1 or y.shape[0] != data.x.shape[0] or y.is_floating_point() or y.is_complex():
         raise GraphError(
             f"data.y is {y.dtype} of shape {list(y.shape)}, "
-            f"expected one whole number for each of the {data.x.shape[0]} nodes"
+            f"expected one integer for each of the {data.x.shape[0]} nodes"
         )
     labels = y.long()[nodes.to(y.device)]
     if int(labels.min()) < 0:

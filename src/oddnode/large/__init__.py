@@ -1,44 +1,18 @@
-"""Graphs that do not fit into memory: folders of memory-mapped arrays, training and scoring on them.
+"""Graphs that do not fit into memory: folders of memory-mapped arrays, and products that stream their edges.
 
-May import: training and below.
+May import: graph and below.
 """
 
-from oddnode.large.arrays import FolderError
-from oddnode.large.build import build_folder, folder_from_data
-from oddnode.large.builder import FolderBuilder
-from oddnode.large.chunks import EdgeChunk, NodeChunk
-from oddnode.large.features import changed_features
-from oddnode.large.folder import GraphFolder
-from oddnode.large.graph import FolderGraph
-from oddnode.large.heartbeat import RankLost
-from oddnode.large.network import network_blocker
-from oddnode.large.outputs import FolderOutputs, outputs_of
-from oddnode.large.packed import packing_pays
-from oddnode.large.product import NeighbourSum
-from oddnode.large.resident import ResidentFolder, missing_memory
-from oddnode.large.torchrun import joined
-from oddnode.large.training import PackedRows
-from oddnode.large.walk import FolderWalk
-
-__all__ = [
-    "EdgeChunk",
-    "FolderBuilder",
-    "FolderError",
-    "FolderGraph",
-    "FolderOutputs",
-    "FolderWalk",
-    "GraphFolder",
-    "NeighbourSum",
-    "NodeChunk",
-    "PackedRows",
-    "RankLost",
-    "ResidentFolder",
-    "build_folder",
-    "changed_features",
-    "folder_from_data",
-    "joined",
-    "missing_memory",
-    "network_blocker",
-    "outputs_of",
-    "packing_pays",
-]
+from oddnode.large.arrays import FolderError as FolderError
+from oddnode.large.builder import FolderBuilder as FolderBuilder
+from oddnode.large.builder import build_folder as build_folder
+from oddnode.large.builder import folder_from_data as folder_from_data
+from oddnode.large.chunks import EdgeChunk as EdgeChunk
+from oddnode.large.chunks import NodeChunk as NodeChunk
+from oddnode.large.folder import GraphFolder as GraphFolder
+from oddnode.large.graph import FolderGraph as FolderGraph
+from oddnode.large.graph_arrays import missing_memory as missing_memory
+from oddnode.large.heartbeat import RankLost as RankLost
+from oddnode.large.product import FolderWalk as FolderWalk
+from oddnode.large.product import NeighbourSum as NeighbourSum
+from oddnode.large.torchrun import joined as joined

@@ -11,8 +11,6 @@ import numpy as np
 
 from oddnode.large.chunks import CheckedEdges
 
-__all__ = ["EdgeBuckets", "SortedEdges"]
-
 # How many files; each holds the edges to equally many nodes.
 _BUCKETS = 256
 # More numbers than this are not sorted at once (256 MiB); a larger file is divided again.
@@ -23,63 +21,27 @@ _KEY_AND_WEIGHT = np.dtype([("key", np.uint64), ("weight", np.float64)])
 
 
 class SortedEdges(NamedTuple):
-    """The edges to some nodes.
+    """The edges to some nodes."""
 
-    Parameters
-    ----------
-    counts : numpy.ndarray
-        How many edges lead to each of the nodes ``[n]``.
-    sources : numpy.ndarray
-        Their sources, sorted by target and then by source ``[e]``.
-    weights : numpy.ndarray or None
-        Their weights ``[e]``, in double precision.
-    num_repeated : int
-        How many edges were left out because others join the same nodes.
-    """
-
-    counts: np.ndarray
-    sources: np.ndarray
-    weights: np.ndarray | None
-    num_repeated: int
+    counts: np.ndarray  # How many edges lead to each of the nodes `[n]`
+    sources: np.ndarray  # Their sources, sorted by target and then by source `[e]`
+    weights: np.ndarray | None  # Their weights `[e]`, in double precision
+    num_repeated: int  # How many edges were left out because others join the same nodes
 
     def loops(self, first: int) -> dict[str, np.ndarray]:
-        """Find the nodes with edges to themselves.
-
-        Parameters
-        ----------
-        first : int
-            The position of the first node.
-
-        Returns
-        -------
-        dict
-            ``loop_nodes``, their positions; ``loop_counts``, how many such edges each has; and, of edges with weights,
-            ``loop_weights``, the sums of these.
-        """
+        """Find the nodes with edges to themselves."""
         targets = np.repeat(np.arange(first, first + len(self.counts)), self.counts)
         is_loop = self.sources == targets.astype(np.uint64)
-        nodes, place, counts = np.unique(targets[is_loop], return_inverse=True, return_counts=True)
-        found = {"loop_nodes": nodes, "loop_counts": counts}
+        nodes, owner, counts = np.unique(targets[is_loop], return_inverse=True, return_counts=True)
+        loops = {"loop_nodes": nodes, "loop_counts": counts}
         if self.weights is not None:
-            sums = np.bincount(place, self.weights[is_loop], len(nodes))
-            found["loop_weights"] = sums.astype(np.float64)  # without a loop they are whole numbers
-        return found
+            sums = np.bincount(owner, self.weights[is_loop], len(nodes))
+            loops["loop_weights"] = sums.astype(np.float64)  # without a loop they are integers
+        return loops
 
 
 class EdgeBuckets:
-    """Files of edges to the nodes ``start..stop - 1``; an edge is one number, so that sorting it sorts by both ends.
-
-    Parameters
-    ----------
-    folder : Path
-        Where the files are.
-    num_nodes : int
-        Number of nodes of the graph.
-    start, stop : int
-        The targets of the edges.
-    weighted : bool
-        Whether the edges have weights.
-    """
+    """Files of edges to the nodes ``start..stop - 1``; an edge is one number, so that sorting it sorts by both ends."""
 
     def __init__(self, folder: Path, num_nodes: int, start: int, stop: int, weighted: bool):
         self.folder = folder
@@ -91,13 +53,7 @@ class EdgeBuckets:
         self.count = -(-(stop - start) // self.width)
 
     def fill(self, chunks: Iterable[CheckedEdges]) -> None:
-        """Divide edges among the files.
-
-        Parameters
-        ----------
-        chunks : iterable of CheckedEdges
-            The edges; with weights if, and only if, the files are for such edges.
-        """
+        """Divide edges among the files."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             files = [stack.enter_context(self._file(number).open("wb")) for number in range(self.count)]
@@ -111,18 +67,7 @@ class EdgeBuckets:
                     files[number].write(records[ends[number - 1] if number else 0 : ends[number]].data)
 
     def sorted(self, unique: bool) -> Iterator[SortedEdges]:
-        """Read the edges in the order of their targets.
-
-        Parameters
-        ----------
-        unique : bool
-            Whether repeated edges are one edge; their weights add up.
-
-        Yields
-        ------
-        SortedEdges
-            The edges to the next nodes, without those of weight 0; the nodes are consecutive, and all are covered.
-        """
+        """Read the edges in the order of their targets."""
         for number in range(self.count):
             first = self.start + number * self.width
             last = min(first + self.width, self.stop)

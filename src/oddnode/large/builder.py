@@ -1,11 +1,12 @@
-"""A graph folder is built in stages with limited memory; a build that was killed goes on after its last stage."""
+"""Graph folders are built in stages with bounded memory; a build that was killed goes on after its last stage."""
 
 from __future__ import annotations
 
 import logging
 import os
+import secrets
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from itertools import chain, islice
 from pathlib import Path
@@ -14,11 +15,21 @@ from typing import Any, Self
 import numpy as np
 from filelock import Timeout
 from msgspec import Struct
+from torch import Tensor
 
-from oddnode.large.arrays import ArrayEntry, ArrayWriter, FolderError, array_of, full_disk_explained, map_array
+from oddnode.graph import Graph, GraphSource, as_labels
+from oddnode.large.arrays import (
+    ArrayEntry,
+    ArrayWriter,
+    FolderError,
+    full_disk_explained,
+    map_array,
+    row_chunks,
+    write_array,
+)
 from oddnode.large.buckets import EdgeBuckets
 from oddnode.large.chunks import EdgeChunk, NodeChunk, check_lengths, checked_features, edges_of
-from oddnode.large.folder import GraphFolder
+from oddnode.large.folder import ID_ARRAYS, MASKS, GraphFolder
 from oddnode.large.manifest import (
     BUILDING,
     FORMAT,
@@ -30,41 +41,25 @@ from oddnode.large.manifest import (
     read_manifest,
     write_json,
 )
-from oddnode.large.node_ids import ID_ARRAYS, IdWriter
-
-__all__ = ["FolderBuilder", "Progress"]
 
 _log = logging.getLogger("oddnode")
 
 _LARGEST_INT32 = 2**31 - 1
+_EDGES_AT_ONCE = 2**21
 _PROGRESS = "progress.json"
 
-#: Called with what is done, how much there is (``None`` if unknown), and a description.
+#: Called with what is done, the total (``None`` if unknown), and a description.
 Progress = Callable[[int, int | None, str], None]
 
 
 class Stage(Struct):
-    """A finished stage of a build.
+    """A finished stage of a build."""
 
-    Parameters
-    ----------
-    arrays : dict
-        The arrays that it has written.
-    facts : dict
-        Fields of the manifest.
-    notes : list of str
-        Notes for the user.
-    weighted : bool
-        Whether edges have weights.
-    num_repeated : int
-        How many edges were left out because others join the same nodes.
-    """
-
-    arrays: dict[str, ArrayEntry] = {}
-    facts: dict[str, Any] = {}
-    notes: list[str] = []
-    weighted: bool = False
-    num_repeated: int = 0
+    arrays: dict[str, ArrayEntry] = {}  # The arrays that it has written
+    facts: dict[str, Any] = {}  # Fields of the manifest
+    notes: list[str] = []  # Notes for the user
+    weighted: bool = False  # Whether edges have weights
+    num_repeated: int = 0  # How many edges were left out because others join the same nodes
 
 
 class _Progress(Struct):
@@ -76,15 +71,6 @@ class FolderBuilder(AbstractContextManager):
     """Builds a folder stage by stage, while it keeps other processes from writing to it.
 
     Each stage is finished or begun anew: what a killed process left of one is removed.
-
-    Parameters
-    ----------
-    out : path
-        The folder: a new or empty one, or one whose build was not finished.
-    made_from : str
-        A fingerprint of what the graph is made from. A build that was stopped goes on if it is the same.
-    on_progress : callable, optional
-        Called with what is done, how much there is, and a description.
     """
 
     def __init__(self, out: str | os.PathLike, made_from: str, on_progress: Progress | None = None):
@@ -133,10 +119,10 @@ class FolderBuilder(AbstractContextManager):
         """Keep the finished stages of a build of the same graph, and remove everything else."""
         path = self._building / _PROGRESS
         if path.exists():
-            found = read_json(path, _Progress)
-            if found.made_from == self.made_from:
-                self._progress = found
-                _log.info("%s: going on after %s", self.out, ", ".join(found.stages) or "the start")
+            known = read_json(path, _Progress)
+            if known.made_from == self.made_from:
+                self._progress = known
+                _log.info("%s: going on after %s", self.out, ", ".join(known.stages) or "the start")
             else:
                 shutil.rmtree(self._building)
         self._building.mkdir(exist_ok=True)
@@ -169,23 +155,13 @@ class FolderBuilder(AbstractContextManager):
         facts: dict[str, Any] | None = None,
         notes: list[str] | None = None,
     ) -> None:
-        """Write the nodes.
-
-        Parameters
-        ----------
-        chunks : callable
-            Returns the nodes, chunk by chunk; it is not called if they have been written already.
-        facts : dict, optional
-            Further fields of the manifest, such as ``classes``; read after the last chunk.
-        notes : list of str, optional
-            Notes for the user; read after the last chunk.
-        """
+        """Write the nodes."""
         self._stage("nodes", lambda: self._write_nodes(chunks(), facts, notes))
 
     def _write_nodes(self, chunks: Iterable[NodeChunk], facts: dict[str, Any] | None, notes: list[str] | None) -> Stage:
         writers: dict[str, ArrayWriter] = {}
         num_nodes, largest = 0, 0.0
-        ids = IdWriter(self._new_array)
+        ids = _IdWriter(self._new_array)
         for chunk in chunks:
             x = checked_features(chunk.x, num_nodes)
             columns = {"x": x} | ({} if chunk.y is None else {"y": chunk.y.astype(np.int64)}) | chunk.masks
@@ -225,23 +201,7 @@ class FolderBuilder(AbstractContextManager):
         total: int | None = None,
         notes: list[str] | None = None,
     ) -> None:
-        """Write the edges, sorted by target.
-
-        Parameters
-        ----------
-        chunks : callable
-            Returns edges ``[2, n]`` from source to target as positions of nodes, chunk by chunk, or pairs of these and
-            their weights ``[n]``; it is not called if they have been read already. Edges of weight 0 are left out.
-        both_directions : bool
-            Whether to add the reverse of every edge.
-        simple : bool
-            Whether a repeated edge counts once, with the sum of its weights, and edges of nodes to themselves are left
-            out; if not, edges are used as given.
-        total : int, optional
-            Number of edges, for the progress bar.
-        notes : list of str, optional
-            Notes for the user; read after the last chunk.
-        """
+        """Write the edges, sorted by target."""
         stages = self._progress.stages
         if "edges" not in stages:
             read = self._stage("buckets", lambda: self._read_edges(chunks(), both_directions, simple, total, notes))
@@ -263,12 +223,12 @@ class FolderBuilder(AbstractContextManager):
     def _sort(self, buckets: EdgeBuckets, unique: bool) -> Stage:
         offsets = self._new_array("offsets", "int64")
         sources = self._new_array("sources", "int64" if buckets.num_nodes > _LARGEST_INT32 else "int32")
-        weights = self._new_array("weights", self._precision) if buckets.weighted else None
+        weights = self._new_array("weights", self._dtype) if buckets.weighted else None
         offsets.append(np.zeros(1, np.int64))
         loops: list[dict[str, np.ndarray]] = []
         nodes, edges, repeated = 0, 0, 0
         for part in buckets.sorted(unique):
-            own = None if part.weights is None else part.weights.astype(self._precision)
+            own = None if part.weights is None else part.weights.astype(self._dtype)
             if weights is not None and own is not None:
                 weights.append(own)
             loops.append(part._replace(weights=own).loops(nodes))
@@ -280,12 +240,12 @@ class FolderBuilder(AbstractContextManager):
         if weights is not None:
             arrays["weights"] = weights.close()
         for name in loops[0]:
-            arrays[name] = array_of(self._building / f"{name}.bin", np.concatenate([each[name] for each in loops]))
+            arrays[name] = write_array(self._building / f"{name}.bin", np.concatenate([part[name] for part in loops]))
         return Stage(arrays, {"num_edges": edges}, num_repeated=repeated)
 
     @property
-    def _precision(self) -> str:
-        """That of the features, which is that of the weights too."""
+    def _dtype(self) -> str:
+        """The dtype of the features and of the weights."""
         return self._progress.stages["nodes"].arrays["x"].dtype
 
     @property
@@ -294,18 +254,7 @@ class FolderBuilder(AbstractContextManager):
         return self._progress.stages["edges"].num_repeated
 
     def finish(self, notes: Sequence[str] = ()) -> GraphFolder:
-        """Complete the folder.
-
-        Parameters
-        ----------
-        notes : sequence of str
-            Further notes for the user, known when all is added.
-
-        Returns
-        -------
-        GraphFolder
-            The folder; from now on it does not change.
-        """
+        """Complete the folder."""
         if not self.is_complete:
             stages = [self._progress.stages[name] for name in ("nodes", "edges")]
             arrays = {name: entry for stage in stages for name, entry in stage.arrays.items()}
@@ -320,6 +269,50 @@ class FolderBuilder(AbstractContextManager):
         return GraphFolder(self.out)
 
 
+class _IdWriter:
+    """Writes ids as integers or as strings, and nothing if they are the indices of the nodes."""
+
+    def __init__(self, new_array: Callable[[str, str], ArrayWriter]):
+        self._new_array = new_array
+        self._writers: dict[str, ArrayWriter] = {}
+        self._are_indices = True
+        self._num_bytes = 0
+
+    def append(self, ids: np.ndarray | None, start: int) -> None:
+        """Write more ids."""
+        count = 0 if ids is None else len(ids)
+        if ids is None or count == 0:
+            return
+        if ids.dtype.kind in "iu":
+            self._are_indices &= bool((ids == np.arange(start, start + count)).all())
+            self._writer("ids", "int64").append(ids)
+            return
+        self._are_indices = False
+        strings = [str(name).encode() for name in ids]
+        ends = self._num_bytes + np.cumsum([len(string) for string in strings])
+        if "id_offsets" not in self._writers:
+            self._writer("id_offsets", "int64").append(np.zeros(1, np.int64))
+        self._writer("id_offsets", "int64").append(ends)
+        self._writer("id_bytes", "uint8").append(np.frombuffer(b"".join(strings), np.uint8))
+        self._num_bytes = int(ends[-1])
+
+    def _writer(self, name: str, dtype: str) -> ArrayWriter:
+        if name not in self._writers:
+            self._writers[name] = self._new_array(name, dtype)
+        return self._writers[name]
+
+    def close(self) -> dict[str, ArrayEntry]:
+        """Flush the files to disk."""
+        if len(self._writers) == 3:
+            raise FolderError("some ids are integers and some are strings; give all of them as one or the other")
+        entries = {name: writer.close() for name, writer in self._writers.items()}
+        if not self._are_indices:
+            return entries
+        for writer in self._writers.values():
+            writer.path.unlink()
+        return {}
+
+
 def _check_target(out: Path) -> None:
     if out.exists() and not out.is_dir():
         raise FolderError(f"{out} is a file; give a folder for the graph")
@@ -331,3 +324,91 @@ def _check_target(out: Path) -> None:
     begun = list(building.iterdir()) if building.is_dir() else []
     if begun or {path.name for path in out.iterdir()} - {LOCK, BUILDING}:
         raise FolderError(f"{out} has other files in it; give a new or an empty folder")
+
+
+def build_folder(
+    out: str | os.PathLike,
+    nodes: Iterable[NodeChunk],
+    edges: Iterable[EdgeChunk],
+    *,
+    classes: list[bool | int | str] | None = None,
+    made_from: str | None = None,
+    on_progress: Progress | None = None,
+) -> GraphFolder:
+    """Build a folder from chunks, so that no more than one of them is in memory at a time.
+
+    Edges are used as given: a repeated edge counts twice, a self-loop makes a node its own neighbour. Those of weight 0
+    are left out.
+
+    Parameters
+    ----------
+    out : path
+        The folder: a new or empty one, or one whose build was not finished.
+    nodes : iterable of NodeChunk
+        The nodes; the first node of the first chunk has the index 0.
+    edges : iterable of numpy.ndarray, or of (numpy.ndarray, numpy.ndarray)
+        Edges ``[2, n]`` from source to target, as indices of nodes; or pairs of these and their weights ``[n]``,
+        which are kept in the precision of the features.
+    classes : list, optional
+        The label that each class stands for.
+    made_from : str, optional
+        A string that is the same whenever the chunks are the same. With it, a build that was killed goes on after its
+        last finished stage; without it, it begins anew.
+    on_progress : callable, optional
+        Called with what is done, the total (``None`` if unknown), and a description.
+
+    Returns
+    -------
+    GraphFolder
+        The folder.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> nodes = (NodeChunk(np.eye(3)[[i]]) for i in range(3))
+    >>> edges = [np.array([[0, 1], [1, 2]]), np.array([[0], [2]])]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     build_folder(folder, nodes, edges).edge_index
+    tensor([[0, 0, 1],
+            [1, 2, 2]])
+    """
+    with FolderBuilder(out, made_from or secrets.token_hex(16), on_progress) as builder:
+        if not builder.is_complete:
+            builder.add_nodes(lambda: nodes, {} if classes is None else {"classes": classes})
+            builder.add_edges(lambda: edges)
+        return builder.finish()
+
+
+def folder_from_data(data: GraphSource, out: str | os.PathLike, on_progress: Progress | None = None) -> GraphFolder:
+    """Write a graph in memory to a folder; its labels and masks as well.
+
+    Parameters
+    ----------
+    data : GraphSource
+        A PyG ``Data``, or another graph with its attributes.
+    out : path
+        The folder: a new or empty one.
+    on_progress : callable, optional
+        As for `build_folder`.
+
+    Returns
+    -------
+    GraphFolder
+        The folder.
+    """
+    graph = Graph.from_data(data)
+    columns = {name: getattr(data, name, None) for name in ("y", *MASKS)}
+    given = {name: as_labels(value).cpu() for name, value in columns.items() if isinstance(value, Tensor)}
+
+    def nodes() -> Iterator[NodeChunk]:
+        for start, stop in row_chunks(graph.num_nodes, graph.x.shape[1] * graph.x.dtype.itemsize):
+            own = {name: value[start:stop].numpy() for name, value in given.items()}
+            yield NodeChunk(graph.x[start:stop].numpy(), own.pop("y", None), masks=own)
+
+    def edges() -> Iterator[EdgeChunk]:
+        for start in range(0, graph.edge_index.shape[1], _EDGES_AT_ONCE):
+            own = slice(start, start + _EDGES_AT_ONCE)
+            part = graph.edge_index[:, own].numpy()
+            yield part if graph.edge_weight is None else (part, graph.edge_weight[own].numpy())
+
+    return build_folder(out, nodes(), edges(), on_progress=on_progress)

@@ -10,15 +10,13 @@ import numpy as np
 
 from oddnode.graph import GraphError
 
-__all__ = ["CheckedEdges", "EdgeChunk", "NodeChunk", "check_lengths", "checked_features", "edges_of"]
-
-#: Some edges ``[2, n]`` from source to target, as positions of nodes; or a pair of these and their weights ``[n]``.
+#: Some edges ``[2, n]`` from source to target, as indices of nodes; or a pair of these and their weights ``[n]``.
 EdgeChunk = np.ndarray | tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True)
 class NodeChunk:
-    """Some nodes of a graph, in the order of their positions.
+    """Some nodes of a graph, in the order of their indices.
 
     Parameters
     ----------
@@ -27,7 +25,7 @@ class NodeChunk:
     y : numpy.ndarray, optional
         Classes ``[n]``; below 0 = unlabelled.
     ids : numpy.ndarray, optional
-        Whole numbers or texts ``[n]``; without them a node's id is its position.
+        Integers or strings ``[n]``; without them a node's id is its index.
     masks : dict
         Masks ``[n]`` by name: ``train_mask``, ``val_mask``, ``calibration_mask``, ...
     """
@@ -39,20 +37,7 @@ class NodeChunk:
 
 
 def checked_features(x: np.ndarray, first: int) -> np.ndarray:
-    """Check the features of some nodes.
-
-    Parameters
-    ----------
-    x : numpy.ndarray
-        Expected to be finite numbers ``[n, F]``.
-    first : int
-        The position of the first node, for messages.
-
-    Returns
-    -------
-    numpy.ndarray
-        The features in single or double precision.
-    """
+    """Check the features of some nodes."""
     if x.ndim != 2 or x.shape[1] == 0:
         raise GraphError(f"a chunk has features of shape {list(x.shape)}, expected [nodes, features]")
     x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
@@ -68,43 +53,21 @@ def checked_features(x: np.ndarray, first: int) -> np.ndarray:
 
 
 def check_lengths(columns: dict[str, np.ndarray], expected: int) -> None:
-    """Raise an error if a part of a chunk has not one value per node.
-
-    Parameters
-    ----------
-    columns : dict
-        The parts, by name.
-    expected : int
-        Number of nodes of the chunk.
-    """
+    """Raise an error if a part of a chunk has not one value per node."""
     for name, values in columns.items():
         if len(values) != expected:
             raise GraphError(f"a chunk has {expected} nodes, but {len(values)} values of {name!r}; give one per node")
 
 
 class CheckedEdges(NamedTuple):
-    """Edges in any order.
+    """Edges in any order."""
 
-    Parameters
-    ----------
-    source, target : numpy.ndarray
-        Their ends ``[n]``, as positions of nodes.
-    weight : numpy.ndarray or None
-        Their weights ``[n]``, in double precision.
-    """
-
-    source: np.ndarray
-    target: np.ndarray
-    weight: np.ndarray | None
+    source: np.ndarray  # Indices of nodes `[n]`
+    target: np.ndarray  # Indices of nodes `[n]`
+    weight: np.ndarray | None  # Their weights `[n]`, in double precision
 
     def only(self, which: np.ndarray) -> CheckedEdges:
-        """Keep some of the edges.
-
-        Parameters
-        ----------
-        which : numpy.ndarray
-            One boolean per edge ``[n]``.
-        """
+        """Keep some of the edges."""
         weight = None if self.weight is None else self.weight[which]
         return CheckedEdges(self.source[which], self.target[which], weight)
 
@@ -112,26 +75,7 @@ class CheckedEdges(NamedTuple):
 def edges_of(
     chunks: Iterable[EdgeChunk], num_nodes: int, both: bool, simple: bool, on_progress: Callable[[int], None]
 ) -> Iterator[CheckedEdges]:
-    """Check chunks of edges, and leave out those of weight 0.
-
-    Parameters
-    ----------
-    chunks : iterable of EdgeChunk
-        Edges ``[2, n]``, or pairs of these and their weights ``[n]``.
-    num_nodes : int
-        Number of nodes of the graph.
-    both : bool
-        Whether to add the reverse of every edge.
-    simple : bool
-        Whether to leave out edges of nodes to themselves.
-    on_progress : callable
-        Called with the number of edges that were read.
-
-    Yields
-    ------
-    CheckedEdges
-        The edges of a chunk, or their reverse.
-    """
+    """Check chunks of edges, and leave out edges of weight 0."""
     done, total, weighted = 0, 0.0, None
     for chunk in chunks:
         edges = _checked_edges(chunk, num_nodes, done)
@@ -157,7 +101,7 @@ def _checked_edges(chunk: EdgeChunk, num_nodes: int, first: int) -> CheckedEdges
     edges, *weights = map(np.asarray, chunk if isinstance(chunk, tuple) else (chunk,))
     if edges.ndim != 2 or len(edges) != 2 or (edges.size and edges.dtype.kind not in "iu") or len(weights) > 1:
         raise GraphError(
-            f"a chunk has edges of type {edges.dtype} and shape {list(edges.shape)}, expected whole numbers "
+            f"a chunk has edges of type {edges.dtype} and shape {list(edges.shape)}, expected integers "
             "[2, edges], or a pair of these and their weights [edges]"
         )
     if edges.size and (edges.min() < 0 or edges.max() >= num_nodes):
@@ -176,10 +120,10 @@ def _checked_weights(weight: np.ndarray, num_edges: int, first: int) -> np.ndarr
     weight = weight.astype(np.float64, copy=False)
     wrong = ~((weight >= 0) & (weight < np.inf))  # NaN compares as neither
     if wrong.any():
-        place = int(wrong.argmax())
+        index = int(wrong.argmax())
         raise GraphError(
-            f"the edges have weights that are negative, infinite or NaN, the first is {weight[place]} at edge "
-            f"{first + place}; expected finite weights of 0 or more"
+            f"the edges have weights that are negative, infinite or NaN, the first is {weight[index]} at edge "
+            f"{first + index}; expected finite weights of 0 or more"
         )
     return weight
 

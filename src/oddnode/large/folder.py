@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,29 +11,31 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 from torch import Tensor
+from torch_geometric.data import EdgeAttr, FeatureStore, GraphStore, TensorAttr
+from torch_geometric.data.graph_store import EdgeLayout
 
-from oddnode.large.arrays import FolderError, map_array
-from oddnode.large.file_checks import check_once, check_sum, file_stamp
+from oddnode.graph import CSR
+from oddnode.large.arrays import FolderError, check_once, check_sum, file_stamp, map_array
+from oddnode.large.graph import FolderGraph
+from oddnode.large.graph_arrays import GraphArrays, arrays_on
 from oddnode.large.manifest import Manifest, read_manifest
-from oddnode.large.node_ids import ID_ARRAYS, read_ids
 from oddnode.large.ranks import active_ranks
-from oddnode.large.resident import ResidentFolder
-from oddnode.large.rooms import scratch
-from oddnode.large.sidecars import Sidecars, Write
-from oddnode.large.stores import MASKS, ReadOnlyStores
 
-__all__ = ["GraphFolder"]
+#: The masks that a graph may have.
+MASKS = ("train_mask", "val_mask", "calibration_mask", "reference_mask", "ood_mask")
+
+#: The arrays that may hold ids.
+ID_ARRAYS = ("ids", "id_offsets", "id_bytes")
 
 # Folders whose edges this process has checked, with the size and the time of their file.
 _checked_edges: set[tuple[str, int, int]] = set()
-
 
 _OFFSETS_AT_ONCE = 2**20
 # What is read without further checks; the largest come first, so that several ranks share the work.
 _CHECKED = ("x", "sources", "weights", "offsets", "loop_nodes", "loop_counts", "loop_weights")
 
 
-class GraphFolder(ReadOnlyStores):
+class GraphFolder(FeatureStore, GraphStore):
     """A graph on disk, for graphs that do not fit into memory.
 
     Its arrays are mapped into memory: they are read when they are used, and several processes share one copy. They
@@ -64,15 +66,35 @@ class GraphFolder(ReadOnlyStores):
         As for `oddnode.graph.GraphSource`; True if it was made from tables whose edges lead one way.
     """
 
+    x: Tensor
+    offsets: Tensor
+    sources: Tensor
+    edge_weight: Tensor | None
+    y: Tensor | None
+    train_mask: Tensor | None
+    val_mask: Tensor | None
+    calibration_mask: Tensor | None
+    reference_mask: Tensor | None
+    ood_mask: Tensor | None
+
     def __init__(self, path: str | os.PathLike):
         super().__init__()
         self.path = Path(path)
         self.manifest: Manifest = read_manifest(self.path)
-        self._arrays = {name: map_array(self._file(name), entry) for name, entry in self.manifest.arrays.items()}
+        self._set({name: map_array(self._file(name), entry) for name, entry in self.manifest.arrays.items()})
+
+    def _set(self, arrays: dict[str, Tensor]) -> None:
+        self._arrays = arrays
+        self.edge_weight = arrays.get("weights")
+        for name in ("x", "offsets", "sources", "y", *MASKS):
+            setattr(self, name, arrays.get(name))
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Workers of a loader map the files again; pickling a mapped array would copy it.
         return _reopened, (type(self), self.path, self._given_masks())
+
+    def __repr__(self) -> str:
+        return f"GraphFolder({self.path}, {self.num_nodes} nodes, {self.num_edges} edges, {self.num_features} features)"
 
     @property
     def num_nodes(self) -> int:
@@ -90,66 +112,10 @@ class GraphFolder(ReadOnlyStores):
         return self.x.shape[1]
 
     @property
-    def x(self) -> Tensor:
-        """Features ``[N, F]``."""
-        return self._arrays["x"]
-
-    @property
-    def offsets(self) -> Tensor:
-        """Where the edges to every node begin, ``[N + 1]``."""
-        return self._arrays["offsets"]
-
-    @property
-    def sources(self) -> Tensor:
-        """The sources of the edges, sorted by target, ``[E]``."""
-        return self._arrays["sources"]
-
-    @property
-    def edge_weight(self) -> Tensor | None:
-        """The weights of the edges ``[E]``, above 0, in the precision of the features."""
-        return self._arrays.get("weights")
-
-    @property
-    def loops(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The nodes with edges to themselves, how many each has, and what these weigh together."""
-        counts = self._arrays["loop_counts"]
-        return self._arrays["loop_nodes"], counts, self._arrays.get("loop_weights", counts)
-
-    @property
     def edge_index(self) -> Tensor:
         """Edges ``[2, E]``, all of them in memory: 16 bytes an edge."""
         target = torch.repeat_interleave(torch.arange(self.num_nodes), self.offsets.diff())
         return torch.stack([self.sources.long(), target])
-
-    @property
-    def y(self) -> Tensor | None:
-        """Classes ``[N]``, below 0 = unlabelled."""
-        return self._arrays.get("y")
-
-    @property
-    def train_mask(self) -> Tensor | None:
-        """The labelled nodes to train on."""
-        return self._arrays.get("train_mask")
-
-    @property
-    def val_mask(self) -> Tensor | None:
-        """The labelled nodes to choose the epoch by."""
-        return self._arrays.get("val_mask")
-
-    @property
-    def calibration_mask(self) -> Tensor | None:
-        """Held-out known nodes."""
-        return self._arrays.get("calibration_mask")
-
-    @property
-    def reference_mask(self) -> Tensor | None:
-        """Labelled nodes that nothing is learnt from."""
-        return self._arrays.get("reference_mask")
-
-    @property
-    def ood_mask(self) -> Tensor | None:
-        """Known OOD nodes."""
-        return self._arrays.get("ood_mask")
 
     @property
     def directed(self) -> bool:
@@ -171,15 +137,15 @@ class GraphFolder(ReadOnlyStores):
         """
         unknown = set(masks) - set(MASKS)
         if unknown:
-            raise FolderError(f"{sorted(unknown)[0]!r} is no mask, expected one of {', '.join(MASKS)}")
+            raise FolderError(f"{sorted(unknown)[0]!r} is not a mask, expected one of {', '.join(MASKS)}")
         chosen = self._given_masks() | masks
         other = type(self)(self.path)
         other.manifest = _without(other.manifest, set(chosen))
-        other._arrays |= chosen
+        other._set(other._arrays | chosen)
         return other
 
     def _given_masks(self) -> dict[str, Tensor]:
-        """The masks that are not those of the folder."""
+        """The masks that replace the folder's own."""
         return {name: self._arrays[name] for name in MASKS if name in self._arrays.keys() - self.manifest.arrays.keys()}
 
     def ids(self, start: int = 0, stop: int | None = None) -> np.ndarray:
@@ -193,9 +159,16 @@ class GraphFolder(ReadOnlyStores):
         Returns
         -------
         numpy.ndarray
-            Whole numbers or texts ``[n]``.
+            Integers or strings ``[n]``.
         """
-        return read_ids(self.id_arrays(), start, self.num_nodes if stop is None else stop)
+        arrays, stop = self.id_arrays(), self.num_nodes if stop is None else stop
+        if "ids" in arrays:
+            return arrays["ids"][start:stop]
+        if "id_offsets" not in arrays:
+            return np.arange(start, stop)
+        ends = arrays["id_offsets"][start : stop + 1].tolist()
+        text = arrays["id_bytes"][ends[0] : ends[-1]].tobytes()
+        return np.array([text[a - ends[0] : b - ends[0]].decode() for a, b in pairwise(ends)], dtype=object)
 
     def id_arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays that hold the ids.
@@ -203,13 +176,13 @@ class GraphFolder(ReadOnlyStores):
         Returns
         -------
         dict
-            ``ids`` for whole numbers; ``id_offsets`` and ``id_bytes`` for texts, as in Arrow; empty if the ids are the
-            positions.
+            ``ids`` for integers; ``id_offsets`` and ``id_bytes`` for strings, as in Arrow; empty if the ids are the
+            indices.
         """
         return {name: self._arrays[name].numpy() for name in ID_ARRAYS if name in self._arrays}
 
     def verify(self) -> Self:
-        """Compare the checksums of all files; those of the edges and features are compared when they are first used.
+        """Compare the checksums of all files; edges and features are compared anyway when they are first used.
 
         Returns
         -------
@@ -226,24 +199,25 @@ class GraphFolder(ReadOnlyStores):
         Parameters
         ----------
         device : torch.device or str
-            The device. A GPU must have room for the whole graph.
+            The device. A GPU must have enough memory for the whole graph.
 
         Returns
         -------
         FolderGraph
             On the CPU its products stream the edges from disk.
         """
-        from oddnode.large.graph import FolderGraph
-
-        ranks = active_ranks()
-        arrays = [name for name in _CHECKED if name in self.manifest.arrays]
-        for name in arrays[ranks.rank :: ranks.world_size]:
-            weights = self._arrays[name] if name in ("weights", "loop_weights") else None
+        ranks, arrays = active_ranks(), self._arrays
+        names = [name for name in _CHECKED if name in self.manifest.arrays]
+        for name in names[ranks.rank :: ranks.world_size]:
+            weights = arrays[name] if name in ("weights", "loop_weights") else None
             check_once(self._file(name), self.manifest.arrays[name], weights)
         self._check_edges()
         ranks.barrier()  # nobody uses what another has yet to check
-        device = torch.device(device)
-        return FolderGraph(self if device.type == "cpu" else ResidentFolder.of(self, device))
+        counts = arrays["loop_counts"]
+        loops = arrays["loop_nodes"], counts, arrays.get("loop_weights", counts)
+        csr = CSR(self.offsets, self.sources, self.edge_weight)
+        own = GraphArrays(self.path, self.x, csr, loops, "folder", self.manifest.max_abs_feature)
+        return FolderGraph(arrays_on(self, own, torch.device(device)))
 
     def _check_edges(self) -> None:
         """Raise an error for edges that name other nodes than there are: a product would read any memory."""
@@ -264,57 +238,46 @@ class GraphFolder(ReadOnlyStores):
     def _file(self, name: str) -> Path:
         return self.path / f"{name}.bin"
 
-    @property
-    def scratch_folder(self) -> Path:
-        """Where temporary files go: into the folder, or into the system's folder for them if that is read-only."""
-        return self.path if os.access(self.path, os.W_OK) else Path(tempfile.gettempdir())
+    # PyG's interfaces: a `FeatureStore` and a `GraphStore` of one kind of nodes and edges, read-only.
 
-    @property
-    def max_abs_feature(self) -> float:
-        """The largest magnitude of a feature, from the manifest."""
-        return self.manifest.max_abs_feature
+    def _get_tensor(self, attr: TensorAttr) -> Tensor | None:
+        values = self._arrays.get(attr.attr_name)
+        index = attr.index
+        return values if values is None or index is None else values[index]
 
-    @property
-    def has_weights(self) -> bool:
-        """Whether its edges have weights."""
-        return self.edge_weight is not None
+    def _get_tensor_size(self, attr: TensorAttr) -> tuple[int, ...] | None:
+        values = self._get_tensor(attr)
+        return None if values is None else tuple(values.shape)
 
-    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """Make room for a result: in memory, or in a temporary file if it is large.
+    def get_all_tensor_attrs(self) -> list[TensorAttr]:
+        """The attributes of the nodes: ``x``, ``y`` and the masks that there are."""
+        names = [name for name in ("x", "y", *MASKS) if name in self._arrays]
+        return [TensorAttr(group_name=None, attr_name=name) for name in names]
 
-        Parameters
-        ----------
-        shape : tuple of int
-            The shape.
-        dtype : torch.dtype
-            The type of the numbers.
+    def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor] | None:
+        if edge_attr.layout == EdgeLayout.CSC:
+            return self._arrays["sources"], self._arrays["offsets"]
+        if edge_attr.layout != EdgeLayout.COO:
+            return None
+        source, target = self.edge_index
+        return source, target
 
-        Returns
-        -------
-        Tensor
-            Not initialised.
-        """
-        return scratch(self.scratch_folder, shape, dtype)
+    def get_all_edge_attrs(self) -> list[EdgeAttr]:
+        """The edges, sorted by target."""
+        size = self.num_nodes, self.num_nodes
+        return [EdgeAttr(edge_type=None, layout=EdgeLayout.CSC, is_sorted=True, size=size)]
 
-    def sidecar(self, name: str, make: Write, dtype: str) -> Tensor:
-        """Return a result that depends on the graph alone; it is computed once and kept in the folder.
+    def _put_tensor(self, tensor: Any, attr: TensorAttr) -> bool:
+        return False
 
-        If another process is computing it, this one waits for it; ranks that work together (`oddnode.large.joined`)
-        compute it together. A damaged sidecar is computed again. In a folder that is read-only nothing is kept.
+    def _remove_tensor(self, attr: TensorAttr) -> bool:
+        return False
 
-        Parameters
-        ----------
-        name : str
-            Its name, which is part of that of its file.
-        make : callable
-            Computes it, and appends its rows to the writer that it is called with.
-        dtype : str
-            The type of its numbers.
-        """
-        return Sidecars(self.path).get(name, make, dtype)
+    def _put_edge_index(self, edge_index: Any, edge_attr: EdgeAttr) -> bool:
+        return False
 
-    def __repr__(self) -> str:
-        return f"GraphFolder({self.path}, {self.num_nodes} nodes, {self.num_edges} edges, {self.num_features} features)"
+    def _remove_edge_index(self, edge_attr: EdgeAttr) -> bool:
+        return False
 
 
 def _reopened(kind: type[GraphFolder], path: Path, masks: dict[str, Tensor]) -> GraphFolder:

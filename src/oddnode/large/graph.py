@@ -4,156 +4,151 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from math import prod
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from oddnode.functional import support
-from oddnode.large.arrays import ArrayWriter, NoWriter, at_once, is_in_file, row_chunks
-from oddnode.large.edges import FolderEdges
-from oddnode.large.folder import GraphFolder
+from oddnode.graph import CSR, Graph, GraphError
+from oddnode.large.arrays import at_once, is_in_file, row_chunks
+from oddnode.large.buffers import filled, own_copy, shared_buffer
+from oddnode.large.graph_arrays import LARGEST_PROBES, GraphArrays
 from oddnode.large.moments import Moments
-from oddnode.large.part import FolderPart
-from oddnode.large.product import ChangedShares
+from oddnode.large.product import FolderWalk, NeighbourSum, SumWithoutReturn, column_groups
 from oddnode.large.ranks import active_ranks
-from oddnode.large.resident import LARGEST_PROBES, ResidentFolder, RowsInMemory
-from oddnode.large.rooms import filled, room_in_memory
-from oddnode.large.walk import FolderWalk, column_groups
-from oddnode.ops import SparseMatrix
+from oddnode.ops import direction_sums, sums_agree
 
-__all__ = ["FolderGraph"]
-
+# Whoever goes through the edges needs several values for each.
+_EDGES_AT_ONCE = 2**18
 # Random vectors that are propagated together, which is done in two copies of them, and their size.
 _PROBES = {"cpu": (16, 8), "cuda": (64, 32, 16, 8)}
 _PROBES_IN_MEMORY = {"cpu": 2**30, "cuda": LARGEST_PROBES}
-# Of larger matrices than this, a GPU has so many columns at a time besides others.
-_LARGE_ON_GPU, _COLUMNS_ON_GPU = 2**32, 16
 # What passes through a network, or is computed from rows, at a time.
 _BYTES_AT_ONCE = 2**25
 
+T = TypeVar("T")
 
-class FolderGraph(FolderEdges):
-    """A graph on disk; results that depend on it alone are sidecars of its folder.
 
-    Parameters
-    ----------
-    folder : GraphFolder, ResidentFolder or FolderPart
-        The folder, its copy in the memory of a GPU, or a part of one of them.
-    x : Tensor, optional
-        Other features ``[N, F]`` on the same edges.
-    """
+def _cached(function: Callable[[FolderGraph], T]) -> T:
+    """A property that is computed once, until `FolderGraph.release`."""
 
-    def __init__(self, folder: GraphFolder | ResidentFolder | FolderPart, x: Tensor | None = None):
-        super().__init__(folder, x)
-        self._has_own_features = x is None or x is folder.x
+    def get(graph: FolderGraph) -> T:
+        cache = graph.cache("edges")
+        if function.__name__ not in cache:
+            cache[function.__name__] = function(graph)
+        return cache[function.__name__]
 
-    def _make_gcn_matrix(self) -> SparseMatrix:
-        _ = self.edge_index  # refused
-        raise AssertionError
+    return cast("T", property(get, doc=function.__doc__))
 
-    @cached_property
-    def random_walk(self) -> FolderWalk:  # type: ignore[override]
-        """``D^-1 A`` without added self-loops."""
-        return FolderWalk(self.neighbours, self.x.dtype, self.folder.empty)
 
-    @cached_property
-    def gcn_scale(self) -> Tensor:
-        """``D^-1/2`` of the graph convolution, which gives each node one edge to itself, ``[N]``."""
-        return (self.in_degree + self._missing_loops).to(self.x.dtype).pow_(-0.5)
+class FolderGraph(Graph):
+    """A graph whose edges are never in memory as a whole; what depends on it alone is a sidecar of its folder."""
 
-    @cached_property
-    def _missing_loops(self) -> Tensor:
-        """How many edges to itself a node lacks to have one; below 0 for a node with several.
+    is_on_disk = True
 
-        With weights, how much the edges to itself lack to weigh as much as one of them does on average.
-        """
-        nodes, counts, weights = self.folder.loops
-        if self.edge_weight is None:
-            missing = torch.ones(self.num_nodes, dtype=torch.int32, device=self.device)
-            missing[nodes.long()] -= counts.int()
-            return missing
-        missing = self.loop_weight.double()
-        missing[nodes.long()] -= weights
-        return missing
+    def __init__(self, folder: GraphArrays, x: Tensor | None = None):
+        # Not the constructor of `Graph`, which sets `edge_index`.
+        self.x = folder.x if x is None else x
+        self.folder = folder
+        self.edge_weight = folder.csr.weights
+        self.num_edges = len(folder.csr.sources)
+        self._caches = {"graph": {}, "edges": {"csr": folder.csr}, "features": {}}
+        self._products = None
+        self._has_own_features = self.x is folder.x
+
+    def __repr__(self) -> str:
+        return f"FolderGraph({self.folder.path}, {self.num_nodes} nodes, {self.num_edges} edges, {self.device})"
 
     @property
-    def loop_weight(self) -> Tensor:
-        """The weight of the one edge to itself that each node has in the graph convolution ``[N]``."""
-        nodes, counts, weights = self.folder.loops
-        own = self.x.new_ones(self.num_nodes)
-        own[nodes.long()] = (weights / counts).to(own.dtype)
-        return own
-
-    def convolve(self, values: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Compute ``D^-1/2 (A + I) D^-1/2 V + b``.
-
-        Parameters
-        ----------
-        values : Tensor
-            Shape ``[N, C]``, in memory or on disk.
-        bias : Tensor, optional
-            What is added to every row ``[C]``; nothing by default.
-
-        Returns
-        -------
-        Tensor
-            The result, ``[N, C]``; a large one is in a temporary file.
-        """
-        out = self.empty(values.shape[1])
-        for columns in column_groups(values):
-            self._convolve(values[:, columns], out[:, columns], None if bias is None else bias[columns])
-        return out
-
-    def _convolve(self, values: Tensor, out: Tensor, bias: Tensor | None) -> None:
-        scale, room = self.gcn_scale, room_in_memory(tuple(values.shape), values)
-        scaled = filled(room, list(self.row_slices()), lambda rows: values[rows] * scale[rows].unsqueeze(1))
-        for block in self.neighbours.own_blocks():
-            rows = slice(block.start, block.stop)
-            sums, missing = self.neighbours.of_block(block, scaled), self._missing_loops[rows]
-            if self.edge_weight is None:
-                sums.addcmul_(scaled[rows], missing.to(sums.dtype).unsqueeze(1)).mul_(scale[rows].unsqueeze(1))
-            else:  # these are means; the factors first, since a degree times a mean may be too large a number
-                to_sum, to_own = (
-                    (each * scale[rows]).to(sums).unsqueeze(1) for each in (self.in_degree[rows], missing)
-                )
-                sums.mul_(to_sum).addcmul_(scaled[rows], to_own)
-            out[rows] = sums if bias is None else sums.add_(bias)
-        self.neighbours.all_gather(out)
-
-    @property
-    def smoothed_x(self) -> Tensor:
-        """``D^-1/2 (A + I) D^-1/2 X``, a sidecar; of other features than the folder's, a temporary file."""
-        if not self._has_own_features:
-            return self.cached("smoothed_x", lambda: self.convolve(self.x))
-        return self.cached("smoothed_x", lambda: self.folder.sidecar("ax", self._write_smoothed, self._dtype))
+    def edge_index(self) -> Tensor:  # type: ignore[override]
+        """Refused: the edges are on disk."""
+        raise GraphError(
+            f"the edges of {self.folder.path} are on disk, and this operation needs `edge_index` in memory; load the "
+            "graph as `Data`"
+        )
 
     def release(self) -> None:
-        """Forget results that take much room; they are computed again when needed."""
-        for name in ("gcn_scale", "_missing_loops", "neighbours", "random_walk"):
-            self.__dict__.pop(name, None)
-        if isinstance(self.folder, FolderPart):
+        """Forget large results; they are computed again when needed."""
+        self._caches["edges"].clear()
+        self._caches["edges"]["csr"] = self.folder.csr
+        if self.folder.kind == "part":
             self._caches["graph"].pop("smoothed_x", None)
-            self.folder.release()
+        self.folder.release()
 
-    def empty(self, width: int) -> Tensor:
-        return self.folder.empty((self.num_nodes, width), self.x.dtype)
+    def with_features(self, x: Tensor) -> FolderGraph:
+        """Put other features on the same edges."""
+        other = FolderGraph(self.folder, x)
+        if x.dtype == self.x.dtype:
+            other._caches["edges"] = self._caches["edges"]
+        return other
 
-    def convolve_features(self, weight: Tensor) -> Tensor:
-        return self.by_rows(len(weight), lambda rows: self.smoothed_x[rows] @ weight.detach().t())
+    def without(self, nodes: Tensor) -> tuple[FolderGraph, Tensor]:
+        keep, index = self._indices_without(nodes)
+        return FolderGraph(self._part(keep, index)), index
 
-    def times_features(self, weight: Tensor, rows: slice | Tensor = slice(None)) -> Tensor:
-        if isinstance(rows, slice) and rows == slice(None):
-            return self.by_rows(len(weight), lambda part: self.x[part] @ weight.detach().t())
-        return self.x[rows] @ weight.detach().t()
+    def _part(self, keep: Tensor, index: Tensor) -> GraphArrays:
+        """Copy what is left of the graph into scratch buffers."""
+        empty, num_nodes = self.folder.empty, int(keep.sum())
+        x = empty((num_nodes, self.x.shape[1]), self.x.dtype)
+        done = 0
+        for rows in self.row_slices():
+            part = self.x[rows][keep[rows]]
+            x[done : done + len(part)] = part
+            done += len(part)
+        sources = empty((self.num_edges,), self.csr.sources.dtype)
+        weights = None if self.edge_weight is None else empty((self.num_edges,), self.edge_weight.dtype)
+        counts, done = torch.zeros(num_nodes, dtype=torch.long, device=self.device), 0
+        for source, target, weight in self.edge_blocks():
+            inside = keep[source] & keep[target]
+            moved = index[source[inside]]
+            sources[done : done + len(moved)] = moved.to(sources.dtype)
+            if weights is not None and weight is not None:
+                weights[done : done + len(moved)] = weight[inside]
+            targets, often = index[target[inside]].unique_consecutive(return_counts=True)
+            counts[targets] += often  # a node's edges may be in two blocks
+            done += len(moved)
+        offsets = empty((num_nodes + 1,), torch.long)
+        offsets[0] = 0
+        torch.cumsum(counts, 0, out=offsets[1:])
+        nodes, often, total = self.folder.loops
+        stays = keep[nodes.long()]
+        csr = CSR(offsets, sources[:done], None if weights is None else weights[:done])
+        return self.folder.part(x, csr, (index[nodes.long()][stays], often[stays], total[stays]))
 
-    def _write_smoothed(self, writer: ArrayWriter | NoWriter | RowsInMemory) -> None:
-        writer.append(self.convolve(self.x))
+    def without_edges(self) -> FolderGraph:
+        """Make a graph of the same nodes without edges."""
+        none = self.folder.loops[0][:0].long()
+        offsets = torch.zeros(self.num_nodes + 1, dtype=torch.long, device=self.device)
+        return FolderGraph(self.folder.part(self.x, CSR(offsets, self.csr.sources[:0], None), (none, none, none)))
+
+    # --- features ---
 
     @property
-    def _dtype(self) -> str:
-        return str(self.x.dtype).removeprefix("torch.")
+    def max_abs_feature(self) -> float:
+        """The largest magnitude of a feature, from the manifest."""
+        known = self.folder.max_abs_feature if self._has_own_features else None
+        return super().max_abs_feature if known is None else known
+
+    @property
+    def sparse_x(self) -> None:
+        """None: a sparse copy would be in memory."""
+        return None
+
+    def times_features(self, weight: Tensor, rows: slice | Tensor = slice(None)) -> Tensor:
+        if isinstance(rows, Tensor) or rows != slice(None):
+            return self.x[rows] @ weight.detach().t()
+        return self._times(self.x, weight)
+
+    def convolve_features(self, weight: Tensor) -> Tensor:
+        return self._times(self.smoothed_x, weight)
+
+    def _times(self, values: Tensor, weight: Tensor) -> Tensor:
+        out = self.empty(len(weight))
+        for rows in self.shards(out):
+            out[rows] = values[rows] @ weight.detach().t()
+        return out
 
     @property
     def smoothed_moments(self) -> Moments:
@@ -168,170 +163,214 @@ class FolderGraph(FolderEdges):
     def _moments(self, name: str, rows: Tensor) -> Moments:
         if not self._has_own_features:
             return self.cached(name, lambda: Moments.of(rows))
-        packed = self.folder.sidecar(name, lambda writer: writer.append(Moments.of(rows).packed), "float64")
+        packed = self.folder.sidecar(name, lambda: Moments.of(rows).packed, "float64")
         return Moments.unpacked(packed, self.num_nodes)
 
-    def support(self, num_hops: int, eta: float) -> Tensor:
-        """Effective number of nodes that each propagated score averages, a sidecar.
+    # --- edges ---
 
-        Parameters
-        ----------
-        num_hops : int
-            Number of hops.
-        eta : float
-            Share of its own score that a node keeps in every hop.
+    @property
+    def incoming(self) -> tuple[Tensor, Tensor, None]:
+        """The edges as they are on disk; their weights have the same order."""
+        return self.cached("incoming", lambda: (self.csr.offsets.cpu(), self.csr.sources.cpu(), None))
 
-        Returns
-        -------
-        Tensor
-            One number per node, ``[N]``.
+    def edge_blocks(self) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Yield sources, targets and weights, if any, ``[n]`` of some edges."""
+        offsets, sources, weights = self.csr
+        step = at_once(_EDGES_AT_ONCE, self.device)
+        for first in range(0, len(sources), step):
+            source = sources[first : first + step].long()
+            last = first + len(source)
+            ends = torch.tensor([first + 1, last], device=self.device)
+            start, stop = torch.searchsorted(offsets, ends).tolist()
+            counts = offsets[start - 1 : stop + 1].clamp(first, last).diff()
+            target = torch.repeat_interleave(torch.arange(start - 1, stop, device=self.device), counts)
+            yield source, target, None if weights is None else weights[first:last]
+
+    def num_others(self) -> Tensor:
+        nodes, often, _ = self.folder.loops
+        counts = self.csr.offsets.diff()
+        counts[nodes.long()] -= often.long()
+        return counts
+
+    @property
+    def in_degree(self) -> Tensor:
+        """Number of edges that lead to each node ``[N]``, or the sum of their weights."""
+        return self.neighbours.in_degree
+
+    @property
+    def effective_degree(self) -> Tensor:
+        """Effective sample size (Kish) of each node's edge weights ``[N]``."""
+        return self.neighbours.effective_degree
+
+    @property
+    def mean_edge_weight(self) -> float:
+        """Mean weight of an edge; 1 without weights or edges."""
+        if self.edge_weight is None or not self.num_edges:
+            return 1.0
+        return float(self.in_degree.sum()) / self.num_edges
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether every edge comes with the one in the other direction, as often and with the same weight."""
+        there, back = self.folder.sidecar("symmetry", self._direction_sums, "float64").tolist()
+        return sums_agree(there, back)
+
+    def _direction_sums(self) -> Tensor:
+        sums = torch.zeros(2, dtype=torch.float64, device=self.device)
+        for source, target, weight in self.edge_blocks():
+            relative = None if weight is None else weight.double() / self.mean_edge_weight
+            sums += direction_sums(source, target, relative)
+        return sums
+
+    # --- products ---
+
+    @_cached
+    def neighbours(self) -> NeighbourSum:
+        """Sums over the neighbours of every node."""
+        return NeighbourSum(*self.csr)
+
+    @_cached
+    def random_walk(self) -> FolderWalk:  # type: ignore[override]
+        """``D^-1 A`` without added self-loops."""
+        return FolderWalk(self.neighbours, self.x.dtype, self.folder.empty)
+
+    def walk_without_return(self, count: Tensor, counts_return: bool) -> FolderWalk:
+        sums = SumWithoutReturn(self.neighbours, count, counts_return)
+        return FolderWalk(sums, self.x.dtype, self.folder.empty)
+
+    @_cached
+    def gcn_scale(self) -> Tensor:
+        """``D^-1/2`` of the graph convolution, which gives each node one self-loop, ``[N]``."""
+        return (self.in_degree + self._missing_loops).to(self.x.dtype).pow_(-0.5)
+
+    @property
+    def loop_weight(self) -> Tensor:
+        """The weight of the one self-loop that each node has in the graph convolution ``[N]``."""
+        nodes, counts, weights = self.folder.loops
+        own = self.x.new_ones(self.num_nodes)
+        own[nodes.long()] = (weights / counts).to(own.dtype)
+        return own
+
+    @_cached
+    def _missing_loops(self) -> Tensor:
+        """How many self-loops a node lacks to have one; below 0 for a node with several.
+
+        With weights, how much its self-loops lack to weigh as much as one of them does on average.
         """
+        nodes, counts, weights = self.folder.loops
+        if self.edge_weight is None:
+            missing = torch.ones(self.num_nodes, dtype=torch.int32, device=self.device)
+            missing[nodes.long()] -= counts.int()
+            return missing
+        missing = self.loop_weight.double()
+        missing[nodes.long()] -= weights
+        return missing
+
+    def convolve(self, values: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Compute ``D^-1/2 (A + I) D^-1/2 V + b``."""
+        out = self.empty(values.shape[1])
+        for columns in column_groups(values):
+            self._convolve(values[:, columns], out[:, columns], None if bias is None else bias[columns])
+        return out
+
+    def _convolve(self, values: Tensor, out: Tensor, bias: Tensor | None) -> None:
+        scale, buffer = self.gcn_scale, shared_buffer(tuple(values.shape), values)
+        scaled = filled(buffer, list(self.row_slices()), lambda rows: values[rows] * scale[rows].unsqueeze(1))
+        for block in self.neighbours.own_blocks():
+            rows = slice(block.start, block.stop)
+            sums, missing = self.neighbours.of_block(block, scaled), self._missing_loops[rows]
+            if self.edge_weight is None:
+                sums.addcmul_(scaled[rows], missing.to(sums.dtype).unsqueeze(1)).mul_(scale[rows].unsqueeze(1))
+            else:  # these are means; the factors first, since a degree times a mean may be too large a number
+                to_sum, to_own = (
+                    (factor * scale[rows]).to(sums).unsqueeze(1) for factor in (self.in_degree[rows], missing)
+                )
+                sums.mul_(to_sum).addcmul_(scaled[rows], to_own)
+            out[rows] = sums if bias is None else sums.add_(bias)
+        self.neighbours.all_gather(out)
+
+    @property
+    def smoothed_x(self) -> Tensor:
+        """``D^-1/2 (A + I) D^-1/2 X``, a sidecar; of other features than the folder's, a temporary file."""
+        cache = self.cache()
+        if "smoothed_x" not in cache and self._has_own_features:
+            cache["smoothed_x"] = self.folder.sidecar("ax", lambda: self.convolve(self.x), self._dtype)
+        elif "smoothed_x" not in cache:
+            cache["smoothed_x"] = self.convolve(self.x)
+        return cache["smoothed_x"]
+
+    @property
+    def _dtype(self) -> str:
+        return str(self.x.dtype).removeprefix("torch.")
+
+    def support(self, num_hops: int, eta: float) -> Tensor:
+        """Effective number of nodes that each propagated score averages, a sidecar."""
         name = re.sub(r"[^0-9a-z-]", "_", f"support-{num_hops}-{eta!r}-{self._dtype}")
         kind = "cpu" if self.device.type == "cpu" else "cuda"
         fitting = _PROBES_IN_MEMORY[kind] // max(self.num_nodes * self.x.dtype.itemsize, 1)
-        probes = next((each for each in _PROBES[kind] if each <= fitting), _PROBES[kind][-1])
+        probes = next((count for count in _PROBES[kind] if count <= fitting), _PROBES[kind][-1])
 
-        def make(writer: ArrayWriter | NoWriter | RowsInMemory) -> None:
-            writer.append(self.keep(support(self.random_walk, num_hops, eta, probes_at_once=probes)))
+        def make() -> Tensor:
+            return self.keep(support(self.random_walk, num_hops, eta, probes_at_once=probes))
 
         return self.folder.sidecar(name, make, self._dtype)
-
-    @property
-    def max_abs_feature(self) -> float:
-        """The largest magnitude of a feature, from the manifest."""
-        known = self.folder.max_abs_feature if self._has_own_features else None
-        return super().max_abs_feature if known is None else known
-
-    def with_features(self, x: Tensor) -> FolderGraph:
-        """Put other features on the same edges.
-
-        Parameters
-        ----------
-        x : Tensor
-            Features ``[N, F']``, floating point.
-        """
-        other = FolderGraph(self.folder, x)
-        if x.dtype == self.x.dtype:
-            other.__dict__["neighbours"] = self.neighbours
-        return other
-
-    def changed_walk(self, change: Callable[[Tensor, Tensor, Tensor], Tensor]) -> FolderWalk:
-        assert self.edge_weight is not None
-        sums = ChangedShares(self.neighbours, change)
-        return FolderWalk(sums, self.x.dtype, self.folder.empty)
-
-    @property
-    def sparse_x(self) -> None:
-        """None: a sparse copy would be in memory."""
-        return None
-
-    def row_slices(self) -> Iterator[slice]:
-        row_bytes = 4 * self.x.dtype.itemsize * max(self.x.shape[1], 64)
-        for start, stop in row_chunks(self.num_nodes, row_bytes, at_once(_BYTES_AT_ONCE, self.device)):
-            yield slice(start, stop)
-
-    def by_rows(
-        self,
-        width: int | None,
-        make: Callable[[slice], Tensor],
-        dtype: torch.dtype | None = None,
-        is_factor: bool = False,
-    ) -> Tensor:
-        out = self._room(width, dtype or self.x.dtype, is_factor)
-        return active_ranks().fill(out, list(self.row_slices()), make)
-
-    def column_groups(self, width: int) -> list[slice]:
-        num_bytes = self.num_nodes * width * self.x.dtype.itemsize
-        step = width if self.device.type == "cpu" or num_bytes <= _LARGE_ON_GPU else _COLUMNS_ON_GPU
-        return [slice(first, min(first + step, width)) for first in range(0, max(width, 1), max(step, 1))]
-
-    def keep(self, values: Tensor) -> Tensor:
-        if is_in_file(values) and values.is_contiguous():
-            return values
-        room = self.folder.empty(tuple(values.shape), values.dtype)
-        return room.copy_(values) if is_in_file(room) else values.contiguous()
-
-    def _room(self, width: int | None, dtype: torch.dtype, is_factor: bool = False) -> Tensor:
-        shape = (self.num_nodes,) if width is None else (self.num_nodes, width)
-        fits = is_factor and prod(shape) * dtype.itemsize <= active_ranks().memory_share
-        return room_in_memory(shape, self.x.new_empty(0, dtype=dtype)) if fits else self.folder.empty(shape, dtype)
-
-    def without(self, nodes: Tensor) -> tuple[FolderGraph, Tensor]:
-        keep, place = self._places_without(nodes)
-        part = FolderPart.of(self, keep, place)
-        return FolderGraph(part, part.x), place
-
-    def without_edges(self) -> FolderGraph:
-        """Make a graph of the same nodes without edges."""
-        none = self.folder.loops[0][:0].long()
-        part = FolderPart(
-            whole=self.folder,
-            x=self.x,
-            offsets=torch.zeros(self.num_nodes + 1, dtype=torch.long, device=self.device),
-            sources=self.folder.sources[:0],
-            edge_weight=None,
-            loops=(none, none, none),
-        )
-        return FolderGraph(part, self.x)
 
     def neighbour_sums(self, values: Tensor) -> Tensor:
         return self.random_walk.sums(values)
 
-    def by_neighbours(
+    def rows_around(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The GCN matrix at some nodes: its columns ``[m]``, and coordinates ``[2, e]`` and values of its entries."""
+        edge, row = self.csr.edges_to(nodes)
+        source = self.csr.sources[edge].long()
+        keep = source != nodes[row]
+        row = torch.cat([row[keep], torch.arange(len(nodes), device=self.device)])
+        source = torch.cat([source[keep], nodes])
+        rows, column = source.unique(return_inverse=True)
+        values = self.gcn_scale[rows][column]
+        if self.edge_weight is not None:
+            values *= torch.cat([self.edge_weight[edge][keep], self.loop_weight[nodes]])
+        values *= self.gcn_scale[nodes][row]
+        return rows, torch.stack([row, column]), values
+
+    # --- results for every node ---
+
+    def row_slices(self) -> Iterator[slice]:
+        # How results round depends on these slices, so that all ranks and memory limits have the same.
+        row_bytes = 4 * self.x.dtype.itemsize * max(self.x.shape[1], 64)
+        for start, stop in row_chunks(self.num_nodes, row_bytes, at_once(_BYTES_AT_ONCE, self.device)):
+            yield slice(start, stop)
+
+    def empty(self, width: int | None, dtype: torch.dtype | None = None, is_factor: bool = False) -> Tensor:
+        shape, dtype = (self.num_nodes,) if width is None else (self.num_nodes, width), dtype or self.x.dtype
+        if is_factor and prod(shape) * dtype.itemsize <= active_ranks().memory_share:
+            return shared_buffer(shape, self.x.new_empty(0, dtype=dtype))
+        return self.folder.empty(shape, dtype)
+
+    def shards(self, out: Tensor) -> Iterator[slice]:
+        return active_ranks().shards(out, list(self.row_slices()))
+
+    def neighbour_means(
         self,
         values: Tensor,
-        width: int | None,
-        make: Callable[[slice, Tensor], Tensor],
+        out: Tensor,
         walk: FolderWalk | None = None,  # type: ignore[override]
         num_hops: int = 1,
         eta: float = 0.0,
         in_place: bool = False,
-    ) -> Tensor:
+    ) -> Iterator[tuple[slice, Tensor]]:
         walk = self.random_walk if walk is None else walk
-        if len(column_groups(values)) > 1 or not num_hops:
-            averages = walk.diffuse(values, eta, num_hops) if num_hops else values
-            return self.by_rows(width, lambda rows: make(rows, averages[rows]))
-        return walk.map_means(values, make, self._room(width, values.dtype), num_hops, eta, in_place)
+        if num_hops and len(column_groups(values)) == 1:
+            yield from walk.means(values, out, num_hops, eta, in_place)
+            return
+        means = walk.diffuse(values, eta, num_hops) if num_hops else values
+        for rows in self.shards(out):
+            yield rows, means[rows]
 
-    def rows_around(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Find the rows of the GCN matrix of some nodes.
+    def own_copy(self, values: Tensor) -> Tensor:
+        return own_copy(values)
 
-        Parameters
-        ----------
-        nodes : Tensor
-            Positions ``[n]``.
-
-        Returns
-        -------
-        rows : Tensor
-            Positions of the nodes and of their neighbours, each once, ascending ``[m]``.
-        index : Tensor
-            Coordinates ``[2, e]`` of the entries: positions in ``nodes``, and in ``rows``.
-        values : Tensor
-            The entries ``[e]``.
-        """
-        place, row = self._incoming(nodes)
-        source = self.folder.sources[place].long()
-        keep = source != nodes[row]
-        row = torch.cat([row[keep], self._arange(0, len(nodes))])
-        source = torch.cat([source[keep], nodes])
-        rows, column = source.unique(return_inverse=True)
-        values = self._gcn_scale_of(rows)[column]
-        if self.edge_weight is not None:
-            values *= torch.cat([self.edge_weight[place][keep], self.loop_weight[nodes]])
-        values *= self._gcn_scale_of(nodes)[row]
-        return rows, torch.stack([row, column]), values
-
-    def _gcn_scale_of(self, nodes: Tensor) -> Tensor:
-        """`gcn_scale` of some nodes, for which those of all nodes are not computed."""
-        if self.edge_weight is not None or "gcn_scale" in self.__dict__:
-            return self.gcn_scale[nodes]
-        offsets, (looped, counts, _) = self.folder.offsets, self.folder.loops
-        degree = offsets[nodes + 1] - offsets[nodes] + 1
-        if len(looped):
-            place = torch.searchsorted(looped, nodes.to(looped.dtype)).clamp_max(len(looped) - 1)
-            degree -= torch.where(looped[place] == nodes, counts[place], 0)
-        return degree.to(self.x.dtype).pow_(-0.5)
-
-    def __repr__(self) -> str:
-        return f"FolderGraph({self.folder!r})"
+    def keep(self, values: Tensor) -> Tensor:
+        if is_in_file(values) and values.is_contiguous():
+            return values
+        buffer = self.folder.empty(tuple(values.shape), values.dtype)
+        return buffer.copy_(values) if is_in_file(buffer) else values.contiguous()

@@ -2,6 +2,10 @@
 
 A process that dies on this machine is known by its number. For one on another machine, or one that hangs, there is a
 heartbeat: a thread of every rank counts in a store that all ranks can read, and looks whether the others do.
+
+Why a thread that ends the process: a rank that waits in an exchange cannot look by itself, and gloo notices a machine
+without power only when its own time limit ends, which would also end ranks that rightly wait for hours. With the thread
+a run ends within 30 s of the loss, in words.
 """
 
 from __future__ import annotations
@@ -12,20 +16,20 @@ import socket
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from oddnode._utils.atomic_files import is_running
 
 if TYPE_CHECKING:
     from torch.distributed import Store
 
-__all__ = ["Heartbeat", "RankLost", "RankProcess", "stopped"]
 
 _BEAT_SECONDS = 2.0
-# A rank that is silent for so long is lost. On a machine that swaps, a beat may take seconds.
+# A rank that is silent for this long is lost. On a machine that swaps, a beat may take seconds.
 _LOST_AFTER_SECONDS = 30.0
 # Before its first beat a rank imports torch, perhaps from a slow shared disk.
 _START_SECONDS = 300.0
-# After so long, a rank that is no more is silent, and one that is there is not.
+# A rank that has ended is silent after this long, and one that lives is not.
 _SILENT_SECONDS = 3 * _BEAT_SECONDS
 
 
@@ -34,34 +38,15 @@ class RankLost(RuntimeError):
 
 
 class RankProcess(NamedTuple):
-    """Where a rank runs.
+    """Where a rank runs."""
 
-    Parameters
-    ----------
-    pid : int
-        The number of its process.
-    host : str
-        The name of its machine.
-    """
-
-    pid: int
-    host: str
+    pid: int  # The number of its process
+    host: str  # The name of its machine
 
     @property
     def has_ended(self) -> bool:
         """Whether it is known to have ended; of a process on another machine, nothing is known."""
-        if self.host != socket.gethostname():
-            return False
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            return False
-        try:  # until its parent takes notice, a dead process can be asked
-            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-        except OSError:  # it has just ended, or the system has no /proc
-            return Path("/proc/self").exists()
+        return self.host == socket.gethostname() and not is_running(self.pid)
 
     def __str__(self) -> str:
         return f"process {self.pid} on {self.host}"
@@ -71,25 +56,13 @@ class Heartbeat:
     """The heartbeat of this process, and what is known of the others'; it begins at once.
 
     If another rank falls silent, this process prints an error and ends, wherever it is waiting for that rank.
-
-    Parameters
-    ----------
-    store : torch.distributed.Store
-        A connection of its own to the store of all ranks.
-    rank, world_size : int
-        The number of this process, and how many there are.
-
-    Attributes
-    ----------
-    processes : list of RankProcess
-        Where the ranks run, once `meet` has found out.
     """
 
     def __init__(self, store: Store, rank: int, world_size: int):
         self._store = store
         self._rank, self._world_size = rank, world_size
         self._counts = [0] * world_size
-        self._heard = [time.monotonic()] * world_size  # its own place: when the store answered
+        self._heard = [time.monotonic()] * world_size  # of itself: when the store answered
         self._stopped = threading.Event()
         self.processes: list[RankProcess] = []
         store.set(f"process/{rank}", f"{os.getpid()} {socket.gethostname()}")
@@ -107,19 +80,7 @@ class Heartbeat:
         self.processes = [RankProcess(int(pid), host) for pid, _, host in told]
 
     def who_is_lost(self, seconds: float = 2 * _SILENT_SECONDS) -> str | None:
-        """Find the rank that is lost, when an exchange has failed.
-
-        Parameters
-        ----------
-        seconds : float
-            How long to look for it: a process that died on this machine is found at once, another when its heartbeat
-            is missed.
-
-        Returns
-        -------
-        str or None
-            A sentence; ``None`` if it cannot be known.
-        """
+        """Find the rank that is lost, when an exchange has failed."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             for rank in self._others():
@@ -181,11 +142,5 @@ class Heartbeat:
 
 
 def stopped(reason: str) -> str:
-    """Tell the user why the run ends.
-
-    Parameters
-    ----------
-    reason : str
-        What has happened.
-    """
+    """Tell the user why the run ends."""
     return f"{reason}, so the run was stopped; nothing is half-written"

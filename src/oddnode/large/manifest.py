@@ -13,18 +13,6 @@ from msgspec import Meta, Struct
 from oddnode._utils.atomic_files import new_file
 from oddnode.large.arrays import ArrayEntry, FolderError
 
-__all__ = [
-    "BUILDING",
-    "FORMAT",
-    "LOCK",
-    "MANIFEST",
-    "Manifest",
-    "folder_lock",
-    "read_json",
-    "read_manifest",
-    "write_json",
-]
-
 #: The version of the format; a folder of another version is refused.
 FORMAT = 1
 
@@ -40,57 +28,25 @@ T = TypeVar("T")
 
 
 class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
-    """The file ``graph.json``, which is written last.
+    """The file ``graph.json``, which is written last."""
 
-    Parameters
-    ----------
-    format : int
-        The version of the format.
-    num_nodes, num_edges : int
-        Number of nodes, and of edges as columns of an ``edge_index``.
-    max_abs_feature : float
-        The largest magnitude of a feature.
-    arrays : dict
-        The arrays, by name; each is the file ``<name>.bin``.
-    made_from : str
-        A fingerprint of what the folder was made from.
-    classes : list, optional
-        The label that each class stands for.
-    table : dict, optional
-        How the tables that it was made from were read, as a model saves it.
-    notes : list of str
-        Notes for the user on how they were read.
-    """
-
-    format: int
-    num_nodes: Annotated[int, Meta(ge=1, le=2**53)]
-    num_edges: _Count
-    max_abs_feature: Annotated[float, Meta(ge=0)]
-    arrays: dict[str, ArrayEntry]
-    made_from: str
-    classes: list[bool | int | str] | None = None
-    table: dict[str, Any] | None = None
-    notes: list[str] = []
+    format: int  # The version of the format
+    num_nodes: Annotated[int, Meta(ge=1, le=2**53)]  # Number of nodes, and of edges as columns of an `edge_index`
+    num_edges: _Count  # Number of nodes, and of edges as columns of an `edge_index`
+    max_abs_feature: Annotated[float, Meta(ge=0)]  # The largest magnitude of a feature
+    arrays: dict[str, ArrayEntry]  # The arrays, by name; each is the file `<name>.bin`
+    made_from: str  # A fingerprint of what the folder was made from
+    classes: list[bool | int | str] | None = None  # The label that each class stands for
+    table: dict[str, Any] | None = None  # How the tables that it was made from were read, as a model saves it
+    notes: list[str] = []  # Notes for the user on how they were read
 
     def write(self, folder: Path) -> None:
-        """Write the manifest, which completes a folder.
-
-        Parameters
-        ----------
-        folder : Path
-            The folder.
-        """
+        """Write the manifest, which completes a folder."""
         write_json(folder / MANIFEST, self)
 
 
 def read_manifest(folder: Path) -> Manifest:
-    """Read and check the manifest of a folder.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-    """
+    """Read and check the manifest of a folder."""
     path = folder / MANIFEST
     if not path.exists():
         raise FolderError(_why_incomplete(folder))
@@ -111,7 +67,7 @@ class _Version(Struct):
 
 def _why_incomplete(folder: Path) -> str:
     if not folder.is_dir():
-        return f"{folder} is no folder; make one with `oddnode prepare` or oddnode.large.build_folder"
+        return f"{folder} is not a folder; make one with `oddnode prepare` or oddnode.large.build_folder"
     if is_locked(folder):
         return f"{folder} is being written by another process; wait until it has finished"
     if (folder / BUILDING).is_dir():
@@ -122,7 +78,7 @@ def _why_incomplete(folder: Path) -> str:
 def _check_shapes(path: Path, manifest: Manifest) -> None:
     nodes, edges = manifest.num_nodes, manifest.num_edges
     odd = next((name for name in manifest.arrays if not re.fullmatch("[a-z_]+", name)), None)
-    if odd is not None:  # names are those of files
+    if odd is not None:  # names become file names
         raise FolderError(f"{path} lists an array {odd[:60]!r}, which no folder has; prepare the graph again")
     per_node = {"y", "ids", *(name for name in manifest.arrays if name.endswith("_mask"))}
     expected: dict[str, tuple[int, ...]] = {name: (nodes,) for name in per_node if name in manifest.arrays}
@@ -138,19 +94,11 @@ def _check_shapes(path: Path, manifest: Manifest) -> None:
     if x is None or len(x.shape) != 2 or x.shape[0] != nodes or x.shape[1] == 0:
         raise FolderError(f"{path} does not list features of {nodes} nodes; prepare the graph again")
     if "weights" in manifest.arrays and manifest.arrays["weights"].dtype != x.dtype:
-        raise FolderError(f"{path} does not list weights in the precision of the features; prepare the graph again")
+        raise FolderError(f"{path} does not list weights in the dtype of the features; prepare the graph again")
 
 
 def read_json(path: Path, kind: type[T]) -> T:
-    """Read a file that `write_json` wrote.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    kind : type
-        What it must hold.
-    """
+    """Read a file that `write_json` wrote."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -158,40 +106,18 @@ def read_json(path: Path, kind: type[T]) -> T:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write a file atomically.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-    value : object
-        Plain data, or a `msgspec.Struct`.
-    """
+    """Write a file atomically."""
     with new_file(path) as part:
         part.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=1))
 
 
 def folder_lock(folder: Path, timeout: float = -1) -> FileLock:
-    """Return the lock of whoever writes to a folder; the system releases it when a process dies.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-    timeout : float
-        How many seconds to wait for another process; -1 for as long as it takes.
-    """
+    """Return the lock of whoever writes to a folder; the system releases it when a process dies."""
     return FileLock(folder / LOCK, timeout=timeout)
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether a process is writing to a folder.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-    """
+    """Whether a process is writing to a folder."""
     if not (folder / LOCK).exists():
         return False
     try:

@@ -15,37 +15,19 @@ from torch import Tensor
 
 from oddnode.large.arrays import at_once, row_chunks
 
-__all__ = ["Moments"]
-
 _BYTES_AT_ONCE = 2**25
 
 
 class Moments(NamedTuple):
-    """Mean and covariance of the rows of a matrix, in double precision.
+    """Mean and covariance of the rows of a matrix, in double precision."""
 
-    Parameters
-    ----------
-    num_rows : int
-        The number of rows.
-    mean : Tensor
-        Shape ``[F]``.
-    covariance : Tensor
-        Divided by the number of rows, ``[F, F]``.
-    """
-
-    num_rows: int
+    num_rows: int  # The number of rows
     mean: Tensor
-    covariance: Tensor
+    covariance: Tensor  # Divided by the number of rows, `[F, F]`
 
     @classmethod
     def of(cls, rows: Tensor) -> Moments:
-        """Read a matrix once, in chunks whose moments are merged (Chan et al., 1979).
-
-        Parameters
-        ----------
-        rows : Tensor
-            Shape ``[N, F]``.
-        """
+        """Read a matrix once, in chunks whose moments are merged (Chan et al., 1979)."""
         width = rows.shape[1]
         count, mean = 0, rows.new_zeros(width, dtype=torch.float64)
         scatter = rows.new_zeros(width, width, dtype=torch.float64)
@@ -62,15 +44,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def unpacked(cls, packed: Tensor, count: int) -> Moments:
-        """Take `packed` moments apart.
-
-        Parameters
-        ----------
-        packed : Tensor
-            Shape ``[F + 1, F]``.
-        count : int
-            The number of rows that they describe.
-        """
+        """Take `packed` moments apart."""
         return cls(count, packed[0], packed[1:])
 
     @property
@@ -79,18 +53,7 @@ class Moments(NamedTuple):
         return torch.cat([self.mean.unsqueeze(0), self.covariance])
 
     def of_product(self, weight: Tensor) -> tuple[Tensor, Tensor]:
-        """Compute the mean and the variance of ``M W^T`` over all rows.
-
-        Parameters
-        ----------
-        weight : Tensor
-            Shape ``[H, F]``.
-
-        Returns
-        -------
-        mean, variance : Tensor
-            Shape ``[H]`` each, in the precision of the weight, with its gradient.
-        """
+        """Compute the mean and the variance of ``M W^T`` over all rows."""
         wide = weight.double()
         mean = wide @ self.mean
         variance = (wide @ self.covariance * wide).sum(dim=1).clamp_min(0.0)

@@ -1,4 +1,4 @@
-"""The one kernel of graphs on disk: sums over neighbours, for some rows of the edges at a time.
+"""Products with the edges of a graph on disk: sums over neighbours for some rows at a time, and the random walk.
 
 ``out[a:b] = scale[a:b] * (rows a:b of the edges @ values)``. The values of all nodes are in memory, the edges and their
 weights are read from disk in order. Without weights no number is stored per edge: rows of ones share one buffer. On a
@@ -17,40 +17,34 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oddnode.large.arrays import at_once
+from oddnode.graph.graph import without_return
+from oddnode.large.arrays import at_once, is_in_file
+from oddnode.large.buffers import copied, shared_buffer
 from oddnode.large.ranks import active_ranks
-from oddnode.ops import LongRows, Mix, sum_neighbours, triton_kernels
+from oddnode.ops import LongRows, Mix, NeighbourMean, neighbour_mean_of_sorted, sum_neighbours, triton_kernels
 from oddnode.ops.csr import cpu_has_csr_kernel, from_offsets, multiply
-
-__all__ = ["ChangedShares", "NeighbourSum", "RowBlock"]
 
 _EDGES_AT_ONCE = 2**21
 _WEIGHTS_AT_ONCE = 2**19  # fewer, because the shares of the edges are computed in memory
 _EDGES_ON_GPU = 2**25
 _ROWS_AT_ONCE = 2**17
-# Torch's CSR kernel is the faster one for so many columns in single precision.
+# Up to this many columns in single precision, torch's CSR kernel is the faster one.
 _FEW_COLUMNS = 2
+# Up to this many columns, factors are repeated for many hops.
+_REPEATED_COLUMNS = 4
+# This many columns are overwritten at a time; a product with fewer is slower.
+_COLUMNS_IN_PLACE = 16
+# Bytes of the columns that a GPU has in its memory besides others.
+_COLUMNS_ON_GPU = 2**34
 
 
 class RowBlock(NamedTuple):
-    """Some rows of the edges in CSR form.
+    """Some rows of the edges in CSR form."""
 
-    Parameters
-    ----------
-    start, stop : int
-        The first row, and the one after the last.
-    offsets : Tensor
-        Where the edges of each row begin in ``sources``, ``[rows + 1]``.
-    sources : Tensor
-        The sources of the edges, ``[edges]``.
-    weights : Tensor or None
-        Their weights, ``[edges]``.
-    """
-
-    start: int
-    stop: int
-    offsets: Tensor
-    sources: Tensor
+    start: int  # The first row
+    stop: int  # The one after the last
+    offsets: Tensor  # Where the edges of each row begin in `sources`, `[rows + 1]`
+    sources: Tensor  # The sources of the edges, `[edges]`
     weights: Tensor | None
 
 
@@ -61,17 +55,6 @@ class NeighbourSum:
     of values times weights would leave single precision where weights are very large or very small.
 
     If several ranks work together (`oddnode.large.joined`), each of them sums for some rows.
-
-    Parameters
-    ----------
-    offsets : Tensor
-        Where the edges of every node begin, ``[N + 1]``.
-    sources : Tensor
-        The sources of the edges, sorted by target, ``[E]``.
-    weights : Tensor, optional
-        The weights of the edges, above 0, ``[E]``.
-    edges_at_once : int, optional
-        How many edges are multiplied at a time; a row is not divided.
     """
 
     def __init__(
@@ -108,39 +91,16 @@ class NeighbourSum:
         return self._bounds[ranks.world_size]
 
     def blocks(self) -> Iterator[RowBlock]:
-        """Read the edges in order.
-
-        Yields
-        ------
-        RowBlock
-            The next rows.
-        """
+        """Read the edges in order."""
         return self._blocks(0, len(self.offsets) - 1)
 
     def own_blocks(self) -> Iterator[RowBlock]:
-        """Read the edges to the rows that are the work of this process, in order; `all_gather` must follow.
-
-        Yields
-        ------
-        RowBlock
-            The next rows; of a single process, all that there are.
-        """
+        """Read the edges to the rows that are the work of this process, in order; `all_gather` must follow."""
         first, last = self._rank_bounds[active_ranks().rank :][:2]
         return self._blocks(first, last)
 
     def all_gather(self, out: Tensor) -> Tensor:
-        """Complete a result of which `own_blocks` has filled the rows of this process.
-
-        Parameters
-        ----------
-        out : Tensor
-            Shape ``[N]`` or ``[N, C]``.
-
-        Returns
-        -------
-        Tensor
-            The same tensor, with the rows of all processes.
-        """
+        """Complete a result of which `own_blocks` has filled the rows of this process."""
         return active_ranks().all_gather(out, self._rank_bounds)
 
     def _blocks(self, first_row: int, last_row: int) -> Iterator[RowBlock]:
@@ -158,7 +118,7 @@ class NeighbourSum:
 
     @property
     def effective_degree(self) -> Tensor:
-        """Number of equal edges that a mean over each node's edges is worth ``[N]``: without weights, of its edges."""
+        """Effective sample size (Kish) of each node's edge weights ``[N]``; without weights, the number of edges."""
         return self.offsets.diff() if self.weights is None else self._effective_degree
 
     @cached_property
@@ -189,20 +149,7 @@ class NeighbourSum:
         return (block.weights / degree.repeat_interleave(counts, output_size=total)).to(dtype)
 
     def of_block(self, block: RowBlock, values: Tensor) -> Tensor:
-        """Sum values over the neighbours of some nodes; of edges with weights, average them.
-
-        Parameters
-        ----------
-        block : RowBlock
-            From `blocks`.
-        values : Tensor
-            Shape ``[N]`` or ``[N, C]``.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[rows]`` or ``[rows, C]``.
-        """
+        """Sum values over the neighbours of some nodes; of edges with weights, average them."""
         is_column = values.dim() == 1
         if self._uses_kernel(values):
             return sum_neighbours(block.offsets, block.sources, values, self._long_rows_of(block.offsets, block.start))
@@ -223,19 +170,7 @@ class NeighbourSum:
         return sums.squeeze(1) if is_column else sums
 
     def mix_into(self, out: Tensor, values: Tensor, kept: Tensor | None, share: Tensor) -> None:
-        """Mix the values of all nodes with the sums over their neighbours: ``kept * values + share * sums``.
-
-        Parameters
-        ----------
-        out : Tensor
-            Where the result is written, ``[N]`` or ``[N, C]``.
-        values : Tensor
-            Of the same shape, contiguous.
-        kept : Tensor or None
-            The share of its own value that each node keeps, ``[N]``; None for nothing.
-        share : Tensor
-            The factors of the sums, ``[N]``. On a CPU, both may have the columns of the values.
-        """
+        """Mix the values of all nodes with the sums over their neighbours: ``kept * values + share * sums``."""
         if kept is not None and self._uses_kernel(values) and active_ranks().world_size == 1:
             # The kernel writes every row where it belongs, so that there is no need for blocks.
             mix = Mix(values, kept, share)
@@ -248,22 +183,7 @@ class NeighbourSum:
     def mixed_block(
         self, block: RowBlock, values: Tensor, kept: Tensor | None, share: Tensor, out: Tensor | None = None
     ) -> Tensor:
-        """Mix the values of some nodes, always with the same rounding.
-
-        Parameters
-        ----------
-        block : RowBlock
-            From `blocks`.
-        values, kept, share
-            As for `mix_into`, of all nodes.
-        out : Tensor, optional
-            Where the result is written, ``[rows]`` or ``[rows, C]``.
-
-        Returns
-        -------
-        Tensor
-            The result.
-        """
+        """Mix the values of some nodes, always with the same rounding."""
         rows = slice(block.start, block.stop)
         sums, factor = self.of_block(block, values), _beside(share[rows], values)
         if kept is None:
@@ -274,7 +194,7 @@ class NeighbourSum:
         return self.weights is None and triton_kernels.can_run(values.device)
 
     def _long_rows_of(self, offsets: Tensor, start: int) -> LongRows:
-        """Those of some rows, the first of which is ``start``."""
+        """The long rows of some rows, the first of which is ``start``."""
         key = start, len(offsets)
         if key not in self._long_rows:
             self._long_rows[key] = LongRows(offsets[:-1], offsets[1:])
@@ -293,21 +213,13 @@ def _beside(numbers: Tensor, values: Tensor) -> Tensor:
     return numbers if values.dim() == numbers.dim() else numbers.unsqueeze(1)
 
 
-class ChangedShares(NeighbourSum):
-    """Sums over neighbours with other shares, for `oddnode.graph.Graph.changed_walk`.
+class SumWithoutReturn(NeighbourSum):
+    """Sums over neighbours with the entries of `oddnode.graph.Graph.walk_without_return`."""
 
-    Parameters
-    ----------
-    whole : NeighbourSum
-        The edges of a symmetric graph, with weights.
-    change : callable
-        Maps sources, by how many equal edges a target counts around them, and shares to other shares, ``[e]`` each.
-    """
-
-    def __init__(self, whole: NeighbourSum, change: Callable[[Tensor, Tensor, Tensor], Tensor]):
+    def __init__(self, whole: NeighbourSum, count: Tensor, counts_return: bool):
         super().__init__(whole.offsets, whole.sources, whole.weights, whole.edges_at_once)
-        self.__dict__["_weight_to"] = whole.in_degree  # which are computed once
-        self._change = change
+        self._weight_to = whole.in_degree  # computed once
+        self._count, self._counts_return = count, counts_return
         self._ratio = whole.effective_degree / whole.in_degree
 
     def _shares(self, block: RowBlock, dtype: torch.dtype) -> Tensor | None:
@@ -320,4 +232,135 @@ class ChangedShares(NeighbourSum):
         _, edge, often = torch.stack([row, source]).unique_consecutive(return_inverse=True, return_counts=True, dim=1)
         total = block.weights.new_zeros(len(often), dtype=torch.float64).index_add_(0, edge, block.weights.double())
         back = (total / often)[edge] * self._ratio[source]
-        return self._change(source, back.to(dtype), shares).to(dtype)
+        return without_return(self._count[source], back.to(dtype), shares, self._counts_return).to(dtype)
+
+
+class FolderWalk(NeighbourMean):
+    """``D^-1 A`` of a graph on disk, as `oddnode.functional.energy.propagate` takes it."""
+
+    def __init__(
+        self,
+        sums: NeighbourSum,
+        dtype: torch.dtype,
+        empty: Callable[[tuple[int, ...], torch.dtype], Tensor],
+        self_loops_where_empty: bool = False,
+    ):
+        super().__init__(sums.offsets, sums.sources, self_loops_where_empty)
+        self.neighbours = sums
+        self.dtype = dtype
+        self.empty = empty
+
+    @cached_property
+    def with_self_loops_where_empty(self) -> FolderWalk:
+        """The same with every isolated node as its own neighbour."""
+        return FolderWalk(self.neighbours, self.dtype, self.empty, self_loops_where_empty=True)
+
+    @cached_property
+    def _for_columns(self) -> NeighbourMean | None:
+        """Cache-blocked variant for vectors on a GPU."""
+        alone = active_ranks().world_size == 1
+        if self.neighbours.weights is not None or not triton_kernels.can_run(self.device) or not alone:
+            return None
+        walk = neighbour_mean_of_sorted(self.offsets, self.sources)
+        return walk.with_self_loops_where_empty if self.self_loops_where_empty else walk
+
+    def inverse_degree(self, dtype: torch.dtype) -> Tensor:
+        """Compute what makes a mean of what `NeighbourSum.of_block` returns: 1 / degree, or 1 where it is a mean."""
+        counts = self.row_counts()
+        if self.neighbours.weights is not None:
+            return (counts > 0).to(dtype)
+        # Not kept: it would take memory, and takes no time to compute.
+        return counts.to(dtype).reciprocal_().masked_fill_(counts == 0, 0.0)
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Sum values, times the weights of edges, over every node's neighbours."""
+        out = torch.empty_like(values)
+        for block in self.neighbours.own_blocks():
+            out[block.start : block.stop] = self.neighbours.of_block(block, values)
+        self.neighbours.all_gather(out)
+        return out if self.neighbours.weights is None else out.mul_(self.neighbours.in_degree.to(out.dtype))
+
+    def __matmul__(self, values: Tensor) -> Tensor:
+        return self.diffuse(values, eta=0.0, num_hops=1)
+
+    def diffuse(self, values: Tensor, eta: float, num_hops: int) -> Tensor:
+        """Repeat ``v <- eta v + (1 - eta) M v``, without a gradient."""
+        values = values.detach()
+        if values.dim() == 1:
+            if self._for_columns is not None:
+                return self._for_columns.diffuse(values, eta, num_hops)
+            return self._diffuse_into(shared_buffer(tuple(values.shape), values), in_memory(values), eta, num_hops)
+        out = self.empty(tuple(values.shape), values.dtype)
+        copies, many = (1 if num_hops < 2 else 2), num_hops > 2
+        for columns in column_groups(values, copies):  # before and after a hop
+            part = values[:, columns]
+            # From the third hop on, the values themselves are a buffer.
+            self._diffuse_into(out[:, columns], copied(part) if many else in_memory(part), eta, num_hops, many)
+        return out
+
+    def means(
+        self, values: Tensor, out: Tensor, num_hops: int, eta: float, in_place: bool
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """Yield rows of a result that this rank computes, with these rows of what `diffuse` returns: it is not kept."""
+        present = in_memory(values.detach())
+        if num_hops > 1 and in_place:
+            for columns in present.split(_COLUMNS_IN_PLACE, dim=1):
+                self._diffuse_into(columns, copied(columns), eta, num_hops - 1, overwrite=True)
+        elif num_hops > 1:
+            buffer = shared_buffer(tuple(present.shape), present)
+            present = self._diffuse_into(buffer, present, eta, num_hops - 1)
+        share, kept = self._shares(eta, present.dtype)
+        with active_ranks().by_itself():
+            for block in self.neighbours.own_blocks():
+                yield slice(block.start, block.stop), self.neighbours.mixed_block(block, present, kept, share)
+        self.neighbours.all_gather(out)
+
+    def _shares(self, eta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """What the sum over a node's neighbours counts, and its own value ``[N]``; None if no node keeps any of it."""
+        share = self.inverse_degree(dtype) * (1.0 - eta)
+        kept = self.own_share(eta, share)
+        if isinstance(kept, Tensor):
+            return share, kept
+        return share, torch.full_like(share, kept) if kept else None
+
+    def _diffuse_into(self, out: Tensor, values: Tensor, eta: float, num_hops: int, overwrite: bool = False) -> Tensor:
+        """Write what `diffuse` returns; with ``overwrite`` the values serve as a buffer."""
+        share, kept = self._shares(eta, values.dtype)
+        if values.dim() == 2 and values.shape[1] <= _REPEATED_COLUMNS and values.device.type == "cpu":
+            # Torch multiplies few columns by a column more slowly than by as many columns.
+            share, kept = _repeated(share, values), None if kept is None else _repeated(kept, values)
+        present, spare = values, None
+        for hop in range(num_hops - 1):
+            after = shared_buffer(tuple(values.shape), values) if spare is None else spare
+            self.neighbours.mix_into(after, present, kept, share)
+            present, spare = after, present if hop or overwrite else None
+        if not num_hops:
+            return out.copy_(values)
+        self.neighbours.mix_into(out, present, kept, share)
+        return out
+
+
+def in_memory(values: Tensor) -> Tensor:
+    """Copy values that are in a file or not contiguous, because a product reads them at random."""
+    if values.is_contiguous() and not is_in_file(values):
+        return values
+    return copied(values)
+
+
+def column_groups(values: Tensor, copies: int = 1) -> list[slice]:
+    """Divide columns into groups that fit into memory."""
+    num_rows, width = values.shape
+    most = active_ranks().memory_share if values.device.type == "cpu" else _COLUMNS_ON_GPU
+    step = max(most // max(copies * num_rows * values.dtype.itemsize, 1), 1)
+    even = -(-width // max(-(-width // step), 1))  # so that all groups are about as large
+    for few in (16, 8):  # a product with a multiple of these is faster
+        rounded = -(-even // few) * few
+        if rounded <= step:
+            even = rounded
+            break
+    return [slice(first, min(first + even, width)) for first in range(0, width, max(even, 1))]
+
+
+def _repeated(numbers: Tensor, values: Tensor) -> Tensor:
+    """One number per node in as many columns as values have, ``[N, C]``."""
+    return numbers.unsqueeze(1).expand_as(values).contiguous()

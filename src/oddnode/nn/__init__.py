@@ -1,76 +1,54 @@
 """Backbones, which turn the nodes of a graph into logits, and ensembles of them.
 
-May import: graph and below.
+May import: large and below.
 """
 
 from typing import TYPE_CHECKING
 
-from oddnode._utils.lazy import lazy_names
-from oddnode.nn.registry import BACKBONES, register_backbone
+from oddnode._utils.lazy import exports
+from oddnode.nn.registry import BACKBONES as BACKBONES
+from oddnode.nn.registry import register_backbone as register_backbone
 
 if TYPE_CHECKING:
-    from oddnode.nn.base import Backbone
-    from oddnode.nn.blocks import fit_batch_norm, in_blocks
-    from oddnode.nn.convs import PreparedGATConv, PreparedGCNConv, PreparedMixHopConv
-    from oddnode.nn.ensemble import Ensemble, mean_log_probabilities, member_seeds
-    from oddnode.nn.evidential_gcn import EvidentialGCN
-    from oddnode.nn.flows import RadialFlows
-    from oddnode.nn.forward import embed_with, receptive_hops, run_backbone, takes_edge_weight
-    from oddnode.nn.gat import GAT
-    from oddnode.nn.gcn import GCN
-    from oddnode.nn.gpn import GPN, personalised_page_rank
-    from oddnode.nn.jknet import JKNet
-    from oddnode.nn.layerwise import Layerwise
-    from oddnode.nn.mixhop import MixHop
-    from oddnode.nn.mlp import MLP
-    from oddnode.nn.neighbourhoods import Neighbourhoods
-
-__all__ = [
-    "BACKBONES",
-    "GAT",
-    "GCN",
-    "GPN",
-    "MLP",
-    "Backbone",
-    "Ensemble",
-    "EvidentialGCN",
-    "JKNet",
-    "Layerwise",
-    "MixHop",
-    "Neighbourhoods",
-    "PreparedGATConv",
-    "PreparedGCNConv",
-    "PreparedMixHopConv",
-    "RadialFlows",
-    "embed_with",
-    "fit_batch_norm",
-    "in_blocks",
-    "mean_log_probabilities",
-    "member_seeds",
-    "personalised_page_rank",
-    "receptive_hops",
-    "register_backbone",
-    "run_backbone",
-    "takes_edge_weight",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "oddnode.nn.base": ["Backbone"],
-        "oddnode.nn.blocks": ["fit_batch_norm", "in_blocks"],
-        "oddnode.nn.convs": ["PreparedGATConv", "PreparedGCNConv", "PreparedMixHopConv"],
-        "oddnode.nn.ensemble": ["Ensemble", "mean_log_probabilities", "member_seeds"],
-        "oddnode.nn.evidential_gcn": ["EvidentialGCN"],
-        "oddnode.nn.flows": ["RadialFlows"],
-        "oddnode.nn.forward": ["embed_with", "receptive_hops", "run_backbone", "takes_edge_weight"],
-        "oddnode.nn.gat": ["GAT"],
-        "oddnode.nn.gcn": ["GCN"],
-        "oddnode.nn.gpn": ["GPN", "personalised_page_rank"],
-        "oddnode.nn.jknet": ["JKNet"],
-        "oddnode.nn.layerwise": ["Layerwise"],
-        "oddnode.nn.mixhop": ["MixHop"],
-        "oddnode.nn.mlp": ["MLP"],
-        "oddnode.nn.neighbourhoods": ["Neighbourhoods"],
-    },
-)
+    from oddnode.nn.backbones import GAT as GAT
+    from oddnode.nn.backbones import GCN as GCN
+    from oddnode.nn.backbones import MLP as MLP
+    from oddnode.nn.backbones import EvidentialGCN as EvidentialGCN
+    from oddnode.nn.backbones import JKNet as JKNet
+    from oddnode.nn.backbones import MixHop as MixHop
+    from oddnode.nn.base import Backbone as Backbone
+    from oddnode.nn.base import RegularLayers as RegularLayers
+    from oddnode.nn.base import receptive_field as receptive_field
+    from oddnode.nn.base import rest_of as rest_of
+    from oddnode.nn.base import shared_layer as shared_layer
+    from oddnode.nn.base import stages_of as stages_of
+    from oddnode.nn.blocks import Layerwise as Layerwise
+    from oddnode.nn.blocks import Neighbourhoods as Neighbourhoods
+    from oddnode.nn.blocks import batch_norms as batch_norms
+    from oddnode.nn.blocks import fit_batch_norm as fit_batch_norm
+    from oddnode.nn.blocks import in_blocks as in_blocks
+    from oddnode.nn.convs import PreparedGATConv as PreparedGATConv
+    from oddnode.nn.convs import PreparedGCNConv as PreparedGCNConv
+    from oddnode.nn.convs import PreparedMixHopConv as PreparedMixHopConv
+    from oddnode.nn.ensemble import Ensemble as Ensemble
+    from oddnode.nn.ensemble import mean_log_probabilities as mean_log_probabilities
+    from oddnode.nn.ensemble import member_seeds as member_seeds
+    from oddnode.nn.forward import embed_with as embed_with
+    from oddnode.nn.forward import receptive_hops as receptive_hops
+    from oddnode.nn.forward import run_backbone as run_backbone
+    from oddnode.nn.forward import takes_edge_weight as takes_edge_weight
+    from oddnode.nn.gpn import GPN as GPN
+    from oddnode.nn.gpn import RadialFlows as RadialFlows
+    from oddnode.nn.gpn import personalised_page_rank as personalised_page_rank
+    from oddnode.nn.stages import Activation as Activation
+    from oddnode.nn.stages import Attention as Attention
+    from oddnode.nn.stages import Convolution as Convolution
+    from oddnode.nn.stages import Jump as Jump
+    from oddnode.nn.stages import Linear as Linear
+    from oddnode.nn.stages import Norm as Norm
+    from oddnode.nn.stages import RowWise as RowWise
+    from oddnode.nn.stages import Stage as Stage
+    from oddnode.nn.stages import Stages as Stages
+    from oddnode.nn.stages import Stream as Stream
+else:
+    __getattr__, __dir__, __all__ = exports(__name__)

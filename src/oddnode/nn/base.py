@@ -7,21 +7,17 @@ prepared `Graph`, which spares them the work that is the same in every step. Any
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from oddnode.graph import Graph, positive_edges
+from oddnode.nn.stages import Activation, Linear, Stages, is_graph_convolution, run_stages
 from oddnode.ops import DropoutStream, PreNormActivations, check_edge_weight
 
 if TYPE_CHECKING:
     from oddnode.graph import TrainingSet
-
-__all__ = ["Backbone", "LayeredBackbone"]
 
 
 class Backbone(nn.Module):
@@ -31,18 +27,31 @@ class Backbone(nn.Module):
     #: Where dropout masks come from in training; torch's own random numbers where there is none. Backbones inside
     #: another one share its stream, so their places of dropout must differ.
     stream: DropoutStream | None = None
+    #: From how many hops away nodes change a node's logits; ``None``: as `oddnode.nn.receptive_hops` counts.
+    num_hops: int | None = None
+
     #: Whether a training pass may be captured as a CUDA graph and replayed: the same kernels on tensors of the same
     #: shapes in every epoch, without waiting for the device, and nothing random but what follows from `stream`. A
     #: subclass does not inherit the promise; it makes its own by stating ``supports_capture = True``.
     supports_capture: bool = False
 
-    #: From how many hops away nodes change a node's logits; ``None``: as `oddnode.nn.receptive_hops` counts.
-    num_hops: int | None = None
-
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        # Captured although it changes with the epoch, a subclass would train on stale values, and nothing would fail.
         if "supports_capture" not in cls.__dict__:
             cls.supports_capture = False
+
+    def stages(self) -> Stages:
+        """List the stages that the backbone consists of, to run fast in memory, in blocks and on disk.
+
+        A backbone without stages defines ``embed`` and ``head``.
+
+        Returns
+        -------
+        Stages
+            Those up to the hidden features, and those from there to the logits.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines neither stages nor embed and head")
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Compute the logits of every node.
@@ -81,7 +90,6 @@ class Backbone(nn.Module):
         """
         return self.head(self.embed(graph), graph)
 
-    @abstractmethod
     def embed(self, graph: Graph) -> Tensor:
         """Compute the features before the last layer, after activation and dropout.
 
@@ -95,8 +103,8 @@ class Backbone(nn.Module):
         Tensor
             Hidden features ``[N, H]``.
         """
+        return run_stages(self.stages().hidden, None, graph, self)
 
-    @abstractmethod
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         """Apply the last layer.
 
@@ -112,61 +120,7 @@ class Backbone(nn.Module):
         Tensor
             Logits ``[N, C]``.
         """
-
-    def forward_shared(self, graph: Graph) -> PreNormActivations | None:
-        """Compute what a training pass and an evaluation of the same weights share: all before the first dropout.
-
-        Parameters
-        ----------
-        graph : Graph
-            The graph, with its features.
-
-        Returns
-        -------
-        PreNormActivations or None
-            The first layer before batch norm; ``None`` where the backbone has no such part.
-        """
-        return None
-
-    def forward_rest(
-        self, shared: PreNormActivations, graph: Graph, subset: tuple[Tensor, Graph] | None = None
-    ) -> Tensor:
-        """Compute logits from what `forward_shared` returned.
-
-        Parameters
-        ----------
-        shared : PreNormActivations
-            The first layer before batch norm.
-        graph : Graph
-            The same graph.
-        subset : tuple of Tensor and Graph, optional
-            From `receptive_field`, to compute the logits of some nodes alone.
-
-        Returns
-        -------
-        Tensor
-            Logits ``[N, C]`` of every node, or ``[n, C]`` of those nodes.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has a forward_shared, but no forward_rest")
-
-    def receptive_field(self, nodes: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
-        """Find out what the last layer needs for some nodes; for `forward_rest`.
-
-        Parameters
-        ----------
-        nodes : Tensor
-            Positions ``[n]`` of the nodes.
-        graph : Graph
-            The graph that they belong to.
-
-        Returns
-        -------
-        rows : Tensor
-            Positions of the nodes whose hidden features it needs.
-        part : Graph
-            The graph to apply it on.
-        """
-        return nodes, graph
+        return run_stages(self.stages().head, hidden, graph, self)
 
     def prepare(self, data: TrainingSet) -> None:
         """Take more than features from the data, once before training.
@@ -189,14 +143,14 @@ class Backbone(nn.Module):
     @property
     def num_dropout_places(self) -> int:
         """An upper bound on the places of dropout: `stream` is asked for places below it."""
-        return 2 * sum(isinstance(layer, _BatchNorm) for layer in self.modules()) + 2
+        return 2 * sum(1 for _ in self.modules())
 
     @property
     def _drops(self) -> bool:
         return self.training and self.dropout > 0.0
 
     def _drop(self, values: Tensor, place: int) -> Tensor:
-        """Dropout at one of the places of the network that have it."""
+        """Dropout of values of any shape; every dropout of a network has a place of its own."""
         if not self._drops:
             return values
         if self.stream is None:
@@ -209,62 +163,71 @@ class Backbone(nn.Module):
         return self.dropout == 0.0
 
 
-class LayeredBackbone(Backbone):
-    """The base of most backbones: between layers stand batch norm, an activation and dropout.
+def stages_of(module: nn.Module) -> Stages | None:
+    """List the stages of a backbone whose outputs follow from them alone; ``None`` for any other network."""
+    kind = type(module)
+    if not isinstance(module, Backbone) or not issubclass(kind, Backbone) or kind.stages is Backbone.stages:
+        return None
+    follows = kind.run is Backbone.run and kind.embed is Backbone.embed and kind.head is Backbone.head
+    return module.stages() if follows else None
 
-    Subclasses say in ``_layer`` what a hidden layer is before batch norm, and in ``head`` what the last layer is.
 
-    Parameters
-    ----------
-    width : int
-        Channels of a hidden layer.
-    num_layers, num_hidden : int
-        How many layers the user asked for, and how many of them are hidden: at least one.
-    dropout : float
-        Share of hidden features dropped in training.
+class RegularLayers(NamedTuple):
+    """A backbone of linear layers, or of graph convolutions, with an `Activation` after all but the last."""
+
+    uses_edges: bool
+    layers: list[Any]  # modules or convolutions, by `weight` and `bias`
+    norms: list[nn.Module]
+
+    @classmethod
+    def of(cls, module: nn.Module) -> RegularLayers | None:
+        """Take a network apart; ``None`` if it is another one, or one that changes with the data or the epoch."""
+        stages, kind = stages_of(module), type(module)
+        if stages is None or not issubclass(kind, Backbone):
+            return None
+        every = [*stages.hidden, *stages.head]
+        layers, activations = every[::2], every[1::2]
+        uses_edges = is_graph_convolution(layers[0])
+        is_layer = is_graph_convolution if uses_edges else lambda stage: type(stage) is Linear
+        if not (
+            len(layers) == len(activations) + 1
+            and all(is_layer(layer) for layer in layers)
+            and all(type(each) is Activation and each.place == place for place, each in enumerate(activations))
+            and kind.prepare is Backbone.prepare
+            and kind.begin_epoch is Backbone.begin_epoch
+        ):
+            return None
+        return cls(uses_edges, layers, [each.norm for each in activations])  # type: ignore[attr-defined]
+
+
+def shared_layer(module: nn.Module, graph: Graph) -> PreNormActivations | None:
+    """What a training pass and an evaluation of the same weights share: the first layer, up to batch norm.
+
+    ``None`` if the network is not one whose rest can be computed by `rest_of`.
     """
+    kind = type(module)
+    if not isinstance(module, Backbone) or not issubclass(kind, Backbone) or kind.stages is Backbone.stages:
+        return None
+    if kind.embed is not Backbone.embed or kind.run is not Backbone.run:
+        return None  # it may do anything; a head of its own is called
+    (first, *rest), head = module.stages()
+    # The last layer must be computable for some nodes alone: from their rows, or by one graph convolution.
+    convolving = [stage for stage in head if stage.num_hops]
+    is_local = not convolving or (len(convolving) == 1 and is_graph_convolution(convolving[0]))
+    if first.has_dropout or not rest or not rest[0].takes_pre_norm or not is_local:
+        return None
+    return PreNormActivations(first.run(None, graph, module))
 
-    def __init__(self, width: int, num_layers: int, num_hidden: int, dropout: float):
-        super().__init__()
-        if num_hidden < 1:
-            raise ValueError(f"num_layers is {num_layers}, expected {num_layers - num_hidden + 1} or more")
-        self.dropout = dropout
-        self.norms = nn.ModuleList(nn.BatchNorm1d(width) for _ in range(num_hidden))
 
-    @abstractmethod
-    def _layer(self, layer: int, hidden: Tensor | None, graph: Graph) -> Tensor:
-        """A hidden layer before batch norm; the first one (``hidden`` is ``None``) takes the graph's features."""
+def rest_of(
+    module: Backbone, shared: PreNormActivations, graph: Graph, subset: tuple[Tensor, Graph] | None = None
+) -> Tensor:
+    """Compute logits of all nodes from the first layer, or, with a `receptive_field`, those of some nodes."""
+    rows, part = (None, graph) if subset is None else subset
+    return module.head(run_stages(module.stages().hidden[1:], shared, graph, module, rows), part)
 
-    def embed(self, graph: Graph) -> Tensor:
-        return self._embed(PreNormActivations(self._layer(0, None, graph)), graph)
 
-    def forward_shared(self, graph: Graph) -> PreNormActivations | None:
-        # A subclass with an embed or a run of its own may do anything.
-        is_layered = type(self).embed is LayeredBackbone.embed and type(self).run is Backbone.run
-        return PreNormActivations(self._layer(0, None, graph)) if is_layered else None
-
-    def forward_rest(
-        self, shared: PreNormActivations, graph: Graph, subset: tuple[Tensor, Graph] | None = None
-    ) -> Tensor:
-        if subset is None:
-            return self.head(self._embed(shared, graph), graph)
-        rows, part = subset
-        return self.head(self._embed(shared, graph, rows), part)
-
-    def _embed(self, first: PreNormActivations, graph: Graph, rows: Tensor | None = None) -> Tensor:
-        """Hidden features of all nodes or of some; only the last layer can be computed for some nodes alone."""
-        last = len(self.norms) - 1
-        before = first
-        for layer in range(last):
-            hidden = self._activate(before, layer)
-            before = PreNormActivations(self._layer(layer + 1, hidden, graph))
-        return self._activate(before, last, rows)
-
-    def _activate(self, before: PreNormActivations, layer: int, rows: Tensor | None = None) -> Tensor:
-        if not self.training or self.dropout == 0.0:
-            return before.activated(self.norms[layer], rows)
-        if self.stream is None:
-            return F.dropout(before.activated(self.norms[layer], rows), self.dropout)
-        nodes = torch.arange(len(before.values), device=before.values.device) if rows is None else rows
-        scales = self.stream.scales(nodes, before.values.shape[1], self.dropout, layer, before.values.dtype)
-        return before.activated(self.norms[layer], rows, scales)
+def receptive_field(module: Backbone, nodes: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
+    """Find the rows that the last layer needs for some nodes, and the graph to apply it on."""
+    has_edges = any(stage.num_hops for stage in module.stages().head)
+    return graph.one_hop_subgraph(nodes) if has_edges else (nodes, graph)

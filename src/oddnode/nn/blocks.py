@@ -1,33 +1,171 @@
-"""Networks whose exact outputs are computed for some nodes at a time."""
+"""Exact outputs of a network for some nodes at a time.
+
+A backbone that consists of stages is computed layer by layer, so that no layer of all nodes has to be in memory. Any
+other network is run on the whole neighbourhoods of some nodes at a time. How far a neighbourhood must reach is counted
+by the convolutions of the network and then tried: what lies beyond must not change an output. A network that changes
+nevertheless (one that normalises over all nodes, or calls a layer twice) is refused.
+"""
 
 from __future__ import annotations
 
-from torch import nn
+from collections.abc import Callable, Iterator
+from typing import Any
 
-from oddnode.graph import Graph
-from oddnode.nn.base import Backbone
-from oddnode.nn.batch_norm import batch_norms
-from oddnode.nn.layerwise import Layerwise
-from oddnode.nn.neighbourhoods import Neighbourhoods
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-__all__ = ["fit_batch_norm", "in_blocks"]
+from oddnode.graph import Graph, neighbourhood
+from oddnode.nn.base import stages_of
+from oddnode.nn.forward import embed_with, receptive_hops, run_backbone
+from oddnode.nn.stages import ColumnMoments, Stages, Stream
+
+# A block of nodes is made smaller if its neighbourhood has more nodes than this.
+_NODES_AT_ONCE = 2**17
+# A single node whose neighbourhood has more nodes than this is refused.
+_MOST_NODES = 2**22
+_FIRST_BLOCK = 256
+# Nodes that the number of hops is tried on.
+_NUM_TRIED = 8
+
+
+def batch_norms(module: nn.Module) -> list[_BatchNorm]:
+    """Find the batch norms of a network."""
+    return [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+
+
+class Layerwise:
+    """A backbone in evaluation mode on a graph; its convolutions are computed here, once."""
+
+    def __init__(self, stages: Stages, graph: Graph, fit_norms: bool = False):
+        stream = Stream(graph, fit_norms)
+        with torch.no_grad():
+            self._hidden = stream.through(stages.hidden, None)
+            self._logits = stream.through(stages.head, self._hidden)
+
+    @torch.no_grad()
+    def hidden_of(self, rows: Tensor | slice) -> Tensor:
+        """Compute the features before the last layer of some nodes."""
+        return self._hidden(rows)
+
+    @torch.no_grad()
+    def logits_of(self, rows: Tensor | slice) -> Tensor:
+        """Compute the logits of some nodes."""
+        return self._logits(rows)
+
+
+class Neighbourhoods:
+    """A network in evaluation mode on a graph; every output is computed when it is needed."""
+
+    def __init__(self, module: nn.Module, graph: Graph):
+        self._module, self._graph = module, graph
+        self._block = _FIRST_BLOCK
+        self.num_hops = sufficient_hops(module, graph)
+
+    def hidden_of(self, rows: Tensor | slice) -> Tensor:
+        """Compute the features before the last layer of some nodes."""
+        return self._run(rows, embed_with)
+
+    def logits_of(self, rows: Tensor | slice) -> Tensor:
+        """Compute the logits of some nodes."""
+        return self._run(rows, run_backbone)
+
+    @torch.no_grad()
+    def _run(self, rows: Tensor | slice, run: Callable[[nn.Module, Graph], Tensor]) -> Tensor:
+        nodes = torch.arange(self._graph.num_nodes)[rows] if isinstance(rows, slice) else rows
+        different, place = nodes.unique(return_inverse=True)
+        return torch.cat([run(self._module, part)[:count] for part, count in self._parts(different)])[place]
+
+    @torch.no_grad()
+    def fit_norms(self) -> None:
+        """Give batch norm the statistics of all nodes; one pass for each layer, in the order of their calls."""
+        nodes = torch.arange(self._graph.num_nodes)
+        part, _ = next(self._parts(nodes[:1]))
+        for norm in _calls(self._module, part):
+            moments = ColumnMoments()
+            for part, count in self._parts(nodes):
+                moments.update(_calls(self._module, part)[norm][:count])
+            moments.set_to(norm)
+
+    def _parts(self, nodes: Tensor) -> Iterator[tuple[Graph, int]]:
+        """Neighbourhoods of some nodes at a time, and how many these are; they come first."""
+        first = 0
+        while first < len(nodes):
+            some = nodes[first : first + self._block]
+            part, _ = neighbourhood(self._graph, some, self.num_hops)
+            if part.num_nodes > _NODES_AT_ONCE and len(some) > 1:
+                self._block = len(some) // 2
+                continue
+            if part.num_nodes > _MOST_NODES:
+                raise ValueError(
+                    f"the {self.num_hops} hops around node {int(some[0])} reach {part.num_nodes} nodes, too many to "
+                    f"compute {type(self._module).__name__} exactly for one node at a time; use fewer layers, or one "
+                    "of oddnode's networks, which are computed layer by layer"
+                )
+            yield part, len(some)
+            first += len(some)
+            self._block *= 2 if 4 * part.num_nodes < _NODES_AT_ONCE else 1
+
+
+def _calls(module: nn.Module, part: Graph) -> dict[_BatchNorm, Tensor]:
+    """What the batch norms of a network are called with, in the order of their calls."""
+    inputs: dict[_BatchNorm, Tensor] = {}
+
+    def note(norm: Any, args: tuple[Any, ...]) -> None:
+        inputs[norm] = args[0]
+
+    handles = [norm.register_forward_pre_hook(note) for norm in batch_norms(module)]
+    try:
+        run_backbone(module, part)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return inputs
+
+
+def sufficient_hops(module: nn.Module, graph: Graph) -> int:
+    """Find out how many hops around a node determine its logits."""
+    counted = receptive_hops(module)
+    for num_hops in (counted, counted + 1) if counted else (0,):
+        if _suffices(module, graph, num_hops):
+            return num_hops
+    raise ValueError(
+        f"the logits of {type(module).__name__} depend on nodes that are more than {counted} hops away, the number of "
+        "its convolutions, so they cannot be computed for some nodes at a time. If it calls a layer several times or "
+        "passes messages by itself, give it an attribute num_hops with the number of hops; if it normalises or pools "
+        "over all nodes, give the graph in memory"
+    )
+
+
+@torch.no_grad()
+def _suffices(module: nn.Module, graph: Graph, num_hops: int) -> bool:
+    """Whether two more nodes, unlike all others, leave the logits as they are; they lead to the outermost nodes."""
+    nodes = _tried_nodes(graph)
+    part, num_inner = neighbourhood(graph, nodes, num_hops)
+    # One has larger features than all others, and the other has smaller ones; their sum is not 0.
+    unlike = (1.0 + 2.0 * part.x.abs().max()) * torch.linspace(1.0, 2.0, part.x.shape[1]).to(part.x)
+    outer = torch.arange(num_inner, part.num_nodes + 2)  # and to themselves, for paths of any length
+    more = torch.cartesian_prod(torch.arange(part.num_nodes, part.num_nodes + 2), outer).t()
+    weight = None
+    if part.edge_weight is not None:
+        weight = torch.cat([part.edge_weight, part.edge_weight.new_ones(more.shape[1])])
+    x = torch.cat([part.x, torch.stack([unlike, -2.0 * unlike])])
+    changed = Graph(x, torch.cat([part.edge_index, more.to(graph.device)], dim=1), weight)
+    found, expected = (run_backbone(module, each)[: len(nodes)] for each in (changed, part))
+    return torch.allclose(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+
+
+def _tried_nodes(graph: Graph) -> Tensor:
+    """Some nodes with edges, those with few of them, from all over the graph."""
+    spread = torch.linspace(0, graph.num_nodes - 1, min(16 * _NUM_TRIED, graph.num_nodes)).long().unique()
+    offsets = graph.incoming[0]
+    degree = offsets[spread + 1] - offsets[spread]
+    order = torch.where(degree > 0, degree, degree.max() + 1).argsort(stable=True)
+    return spread[order[:_NUM_TRIED]]
 
 
 def in_blocks(module: nn.Module, graph: Graph) -> Layerwise | Neighbourhoods:
     """Prepare a network to be computed for some nodes of a graph at a time, equal to a pass over the whole graph.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        As for `oddnode.nn.run_backbone`, in evaluation mode.
-    graph : Graph
-        A graph in memory or on disk.
-
-    Returns
-    -------
-    Layerwise or Neighbourhoods
-        Its ``hidden_of(rows)`` and ``logits_of(rows)`` compute hidden features and logits of some nodes. A backbone of
-        this library is computed layer by layer, any other module on the neighbourhoods of these nodes.
 
     Examples
     --------
@@ -38,28 +176,19 @@ def in_blocks(module: nn.Module, graph: Graph) -> Layerwise | Neighbourhoods:
     >>> torch.allclose(in_blocks(network, path).logits_of(slice(1, 3)), network.run(path)[1:])
     True
     """
-    if isinstance(module, Backbone) and Layerwise.supports(module):
-        return Layerwise(module, graph)
-    return Neighbourhoods(module, graph)
+    stages = stages_of(module)
+    return Neighbourhoods(module, graph) if stages is None else Layerwise(stages, graph)
 
 
 def fit_batch_norm(module: nn.Module, graph: Graph) -> None:
-    """Give batch norm the statistics of all nodes of a graph, as one pass in training mode over the whole would.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        As for `oddnode.nn.run_backbone`, in evaluation mode; it is changed in place.
-    graph : Graph
-        A graph in memory or on disk.
-    """
-    norms = batch_norms(module)
+    """Give batch norm the statistics of all nodes of a graph, as one pass in training mode over the whole would."""
+    norms, stages = batch_norms(module), stages_of(module)
     if not norms:
         return
-    if isinstance(module, Backbone) and Layerwise.supports(module):
-        Layerwise(module, graph, fit_norms=True)
-    else:
+    if stages is None:
         Neighbourhoods(module, graph).fit_norms()
+    else:
+        Layerwise(stages, graph, fit_norms=True)
     for norm in norms:
         # In training, values are divided by the deviation of the nodes; what is kept is that of their population.
         if norm.running_var is not None:

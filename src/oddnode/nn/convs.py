@@ -12,20 +12,14 @@ from torch_geometric.utils import softmax
 
 from oddnode.graph import Graph
 
-__all__ = ["PreparedGATConv", "PreparedGCNConv", "PreparedMixHopConv"]
-
 # Up to this width a CPU multiplies by a weight faster as (W H^T)^T than as H W^T.
 _NARROW = 10
 
 
 class PreparedGCNConv(nn.Module):
-    """PyG's `GCNConv` by weights and their names, with a product by the graph's prepared matrix as its only step.
+    """PyG's `GCNConv` by weights and their names, with a product by the graph's prepared matrix as its only step."""
 
-    Parameters
-    ----------
-    in_channels, out_channels : int
-        Width of the features and of the result.
-    """
+    powers = (1,)  # as of a MixHop convolution with one hop
 
     def __init__(self, in_channels: int, out_channels: int):
         super().__init__()
@@ -36,26 +30,18 @@ class PreparedGCNConv(nn.Module):
             # The weight is used transposed: laid out in memory that way, neither it nor its gradient is ever copied.
             self.lin.weight.data = self.lin.weight.data.t().contiguous().t()
 
+    @property
+    def lins(self) -> list[nn.Module]:
+        """The linear layer of every power."""
+        return [self.lin]
+
     def reset_parameters(self) -> None:
         """New weights."""
         self.lin.reset_parameters()
         nn.init.zeros_(self.bias)
 
     def forward(self, hidden: Tensor | None, graph: Graph) -> Tensor:
-        """Convolve hidden features, or the graph's own.
-
-        Parameters
-        ----------
-        hidden : Tensor or None
-            Hidden features ``[N, H]``; ``None`` stands for the graph's features.
-        graph : Graph
-            The graph whose edges carry them.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[N, C]``.
-        """
+        """Convolve hidden features, or the graph's own."""
         if hidden is None:
             return graph.convolve_features(self.lin.weight) + self.bias
         return graph.gcn_matrix @ self._times_weight(hidden) + self.bias
@@ -72,20 +58,7 @@ class PreparedMixHopConv(MixHopConv):
     """PyG's MixHop convolution, with products by the graph's prepared matrix in place of message passing."""
 
     def forward(self, hidden: Tensor | None, graph: Graph) -> Tensor:
-        """Convolve hidden features, or the graph's own.
-
-        Parameters
-        ----------
-        hidden : Tensor or None
-            Hidden features ``[N, H]``; ``None`` stands for the graph's features.
-        graph : Graph
-            The graph whose edges carry them.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[N, C]``.
-        """
+        """Convolve hidden features, or the graph's own."""
         hops = [self._hop(power, lin.weight, hidden, graph) for power, lin in zip(self.powers, self.lins, strict=True)]
         return torch.cat(hops, dim=-1) + self.bias
 
@@ -110,22 +83,7 @@ class PreparedGATConv(GATConv):
     """
 
     def forward(self, transformed: Tensor, graph: Graph, drop: Callable[[Tensor], Tensor]) -> Tensor:
-        """Attend to neighbours.
-
-        Parameters
-        ----------
-        transformed : Tensor
-            Features that the layer's weight has been applied to, ``[N, heads * C]``.
-        graph : Graph
-            The graph whose edges are attended to.
-        drop : callable
-            The dropout of attention weights.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[N, heads * C]``, or ``[N, C]`` where heads are averaged.
-        """
+        """Attend to neighbours."""
         edges = graph.attention
         values = transformed.view(-1, self.heads, self.out_channels)
         to_source, to_target = ((values * att).sum(dim=-1) for att in (self.att_src, self.att_dst))

@@ -12,8 +12,6 @@ from oddnode.graph import Graph, positive_edges
 from oddnode.nn.forward import run_backbone
 from oddnode.ops import check_edge_weight
 
-__all__ = ["Ensemble", "mean_log_probabilities", "member_seeds"]
-
 
 class Ensemble(nn.Module):
     """Networks whose probabilities are averaged; its logits are the logarithms of the averages.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +12,8 @@ from torch_geometric.data import Data
 from torch_geometric.nn import MessagePassing, MixHopConv, Sequential
 
 from oddnode.graph import Graph
-from oddnode.nn.base import Backbone
+from oddnode.nn.base import Backbone, stages_of
 from oddnode.nn.convs import PreparedGCNConv
-
-__all__ = ["embed_with", "receptive_hops", "run_backbone", "takes_edge_weight"]
 
 # What people call the argument of a ``forward`` that takes a whole graph.
 _GRAPH_NAMES = ("data", "batch", "graph")
@@ -113,9 +112,11 @@ def receptive_hops(module: nn.Module) -> int:
     int
         The number of hops; 0 for a module without convolutions.
     """
-    stated = getattr(module, "num_hops", None)
+    stated, stages = getattr(module, "num_hops", None), stages_of(module)
     if isinstance(stated, int):
         return stated
+    if stages is not None:
+        return sum(stage.num_hops for stage in (*stages.hidden, *stages.head))
     return sum(_hops_of(layer) for layer in module.modules())
 
 
@@ -171,9 +172,11 @@ def embed_with(module: nn.Module, graph: Graph) -> Tensor:
         return module.embed(graph)
     name = type(module).__name__
     entered: list[Any] = []
+    thread = threading.get_ident()
 
-    def note(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        entered[:] = [*args, *kwargs.values()][:1]
+    def note(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
+        if threading.get_ident() == thread:  # another thread that shares the module runs into this hook too
+            entered[:] = [*args, *(kwargs or {}).values()][:1]
 
     handles = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in _layers(module)]
     try:

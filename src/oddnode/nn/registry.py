@@ -11,7 +11,6 @@ from oddnode._utils.registry import Registry
 if TYPE_CHECKING:
     from torch import nn
 
-__all__ = ["BACKBONES", "register_backbone"]
 
 #: Names that stand for a backbone in `Detector` and on the command line.
 BACKBONES: Registry[Callable[..., nn.Module]] = Registry("backbone")
@@ -42,12 +41,12 @@ def register_backbone(name: str, backbone: Callable[..., nn.Module]) -> None:
 
 
 for _name, _place in {
-    "gcn": "oddnode.nn.gcn:GCN",
-    "mlp": "oddnode.nn.mlp:MLP",
-    "gat": "oddnode.nn.gat:GAT",
-    "jknet": "oddnode.nn.jknet:JKNet",
-    "mixhop": "oddnode.nn.mixhop:MixHop",
-    "evidential-gcn": "oddnode.nn.evidential_gcn:EvidentialGCN",
+    "gcn": "oddnode.nn.backbones:GCN",
+    "mlp": "oddnode.nn.backbones:MLP",
+    "gat": "oddnode.nn.backbones:GAT",
+    "jknet": "oddnode.nn.backbones:JKNet",
+    "mixhop": "oddnode.nn.backbones:MixHop",
+    "evidential-gcn": "oddnode.nn.backbones:EvidentialGCN",
     "gpn": "oddnode.nn.gpn:GPN",
 }.items():
     BACKBONES.register_place(_name, _place)

@@ -11,9 +11,6 @@ from torch import Tensor
 from oddnode.functional import Isolated, losses, negative_energy, propagate_to
 from oddnode.graph import Graph, TrainingSet
 
-__all__ = ["Objective", "Sum", "Term", "Train", "TrainingPass", "validation_loss"]
-
-
 #: Trains a module on data: ``train(module, objective, data, epochs=..., lr=..., weight_decay=...)``.
 Train = Callable[..., object]
 
@@ -163,18 +160,7 @@ class Objective:
         return frozenset()
 
     def __call__(self, step: TrainingPass) -> Tensor:
-        """Compute the loss of one forward pass.
-
-        Parameters
-        ----------
-        step : TrainingPass
-            The logits and their graphs.
-
-        Returns
-        -------
-        Tensor
-            A scalar.
-        """
+        """Compute the loss of one forward pass."""
         raise TypeError(f"{type(self).__name__} does not define a loss")
 
     def prepare(self, data: TrainingSet, train: Train) -> Objective:
@@ -276,7 +262,8 @@ class Term(Objective):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # A subclass with its own loss does not inherit the promises of its base class.
+        # A subclass with its own loss inherits no promises: with too few logits, or replayed from a CUDA graph, it
+        # would train on wrong numbers, and nothing would fail.
         for name, careful in (("needs_all_logits", True), ("supports_capture", False)):
             if "__call__" in cls.__dict__ and name not in cls.__dict__:
                 setattr(cls, name, careful)

@@ -20,8 +20,6 @@ from oddnode.nn import GCN
 from oddnode.objectives.base import Term, Train, TrainingPass
 from oddnode.objectives.terms import CrossEntropy
 
-__all__ = ["KernelPrior", "Teacher", "hop_counts", "kernel_prior"]
-
 # The kernel of ten hops is 8e-23, so farther nodes do not change the prior in floating point.
 _MAX_HOPS = 10
 # Number of simultaneous breadth-first searches; limits memory to a few numbers per node and search.

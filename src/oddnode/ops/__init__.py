@@ -3,63 +3,37 @@
 May import: _utils.
 """
 
-from oddnode.ops.adjacency import (
-    check_edge_weight,
-    direction_sums,
-    effective_degree,
-    gcn_matrix,
-    is_symmetric,
-    neighbour_mean_matrix,
-    sums_agree,
-    weighted_in_degree,
-    with_self_loops,
-)
-from oddnode.ops.block_matrix import BlockMatrix
-from oddnode.ops.blocked_mean import BlockedNeighbourMean, neighbour_mean, neighbour_mean_of_sorted
-from oddnode.ops.dropout import DropoutStream, dropout_factor, dropout_keys, dropout_scales, stacked_keys
-from oddnode.ops.feature_products import FeatureProducts
-from oddnode.ops.long_rows import LongRows, sum_neighbours
-from oddnode.ops.neighbour_mean import NeighbourMean
-from oddnode.ops.norm_relu_dropout import PreNormActivations, ReluDropout
-from oddnode.ops.optim import Adam
-from oddnode.ops.sparse import SparseMatrix
-from oddnode.ops.sparse_pattern import SparsePattern
-from oddnode.ops.triton_dropout import relu_dropout
-from oddnode.ops.triton_kernels import TILE, Mix, add_block, can_run, mix, sum_ranges
-
-__all__ = [
-    "TILE",
-    "Adam",
-    "BlockMatrix",
-    "BlockedNeighbourMean",
-    "DropoutStream",
-    "FeatureProducts",
-    "LongRows",
-    "Mix",
-    "NeighbourMean",
-    "PreNormActivations",
-    "ReluDropout",
-    "SparseMatrix",
-    "SparsePattern",
-    "add_block",
-    "can_run",
-    "check_edge_weight",
-    "direction_sums",
-    "dropout_factor",
-    "dropout_keys",
-    "dropout_scales",
-    "effective_degree",
-    "gcn_matrix",
-    "is_symmetric",
-    "mix",
-    "neighbour_mean",
-    "neighbour_mean_matrix",
-    "neighbour_mean_of_sorted",
-    "relu_dropout",
-    "stacked_keys",
-    "sum_neighbours",
-    "sum_ranges",
-    "sums_agree",
-    "weighted_in_degree",
-    "with_self_loops",
-]
+from oddnode.ops.adjacency import check_edge_weight as check_edge_weight
+from oddnode.ops.adjacency import direction_sums as direction_sums
+from oddnode.ops.adjacency import effective_degree as effective_degree
+from oddnode.ops.adjacency import gcn_matrix as gcn_matrix
+from oddnode.ops.adjacency import is_symmetric as is_symmetric
+from oddnode.ops.adjacency import neighbour_mean_matrix as neighbour_mean_matrix
+from oddnode.ops.adjacency import sums_agree as sums_agree
+from oddnode.ops.adjacency import weighted_in_degree as weighted_in_degree
+from oddnode.ops.adjacency import with_self_loops as with_self_loops
+from oddnode.ops.dropout import DropoutStream as DropoutStream
+from oddnode.ops.dropout import PreNormActivations as PreNormActivations
+from oddnode.ops.dropout import ReluDropout as ReluDropout
+from oddnode.ops.dropout import dropout_factor as dropout_factor
+from oddnode.ops.dropout import dropout_keys as dropout_keys
+from oddnode.ops.dropout import dropout_scales as dropout_scales
+from oddnode.ops.dropout import stacked_keys as stacked_keys
+from oddnode.ops.neighbour_mean import BlockedNeighbourMean as BlockedNeighbourMean
+from oddnode.ops.neighbour_mean import LongRows as LongRows
+from oddnode.ops.neighbour_mean import NeighbourMean as NeighbourMean
+from oddnode.ops.neighbour_mean import neighbour_mean as neighbour_mean
+from oddnode.ops.neighbour_mean import neighbour_mean_of_sorted as neighbour_mean_of_sorted
+from oddnode.ops.neighbour_mean import sum_neighbours as sum_neighbours
+from oddnode.ops.optim import Adam as Adam
+from oddnode.ops.sparse import BlockMatrix as BlockMatrix
+from oddnode.ops.sparse import FeatureProducts as FeatureProducts
+from oddnode.ops.sparse import SparseMatrix as SparseMatrix
+from oddnode.ops.sparse_pattern import SparsePattern as SparsePattern
+from oddnode.ops.triton_kernels import TILE as TILE
+from oddnode.ops.triton_kernels import Mix as Mix
+from oddnode.ops.triton_kernels import add_block as add_block
+from oddnode.ops.triton_kernels import can_run as can_run
+from oddnode.ops.triton_kernels import mix as mix
+from oddnode.ops.triton_kernels import relu_dropout as relu_dropout
+from oddnode.ops.triton_kernels import sum_ranges as sum_ranges

@@ -11,31 +11,9 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from oddnode.ops.sparse import SparseMatrix
 
-__all__ = [
-    "check_edge_weight",
-    "direction_sums",
-    "effective_degree",
-    "gcn_matrix",
-    "is_symmetric",
-    "neighbour_mean_matrix",
-    "sums_agree",
-    "weighted_in_degree",
-    "with_self_loops",
-]
-
 
 def check_edge_weight(edge_weight: Tensor, num_edges: int, name: str = "edge_weight") -> None:
-    """Raise an error for weights that are not one finite number of 0 or more per edge.
-
-    Parameters
-    ----------
-    edge_weight : Tensor
-        The weights.
-    num_edges : int
-        How many edges there are.
-    name : str
-        What they are called in the message.
-    """
+    """Raise an error for weights that are not one finite number of 0 or more per edge."""
     if edge_weight.shape != (num_edges,) or edge_weight.is_complex():
         raise ValueError(
             f"{name} is {edge_weight.dtype} of shape {list(edge_weight.shape)}, "
@@ -43,30 +21,15 @@ def check_edge_weight(edge_weight: Tensor, num_edges: int, name: str = "edge_wei
         )
     wrong = ~((edge_weight >= 0) & (edge_weight < torch.inf))  # NaN compares as neither
     if bool(wrong.any()):
-        place = int(wrong.nonzero()[0])
+        index = int(wrong.nonzero()[0])
         raise ValueError(
             f"{name} has {int(wrong.sum())} values that are negative, infinite or NaN, the first is "
-            f"{float(edge_weight[place])} at edge {place}; expected finite weights of 0 or more"
+            f"{float(edge_weight[index])} at edge {index}; expected finite weights of 0 or more"
         )
 
 
 def weighted_in_degree(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) -> Tensor:
-    """Sum the weights of the edges that lead to each node.
-
-    Parameters
-    ----------
-    edge_index : Tensor
-        Edges ``[2, E]``, from source to target.
-    num_nodes : int
-        How many nodes there are.
-    edge_weight : Tensor
-        One weight per edge ``[E]``.
-
-    Returns
-    -------
-    Tensor
-        Shape ``[N]``, in double precision.
-    """
+    """Sum the weights of the edges that lead to each node."""
     # On a GPU, index_add_ would sum in any order, differently in every call.
     order = edge_index[1].argsort(stable=True)
     counts = torch.bincount(edge_index[1], minlength=num_nodes)
@@ -74,24 +37,10 @@ def weighted_in_degree(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) 
 
 
 def effective_degree(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) -> Tensor:
-    r"""Compute how many equal edges a weighted mean over a node's edges is worth, :math:`(\sum w)^2 / \sum w^2`.
+    r"""Effective sample size of each node's edge weights, :math:`(\sum w)^2 / \sum w^2` (Kish, 1965).
 
-    The variance of a weighted mean is that of a mean over so many values (Kish, 1965). It is the number of edges where
+    A weighted mean has the variance of a mean over this many values. It is the number of edges where
     their weights are equal, and does not depend on the unit of the weights.
-
-    Parameters
-    ----------
-    edge_index : Tensor
-        Edges ``[2, E]``, from source to target.
-    num_nodes : int
-        How many nodes there are.
-    edge_weight : Tensor
-        One weight per edge ``[E]``.
-
-    Returns
-    -------
-    Tensor
-        Shape ``[N]``, in double precision; 0 for a node without edges, otherwise 1 or more.
     """
     if not edge_weight.numel():
         return torch.zeros(num_nodes, dtype=torch.float64, device=edge_index.device)
@@ -101,22 +50,7 @@ def effective_degree(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) ->
 
 
 def is_symmetric(edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None) -> bool:
-    """Find out whether every edge comes with the one in the other direction, as often and with the same weight.
-
-    Parameters
-    ----------
-    edge_index : Tensor
-        Edges ``[2, E]``, from source to target.
-    num_nodes : int
-        How many nodes there are.
-    edge_weight : Tensor, optional
-        One positive weight per edge ``[E]``; by default 1.
-
-    Returns
-    -------
-    bool
-        True for a graph without edges.
-    """
+    """Find out whether every edge comes with the one in the other direction, as often and with the same weight."""
     relative = None if edge_weight is None else edge_weight.double() / edge_weight.double().mean()
     source, target = edge_index
     there, back = direction_sums(source, target, relative).tolist()
@@ -124,20 +58,7 @@ def is_symmetric(edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None 
 
 
 def direction_sums(source: Tensor, target: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-    """Sum over edges in both directions with factors that differ from node to node, so that sums agree by chance only.
-
-    Parameters
-    ----------
-    source, target : Tensor
-        The ends of edges ``[e]``; the sums of several parts of the edges can be added.
-    edge_weight : Tensor, optional
-        One weight per edge ``[e]``; by default 1.
-
-    Returns
-    -------
-    Tensor
-        The two sums, in double precision ``[2]``.
-    """
+    """Sum over edges in both directions with factors that differ by node, so that sums agree only by chance."""
     # Node 0 counts as well.
     (a, b), (c, d) = (
         [((ends.double() + 1) * factor).frac() for factor in (0.6180339887498949, 0.4142135623730951)]
@@ -150,37 +71,14 @@ def direction_sums(source: Tensor, target: Tensor, edge_weight: Tensor | None = 
 
 
 def sums_agree(there: float, back: float) -> bool:
-    """Say whether sums of `direction_sums` are those of a graph with every edge in both directions.
-
-    Parameters
-    ----------
-    there, back : float
-        The sums over all edges.
-    """
+    """Say whether sums of `direction_sums` are those of a graph with every edge in both directions."""
     return abs(there - back) <= 1e-10 * (there + 1.0)
 
 
 def neighbour_mean_matrix(
     edge_index: Tensor, num_nodes: int, dtype: torch.dtype = torch.float32, edge_weight: Tensor | None = None
 ) -> SparseMatrix:
-    """Build the random-walk matrix ``D^-1 A``, whose product with scores averages each node's in-neighbours.
-
-    Parameters
-    ----------
-    edge_index : Tensor
-        Edges ``[2, E]``, from source to target.
-    num_nodes : int
-        How many nodes there are.
-    dtype : torch.dtype
-        The precision of its numbers.
-    edge_weight : Tensor, optional
-        One weight per edge ``[E]``, 0 or more, for a weighted mean; by default all edges count the same.
-
-    Returns
-    -------
-    SparseMatrix
-        Shape ``[N, N]``; the row of a node without incoming edges, or with edges of weight 0 only, is empty.
-    """
+    """Build the random-walk matrix ``D^-1 A``, whose product with scores averages each node's in-neighbours."""
     if edge_index.numel() and (int(edge_index.min()) < 0 or int(edge_index.max()) >= num_nodes):
         raise ValueError(
             f"edge_index has nodes {int(edge_index.min())}..{int(edge_index.max())}, "
@@ -200,20 +98,6 @@ def gcn_matrix(walk: SparseMatrix, edge_index: Tensor, edge_weight: Tensor | Non
     """Build ``D^-1/2 (A + I) D^-1/2`` as PyG's ``gcn_norm`` does.
 
     A node with a self-loop gets no other; repeated self-loops of one node count as one with their mean weight.
-
-    Parameters
-    ----------
-    walk : SparseMatrix
-        The random walk over the same edges, from `neighbour_mean_matrix`.
-    edge_index : Tensor
-        Edges ``[2, E]``, from source to target.
-    edge_weight : Tensor, optional
-        One positive weight per edge ``[E]``; by default 1. An added self-loop has the weight 1.
-
-    Returns
-    -------
-    SparseMatrix
-        Shape ``[N, N]``.
     """
     num_nodes, dtype = walk.shape[0], walk.dtype
     if edge_weight is not None:
@@ -231,22 +115,7 @@ def gcn_matrix(walk: SparseMatrix, edge_index: Tensor, edge_weight: Tensor | Non
 
 
 def with_self_loops(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Give every node one self-loop: of weight 1, or of the mean weight of those that it has.
-
-    Parameters
-    ----------
-    edge_index : Tensor
-        Edges ``[2, E]``.
-    num_nodes : int
-        How many nodes there are.
-    edge_weight : Tensor
-        One weight per edge ``[E]``.
-
-    Returns
-    -------
-    edge_index, edge_weight : Tensor
-        The edges between different nodes, followed by the self-loops of all nodes in their order.
-    """
+    """Give every node one self-loop: of weight 1, or of the mean weight of those that it has."""
     is_loop = edge_index[0] == edge_index[1]
     loops = edge_index[:, is_loop]
     sums = weighted_in_degree(loops, num_nodes, edge_weight[is_loop])

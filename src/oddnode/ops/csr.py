@@ -13,18 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    "coordinates",
-    "cpu_has_csr_kernel",
-    "from_coordinates",
-    "from_offsets",
-    "is_wide",
-    "multiply",
-    "multiply_wide",
-]
-
 _LARGEST_INT32 = 2**31 - 1
-# Up to so many columns torch's CSR kernel is the faster one.
+# Up to this many columns torch's CSR kernel is the faster one.
 _FEW_COLUMNS = 16
 
 
@@ -43,22 +33,7 @@ _swallow_warning()
 
 
 def from_coordinates(row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Build a CSR tensor from coordinates; equal coordinates add up.
-
-    Parameters
-    ----------
-    row, col : Tensor
-        Coordinates of the entries, ``[nnz]``.
-    value : Tensor
-        One number per entry, ``[nnz]``.
-    shape : tuple of int
-        Rows and columns.
-
-    Returns
-    -------
-    Tensor
-        Sparse CSR, with 32-bit indices where they suffice.
-    """
+    """Build a CSR tensor from coordinates; equal coordinates add up."""
     coo = torch.sparse_coo_tensor(torch.stack([row, col]), value, shape, check_invariants=False)
     csr = coo.coalesce().to_sparse_csr()
     if max(csr.values().numel(), *shape) > _LARGEST_INT32:
@@ -68,22 +43,7 @@ def from_coordinates(row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, 
 
 
 def with_diagonal(tensor: Tensor, rows: Tensor, value: Tensor) -> Tensor:
-    """Insert diagonal entries into a CSR tensor without sorting it again.
-
-    Parameters
-    ----------
-    tensor : Tensor
-        Sparse CSR, square, with columns in order and no diagonal entry in the given rows.
-    rows : Tensor
-        Mask of the rows that get an entry ``[rows]``.
-    value : Tensor
-        The new entries, one for each of them.
-
-    Returns
-    -------
-    Tensor
-        Sparse CSR.
-    """
+    """Insert diagonal entries into a CSR tensor without sorting it again."""
     crow, col = tensor.crow_indices(), tensor.col_indices()
     count = len(crow) - 1
     row = torch.repeat_interleave(torch.arange(count, device=col.device), crow.diff())
@@ -94,72 +54,27 @@ def with_diagonal(tensor: Tensor, rows: Tensor, value: Tensor) -> Tensor:
     new = (crow[:-1].long() + left + before - 1)[rows]
     columns = torch.empty(len(col) + int(before[-1]) if count else 0, dtype=col.dtype, device=col.device)
     values = torch.empty(len(columns), dtype=tensor.dtype, device=col.device)
-    place = torch.arange(len(col), device=col.device) + shift
-    columns[place], values[place] = col, tensor.values()
+    old = torch.arange(len(col), device=col.device) + shift
+    columns[old], values[old] = col, tensor.values()
     columns[new], values[new] = rows.nonzero().squeeze(1).to(col.dtype), value
     offsets = torch.cat([crow[:1], crow[1:] + before.to(crow.dtype)])
     return torch.sparse_csr_tensor(offsets, columns, values, tensor.shape, check_invariants=False)
 
 
 def from_offsets(crow: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Build a CSR tensor from its parts, which are not checked.
-
-    Parameters
-    ----------
-    crow : Tensor
-        Where every row starts, ``[rows + 1]``.
-    col : Tensor
-        Columns of the entries, ``[nnz]``, sorted within every row.
-    value : Tensor
-        One number per entry, ``[nnz]``.
-    shape : tuple of int
-        Rows and columns.
-
-    Returns
-    -------
-    Tensor
-        Sparse CSR.
-    """
+    """Build a CSR tensor from its parts, which are not checked."""
     return torch.sparse_csr_tensor(crow, col, value, shape, check_invariants=False)
 
 
 def coordinates(csr: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Take a CSR tensor apart.
-
-    Parameters
-    ----------
-    csr : Tensor
-        Sparse CSR.
-
-    Returns
-    -------
-    row, col, value : Tensor
-        Coordinates and numbers of the entries, ``[nnz]`` each.
-    """
+    """Take a CSR tensor apart."""
     counts = csr.crow_indices().diff()
     row = torch.repeat_interleave(torch.arange(csr.shape[0], device=csr.device), counts)
     return row, csr.col_indices().long(), csr.values()
 
 
 def multiply(csr: Tensor, dense: Tensor, other: Tensor | None = None, share: float = 0.0) -> Tensor:
-    """Compute ``share * other + (1 - share) * M dense``; without ``other``, the product alone.
-
-    Parameters
-    ----------
-    csr : Tensor
-        The matrix ``M``, sparse CSR.
-    dense : Tensor
-        A vector ``[columns]`` or a matrix ``[columns, C]``.
-    other : Tensor, optional
-        Of the product's shape.
-    share : float
-        The weight of ``other``.
-
-    Returns
-    -------
-    Tensor
-        Shape ``[rows]`` or ``[rows, C]``, without a gradient.
-    """
+    """Compute ``share * other + (1 - share) * M dense``; without ``other``, the product alone."""
     dense = dense.detach()
     if csr.values().numel() == 0:
         product = dense.new_zeros(csr.shape[0], *dense.shape[1:])
@@ -183,37 +98,13 @@ def multiply(csr: Tensor, dense: Tensor, other: Tensor | None = None, share: flo
 
 
 def is_wide(dense: Tensor) -> bool:
-    """Whether `multiply_wide` is the fastest way to multiply by a matrix.
-
-    Parameters
-    ----------
-    dense : Tensor
-        The other factor.
-
-    Returns
-    -------
-    bool
-        True for many columns in single precision on a CPU.
-    """
+    """Whether `multiply_wide` is the fastest way to multiply by a matrix."""
     is_single = dense.dtype == torch.float32 and dense.device.type == "cpu"
     return is_single and dense.dim() == 2 and dense.shape[1] > _FEW_COLUMNS
 
 
 def multiply_wide(csr: Tensor, dense: Tensor) -> Tensor:
-    """Compute ``M dense`` as weighted sums of embeddings, two to three times as fast as torch's CSR kernel.
-
-    Parameters
-    ----------
-    csr : Tensor
-        The matrix ``M``, sparse CSR, with at least one entry.
-    dense : Tensor
-        A matrix ``[columns, C]`` that `is_wide`.
-
-    Returns
-    -------
-    Tensor
-        Shape ``[rows, C]``, without a gradient.
-    """
+    """Compute ``M dense`` as weighted sums of embeddings, two to three times as fast as torch's CSR kernel."""
     return F.embedding_bag(
         csr.col_indices(),
         dense.detach().contiguous(),

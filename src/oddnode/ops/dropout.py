@@ -1,4 +1,4 @@
-"""Dropout whose masks are a pure function of a seed, the epoch, the place in the network and the node.
+"""Dropout whose masks are a pure function of a seed, the epoch, the layer and the node; batch norm and ReLU before it.
 
 The masks do not depend on what else is computed, in which order, for which nodes or on which device: a stacked network
 drops what it would drop alone, and the rows of some nodes can be computed without the rest. On a CPU
@@ -8,27 +8,22 @@ this is also many times faster than ``torch.nn.functional.dropout``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from oddnode._utils.random import _MASK64, mixed_bits
-
-__all__ = ["DropoutStream", "dropout_factor", "dropout_keys", "dropout_scales", "stacked_keys"]
+from oddnode.ops.triton_kernels import relu_dropout
 
 _BITS = 32
 
 
 class DropoutStream:
-    """The dropout of one network in training; its masks follow from the place that `at` has set.
-
-    Parameters
-    ----------
-    seed : int
-        Different seeds give independent masks.
-    """
+    """The dropout of one network in training; its masks follow from the epoch and graph that `at` has set."""
 
     def __init__(self, seed: int):
         self.seed = seed
@@ -37,72 +32,20 @@ class DropoutStream:
         self._epoch_counter: Tensor | None = None
 
     def follow(self, epoch_counter: Tensor, epochs: int, layers: int) -> None:
-        """Read the epoch from a device-side counter from now on: no Python runs while a CUDA graph is replayed.
-
-        Parameters
-        ----------
-        epoch_counter : Tensor
-            The number of steps taken, ``[1]``.
-        epochs : int
-            How many steps there will be at most.
-        layers : int
-            How many places of the network have dropout.
-        """
+        """Read the epoch from a device-side counter from now on: no Python runs while a CUDA graph is replayed."""
         self._epoch_counter = epoch_counter
         self._table = stacked_keys([self.seed], epochs + 1, 2, layers).to(epoch_counter.device)
 
     def at(self, epoch: int, graph: int) -> None:
-        """Go to an epoch, and to one of the graphs that pass through the network in it.
-
-        Parameters
-        ----------
-        epoch : int
-            The number of steps taken.
-        graph : int
-            0 for the ID graph, 1 for the exposure graph.
-        """
+        """Go to an epoch, and to one of the graphs that pass through the network in it."""
         self._where = epoch, graph
 
     def scales(self, nodes: Tensor, width: int, p: float, layer: int, dtype: torch.dtype) -> Tensor:
-        """Compute what the hidden features of some nodes are multiplied by.
-
-        Parameters
-        ----------
-        nodes : Tensor
-            Positions ``[n]`` of the nodes in their graph.
-        width : int
-            Channels.
-        p : float
-            The probability of a feature to be dropped.
-        layer : int
-            The place in the network.
-        dtype : torch.dtype
-            The precision.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[n, width]``; see `dropout_scales`.
-        """
+        """Compute what the hidden features of some nodes are multiplied by."""
         return dropout_scales(self._key(layer).to(nodes.device), nodes, width, p, dtype)
 
     def scales_like(self, values: Tensor, p: float, layer: int) -> Tensor:
-        """Compute what values of any shape are multiplied by, each by its position.
-
-        Parameters
-        ----------
-        values : Tensor
-            The values, of any shape.
-        p : float
-            The probability of a value to be dropped.
-        layer : int
-            The place in the network.
-
-        Returns
-        -------
-        Tensor
-            Of the same shape.
-        """
+        """Compute what values of any shape are multiplied by, by their flat index."""
         rows = torch.arange(-(-values.numel() // _BITS), device=values.device)
         return self.scales(rows, _BITS, p, layer, values.dtype).flatten()[: values.numel()].view(values.shape)
 
@@ -114,49 +57,13 @@ class DropoutStream:
 
 
 def dropout_keys(seed: int, epoch: int, graph: int, layer: int) -> tuple[int, int]:
-    """Hash a place in training to two 32-bit numbers (signed).
-
-    Parameters
-    ----------
-    seed : int
-        The seed of the network's dropout.
-    epoch : int
-        The number of steps taken.
-    graph : int
-        0 for the ID graph, 1 for the exposure graph.
-    layer : int
-        The place in the network.
-
-    Returns
-    -------
-    tuple of int
-        The key of `dropout_scales`.
-    """
+    """Hash a seed, epoch, graph and layer to two signed 32-bit numbers."""
     bits = mixed_bits(seed, epoch, graph, layer)
     return _signed(bits & 0xFFFFFFFF), _signed(bits >> 32)
 
 
 def dropout_scales(key: Tensor, nodes: Tensor, width: int, p: float, dtype: torch.dtype) -> Tensor:
-    """Compute what the features of nodes are multiplied by: 0 with probability ``p``, else ``1 / (1 - p)``.
-
-    Parameters
-    ----------
-    key : Tensor
-        Keys ``[..., 2]`` of one or more networks (int32).
-    nodes : Tensor
-        Positions ``[n]`` of the nodes in their graph.
-    width : int
-        Channels.
-    p : float
-        The probability of a feature to be dropped.
-    dtype : torch.dtype
-        The precision.
-
-    Returns
-    -------
-    Tensor
-        Shape ``[n, ..., width]``: the networks stacked in the middle.
-    """
+    """Compute what the features of nodes are multiplied by: 0 with probability ``p``, else ``1 / (1 - p)``."""
     if p == 0.5:  # one random bit a channel
         per_word, table = _BITS, _halves(dtype, key.device)
     else:  # sixteen
@@ -177,13 +84,7 @@ def dropout_scales(key: Tensor, nodes: Tensor, width: int, p: float, dtype: torc
 
 
 def dropout_factor(p: float) -> float:
-    """Return what features that are not dropped are multiplied by: 1 / (1 - p), for p in units of 1 / 65536.
-
-    Parameters
-    ----------
-    p : float
-        The probability of a feature to be dropped.
-    """
+    """Return what features that are not dropped are multiplied by: 1 / (1 - p), for p in units of 1 / 65536."""
     return 65536 / max(65536 - round(p * 65536), 1)
 
 
@@ -231,28 +132,11 @@ def _signed(word: int) -> int:
 
 
 def stacked_keys(seeds: Sequence[int], epochs: int, graphs: int, layers: int) -> Tensor:
-    """Compute all `dropout_keys` of stacked networks at once.
-
-    Parameters
-    ----------
-    seeds : sequence of int
-        One for each of the S networks.
-    epochs : int
-        How many epochs.
-    graphs : int
-        How many graphs pass through a network in an epoch.
-    layers : int
-        How many places of a network have dropout.
-
-    Returns
-    -------
-    Tensor
-        Shape ``[epochs, graphs, layers, S, 2]``.
-    """
-    places = np.ix_(np.arange(epochs), np.arange(graphs), np.arange(layers))
+    """Compute all `dropout_keys` of stacked networks at once."""
+    coordinates = np.ix_(np.arange(epochs), np.arange(graphs), np.arange(layers))
     state = _mix64_all(np.array([seed & _MASK64 for seed in seeds], dtype=np.uint64))
-    for place in places:
-        state = _mix64_all(state ^ place[..., None].astype(np.uint64))
+    for coordinate in coordinates:
+        state = _mix64_all(state ^ coordinate[..., None].astype(np.uint64))
     low, high = state & np.uint64(0xFFFFFFFF), state >> np.uint64(_BITS)
     return torch.from_numpy(np.stack([low, high], axis=-1).astype(np.uint32).view(np.int32))
 
@@ -263,3 +147,51 @@ def _mix64_all(x: np.ndarray) -> np.ndarray:
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
+
+
+class PreNormActivations:
+    """A layer's values before batch norm; with the values' own statistics they are normalised once."""
+
+    def __init__(self, values: Tensor):
+        self.values = values
+        self._normalised: Tensor | None = None
+
+    def activated(self, norm: nn.Module, rows: Tensor | None = None, scales: Tensor | None = None) -> Tensor:
+        """Compute ``relu(norm(values)) * scales``, of all rows or of some."""
+        if isinstance(norm, _BatchNorm) and norm.training:
+            hidden = _chosen(self._by_own_statistics(norm), rows)
+        else:
+            hidden = norm(_chosen(self.values, rows))
+        hidden = hidden.relu()
+        return hidden if scales is None else hidden * scales
+
+    def _by_own_statistics(self, norm: _BatchNorm) -> Tensor:
+        """All rows after batch norm, which keeps track of their statistics once, however often they are used."""
+        if self._normalised is None:
+            with torch.enable_grad():  # an evaluation without gradients may come before the training pass
+                self._normalised = norm(self.values)
+        return self._normalised
+
+
+def _chosen(values: Tensor, rows: Tensor | None) -> Tensor:
+    return values if rows is None else values.index_select(0, rows)
+
+
+class ReluDropout(torch.autograd.Function):
+    """ReLU and dropout of all rows or of some, as one Triton kernel; its masks are those of `dropout_scales`."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, values: Tensor, rows: Tensor | None, keys: Tensor, epoch_counter: Tensor, place: int, p: float
+    ) -> Tensor:
+        values = values.contiguous()
+        ctx.save_for_backward(values, rows, keys, epoch_counter)
+        ctx.settings = place, p
+        return relu_dropout(values, rows, keys, epoch_counter, place, p)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        values, rows, keys, epoch_counter = ctx.saved_tensors
+        place, p = ctx.settings
+        return relu_dropout(values, rows, keys, epoch_counter, place, p, grad), None, None, None, None, None

@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor
 from torch.optim.adam import adam
-
-__all__ = ["Adam"]
 
 
 class Adam:
@@ -18,17 +16,10 @@ class Adam:
     Torch's ``step`` also asks whether a CUDA graph is being captured. In a process forked after
     ``torch.cuda.is_available()`` that question fails, even for training on a CPU.
 
-    Parameters
-    ----------
-    parameters : sequence of torch.nn.Parameter
-        The parameters to move, all on one device.
-    lr : float
-        The learning rate.
-    weight_decay : float
-        The weight of the L2 penalty.
+    By default a fused kernel does the update. Without it, parameters move bit for bit as by `torch.optim.Adam`.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float):
+    def __init__(self, parameters: Sequence[Tensor], lr: float, weight_decay: float = 0.0, fused: bool = True):
         self.parameters = list(parameters)
         self._transposed = [_lies_transposed(parameter) for parameter in self.parameters]
         pairs = zip(self.parameters, self._transposed, strict=True)
@@ -36,7 +27,7 @@ class Adam:
         self._means = [torch.zeros_like(values) for values in self._contiguous]
         self._squares = [torch.zeros_like(values) for values in self._contiguous]
         device = self.parameters[0].device
-        fused = device.type in ("cpu", "cuda")
+        fused = fused and device.type in ("cpu", "cuda")
         where = device if fused else "cpu"
         self._steps = [torch.zeros((), dtype=torch.float32, device=where) for _ in self.parameters]
         self._settings: dict[str, Any] = {
@@ -47,8 +38,8 @@ class Adam:
             "eps": 1e-8,
             "amsgrad": False,
             "maximize": False,
-            "fused": fused,
-            "capturable": device.type == "cuda",
+            "fused": fused or None,  # `None`: as torch chooses by itself
+            "capturable": fused and device.type == "cuda",
         }
 
     def zero_grad(self) -> None:
@@ -68,11 +59,11 @@ class Adam:
         state = zip(self._contiguous, grads, self._means, self._squares, self._steps, strict=True)
         moved = [row for row in state if row[1] is not None]
         if moved:
-            values, found, means, squares, steps = (list(column) for column in zip(*moved, strict=True))
-            adam(values, found, means, squares, [], steps, **self._settings)
+            values, present, means, squares, steps = (list(column) for column in zip(*moved, strict=True))
+            adam(values, present, means, squares, [], steps, **self._settings)
 
 
-def _lies_transposed(parameter: nn.Parameter) -> bool:
+def _lies_transposed(parameter: Tensor) -> bool:
     """Whether to update the transpose: torch's CPU kernel is faster with contiguous tensors."""
     if parameter.device.type != "cpu" or parameter.dim() != 2 or parameter.is_contiguous():
         return False

@@ -1,4 +1,4 @@
-"""Products by a sparse matrix whose entries stand still while their values change: attention, dropped features."""
+"""Products by a sparse matrix with a fixed sparsity pattern and varying values: attention, dropped features."""
 
 from __future__ import annotations
 
@@ -10,18 +10,9 @@ from torch import Tensor
 
 from oddnode.ops.sparse import SparseMatrix
 
-__all__ = ["SparsePattern"]
-
 
 class SparsePattern:
-    """Where the entries of a sparse matrix stand, in order of rows. Entries at the same place count apart.
-
-    Parameters
-    ----------
-    row, col : Tensor
-        Coordinates of the entries, sorted by row.
-    shape : tuple of int
-        Rows and columns.
+    """The sparsity pattern of a matrix, sorted by rows. Entries with equal coordinates count apart.
 
     Examples
     --------
@@ -40,20 +31,7 @@ class SparsePattern:
 
     @classmethod
     def of_unsorted(cls, row: Tensor, col: Tensor, shape: tuple[int, int]) -> SparsePattern:
-        """Sort entries in any order by row.
-
-        Parameters
-        ----------
-        row, col : Tensor
-            Coordinates of the entries, ``[nnz]``.
-        shape : tuple of int
-            Rows and columns.
-
-        Returns
-        -------
-        SparsePattern
-            The pattern of the sorted entries.
-        """
+        """Sort entries in any order by row."""
         order = row.argsort(stable=True)
         return cls(row[order], col[order], shape)
 
@@ -64,37 +42,11 @@ class SparsePattern:
         return order, SparsePattern(self.col[order], self.row[order], (self.shape[1], self.shape[0]))
 
     def times(self, values: Tensor, dense: Tensor) -> Tensor:
-        """Multiply a dense matrix by the one with these values; differentiable in both.
-
-        Parameters
-        ----------
-        values : Tensor
-            One number per entry, ``[nnz]``.
-        dense : Tensor
-            Shape ``[columns, C]``.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[rows, C]``.
-        """
+        """Multiply a dense matrix by the one with these values; differentiable in both."""
         return _Times.apply(values, dense, self)
 
     def dots(self, left: Tensor, right: Tensor) -> Tensor:
-        """Compute for every entry the inner product of a row of ``left`` and a row of ``right``.
-
-        Parameters
-        ----------
-        left : Tensor
-            One row for every row of the pattern, ``[rows, C]``.
-        right : Tensor
-            One row for every column of the pattern, ``[columns, C]``.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[nnz]``.
-        """
+        """Compute for every entry the inner product of a row of ``left`` and a row of ``right``."""
         return _Dots.apply(left, right, self)
 
     def _times_transposed(self, values: Tensor, dense: Tensor) -> Tensor:
@@ -129,7 +81,7 @@ class _Dots(torch.autograd.Function):
         ctx.save_for_backward(left, right)
         ctx.pattern = pattern
         ones = pattern._matrix(left.new_ones(len(pattern.row)))
-        # Torch's kernel refuses more entries than places, which repeated ones can be.
+        # Torch's kernel refuses more entries than the matrix has elements, which repeated ones can be.
         if ones.is_plain and ones.nnz <= pattern.shape[0] * pattern.shape[1]:
             return torch.sparse.sampled_addmm(
                 ones.oriented(transpose=False), left.contiguous(), right.t(), beta=0.0

@@ -1,4 +1,4 @@
-"""Triton kernels for sums over neighbours, and the functions that start them.
+"""Triton kernels for sums over neighbours, ReLU and dropout, and the functions that start them.
 
 Triton comes with torch for CUDA. Everything here has another implementation in torch for machines without it. A kernel
 runs on the current GPU, which need not be the one that holds the tensors; hence ``torch.cuda.device_of`` around every
@@ -14,8 +14,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-__all__ = ["EVERY", "TILE", "Mix", "add_block", "can_run", "mix", "sum_ranges"]
-
 #: The number of rows of a block of edges that one program processes.
 TILE = 256
 #: More edges than any row has.
@@ -29,18 +27,7 @@ except ImportError:
 
 
 def can_run(device: torch.device) -> bool:
-    """Whether the kernels run on a device.
-
-    Parameters
-    ----------
-    device : torch.device
-        Where the tensors are.
-
-    Returns
-    -------
-    bool
-        True for a CUDA device where triton is installed.
-    """
+    """Whether the kernels run on a device."""
     return triton is not None and device.type == "cuda"
 
 
@@ -138,21 +125,68 @@ if triton is not None:
         own = tl.load(values + at, mask=there, other=0.0)
         tl.store(out + at, keep * own + (1.0 - keep) * tl.sum(total, axis=1), mask=there)
 
+    @triton.jit
+    def _finalise(x):
+        x = x ^ (x >> 16)
+        x = x * 0x7FEB352D
+        x = x ^ (x >> 15)
+        x = x * 0x846CA68B
+        return x ^ (x >> 16)
+
+    @triton.jit
+    def _relu_dropout(
+        values,
+        rows,
+        table,
+        count,
+        grad,
+        out,
+        total,
+        networks,
+        width,
+        words_per_node,
+        keys_per_epoch,
+        place,
+        threshold,
+        scale,
+        ONE_BIT: tl.constexpr,
+        HAS_ROWS: tl.constexpr,
+        BACKWARD: tl.constexpr,
+        BLOCK: tl.constexpr,
+    ):
+        # The same masks as `oddnode.ops.dropout.dropout_scales`, bit for bit.
+        i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+        inside = i < total
+        channel = i % width
+        network = (i // width) % networks
+        row = i // (width * networks)
+        node = tl.load(rows + row, mask=inside, other=0) if HAS_ROWS else row
+        epoch = tl.load(count)
+        key = table + epoch * keys_per_epoch + (place * networks + network) * 2
+        low = tl.load(key, mask=inside, other=0).to(tl.uint32, bitcast=True)
+        high = tl.load(key + 1, mask=inside, other=0).to(tl.uint32, bitcast=True)
+        per_word = 32 if ONE_BIT else 2
+        word = (node * words_per_node + channel // per_word).to(tl.uint32)
+        word = _finalise(_finalise(word ^ low) ^ high)
+        if ONE_BIT:
+            kept = ((word >> (channel % 32).to(tl.uint32)) & 1) == 1
+        else:
+            kept = ((word >> (16 * (channel % 2)).to(tl.uint32)) & 0xFFFF) >= threshold
+        at = (node * networks + network) * width + channel
+        value = tl.load(values + at, mask=inside, other=0.0)
+        if BACKWARD:
+            slope = tl.load(grad + i, mask=inside, other=0.0)
+            tl.store(out + at, tl.where(kept & (value > 0), slope * scale, 0.0), mask=inside)
+        else:
+            tl.store(out + i, tl.where(kept & (value > 0), value * scale, 0.0), mask=inside)
+
 
 class Mix(NamedTuple):
-    """What a sum over a range is mixed with: ``kept * own + share * sum``.
+    """What a sum over a range is mixed with: ``kept * own + share * sum``."""
 
-    Parameters
-    ----------
-    own : Tensor
-        A value of every range, ``[n]`` or ``[n, C]``, contiguous.
-    kept, share : Tensor
-        The factors of this value and of the sum, ``[n]`` each, of the same type.
-    """
-
-    own: Tensor
-    kept: Tensor
-    share: Tensor
+    own: Tensor  # A value of every range, `[n]` or `[n, C]`, contiguous
+    kept: Tensor  # The factor of this value, `[n]`, of the same dtype
+    share: Tensor  # The factor of the sum, `[n]`, of the same dtype
 
 
 def sum_ranges(
@@ -165,31 +199,7 @@ def sum_ranges(
     mix: Mix | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """Sum ``values`` over ranges of sources.
-
-    Parameters
-    ----------
-    starts, ends : Tensor
-        Where each range begins and ends, ``[n]`` integers; for a CSR structure, its offsets without the last and
-        without the first.
-    sources : Tensor
-        The sources, ``[E]`` integers.
-    values : Tensor
-        One or more numbers per source node, ``[M]`` or ``[M, C]``.
-    most : int
-        Only so many sources of a range count, from its first on.
-    program : tuple of int, optional
-        How many ranges a program sums, how many sources of each at a time, and its number of warps: powers of two.
-    mix : Mix, optional
-        What the sums are mixed with.
-    out : Tensor, optional
-        Where the result is written, ``[n]`` or ``[n, C]``, its rows contiguous.
-
-    Returns
-    -------
-    Tensor
-        The sums, ``[n]`` or ``[n, C]``; 0 for an empty range.
-    """
+    """Sum ``values`` over ranges of sources."""
     if out is None:
         out = torch.empty((len(starts), *values.shape[1:]), dtype=values.dtype, device=values.device)
     width = values.shape[1] if values.dim() == 2 else 1
@@ -206,46 +216,13 @@ def sum_ranges(
 
 
 def add_block(counts: Tensor, bases: Tensor, sources: Tensor, values: Tensor, total: Tensor, most: int = EVERY) -> None:
-    """Add the sums of ``values`` over one block of edges to ``total``, in place.
-
-    Parameters
-    ----------
-    counts : Tensor
-        How many edges of the block each row has, ``[N]`` integers.
-    bases : Tensor
-        Where the sources of every `TILE` consecutive rows begin, ``[ceil(N / TILE)]`` integers.
-    sources : Tensor
-        The sources of the block's edges, sorted by row.
-    values : Tensor
-        One number per source node, ``[M]``, contiguous.
-    total : Tensor
-        The sums so far, ``[N]``, contiguous.
-    most : int
-        Only so many edges of a row count, from its first on.
-    """
+    """Add the sums of ``values`` over one block of edges to ``total``, in place."""
     with torch.cuda.device_of(values):
         _add_block[(-(-len(counts) // TILE),)](counts, bases, sources, values, total, len(counts), most, ROWS=TILE)
 
 
 def mix(csr: Tensor, values: Tensor, keep: float, longest: int) -> Tensor:
-    """One diffusion step, ``keep v + (1 - keep) M v``.
-
-    Parameters
-    ----------
-    csr : Tensor
-        The square matrix ``M`` as a sparse CSR tensor, ``[N, N]``.
-    values : Tensor
-        ``v``, of shape ``[N]`` or ``[N, C]``.
-    keep : float
-        The weight of ``v`` itself.
-    longest : int
-        The number of entries in the longest row of ``M``, which decides the shape of the programs.
-
-    Returns
-    -------
-    Tensor
-        The same shape as ``values``.
-    """
+    """One diffusion step, ``keep v + (1 - keep) M v``."""
     if keep != 0.0 and values.dtype == torch.float64:  # a kernel receives its floats in single precision
         return torch.add(mix(csr, values, 0.0, longest) * (1.0 - keep), values, alpha=keep)
     values = values.contiguous()
@@ -261,4 +238,43 @@ def mix(csr: Tensor, values: Tensor, keep: float, longest: int) -> Tensor:
     crow, col, weight = csr.crow_indices(), csr.col_indices(), csr.values()
     with torch.cuda.device_of(values):
         _mix[grid](crow, col, weight, values, out, len(values), width, keep, ROWS=rows, LANES=lanes, COLUMNS=columns)
+    return out
+
+
+def relu_dropout(
+    values: Tensor, rows: Tensor | None, table: Tensor, count: Tensor, place: int, p: float, grad: Tensor | None = None
+) -> Tensor:
+    """``relu(values) * scales`` with the masks of `oddnode.ops.dropout.dropout_scales`, or the gradient of that."""
+    networks, width = values.shape[1:]
+    chosen = len(values) if rows is None else len(rows)
+    one_bit = p == 0.5
+    threshold = round(p * 65536)
+    scale = 65536 / max(65536 - threshold, 1)
+    if grad is None:
+        out = torch.empty(chosen, networks, width, dtype=values.dtype, device=values.device)
+    else:
+        grad = grad.contiguous()
+        out = torch.zeros_like(values) if rows is not None else torch.empty_like(values)
+    total, block = chosen * networks * width, 1024
+    with torch.cuda.device_of(values):
+        _relu_dropout[(-(-total // block),)](
+            values,
+            values if rows is None else rows,
+            table,
+            count,
+            values if grad is None else grad,
+            out,
+            total,
+            networks,
+            width,
+            -(-width // (32 if one_bit else 2)),
+            table[0].numel(),
+            place,
+            threshold,
+            scale,
+            ONE_BIT=one_bit,
+            HAS_ROWS=rows is not None,
+            BACKWARD=grad is not None,
+            BLOCK=block,
+        )
     return out

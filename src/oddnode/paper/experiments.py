@@ -10,10 +10,112 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from oddnode._utils.suggestions import unknown
-from oddnode.paper.scopes import Scope
 from oddnode.runner.work import PLANAR
 
-__all__ = ["ITEMS", "PLANAR", "Item", "Run", "choose_items", "methods_of", "networks_tasks"]
+#: The paper's methods, as it writes them.
+METHOD_NAMES = {
+    "energy": "Energy",
+    "gnnsafe": "GNNSafe",
+    "gnnsafe+logitnorm": "GNNSafe + LogitNorm",
+    "nodesafe": "NODESAFE",
+    "energy-ft": "Energy-FT",
+    "gnnsafe++": "GNNSafe++",
+    "gnnsafe+++logitnorm": "GNNSafe++ + LogitNorm",
+    "nodesafe++": "NODESAFE++",
+}
+
+NETWORK_NAMES = {"mlp": "MLP", "gcn": "GCN", "gat": "GAT", "jknet": "JKNet", "mixhop": "MixHop"}
+
+_SHIFTS = ("structure", "feature", "label")
+
+#: The sweeps of the sensitivity figure. The paper gives the values of the weights, not those of the epochs.
+SWEEPS: dict[str, tuple[float, ...]] = {
+    "start": (0, 10, 20, 50, 100, 150),
+    "lambda1": (0.0001, 0.001, 0.01, 0.1, 1.0),
+    "lambda2": (0.01, 0.1, 1.0, 10.0, 100.0),
+}
+
+
+@dataclass(frozen=True)
+class Scope:
+    """The tasks on which the experiments are run."""
+
+    name: str
+    citation: tuple[str, ...]  # The tasks of Table 1
+    others: tuple[str, ...]  # The tasks of Table 2
+    details: dict[str, tuple[str, ...]]  # The tasks of each per-graph table
+    groups: dict[str, tuple[str, ...]]  # The groups of tasks over which the ablation averages
+    timed: dict[str, str]  # For each data set, the task that is timed
+    sensitivity: str  # The task of the sensitivity figure
+    distributions: tuple[str, str]  # The task and the test graph of the figure of score distributions
+    picture: str  # The task of the figures that show single nodes
+    backbones: tuple[str, ...]  # The tasks of the figure of backbones
+    networks: tuple[str, ...] = ("mlp", "gcn", "gat", "jknet", "mixhop")  # The backbones that are compared
+    epochs: int | None = None  # Epochs of every training; by default the protocol decides
+    seeds: int = 5
+    light: bool = False  # Show figures, and items with trainings of their own, under one protocol only
+    sweeps: dict[str, tuple[float, ...]] = field(default_factory=lambda: dict(SWEEPS))
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """All tasks of the main tables."""
+        return tuple(dict.fromkeys((*self.citation, *self.others)))
+
+
+def _shifts(data: str) -> tuple[str, ...]:
+    return tuple(f"{data}/{shift}" for shift in _SHIFTS)
+
+
+SCOPES = {
+    "paper": Scope(
+        name="paper",
+        citation=(*_shifts("cora"), *_shifts("citeseer"), *_shifts("pubmed")),
+        others=("twitch", "arxiv"),
+        details={
+            "table4": ("twitch",),
+            "table5": ("arxiv",),
+            "table6": _shifts("cora"),
+            "table7": _shifts("citeseer"),
+            "table8": _shifts("pubmed"),
+        },
+        groups={"cora": _shifts("cora"), "arxiv": ("arxiv",), "twitch": ("twitch",)},
+        timed={
+            "cora": "cora/structure",
+            "citeseer": "citeseer/structure",
+            "pubmed": "pubmed/structure",
+            "twitch": "twitch",
+            "arxiv": "arxiv",
+        },
+        sensitivity="twitch",
+        distributions=("twitch", "es"),
+        picture="cora/structure",
+        backbones=_shifts("cora"),
+    ),
+    "smoke": Scope(
+        name="smoke",
+        citation=_shifts("digits"),
+        others=("digits/label",),  # digits stand in for every data set
+        details={
+            "table4": ("digits/label",),
+            "table5": ("digits/structure",),
+            "table6": _shifts("digits"),
+            "table7": ("digits/feature",),
+            "table8": ("digits/label",),
+        },
+        groups={"digits/label": ("digits/label",)},
+        timed={"digits": "digits/structure"},
+        sensitivity="digits/label",
+        distributions=("digits/label", "label"),
+        picture="digits/structure",
+        backbones=("digits/label",),
+        networks=("mlp", "gcn", "gat"),
+        epochs=25,
+        seeds=2,
+        light=True,
+        sweeps={"start": (0, 10, 20), "lambda1": (0.001, 0.1, 1.0), "lambda2": (0.1, 1.0, 10.0)},
+    ),
+}
+
 
 #: The pairs that differ by the paper's own term.
 CORE = ("gnnsafe", "nodesafe", "gnnsafe++", "nodesafe++")
@@ -28,37 +130,17 @@ ABLATIONS: dict[str, tuple[tuple[str, Any], ...]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """A method on a task, over all seeds.
+    """A method on a task, over all seeds."""
 
-    Parameters
-    ----------
-    task : str
-        Name of the task.
-    protocol : str
-        Name of the protocol.
-    method : str
-        Name of the method.
-    backbone : str
-        Name of the backbone.
-    settings : tuple of (str, object)
-        Hyper-parameters that differ from the protocol's.
-    """
-
-    task: str
-    protocol: str
-    method: str
-    backbone: str = "gcn"
-    settings: tuple[tuple[str, Any], ...] = ()
+    task: str  # Name of the task
+    protocol: str  # Name of the protocol
+    method: str  # Name of the method
+    backbone: str = "gcn"  # Name of the backbone
+    settings: tuple[tuple[str, Any], ...] = ()  # Hyper-parameters that differ from the protocol's
 
 
 def methods_of(protocol: str) -> list[str]:
-    """List the methods that a protocol has settings for: the paper's in its order, later ones, model-free ones.
-
-    Parameters
-    ----------
-    protocol : str
-        Name of the protocol.
-    """
+    """List the methods that a protocol has settings for: the paper's in its order, later ones, model-free ones."""
     from oddnode.detector import MODEL_FREE
     from oddnode.protocols import get_protocol
 
@@ -70,12 +152,8 @@ def _all_methods(tasks: Iterable[str], protocol: str) -> list[Run]:
     return [Run(task, protocol, method) for task in tasks for method in methods_of(protocol)]
 
 
-def _main(scope: Scope, protocol: str) -> list[Run]:
-    return _all_methods(scope.citation, protocol)
-
-
-def _others(scope: Scope, protocol: str) -> list[Run]:
-    return _all_methods(scope.others, protocol)
+def _core(tasks: Iterable[str], protocol: str) -> list[Run]:
+    return [Run(task, protocol, method) for task in tasks for method in CORE]
 
 
 def _everything(scope: Scope, protocol: str) -> list[Run]:
@@ -84,10 +162,6 @@ def _everything(scope: Scope, protocol: str) -> list[Run]:
 
 def _detail(name: str) -> Callable[[Scope, str], list[Run]]:
     return lambda scope, protocol: _all_methods(scope.details.get(name, ()), protocol)
-
-
-def _timed(scope: Scope, protocol: str) -> list[Run]:
-    return _all_methods(scope.timed.values(), protocol)
 
 
 def _ablation(scope: Scope, protocol: str) -> list[Run]:
@@ -100,20 +174,8 @@ def _ablation(scope: Scope, protocol: str) -> list[Run]:
     ]
 
 
-def _convergence(scope: Scope, protocol: str) -> list[Run]:
-    return [Run(task, protocol, method) for task in scope.timed.values() for method in CORE]
-
-
-def _core(scope: Scope, protocol: str) -> list[Run]:
-    return [Run(task, protocol, method) for task in scope.tasks for method in CORE]
-
-
 def _motivation(scope: Scope, protocol: str) -> list[Run]:
     return [Run(scope.picture, protocol, method) for method in ("energy", "gnnsafe", "nodesafe")]
-
-
-def _plane(scope: Scope, protocol: str) -> list[Run]:
-    return [Run(scope.picture, protocol, method, PLANAR) for method in ("gnnsafe", "gnnsafe+logitnorm", "nodesafe")]
 
 
 #: The methods of the figure of score distributions, in its two rows.
@@ -121,10 +183,6 @@ DISTRIBUTIONS = (
     ("energy", "gnnsafe", "gnnsafe+logitnorm", "nodesafe"),
     ("energy-ft", "gnnsafe++", "gnnsafe+++logitnorm", "nodesafe++"),
 )
-
-
-def _distributions(scope: Scope, protocol: str) -> list[Run]:
-    return [Run(scope.distributions[0], protocol, method) for row in DISTRIBUTIONS for method in row]
 
 
 def _sensitivity(scope: Scope, protocol: str) -> list[Run]:
@@ -137,18 +195,8 @@ def _sensitivity(scope: Scope, protocol: str) -> list[Run]:
     return [Run(task, protocol, "gnnsafe"), *swept]
 
 
-def _backbones(scope: Scope, protocol: str) -> list[Run]:
-    return [Run(task, protocol, method, b) for task in scope.backbones for b in scope.networks for method in CORE]
-
-
 def networks_tasks(scope: Scope) -> tuple[str, ...]:
-    """List the tasks of the table of networks: all, or in a light scope those of the figure of backbones.
-
-    Parameters
-    ----------
-    scope : Scope
-        The scope.
-    """
+    """List the tasks of the table of networks: all, or in a light scope those of the figure of backbones."""
     return scope.backbones if scope.light else scope.tasks
 
 
@@ -160,44 +208,26 @@ def _networks(scope: Scope, protocol: str) -> list[Run]:
 
 @dataclass(frozen=True)
 class Item:
-    """A table or figure.
+    """A table or figure."""
 
-    Parameters
-    ----------
-    name : str
-        Its name on the command line.
-    where : str
-        Its place in the paper.
-    title : str
-        What it shows.
-    runs : callable
-        Returns the runs it needs, given a scope and the name of a protocol.
-    data : str
-        The words of the title that name the paper's data.
-    """
-
-    name: str
-    where: str
+    name: str  # Its name on the command line
+    where: str  # Its place in the paper
     title: str
     runs: Callable[[Scope, str], list[Run]] = field(repr=False)
-    data: str = ""
+    data: str = ""  # The words of the title that name the paper's data
 
     def title_on(self, scope: Scope) -> str:
-        """The title, with the data that a scope puts in place of the paper's.
-
-        Parameters
-        ----------
-        scope : Scope
-            The scope.
-        """
+        """The title, with the data that a scope puts in place of the paper's."""
         if scope.name == "paper" or not self.data:
             return self.title
         tasks = dict.fromkeys(run.task for run in self.runs(scope, "clean"))
         return self.title.replace(self.data, ", ".join(tasks))
 
+    def __reduce__(self) -> tuple[Callable[[str], Item], tuple[str]]:
+        return _item_named, (self.name,)  # functions without a name cannot be sent to another process
+
     @property
     def is_figure(self) -> bool:
-        """Whether it is a picture."""
         return self.name.startswith("figure")
 
     @property
@@ -215,45 +245,48 @@ class Item:
 ITEMS: dict[str, Item] = {
     item.name: item
     for item in (
-        Item("table1", "Table 1", "Detection on the citation graphs, three shifts each", _main,
+        Item("table1", "Table 1", "Detection on the citation graphs, three shifts each",
+             lambda scope, protocol: _all_methods(scope.citation, protocol),
              "the citation graphs, three shifts each"),
-        Item("table2", "Table 2", "Detection on Twitch and Arxiv, with ID accuracy", _others, "Twitch and Arxiv"),
+        Item("table2", "Table 2", "Detection on Twitch and Arxiv, with ID accuracy",
+             lambda scope, protocol: _all_methods(scope.others, protocol), "Twitch and Arxiv"),
         Item("table3", "Table 3", "Ablation: without the bound term, without the uniform term", _ablation),
         Item("table4", "Table 4", "Twitch, every OOD graph", _detail("table4"), "Twitch"),
         Item("table5", "Table 5", "Arxiv, every OOD year", _detail("table5"), "Arxiv, every OOD year"),
         Item("table6", "Table 6", "Cora in detail, with ID accuracy", _detail("table6"), "Cora"),
         Item("table7", "Table 7", "CiteSeer in detail, with ID accuracy", _detail("table7"), "CiteSeer"),
         Item("table8", "Table 8", "PubMed in detail, with ID accuracy", _detail("table8"), "PubMed"),
-        Item("table9", "Table 9", "Seconds of training per epoch and of inference", _timed),
-        Item("table10", "Table 10", "Best epoch, and the AUROC there", _convergence),
-        Item("claims", "abstract and section 4.2", "Mean reduction of FPR95 by the paper's term, per OOD type", _core),
+        Item("table9", "Table 9", "Seconds of training per epoch and of inference",
+             lambda scope, protocol: _all_methods(scope.timed.values(), protocol)),
+        Item("table10", "Table 10", "Best epoch, and the AUROC there",
+             lambda scope, protocol: _core(scope.timed.values(), protocol)),
+        Item("claims", "abstract and section 4.2", "Mean reduction of FPR95 by the paper's term, per OOD type",
+             lambda scope, protocol: _core(scope.tasks, protocol)),
         Item("agreement", "not in the paper", "How near our numbers come to the printed ones, by method", _everything),
         Item("networks", "not in the paper", "NODESAFE under five backbones on every task, protocol clean", _networks),
         Item("wins", "not in the paper", "Which method beats which: wins over cells and seeds, a test", _everything),
         Item("figure1", "Figure 1", "Extreme scores spread to neighbours; variance of scores with and without UB",
              _motivation),
-        Item("figure2", "Figure 2", "2-D logits of a GAT under cross-entropy, LogitNorm and UB", _plane),
-        Item("figure3", "Figure 3", "Score distributions of ID and OOD nodes, eight methods", _distributions),
+        Item("figure2", "Figure 2", "2-D logits of a GAT under cross-entropy, LogitNorm and UB",
+             lambda scope, protocol: [Run(scope.picture, protocol, m, PLANAR)
+                                      for m in ("gnnsafe", "gnnsafe+logitnorm", "nodesafe")]),
+        Item("figure3", "Figure 3", "Score distributions of ID and OOD nodes, eight methods",
+             lambda scope, protocol: [Run(scope.distributions[0], protocol, m) for row in DISTRIBUTIONS for m in row]),
         Item("figure4", "Figure 4", "The graph coloured by score, GNNSafe and NODESAFE, ID and OOD", _motivation),
         Item("figure5", "Figure 5", "Sensitivity to the epoch where UB starts, to lambda1, to lambda2", _sensitivity),
-        Item("figure6", "Figure 6", "Four methods under five backbones on three shifts", _backbones),
+        Item("figure6", "Figure 6", "Four methods under five backbones on three shifts",
+             lambda scope, protocol: [Run(task, protocol, m, network) for task in scope.backbones
+                                      for network in scope.networks for m in CORE]),
     )
 }  # fmt: skip
 
 
+def _item_named(name: str) -> Item:
+    return ITEMS[name]
+
+
 def choose_items(names: Iterable[str] | None) -> list[Item]:
-    """Look up items by name.
-
-    Parameters
-    ----------
-    names : iterable of str or None
-        Names of tables and figures; ``None`` stands for all of them.
-
-    Returns
-    -------
-    list of Item
-        The items in the paper's order.
-    """
+    """Look up items by name."""
     wanted = list(ITEMS) if names is None else list(names)
     for name in wanted:
         if name not in ITEMS:

@@ -6,98 +6,46 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
 
-from oddnode.paper.experiments import PLANAR, Item, Run, methods_of
+from oddnode.paper.experiments import PLANAR, Item, Run, Scope, methods_of
 from oddnode.paper.record import Record
-from oddnode.paper.scopes import Scope
 from oddnode.paper.store import Store
 from oddnode.runner.work import Training
-
-__all__ = ["Plan", "absent_data", "estimate_cost", "estimate_seconds", "make_plan", "unfinished"]
 
 PROTOCOLS = ("clean", "published")
 
 
 @dataclass
 class Plan:
-    """The tables and figures to make, and the trainings they need. `training` finds the training of a run and a seed.
-
-    Parameters
-    ----------
-    scope : Scope
-        The tasks.
-    items : list of Item
-        The tables and figures.
-    protocols : tuple of str
-        Names of the protocols, the most important first.
-    seeds : int
-        Number of seeds.
-    epochs : int, optional
-        Epochs of every training; by default the protocol decides.
-    data_dir : str, optional
-        The folder of the data sets.
-    device : str
-        The device to train on.
-    absent : dict of str to str
-        For each task without data, the reason.
-    trainings : list of Training
-        The distinct trainings, the longest first.
-    """
+    """The tables and figures to make, and the trainings they need; `training` finds that of a run and a seed."""
 
     scope: Scope
-    items: list[Item]
-    protocols: tuple[str, ...]
+    items: list[Item]  # The tables and figures
+    protocols: tuple[str, ...]  # Names of the protocols, the most important first
     seeds: int
-    epochs: int | None = None
-    data_dir: str | None = None
-    device: str = "auto"
-    absent: dict[str, str] = field(default_factory=dict)
-    trainings: list[Training] = field(default_factory=list)
+    epochs: int | None = None  # Epochs of every training; by default the protocol decides
+    data_dir: str | None = None  # The folder of the data sets
+    device: str = "auto"  # The device to train on
+    absent: dict[str, str] = field(default_factory=dict)  # For each task without data, the reason
+    trainings: list[Training] = field(default_factory=list)  # The distinct trainings, the longest first
     _by_run: dict[tuple[Run, int], Training] = field(default_factory=dict, init=False, repr=False)
 
     def runs(self, item: Item) -> list[Run]:
-        """List the runs of an item whose data was found.
-
-        Parameters
-        ----------
-        item : Item
-            A table or figure.
-        """
+        """List the runs of an item whose data was found."""
         every = [run for protocol in self.protocols_of(item) for run in item.runs(self.scope, protocol)]
         return [run for run in dict.fromkeys(every) if run.task not in self.absent]
 
     def protocols_of(self, item: Item) -> tuple[str, ...]:
-        """List the protocols under which an item is shown.
-
-        Parameters
-        ----------
-        item : Item
-            A table or figure.
-        """
+        """List the protocols under which an item is shown."""
         once = self.scope.light and (item.is_figure or item.has_own_trainings)
         return self.protocols[:1] if once else self.protocols
 
     def training(self, run: Run, seed: int) -> Training | None:
-        """Look up the training of a run; ``None`` if the plan has none for this seed.
-
-        Parameters
-        ----------
-        run : Run
-            A method on a task.
-        seed : int
-            The seed.
-        """
+        """Look up the training of a run; ``None`` if the plan has none for this seed."""
         return self._by_run.get((run, seed))
 
     def add(self, item: Item) -> None:
-        """Add the trainings of an item.
-
-        Parameters
-        ----------
-        item : Item
-            A table or figure.
-        """
+        """Add the trainings of an item."""
         known = {training.identity: training for training in self.trainings}
         for run in self.runs(item):
             for seed in range(1 if item.shows_one_seed else self.seeds):
@@ -115,30 +63,7 @@ def make_plan(
     device: str = "auto",
     done: Collection[str] = (),
 ) -> Plan:
-    """Plan the trainings for items on the tasks of a scope; tasks with missing data are left out.
-
-    Parameters
-    ----------
-    scope : Scope
-        The tasks.
-    items : list of Item
-        The tables and figures to make.
-    protocols : tuple of str
-        The protocols, the most important first.
-    seeds : int, optional
-        Number of seeds; by default that of the scope.
-    data_dir : path, optional
-        As for `load_task`.
-    device : str
-        As for `Detector`.
-    done : collection of str
-        Tasks that need no data, because a store has their records.
-
-    Returns
-    -------
-    Plan
-        The plan, with all trainings of the items.
-    """
+    """Plan the trainings for items on the tasks of a scope; tasks with missing data are left out."""
     folder = os.fspath(data_dir) if data_dir is not None else None
     plan = Plan(scope, items, protocols, seeds or scope.seeds, scope.epochs, folder, device)
     wanted = {run.task: None for item in items for protocol in protocols for run in item.runs(scope, protocol)}
@@ -150,48 +75,30 @@ def make_plan(
 
 def _absent(tasks: Sequence[str], data_dir: str | None) -> dict[str, str]:
     """The tasks with missing data, with the reasons; data sets that can be downloaded are."""
-    by_data: dict[str, list[str]] = {}
-    for task in tasks:
-        by_data.setdefault(task.split("/")[0], []).append(task)
-    reasons = {data: _missing(data, data_dir) for data in by_data}
-    return {task: reason for data, own in by_data.items() if (reason := reasons[data]) is not None for task in own}
-
-
-def _missing(data: str, data_dir: str | None) -> str | None:
-    """The reason if a data set is missing; it is downloaded if possible."""
     from oddnode.tasks import DATASETS, MissingDataError
 
-    try:
-        DATASETS[data].require(data_dir)
-    except MissingDataError as error:
-        return str(error)
-    return None
+    reasons = {}
+    for data in dict.fromkeys(task.split("/")[0] for task in tasks):
+        try:
+            DATASETS[data].require(data_dir)
+        except MissingDataError as error:
+            reasons[data] = str(error)
+    return {task: reasons[data] for task in tasks if (data := task.split("/")[0]) in reasons}
 
 
 def absent_data(plan: Plan) -> dict[str, str]:
-    """List the missing data sets with the reasons.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan.
-    """
+    """List the missing data sets with the reasons."""
     return {task.split("/")[0]: reason for task, reason in plan.absent.items()}
 
 
 def _plain(run: Run) -> Run:
     """The run without settings that equal the method's own."""
-    if not run.settings:
-        return run
-    own = _own_settings(run.method, run.task, run.protocol)
-    return replace(run, settings=tuple((name, value) for name, value in run.settings if own.get(name) != value))
-
-
-@cache
-def _own_settings(method: str, task: str, protocol: str) -> dict[str, Any]:
     from oddnode.protocols import get_protocol
 
-    return get_protocol(protocol).hyper_parameters(method, task)
+    if not run.settings:
+        return run
+    own = get_protocol(run.protocol).hyper_parameters(run.method, run.task)
+    return replace(run, settings=tuple((name, value) for name, value in run.settings if own.get(name) != value))
 
 
 @cache
@@ -219,13 +126,7 @@ _GPU_PACE = 0.2
 
 
 def estimate_cost(training: Training) -> float:
-    """Estimate the seconds of a training on one core, to order trainings by their length.
-
-    Parameters
-    ----------
-    training : Training
-        The training.
-    """
+    """Estimate the seconds of a training on one core, to order trainings by their length."""
     from oddnode.protocols import get_protocol
     from oddnode.tasks import DATASETS
 
@@ -237,19 +138,7 @@ def estimate_cost(training: Training) -> float:
 
 
 def estimate_seconds(trainings: Iterable[Training], done: Iterable[Record], jobs: int, device: str = "cpu") -> float:
-    """Estimate the seconds that trainings will take, from finished ones if there are any.
-
-    Parameters
-    ----------
-    trainings : iterable of Training
-        The training.
-    done : iterable of Record
-        Records of finished trainings.
-    jobs : int
-        Number of processes.
-    device : str
-        The device to train on.
-    """
+    """Estimate the seconds that trainings will take, from finished ones if there are any."""
     from oddnode._utils.devices import is_gpu
 
     known = [(r.facts["seconds"]["fit"], estimate_cost(r.training)) for r in done if r.error is None]
@@ -259,14 +148,6 @@ def estimate_seconds(trainings: Iterable[Training], done: Iterable[Record], jobs
 
 
 def unfinished(plan: Plan, store: Store) -> list[Training]:
-    """List the trainings of a plan that have no record yet.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan.
-    store : Store
-        The records.
-    """
+    """List the trainings of a plan that have no record yet."""
     done = store.finished()
     return [training for training in plan.trainings if training.identity not in done]

@@ -14,8 +14,6 @@ import numpy as np
 
 from oddnode.runner.work import Training
 
-__all__ = ["DamagedRecord", "Graphs", "Record", "StoreError", "checksum_of", "packed", "unpacked"]
-
 
 class StoreError(RuntimeError):
     """The store cannot be used."""
@@ -70,17 +68,12 @@ class Record:
         return unpacked(self.read_arrays())
 
     def scores(self, method: str) -> dict[str, np.ndarray]:
-        """Scores of every node of every graph under a method, higher = more in-distribution.
+        """Scores of every node of every graph under a method, float32 ``[N]``, higher = more in-distribution.
 
         Parameters
         ----------
         method : str
             One of the methods that scored the training.
-
-        Returns
-        -------
-        dict of str to array
-            Float32 ``[N]`` for each graph.
         """
         return self._by_graph(f"scores/{method}")
 
@@ -94,7 +87,7 @@ class Record:
         """
         kept = self.facts.get("reasons", {}).get(method, {})
         by_graph = {name: kept.get(stored, {}) for name, stored in self.facts["graphs"].items()}
-        return {name: {int(node): text for node, text in found.items()} for name, found in by_graph.items()}
+        return {name: {int(node): text for node, text in own.items()} for name, own in by_graph.items()}
 
     def predicted(self) -> dict[str, np.ndarray]:
         """The most likely ID class of every node of every graph."""
@@ -140,40 +133,21 @@ class Graphs:
         """Names of the graphs with OOD nodes."""
         return list(self.ood_mask)
 
-    @classmethod
-    def of(cls, facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Graphs:
-        """Rebuild the graphs from stored facts and arrays.
 
-        Parameters
-        ----------
-        facts : dict
-            With ``graphs``: the name of each graph, and the name under which its arrays are stored.
-        arrays : dict of str to array
-            As `oddnode.runner.describe.describe_graphs` names them.
-        """
-        names: dict[str, str] = facts["graphs"]
-        return cls(
-            facts=facts,
-            id_mask=arrays["id_mask"],
-            ood_mask={name: arrays[f"ood_mask/{name}"] for name in names if name != "id"},
-            y={name: arrays[f"y/{stored}"] for name, stored in names.items()},
-            degree={name: arrays[f"degree/{stored}"] for name, stored in names.items()},
-        )
+def graphs_of(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Graphs:
+    """Rebuild graphs from facts and arrays as `oddnode.runner.execute.describe_graphs` makes them."""
+    names: dict[str, str] = facts["graphs"]
+    return Graphs(
+        facts=facts,
+        id_mask=arrays["id_mask"],
+        ood_mask={name: arrays[f"ood_mask/{name}"] for name in names if name != "id"},
+        y={name: arrays[f"y/{stored}"] for name, stored in names.items()},
+        degree={name: arrays[f"degree/{stored}"] for name, stored in names.items()},
+    )
 
 
 def packed(arrays: dict[str, np.ndarray]) -> bytes:
-    """Arrays as the bytes of an ``.npz`` file.
-
-    Parameters
-    ----------
-    arrays : dict of str to array
-        The arrays by name.
-
-    Returns
-    -------
-    bytes
-        For `unpacked`, or for `numpy.load`.
-    """
+    """Arrays as the bytes of an ``.npz`` file."""
     buffer = io.BytesIO()
     # `numpy.savez_compressed` would take more than twice as long for scores, and make them smaller by two percent.
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
@@ -184,25 +158,13 @@ def packed(arrays: dict[str, np.ndarray]) -> bytes:
 
 
 def unpacked(blob: bytes) -> dict[str, np.ndarray]:
-    """Read the arrays that `packed` wrote; object arrays, which would be pickles, are refused.
-
-    Parameters
-    ----------
-    blob : bytes
-        The content of an ``.npz`` file.
-    """
+    """Read the arrays that `packed` wrote; object arrays, which would be pickles, are refused."""
     with np.load(io.BytesIO(blob), allow_pickle=False) as arrays:
         return dict(arrays)
 
 
 def checksum_of(*parts: str | bytes) -> str:
-    """Hash texts and bytes; lengths are hashed too, so that ("ab", "c") differs from ("a", "bc").
-
-    Parameters
-    ----------
-    *parts : str or bytes
-        What is hashed, in order.
-    """
+    """Hash strings and bytes; lengths are hashed too, so that ("ab", "c") differs from ("a", "bc")."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
@@ -10,37 +10,21 @@ from typing import Any
 
 import numpy as np
 
+from oddnode._utils.result_tables import Table
 from oddnode.bench.tables import is_model_free
 from oddnode.detector import RECIPES
-from oddnode.paper import grid, tables
 from oddnode.paper.experiments import Run
 from oddnode.paper.plan import Plan, absent_data
 from oddnode.paper.record import Graphs, Record, StoreError
 from oddnode.paper.results import Results
 from oddnode.paper.store import Store
-from oddnode.paper.tables.entries import SPREAD
-from oddnode.paper.webpage import (
-    KNOWN,
-    OTHER,
-    UNKNOWN,
-    Cell,
-    Grid,
-    Method,
-    Nodes,
-    Number,
-    Page,
-    Picture,
-    Scores,
-    Source,
-    Table,
-    draw_picture,
-    write_html,
-)
+from oddnode.paper.tables import SPREAD, build_table
+from oddnode.paper.webpage import Cell, Method, Nodes, Page, Scores, write_html
+from oddnode.paper.webpage.model import take
 from oddnode.tasks import MissingDataError, Task, load_task
+from oddnode.webpage import KNOWN, OTHER, UNKNOWN, Picture, Source, draw_picture
 
-__all__ = ["make_page", "write_page"]
-
-# The default method of `oddnode fit`, and those of the paper.
+# The default method of `oddnode fit`, and the paper's.
 _FEATURED = ("nodesafe-evidence", "nodesafe", "gnnsafe")
 
 _LINKS = ("Documentation", "Repository", "Paper")
@@ -51,60 +35,34 @@ _SHOWN_ANYWAY = ("table1", "table2", "table6", "table7", "table8")
 
 
 def write_page(store: Store, plan: Plan, path: Path) -> Path:
-    """Write the report of a plan as one self-contained HTML file.
-
-    Parameters
-    ----------
-    store : Store
-        The store with the plan's finished trainings.
-    plan : Plan
-        What to show.
-    path : Path
-        The file; an existing one is replaced.
-
-    Raises
-    ------
-    RuntimeError
-        If plotly is not installed; the message says how to install it.
-    """
+    """Write the report of a plan as one self-contained HTML file."""
     return write_html(make_page(store, plan), path)
 
 
 def make_page(store: Store, plan: Plan) -> Page:
-    """Collect the data of the report.
-
-    Parameters
-    ----------
-    store : Store
-        The store with the plan's finished trainings.
-    plan : Plan
-        What to show.
-    """
+    """Collect the data of the report."""
     results = Results(plan, store)
     runs = _plain_runs(plan)
     rows = [result for run in runs if (result := results.result(run)).runs]
-    cells = [cell for task, protocol in _cells_of(runs) if (cell := _cell(results, runs, task, protocol)) is not None]
+    places = dict.fromkeys((run.task, run.protocol) for run in runs)
+    quick = f"A quick look with {plan.epochs} epochs of training: it shows that everything works, not how well."
     return Page(
         results=rows,
-        cells=cells,
+        cells=[cell for task, protocol in places if (cell := _cell(results, runs, task, protocol)) is not None],
         tables=_tables(results),
-        terms=_terms(results),
+        terms={
+            "Made on": "; ".join(results.made_on()),
+            "Page written": datetime.now(UTC).strftime("%Y-%m-%d"),
+            "Epochs": plan.epochs,
+            "Data left out": ", ".join(absent_data(plan)),
+            "Failed trainings": "; ".join(results.failures()),
+        },
         title=f"oddnode report: {plan.scope.name}",
-        notice=_notice(plan),
-        methods=_methods(),
+        notice="" if plan.epochs is None else quick,
+        methods={name: Method(recipe.needs_exposure, is_model_free(name)) for name, recipe in RECIPES.items()},
         featured=_FEATURED,
         links=_links(),
     )
-
-
-def _methods() -> dict[str, Method]:
-    return {name: Method(recipe.needs_exposure, is_model_free(name)) for name, recipe in RECIPES.items()}
-
-
-def _notice(plan: Plan) -> str:
-    if plan.epochs is None:
-        return ""
-    return f"A quick look with {plan.epochs} epochs of training: it shows that everything works, not how well."
 
 
 def _links() -> dict[str, str]:
@@ -113,60 +71,31 @@ def _links() -> dict[str, str]:
         named = metadata("oddnode").get_all("Project-URL") or []
     except PackageNotFoundError:
         named = []
-    found = {"Paper": _PAPER} | dict(line.split(", ", 1) for line in named)
-    return {name: found[name] for name in _LINKS if name in found}
+    links = {"Paper": _PAPER} | dict(line.split(", ", 1) for line in named)
+    return {name: links[name] for name in _LINKS if name in links}
 
 
 def _plain_runs(plan: Plan) -> list[Run]:
     """The runs of the main tables: methods with their default settings on the default network."""
     every = [run for item in plan.items for run in plan.runs(item)]
     plain = [run for run in dict.fromkeys(every) if run.backbone == "gcn" and not run.settings]
-    order = {task: place for place, task in enumerate(plan.scope.tasks)}
+    order = {task: index for index, task in enumerate(plan.scope.tasks)}
     return sorted(plain, key=lambda run: order.get(run.task, len(order)))
-
-
-def _cells_of(runs: list[Run]) -> list[tuple[str, str]]:
-    return list(dict.fromkeys((run.task, run.protocol) for run in runs))
-
-
-def _terms(results: Results) -> dict[str, Any]:
-    plan = results.plan
-    return {
-        "Made on": "; ".join(results.made_on()),
-        "Page written": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "Epochs": plan.epochs,
-        "Data left out": ", ".join(absent_data(plan)),
-        "Failed trainings": "; ".join(results.failures()),
-    }
 
 
 # Tables
 
 
 def _tables(results: Results) -> list[Table]:
+    """The tables whose numbers are not in the main one, in the words of a page that shows the ends of the spread."""
     chosen = [item.name for item in results.plan.items if not item.is_figure and item.name not in _SHOWN_ANYWAY]
-    return [table for name in chosen if (table := _table(tables.build_table(results, name))).grids]
-
-
-def _table(table: grid.Table) -> Table:
-    grids = [
-        Grid(
-            title=f"{block.title}, protocol {block.protocol}",
-            columns=[block.row_title, *block.columns],
-            rows=[[row.name, *map(_entry, row.entries)] for row in block.rows],
-            caption=block.caption.replace(SPREAD, "mean, the lowest and the highest"),
-        )
-        for block in table.blocks
-    ]
-    notes = [note for note in table.notes if " is missing: " not in note]  # the page says so once, at its end
-    return Table(f"{table.title} ({table.where})", grids, notes)
-
-
-def _entry(entry: grid.Entry) -> str | Number | None:
-    if entry.mean is None:
-        return entry.text or (None if entry.paper is None else f"paper {entry.shown_paper()}")
-    low, high = (min(entry.values), max(entry.values)) if len(entry.values) > 1 else (None, None)
-    return Number(entry.mean, low, high, entry.paper, entry.digits)
+    built = [table for name in chosen if (table := build_table(results, name)).grids]
+    for table in built:
+        ends = "mean, the lowest and the highest"
+        table.grids = [replace(grid, caption=grid.caption.replace(SPREAD, ends)) for grid in table.grids]
+        # What is missing is said once, at the end of the page.
+        table.notes = [note for note in table.notes if " is missing: " not in note]
+    return built
 
 
 # Scores of single nodes
@@ -222,7 +151,7 @@ def _cell_of(results: Results, records: dict[str, Record], task: str, protocol: 
         seed=seed,
         known=nodes.pop("id"),
         unknown=nodes,
-        methods={m: {name: s.take(np.flatnonzero(masks[name])) for name, s in by.items()} for m, by in scores.items()},
+        methods={m: {name: take(s, np.flatnonzero(masks[name])) for name, s in by.items()} for m, by in scores.items()},
         picture=None if data is None else _picture(graphs, data, scores),
         unknown_name=_unknown_name(task),
         about=_DIGITS[task][1] if task in _DIGITS else "",
@@ -239,18 +168,18 @@ def _unknown_name(task: str) -> str:
 def _all_scores(record: Record, method: str) -> dict[str, Scores]:
     predicted, reasons = record.predicted(), record.reasons(method)
     return {
-        name: Scores(values, predicted[name], _texts(reasons[name], len(values)))
+        name: Scores(values, predicted[name], _sentences(reasons[name], len(values)))
         for name, values in record.scores(method).items()
     }
 
 
-def _texts(reasons: dict[int, str], num_nodes: int) -> np.ndarray | None:
+def _sentences(reasons: dict[int, str], num_nodes: int) -> np.ndarray | None:
     """The reasons of all nodes, empty where there is none; ``None`` if no node has one."""
     if not reasons:
         return None
-    texts = np.full(num_nodes, "", dtype=object)
-    texts[list(reasons)] = list(reasons.values())
-    return texts
+    sentences = np.full(num_nodes, "", dtype=object)
+    sentences[list(reasons)] = list(reasons.values())
+    return sentences
 
 
 def _task(plan: Plan, task: str, protocol: str, seed: int, graphs: Graphs) -> Task | None:
@@ -291,13 +220,8 @@ def _picture(graphs: Graphs, data: Task, scores: dict[str, dict[str, Scores]]) -
     """The graph with ID and OOD nodes; where they lie in two, both, with the first of the test graphs."""
     test = graphs.tests[0]
     together = data.tests[test] is data.id_test.data
-    return draw_picture([_source(name, graphs, data, scores, together) for name in _drawn(test, together)])
-
-
-def _drawn(test: str, together: bool) -> Iterator[str]:
-    if not together:
-        yield "id"
-    yield test
+    names = [test] if together else ["id", test]
+    return draw_picture([_source(name, graphs, data, scores, together) for name in names])
 
 
 def _source(name: str, graphs: Graphs, data: Task, scores: dict[str, dict[str, Scores]], together: bool) -> Source:

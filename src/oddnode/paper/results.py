@@ -6,7 +6,6 @@ import csv
 import io
 from functools import cache
 from importlib import resources
-from typing import Any
 
 from oddnode.evaluation import Result
 from oddnode.paper.experiments import Run
@@ -14,24 +13,9 @@ from oddnode.paper.plan import Plan
 from oddnode.paper.record import DamagedRecord, Record
 from oddnode.paper.store import Store
 
-__all__ = ["Results", "paper_facts"]
-
 
 class Results:
-    """The numbers of a plan's finished trainings.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan.
-    store : Store
-        The store with their records.
-
-    Attributes
-    ----------
-    damaged : list of str
-        Labels of trainings whose records are damaged; these are left out.
-    """
+    """The numbers of a plan's finished trainings."""
 
     def __init__(self, plan: Plan, store: Store):
         self.plan = plan
@@ -48,95 +32,41 @@ class Results:
                 self._records[training.identity] = record
 
     def record(self, run: Run, seed: int) -> Record | None:
-        """Look up the record of a run and a seed; ``None`` if there is none or the training failed.
-
-        Parameters
-        ----------
-        run : Run
-            A method on a task.
-        seed : int
-            A seed of the plan.
-        """
+        """Look up the record of a run and a seed; ``None`` if there is none or the training failed."""
         training = self.plan.training(run, seed)
         record = None if training is None else self._records.get(training.identity)
         return None if record is None or record.error or run.method not in record.facts["methods"] else record
 
     def records(self, run: Run) -> list[Record]:
-        """List the records of a run for all finished seeds.
-
-        Parameters
-        ----------
-        run : Run
-            A method on a task.
-        """
+        """List the records of a run for all finished seeds."""
         return list(self._by_seed(run).values())
 
     def _by_seed(self, run: Run) -> dict[int, Record]:
-        found = {seed: self.record(run, seed) for seed in range(self.plan.seeds)}
-        return {seed: record for seed, record in found.items() if record is not None}
-
-    def metrics(self, run: Run) -> list[dict[str, Any]]:
-        """List the metrics of a run, as `oddnode.evaluate` returns them, for all finished seeds.
-
-        Parameters
-        ----------
-        run : Run
-            A method on a task.
-        """
-        return [record.metrics(run.method) for record in self.records(run)]
+        records = {seed: self.record(run, seed) for seed in range(self.plan.seeds)}
+        return {seed: record for seed, record in records.items() if record is not None}
 
     def by_seed(self, run: Run, metric: str, test: str | None = None) -> dict[int, float]:
-        """Look up a metric for all finished seeds, on one test graph or as the mean over all of them.
-
-        Parameters
-        ----------
-        run : Run
-            A method on a task.
-        metric : str
-            One of `oddnode.evaluation.METRICS`.
-        test : str, optional
-            The name of a test graph.
-        """
+        """Look up a metric for all finished seeds, on one test graph or as the mean over all of them."""
         numbers = {seed: record.metrics(run.method) for seed, record in self._by_seed(run).items()}
-        return {seed: (found["tests"][test] if test else found)[metric] for seed, found in numbers.items()}
+        return {seed: (own["tests"][test] if test else own)[metric] for seed, own in numbers.items()}
 
     def values(self, run: Run, metric: str, test: str | None = None) -> list[float]:
-        """List the numbers of `by_seed` in the order of the seeds.
-
-        Parameters
-        ----------
-        run : Run
-            A method on a task.
-        metric : str
-            One of `oddnode.evaluation.METRICS`.
-        test : str, optional
-            The name of a test graph.
-        """
+        """List the numbers of `by_seed` in the order of the seeds."""
         return list(self.by_seed(run, metric, test).values())
 
     def result(self, run: Run) -> Result:
-        """Make the `Result` of a run.
-
-        Parameters
-        ----------
-        run : Run
-            A method on a task.
-        """
-        return Result(run.task, run.method, run.protocol, run.backbone, self.metrics(run))
+        """Make the `Result` of a run."""
+        return Result(
+            run.task, run.method, run.protocol, run.backbone, [r.metrics(run.method) for r in self.records(run)]
+        )
 
     def failures(self) -> list[str]:
         """List the failed trainings, one line each with the label and the error message."""
-        found = (self._records.get(training.identity) for training in self.plan.trainings)
-        return [f"{r.training.label}: {r.error}" for r in found if r is not None and r.error]
+        records = (self._records.get(training.identity) for training in self.plan.trainings)
+        return [f"{r.training.label}: {r.error}" for r in records if r is not None and r.error]
 
     def tests(self, task: str, protocol: str) -> list[str]:
-        """List the names of a task's test graphs.
-
-        Parameters
-        ----------
-        task, protocol : str
-            The task, and the protocol under which it was run.
-        """
+        """List the names of a task's test graphs."""
         for record in self._records.values():
             if record.training.task == task and record.training.protocol == protocol:
                 return [name for name in record.facts["graphs"] if name != "id"]
@@ -161,12 +91,6 @@ def _span(dates: set[str]) -> str:
 
 @cache
 def paper_facts(name: str) -> tuple[dict[str, str], ...]:
-    """Read one of the paper's smaller tables.
-
-    Parameters
-    ----------
-    name : {"ablation", "convergence", "seconds", "claims"}
-        Which table.
-    """
+    """Read one of the paper's smaller tables."""
     text = resources.files("oddnode.paper").joinpath(f"facts/{name}.csv").read_text(encoding="utf-8")
     return tuple(csv.DictReader(io.StringIO(text)))

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from oddnode.paper.collect import collect
+from oddnode._utils.devices import is_gpu
 from oddnode.paper.plan import Plan, estimate_cost, unfinished
 from oddnode.paper.record import packed
 from oddnode.paper.store import Store
-from oddnode.runner.work import Outcome, Training
-
-if TYPE_CHECKING:
-    from oddnode.runner.engine import Engine
-    from oddnode.runner.execute import Setup
-    from oddnode.runner.groups import Group
-
-__all__ = ["PlanWorker", "Progress", "Summary", "default_jobs", "run_plan"]
+from oddnode.runner.engine import Engine, InProcess, Processes, WorkerDied, num_cores, remote_setup
+from oddnode.runner.execute import Setup, execute_group
+from oddnode.runner.work import Group, Outcome, Training, one_by_one, stacked_groups
 
 # Seconds to wait before checking again on trainings that other runs have claimed.
 _PATIENCE = 0.5
@@ -31,63 +26,28 @@ _JOBS_PER_GPU = 12
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of a plan.
+    """The progress of a plan."""
 
-    Parameters
-    ----------
-    done, total : int
-        Number of finished trainings, and of all.
-    share : float
-        The finished share of the expected time, from 0 to 1.
-    last : str
-        The label of the training that finished last.
-    """
-
-    done: int
-    total: int
-    share: float
-    last: str
+    done: int  # Number of finished trainings
+    total: int  # Number of all trainings
+    share: float  # The finished share of the expected time, from 0 to 1
+    last: str  # The label of the training that finished last
 
 
 @dataclass
 class Summary:
-    """The outcome of a run.
+    """The outcome of a run."""
 
-    Parameters
-    ----------
-    total : int
-        Number of trainings in the plan.
-    found : int
-        Number of trainings that were in the store already.
-    made : int
-        Number of trainings that this run did.
-    repaired : list of str
-        Labels of trainings whose records were damaged; they are done again.
-    lost : list of str
-        Labels of trainings that failed.
-    seconds : float
-        Duration of the run.
-    """
-
-    total: int
-    found: int
-    made: int = 0
+    total: int  # Number of trainings in the plan
+    found: int  # Number of trainings that were in the store already
+    made: int = 0  # Number of trainings that this run did
     repaired: list[str] = field(default_factory=list)
-    lost: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+    lost: list[str] = field(default_factory=list)  # Labels of trainings that failed
+    seconds: float = 0.0  # Duration of the run
 
 
 def default_jobs(device: str) -> int:
-    """Return the default number of processes: one per core, with a limit on a GPU.
-
-    Parameters
-    ----------
-    device : str
-        As for `Detector`.
-    """
-    from oddnode._utils.devices import is_gpu
-    from oddnode.runner.engine import num_cores
-
+    """Return the default number of processes: one per core, with a limit on a GPU."""
     return min(num_cores(), _JOBS_PER_GPU) if is_gpu(device) else num_cores()
 
 
@@ -106,47 +66,19 @@ def run_plan(
 
     Every process uses ``threads`` threads. On a CPU, only this number determines the order of floating-point sums, so
     results are equal bit for bit for any number of jobs and interruptions. Several runs on one store share the work.
-
-    Parameters
-    ----------
-    plan : Plan
-        The plan.
-    folder : Path
-        The store's folder.
-    code : str
-        The version of the source, which new records carry.
-    jobs : int
-        Number of processes.
-    threads : int
-        Threads of each process.
-    any_version : bool
-        Whether to use records of other versions, too.
-    keep_scores : int, optional
-        Number of seeds whose node scores are kept; by default all. Figures need those of the first seed.
-    on_progress : callable, optional
-        Called with a `Progress` after each training.
-    engine : Engine, optional
-        Runs the trainings; by default processes on this machine. This process saves what a remote engine returns.
-
-    Returns
-    -------
-    Summary
-        The outcome of the run.
     """
-    from oddnode.runner.execute import Setup
-
     began = time.monotonic()
     with Store(folder, None if any_version else code) as store:
         summary = _clear_up(plan, store)
-        progress = _ProgressReporter(plan, store, on_progress)
-        progress.report("")
+        report = _reporter(plan, store, on_progress)
+        report("")
         setup = Setup(plan.device, plan.data_dir, node_scores=True, gpu_share=1 / jobs)
         worker = PlanWorker(folder, code, any_version, setup, keep_scores)
         lost: dict[str, Training] = {}
         engine = engine or _default_engine(jobs, threads, plan.device)
         for outcome in _outcomes(plan, store, worker, jobs, engine, lost):
             summary.made += 1
-            progress.report(outcome.training.label)
+            report(outcome.training.label)
         gone = [training for training in lost.values() if not store.is_finished(training)]
         summary.lost = [training.label for training in [*gone, *_to_retry(plan, store)]]
     summary.seconds = time.monotonic() - began
@@ -163,10 +95,6 @@ def _clear_up(plan: Plan, store: Store) -> Summary:
 
 
 def _default_engine(jobs: int, threads: int, device: str) -> Engine:
-    from oddnode._utils.devices import is_gpu
-    from oddnode.runner.engine import InProcess
-    from oddnode.runner.processes import Processes
-
     # A forked child must not inherit the store's file, which this process has open.
     return InProcess(threads) if jobs == 1 else Processes(jobs, threads, on_gpu=is_gpu(device))
 
@@ -185,10 +113,6 @@ def _outcomes(
 
     Trainings whose process died are added to ``lost``.
     """
-    from oddnode._utils.devices import is_gpu
-    from oddnode.runner.engine import WorkerDied
-    from oddnode.runner.groups import one_by_one, stacked_groups
-
     while missing := [training for training in unfinished(plan, store) if training.identity not in lost]:
         free = [training for training in missing if not store.is_claimed(training)]
         if not free:
@@ -205,43 +129,16 @@ def _outcomes(
 
 @dataclass(frozen=True)
 class PlanWorker:
-    """Runs groups of trainings for a store: claim, execute, save. Trainings claimed by other processes are skipped.
-
-    Parameters
-    ----------
-    folder : Path
-        The store's folder.
-    code : str
-        The version of the source, which new records carry.
-    any_version : bool
-        Whether records of other versions count.
-    setup : Setup
-        Device, data and memory for the trainings.
-    keep_scores : int, optional
-        Number of seeds whose node scores are kept; by default all.
-    """
+    """Runs groups of trainings for a store: claim, execute, save. Trainings claimed by other processes are skipped."""
 
     folder: Path
-    code: str
-    any_version: bool
-    setup: Setup
-    keep_scores: int | None = None
+    code: str  # The version of the source, which new records carry
+    any_version: bool  # Whether records of other versions count
+    setup: Setup  # Device, data and memory for the trainings
+    keep_scores: int | None = None  # Number of seeds whose node scores are kept; by default all
 
     def __call__(self, group: Group) -> Iterator[Outcome]:
-        """Run a group.
-
-        Parameters
-        ----------
-        group : Group
-            Trainings on one task.
-
-        Yields
-        ------
-        Outcome
-            The outcome without facts and arrays, which are in the store.
-        """
-        from oddnode.runner.execute import execute_group
-
+        """Run a group."""
         with Store(self.folder, None if self.any_version else self.code) as store, ExitStack() as claims:
             mine = [t.identity for t in group.trainings if claims.enter_context(store.claim(t))]
             if mine:
@@ -250,15 +147,7 @@ class PlanWorker:
                     yield Outcome(outcome.training)
 
     def save(self, outcome: Outcome, store: Store) -> None:
-        """Write a record of an outcome.
-
-        Parameters
-        ----------
-        outcome : Outcome
-            The outcome of a training.
-        store : Store
-            The store.
-        """
+        """Write a record of an outcome."""
         training = outcome.training
         keep = self.keep_scores is None or training.seed < self.keep_scores
         began = time.perf_counter()
@@ -268,16 +157,47 @@ class PlanWorker:
         store.save(training, self.code, outcome.facts, blob)
 
 
-class _ProgressReporter:
-    """Reports the progress of the plan from the records in the store, which include those of other runs."""
+def _reporter(plan: Plan, store: Store, on_progress: Callable[[Progress], None] | None) -> Callable[[str], None]:
+    """Report the progress of the plan from the records in the store, which other runs write, too."""
+    costs = {training.identity: estimate_cost(training) for training in plan.trainings}
 
-    def __init__(self, plan: Plan, store: Store, report: Callable[[Progress], None] | None):
-        self.costs = {training.identity: estimate_cost(training) for training in plan.trainings}
-        self.store = store
-        self.on_progress = report
+    def report(last: str) -> None:
+        if on_progress:
+            done = store.finished() & costs.keys()
+            share = sum(costs[i] for i in done) / (sum(costs.values()) or 1.0)
+            on_progress(Progress(len(done), len(costs), share, last))
 
-    def report(self, last: str) -> None:
-        if self.on_progress:
-            done = self.store.finished() & self.costs.keys()
-            share = sum(self.costs[i] for i in done) / (sum(self.costs.values()) or 1.0)
-            self.on_progress(Progress(len(done), len(self.costs), share, last))
+    return report
+
+
+def collect(groups: Iterable[Group], worker: PlanWorker, store: Store, engine: Engine) -> Iterator[Outcome]:
+    """Run groups on a remote engine and save their outcomes in the store of this process.
+
+    A training is claimed from when the engine takes its group until its outcome is saved; trainings that another
+    process has claimed are skipped.
+    """
+    claims: dict[str, ExitStack] = {}
+    try:
+        setup = remote_setup(worker.setup)
+        for outcome in engine.run(_claimed(groups, store, claims), partial(execute_group, setup=setup)):
+            has_died = isinstance(outcome.error, WorkerDied)
+            if not has_died:
+                worker.save(outcome, store)
+            claims.pop(outcome.training.identity).close()
+            yield outcome if has_died else Outcome(outcome.training)
+    finally:
+        for claim in claims.values():
+            claim.close()
+
+
+def _claimed(groups: Iterable[Group], store: Store, claims: dict[str, ExitStack]) -> Iterator[Group]:
+    """Claim the trainings of each group as it is taken; what holds the claims is added to ``claims``."""
+    for group in groups:
+        mine = []
+        for training in group.trainings:
+            with ExitStack() as claim:
+                if claim.enter_context(store.claim(training)):
+                    claims[training.identity] = claim.pop_all()
+                    mine.append(training.identity)
+        if mine:
+            yield group.only(mine)

@@ -5,19 +5,14 @@ May import: detector and below, tasks.
 
 from typing import TYPE_CHECKING
 
-from oddnode._utils.lazy import lazy_names
-from oddnode.protocols.base import PROTOCOLS, EvaluationProtocol, get_protocol, register_protocol
+from oddnode._utils.lazy import exports
+from oddnode.protocols.base import PROTOCOLS as PROTOCOLS
+from oddnode.protocols.base import EvaluationProtocol as EvaluationProtocol
+from oddnode.protocols.base import get_protocol as get_protocol
+from oddnode.protocols.base import register_protocol as register_protocol
 
 if TYPE_CHECKING:
-    from oddnode.protocols.clean import CleanProtocol
-    from oddnode.protocols.published import PublishedProtocol
-
-__all__ = ["PROTOCOLS", "CleanProtocol", "EvaluationProtocol", "PublishedProtocol", "get_protocol", "register_protocol"]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "oddnode.protocols.clean": ["CleanProtocol"],
-        "oddnode.protocols.published": ["PublishedProtocol"],
-    },
-)
+    from oddnode.protocols.clean import CleanProtocol as CleanProtocol
+    from oddnode.protocols.published import PublishedProtocol as PublishedProtocol
+else:
+    __getattr__, __dir__, __all__ = exports(__name__)

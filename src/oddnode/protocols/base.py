@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from oddnode.detector import Detector
 
-__all__ = ["PROTOCOLS", "EvaluationProtocol", "get_protocol", "register_protocol"]
-
 
 class EvaluationProtocol(ABC):
     """The rules for fitting and evaluating methods. Other code calls this object and never compares its name."""

@@ -11,8 +11,6 @@ from oddnode.functional import fpr_at_tpr
 from oddnode.protocols.base import EvaluationProtocol
 from oddnode.tasks import RULES, Task
 
-__all__ = ["CLEAN", "CleanProtocol"]
-
 
 class CleanProtocol(EvaluationProtocol):
     """Training never uses OOD nodes, unless the method declares exposure; methods have their default settings."""

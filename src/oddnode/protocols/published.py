@@ -31,7 +31,7 @@ citations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -76,8 +76,6 @@ from oddnode.scoring import (
 )
 from oddnode.tasks import RULES, Task
 
-__all__ = ["METHODS", "PUBLISHED", "PublishedProtocol", "detector", "fpr_at_nearest_tpr", "id_accuracy"]
-
 _HOPS = 2
 _LAMBDA1 = 0.001
 _PRIOR_WEIGHT = 0.001
@@ -114,23 +112,7 @@ def detector(
     as_coded: bool = False,
     **overrides: Any,
 ) -> Detector:
-    """Build the detector of a method with the published settings for a task.
-
-    Parameters
-    ----------
-    method : str
-        One of `METHODS`.
-    task : Task
-        The task it will be fitted on.
-    backbone : str or torch.nn.Module
-        The network, unless the method has its own.
-    seed, device
-        As for `oddnode.Detector`.
-    as_coded : bool
-        Whether to keep the sign of the published code for the scores of ODIN and Mahalanobis (quirk 15).
-    **overrides
-        Settings of the detector that replace the published ones.
-    """
+    """Build the detector of a method with the published settings for a task."""
     recipe = get_recipe(method)
     if method not in METHODS:
         raise ValueError(
@@ -214,51 +196,10 @@ def _propagated() -> Scorer:
     return Propagated(AllLogitsEnergy(), _HOPS, ETA, isolated="shrink")  # quirk 8
 
 
-def _msp(task: str) -> tuple[Objective, Scorer]:
-    return CrossEntropy(), MaxSoftmax()
-
-
-def _odin(task: str) -> tuple[Objective, Scorer]:
-    # The defaults of the published command line. The result of the search over T and epsilon was not published.
-    return CrossEntropy(), ODIN(temperature=1.0, epsilon=0.0)
-
-
-def _mahalanobis(task: str) -> tuple[Objective, Scorer]:
-    return CrossEntropy(), Mahalanobis(shrinkage=0.0)
-
-
-def _energy(task: str) -> tuple[Objective, Scorer]:
-    return CrossEntropy() + ForwardedExposure(), AllLogitsEnergy()
-
-
-def _gnnsafe(task: str) -> tuple[Objective, Scorer]:
-    return CrossEntropy() + ForwardedExposure(), _propagated()
-
-
-def _gnnsafe_logit_norm(task: str) -> tuple[Objective, Scorer]:
-    return LogitNorm(_TAU) + ForwardedExposure(), _propagated()
-
-
 def _nodesafe(task: str) -> tuple[Objective, Scorer]:
     weight, _ = _LAMBDA2.get(task, (1.0, 1.0))
     terms = _LAMBDA1 * SignedUniform(start=21) + (1 - _LAMBDA1) * Bound(start=21)  # quirk 5
     return CrossEntropy() + ForwardedExposure() + weight * terms, _propagated()
-
-
-def _oe(task: str) -> tuple[Objective, Scorer]:
-    return CrossEntropy() + 0.5 * OutlierExposure(), MaxLogit()
-
-
-def _energy_ft(task: str) -> tuple[Objective, Scorer]:
-    return CrossEntropy() + _hinge(task, num_hops=0), AllLogitsEnergy()
-
-
-def _gnnsafe_pp(task: str) -> tuple[Objective, Scorer]:
-    return CrossEntropy() + _hinge(task, _HOPS), _propagated()
-
-
-def _gnnsafe_pp_logit_norm(task: str) -> tuple[Objective, Scorer]:
-    return LogitNorm(_TAU) + _hinge(task, _HOPS), _propagated()
 
 
 def _nodesafe_pp(task: str) -> tuple[Objective, Scorer]:
@@ -272,54 +213,31 @@ def _gkde(task: str) -> tuple[Objective, Scorer]:
     return ExpectedSquaredError() + Teacher(dropout=0.0, weight_decay=0.01), scorer
 
 
-def _gpn(task: str) -> tuple[Objective, Scorer]:
-    return ExpectedCrossEntropy() + 1e-4 * NegativeEntropy(), MaxSoftmax()  # quirk 14
-
-
-def _non_zeros(task: str) -> tuple[Objective, Scorer]:
-    return CrossEntropy(), NonZeros()
-
-
-def _degree(task: str) -> tuple[Objective, Scorer]:
-    return CrossEntropy(), Degree()
-
-
-def _neighbour_cosine(task: str) -> tuple[Objective, Scorer]:
-    return CrossEntropy(), NeighbourCosine()
-
-
 #: The methods with published settings: task name -> objective and scorer.
-METHODS = {
-    "msp": _msp,
-    "odin": _odin,
-    "mahalanobis": _mahalanobis,
+METHODS: dict[str, Callable[[str], tuple[Objective, Scorer]]] = {
+    "msp": lambda task: (CrossEntropy(), MaxSoftmax()),
+    # The defaults of the published command line. The result of the search over T and epsilon was not published.
+    "odin": lambda task: (CrossEntropy(), ODIN(temperature=1.0, epsilon=0.0)),
+    "mahalanobis": lambda task: (CrossEntropy(), Mahalanobis(shrinkage=0.0)),
     "gkde": _gkde,
-    "gpn": _gpn,
-    "energy": _energy,
-    "gnnsafe": _gnnsafe,
-    "gnnsafe+logitnorm": _gnnsafe_logit_norm,
+    "gpn": lambda task: (ExpectedCrossEntropy() + 1e-4 * NegativeEntropy(), MaxSoftmax()),  # quirk 14
+    "energy": lambda task: (CrossEntropy() + ForwardedExposure(), AllLogitsEnergy()),
+    "gnnsafe": lambda task: (CrossEntropy() + ForwardedExposure(), _propagated()),
+    "gnnsafe+logitnorm": lambda task: (LogitNorm(_TAU) + ForwardedExposure(), _propagated()),
     "nodesafe": _nodesafe,
-    "oe": _oe,
-    "energy-ft": _energy_ft,
-    "gnnsafe++": _gnnsafe_pp,
-    "gnnsafe+++logitnorm": _gnnsafe_pp_logit_norm,
+    "oe": lambda task: (CrossEntropy() + 0.5 * OutlierExposure(), MaxLogit()),
+    "energy-ft": lambda task: (CrossEntropy() + _hinge(task, num_hops=0), AllLogitsEnergy()),
+    "gnnsafe++": lambda task: (CrossEntropy() + _hinge(task, _HOPS), _propagated()),
+    "gnnsafe+++logitnorm": lambda task: (LogitNorm(_TAU) + _hinge(task, _HOPS), _propagated()),
     "nodesafe++": _nodesafe_pp,
-    "nonzeros": _non_zeros,
-    "degree": _degree,
-    "neighbour-cosine": _neighbour_cosine,
+    "nonzeros": lambda task: (CrossEntropy(), NonZeros()),
+    "degree": lambda task: (CrossEntropy(), Degree()),
+    "neighbour-cosine": lambda task: (CrossEntropy(), NeighbourCosine()),
 }
 
 
 def fpr_at_nearest_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> float:
-    """Quirk 11: the share of OOD nodes accepted at the threshold whose ID recall is nearest to ``tpr``.
-
-    Parameters
-    ----------
-    id_scores, ood_scores : Tensor
-        Scores ``[n]`` of ID nodes and ``[m]`` of OOD nodes, higher = more in-distribution.
-    tpr : float
-        The recall.
-    """
+    """Quirk 11: the share of OOD nodes accepted at the threshold whose ID recall is nearest to ``tpr``."""
     inside, outside = np.sort(id_scores.numpy()), ood_scores.numpy()
     thresholds = np.unique(np.concatenate([inside, outside]))
     recall = 1.0 - np.searchsorted(inside, thresholds) / inside.size
@@ -329,17 +247,7 @@ def fpr_at_nearest_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95)
 
 
 def id_accuracy(probabilities: Tensor, y: Tensor, task: str) -> float:
-    """Quirk 12: accuracy, but the ROC-AUC of the second class on Twitch.
-
-    Parameters
-    ----------
-    probabilities : Tensor
-        Class probabilities of the ID test nodes ``[n, C]``.
-    y : Tensor
-        Their classes ``[n]``.
-    task : str
-        The task's name.
-    """
+    """Quirk 12: accuracy, but the ROC-AUC of the second class on Twitch."""
     if task == "twitch":
         return float(roc_auc_score(y.numpy(), probabilities[:, 1].numpy()))
     return (probabilities.argmax(dim=-1) == y).double().mean().item()

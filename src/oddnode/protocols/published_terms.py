@@ -17,33 +17,13 @@ from oddnode.objectives import KernelPrior, Objective, Sum, Term, TrainingPass
 from oddnode.scoring import Outputs, Scorer, ScorerWrapper
 from oddnode.tasks import Task
 
-__all__ = [
-    "ETA",
-    "AllLogitsEnergy",
-    "Bound",
-    "ExposedUniform",
-    "ForwardedExposure",
-    "JointBound",
-    "MisplacedPrior",
-    "Negated",
-    "SignedUniform",
-    "TruncatedHinge",
-    "reweighted",
-]
-
 #: A node's own share in every hop of propagation.
 ETA = 0.5
 
 
 @dataclass(frozen=True, repr=False)
 class ForwardedExposure(Term):
-    """Quirk 1: no loss, but the exposure graph passes through the network's batch norm.
-
-    Parameters
-    ----------
-    start : int
-        Number of epochs before the term takes effect.
-    """
+    """Quirk 1: no loss, but the exposure graph passes through the network's batch norm."""
 
     needs_exposure = True
     needs_all_logits = False
@@ -55,13 +35,7 @@ class ForwardedExposure(Term):
 
 @dataclass(frozen=True, repr=False)
 class Bound(Term):
-    """The bound over the training nodes.
-
-    Parameters
-    ----------
-    start : int
-        Number of epochs before the term takes effect.
-    """
+    """The bound over the training nodes."""
 
     needs_all_logits = False
     supports_capture = True
@@ -72,13 +46,7 @@ class Bound(Term):
 
 @dataclass(frozen=True, repr=False)
 class SignedUniform(Term):
-    """Quirk 3: variance of the logit sums over their signed mean.
-
-    Parameters
-    ----------
-    start : int
-        Number of epochs before the term takes effect.
-    """
+    """Quirk 3: variance of the logit sums over their signed mean."""
 
     needs_all_logits = False
     supports_capture = True
@@ -90,13 +58,7 @@ class SignedUniform(Term):
 
 @dataclass(frozen=True, repr=False)
 class JointBound(Term):
-    """Quirk 4: one bound over training nodes and all nodes of the exposure graph.
-
-    Parameters
-    ----------
-    start : int
-        Number of epochs before the term takes effect.
-    """
+    """Quirk 4: one bound over training nodes and all nodes of the exposure graph."""
 
     needs_exposure = True
     supports_capture = True
@@ -108,13 +70,7 @@ class JointBound(Term):
 
 @dataclass(frozen=True, repr=False)
 class ExposedUniform(SignedUniform):
-    """Quirks 3 and 4: the signed term, plus the same with the absolute mean over all nodes of the exposure graph.
-
-    Parameters
-    ----------
-    start : int
-        Number of epochs before the term takes effect.
-    """
+    """Quirks 3 and 4: the signed term, plus the same with the absolute mean over all nodes of the exposure graph."""
 
     needs_exposure = True
     supports_capture = True
@@ -126,23 +82,13 @@ class ExposedUniform(SignedUniform):
 
 @dataclass(frozen=True, repr=False)
 class TruncatedHinge(Term):
-    """Quirk 6: margins on energies over all logits (quirk 7), with the longer list truncated.
-
-    Parameters
-    ----------
-    m_in, m_out : float
-        The margins: energies of ID nodes above ``m_in`` and of OOD nodes below ``m_out`` are penalised.
-    num_hops : int
-        Number of hops over which energies are propagated first.
-    start : int
-        Number of epochs before the term takes effect.
-    """
+    """Quirk 6: margins on energies over all logits (quirk 7), with the longer list truncated."""
 
     needs_exposure = True
     supports_capture = True
-    m_in: float = -5.0
-    m_out: float = -1.0
-    num_hops: int = 0
+    m_in: float = -5.0  # Energies of ID nodes above it are penalised,
+    m_out: float = -1.0  # and energies of OOD nodes below this one
+    num_hops: int = 0  # Number of hops over which energies are propagated first
 
     def __call__(self, step: TrainingPass) -> Tensor:
         assert step.exposure_graph is not None
@@ -157,29 +103,13 @@ class TruncatedHinge(Term):
 
 @dataclass(frozen=True, repr=False)
 class MisplacedPrior(KernelPrior):
-    """Quirk 13: the kernel prior with the first nodes of the graph in place of the training nodes.
+    """Quirk 13: the kernel prior with the first nodes of the graph in place of the training nodes."""
 
-    Parameters
-    ----------
-    labels : tuple of int
-        The classes of those nodes.
-    start : int
-        Number of epochs before the term takes effect.
-    prior : Tensor, optional
-        The prior ``[N, C]``, which `prepare` computes.
-    """
-
-    labels: tuple[int, ...] = ()
+    labels: tuple[int, ...] = ()  # The classes of those nodes
 
     @classmethod
     def of(cls, task: Task) -> MisplacedPrior:
-        """Make the prior of a task, with the labels of these nodes, left-out classes included.
-
-        Parameters
-        ----------
-        task : Task
-            The task.
-        """
+        """Make the prior of a task, with the labels of these nodes, left-out classes included."""
         return cls(tuple(task.train.y[: int(task.train.train_mask.sum())].tolist()))
 
     def labelled(self, data: TrainingSet) -> tuple[Tensor, Tensor]:
@@ -191,10 +121,7 @@ class MisplacedPrior(KernelPrior):
 class AllLogitsEnergy(Scorer):
     """Quirk 7: the negative energy over all logits, those of left-out classes included."""
 
-    @property
-    def needs_raw_logits(self) -> bool:
-        """True, as for every energy."""
-        return True
+    needs_raw_logits = True
 
     def score(self, outputs: Outputs) -> Tensor:
         return negative_energy(outputs.all_logits)
@@ -202,13 +129,7 @@ class AllLogitsEnergy(Scorer):
 
 @dataclass
 class Negated(ScorerWrapper):
-    """Quirk 15: another scorer's scores with the wrong sign, lower = more in-distribution.
-
-    Parameters
-    ----------
-    scorer : Scorer
-        The other scorer.
-    """
+    """Quirk 15: another scorer's scores with the wrong sign, lower = more in-distribution."""
 
     def score(self, outputs: Outputs) -> Tensor:
         return -self.scorer.score(outputs)
@@ -224,17 +145,7 @@ _BOUND = (Bound, JointBound)
 def reweighted(
     objective: Objective, lambda1: float | None = None, lambda2: float | None = None, start: int | None = None
 ) -> Objective:
-    """Change the weights or the first epoch of the bound and uniform terms of a published objective.
-
-    Parameters
-    ----------
-    objective : Objective
-        The objective of NODESAFE or NODESAFE++.
-    lambda1, lambda2 : float, optional
-        The share of the uniform term, and the weight of both terms together.
-    start : int, optional
-        Number of epochs before both terms take effect.
-    """
+    """Change the weights or the first epoch of the bound and uniform terms of a published objective."""
     assert isinstance(objective, Sum)
     old_uniform = sum(w for w, term in objective.parts if isinstance(term, _UNIFORM))
     old_sum = old_uniform + sum(w for w, term in objective.parts if isinstance(term, _BOUND))

@@ -8,20 +8,20 @@ from functools import cache
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
+from oddnode._utils.random import new_weights, seeded
 from oddnode.detector import Detector
+from oddnode.graph import Graph
+from oddnode.nn import GAT, Backbone
 from oddnode.protocols import get_protocol
-from oddnode.runner.planar_gat import new_planar_gat
 from oddnode.runner.work import PLANAR, Training
 from oddnode.tasks import ScoredNodes, Task
 
-__all__ = ["build_detector", "distinct_trainings", "forget_methods", "may_stack", "training_key"]
-
 
 def build_detector(training: Training, method: str, task: Task, device: str = "auto") -> Detector:
-    """Build the detector of a method with the settings of a training.
+    """Build the unfitted detector of a method with the settings of a training.
 
     Parameters
     ----------
@@ -33,11 +33,6 @@ def build_detector(training: Training, method: str, task: Task, device: str = "a
         The task it will be fitted on.
     device : str
         As for `Detector`.
-
-    Returns
-    -------
-    Detector
-        Unfitted.
     """
     backbone: str | nn.Module = training.backbone
     if backbone == PLANAR:
@@ -49,20 +44,7 @@ def build_detector(training: Training, method: str, task: Task, device: str = "a
 
 @cache
 def training_key(training: Training, method: str) -> str:
-    """Describe a method's training in full; methods with equal keys train the same network if their seeds are equal.
-
-    Parameters
-    ----------
-    training : Training
-        Gives task, protocol, backbone, settings and epochs.
-    method : str
-        The method.
-
-    Returns
-    -------
-    str
-        Objective, optimiser and shape of the network.
-    """
+    """Describe a method's training in full; methods with equal keys train the same network if their seeds are equal."""
     return repr(_outlined_detector(replace(training, seed=0, methods=(method,))).training_key(include_seed=False))
 
 
@@ -79,7 +61,7 @@ def distinct_trainings(
     methods: Sequence[str],
     settings: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Training]:
-    """List the trainings that methods need on a task: one per network, with all methods that score it.
+    """List the trainings of seed 0 that methods need on a task: one per network, with all methods that score it.
 
     Parameters
     ----------
@@ -89,11 +71,6 @@ def distinct_trainings(
         The methods, with their own settings.
     settings : dict, optional
         For each method, settings that replace its own; methods with different ones share no training.
-
-    Returns
-    -------
-    list of Training
-        With seed 0, ordered by the first method of each.
     """
     by_key: dict[Training, list[str]] = {}
     for method in methods:
@@ -108,16 +85,6 @@ def may_stack(training: Training) -> bool:
     """Guess, without loading data, whether the seeds of a training can be stacked.
 
     The trainer decides. A wrong guess only makes the grouping less efficient.
-
-    Parameters
-    ----------
-    training : Training
-        The training.
-
-    Returns
-    -------
-    bool
-        True for GCNs with batch-norm statistics of the ID graph.
     """
     detector = _outlined_detector(replace(training, seed=0, methods=training.methods[:1]))
     return detector.backbone == "gcn" and detector.batch_norm == "id-graph"
@@ -141,3 +108,30 @@ def _outline(name: str, protocol: str) -> Task:
     node = Data(x=torch.zeros(1, 1), edge_index=torch.zeros(2, 0, dtype=torch.long), y=torch.zeros(1, dtype=torch.long))
     node.train_mask = torch.ones(1, dtype=torch.bool)
     return Task(name, node, ScoredNodes(node, node.train_mask), {}, 1, protocol=protocol)
+
+
+class PlanarGAT(Backbone):
+    r"""A GAT with a two-dimensional bottleneck before the logits, :math:`R^D \to R^2 \to R^C`; ``embed`` returns it."""
+
+    supports_capture = True
+
+    def __init__(self, in_channels: int, hidden_channels: int, out_channels: int, dropout: float = 0.0):
+        super().__init__()
+        self.body = GAT(in_channels, hidden_channels, hidden_channels, dropout=dropout)
+        self.dropout = dropout
+        self.to_plane = nn.Linear(hidden_channels, 2)
+        self.to_logits = nn.Linear(2, out_channels)
+
+    def embed(self, graph: Graph) -> Tensor:
+        """Run all layers but the last."""
+        return self.to_plane(self.body.run(graph))
+
+    def head(self, hidden: Tensor, graph: Graph) -> Tensor:
+        """Turn points into logits."""
+        return self.to_logits(hidden)
+
+
+def new_planar_gat(task: Task, seed: int) -> PlanarGAT:
+    """Build a network for a task, with initial weights determined by the seed."""
+    with seeded(seed), new_weights():
+        return PlanarGAT(task.train.x.shape[1], 64, task.num_classes, dropout=0.5)

@@ -1,46 +1,36 @@
 """Executes a group of trainings: load the data, fit, score with every method that shares a training, evaluate.
 
-This module imports everything that can change a result; `oddnode.runner.source_key` starts here. Also imported are
-protocols and readers of data that would be imported on first use: here it is once, before processes are forked.
+Protocols and readers of data would be imported on first use; here they are once, before processes are forked.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from oddnode._version import __version__
-from oddnode.detector import Detector, scorer_of
+from oddnode.detector import Detector, as_scorer
 from oddnode.evaluation import TaskOutputs, evaluate
 from oddnode.graph import graph_cache
 from oddnode.protocols import clean, published  # noqa: F401
-from oddnode.runner.describe import describe_graphs
 from oddnode.runner.detectors import build_detector
 from oddnode.runner.fitting import Fitted, fit_stacks
-from oddnode.runner.groups import Group, one_by_one
-from oddnode.runner.work import PLANAR, Outcome, Training
+from oddnode.runner.work import PLANAR, Group, Outcome, Training, one_by_one
 from oddnode.scoring import Outputs, ScorerWrapper
-from oddnode.tasks import (
-    Task,
-    arrivals,  # noqa: F401
-    arxiv,  # noqa: F401
-    digits,  # noqa: F401
-    load_tasks,
-    planetoid,  # noqa: F401
-    twitch,  # noqa: F401
-)
+from oddnode.tasks import Task, arrivals, arxiv, digits, load_tasks, planetoid, twitch  # noqa: F401
 from oddnode.training import TrainingError
-
-__all__ = ["Setup", "execute", "execute_group", "forget_tasks"]
 
 # The report shows the nodes of these tasks as images, with the reasons why they are flagged.
 _WITH_REASONS = "digits/"
@@ -69,26 +59,13 @@ class Setup:
 
 
 def execute(training: Training, data_dir: str | None = None, device: str = "auto") -> Outcome:
-    """Execute one training, with node scores.
-
-    Parameters
-    ----------
-    training : Training
-        The training, and the methods that score it.
-    data_dir, device : str
-        As for `Setup`.
-
-    Returns
-    -------
-    Outcome
-        Its ``error`` is set if the training failed.
-    """
+    """Execute one training, with node scores."""
     [outcome] = execute_group(one_by_one([training])[0], Setup(device, data_dir, node_scores=True))
     return outcome
 
 
 def execute_group(group: Group, setup: Setup) -> Iterator[Outcome]:
-    """Execute the trainings of a group.
+    """Execute the trainings of a group and yield the outcome of each as soon as it is available.
 
     A training that fails has an outcome too, and does not affect the others.
 
@@ -98,11 +75,6 @@ def execute_group(group: Group, setup: Setup) -> Iterator[Outcome]:
         Trainings on one task, or on tasks with the same training graph.
     setup : Setup
         Where and how.
-
-    Yields
-    ------
-    Outcome
-        One for each training, as soon as it is available.
     """
     by_task: dict[str, list[tuple[Training, ...]]] = {}
     for stack in group.stacks:
@@ -124,9 +96,9 @@ def _execute_task(
     load_seconds = (time.perf_counter() - began) / len(trainings)
     new = [stack for stack in stacks if not all(_fit_key(training) in fits for training in stack)]
     with graph_cache():
-        for fitted in _known_fits(stacks, new, fits):
-            yield _outcome(fitted, loaded[fitted.training.seed], setup, load_seconds)
-        for fitted in fit_stacks(new, tasks, setup.device, setup.gpu_share):
+        known = [training for stack in stacks if stack not in new for training in stack]
+        reused = (Fitted(training, fits[_fit_key(training)], 0.0) for training in known)
+        for fitted in chain(reused, fit_stacks(new, tasks, setup.device, setup.gpu_share)):
             if fitted.detector is not None and not fitted.detector.needs_exposure:
                 fits[_fit_key(fitted.training)] = fitted.detector
             yield _outcome(fitted, loaded[fitted.training.seed], setup, load_seconds)
@@ -135,15 +107,6 @@ def _execute_task(
 def _fit_key(training: Training) -> tuple[Any, ...]:
     """Equal for trainings that give the same network on the same training graph."""
     return training.parameters, training.backbone, training.seed, training.settings, training.epochs
-
-
-def _known_fits(
-    stacks: list[tuple[Training, ...]], new: list[tuple[Training, ...]], fits: dict[Any, Detector]
-) -> Iterator[Fitted]:
-    for stack in stacks:
-        if stack not in new:
-            for training in stack:
-                yield Fitted(training, fits[_fit_key(training)], 0.0)
 
 
 class _LoadedTask:
@@ -229,7 +192,7 @@ class _Scoring:
         seconds["score"] = time.perf_counter() - began
 
     def _score(self, method: str) -> None:
-        scorer = scorer_of(build_detector(self.training, method, self.task, self.setup.device))
+        scorer = as_scorer(build_detector(self.training, method, self.task, self.setup.device).scorer)
         began = time.perf_counter()
         scored = self.detector.with_scorer(_CachedScorer(scorer))
         for graph in self.graphs:
@@ -245,8 +208,8 @@ class _Scoring:
         """Add to the facts why nodes are flagged, if node scores are wanted."""
         for name, graph in self._stored_graphs().items():
             nodes = scored.detect(graph).nonzero().squeeze(1).tolist()
-            found = {str(node): text for node, text in zip(nodes, scored.reasons(graph, nodes), strict=True)}
-            self.outcome.facts.setdefault("reasons", {}).setdefault(method, {})[name] = found
+            reasons = {str(node): text for node, text in zip(nodes, scored.reasons(graph, nodes), strict=True)}
+            self.outcome.facts.setdefault("reasons", {}).setdefault(method, {})[name] = reasons
 
     def _keep(self, prefix: str, value: Callable[[Outputs], np.ndarray]) -> None:
         """Add an array of every graph to the outcome, if node scores are wanted."""
@@ -297,3 +260,43 @@ def _made_on(device: str) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
     }
+
+
+def describe_graphs(task: Task) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Describe the graphs that a task's detectors are scored on."""
+    tests = dict(task.tests)
+    same = [name for name, data in tests.items() if data is task.id_test.data]
+    names = {"id": same[0] if same else "id", **{name: name for name in tests}}
+    graphs = {"id": task.id_test.data, **tests}
+    arrays = {"id_mask": task.id_test.mask.cpu().numpy()}
+    arrays |= {f"ood_mask/{name}": data.ood_mask.cpu().numpy() for name, data in tests.items()}
+    for stored in dict.fromkeys(names.values()):
+        data = graphs[stored]
+        targets = data.edge_index[1].cpu().numpy()
+        arrays[f"y/{stored}"] = _classes(data)
+        arrays[f"degree/{stored}"] = np.bincount(targets, minlength=data.num_nodes).astype(np.int32)
+    facts = {
+        "graphs": names,
+        "nodes": {name: int(data.num_nodes) for name, data in graphs.items()},
+        "edges": {name: int(data.edge_index.shape[1]) for name, data in graphs.items()},
+        "num_classes": task.num_classes,
+        "data": _fingerprint(task),
+    }
+    return facts, arrays
+
+
+def _classes(data: Data) -> np.ndarray:
+    """Classes of a graph's nodes; -1 if it has no labels (a shifted copy of a graph)."""
+    y = data.y if isinstance(data.get("y"), Tensor) else torch.full((data.num_nodes,), -1)
+    return y.cpu().numpy().astype(np.int16)
+
+
+def _fingerprint(task: Task) -> str:
+    """A hash of all tensors that training and scoring read."""
+    digest = hashlib.blake2b(digest_size=8)
+    graphs = [task.train, *([] if task.exposure is None else [task.exposure]), task.id_test.data, *task.tests.values()]
+    for data in {id(g): g for g in graphs}.values():
+        for name in sorted(data.keys()):
+            if isinstance(data[name], Tensor):
+                digest.update(np.ascontiguousarray(data[name].cpu().numpy()).view(np.uint8).data)
+    return digest.hexdigest()

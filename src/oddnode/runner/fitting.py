@@ -16,29 +16,15 @@ from oddnode.runner.work import Training
 from oddnode.tasks import Task
 from oddnode.training import TrainingHandle
 
-__all__ = ["Fitted", "fit_stacks"]
-
 
 @dataclass
 class Fitted:
-    """A fitted detector, or the reason why there is none.
-
-    Parameters
-    ----------
-    training : Training
-        The training.
-    detector : Detector or None
-        The fitted detector; ``None`` if the training failed.
-    seconds : float
-        The time this process spent on the training: an equal share of the time of its stack.
-    error : Exception, optional
-        The reason of the failure.
-    """
+    """A fitted detector, or the reason why there is none."""
 
     training: Training
-    detector: Detector | None
-    seconds: float
-    error: Exception | None = None
+    detector: Detector | None  # The fitted detector; `None` if the training failed
+    seconds: float  # The time this process spent on the training: an equal share of the time of its stack
+    error: Exception | None = None  # The reason of the failure
 
 
 def fit_stacks(
@@ -47,22 +33,6 @@ def fit_stacks(
     """Fit stacks of trainings. On a GPU they train concurrently, as far as memory allows.
 
     If a stack fails, its trainings are run one by one, so that one failure does not affect the others.
-
-    Parameters
-    ----------
-    stacks : sequence of sequence of Training
-        The trainings of a stack differ in their seed only.
-    tasks : mapping of int to Task
-        The task of each seed.
-    device : str
-        As for `Detector`.
-    gpu_share : float
-        The share of the GPU's memory that this process may use.
-
-    Yields
-    ------
-    Fitted
-        One for each training, in order.
     """
     waiting = deque(_start_all([_Fit(stack, tasks, device) for stack in stacks], device, gpu_share))
     while waiting:
@@ -71,12 +41,12 @@ def fit_stacks(
 
 def _start_all(fits: list[_Fit], device: str, gpu_share: float) -> list[_Fit]:
     memory = _Memory(device, gpu_share)
-    for place, fit in enumerate(fits):
-        if place and not memory.has_room():
-            _wait_for_all(fits[:place])
+    for index, fit in enumerate(fits):
+        if index and not memory.has_room():
+            _wait_for_all(fits[:index])
         fit.start()
-        if place and isinstance(fit.error, torch.OutOfMemoryError):
-            _wait_for_all(fits[:place])
+        if index and isinstance(fit.error, torch.OutOfMemoryError):
+            _wait_for_all(fits[:index])
             fit.start()
         memory.note_training()
     return fits

@@ -19,8 +19,6 @@ from oddnode._utils.plugins import file_plugins, load_plugins
 from oddnode.runner.engine import WorkerDied
 from oddnode.runner.source_key import store_key
 
-__all__ = ["RayExecutor"]
-
 _log = logging.getLogger("oddnode.runner")
 
 
@@ -30,27 +28,6 @@ class RayExecutor(ThreadPoolExecutor):
     The cluster is the one that ``RAY_ADDRESS`` names, else the one that runs on this machine, else a new one of this
     machine alone, which ends with the executor. Every machine needs the same version of oddnode, the same plugins under
     the same paths, and the data sets. A thread of this process waits for each running call.
-
-    Parameters
-    ----------
-    max_workers : int, optional
-        Number of calls that run at a time; by default as many as the cluster has room for.
-    threads : int
-        Torch's threads of a call, and the number of cores that Ray sets aside for it.
-    on_gpu : bool
-        Whether a call gets a GPU of its own.
-
-    Attributes
-    ----------
-    max_workers : int
-        Number of calls that run at a time.
-
-    Raises
-    ------
-    ValueError
-        If Ray is not installed, or the cluster has no room for a single call.
-    ConnectionError
-        If no cluster is at ``RAY_ADDRESS``.
     """
 
     def __init__(self, max_workers: int | None = None, threads: int = 1, on_gpu: bool = False):
@@ -58,7 +35,7 @@ class RayExecutor(ThreadPoolExecutor):
         self._is_connection_ours = not self._ray.is_initialized()
         if self._is_connection_ours:
             _connect(self._ray, None if max_workers is None else max_workers * threads)
-        self.max_workers = max_workers or self._room(threads, on_gpu)
+        self.max_workers = max_workers or self._capacity(threads, on_gpu)
         super().__init__(self.max_workers, thread_name_prefix="oddnode-ray")
         options = {"num_cpus": threads, "num_gpus": int(on_gpu), "max_retries": 0, "num_returns": "streaming"}
         self._remote = self._ray.remote(**options)(_steps)
@@ -67,46 +44,25 @@ class RayExecutor(ThreadPoolExecutor):
         self._lock = Lock()
         self._is_cancelled = False
 
-    def _room(self, threads: int, on_gpu: bool) -> int:
+    def _capacity(self, threads: int, on_gpu: bool) -> int:
         """How many calls the cluster can run at a time."""
         resources = self._ray.cluster_resources()
-        room = int(resources.get("CPU", 0) // threads)
+        capacity = int(resources.get("CPU", 0) // threads)
         if on_gpu:
-            room = min(room, int(resources.get("GPU", 0)))
-        if room < 1:
+            capacity = min(capacity, int(resources.get("GPU", 0)))
+        if capacity < 1:
             if self._is_connection_ours:
                 self._ray.shutdown()
             needed = f"{threads} cores" + (" and a GPU" if on_gpu else "")
             raise ValueError(f"the Ray cluster has {resources}, but a training needs {needed}")
-        return room
+        return capacity
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Schedule a call.
-
-        Parameters
-        ----------
-        fn : callable
-            A function that every machine of the cluster can import.
-        *args, **kwargs
-            Its arguments.
-
-        Returns
-        -------
-        Future
-            It raises `WorkerDied`, with machine and process, if the process that ran the call died.
-        """
+        """Schedule a call."""
         return super().submit(self._call, fn, args, kwargs)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take no more calls.
-
-        Parameters
-        ----------
-        wait : bool
-            Whether to wait for running calls; the connection to the cluster is closed then.
-        cancel_futures : bool
-            Whether to cancel waiting calls and to end running ones.
-        """
+        """Take no more calls."""
         if cancel_futures:
             with self._lock:
                 self._is_cancelled = True
@@ -143,24 +99,14 @@ class RayExecutor(ThreadPoolExecutor):
 
 @dataclass(frozen=True)
 class _Workplace:
-    """What a process needs before it runs calls.
-
-    Parameters
-    ----------
-    threads : int
-        Torch's threads.
-    plugins : tuple of Path
-        Files of plugins to load.
-    source : str
-        The key that the source must have.
-    """
+    """What a process needs before it runs calls."""
 
     threads: int
-    plugins: tuple[Path, ...]
-    source: str
+    plugins: tuple[Path, ...]  # Files of plugins to load
+    source: str  # The key that the source must have
 
     def enter(self) -> None:
-        """Prepare this process; raise an error if its results would not be those of the source that was asked for."""
+        """Prepare this process; raise an error if its source is not the expected one."""
         import torch
 
         load_plugins(self.plugins)

@@ -3,57 +3,38 @@
 May import: nn and below.
 """
 
-from oddnode.scoring.advice import advised_hops, advised_scorer, doubt_about, rank_agreement, spread_left
-from oddnode.scoring.base import Scorer
-from oddnode.scoring.ensemble import EnsembleMean
-from oddnode.scoring.evidence import Evidence
-from oddnode.scoring.findings import Comparison, Finding, Names, View
-from oddnode.scoring.grasp import GRASP
-from oddnode.scoring.hidden_space import KNN, Mahalanobis
-from oddnode.scoring.likelihood import FeatureLikelihood
-from oddnode.scoring.link_prediction import LinkPrediction
-from oddnode.scoring.links import CentredCosine, NeighbourhoodCosine
-from oddnode.scoring.logits import ODIN, Energy, MaxLogit, MaxSoftmax
-from oddnode.scoring.model_free import Degree, FeatureSum, NeighbourCosine, NonZeros
-from oddnode.scoring.neighbourhood import ClassAgreement, NeighbourhoodFeatures
-from oddnode.scoring.outputs import Outputs
-from oddnode.scoring.propagated import Propagated
-from oddnode.scoring.two_sided import TwoSided
-from oddnode.scoring.wrappers import PropagatingScorer, ScorerWrapper
-
-__all__ = [
-    "GRASP",
-    "KNN",
-    "ODIN",
-    "CentredCosine",
-    "ClassAgreement",
-    "Comparison",
-    "Degree",
-    "Energy",
-    "EnsembleMean",
-    "Evidence",
-    "FeatureLikelihood",
-    "FeatureSum",
-    "Finding",
-    "LinkPrediction",
-    "Mahalanobis",
-    "MaxLogit",
-    "MaxSoftmax",
-    "Names",
-    "NeighbourCosine",
-    "NeighbourhoodCosine",
-    "NeighbourhoodFeatures",
-    "NonZeros",
-    "Outputs",
-    "Propagated",
-    "PropagatingScorer",
-    "Scorer",
-    "ScorerWrapper",
-    "TwoSided",
-    "View",
-    "advised_hops",
-    "advised_scorer",
-    "doubt_about",
-    "rank_agreement",
-    "spread_left",
-]
+from oddnode.scoring.advice import advised_hops as advised_hops
+from oddnode.scoring.advice import advised_scorer as advised_scorer
+from oddnode.scoring.advice import doubt_about as doubt_about
+from oddnode.scoring.advice import rank_agreement as rank_agreement
+from oddnode.scoring.advice import spread_left as spread_left
+from oddnode.scoring.base import Scorer as Scorer
+from oddnode.scoring.combinations import EnsembleMean as EnsembleMean
+from oddnode.scoring.combinations import PropagatingScorer as PropagatingScorer
+from oddnode.scoring.combinations import ScorerWrapper as ScorerWrapper
+from oddnode.scoring.combinations import TwoSided as TwoSided
+from oddnode.scoring.evidence import Evidence as Evidence
+from oddnode.scoring.findings import Comparison as Comparison
+from oddnode.scoring.findings import Finding as Finding
+from oddnode.scoring.findings import Names as Names
+from oddnode.scoring.findings import View as View
+from oddnode.scoring.folder_outputs import FolderOutputs as FolderOutputs
+from oddnode.scoring.grasp import GRASP as GRASP
+from oddnode.scoring.hidden_space import KNN as KNN
+from oddnode.scoring.hidden_space import Mahalanobis as Mahalanobis
+from oddnode.scoring.likelihood import FeatureLikelihood as FeatureLikelihood
+from oddnode.scoring.link_prediction import LinkPrediction as LinkPrediction
+from oddnode.scoring.links import CentredCosine as CentredCosine
+from oddnode.scoring.links import NeighbourhoodCosine as NeighbourhoodCosine
+from oddnode.scoring.logits import ODIN as ODIN
+from oddnode.scoring.logits import Energy as Energy
+from oddnode.scoring.logits import MaxLogit as MaxLogit
+from oddnode.scoring.logits import MaxSoftmax as MaxSoftmax
+from oddnode.scoring.model_free import Degree as Degree
+from oddnode.scoring.model_free import FeatureSum as FeatureSum
+from oddnode.scoring.model_free import NeighbourCosine as NeighbourCosine
+from oddnode.scoring.model_free import NonZeros as NonZeros
+from oddnode.scoring.neighbourhood import ClassAgreement as ClassAgreement
+from oddnode.scoring.neighbourhood import NeighbourhoodFeatures as NeighbourhoodFeatures
+from oddnode.scoring.outputs import Outputs as Outputs
+from oddnode.scoring.propagated import Propagated as Propagated

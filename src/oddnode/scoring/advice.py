@@ -13,10 +13,8 @@ from torch import Tensor
 
 from oddnode.graph import GraphProfile
 from oddnode.scoring.base import Scorer
-from oddnode.scoring.ensemble import EnsembleMean
+from oddnode.scoring.combinations import EnsembleMean
 from oddnode.scoring.outputs import Outputs
-
-__all__ = ["advised_hops", "advised_scorer", "doubt_about", "rank_agreement", "spread_left"]
 
 # Fewer labelled edges than this are too few to estimate homophily.
 _ENOUGH_EDGES = 50

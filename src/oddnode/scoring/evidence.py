@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode.functional import surprise
+from oddnode.ops import Adam
 from oddnode.scoring.base import Scorer
+from oddnode.scoring.combinations import CombinedScorer, ScorerWrapper, all_of, sharing
 from oddnode.scoring.findings import Comparison
 from oddnode.scoring.outputs import Outputs
 from oddnode.scoring.propagated import average_together
-from oddnode.scoring.separation import separating_weights
-from oddnode.scoring.wrappers import ScorerWrapper, sharing
-
-__all__ = ["Evidence"]
 
 # Scorers that carry more than this share count in full: how much they carry says little about what they will find.
 _ENOUGH_LEFT = 0.1
+# How strongly the logarithms of learnt weights are drawn to zero.
+_DRAWN = 0.05
+_STEPS = 300
 
 
 class _Against(NamedTuple):
@@ -47,7 +50,7 @@ class _Compared(NamedTuple):
 
 
 @dataclass
-class Evidence(Scorer):
+class Evidence(CombinedScorer):
     r"""Any scorers combined: a node is unknown if some of them find it unusual among *reference nodes*.
 
     Reference nodes are labelled nodes that nothing was learnt from. Let :math:`p_k(v)` be the share of them that scorer
@@ -94,6 +97,9 @@ class Evidence(Scorer):
     seen_weights_ : Tensor
         Those for nodes that training has seen ``[K]``.
     """
+
+    needs_reference = True
+    supports_folders = all_of("supports_folders")
 
     scorers: tuple[Scorer, ...]
     power: float = 2.0
@@ -148,13 +154,15 @@ class Evidence(Scorer):
         return fitted
 
     @property
-    def needs_exposure(self) -> bool:
+    def needs_exposure(self) -> bool:  # type: ignore[override]
         """Whether the weights are learnt."""
         return self.learns_weights
 
     def score(self, outputs: Outputs) -> Tensor:
         compared = self._compared(outputs)
-        result = outputs.graph.by_rows(None, lambda rows: self._combined_at(compared, rows), torch.float64)
+        result = outputs.graph.empty(None, torch.float64)
+        for rows in outputs.graph.shards(result):
+            result[rows] = self._combined_at(compared, rows)
         return self._with_references(result, compared, outputs)
 
     def score_at(self, outputs: Outputs, nodes: Tensor) -> Tensor:
@@ -199,11 +207,10 @@ class Evidence(Scorer):
             keep(scorer.score(outputs)) if isinstance(scorer, ScorerWrapper) else outputs.scores_of(scorer)
             for scorer in shared
         ]
-        return outputs.graph.by_rows(
-            len(found),
-            lambda rows: torch.stack([each[rows].detach().double() for each in found], dim=1),
-            torch.float64,
-        )
+        out = outputs.graph.empty(len(found), torch.float64)
+        for rows in outputs.graph.shards(out):
+            out[rows] = torch.stack([each[rows].detach().double() for each in found], dim=1)
+        return out
 
     def combined(self, scores: Tensor, reference: Tensor | None = None) -> Tensor:
         """Combine the scores of nodes that training has not seen.
@@ -247,19 +254,17 @@ class Evidence(Scorer):
             Shape ``[N, K]``, in double precision; 0 for a scorer without weight.
         """
         compared = self._compared(outputs)
-
-        def make(rows: slice) -> Tensor:
-            found = self._surprises(compared.scores[rows], compared.ranked)
-            return found * (self._weights_of_nodes(compared, rows) > 0)
-
-        found = outputs.graph.by_rows(len(self.scorers), make, torch.float64)
+        found = outputs.graph.empty(len(self.scorers), torch.float64)
+        for rows in outputs.graph.shards(found):
+            own = self._surprises(compared.scores[rows], compared.ranked)
+            found[rows] = own * (self._weights_of_nodes(compared, rows) > 0)
         if outputs.reference is not None:
             own = self._surprises(compared.reference, compared.ranked, leave_one_out=True)
             found[outputs.reference] = own * (compared.new.weights.to(own) > 0)
         return found
 
     @property
-    def kinds(self) -> tuple[str, ...]:
+    def kinds(self) -> tuple[str, ...]:  # type: ignore[override]
         """The kinds of the scorers; those of the same kind are numbered."""
         kinds = [scorer.kind for scorer in self.scorers]
         before = [kinds[:place].count(kind) for place, kind in enumerate(kinds)]
@@ -268,42 +273,20 @@ class Evidence(Scorer):
     def comparisons(self, outputs: Outputs) -> list[Comparison]:
         compared = self._compared(outputs)
         surprises = self.surprises(outputs)
-        contributions = outputs.graph.by_rows(
-            len(self.scorers),
-            lambda rows: surprises[rows].pow(self.power) * self._weights_of_nodes(compared, rows),
-            torch.float64,
-        )
+        contributions = outputs.graph.empty(len(self.scorers), torch.float64)
+        for rows in outputs.graph.shards(contributions):
+            contributions[rows] = surprises[rows].pow(self.power) * self._weights_of_nodes(compared, rows)
         return [Comparison(self.scorers, outputs, compared.scores, compared.reference, surprises, contributions)]
 
     @property
-    def needs_reference(self) -> bool:
-        """True."""
-        return True
+    def inner(self) -> tuple[Scorer, ...]:
+        """The scorers that are combined."""
+        return self.scorers
 
-    @property
-    def num_hops_used(self) -> int:
-        """The largest number of hops of the scorers."""
-        return max(scorer.num_hops_used for scorer in self.scorers)
-
-    def limited_to(self, num_hops: int) -> Self:
-        limited = copy.copy(self)
-        limited.scorers = tuple(scorer.limited_to(num_hops) for scorer in self.scorers)
-        return limited
-
-    @property
-    def supports_folders(self) -> bool:
-        """Whether all of the scorers do."""
-        return all(scorer.supports_folders for scorer in self.scorers)
-
-    @property
-    def needs_raw_logits(self) -> bool:
-        """Whether any of the scorers does."""
-        return any(scorer.needs_raw_logits for scorer in self.scorers)
-
-    @property
-    def needs_labelled_nodes(self) -> bool:
-        """Whether any of the scorers does."""
-        return any(scorer.needs_labelled_nodes for scorer in self.scorers)
+    def changed(self, change: Callable[[Scorer], Scorer]) -> Self:
+        changed = copy.copy(self)
+        changed.scorers = tuple(change(scorer) for scorer in self.scorers)
+        return changed
 
     @property
     def _given_weights(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -345,3 +328,23 @@ class Evidence(Scorer):
         """The weights for new nodes in a graph that contains the reference nodes, or in another one."""
         counted = len(self.scorers) - self.num_elsewhere if in_place else len(self.scorers)
         return self.weights_ * (torch.arange(len(self.scorers), device=self.weights_.device) < counted)
+
+
+@torch.enable_grad()
+def separating_weights(known: Tensor, exposed: Tensor) -> Tensor:
+    """Find positive weights by which exposed nodes have more evidence against them than known nodes.
+
+    They come from a logistic regression. Logarithms of the weights are drawn to zero, so that without a reason all
+    kinds keep their weight.
+    """
+    scale = torch.cat([known, exposed]).mean().clamp_min(1e-9)
+    logs = torch.zeros(known.shape[1], dtype=torch.float64, device=known.device, requires_grad=True)
+    line = torch.tensor([0.0, 0.0], dtype=torch.float64, device=known.device, requires_grad=True)
+    optimiser = Adam([logs, line], lr=0.05, fused=False)
+    for _ in range(_STEPS):
+        odds = [line[0].exp() * (each / scale) @ logs.exp() / len(logs) + line[1] for each in (known, exposed)]
+        loss = F.softplus(odds[0]).mean() + F.softplus(-odds[1]).mean() + _DRAWN * logs.square().mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return logs.detach().exp()

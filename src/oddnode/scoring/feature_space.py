@@ -10,56 +10,35 @@ from torch import Tensor
 from oddnode.graph import Graph
 from oddnode.ops import SparseMatrix
 
-__all__ = ["FeatureSpace"]
-
 _ITERATIONS = 6
 _OVERSAMPLING = 10
 
 
 class FeatureSpace(NamedTuple):
-    r"""Features as coordinates :math:`z_v = V^\top (x_v - \mu) / \lVert x_v - \mu \rVert`.
+    r"""Features as coordinates :math:`z_v = V^\top (x_v - \mu) / \lVert x_v - \mu \rVert`."""
 
-    Parameters
-    ----------
-    mean : Tensor
-        The mean features of the training graph, :math:`\mu`, ``[F]``.
-    basis : Tensor
-        The first right singular vectors of its centred rows of unit length, :math:`V`, ``[F, D]``.
-    """
-
-    mean: Tensor
-    basis: Tensor
+    mean: Tensor  # The mean features of the training graph, :math:`\mu`, `[F]`
+    basis: Tensor  # The first right singular vectors of its centred rows of unit length, :math:`V`, `[F, D]`
 
     @classmethod
     def of(cls, graph: Graph, dimensions: int) -> FeatureSpace:
-        """Find the space of a training graph; it is computed once for each graph.
-
-        Parameters
-        ----------
-        graph : Graph
-            The training graph.
-        dimensions : int
-            The number of dimensions, D; fewer if there are not as many features.
-        """
-        return graph.cached(("feature_space", dimensions), lambda: _found(graph, dimensions), "features")
+        """Find the space of a training graph; it is computed once for each graph."""
+        cache, key = graph.cache("features"), ("feature_space", dimensions)
+        if key not in cache:
+            cache[key] = _found(graph, dimensions)
+        return cache[key]
 
     def coordinates(self, graph: Graph, rows: slice | Tensor = slice(None)) -> Tensor:
-        """Compute the coordinates of nodes.
-
-        Parameters
-        ----------
-        graph : Graph
-            A graph.
-        rows : slice or Tensor
-            The nodes; all by default.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[n, D]``. A node with the mean features is at the origin.
-        """
+        """Compute the coordinates of nodes."""
         mean, basis = self.mean.to(graph.x), self.basis.to(graph.x)
         return _projected(graph, mean, basis, rows)
+
+    def all_coordinates(self, graph: Graph, is_factor: bool = False) -> Tensor:
+        """Compute the coordinates of all nodes; ``is_factor`` as for `oddnode.graph.Graph.empty`."""
+        out = graph.empty(self.basis.shape[1], is_factor=is_factor)
+        for rows in graph.shards(out):
+            out[rows] = self.coordinates(graph, rows)
+        return out
 
 
 def _found(graph: Graph, dimensions: int) -> FeatureSpace:
@@ -106,7 +85,7 @@ def _projected(graph: Graph, mean: Tensor, basis: Tensor, rows: slice | Tensor) 
 
 def _lengths(graph: Graph, mean: Tensor, rows: slice | Tensor) -> Tensor:
     """The length of centred rows; 1 for a row of length zero."""
-    squared = graph.cached("squared_lengths", lambda: _squared_lengths(graph), "features")[rows]
+    squared = _squared_lengths(graph)[rows]
     inner = graph.times_features(mean.unsqueeze(0), rows).squeeze(1)
     shifted = squared - 2 * inner.double() + mean.double().square().sum()
     lengths = shifted.clamp_min(0.0).sqrt().to(graph.x.dtype)
@@ -114,4 +93,9 @@ def _lengths(graph: Graph, mean: Tensor, rows: slice | Tensor) -> Tensor:
 
 
 def _squared_lengths(graph: Graph) -> Tensor:
-    return graph.by_rows(None, lambda rows: graph.x[rows].double().square().sum(dim=1), torch.float64)
+    cache = graph.cache("features")
+    if "squared_lengths" not in cache:
+        cache["squared_lengths"] = squared = graph.empty(None, torch.float64)
+        for rows in graph.shards(squared):
+            squared[rows] = graph.x[rows].double().square().sum(dim=1)
+    return cache["squared_lengths"]

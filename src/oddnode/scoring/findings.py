@@ -16,8 +16,6 @@ from oddnode.scoring.outputs import Outputs
 if TYPE_CHECKING:
     from oddnode.scoring.base import Scorer
 
-__all__ = ["Comparison", "Finding", "Names", "View"]
-
 
 class Comparison(NamedTuple):
     """All nodes compared with the reference nodes by K kinds of evidence, for one network.
@@ -207,5 +205,5 @@ class Finding:
 
 def _neighbours(graph: Graph, node: int) -> Tensor:
     """The sources of the edges that lead to a node, each once and without the node itself, ascending."""
-    sources = graph.sources_of(node).unique()
+    sources = graph.edges_to(torch.tensor([node], device=graph.device))[0].unique()
     return sources[sources != node]

@@ -10,11 +10,9 @@ from torch import Tensor
 
 from oddnode.graph import Graph
 from oddnode.scoring.base import Scorer
+from oddnode.scoring.combinations import PropagatingScorer, all_of
 from oddnode.scoring.logits import MaxSoftmax
 from oddnode.scoring.outputs import Outputs
-from oddnode.scoring.wrappers import PropagatingScorer
-
-__all__ = ["GRASP"]
 
 # The weight of an added edge between two trusted nodes in the published method; edges of the graph have weight 1.
 _EXTRA_EDGE = 1.001
@@ -46,23 +44,16 @@ class GRASP(PropagatingScorer):
         The share of the unlabelled nodes in each of the two sets, above 0 and at most 0.5.
     """
 
+    needs_labelled_nodes = True
+
     scorer: Scorer = field(default_factory=MaxSoftmax)
     num_hops: int = 8
     share: float = 0.05
+    supports_folders = all_of("supports_folders")
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         self._check_share()
         return super().fit(outputs, train, y)
-
-    @property
-    def needs_labelled_nodes(self) -> bool:
-        """True, because they are the anchors."""
-        return True
-
-    @property
-    def supports_folders(self) -> bool:
-        """Whether the inner scorer does."""
-        return self.scorer.supports_folders
 
     @property
     def learns_from_training_graph(self) -> bool:

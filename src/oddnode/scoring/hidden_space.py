@@ -15,8 +15,6 @@ from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
-__all__ = ["KNN", "Mahalanobis"]
-
 # Number of nodes that are compared with the training nodes at a time; limits the memory of the distances.
 _CHUNK = 4096
 
@@ -43,6 +41,9 @@ class Mahalanobis(Scorer):
         The inverse of the covariance ``[H, H]``.
     """
 
+    is_row_wise = True
+    kind = "hidden distance"
+
     shrinkage: float = 0.01
     means_: Tensor = field(init=False, repr=False, compare=False)
     precision_: Tensor = field(init=False, repr=False, compare=False)
@@ -64,16 +65,6 @@ class Mahalanobis(Scorer):
     def score(self, outputs: Outputs) -> Tensor:
         chunks = [self._score(hidden) for hidden in outputs.hidden.split(_CHUNK)]
         return torch.cat(chunks).to(outputs.hidden.dtype)
-
-    @property
-    def is_row_wise(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def kind(self) -> str:
-        """How far hidden features are from those of the classes."""
-        return "hidden distance"
 
     def reason(self, found: Finding) -> str:
         return reasons.hidden_distance(found)
@@ -106,6 +97,8 @@ class KNN(Scorer):
         Features of the training nodes, of unit length ``[n, H]``.
     """
 
+    is_row_wise = True
+
     k: int = 1
     bank_: Tensor = field(init=False, repr=False, compare=False)
 
@@ -118,11 +111,6 @@ class KNN(Scorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         return torch.cat([self._score(hidden) for hidden in outputs.hidden.split(_CHUNK)])
-
-    @property
-    def is_row_wise(self) -> bool:
-        """True."""
-        return True
 
     def _score(self, hidden: Tensor) -> Tensor:
         # Exact, because the fast mode loses the precision of small distances, which matter most.

@@ -15,8 +15,6 @@ from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
-__all__ = ["FeatureLikelihood"]
-
 # A class's features are mixed with so many rows of average features, so that none of them is impossible.
 _AVERAGE_ROWS = 10.0
 
@@ -35,6 +33,8 @@ class FeatureLikelihood(Scorer):
     log_shares_ : Tensor
         The logarithms of the shares :math:`\pi`, ``[C, 2F]``: of positive values, then of negative ones.
     """
+
+    is_row_wise = True
 
     log_shares_: Tensor = field(init=False, repr=False, compare=False)
 
@@ -56,16 +56,11 @@ class FeatureLikelihood(Scorer):
     def score(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
         positive, negative = self.log_shares_.to(graph.x).chunk(2, dim=1)
-        if not graph.cached("has_negative", lambda: bool((graph.x < 0).any()), "features"):
+        if not graph.has_negative:
             return _best_mean(graph.times_features(positive), graph.x.sum(dim=1))
         below = (-graph.x).clamp_min(0)
         fit = graph.x.clamp_min(0) @ positive.t() + below @ negative.t()
         return _best_mean(fit, graph.x.abs().sum(dim=1))
-
-    @property
-    def is_row_wise(self) -> bool:
-        """True."""
-        return True
 
     def reason(self, found: Finding) -> str:
         return reasons.feature_likelihood(found)

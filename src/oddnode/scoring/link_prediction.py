@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode.graph import Graph
+from oddnode.ops import Adam
 from oddnode.scoring import reasons
 from oddnode.scoring.feature_space import FeatureSpace
 from oddnode.scoring.findings import Finding
-from oddnode.scoring.link_predictor import train_link_predictor
 from oddnode.scoring.links import EdgeScorer
 from oddnode.scoring.outputs import Outputs
 
-__all__ = ["LinkPrediction"]
+_BATCH = 2048
+_BATCHES_ON_DISK = 64
+_RATE, _DECAY = 0.01, 1e-4
 
 
 @dataclass
@@ -53,6 +57,9 @@ class LinkPrediction(EdgeScorer):
         The mean log-odds of the edges of the training graph, and the 5 % quantile, scalars.
     """
 
+    kind = "links"
+    supports_folders = True
+
     dimensions: int = 64
     rank: int = 16
     steps: int = 300
@@ -69,34 +76,20 @@ class LinkPrediction(EdgeScorer):
         fitted = copy.copy(self)
         fitted.centre_, fitted.basis_ = FeatureSpace.of(graph, self.dimensions)
         # Scorers of one network, and later ones, share the training graph; training is the same each time.
-        fitted.left_, fitted.right_, fitted.bias_ = graph.cached(
-            ("link_prediction", self.dimensions, self.rank, self.steps),
-            lambda: train_link_predictor(fitted._coordinates(graph), graph, self.rank, self.steps),
-        )
+        cache, key = graph.cache(), ("link_prediction", self.dimensions, self.rank, self.steps)
+        if key not in cache:
+            cache[key] = _train(fitted._space().all_coordinates(graph), graph, self.rank, self.steps)
+        fitted.left_, fitted.right_, fitted.bias_ = cache[key]
         return fitted._with_mean(outputs)
 
     def score(self, outputs: Outputs) -> Tensor:
         return super().score(outputs) * (outputs.graph.effective_degree.to(outputs.graph.x.dtype) + 1).sqrt()
 
-    @property
-    def kind(self) -> str:
-        """How plausible links are."""
-        return "links"
-
     def reason(self, found: Finding) -> str:
         return reasons.links(found, found.by_most(lambda view: view.scorer.implausible(view.outputs, found.links)))
 
-    @property
-    def supports_folders(self) -> bool:
-        """True."""
-        return True
-
     def _space(self) -> FeatureSpace:
         return FeatureSpace(self.centre_, self.basis_)
-
-    def _coordinates(self, graph: Graph) -> Tensor:
-        space = self._space()
-        return graph.by_rows(space.basis.shape[1], lambda rows: space.coordinates(graph, rows))
 
     def _edge_scores(self, outputs: Outputs, edges: Tensor, are_joined: bool = True) -> Tensor:
         source, target = (self._sides(outputs.graph, nodes).chunk(2, dim=1) for nodes in edges)
@@ -105,17 +98,70 @@ class LinkPrediction(EdgeScorer):
 
     def _mean_scores(self, outputs: Outputs) -> Tensor:
         graph, rank = outputs.graph, self.left_.shape[1]
-        sides = graph.by_rows(2 * rank, lambda rows: self._sides(graph, rows), is_factor=True)
-
+        sides, both = graph.empty(2 * rank, is_factor=True), graph.empty(None)
+        for rows in graph.shards(sides):
+            sides[rows] = self._sides(graph, rows)
         # The sum over a node's edges is a product with the sum of its neighbours' sides.
-        def sums(rows: slice, near: Tensor) -> Tensor:
+        for rows, near in graph.neighbour_means(sides, both):
             left, right = sides[rows].chunk(2, dim=1)
-            return (torch.cat([right, left], dim=1) * near).sum(dim=1)
-
-        both = graph.by_neighbours(sides, None, sums)
+            both[rows] = (torch.cat([right, left], dim=1) * near).sum(dim=1)
         return both / 2 + self.bias_.to(both) * (graph.in_degree > 0)
 
     def _sides(self, graph: Graph, rows: slice | Tensor) -> Tensor:
         """``P z`` and ``Q z`` of nodes ``[n, 2 rank]``."""
         coordinates = self._space().coordinates(graph, rows)
         return coordinates @ torch.cat([self.left_, self.right_], dim=1).to(coordinates)
+
+
+@torch.enable_grad()
+def _train(coordinates: Tensor, graph: Graph, rank: int, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Train a bilinear predictor to tell edges from random pairs."""
+    generator = torch.Generator().manual_seed(0)
+    width = coordinates.shape[1]
+    device, dtype = coordinates.device, coordinates.dtype
+    left = (torch.randn(width, rank, generator=generator, dtype=torch.float64) / width**0.5).to(device, dtype)
+    right, bias = left.clone(), torch.zeros((), device=device, dtype=dtype)
+    if not graph.num_edges:
+        return torch.zeros_like(left), right, bias
+    parameters = [value.requires_grad_() for value in (left, right, bias)]
+    optimiser = Adam(parameters, lr=_RATE, weight_decay=_DECAY, fused=False)
+    for rows, source, target, other in _batches(coordinates, graph, steps, generator):
+        side = rows[source] @ left
+        linked = (side * (rows[target] @ right)).sum(dim=1) + bias
+        random = (side * (rows[other] @ right)).sum(dim=1) + bias
+        loss = F.softplus(-linked).mean() + F.softplus(random).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return left.detach(), right.detach(), bias.detach()
+
+
+def _batches(
+    coordinates: Tensor, graph: Graph, steps: int, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Features, and positions in them: the sources and targets of some edges, and random other nodes ``[b]``.
+
+    Of a graph on disk, the edges and features of several batches are read together and in order: to read a file at
+    random takes long if it does not fit into memory.
+    """
+    together = _BATCHES_ON_DISK if graph.is_on_disk else 1
+    for first in range(0, steps, together):
+        drawn = [
+            (torch.randint(graph.num_edges, (_BATCH,), generator=generator), _drawn_nodes(coordinates, generator))
+            for _ in range(min(together, steps - first))
+        ]
+        chosen, other = (torch.cat(each).to(coordinates.device) for each in zip(*drawn, strict=True))
+        if not graph.is_on_disk:
+            yield coordinates, *graph.edges_at(chosen), other
+            continue
+        order = chosen.argsort()
+        edges = torch.empty((2, len(chosen)), dtype=torch.long, device=chosen.device)
+        edges[:, order] = graph.edges_at(chosen[order])
+        nodes, place = torch.stack([*edges, other]).unique(return_inverse=True)
+        rows = coordinates[nodes]
+        for source, target, another in zip(*(each.split(_BATCH) for each in place), strict=True):
+            yield rows, source, target, another
+
+
+def _drawn_nodes(coordinates: Tensor, generator: torch.Generator) -> Tensor:
+    return torch.randint(len(coordinates), (_BATCH,), generator=generator)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -17,12 +17,12 @@ from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
-__all__ = ["CentredCosine", "EdgeScorer", "NeighbourhoodCosine"]
-
 # An edge is implausible if it scores below all but this share of the edges of the training graph.
 _IMPLAUSIBLE = 0.05
 # At most about so many of them are compared; a quantile needs no more.
 _MOST_EDGES = 20_000
+# Of larger matrices than this many bytes, a GPU has this many columns at a time besides others.
+_LARGE_ON_GPU, _COLUMNS_ON_GPU = 2**32, 16
 
 
 class EdgeScorer(Scorer):
@@ -31,6 +31,8 @@ class EdgeScorer(Scorer):
     With edge weights, the average is weighted, and the one more edge counts against the effective number of edges
     (`oddnode.graph.Graph.effective_degree`). Whether a single edge is plausible does not depend on its weight.
     """
+
+    supports_folders = True
 
     mean_: Tensor
     limit_: Tensor
@@ -49,28 +51,11 @@ class EdgeScorer(Scorer):
         return (degree * self._mean_scores(outputs) + self.mean_.to(graph.x)) / (degree + 1)
 
     def edge_scores(self, outputs: Outputs) -> Tensor:
-        """Score every edge.
-
-        Parameters
-        ----------
-        outputs : Outputs
-            The network's outputs on a graph with E edges.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[E]``; the higher, the more plausible.
-        """
+        """Score every edge."""
         return self._edge_scores(outputs, outputs.graph.edge_index)
 
     def informativeness(self, outputs: Outputs) -> float:
-        """Measure how far the edges of reference nodes score above random pairs, 0 (not at all) to 1 (always).
-
-        Parameters
-        ----------
-        outputs : Outputs
-            As for `oddnode.Scorer.fit_reference`.
-        """
+        """Measure how far the edges of reference nodes score above random pairs, 0 (not at all) to 1 (always)."""
         graph, nodes = outputs.graph, outputs.reference
         assert nodes is not None
         edges = graph.edges_to(nodes)
@@ -83,20 +68,7 @@ class EdgeScorer(Scorer):
         return float(min(1.0, max(0.0, 2.0 * area - 1.0)))
 
     def implausible(self, outputs: Outputs, edges: Tensor) -> Tensor:
-        """Find edges that score lower than 95 % of those of the training graph.
-
-        Parameters
-        ----------
-        outputs : Outputs
-            The network's outputs on a graph.
-        edges : Tensor
-            Pairs of its nodes ``[2, e]``.
-
-        Returns
-        -------
-        Tensor
-            Booleans ``[e]``.
-        """
+        """Find edges that score lower than 95 % of those of the training graph."""
         scores = self._edge_scores(outputs, edges).double()
         return scores < self.limit_.to(scores)
 
@@ -112,11 +84,6 @@ class EdgeScorer(Scorer):
         rank = int(_IMPLAUSIBLE * len(scores)) + 1
         fitted.limit_ = scores.kthvalue(rank).values if len(scores) else scores.sum()
         return fitted
-
-    @property
-    def supports_folders(self) -> bool:
-        """True."""
-        return True
 
 
 @dataclass
@@ -135,6 +102,8 @@ class CentredCosine(EdgeScorer):
         The mean cosine over the edges of the training graph, and the 5 % quantile, scalars.
     """
 
+    kind = "link similarity"
+
     centre_: Tensor = field(init=False, repr=False, compare=False)
     mean_: Tensor = field(init=False, repr=False, compare=False)
     limit_: Tensor = field(init=False, repr=False, compare=False)
@@ -143,11 +112,6 @@ class CentredCosine(EdgeScorer):
         fitted = copy.copy(self)
         fitted.centre_ = outputs.graph.x.mean(dim=0)
         return fitted._with_mean(outputs)
-
-    @property
-    def kind(self) -> str:
-        """How similar linked nodes are."""
-        return "link similarity"
 
     def reason(self, found: Finding) -> str:
         against = found.by_most(lambda view: view.scorer.implausible(view.outputs, found.links))
@@ -159,12 +123,16 @@ class CentredCosine(EdgeScorer):
 
     def _mean_scores(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
-        unit = self._all_unit_rows(graph, slice(0, graph.x.shape[1]))
-        return graph.by_neighbours(unit, None, lambda rows, near: (unit[rows] * near).sum(dim=1))
+        unit, scores = self._all_unit_rows(graph, slice(0, graph.x.shape[1])), graph.empty(None)
+        for rows, near in graph.neighbour_means(unit, scores):
+            scores[rows] = (unit[rows] * near).sum(dim=1)
+        return scores
 
     def _all_unit_rows(self, graph: Graph, columns: slice) -> Tensor:
-        width = columns.stop - columns.start
-        return graph.by_rows(width, lambda rows: self._unit_rows(graph, rows)[:, columns], is_factor=True)
+        unit = graph.empty(columns.stop - columns.start, is_factor=True)
+        for rows in graph.shards(unit):
+            unit[rows] = self._unit_rows(graph, rows)[:, columns]
+        return unit
 
     def _unit_rows(self, graph: Graph, rows: slice | Tensor) -> Tensor:
         return F.normalize(graph.x[rows] - self.centre_.to(graph.x), dim=1)
@@ -217,23 +185,23 @@ class NeighbourhoodCosine(CentredCosine):
         # In a symmetric graph, a node without edges is nobody's neighbour: its count does not matter.
         count = degree.clamp_min(1) if graph.is_symmetric else degree + 1
         scale = 1.0 / (count * length).unsqueeze(1)
-        walk, back = _walk_without_return(graph, count) if graph.is_symmetric else (graph.random_walk, None)
-        returned = None if back is None else (back @ scale).squeeze(1)
-
-        def total(columns: slice) -> Tensor:
-            """The sum over some columns."""
-            width = columns.stop - columns.start
-            scaled = graph.by_rows(width, lambda rows: around[rows, columns] * scale[rows], is_factor=True)
-
-            def sums(rows: slice, near: Tensor) -> Tensor:
+        walk, returned = graph.random_walk, None
+        if graph.is_symmetric:  # neighbours of a source include the target, which is left out
+            back = walk
+            if graph.edge_weight is not None:  # by how much differs from edge to edge
+                walk, back = (graph.walk_without_return(count, counts_return) for counts_return in (False, True))
+            returned = (back @ scale).squeeze(1)
+        sums = []
+        for columns in _column_groups(graph):
+            scaled, total = graph.empty(columns.stop - columns.start, is_factor=True), graph.empty(None)
+            for rows in graph.shards(scaled):
+                scaled[rows] = around[rows, columns] * scale[rows]
+            for rows, near in graph.neighbour_means(scaled, total, walk):
                 unit = self._unit_rows(graph, rows)[:, columns]
-                found = (unit * near).sum(dim=1)
-                return found if returned is None else found - unit.square().sum(dim=1) * returned[rows]
-
-            return graph.by_neighbours(scaled, None, sums, walk)
-
-        found = [total(columns) for columns in graph.column_groups(around.shape[1])]
-        return found[0] if len(found) == 1 else torch.stack(found).sum(dim=0)
+                own = (unit * near).sum(dim=1)
+                total[rows] = own if returned is None else own - unit.square().sum(dim=1) * returned[rows]
+            sums.append(total)
+        return sums[0] if len(sums) == 1 else torch.stack(sums).sum(dim=0)
 
     def _surroundings(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
         """The sum over every node and its neighbours ``[N, F]``, and the length of their mean ``[N]``.
@@ -245,36 +213,18 @@ class NeighbourhoodCosine(CentredCosine):
 
     def _made_surroundings(self, graph: Graph) -> tuple[Tensor, Tensor]:
         degree = graph.effective_degree.to(graph.x)
-
-        def sums(columns: slice) -> Tensor:
-            """Some columns of the sum."""
-            unit, width = self._all_unit_rows(graph, columns), columns.stop - columns.start
-            return graph.by_neighbours(unit, width, lambda rows, near: unit[rows] + near * degree[rows].unsqueeze(1))
-
-        groups = graph.column_groups(graph.x.shape[1])
-        if len(groups) == 1:
-            around = sums(groups[0])
-        else:
-            around = graph.empty(graph.x.shape[1])
-            for columns in groups:
-                around[:, columns] = sums(columns)
-        norms = graph.by_rows(None, lambda rows: around[rows].norm(dim=1))
+        around, norms = graph.empty(graph.x.shape[1]), graph.empty(None)
+        for columns in _column_groups(graph):
+            unit, out = self._all_unit_rows(graph, columns), around[:, columns]
+            for rows, near in graph.neighbour_means(unit, out):
+                out[rows] = unit[rows] + near * degree[rows].unsqueeze(1)
+        for rows in graph.shards(norms):
+            norms[rows] = around[rows].norm(dim=1)
         return around, torch.maximum(norms, (degree + 1).sqrt()) / (degree + 1)
 
 
-def _walk_without_return(graph: Graph, count: Tensor) -> tuple[Any, Any]:
-    """The random walk of a symmetric graph for means that leave the target out, and by how much each entry counts it.
-
-    Without weights, ``count`` ``[N]`` is the number of terms of such a mean, and both are the random walk itself. With
-    weights, what is left out differs from edge to edge.
-    """
-    if graph.edge_weight is None:
-        return graph.random_walk, graph.random_walk
-
-    def without(source: Tensor, back: Tensor, share: Tensor) -> Tensor:
-        return share * (count[source] / (count[source] + 1 - back))
-
-    def returned(source: Tensor, back: Tensor, share: Tensor) -> Tensor:
-        return without(source, back, share) * back
-
-    return graph.changed_walk(without), graph.changed_walk(returned)
+def _column_groups(graph: Graph) -> list[slice]:
+    """All columns of the features together; of a large matrix on a GPU, few at a time."""
+    width = graph.x.shape[1]
+    step = width if graph.device.type == "cpu" or graph.x.nbytes <= _LARGE_ON_GPU else _COLUMNS_ON_GPU
+    return [slice(first, min(first + step, width)) for first in range(0, width, step)]

@@ -14,8 +14,6 @@ from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
-__all__ = ["ODIN", "Energy", "MaxLogit", "MaxSoftmax"]
-
 
 @dataclass
 class MaxSoftmax(Scorer):
@@ -25,23 +23,12 @@ class MaxSoftmax(Scorer):
     probability one everywhere.
     """
 
+    is_row_wise = True
+    supports_export = True
+    kind = "confidence"
+
     def score(self, outputs: Outputs) -> Tensor:
         return _confidence(outputs.all_logits, outputs.num_classes).exp()
-
-    @property
-    def is_row_wise(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def supports_export(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def kind(self) -> str:
-        """How sure the classifier is."""
-        return "confidence"
 
     def reason(self, found: Finding) -> str:
         return reasons.confidence(found)
@@ -51,18 +38,11 @@ class MaxSoftmax(Scorer):
 class MaxLogit(Scorer):
     """The highest logit of an ID class (Hendrycks et al., ICML 2022)."""
 
-    @property
-    def supports_export(self) -> bool:
-        """True."""
-        return True
+    supports_export = True
+    is_row_wise = True
 
     def score(self, outputs: Outputs) -> Tensor:
         return outputs.logits.amax(dim=-1)
-
-    @property
-    def is_row_wise(self) -> bool:
-        """True."""
-        return True
 
 
 @dataclass
@@ -127,23 +107,16 @@ class Energy(Scorer):
         Whether to subtract the mean logit.
     """
 
+    supports_export = True
+    is_row_wise = True
+
     centred: bool = False
 
     @property
-    def supports_export(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def needs_raw_logits(self) -> bool:
+    def needs_raw_logits(self) -> bool:  # type: ignore[override]
         """True unless centred: the energy of log-probabilities is 0 at every node."""
         return not self.centred
 
     def score(self, outputs: Outputs) -> Tensor:
         score = negative_energy(outputs.logits)
         return score - outputs.all_logits.mean(dim=-1) if self.centred else score
-
-    @property
-    def is_row_wise(self) -> bool:
-        """True."""
-        return True

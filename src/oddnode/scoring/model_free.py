@@ -13,26 +13,17 @@ from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
-__all__ = ["Degree", "FeatureSum", "NeighbourCosine", "NonZeros"]
-
 
 @dataclass
 class NonZeros(Scorer):
     """Minus the number of a node's non-zero features: a mixture of two bags of words has more words than either."""
 
+    is_row_wise = True
+    kind = "number of features"
+
     def score(self, outputs: Outputs) -> Tensor:
         x = outputs.graph.x
         return -torch.count_nonzero(x, dim=1).to(x.dtype)
-
-    @property
-    def is_row_wise(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def kind(self) -> str:
-        """How many features a node has."""
-        return "number of features"
 
     def reason(self, found: Finding) -> str:
         return reasons.nonzeros(found)
@@ -42,18 +33,11 @@ class NonZeros(Scorer):
 class FeatureSum(Scorer):
     """The sum of a node's features: the number of words in a bag of words."""
 
+    is_row_wise = True
+    kind = "sum of features"
+
     def score(self, outputs: Outputs) -> Tensor:
         return outputs.graph.x.sum(dim=1)
-
-    @property
-    def is_row_wise(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def kind(self) -> str:
-        """What the features sum to."""
-        return "sum of features"
 
     def reason(self, found: Finding) -> str:
         return reasons.feature_sum(found)
@@ -63,13 +47,10 @@ class FeatureSum(Scorer):
 class Degree(Scorer):
     """The number of edges that lead to a node, or the sum of their weights."""
 
+    supports_folders = True
+
     def score(self, outputs: Outputs) -> Tensor:
         return outputs.graph.in_degree.to(outputs.graph.x.dtype)
-
-    @property
-    def supports_folders(self) -> bool:
-        """True."""
-        return True
 
 
 @dataclass
@@ -80,14 +61,13 @@ class NeighbourCosine(Scorer):
     cosine 0 to everything.
     """
 
+    supports_folders = True
+
     def score(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
-        cosine = graph.by_neighbours(graph.x, None, lambda rows, near: F.cosine_similarity(graph.x[rows], near, dim=1))
+        cosine = graph.empty(None)
+        for rows, near in graph.neighbour_means(graph.x, cosine):
+            cosine[rows] = F.cosine_similarity(graph.x[rows], near, dim=1)
         alone = graph.random_walk.row_counts() == 0
         company = cosine[~alone].mean() if bool((~alone).any()) else cosine.new_zeros(())
         return torch.where(alone, company, cosine)
-
-    @property
-    def supports_folders(self) -> bool:
-        """True."""
-        return True

@@ -18,8 +18,6 @@ from oddnode.scoring.feature_space import FeatureSpace
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
-__all__ = ["ClassAgreement", "NeighbourhoodFeatures"]
-
 # Number of nodes that are compared with the training graph at a time, so that their similarities stay in the cache of a
 # processor; on a GPU so many times more.
 _CHUNK, _MORE_ON_GPU = 1024, 64
@@ -57,6 +55,10 @@ class NeighbourhoodFeatures(Scorer):
         Averaged coordinates of nodes of the training graph, of unit length ``[n, D]``.
     """
 
+    num_hops_used = 0
+    kind = "neighbourhood"
+    supports_folders = True
+
     num_hops: int = 2
     dimensions: int = 128
     k: int = 4
@@ -78,36 +80,21 @@ class NeighbourhoodFeatures(Scorer):
         fitted.bank_ = F.normalize(fitted._averages_at(graph, chosen), dim=1)
         return fitted
 
-    @property
-    def num_hops_used(self) -> int:
-        """0: features are averaged, not scores."""
-        return 0
-
     def score(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
         walk = graph.random_walk.with_self_loops_where_empty
-        return graph.by_neighbours(
-            self._coordinates(graph),
-            None,
-            lambda _, averages: self._similarities(averages),
-            walk,
-            self.num_hops,
-            _ETA,
-            in_place=True,
-        )
-
-    @property
-    def kind(self) -> str:
-        """The node's surroundings."""
-        return "neighbourhood"
+        scores, coordinates = graph.empty(None), self._coordinates(graph)
+        means = graph.neighbour_means(coordinates, scores, walk, self.num_hops, _ETA, in_place=True)
+        for rows, averages in means:
+            scores[rows] = self._similarities(averages)
+        return scores
 
     def reason(self, found: Finding) -> str:
         return reasons.neighbourhood(found)
 
     def _coordinates(self, graph: Graph, columns: slice = slice(None)) -> Tensor:
         space = FeatureSpace(self.centre_, self.basis_[:, columns])
-        width = space.basis.shape[1]
-        return graph.by_rows(width, lambda rows: space.coordinates(graph, rows), is_factor=True)
+        return space.all_coordinates(graph, is_factor=True)
 
     def _averages(self, graph: Graph, columns: slice = slice(None)) -> Tensor:
         return propagate(self._coordinates(graph, columns), graph.random_walk, self.num_hops, _ETA)
@@ -130,11 +117,6 @@ class NeighbourhoodFeatures(Scorer):
         nearest = (F.normalize(averages, dim=1) @ bank.t()).topk(min(self.k, len(bank)), dim=1).values
         return nearest[:, min(1, len(bank) - 1) :].mean(dim=1)
 
-    @property
-    def supports_folders(self) -> bool:
-        """True."""
-        return True
-
 
 @dataclass
 class ClassAgreement(Scorer):
@@ -151,6 +133,8 @@ class ClassAgreement(Scorer):
         The mean agreement over the edges of the training graph, a scalar.
     """
 
+    supports_folders = True
+
     mean_: Tensor = field(init=False, repr=False, compare=False)
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
@@ -163,11 +147,6 @@ class ClassAgreement(Scorer):
         total, degree = _agreement(outputs)
         return (total + self.mean_.to(total)) / (degree + 1)
 
-    @property
-    def supports_folders(self) -> bool:
-        """True."""
-        return True
-
     def reason(self, found: Finding) -> str:
         own = int(found.outputs.without_edges.logits[found.node].argmax())
         return reasons.class_agreement(found, own, found.outputs.logits[found.links[0]].argmax(dim=1))
@@ -178,11 +157,11 @@ def _agreement(outputs: Outputs) -> tuple[Tensor, Tensor]:
     graph = outputs.graph
     alone, num_classes = outputs.without_edges.all_logits, outputs.num_classes
     logits = outputs.all_logits
-    around = graph.by_rows(num_classes, lambda rows: logits[rows].softmax(dim=-1)[:, :num_classes], is_factor=True)
+    around, agreement = graph.empty(num_classes, is_factor=True), graph.empty(None)
+    for rows in graph.shards(around):
+        around[rows] = logits[rows].softmax(dim=-1)[:, :num_classes]
     degree = graph.effective_degree.to(graph.x.dtype)
-
-    def agreement(rows: slice, near: Tensor) -> Tensor:
+    for rows, near in graph.neighbour_means(around, agreement):
         own = alone[rows].softmax(dim=-1)[:, :num_classes]
-        return (own * near).sum(dim=1)
-
-    return graph.by_neighbours(around, None, agreement) * degree, degree
+        agreement[rows] = (own * near).sum(dim=1)
+    return agreement * degree, degree

@@ -16,7 +16,6 @@ from oddnode.nn import Ensemble, embed_with, mean_log_probabilities, run_backbon
 if TYPE_CHECKING:
     from oddnode.scoring.base import Scorer
 
-__all__ = ["Outputs"]
 
 T = TypeVar("T")
 

@@ -12,12 +12,10 @@ from torch import Tensor
 
 from oddnode.functional import Isolated, propagate
 from oddnode.scoring.base import Scorer
+from oddnode.scoring.combinations import PropagatingScorer, ScorerWrapper, all_of
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.logits import Energy
 from oddnode.scoring.outputs import Outputs
-from oddnode.scoring.wrappers import PropagatingScorer, ScorerWrapper
-
-__all__ = ["Propagated", "average_together"]
 
 
 @dataclass
@@ -53,6 +51,7 @@ class Propagated(PropagatingScorer):
     isolated: Isolated = "keep"
     prior_nodes: float = 0.0
     prior_: Tensor = field(init=False, repr=False, compare=False)
+    supports_folders = all_of("supports_folders")
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         if self.prior_nodes < 0:
@@ -76,17 +75,12 @@ class Propagated(PropagatingScorer):
         return min(1.0, left, self.scorer.informativeness(outputs))
 
     @property
-    def supports_folders(self) -> bool:
-        """Whether the inner scorer does."""
-        return self.scorer.supports_folders
-
-    @property
     def learns_from_training_graph(self) -> bool:
         """True with a prior, which is a mean over known nodes; otherwise whether the inner scorer does."""
         return self.prior_nodes != 0 or self.scorer.learns_from_training_graph
 
     @property
-    def supports_export(self) -> bool:
+    def supports_export(self) -> bool:  # type: ignore[override]
         """Whether the inner scorer does, and there is no prior, which needs random numbers for every graph."""
         return self.scorer.supports_export and self.prior_nodes == 0
 
@@ -125,13 +119,6 @@ def average_together(scorers: Iterable[Scorer], outputs: Outputs) -> None:
     """Average the scores of several scorers at once where they have the same range; they then find the averages there.
 
     Every hop reads all edges, which takes the most time.
-
-    Parameters
-    ----------
-    scorers : iterable of Scorer
-        Fitted scorers; those that do not propagate are left alone.
-    outputs : Outputs
-        The network's outputs on the graph to score.
     """
     groups: dict[tuple[int, float, Isolated], list[Propagated]] = {}
     for scorer in scorers:

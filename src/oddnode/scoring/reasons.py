@@ -12,42 +12,15 @@ from torch import Tensor
 
 from oddnode.scoring.findings import Finding
 
-__all__ = [
-    "by_score_alone",
-    "class_agreement",
-    "confidence",
-    "feature_likelihood",
-    "feature_sum",
-    "general",
-    "hidden_distance",
-    "link_similarity",
-    "links",
-    "neighbourhood",
-    "nonzeros",
-    "surrounding_similarity",
-]
-
 
 def general(found: Finding) -> str:
-    """Say how a score compares with those of known nodes.
-
-    Parameters
-    ----------
-    found : Finding
-        Of any kind.
-    """
+    """Say how a score compares with those of known nodes."""
     side = "higher" if found.is_high else "lower"
     return f"Its score by {found.kind} ({found.value:.3g}) is {side} than that of {_share(found.share)} known nodes."
 
 
 def confidence(found: Finding) -> str:
-    """Say how sure the classifier is.
-
-    Parameters
-    ----------
-    found : Finding
-        The scores are the highest probabilities.
-    """
+    """Say how sure the classifier is."""
     value, median = _told_apart(100 * found.value, 100 * found.median)
     sure = "unusually sure" if found.is_high else "unsure"
     if found.around:
@@ -62,13 +35,7 @@ def confidence(found: Finding) -> str:
 
 
 def hidden_distance(found: Finding) -> str:
-    """Say how far the hidden features are from those of the classes.
-
-    Parameters
-    ----------
-    found : Finding
-        The scores are minus squared distances.
-    """
+    """Say how far the hidden features are from those of the classes."""
     if found.around or found.median >= 0.0:
         return general(found)
     ratio = math.sqrt(max(0.0, found.value / found.median))
@@ -80,15 +47,7 @@ def hidden_distance(found: Finding) -> str:
 
 
 def links(found: Finding, against: Tensor) -> str:
-    """Say how many links are implausible.
-
-    Parameters
-    ----------
-    found : Finding
-        The scores are means over links.
-    against : Tensor
-        Which of ``found.links`` are less plausible than 95 % of those in training ``[e]``, booleans.
-    """
+    """Say how many links are implausible."""
     count, total = int(against.sum()), len(against)
     if not total:
         return general(found)
@@ -103,15 +62,7 @@ def links(found: Finding, against: Tensor) -> str:
 
 
 def link_similarity(found: Finding, against: Tensor) -> str:
-    """Say how many neighbours have other features.
-
-    Parameters
-    ----------
-    found : Finding
-        The scores are means over links.
-    against : Tensor
-        Which of ``found.links`` join less similar nodes than 95 % of those in training ``[e]``, booleans.
-    """
+    """Say how many neighbours have other features."""
     count, total = int(against.sum()), len(against)
     if found.around or not total:
         return general(found)
@@ -125,15 +76,7 @@ def link_similarity(found: Finding, against: Tensor) -> str:
 
 
 def surrounding_similarity(found: Finding, against: Tensor) -> str:
-    """Say around how many neighbours the features are other ones.
-
-    Parameters
-    ----------
-    found : Finding
-        The scores are means over links.
-    against : Tensor
-        Which of ``found.links`` are less similar than 95 % of those in training ``[e]``, booleans.
-    """
+    """Say around how many neighbours the features are other ones."""
     count, total = int(against.sum()), len(against)
     if found.around or not total:
         return general(found)
@@ -149,17 +92,7 @@ def surrounding_similarity(found: Finding, against: Tensor) -> str:
 
 
 def class_agreement(found: Finding, own: int, classes: Tensor) -> str:
-    """Say how many neighbours are of another class than the node's features suggest.
-
-    Parameters
-    ----------
-    found : Finding
-        The scores are means over links.
-    own : int
-        The class that the node's own features suggest.
-    classes : Tensor
-        The predicted classes of the neighbours, the sources of ``found.links`` ``[e]``.
-    """
+    """Say how many neighbours are of another class than the node's features suggest."""
     other = classes != own
     if found.around or not len(classes):
         return general(found)
@@ -174,13 +107,7 @@ def class_agreement(found: Finding, own: int, classes: Tensor) -> str:
 
 
 def neighbourhood(found: Finding) -> str:
-    """Say how similar the surroundings are to those of the training graph.
-
-    Parameters
-    ----------
-    found : Finding
-        The scores are cosines.
-    """
+    """Say how similar the surroundings are to those of the training graph."""
     value, median = _told_apart(found.value, found.median, fewest=2)
     where = "in the region around it" if found.around else "around it"
     return (
@@ -190,25 +117,13 @@ def neighbourhood(found: Finding) -> str:
 
 
 def feature_likelihood(found: Finding) -> str:
-    """Say how well the features fit the class that they fit best.
-
-    Parameters
-    ----------
-    found : Finding
-        The scores are mean log-likelihoods.
-    """
+    """Say how well the features fit the class that they fit best."""
     whose, of = ("The features around it", "those around") if found.around else ("Its features", "those of")
     return f"{whose} fit no class well: {of} {_share(found.share)} known nodes fit one better."
 
 
 def nonzeros(found: Finding) -> str:
-    """Say how many features are not zero.
-
-    Parameters
-    ----------
-    found : Finding
-        The scores are minus the numbers of features.
-    """
+    """Say how many features are not zero."""
     if found.around:
         return general(found)
     low, high = found.known_range()
@@ -216,13 +131,7 @@ def nonzeros(found: Finding) -> str:
 
 
 def feature_sum(found: Finding) -> str:
-    """Say what the features sum to.
-
-    Parameters
-    ----------
-    found : Finding
-        The scores are sums of features.
-    """
+    """Say what the features sum to."""
     if found.around:
         return general(found)
     low, high = found.known_range()
@@ -230,17 +139,7 @@ def feature_sum(found: Finding) -> str:
 
 
 def by_score_alone(score: float, own: float | None, share: float | None) -> str:
-    """Say how a score came about, for a scorer that does not compare kinds of evidence.
-
-    Parameters
-    ----------
-    score : float
-        The node's score.
-    own : float or None
-        Its score without its neighbours; ``None`` if the scorer does not propagate.
-    share : float or None
-        The share of known nodes with higher scores; ``None`` if the detector is not calibrated.
-    """
+    """Say how a score came about, for a scorer that does not compare kinds of evidence."""
     text = f"Its score is {score:.4g}"
     text += "." if share is None else f", lower than that of {_share(share)} known nodes."
     if own is None:

@@ -5,107 +5,53 @@ May import: detector and below.
 
 from typing import TYPE_CHECKING
 
-from oddnode._utils.lazy import lazy_names
+from oddnode._utils.lazy import exports
 
 if TYPE_CHECKING:
-    from oddnode.tables.columns import Category, FeatureRecipe, Number
-    from oddnode.tables.edge_weights import WeightColumn, weight_column_of
-    from oddnode.tables.edges import Edges, edge_columns, read_edges
-    from oddnode.tables.folder_model import calibrate_folder, fit_folder, score_folder
-    from oddnode.tables.folder_tables import FolderTables, PrepareReport, files_matching
-    from oddnode.tables.formats import format_of
-    from oddnode.tables.labels import Labels, encode_labels, read_marks
-    from oddnode.tables.learning import ReadAs, learn_features
-    from oddnode.tables.model import TableModel
-    from oddnode.tables.nodes import Nodes, read_nodes
-    from oddnode.tables.reader import JoinedTable, MemoryTable, Table, TableSource, open_table
-    from oddnode.tables.reports import CalibrationReport, FitReport, ScoreReport
-    from oddnode.tables.schema import TableSchema, read_schema, schema_of
-    from oddnode.tables.splits import Split, read_split, split_labelled
-    from oddnode.tables.summary import ColumnSummary
-    from oddnode.tables.table_graph import TableGraph, read_graph
-    from oddnode.tables.times import TrainUntil
-    from oddnode.tables.training_tables import TrainingTables
-    from oddnode.tables.used_rows import UsedRows
-    from oddnode.tables.values import TableError, missing_to_null, pyarrow, trimmed
-    from oddnode.tables.writer import check_target, neutralised, write_table
-
-__all__ = [
-    "CalibrationReport",
-    "Category",
-    "ColumnSummary",
-    "Edges",
-    "FeatureRecipe",
-    "FitReport",
-    "FolderTables",
-    "JoinedTable",
-    "Labels",
-    "MemoryTable",
-    "Nodes",
-    "Number",
-    "PrepareReport",
-    "ReadAs",
-    "ScoreReport",
-    "Split",
-    "Table",
-    "TableError",
-    "TableGraph",
-    "TableModel",
-    "TableSchema",
-    "TableSource",
-    "TrainUntil",
-    "TrainingTables",
-    "UsedRows",
-    "WeightColumn",
-    "calibrate_folder",
-    "check_target",
-    "edge_columns",
-    "encode_labels",
-    "files_matching",
-    "fit_folder",
-    "format_of",
-    "learn_features",
-    "missing_to_null",
-    "neutralised",
-    "open_table",
-    "pyarrow",
-    "read_edges",
-    "read_graph",
-    "read_marks",
-    "read_nodes",
-    "read_schema",
-    "read_split",
-    "schema_of",
-    "score_folder",
-    "split_labelled",
-    "trimmed",
-    "weight_column_of",
-    "write_table",
-]
-
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "oddnode.tables.columns": ["Category", "FeatureRecipe", "Number"],
-        "oddnode.tables.edge_weights": ["WeightColumn", "weight_column_of"],
-        "oddnode.tables.edges": ["Edges", "edge_columns", "read_edges"],
-        "oddnode.tables.folder_model": ["calibrate_folder", "fit_folder", "score_folder"],
-        "oddnode.tables.folder_tables": ["FolderTables", "PrepareReport", "files_matching"],
-        "oddnode.tables.formats": ["format_of"],
-        "oddnode.tables.labels": ["Labels", "encode_labels", "read_marks"],
-        "oddnode.tables.learning": ["ReadAs", "learn_features"],
-        "oddnode.tables.model": ["TableModel"],
-        "oddnode.tables.nodes": ["Nodes", "read_nodes"],
-        "oddnode.tables.reader": ["JoinedTable", "MemoryTable", "Table", "TableSource", "open_table"],
-        "oddnode.tables.reports": ["CalibrationReport", "FitReport", "ScoreReport"],
-        "oddnode.tables.schema": ["TableSchema", "read_schema", "schema_of"],
-        "oddnode.tables.splits": ["Split", "read_split", "split_labelled"],
-        "oddnode.tables.summary": ["ColumnSummary"],
-        "oddnode.tables.table_graph": ["TableGraph", "read_graph"],
-        "oddnode.tables.times": ["TrainUntil"],
-        "oddnode.tables.training_tables": ["TrainingTables"],
-        "oddnode.tables.used_rows": ["UsedRows"],
-        "oddnode.tables.values": ["TableError", "missing_to_null", "pyarrow", "trimmed"],
-        "oddnode.tables.writer": ["check_target", "neutralised", "write_table"],
-    },
-)
+    from oddnode.tables.columns import Category as Category
+    from oddnode.tables.columns import FeatureRecipe as FeatureRecipe
+    from oddnode.tables.columns import Number as Number
+    from oddnode.tables.columns import WeightColumn as WeightColumn
+    from oddnode.tables.edges import Edges as Edges
+    from oddnode.tables.edges import read_edges as read_edges
+    from oddnode.tables.formats import FORMATS as FORMATS
+    from oddnode.tables.formats import TableFile as TableFile
+    from oddnode.tables.formats import add_format as add_format
+    from oddnode.tables.graphs import Nodes as Nodes
+    from oddnode.tables.graphs import TableGraph as TableGraph
+    from oddnode.tables.graphs import read_graph as read_graph
+    from oddnode.tables.graphs import read_nodes as read_nodes
+    from oddnode.tables.labels import Labels as Labels
+    from oddnode.tables.labels import Split as Split
+    from oddnode.tables.labels import encode_labels as encode_labels
+    from oddnode.tables.labels import read_marks as read_marks
+    from oddnode.tables.labels import split_labelled as split_labelled
+    from oddnode.tables.learning import ColumnSummary as ColumnSummary
+    from oddnode.tables.learning import learn_features as learn_features
+    from oddnode.tables.model import TableModel as TableModel
+    from oddnode.tables.model import calibrate_folder as calibrate_folder
+    from oddnode.tables.model import fit_tables as fit_tables
+    from oddnode.tables.model import score_folder as score_folder
+    from oddnode.tables.reader import JoinedTable as JoinedTable
+    from oddnode.tables.reader import MemoryTable as MemoryTable
+    from oddnode.tables.reader import Table as Table
+    from oddnode.tables.reader import TableSource as TableSource
+    from oddnode.tables.reader import files_matching as files_matching
+    from oddnode.tables.reader import open_table as open_table
+    from oddnode.tables.reports import CalibrationReport as CalibrationReport
+    from oddnode.tables.reports import FitReport as FitReport
+    from oddnode.tables.reports import ScoreReport as ScoreReport
+    from oddnode.tables.schema import TableOptions as TableOptions
+    from oddnode.tables.schema import TableSchema as TableSchema
+    from oddnode.tables.schema import read_schema as read_schema
+    from oddnode.tables.schema import schema_of as schema_of
+    from oddnode.tables.times import TrainUntil as TrainUntil
+    from oddnode.tables.training import PrepareReport as PrepareReport
+    from oddnode.tables.training import TrainingTables as TrainingTables
+    from oddnode.tables.used_rows import UsedRows as UsedRows
+    from oddnode.tables.values import TableError as TableError
+    from oddnode.tables.writer import check_target as check_target
+    from oddnode.tables.writer import neutralised as neutralised
+    from oddnode.tables.writer import write_table as write_table
+else:
+    __getattr__, __dir__, __all__ = exports(__name__)

@@ -1,4 +1,7 @@
-"""Columns of a table as features: numbers are scaled, categories one-hot, with the statistics of the fitted table."""
+"""Columns of a table as features: numbers are scaled, categories one-hot, with the statistics of the fitted table.
+
+Columns of edge weights are read here, too.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +14,9 @@ from msgspec import Meta, Struct
 
 from oddnode.detector import ModelFileError
 from oddnode.tables.reader import Batch
-from oddnode.tables.values import TableError, arrow_errors, as_argument, as_text, missing_to_null, pyarrow, quoted
+from oddnode.tables.values import TableError, arrow_errors, as_argument, as_text, missing_to_null, pa, pc, quoted
 
-__all__ = [
-    "MOST_CATEGORIES",
-    "Category",
-    "ColumnCounts",
-    "FeatureRecipe",
-    "Number",
-    "are_numbers",
-    "check_type",
-    "to_numbers",
-]
-
-#: More different texts than this in one column are names or free text, not categories.
+#: More different strings than this in one column are names or free text, not categories.
 MOST_CATEGORIES = 256
 # Numbers are clipped at this many standard deviations, so that one outlier does not dominate the network's sums.
 _FARTHEST = 5.0
@@ -33,84 +25,40 @@ _NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$"
 
 @dataclass
 class ColumnCounts:
-    """What encoding has met in a column that is worth a note.
-
-    Parameters
-    ----------
-    rows, missing, infinite : int
-        Numbers of all rows, of missing values and of infinite numbers.
-    clipped : int
-        Number of values beyond five standard deviations.
-    example : float
-        One of these values.
-    unseen : int
-        Number of values whose category was not seen at fit.
-    new : set of str
-        These categories; after more than `MOST_CATEGORIES` no further ones are added.
-    """
+    """What encoding has met in a column that is worth a note."""
 
     rows: int = 0
     missing: int = 0
     infinite: int = 0
-    clipped: int = 0
-    example: float = 0.0
-    unseen: int = 0
+    clipped: int = 0  # Number of values beyond five standard deviations
+    example: float = 0.0  # One of these values
+    unseen: int = 0  # Number of values whose category was not seen at fit
     new: set[str] = field(default_factory=set)
 
 
 class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="number"):
-    """A numeric column, standardised and clipped at five standard deviations; missing numbers count as the mean.
-
-    Parameters
-    ----------
-    name : str
-        The column.
-    mean, scale : float
-        Mean and standard deviation at fit.
-    has_missing : bool
-        Whether numbers were missing at fit; if so, a second feature marks missing ones.
-    decimal_comma : bool
-        Whether texts like ``"3,5"`` are numbers.
-    text_is_missing : bool
-        Whether texts that are no numbers count as missing; if not, they are an error.
-    """
+    """A numeric column, standardised and clipped at five standard deviations; missing numbers count as the mean."""
 
     name: str
-    mean: Annotated[float, Meta(ge=-1e300, le=1e300)]
-    scale: Annotated[float, Meta(gt=0, le=1e300)]
-    has_missing: bool = False
-    decimal_comma: bool = False
-    text_is_missing: bool = False
+    mean: Annotated[float, Meta(ge=-1e300, le=1e300)]  #: Mean at fit.
+    scale: Annotated[float, Meta(gt=0, le=1e300)]  #: Standard deviation at fit.
+    has_missing: bool = False  #: Whether numbers were missing at fit; if so, a second feature marks missing ones.
+    decimal_comma: bool = False  #: Whether strings like ``"3,5"`` are numbers.
+    text_is_missing: bool = False  #: Whether strings that are not numbers count as missing; if not, they are an error.
 
     @property
     def width(self) -> int:
         """One feature, or two with the mark of missing numbers."""
         return 2 if self.has_missing else 1
 
-    def encode(self, array: Any, batch: Batch, counts: ColumnCounts) -> np.ndarray:
-        """Turn the values of a batch into features.
-
-        Parameters
-        ----------
-        array : pyarrow.Array
-            The column's values in n rows.
-        batch : Batch
-            The batch they come from, for messages.
-        counts : ColumnCounts
-            The counts to add to.
-
-        Returns
-        -------
-        numpy.ndarray
-            Features ``[n, width]``.
-        """
+    def _encode(self, array: Any, batch: Batch, counts: ColumnCounts) -> np.ndarray:
         check_type(array, batch, self.name)
         values = to_numbers(array, self.decimal_comma, self.text_is_missing)
         if values is None:
             row = int(np.argmin(are_numbers(array, self.decimal_comma)))
             raise TableError(
-                f"{batch.table}: column {self.name!r} has the text {quoted(array[row].as_py())} in {batch.place(row)}, "
-                "but had numbers when the model was fitted"
+                f"{batch.table}: column {self.name!r} has the text {quoted(array[row].as_py())} in "
+                f"{batch.row_name(row)}, but had numbers when the model was fitted"
             )
         gone = ~np.isfinite(values)
         scaled = (np.where(gone, self.mean, values) - self.mean) / self.scale
@@ -126,69 +74,36 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
 
 
 class Category(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="category"):
-    """A text column, one-hot. Missing values and values not seen at fit become zeros.
-
-    Parameters
-    ----------
-    name : str
-        The column.
-    categories : tuple of str
-        The values seen at fit.
-    """
+    """A text column, one-hot. Missing values and values not seen at fit become zeros."""
 
     name: str
-    categories: Annotated[tuple[str, ...], Meta(min_length=1)]
+    categories: Annotated[tuple[str, ...], Meta(min_length=1)]  #: The values seen at fit.
 
     @property
     def width(self) -> int:
         """One feature per category."""
         return len(self.categories)
 
-    def encode(self, array: Any, batch: Batch, counts: ColumnCounts) -> np.ndarray:
-        """Turn the values of a batch into features.
-
-        Parameters
-        ----------
-        array : pyarrow.Array
-            The column's values in n rows.
-        batch : Batch
-            The batch they come from, for messages.
-        counts : ColumnCounts
-            The counts to add to.
-
-        Returns
-        -------
-        numpy.ndarray
-            Features ``[n, width]``.
-        """
-        pa = pyarrow()
-        import pyarrow.compute as pc
-
+    def _encode(self, array: Any, batch: Batch, counts: ColumnCounts) -> np.ndarray:
         check_type(array, batch, self.name)
-        texts = as_text(array, batch.table, self.name)
-        index = pc.index_in(texts, value_set=pa.array(self.categories, pa.string()), skip_nulls=True)
+        strings = as_text(array, batch.table, self.name)
+        index = pc.index_in(strings, value_set=pa.array(self.categories, pa.string()), skip_nulls=True)
         known = index.is_valid().to_numpy(zero_copy_only=False)
         out = np.zeros((len(array), self.width), dtype=np.float32)
         out[np.flatnonzero(known), index.fill_null(0).to_numpy(zero_copy_only=False)[known]] = 1.0
-        unseen = ~known & texts.is_valid().to_numpy(zero_copy_only=False)
+        unseen = ~known & strings.is_valid().to_numpy(zero_copy_only=False)
         counts.rows += len(array)
-        counts.missing += texts.null_count
+        counts.missing += strings.null_count
         counts.unseen += int(unseen.sum())
         if unseen.any() and len(counts.new) <= MOST_CATEGORIES:
-            counts.new |= set(texts.filter(pa.array(unseen)).unique().to_pylist()[: MOST_CATEGORIES + 1])
+            counts.new |= set(strings.filter(pa.array(unseen)).unique().to_pylist()[: MOST_CATEGORIES + 1])
         return out
 
 
 class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the columns of a table become features. Saved with the model.
+    """How the columns of a table become features. Saved with the model."""
 
-    Parameters
-    ----------
-    columns : tuple of Number or Category
-        The columns in the order of their features.
-    """
-
-    columns: Annotated[tuple[Number | Category, ...], Meta(min_length=1)]
+    columns: Annotated[tuple[Number | Category, ...], Meta(min_length=1)]  #: In the order of their features.
 
     @property
     def names(self) -> list[str]:
@@ -207,44 +122,56 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
                 raise ModelFileError(f"table.features: the column {column.name[:60]!r} has a category twice")
 
     def encode(self, arrays: Sequence[Any], batch: Batch, counts: Sequence[ColumnCounts]) -> np.ndarray:
-        """Turn a batch of rows into features.
+        """Turn a batch of n rows into features ``[n, width]``.
 
         Parameters
         ----------
         arrays : sequence of pyarrow.Array
-            The columns named by `names`, with n rows.
+            The columns named by `names`.
         batch : Batch
             The batch they come from, for messages.
         counts : sequence of ColumnCounts
             The counts of each column, to add to.
-
-        Returns
-        -------
-        numpy.ndarray
-            Features ``[n, width]``.
         """
         out = np.empty((batch.num_rows, self.width), dtype=np.float32)
         start = 0
         with arrow_errors(f"{batch.table} cannot be read"):
             for column, array, count in zip(self.columns, arrays, counts, strict=True):
-                out[:, start : start + column.width] = column.encode(array, batch, count)
+                out[:, start : start + column.width] = column._encode(array, batch, count)
                 start += column.width
         return out
 
 
-def check_type(array: Any, batch: Batch, column: str) -> None:
-    """Raise an error for a column of dates, lists or other values that are neither numbers nor text.
+class WeightColumn(Struct, frozen=True, forbid_unknown_fields=True):
+    """A column of edge weights: finite numbers of 0 or more, none missing."""
 
-    Parameters
-    ----------
-    array : pyarrow.Array
-        The column's values.
-    batch : Batch
-        The batch they come from, for messages.
-    column : str
-        The column, for messages.
-    """
-    types, kind = pyarrow().types, array.type
+    name: str
+    decimal_comma: bool = False  # Whether strings like `"3,5"` are numbers
+
+    def read(self, array: Any, batch: Batch) -> np.ndarray:
+        """Read the weights of a batch of edges."""
+        try:
+            values = to_numbers(array, self.decimal_comma)
+        except pa.ArrowException:  # dates, lists and the like
+            raise self._wrong(array, batch, 0) from None
+        if values is None:
+            raise self._wrong(array, batch, int(np.argmin(are_numbers(array, self.decimal_comma))))
+        wrong = ~((values >= 0) & (values < np.inf))  # NaN compares as neither
+        if wrong.any():
+            raise self._wrong(array, batch, int(wrong.argmax()))
+        return values
+
+    def _wrong(self, array: Any, batch: Batch, row: int) -> TableError:
+        return TableError(
+            f"{batch.table}: column {self.name!r} has {quoted(array[row].as_py())} in {batch.row_name(row)}, expected "
+            "the weight of an edge, a number of 0 or more; correct it, name another column when fitting with "
+            "`weight_column`, or fit with `unweighted`"
+        )
+
+
+def check_type(array: Any, batch: Batch, column: str) -> None:
+    """Raise an error for a column of dates, lists or other values that are neither numbers nor text."""
+    types, kind = pa.types, array.type
     usable = ("integer", "floating", "boolean", "string", "null", "decimal")
     if not any(getattr(types, f"is_{name}")(kind) for name in usable):
         raise TableError(
@@ -254,23 +181,7 @@ def check_type(array: Any, batch: Batch, column: str) -> None:
 
 
 def to_numbers(array: Any, decimal_comma: bool = False, text_is_missing: bool = False) -> np.ndarray | None:
-    """Convert values to numbers.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Numbers, booleans or texts ``[n]``.
-    decimal_comma, text_is_missing : bool
-        As for `Number`.
-
-    Returns
-    -------
-    numpy.ndarray or None
-        Numbers ``[n]``, missing ones as NaN; ``None`` if some value is not a number.
-    """
-    pa = pyarrow()
-    import pyarrow.compute as pc
-
+    """Convert values to numbers."""
     if pa.types.is_boolean(array.type):
         array = array.cast(pa.int8())
     array = missing_to_null(array)
@@ -286,23 +197,7 @@ def to_numbers(array: Any, decimal_comma: bool = False, text_is_missing: bool = 
 
 
 def are_numbers(array: Any, decimal_comma: bool = False) -> np.ndarray:
-    """Tell which texts are numbers.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        Texts ``[n]``; missing ones count as numbers.
-    decimal_comma : bool
-        As for `Number`.
-
-    Returns
-    -------
-    numpy.ndarray
-        One boolean per text ``[n]``.
-    """
-    pa = pyarrow()
-    import pyarrow.compute as pc
-
-    texts = missing_to_null(array).cast(pa.string())
-    texts = pc.replace_substring(texts, ",", ".") if decimal_comma else texts
-    return pc.match_substring_regex(texts, _NUMBER).fill_null(True).to_numpy(zero_copy_only=False)
+    """Tell which strings are numbers."""
+    strings = missing_to_null(array).cast(pa.string())
+    strings = pc.replace_substring(strings, ",", ".") if decimal_comma else strings
+    return pc.match_substring_regex(strings, _NUMBER).fill_null(True).to_numpy(zero_copy_only=False)

@@ -1,4 +1,7 @@
-"""Files of tables: CSV with its separators, encodings and compression, and Parquet. Rows are read in batches."""
+"""File formats of tables: what reads, writes and recognises each of them. `FORMATS` lists them.
+
+Rows are read in batches, so that a file need not fit into memory.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,17 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, ClassVar
 
-from oddnode.tables.values import TableError, arrow_errors, pyarrow
+from oddnode._utils.lazy import LazyModule
+from oddnode.tables.values import TableError, arrow_errors, pa
 
-__all__ = ["ROWS", "CsvFile", "ParquetFile", "format_of"]
+arrow_csv: Any = LazyModule("pyarrow.csv")
+parquet: Any = LazyModule("pyarrow.parquet")
 
 #: Rows of a batch, where the format leaves the choice.
 ROWS = 2**17
@@ -24,7 +30,6 @@ _BLOCK = 8 * 2**20
 _LONGEST_LINE = 256 * 2**20
 _SAMPLE_LINES = 5
 _SEPARATORS = ",;\t|"
-_FORMATS = {".csv": "csv", ".tsv": "csv", ".txt": "csv", ".parquet": "parquet", ".pq": "parquet"}
 _ENCODING_MARKS = {
     b"\xff\xfe\x00\x00": "UTF-32",
     b"\x00\x00\xfe\xff": "UTF-32",
@@ -33,78 +38,141 @@ _ENCODING_MARKS = {
 }
 
 
-def format_of(path: Path) -> str:
-    """Tell the format of a file by its name.
+class TableFile(ABC):
+    """A file of a table in one format. A subclass that is passed to `add_format` adds a format.
 
     Parameters
     ----------
     path : Path
-        Its suffix is ``.csv``, ``.tsv``, ``.txt``, one of these followed by ``.gz``, ``.parquet`` or ``.pq``.
-
-    Returns
-    -------
-    str
-        ``"csv"`` or ``"parquet"``.
+        A file that exists and is not empty.
+    encoding : str or None
+        The encoding of text, for formats that have one.
     """
-    kind = _FORMATS.get(_suffix(path))
-    if kind is None or (kind == "parquet" and _is_compressed(path)):
-        hint = "save the sheet as CSV" if path.suffix.lower() in (".xlsx", ".xls", ".ods") else "rename it to match"
-        raise TableError(f"{path} is neither .csv nor .parquet (.tsv, .txt and .csv.gz are read as well); {hint}")
+
+    name: ClassVar[str]  # The name of the format in messages
+    suffixes: ClassVar[Sequence[str]]  # The endings of file names that are read; messages name the first
+    written: ClassVar[Sequence[str]] = ()  # The endings that are written
+    is_text: ClassVar[bool] = False  # Whether spreadsheets open it: text that they would run is neutralised
+    first_row: ClassVar[tuple[int, str]] = (1, "row")  # The number of the first row in messages, and what is counted
+    columns: list[str]  # The names of the columns, set by `__init__`
+
+    def __init__(self, path: Path, encoding: str | None = None):
+        self.path = path
+
+    @abstractmethod
+    def batches(self, names: list[str]) -> Iterator[Any]:
+        """Read some columns as record batches of Arrow.
+
+        Parameters
+        ----------
+        names : list of str
+            The columns, each once.
+        """
+
+    @property
+    def num_rows(self) -> int | None:
+        """The number of rows, if the file states it."""
+        return None
+
+    @classmethod
+    def writer(cls, file: IO[bytes], schema: Any) -> Any:
+        """Open a writer: a context manager with ``write_table(table, max_rows)``, like those of pyarrow.
+
+        Parameters
+        ----------
+        file : file
+            Where to write.
+        schema : pyarrow.Schema
+            The columns of the tables to write.
+        """
+        raise NotImplementedError
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """Re-raise errors of reading as a `TableError` that names the file."""
+        message = f"{self.path} cannot be read as {self.name}"
+        try:
+            with arrow_errors(message):
+                yield
+        except (csv.Error, EOFError, zlib.error) as error:
+            raise TableError(f"{message}: {error}") from None
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise TableError(f"{message}: {str(error)[:300]}") from None
+
+
+#: The formats by name.
+FORMATS: dict[str, type[TableFile]] = {}
+
+
+def add_format(kind: type[TableFile]) -> type[TableFile]:
+    """Register a file format of tables; usable as a decorator.
+
+    Parameters
+    ----------
+    kind : type
+        A subclass of `TableFile`.
+    """
+    FORMATS[kind.name] = kind
     return kind
 
 
-def _is_compressed(path: Path) -> bool:
-    return path.suffix.lower() == ".gz"
+def main_suffixes() -> list[str]:
+    """List one ending of a file name per format, for messages and help texts."""
+    return [kind.suffixes[0] for kind in FORMATS.values()]
 
 
-def _suffix(path: Path) -> str:
-    return (path.with_suffix("") if _is_compressed(path) else path).suffix.lower()
+def format_of(path: Path) -> type[TableFile]:
+    """Tell the format of a file to read by its name."""
+    name, main = path.name.lower(), main_suffixes()
+    for kind in FORMATS.values():
+        if name.endswith(tuple(kind.suffixes)):
+            return kind
+    others = ", ".join(suffix for kind in FORMATS.values() for suffix in kind.suffixes if suffix not in main)
+    hint = "save the sheet as CSV" if path.suffix.lower() in (".xlsx", ".xls", ".ods") else "rename it to match"
+    raise TableError(f"{path} is neither {' nor '.join(main)} ({others} are read as well); {hint}")
 
 
-class CsvFile:
+def format_to_write(path: Path) -> type[TableFile]:
+    """Tell the format of a file to write by its name."""
+    for kind in FORMATS.values():
+        if path.suffix.lower() in kind.written:
+            return kind
+    raise TableError(f"{path} is neither {' nor '.join(main_suffixes())}; name the file to write by its format")
+
+
+@add_format
+class CsvFile(TableFile):
     """A text file with one row per line. All values are read as text.
 
     The separator is found from the first lines: comma, semicolon, tab or bar.
-
-    Parameters
-    ----------
-    path : Path
-        The file; ``.gz`` at the end of its name means that it is compressed.
-    encoding : str or None
-        The encoding of the text; ``None`` stands for UTF-8.
     """
 
-    def __init__(self, path: Path, encoding: str | None):
-        self.path = path
+    name = "csv"
+    suffixes = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
+    written = (".csv",)
+    is_text = True
+    first_row = (2, "line")  # editors count the header as line 1
+
+    def __init__(self, path: Path, encoding: str | None = None):
+        super().__init__(path)
+        self._is_compressed = path.suffix.lower() == ".gz"
         self._encoding = encoding
         self._check_bytes()
         with self.errors():
             lines, self._header_size = self._first_lines()
-            self._separator = "\t" if _suffix(path) == ".tsv" else _separator(lines)
+            self._separator = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else _separator(lines)
             self.columns = next(csv.reader(lines, delimiter=self._separator), [])
         if not any(name.strip() for name in self.columns):
             raise TableError(f"{path} has no header; its first line must name the columns")
 
     def batches(self, names: list[str]) -> Iterator[Any]:
-        """Read some columns.
-
-        Parameters
-        ----------
-        names : list of str
-            The columns.
-
-        Yields
-        ------
-        pyarrow.RecordBatch
-            A batch of rows, all values as text.
-        """
-        pa = pyarrow()
-        from pyarrow import csv as arrow_csv
-
+        """Read some columns."""
         # A row must fit into a block; the rows of a table with a long header may be long, too.
         size = max(_BLOCK, 4 * self._header_size)
         with (
-            self._arrow_stream() as stream,
+            pa.input_stream(str(self.path), compression="gzip" if self._is_compressed else None) as stream,
             arrow_csv.open_csv(
                 stream,
                 read_options=arrow_csv.ReadOptions(block_size=size, encoding=self._encoding or "utf8"),
@@ -116,12 +184,13 @@ class CsvFile:
         ):
             yield from reader
 
-    def _arrow_stream(self) -> Any:
-        pa = pyarrow()
-        return pa.input_stream(str(self.path), compression="gzip" if _is_compressed(self.path) else None)
+    @classmethod
+    def writer(cls, file: IO[bytes], schema: Any) -> Any:
+        """Open a writer."""
+        return arrow_csv.CSVWriter(file, schema, write_options=arrow_csv.WriteOptions(quoting_style="needed"))
 
     def _open(self) -> IO[bytes]:
-        return gzip.open(self.path) if _is_compressed(self.path) else self.path.open("rb")  # type: ignore[return-value]
+        return gzip.open(self.path) if self._is_compressed else self.path.open("rb")  # type: ignore[return-value]
 
     def _check_bytes(self) -> None:
         with self.errors(), self._open() as file:
@@ -142,14 +211,16 @@ class CsvFile:
             for _ in range(_SAMPLE_LINES):
                 lines.append(file.readline(_LONGEST_LINE))
                 if len(lines[-1]) == _LONGEST_LINE:
-                    raise TableError(f"{self.path} has a line of more than {_LONGEST_LINE} characters; it is no table")
+                    raise TableError(
+                        f"{self.path} has a line of more than {_LONGEST_LINE} characters; it is not a table"
+                    )
         return [line for line in lines if line], max(len(line.encode()) for line in lines)
 
     @contextmanager
     def errors(self) -> Iterator[None]:
         """Re-raise errors of decoding and parsing with the name of the file."""
         try:
-            with _named_errors(self.path, "csv"):
+            with super().errors():
                 yield
         except UnicodeError:
             raise self._wrong_encoding() from None
@@ -168,58 +239,33 @@ class CsvFile:
         )
 
 
-class ParquetFile:
-    """A Parquet file.
+@add_format
+class ParquetFile(TableFile):
+    """A Parquet file."""
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-    """
+    name = "parquet"
+    suffixes = written = (".parquet", ".pq")
 
-    def __init__(self, path: Path):
-        from pyarrow import parquet
-
-        self.path = path
+    def __init__(self, path: Path, encoding: str | None = None):
+        super().__init__(path)
         with self.errors(), parquet.ParquetFile(path) as file:
             self.columns = list(file.schema_arrow.names)
+            self._num_rows = file.metadata.num_rows
 
     def batches(self, names: list[str]) -> Iterator[Any]:
-        """Read some columns.
-
-        Parameters
-        ----------
-        names : list of str
-            The columns.
-
-        Yields
-        ------
-        pyarrow.RecordBatch
-            A batch of rows.
-        """
-        from pyarrow import parquet
-
+        """Read some columns."""
         with parquet.ParquetFile(self.path) as file:
             yield from file.iter_batches(batch_size=ROWS, columns=names)
 
-    @contextmanager
-    def errors(self) -> Iterator[None]:
-        """Re-raise errors of pyarrow with the name of the file."""
-        with _named_errors(self.path, "parquet"):
-            yield
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return self._num_rows
 
-
-@contextmanager
-def _named_errors(path: Path, kind: str) -> Iterator[None]:
-    try:
-        with arrow_errors(f"{path} cannot be read as {kind}"):
-            yield
-    except (csv.Error, EOFError, zlib.error) as error:
-        raise TableError(f"{path} cannot be read as {kind}: {error}") from None
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise TableError(f"{path} cannot be read as {kind}: {str(error)[:300]}") from None
+    @classmethod
+    def writer(cls, file: IO[bytes], schema: Any) -> Any:
+        """Open a writer."""
+        return parquet.ParquetWriter(file, schema)
 
 
 def _separator(lines: list[str]) -> str:

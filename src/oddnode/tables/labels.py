@@ -1,4 +1,4 @@
-"""Columns that say something about nodes: labels, and marks of yes and no."""
+"""Columns that say something about nodes: labels, marks of yes and no, and the split of the labelled nodes."""
 
 from __future__ import annotations
 
@@ -8,52 +8,46 @@ from typing import Any
 
 import numpy as np
 
-from oddnode.tables.values import TableError, as_argument, as_text, listed, missing_to_null, pyarrow, quoted
-
-__all__ = ["Labels", "encode_labels", "read_marks"]
+from oddnode.tables.values import TableError, as_argument, as_text, listed, missing_to_null, pa, pc, quoted
 
 _YES = ("1", "true", "yes", "t", "y", "x")
 _NO = ("0", "false", "no", "f", "n", "")
-# Texts that other programs write for a missing value.
+# Strings that other programs write for a missing value.
 _LOOKS_UNLABELLED = {"unknown", "unlabelled", "unlabeled", "missing", "undefined", "none", "nan", "na", "null"}
 _LOOKS_UNLABELLED |= {"?", "??", "-", "--", ".", "-1", "#n/a", "n/a", "n.a.", "<na>", "<null>"}
+
+# Shares of the labelled nodes. Calibration gets as many as training: with n nodes, the standard deviation of the
+# achieved false-alarm rate is about sqrt(rate / n).
+_TRAIN, _VALIDATION = 0.4, 0.2
+#: The parts of a split, and the masks of a graph that mark them.
+SPLIT_PARTS = ("train", "validation", "calibration")
+SPLIT_MASKS = ("train_mask", "val_mask", "calibration_mask")
+#: The words of a split column, and the part that they stand for; -1 = none.
+SPLIT_WORDS = {
+    "train": 0,
+    "training": 0,
+    "val": 1,
+    "valid": 1,
+    "validation": 1,
+    "cal": 2,
+    "calibration": 2,
+    "test": -1,
+    "none": -1,
+}
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The labels of n nodes.
+    """The labels of n nodes."""
 
-    Parameters
-    ----------
-    y : numpy.ndarray
-        Classes 0, 1, 2, ... ``[n]``; -1 = unlabelled.
-    classes : list of str, int or bool
-        The label that each class stands for.
-    notes : list of str
-        Notes for the user.
-    """
-
-    y: np.ndarray
-    classes: list[str | int | bool]
-    notes: list[str]
+    y: np.ndarray  # Classes 0, 1, 2, ... `[n]`; -1 = unlabelled
+    classes: list[str | int | bool]  # The label that each class stands for
+    notes: list[str]  # Notes for the user
 
 
 def encode_labels(array: Any, where: str, column: str, unlabelled: Sequence[str] = ()) -> Labels:
-    """Number the labels.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        The labels of n nodes; missing ones are allowed.
-    where, column : str
-        Their table and column, for messages.
-    unlabelled : sequence of str
-        Labels that stand for "not labelled".
-    """
-    pa = pyarrow()
-    import pyarrow.compute as pc
-
-    labels = _whole_numbers_or_texts(missing_to_null(array), where, column)
+    """Number the labels."""
+    labels = _integers_or_strings(missing_to_null(array), where, column)
     present = pc.is_in(as_text(labels, where, column), value_set=pa.array([*unlabelled], pa.string()))
     labels = pc.if_else(present, pa.scalar(None, labels.type), labels) if unlabelled else labels
     if labels.null_count == len(labels):
@@ -67,19 +61,16 @@ def encode_labels(array: Any, where: str, column: str, unlabelled: Sequence[str]
     return Labels(y, classes, _notes(y, classes, unlabelled, int(pc.sum(present).as_py() or 0)))
 
 
-def _whole_numbers_or_texts(labels: Any, where: str, column: str) -> Any:
-    pa = pyarrow()
+def _integers_or_strings(labels: Any, where: str, column: str) -> Any:
     types = pa.types
     if types.is_floating(labels.type):
         # Many tools write integers with missing values as floats.
         try:
             return labels.cast(pa.int64())
         except pa.ArrowInvalid:
-            raise TableError(
-                f"{where}: column {column!r} has fractions, expected labels (text or whole numbers)"
-            ) from None
+            raise TableError(f"{where}: column {column!r} has fractions, expected labels (text or integers)") from None
     if not any(test(labels.type) for test in (types.is_string, types.is_integer, types.is_boolean, types.is_null)):
-        raise TableError(f"{where}: column {column!r} holds {labels.type}, expected labels (text or whole numbers)")
+        raise TableError(f"{where}: column {column!r} holds {labels.type}, expected labels (text or integers)")
     return labels
 
 
@@ -100,22 +91,96 @@ def _notes(y: np.ndarray, classes: list[Any], unlabelled: Sequence[str], num_unl
 
 
 def read_marks(array: Any, where: str, column: str) -> np.ndarray:
-    """Read a column of yes and no (true/false, 1/0, yes/no, x; nothing = no).
+    """Read a column of yes and no (true/false, 1/0, yes/no, x; nothing = no)."""
+    strings = [(text or "").lower() for text in as_text(array, where, column).to_pylist()]
+    wrong = next((text for text in strings if text not in _YES + _NO), None)
+    if wrong is not None:
+        raise TableError(f"{where}: column {column!r} has {quoted(wrong)}, expected true or false")
+    return np.array([text in _YES for text in strings])
+
+
+@dataclass
+class Split:
+    """Indices of the labelled nodes by use.
 
     Parameters
     ----------
-    array : pyarrow.Array
-        The marks of n nodes.
-    where, column : str
-        Their table and column, for messages.
-
-    Returns
-    -------
-    numpy.ndarray
-        One boolean per node ``[n]``.
+    train, validation, calibration : numpy.ndarray
+        Indices ``[n]``, ascending.
     """
-    texts = [(text or "").lower() for text in as_text(array, where, column).to_pylist()]
-    wrong = next((text for text in texts if text not in _YES + _NO), None)
+
+    train: np.ndarray
+    validation: np.ndarray
+    calibration: np.ndarray
+
+    def masks(self, num_nodes: int) -> dict[str, np.ndarray]:
+        """Make ``train_mask``, ``val_mask`` and ``calibration_mask``.
+
+        Parameters
+        ----------
+        num_nodes : int
+            Their length.
+        """
+        masks = {}
+        for name, part in zip(SPLIT_MASKS, (self.train, self.validation, self.calibration), strict=True):
+            masks[name] = np.zeros(num_nodes, dtype=bool)
+            masks[name][part] = True
+        return masks
+
+
+def split_labelled(y: np.ndarray, classes: Sequence[Any], seed: int) -> Split:
+    """Split labelled nodes by class at random: training (40 %), validation (20 %) and calibration (40 %).
+
+    Parameters
+    ----------
+    y : numpy.ndarray
+        Classes ``[n]``; -1 = unlabelled.
+    classes : sequence
+        The label that each class stands for, for messages.
+    seed : int
+        Seed of the random split.
+    """
+    rng = np.random.default_rng(seed)
+    parts: list[list[np.ndarray]] = [[], [], []]
+    for label in range(len(classes)):
+        nodes = rng.permutation(np.flatnonzero(y == label))
+        if len(nodes) < 3:
+            often = "once" if len(nodes) == 1 else "twice"
+            raise TableError(
+                f"the label {quoted(classes[label])} occurs {often}, but every label needs at least 3 nodes "
+                "(to train, to validate, to calibrate); label more nodes, or remove it"
+            )
+        validation = max(round(_VALIDATION * len(nodes)), 1)
+        train = min(max(round(_TRAIN * len(nodes)), 1), len(nodes) - validation - 1)
+        for part, chosen in zip(parts, np.split(nodes, [train, train + validation]), strict=True):
+            part.append(chosen)
+    return Split(*(np.sort(np.concatenate(part)) for part in parts))
+
+
+def read_split(array: Any, labels: Labels, ids: Any, where: str, column: str) -> Split:
+    """Split nodes by a column with train, validation, calibration, test or nothing."""
+    y, classes = labels.y, labels.classes
+    encoded = as_text(array, where, column).dictionary_encode()  # few different words, however many nodes
+    words = [w.lower() for w in encoded.dictionary.to_pylist()]
+    wrong = next((w for w in words if w not in SPLIT_WORDS), None)
     if wrong is not None:
-        raise TableError(f"{where}: column {column!r} has {quoted(wrong)}, expected true or false")
-    return np.array([text in _YES for text in texts])
+        raise TableError(
+            f"{where}: column {column!r} has {quoted(wrong)}, expected train, validation, calibration, test or nothing"
+        )
+    codes = encoded.indices.fill_null(len(words)).to_numpy(zero_copy_only=False)
+    part = np.array([*(SPLIT_WORDS[w] for w in words), -1])[codes]
+    unlabelled = np.flatnonzero((part >= 0) & (y < 0))
+    if unlabelled.size:
+        first = int(unlabelled[0])
+        raise TableError(
+            f"{where}: {unlabelled.size} nodes have a word in column {column!r}, but no label, "
+            f"first the node {quoted(ids[first].as_py())} with {words[codes[first]]}; label them, or empty these cells"
+        )
+    split = Split(*(np.flatnonzero(part == number) for number in range(3)))
+    for name in SPLIT_PARTS:
+        if not len(getattr(split, name)):
+            raise TableError(f"{where}: column {column!r} marks no node for {name}")
+    missing = sorted(set(np.unique(y[part >= 0])) - set(np.unique(y[split.train])))
+    if missing:
+        raise TableError(f"{where}: column {column!r} gives no training node of label {quoted(classes[missing[0]])}")
+    return split

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,84 +13,37 @@ import numpy as np
 from oddnode.tables.columns import (
     MOST_CATEGORIES,
     Category,
+    ColumnCounts,
     FeatureRecipe,
     Number,
     are_numbers,
     check_type,
     to_numbers,
 )
+from oddnode.tables.labels import SPLIT_WORDS
 from oddnode.tables.reader import Batch, TableSource
-from oddnode.tables.values import TableError, arrow_errors, as_argument, as_text, listed, pyarrow, quoted
+from oddnode.tables.values import TableError, arrow_errors, as_argument, as_text, listed, pa, quoted
 
-__all__ = ["ColumnStatistics", "ReadAs", "learn_features"]
-
-
-@dataclass(frozen=True)
-class ReadAs:
-    """What the user says about the kinds of columns.
-
-    Parameters
-    ----------
-    category_columns : collection of str
-        Columns whose values are categories, even if they are numbers.
-    number_columns : collection of str
-        Columns whose values are numbers; other texts in them count as missing.
-    decimal_comma : bool
-        Whether texts like ``"3,5"`` are numbers.
-    """
-
-    category_columns: Collection[str] = ()
-    number_columns: Collection[str] = ()
-    decimal_comma: bool = False
-
-    def check(self, features: Sequence[str]) -> None:
-        """Raise an error for a name that is no feature column, or that is given as both kinds.
-
-        Parameters
-        ----------
-        features : sequence of str
-            The feature columns.
-        """
-        for argument, names in (
-            ("category_columns", self.category_columns),
-            ("number_columns", self.number_columns),
-        ):
-            other = sorted(set(names) - set(features))
-            if other:
-                raise TableError(f"`{argument}` names {other[0]!r}, which is no feature column")
-        both = sorted(set(self.category_columns) & set(self.number_columns))
-        if both:
-            raise TableError(f"{both[0]!r} is in both `category_columns` and `number_columns`")
+_DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./](\d\d|\d{4})")
+# By Chebyshev's inequality no more than this share of the fitted table lies beyond five standard deviations.
+_MOST_CLIPPED = 1 / 25
+# A column with fewer rows per value holds amounts rather than codes.
+_ROWS_PER_CODE = 10
 
 
 def learn_features(
-    table: TableSource, names: Sequence[str], read_as: ReadAs | None = None
+    table: TableSource,
+    names: Sequence[str],
+    category_columns: Sequence[str] = (),
+    number_columns: Sequence[str] = (),
+    decimal_comma: bool = False,
 ) -> tuple[FeatureRecipe, list[ColumnStatistics]]:
     """Learn in one pass over the table how columns become features.
 
     A column is numeric if all of its values are numbers, and categorical otherwise. Constant columns are left out.
-
-    Parameters
-    ----------
-    table : TableSource
-        The table of nodes to fit on.
-    names : sequence of str
-        Its feature columns.
-    read_as : ReadAs, optional
-        What the user says about the columns.
-
-    Returns
-    -------
-    FeatureRecipe
-        The encoding of the columns that are not constant.
-    list of ColumnStatistics
-        The statistics of every column.
     """
-    read_as = read_as or ReadAs()
-    read_as.check(names)
     columns = [
-        ColumnStatistics(name, name in read_as.category_columns, name in read_as.number_columns, read_as.decimal_comma)
-        for name in names
+        ColumnStatistics(name, name in category_columns, name in number_columns, decimal_comma) for name in names
     ]
     rows = 0
     for batch in table.batches(names):
@@ -112,49 +66,26 @@ def learn_features(
 
 @dataclass
 class ColumnStatistics:
-    """Statistics of one column, updated batch by batch, both as numbers and as categories.
-
-    Parameters
-    ----------
-    name : str
-        The column.
-    is_category, is_number, decimal_comma : bool
-        What the user says about it.
-
-    Attributes
-    ----------
-    rows, missing, infinite : int
-        Numbers of all values, of missing ones and of infinite ones.
-    count, mean, squares, low, high
-        Number, mean, sum of squared deviations, least and greatest of the finite numbers.
-    numeric, others : int
-        In a text column, the numbers of values that are numbers and of those that are not.
-    first_text : tuple of str or None
-        The first value that is not a number, and its place.
-    texts : set of str
-        The different texts; after more than `MOST_CATEGORIES` no further ones are added.
-    whole : set of float or None
-        The different numbers as long as all of them are whole and there are not many; ``None`` after that.
-    """
+    """Statistics of one column, updated batch by batch, both as numbers and as categories."""
 
     name: str
-    is_category: bool = False
+    is_category: bool = False  # What the user says about it, as the next two
     is_number: bool = False
     decimal_comma: bool = False
-    rows: int = field(default=0, init=False)
-    missing: int = field(default=0, init=False)
-    infinite: int = field(default=0, init=False)
-    count: int = field(default=0, init=False)
-    mean: float = field(default=0.0, init=False)
-    squares: float = field(default=0.0, init=False)
-    low: float = field(default=math.inf, init=False)
-    high: float = field(default=-math.inf, init=False)
-    numeric: int = field(default=0, init=False)
-    others: int = field(default=0, init=False)
-    first_text: tuple[str, str] | None = field(default=None, init=False)
-    texts: set[str] = field(default_factory=set, init=False)
-    whole: set[float] | None = field(default_factory=set, init=False)
-    _is_text: bool = field(default=True, init=False)
+    rows: int = 0
+    missing: int = 0
+    infinite: int = 0
+    count: int = 0  # Number of finite values, whose statistics follow
+    mean: float = 0.0
+    squares: float = 0.0
+    low: float = math.inf
+    high: float = -math.inf
+    numeric: int = 0
+    others: int = 0  # Number of values that are not numbers
+    first_text: tuple[str, str] | None = None
+    strings: set[str] = field(default_factory=set)
+    whole: set[float] | None = field(default_factory=set)
+    _is_text: bool = True
 
     @property
     def is_text(self) -> bool:
@@ -162,16 +93,8 @@ class ColumnStatistics:
         return self.is_category or self.first_text is not None
 
     def update(self, array: Any, batch: Batch) -> None:
-        """Add the values of a batch.
-
-        Parameters
-        ----------
-        array : pyarrow.Array
-            The column's values.
-        batch : Batch
-            The batch they come from.
-        """
-        types = pyarrow().types
+        """Add the values of a batch."""
+        types = pa.types
         check_type(array, batch, self.name)
         if not types.is_string(array.type) and not types.is_null(array.type):
             self._is_text = False
@@ -179,7 +102,7 @@ class ColumnStatistics:
         if not self.is_category:
             self._add_as_numbers(array, batch)
         if (self._is_text or self.is_text) and not self.is_number:
-            self._add_as_texts(array, batch)
+            self._add_as_strings(array, batch)
 
     def _add_as_numbers(self, array: Any, batch: Batch) -> None:
         values = to_numbers(array, self.decimal_comma, self.is_number) if self.first_text is None else None
@@ -199,16 +122,16 @@ class ColumnStatistics:
             if not self._is_text:
                 raise TableError(
                     f"{batch.table}: column {self.name!r} has the text {quoted(array[row].as_py())} in "
-                    f"{batch.place(row)}, but numbers in another table; give all of them as text or all as numbers"
+                    f"{batch.row_name(row)}, but numbers in another table; give all of them as text or all as numbers"
                 )
-            self.first_text = (str(array[row].as_py()).strip()[:60], batch.place(row))
+            self.first_text = (str(array[row].as_py()).strip()[:60], batch.row_name(row))
 
-    def _add_as_texts(self, array: Any, batch: Batch) -> None:
-        texts = as_text(array, batch.table, self.name)
+    def _add_as_strings(self, array: Any, batch: Batch) -> None:
+        strings = as_text(array, batch.table, self.name)
         if self.is_category:
-            self.missing += texts.null_count
-        if len(self.texts) <= MOST_CATEGORIES:
-            self.texts |= set(texts.drop_null().unique().to_pylist())
+            self.missing += strings.null_count
+        if len(self.strings) <= MOST_CATEGORIES:
+            self.strings |= set(strings.drop_null().unique().to_pylist())
 
     def _add(self, values: np.ndarray) -> None:
         if not values.size:
@@ -234,13 +157,7 @@ class ColumnStatistics:
             self.whole = None
 
     def encoding(self, where: str) -> Number | Category | None:
-        """The column's encoding; ``None`` if it is constant.
-
-        Parameters
-        ----------
-        where : str
-            The name of the table, for messages.
-        """
+        """The column's encoding; ``None`` if it is constant."""
         if self.is_text:
             return self._category(where)
         if self.count == 0:
@@ -254,10 +171,10 @@ class ColumnStatistics:
         return Number(self.name, self.mean, scale, has_missing, self.decimal_comma, self.is_number)
 
     def _category(self, where: str) -> Category | None:
-        if len(self.texts) <= MOST_CATEGORIES:
-            return Category(self.name, tuple(sorted(self.texts))) if len(self.texts) > 1 else None
+        if len(self.strings) <= MOST_CATEGORIES:
+            return Category(self.name, tuple(sorted(self.strings))) if len(self.strings) > 1 else None
         first = None if self.first_text is None else f"{quoted(self.first_text[0])} in {self.first_text[1]}"
-        found = "has" if first is None else f"is text (first {first}) with"
+        verb = "has" if first is None else f"is text (first {first}) with"
         name = as_argument([self.name])
         advice = f"leave it out with `drop_columns` {name}"
         if self.has_decimal_commas:
@@ -265,14 +182,164 @@ class ColumnStatistics:
         elif self.numeric > self.others:
             advice = f"read it as numbers with `number_columns` {name}, or {advice}"
         raise TableError(
-            f"{where}: column {self.name!r} {found} more than {MOST_CATEGORIES} different values, "
+            f"{where}: column {self.name!r} {verb} more than {MOST_CATEGORIES} different values, "
             f"too many for categories; {advice}"
         )
 
     @property
     def has_decimal_commas(self) -> bool:
-        """Whether the values of a text column are numbers with decimal commas, as far as its first texts show."""
-        if self.decimal_comma or not self.texts:
+        """Whether the values of a text column are numbers with decimal commas, as far as its first strings show."""
+        if self.decimal_comma or not self.strings:
             return False
-        texts = pyarrow().array(sorted(self.texts))
-        return any("," in text for text in self.texts) and bool(are_numbers(texts, decimal_comma=True).all())
+        strings = pa.array(sorted(self.strings))
+        return any("," in text for text in self.strings) and bool(are_numbers(strings, decimal_comma=True).all())
+
+
+# --- what is told to the user ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class ColumnSummary:
+    """How `TableModel.fit` read a column.
+
+    Parameters
+    ----------
+    name : str
+        The column.
+    read_as : str
+        ``"id"``, ``"label"``, ``"split"``, ``"exposure"``, ``"number"``, ``"category"`` or ``"constant"``.
+    detail : str
+        The range of numbers, or the number of different values.
+    num_values, num_missing : int
+        Numbers of rows with and without a value.
+    """
+
+    name: str
+    read_as: str
+    detail: str
+    num_values: int
+    num_missing: int
+
+    def __str__(self) -> str:
+        detail = f", {self.detail}" if self.detail else ""
+        return f"{self.read_as}{detail}, {self.num_values} values, {self.num_missing} missing"
+
+
+def summary_of_features(columns: Sequence[ColumnStatistics], recipe: FeatureRecipe) -> list[ColumnSummary]:
+    """Summarise the feature columns."""
+    used = set(recipe.names)
+    summaries = []
+    for column in columns:
+        kind, detail = "number", f"{column.low:g} to {column.high:g}"
+        if column.name not in used:
+            kind, detail = "constant", ""
+        elif column.is_text:
+            kind, detail = "category", f"{len(column.strings)} different"
+        missing = column.missing + column.infinite
+        summaries.append(ColumnSummary(column.name, kind, detail, column.rows - missing, missing))
+    return summaries
+
+
+def summary_of_role(name: str, role: str, array: Any, where: str) -> ColumnSummary:
+    """Summarise a column that is not a feature."""
+    strings = as_text(array, where, name)
+    detail = f"{len(strings.drop_null().unique())} different"
+    return ColumnSummary(name, role, detail, len(strings) - strings.null_count, strings.null_count)
+
+
+def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: FeatureRecipe) -> list[str]:
+    """Say which feature columns of the fitted table may have been read in another way than meant."""
+    used = set(recipe.names)
+    constant = [column.name for column in columns if column.name not in used]
+    numbers = [column for column in columns if column.name in used and not column.is_text]
+    missing = [f"{column.name} ({column.missing} of {column.rows})" for column in numbers if column.missing]
+    infinite = [f"{column.name} ({column.infinite} of {column.rows})" for column in numbers if column.infinite]
+    codes = [column for column in numbers if _may_be_codes(column)]
+    notes = []
+    if constant:
+        notes.append(f"constant columns are left out: {listed(constant)}")
+    if missing:
+        notes.append(f"missing numbers count as the mean of their column, and a feature marks them: {listed(missing)}")
+    if infinite:
+        notes.append(f"infinite numbers count as missing: {listed(infinite)}")
+    if codes:
+        shown = listed([f"{column.name} ({len(column.whole or ())} values)" for column in codes])
+        names = as_argument([column.name for column in codes[:10]])
+        notes.append(
+            f"integers with few values are read as amounts: {shown}; if they are codes: `category_columns` {names}"
+        )
+    strings = (_note_on_text(column) for column in columns if column.name in used and column.is_text)
+    return notes + [note for note in strings if note is not None]
+
+
+def _may_be_codes(column: ColumnStatistics) -> bool:
+    num_values = len(column.whole or ())
+    return num_values > 2 and num_values * _ROWS_PER_CODE <= column.count and not column.is_number
+
+
+def _note_on_text(column: ColumnStatistics) -> str | None:
+    name, count, argument = column.name, len(column.strings), as_argument([column.name])
+    if column.is_category:
+        return None
+    if {text.lower() for text in column.strings} <= set(SPLIT_WORDS):
+        words = listed(sorted(column.strings))
+        return (
+            f"column {name!r} looks like a split ({words}), but is used as a feature; "
+            f"use it with `split_column` {argument}, or leave it out with `drop_columns` {argument}"
+        )
+    if column.has_decimal_commas:
+        example = next(text for text in sorted(column.strings) if "," in text)
+        return f"column {name!r} is read as {count} categories; if {example} is a number: `decimal_comma`"
+    if column.numeric > column.others and column.first_text is not None:
+        text, row = column.first_text
+        return (
+            f"column {name!r} is read as {count} categories, because {column.others} of "
+            f"{column.numeric + column.others} values are not numeric (first {quoted(text)} in {row}); correct them, "
+            f"or treat them as missing with `number_columns` {argument}"
+        )
+    if all(_DATE.fullmatch(text) for text in column.strings):
+        return f"column {name!r} holds dates, read as {count} categories; leave it out with `drop_columns` {argument}"
+    return None
+
+
+def notes_on_scored_columns(recipe: FeatureRecipe, counts: Sequence[ColumnCounts]) -> list[str]:
+    """Say which columns of a table differ from the fitted table."""
+    pairs = list(zip(recipe.columns, counts, strict=True))
+    notes = []
+    missing = [
+        f"{column.name} ({count.missing} of {count.rows})"
+        for column, count in pairs
+        if not isinstance(column, Category) and count.missing and not column.has_missing
+    ]
+    infinite = [f"{column.name} ({count.infinite} of {count.rows})" for column, count in pairs if count.infinite]
+    if missing:
+        notes.append(
+            f"missing numbers count as the mean; none was missing when the model was fitted: {listed(missing)}"
+        )
+    if infinite:
+        notes.append(f"infinite numbers count as missing: {listed(infinite)}")
+    for column, count in pairs:
+        if isinstance(column, Category):
+            notes += _note_on_categories(column, count)
+        elif count.clipped > _MOST_CLIPPED * count.rows:
+            notes.append(
+                f"column {column.name!r}: {count.clipped} of {count.rows} values (for example {count.example:g}) are "
+                f"more than 5 standard deviations from those the model was fitted on (mean {column.mean:g}, standard "
+                f"deviation {column.scale:g}) and are clipped; has the unit changed?"
+            )
+    return notes
+
+
+def _note_on_categories(column: Category, count: ColumnCounts) -> list[str]:
+    if not count.unseen:
+        return []
+    values = count.rows - count.missing
+    number = f"more than {MOST_CATEGORIES}" if len(count.new) > MOST_CATEGORIES else str(len(count.new))
+    plural = "category" if number == "1" else "categories"
+    note = (
+        f"column {column.name!r}: {count.unseen} of {values} values are of {number} {plural} that the model was not "
+        f"fitted on (for example {quoted(min(count.new))}); they count as missing"
+    )
+    if 2 * count.unseen > values:
+        note += f". The model knows {listed([quoted(text) for text in column.categories], 5)}; are they spelt alike?"
+    return [note]

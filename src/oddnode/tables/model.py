@@ -1,7 +1,4 @@
-"""A detector together with the schema of the tables it was fitted on.
-
-Long because the signature of `TableModel.fit` declares all its settings.
-"""
+"""A detector together with the schema of the tables it was fitted on."""
 
 from __future__ import annotations
 
@@ -9,25 +6,45 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
+from msgspec.structs import replace
+from torch_geometric.data import Data
 
-from oddnode.detector import Detector, ModelFileError, default_method, load, save
-from oddnode.tables.arrivals import ArrivalCheck, Arrivals
-from oddnode.tables.checks import calibrated, calibration_rows, check_before_training, compares_with_references
-from oddnode.tables.learning import ReadAs
+from oddnode.detector import (
+    Detector,
+    ModelFileError,
+    as_scorer,
+    default_method,
+    full_batch_blocker,
+    load,
+    save,
+)
+from oddnode.functional import CalibrationError, threshold_at
+from oddnode.tables.graphs import TableGraph, read_graph
+from oddnode.tables.ids import arrow_ids
+from oddnode.tables.labels import SPLIT_MASKS, Split, read_marks, split_labelled
 from oddnode.tables.reader import files_of
-from oddnode.tables.references import ThresholdBasis, checked_basis, compared_outputs, with_references
-from oddnode.tables.reports import CalibrationReport, FitReport, ScoreReport
-from oddnode.tables.schema import TableSchema, schema_of
-from oddnode.tables.scored_table import check_id_column, scored_table
-from oddnode.tables.table_graph import TableGraph, read_graph
-from oddnode.tables.training_tables import TrainingTables
-from oddnode.tables.used_rows import UsedRows
+from oddnode.tables.reports import CalibrationReport, FitReport, ScoreReport, calibration_report, fit_report
+from oddnode.tables.schema import TableOptions, TableSchema, schema_of
+from oddnode.tables.scores import (
+    ScoredNodes,
+    ThresholdBasis,
+    check_id_column,
+    checked_basis,
+    compared_outputs,
+    fitting_outputs,
+    with_references,
+)
+from oddnode.tables.training import TrainingGraph, TrainingTables
+from oddnode.tables.used_rows import USES, UsedRows, uses_of
+from oddnode.tables.values import TableError, pa
 from oddnode.tables.writer import check_target, write_table
 
-__all__ = ["TableModel"]
+if TYPE_CHECKING:
+    from oddnode.large import GraphFolder
 
 _log = logging.getLogger("oddnode")
 
@@ -64,32 +81,15 @@ class TableModel:
         cls,
         nodes: Any,
         edges: Any,
+        options: TableOptions | None = None,
         *,
-        id_column: str,
-        label_column: str,
-        feature_columns: Sequence[str] | None = None,
-        drop_columns: Sequence[str] = (),
-        category_columns: Sequence[str] = (),
-        number_columns: Sequence[str] = (),
-        decimal_comma: bool = False,
-        unlabelled: Sequence[str] = (),
+        exposure_nodes: Any = None,
+        exposure_edges: Any = None,
         method: str | None = None,
         false_alarm_rate: float = 0.05,
         seed: int = 0,
         device: str = "auto",
         on_epoch: Callable[[int], None] | None = None,
-        source_column: str | None = None,
-        target_column: str | None = None,
-        directed: bool = False,
-        ignore_unknown_edges: bool = False,
-        split_column: str | None = None,
-        exposure_nodes: Any = None,
-        exposure_edges: Any = None,
-        exposure_column: str | None = None,
-        time_column: str | None = None,
-        train_until: str | None = None,
-        weight_column: str | None = None,
-        unweighted: bool = False,
         **settings: Any,
     ) -> tuple[TableModel, FitReport]:
         """Fit and calibrate a detector on two tables.
@@ -98,13 +98,11 @@ class TableModel:
         ----------
         nodes, edges : path, table in memory, or a list of these
             As for `oddnode.tables.open_table`.
-        id_column, label_column : str
-            Columns with the ids and with the labels of the nodes. Nodes without a label are part of the graph, but
-            not trained on.
-        feature_columns, drop_columns, unlabelled
-            As for `oddnode.tables.TrainingTables`.
-        category_columns, number_columns, decimal_comma
-            As for `oddnode.tables.ReadAs`.
+        options : TableOptions, optional
+            Which columns mean what; its fields can be given as keyword arguments instead, at least ``id_column`` and
+            ``label_column``.
+        exposure_nodes, exposure_edges : path, table in memory, a list of these, or None
+            Nodes that are known to be OOD, and the edges between them.
         method : str, optional
             One of `oddnode.RECIPES`; by default ``"nodesafe-evidence"``, with known OOD nodes
             ``"nodesafe-evidence++"``.
@@ -116,12 +114,8 @@ class TableModel:
             As for `oddnode.Detector`.
         on_epoch : callable, optional
             Called with the number of epochs done.
-        source_column, target_column, directed, ignore_unknown_edges, split_column
-            As for `oddnode.tables.TrainingTables`.
-        exposure_nodes, exposure_edges, exposure_column, time_column, train_until, weight_column, unweighted
-            As for `oddnode.tables.TrainingTables`.
         **settings
-            As for `oddnode.Detector.from_recipe`.
+            Fields of `TableOptions`, and settings as for `oddnode.Detector.from_recipe`.
 
         Returns
         -------
@@ -130,44 +124,11 @@ class TableModel:
         FitReport
             Sizes, split, threshold, columns and notes.
         """
-        tables = TrainingTables(
-            nodes,
-            edges,
-            id_column,
-            label_column,
-            feature_columns,
-            drop_columns,
-            ReadAs(category_columns, number_columns, decimal_comma),
-            unlabelled,
-            source_column,
-            target_column,
-            directed,
-            ignore_unknown_edges,
-            split_column,
-            exposure_nodes,
-            exposure_edges,
-            exposure_column,
-            time_column,
-            train_until,
-            weight_column,
-            unweighted,
-        )
-        graph = tables.read(seed)
-        graph.data.directed = directed
-        method = method or default_method(graph.exposure is not None)
-        detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
-        check_before_training(method, detector, graph, false_alarm_rate)
-        if compares_with_references(detector):
-            graph.data.reference_mask = graph.data.calibration_mask
-        calibrated(detector.fit(graph.data, graph.exposure, on_epoch=on_epoch), graph.data, false_alarm_rate)
-        model = cls(detector, graph.schema, graph.used_rows)
-        return model, FitReport.of(method, detector, graph, model._check(graph.arrivals))
-
-    def _check(self, arrivals: Arrivals | None) -> ArrivalCheck | None:
-        if arrivals is None:
-            return None
-        outputs, _ = compared_outputs(self.detector, self.used_rows, arrivals.graph, self.basis)
-        return arrivals.check(self.detector.detect(outputs).numpy())
+        if options is None:
+            fields = TableOptions.__struct_fields__
+            options = TableOptions(**{name: settings.pop(name) for name in fields if name in settings})
+        tables = TrainingTables(nodes, edges, options, exposure_nodes, exposure_edges)
+        return fit_tables(tables, method, false_alarm_rate, seed, device, on_epoch, **settings)
 
     def read(self, nodes: Any, edges: Any, also: Sequence[str] = (), ignore_unknown_edges: bool = False) -> TableGraph:
         """Read two tables of the kind that the model was fitted on.
@@ -199,30 +160,30 @@ class TableModel:
             fitted (train, validation, calibration or null), or arrival for a row that came after those trained on.
             Notes for the user are logged.
         """
+        check_id_column(self.schema, self.detector)
         scored, notes = self._scored(graph, explain)
         for note in notes:
             _log.warning(note)
-        return scored
+        return pa.concat_tables(scored.parts())
 
-    def _scored(self, graph: TableGraph, explain: bool) -> tuple[Any, list[str]]:
-        return scored_table(self.detector, self.schema, self.used_rows, graph, explain, self.basis)
+    def _scored(self, graph: TableGraph, explain: bool) -> tuple[ScoredNodes, list[str]]:
+        outputs, notes = compared_outputs(self.detector, self.used_rows, graph, self.basis)
+        use = uses_of(self.used_rows, graph.ids)
+        is_new = use < 0
+        if graph.is_arrival is not None:
+            use[is_new & graph.is_arrival] = USES.index("arrival")
+        scored = ScoredNodes(self.detector, self.schema, graph.ids, use, outputs, explain)
+        return scored, notes + scored.notes_on_threshold(self.basis, is_new)
 
     def score_frame(self, nodes: Any, edges: Any, explain: bool = False, ignore_unknown_edges: bool = False) -> Any:
         """Score every node of two tables in memory. Notes for the user are logged.
 
         Parameters
         ----------
-        nodes, edges : table in memory, path, or a list of these
-            As for `oddnode.tables.open_table`.
-        explain : bool
-            As for `score_graph`.
-        ignore_unknown_edges : bool
+        nodes, edges, ignore_unknown_edges
             As for `read`.
-
-        Returns
-        -------
-        pyarrow.Table
-            As for `score_graph`; ``.to_pandas()`` or ``polars.from_arrow`` make a frame of it.
+        explain : bool
+            As for `score_graph`, whose result it returns; ``.to_pandas()`` or ``polars.from_arrow`` make a frame of it.
         """
         graph = self.read(nodes, edges, ignore_unknown_edges=ignore_unknown_edges)
         for note in graph.notes:
@@ -242,14 +203,12 @@ class TableModel:
 
         Parameters
         ----------
-        nodes, edges : path, table in memory, or a list of these
-            As for `oddnode.tables.open_table`.
+        nodes, edges, ignore_unknown_edges
+            As for `read`.
         out : path
-            The file to write, CSV or Parquet.
+            The file to write; its suffix determines the format.
         explain : bool
             As for `score_graph`.
-        ignore_unknown_edges : bool
-            As for `read`.
         raw_text : bool
             As for `oddnode.tables.write_table`.
         """
@@ -258,15 +217,8 @@ class TableModel:
         check_id_column(self.schema, self.detector)
         graph = self.read(nodes, edges, ignore_unknown_edges=ignore_unknown_edges)
         scored, notes = self._scored(graph, explain)
-        changed = write_table(scored, target, raw_text)
-        notes = graph.notes + notes
-        if changed:
-            notes.append(
-                f"{changed} texts in {target} have an apostrophe before them or control characters escaped, because a "
-                "spreadsheet or a terminal would run them; `raw_text` writes them as they are"
-            )
-        flagged = int(scored["is_ood"].to_numpy().sum())
-        return ScoreReport(scored.num_rows, graph.num_edges, flagged, self.detector.false_alarm_rate_, notes)
+        changed = write_table(scored.parts(), target, raw_text)
+        return scored.report(graph.num_edges, graph.notes + notes, changed, target)
 
     def calibrate(
         self,
@@ -283,26 +235,25 @@ class TableModel:
 
         Parameters
         ----------
-        nodes, edges : path, table in memory, or a list of these
-            As for `score`.
+        nodes, edges, ignore_unknown_edges
+            As for `read`.
         known_column : str
             Column of true and false: true for known nodes.
         false_alarm_rate : float, optional
             The share of known nodes that may be flagged; by default the model's own.
-        ignore_unknown_edges : bool
-            As for `read`.
         new_ids : bool
             Whether an id of these tables names another node than the same id of the fitted table, so that no row was
             trained on.
         """
         graph = self.read(nodes, edges, [known_column], ignore_unknown_edges)
         rate = self.detector.false_alarm_rate_ if false_alarm_rate is None else false_alarm_rate
-        held_out, left_out = calibration_rows(graph, known_column, None if new_ids else self.used_rows, rate)
+        used_rows = None if new_ids else self.used_rows
+        held_out, left_out = _calibration_rows(graph, known_column, used_rows, rate)
         before = self.detector.threshold_
-        graph, _ = with_references(self.detector, None if new_ids else self.used_rows, graph)
+        graph, _ = with_references(self.detector, used_rows, graph)
         self.detector.calibrate(graph.data, rate, torch.from_numpy(held_out))
         self.basis = "in place" if self.detector.outputs(graph.data).references else "stored"
-        return CalibrationReport.of(self.detector, before, graph, left_out)
+        return calibration_report(self.detector, before, graph, left_out)
 
     def set_false_alarm_rate(self, false_alarm_rate: float) -> CalibrationReport:
         """Choose the threshold for another false-alarm rate, from the calibration scores that the model has.
@@ -314,7 +265,7 @@ class TableModel:
         """
         before = self.detector.threshold_
         self.detector.set_false_alarm_rate(false_alarm_rate)
-        return CalibrationReport.of(self.detector, before)
+        return calibration_report(self.detector, before)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the model to a folder; `Detector.load` reads its detector alone.
@@ -325,7 +276,9 @@ class TableModel:
             As for `Detector.save`.
         """
         rows = None if self.used_rows is None else self.used_rows.to_json()
-        save(self.detector, path, {"table": self.schema.to_json(), "table_rows": rows, "table_threshold": self.basis})
+        config = {"table": self.schema.to_json(), "table_rows": rows, "table_threshold": self.basis}
+        hashes = {} if self.used_rows is None else {"table_rows": self.used_rows.to_tensor()}
+        save(self.detector, path, config, hashes)
 
     @classmethod
     def load(cls, path: str | os.PathLike, device: str = "auto") -> TableModel:
@@ -338,13 +291,222 @@ class TableModel:
         device : str
             As for `oddnode.Detector`.
         """
-        detector, config = load(Detector, path, device=device)
-        schema = schema_of(path, config, detector.n_features_in_, detector.num_classes_)
+        detector, config, tensors = load(Detector, path, device=device)
+        schema = schema_of(path, config)
         if detector.calibration_ is None or detector.class_means_ is None:
             raise ModelFileError(f"{path} has a model without calibration")
         try:
-            used_rows = UsedRows.from_json(config.get("table_rows", {}))
+            used_rows = UsedRows.from_saved(config.get("table_rows", {}), tensors.get("table_rows"))
             basis = checked_basis(config.get("table_threshold"))
         except ModelFileError as error:
             raise ModelFileError(f"{path}: {error}") from None
         return cls(detector, schema, used_rows, basis)
+
+
+# --- fitting ---------------------------------------------------------------------------------------------------------
+
+
+def fit_tables(
+    source: TrainingTables | GraphFolder,
+    method: str | None = None,
+    false_alarm_rate: float = 0.05,
+    seed: int = 0,
+    device: str = "auto",
+    on_epoch: Callable[[int], None] | None = None,
+    **settings: Any,
+) -> tuple[TableModel, FitReport]:
+    """Fit and calibrate a detector on tables, or on a graph folder that was made from tables."""
+    graph = source.read(seed) if isinstance(source, TrainingTables) else _training_graph(source, seed)
+    method = method or default_method(graph.exposure is not None)
+    detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
+    data, compares = graph.data, as_scorer(detector.scorer).needs_reference
+    _check_before_training(graph, method, detector, false_alarm_rate)
+    if not isinstance(data, Data):
+        blocker = full_batch_blocker(detector)
+        if detector.trainer is None and blocker is not None:
+            graph.notes.append(f"trained in mini-batches of sampled neighbourhoods: {blocker}")
+        mask = torch.from_numpy(graph.split.masks(data.num_nodes)[SPLIT_MASKS[2]])
+        data = data.with_masks(reference_mask=mask) if compares else data
+    elif compares:
+        data.reference_mask = data.calibration_mask
+    detector.fit(data, graph.exposure, on_epoch=on_epoch)
+    if compares and detector.calibration_ is not None:
+        detector.set_false_alarm_rate(false_alarm_rate)
+    else:
+        detector.calibrate(data, false_alarm_rate)
+    model, check = TableModel(detector, graph.schema, graph.used_rows), None
+    if graph.arrivals is not None:
+        outputs, _ = compared_outputs(detector, model.used_rows, graph.arrivals.graph, model.basis)
+        check = graph.arrivals.check(detector.detect(outputs).numpy())
+    return model, fit_report(method, detector, graph, check)
+
+
+def _check_before_training(graph: TrainingGraph, method: str, detector: Detector, false_alarm_rate: float) -> None:
+    """Validate what can be validated before training."""
+    has_exposure = graph.exposure is not None
+    if as_scorer(detector.scorer).needs_labelled_nodes:
+        raise TableError(
+            f"{method} anchors on labelled nodes of the graph it scores, which a table of new nodes need not have, "
+            "so its false-alarm rate would not hold; choose another method, for example nodesafe-evidence"
+        )
+    if detector.needs_exposure and not has_exposure:
+        raise TableError(
+            f"{method} needs exposure, nodes known to be OOD: give them as a table (`exposure_nodes`) or mark them in "
+            "a column (`exposure_column`), or choose a method that needs none, for example nodesafe-evidence"
+        )
+    if has_exposure and not detector.needs_exposure:
+        raise TableError(
+            f"{method} does not learn from nodes that are known not to belong; leave them out, or choose a method that "
+            "does, for example nodesafe-evidence++"
+        )
+    threshold_at(np.arange(len(graph.split.calibration), dtype=float), false_alarm_rate)
+    if as_scorer(detector.scorer).needs_reference and len(graph.split.calibration) < 2:
+        raise TableError(
+            f"{method} compares nodes with calibration nodes, but there is one; give two or more, or choose another "
+            "method, for example nodesafe"
+        )
+    schema = graph.schema
+    TableSchema.from_json(schema.to_json(), schema.features.width, len(schema.classes))
+
+
+def _calibration_rows(
+    graph: TableGraph, known_column: str, used_rows: UsedRows | None, false_alarm_rate: float
+) -> tuple[np.ndarray, int]:
+    """Choose the known nodes to calibrate on, without those that the model was trained or validated on."""
+    known = read_marks(graph.columns[known_column], graph.name, known_column)
+    if not known.any():
+        raise TableError(f"{graph.name}: column {known_column!r} marks no node")
+    held_out = known if used_rows is None else known & ~used_rows.trained_on(graph.ids)
+    left_out = int(known.sum() - held_out.sum())
+    try:
+        threshold_at(np.arange(int(held_out.sum()), dtype=float), false_alarm_rate)
+    except CalibrationError as error:
+        if not left_out:
+            raise
+        raise CalibrationError(
+            f"{error}. {left_out} more nodes are marked as known, but the model was trained or validated on them; "
+            "if their ids name other nodes in these tables: `new_ids`"
+        ) from None
+    return held_out, left_out
+
+
+# --- graphs on disk --------------------------------------------------------------------------------------------------
+
+
+def _training_graph(folder: GraphFolder, seed: int) -> TrainingGraph:
+    schema = _schema_in(folder)
+    if folder.y is None:
+        raise TableError(f"{folder.path} has no labels; prepare the graph with `label_column`")
+    split = _split_of(folder, schema, seed)
+    masks = {name: torch.from_numpy(mask) for name, mask in split.masks(folder.num_nodes).items()}
+    masked = folder if folder.train_mask is not None else folder.with_masks(**masks)
+    return TrainingGraph(masked, None, split, schema, _used_rows(folder, split), [], list(folder.manifest.notes))
+
+
+def _schema_in(folder: GraphFolder) -> TableSchema:
+    manifest = folder.manifest
+    if manifest.table is None:
+        raise TableError(f"{folder.path} was not made from tables; use it from Python: Detector.fit(GraphFolder(...))")
+    return TableSchema.from_json(manifest.table, folder.num_features, len(manifest.classes or []))
+
+
+def _split_of(folder: GraphFolder, schema: TableSchema, seed: int) -> Split:
+    masks = [getattr(folder, name) for name in SPLIT_MASKS]
+    if all(mask is not None for mask in masks):
+        return Split(*(np.flatnonzero(mask.numpy()) for mask in masks))
+    assert folder.y is not None
+    return split_labelled(folder.y.numpy(), schema.classes, seed)
+
+
+def _ids(folder: GraphFolder) -> Any:
+    return arrow_ids(folder.id_arrays(), 0, folder.num_nodes)
+
+
+def _used_rows(folder: GraphFolder, split: Split) -> UsedRows | None:
+    none = np.empty((2, 0), dtype=np.int64)
+    used = UsedRows.of(_ids(folder), split, folder.x.numpy(), none, with_others=False)
+    if used is None:
+        return None
+    num_edges = int(folder.offsets.diff()[torch.from_numpy(split.calibration)].sum())
+    return replace(used, num_reference_edges=num_edges, folder=folder.manifest.made_from)
+
+
+def _check_same_columns(model: TableModel, folder: GraphFolder) -> None:
+    schema = _schema_in(folder)
+    if schema.features != model.schema.features:
+        raise TableError(
+            f"{folder.path} was prepared with other features than those that the model was fitted on; prepare it with "
+            "`model`, so that columns are read as the model reads them"
+        )
+    if schema.weights != model.schema.weights:
+        prepared, expected = (
+            "no weights of edges" if weights is None else f"the column {weights.name!r} as weights of edges"
+            for weights in (schema.weights, model.schema.weights)
+        )
+        raise TableError(
+            f"{folder.path} was prepared with {prepared}, but the model was fitted with {expected}; prepare it with "
+            "`model`, so that edges are read as the model reads them"
+        )
+
+
+def score_folder(
+    model: TableModel, folder: GraphFolder, out: str | os.PathLike, explain: bool = False, raw_text: bool = False
+) -> ScoreReport:
+    """Score every node of a graph folder and write one row for each."""
+    from oddnode.large.ranks import active_ranks
+
+    target, detector = Path(out), model.detector
+    check_target(target, [])
+    check_id_column(model.schema, detector)
+    _check_same_columns(model, folder)
+    message = "the reference nodes are not in this graph"
+    outputs, notes = fitting_outputs(detector, detector.outputs(folder), message, model.basis)
+    scored = ScoredNodes(detector, model.schema, _ids(folder), _uses(model, folder), outputs, explain)
+    changed = active_ranks().on_rank_zero(lambda: write_table(scored.parts(), target, raw_text), int)
+    notes += scored.notes_on_threshold(model.basis, is_new=np.zeros(folder.num_nodes, dtype=bool))
+    return scored.report(folder.num_edges, notes, changed, target)
+
+
+def _is_fitted_on(model: TableModel, folder: GraphFolder) -> bool:
+    return model.used_rows is not None and model.used_rows.folder == folder.manifest.made_from
+
+
+def _uses(model: TableModel, folder: GraphFolder) -> np.ndarray:
+    """What nodes were used for if the model was fitted on this very folder: an index into `USES`, or -1."""
+    use = np.full(folder.num_nodes, -1, dtype=np.int8)
+    if _is_fitted_on(model, folder) and folder.y is not None:
+        split = _split_of(folder, model.schema, model.detector.seed)
+        for number, part in enumerate((split.train, split.validation, split.calibration)):
+            use[part] = number
+    return use
+
+
+def calibrate_folder(
+    model: TableModel, folder: GraphFolder, false_alarm_rate: float | None = None
+) -> CalibrationReport:
+    """Recalibrate the threshold on the calibration nodes of a graph folder; the network is unchanged."""
+    _check_same_columns(model, folder)
+    detector = model.detector
+    rate = detector.false_alarm_rate_ if false_alarm_rate is None else false_alarm_rate
+    known = _known(model, folder)
+    trained = np.isin(_uses(model, folder), (0, 1))
+    if not _is_fitted_on(model, folder):
+        model.basis = "in place" if detector.outputs(folder).references else "stored"
+        if model.used_rows is not None:
+            trained[known] = model.used_rows.trained_on(_ids(folder).filter(pa.array(known)))
+    before = detector.threshold_
+    used = {"train_mask": torch.from_numpy(trained), "val_mask": torch.zeros(folder.num_nodes, dtype=torch.bool)}
+    detector.calibrate(folder.with_masks(**used), rate, torch.from_numpy(known & ~trained))
+    return calibration_report(detector, before, num_left_out=int((known & trained).sum()))
+
+
+def _known(model: TableModel, folder: GraphFolder) -> np.ndarray:
+    """The nodes with labels that the model knows."""
+    if folder.y is None:
+        raise TableError(f"{folder.path} has no labels; prepare the graph with `label_column`")
+    if list(model.schema.classes) != folder.manifest.classes:
+        raise TableError(f"{folder.path} numbers its labels in another way than the model; prepare it with `model`")
+    known = folder.y.numpy() >= 0
+    if not known.any():
+        raise TableError(f"{folder.path} has no node with a label that the model knows")
+    return known

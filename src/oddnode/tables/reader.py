@@ -5,6 +5,7 @@ CSV values are read as text and converted later: what "001" or "NA" means depend
 
 from __future__ import annotations
 
+import glob
 import os
 import re
 from abc import ABC, abstractmethod
@@ -18,10 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from oddnode.tables.formats import ROWS, CsvFile, ParquetFile, format_of
-from oddnode.tables.values import TableError, arrow_errors, plain, pyarrow
-
-__all__ = ["Batch", "ChosenRows", "JoinedTable", "MemoryTable", "Table", "TableSource", "files_of", "open_table"]
+from oddnode.tables.formats import ROWS, format_of
+from oddnode.tables.values import TableError, arrow_errors, pa, plain, pyarrow
 
 # pandas writes an index without a name under such names.
 _INDEX_COLUMN = re.compile(r"__index_level_\d+__")
@@ -31,72 +30,33 @@ _FEW_NAMES = 3
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows of a table.
-
-    Parameters
-    ----------
-    arrays : list of pyarrow.Array
-        The columns.
-    table : str
-        The name of the table, for messages.
-    first : int
-        The number of the first row, for messages.
-    unit : str
-        What is counted: ``"line"`` of a file that an editor shows, or else ``"row"``.
-    rows : numpy.ndarray or None
-        The distances of the rows from the first, if they do not follow one another.
-    """
+    """Some rows of a table."""
 
     arrays: list[Any]
-    table: str
-    first: int
-    unit: str
-    rows: np.ndarray | None = None
+    table: str  # The name of the table, for messages
+    first: int  # The number of the first row, for messages
+    unit: str  # What is counted: `"line"` of a file that an editor shows, or else `"row"`
+    rows: np.ndarray | None = None  # The distances of the rows from the first, if they do not follow one another
 
     @property
     def num_rows(self) -> int:
         """The number of rows."""
         return len(self.arrays[0]) if self.arrays else 0
 
-    def place(self, row: int) -> str:
-        """Name a row in a message.
-
-        Parameters
-        ----------
-        row : int
-            Its position in the batch.
-        """
+    def row_name(self, row: int) -> str:
+        """Name a row in a message."""
         return f"{self.unit} {self.first + (row if self.rows is None else int(self.rows[row]))}"
 
 
 class TableSource(ABC):
-    """Named columns that are read in batches of rows.
+    """Named columns that are read in batches of rows."""
 
-    Attributes
-    ----------
-    name : str
-        The name of the table in messages: the path of a file.
-    columns : list of str
-        The names of its columns.
-    """
-
-    name: str
-    columns: list[str]
+    name: str  # The name of the table in messages: the path of a file
+    columns: list[str]  # The names of its columns
 
     @abstractmethod
     def batches(self, names: Sequence[str]) -> Iterator[Batch]:
-        """Read some columns.
-
-        Parameters
-        ----------
-        names : sequence of str
-            The columns.
-
-        Yields
-        ------
-        Batch
-            A batch of rows.
-        """
+        """Read some columns."""
 
     @property
     def parts(self) -> list[TableSource]:
@@ -104,23 +64,15 @@ class TableSource(ABC):
         return [self]
 
     def require(self, names: Sequence[str], what: str) -> None:
-        """Check that the table has certain columns.
-
-        Parameters
-        ----------
-        names : sequence of str
-            The columns.
-        what : str
-            What they hold, for the message.
-        """
+        """Check that the table has certain columns."""
         existing = set(self.columns)
         for name in names:
             if name in existing:
                 continue
             near = get_close_matches(name, self.columns[:10_000], n=1)
             hint = f"; did you mean {near[0]!r}?" if near else "."
-            found = ", ".join(map(repr, self.columns[:20])) + (", ..." if len(self.columns) > 20 else "")
-            raise TableError(f"{self.name} has no {what} column {name!r}{hint} It has {found}")
+            shown = ", ".join(map(repr, self.columns[:20])) + (", ..." if len(self.columns) > 20 else "")
+            raise TableError(f"{self.name} has no {what} column {name!r}{hint} It has {shown}")
 
     def _check_names(self) -> None:
         doubled = next((name for name, count in Counter(self.columns).items() if name and count > 1), None)
@@ -134,7 +86,7 @@ def open_table(source: Any, what: str) -> TableSource:
     Parameters
     ----------
     source : path, table in memory, or a list of these
-        The name of a CSV or Parquet file; a `Table`, for a file whose encoding must be given; a `pyarrow.Table`, a
+        The name of a file; a `Table`, for a file whose encoding must be given; a `pyarrow.Table`, a
         pandas or polars frame, any object with ``__arrow_c_stream__``, or a mapping from names to columns; or a
         NetworkX graph, whose nodes have their keys as ``id`` and whose edges have ``source`` and ``target``. Several
         in a list are read one after another, as one table.
@@ -144,58 +96,50 @@ def open_table(source: Any, what: str) -> TableSource:
     if isinstance(source, TableSource):
         return source
     if isinstance(source, (list, tuple)):
-        parts = [open_table(each, what) for each in source]
+        parts = [open_table(part, what) for part in source]
         return parts[0] if len(parts) == 1 else JoinedTable(parts, what)
     if isinstance(source, (str, os.PathLike)):
         return Table(source)
     if callable(getattr(source, "is_directed", None)) and callable(getattr(source, "edges", None)):
-        source = _edges_of(source) if "edges" in what else _nodes_of(source)
+        source = _columns_of(source, edges="edges" in what)
     return MemoryTable(source, f"the table of {what}")
 
 
-def files_of(source: Any) -> list[Path]:
-    """List the files that a table is read from.
+def files_matching(patterns: Sequence[str | os.PathLike]) -> list[Path]:
+    """Find files by their names or by patterns such as ``edges/*.parquet``."""
+    files: list[Path] = []
+    for pattern in map(str, patterns):
+        matches = sorted(glob.glob(pattern)) if glob.has_magic(pattern) and not Path(pattern).exists() else [pattern]
+        if not matches:
+            raise TableError(f"no file matches {pattern!r}")
+        files += map(Path, matches)
+    return files
 
-    Parameters
-    ----------
-    source : path, table in memory, or a list of these
-        As for `open_table`.
-    """
+
+def files_of(source: Any) -> list[Path]:
+    """List the files that a table is read from."""
     if isinstance(source, (list, tuple)):
-        return [path for each in source for path in files_of(each)]
+        return [path for part in source for path in files_of(part)]
     if isinstance(source, TableSource):
         return [part.path for part in source.parts if isinstance(part, Table)]
     return [Path(source)] if isinstance(source, (str, os.PathLike)) else []
 
 
-def _nodes_of(graph: Any) -> dict[str, list[Any]]:
-    """The nodes of a NetworkX graph as columns: their keys and their attributes."""
-    return _as_columns([{**facts, "id": node} for node, facts in graph.nodes(data=True)], ["id"])
-
-
-def _edges_of(graph: Any) -> dict[str, list[Any]]:
-    rows = [{**facts, "source": a, "target": b} for a, b, facts in graph.edges(data=True)]
-    return _as_columns(rows, ["source", "target"])
-
-
-def _as_columns(rows: list[dict[str, Any]], first: list[str]) -> dict[str, list[Any]]:
-    names = dict.fromkeys([*first, *(name for row in rows for name in row)])
+def _columns_of(graph: Any, edges: bool) -> dict[str, list[Any]]:
+    """The nodes or edges of a NetworkX graph as columns: their keys and their attributes."""
+    if edges:
+        rows = [{**facts, "source": a, "target": b} for a, b, facts in graph.edges(data=True)]
+    else:
+        rows = [{**facts, "id": node} for node, facts in graph.nodes(data=True)]
+    names = dict.fromkeys([*(["source", "target"] if edges else ["id"]), *(name for row in rows for name in row)])
     return {str(name): [row.get(name) for row in rows] for name in names}
 
 
 class MemoryTable(TableSource):
-    """A table in memory.
-
-    Parameters
-    ----------
-    frame : pyarrow.Table, frame or mapping
-        Anything that `pyarrow.table` accepts.
-    name : str
-        Its name in messages.
-    """
+    """A table in memory."""
 
     def __init__(self, frame: Any, name: str):
-        pa = pyarrow()
+        pyarrow()
         self.name = name
         try:
             table = frame if isinstance(frame, pa.Table) else pa.table(frame)
@@ -212,7 +156,7 @@ class MemoryTable(TableSource):
 
 
 class Table(TableSource):
-    """A CSV or Parquet file, read in batches so that it need not fit into memory.
+    """A file, read in batches so that it need not fit into memory.
 
     Parameters
     ----------
@@ -228,33 +172,25 @@ class Table(TableSource):
         kind = format_of(self.path)
         _check_file(self.path)  # before pyarrow is imported, which takes longer
         pyarrow()
-        self._file = CsvFile(self.path, encoding) if kind == "csv" else ParquetFile(self.path)
-        # Editors count the header as line 1.
-        self._first, self._unit = (2, "line") if kind == "csv" else (1, "row")
-        self.columns = self._file.columns
+        self.file = kind(self.path, encoding)
+        self.columns = self.file.columns
         self._check_names()
 
     def batches(self, names: Sequence[str]) -> Iterator[Batch]:
-        batches = self._file.batches(list(dict.fromkeys(names)))
-        yield from _batches(batches, names, self.name, self._first, self._unit, self._file.errors())
+        batches = self.file.batches(list(dict.fromkeys(names)))
+        yield from _batches(batches, names, self.name, *self.file.first_row, self.file.errors())
 
 
 class JoinedTable(TableSource):
-    """Several tables that are read one after another; a column that one of them lacks is empty there.
-
-    Parameters
-    ----------
-    parts : sequence of TableSource
-        The tables.
-    what : str
-        What they hold, for messages.
-    """
+    """Several tables that are read one after another; a column that one of them lacks is empty there."""
 
     def __init__(self, parts: Sequence[TableSource], what: str):
         if not parts:
             raise TableError(f"no table of {what} was given")
-        self._parts = [each for part in parts for each in part.parts]
-        self.name = _names([part.name for part in self._parts])
+        self._parts = [single for part in parts for single in part.parts]
+        names = [part.name for part in self._parts]
+        few = len(names) <= _FEW_NAMES
+        self.name = " + ".join(names) if few else f"{names[0]} and {len(names) - 1} more tables"
         self.columns = list(dict.fromkeys(name for part in self._parts for name in part.columns))
 
     @property
@@ -263,7 +199,6 @@ class JoinedTable(TableSource):
         return self._parts
 
     def batches(self, names: Sequence[str]) -> Iterator[Batch]:
-        pa = pyarrow()
         for part in self._parts:
             existing = set(part.columns)
             for batch in part.batches([name for name in names if name in existing]):
@@ -273,23 +208,10 @@ class JoinedTable(TableSource):
                 yield Batch(filled, batch.table, batch.first, batch.unit)
 
 
-def _names(names: Sequence[str]) -> str:
-    """All names if they are few; of many, the first one and how many there are besides."""
-    few = len(names) <= _FEW_NAMES
-    return " + ".join(names) if few else f"{names[0]} and {len(names) - 1} more tables"
-
-
 class ChosenRows(TableSource):
     """Some rows of another table, in batches that do not depend on the others.
 
     Statistics that are updated batch by batch would otherwise differ in their last bits with rows that are not read.
-
-    Parameters
-    ----------
-    table : TableSource
-        A table of N rows.
-    keep : numpy.ndarray
-        One boolean per row ``[N]``, True for those to read.
     """
 
     def __init__(self, table: TableSource, keep: np.ndarray):
@@ -305,9 +227,9 @@ class ChosenRows(TableSource):
             if pending and pending[0].table != batch.table:
                 yield _joined(pending)
                 pending = []
-            taken = [array.take(pyarrow().array(rows)) for array in batch.arrays]
+            taken = [array.take(pa.array(rows)) for array in batch.arrays]
             pending.append(Batch(taken, batch.table, 0, batch.unit, batch.first + rows))
-            while sum(each.num_rows for each in pending) >= ROWS:
+            while sum(part.num_rows for part in pending) >= ROWS:
                 whole = _joined(pending)
                 yield _rows(whole, 0, ROWS)
                 pending = [_rows(whole, ROWS, whole.num_rows)]
@@ -316,8 +238,8 @@ class ChosenRows(TableSource):
 
 
 def _joined(batches: Sequence[Batch]) -> Batch:
-    arrays = [pyarrow().concat_arrays(columns) for columns in zip(*(each.arrays for each in batches), strict=True)]
-    rows = np.concatenate([each.rows for each in batches if each.rows is not None])
+    arrays = [pa.concat_arrays(columns) for columns in zip(*(batch.arrays for batch in batches), strict=True)]
+    rows = np.concatenate([batch.rows for batch in batches if batch.rows is not None])
     return Batch(arrays, batches[0].table, 0, batches[0].unit, rows)
 
 
@@ -333,8 +255,8 @@ def _batches(
     with errors:
         for batch in batches:
             batch.validate(full=True)  # a text that is not UTF-8 would be an error of whoever reads it first
-            places = [batch.schema.get_field_index(name) for name in names]
-            arrays = [plain(batch.column(i), f"{table}: column {n!r}") for i, n in zip(places, names, strict=True)]
+            indices = [batch.schema.get_field_index(name) for name in names]
+            arrays = [plain(batch.column(i), f"{table}: column {n!r}") for i, n in zip(indices, names, strict=True)]
             yield Batch(arrays, table, first, unit)
             first += batch.num_rows
 

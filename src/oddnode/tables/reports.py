@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
+from typing import Any
 
 from oddnode.detector import Detector
-from oddnode.tables.arrivals import ArrivalCheck
-from oddnode.tables.summary import ColumnSummary
-from oddnode.tables.table_graph import TableGraph
-from oddnode.tables.training_tables import TrainingGraph
-
-__all__ = ["CalibrationReport", "FitReport", "ScoreReport"]
+from oddnode.tables.graphs import ArrivalCheck, TableGraph
+from oddnode.tables.learning import ColumnSummary
+from oddnode.tables.training import TrainingGraph
 
 
 @dataclass(frozen=True)
@@ -37,11 +35,11 @@ class FitReport:
         Number of nodes known to be OOD that were trained on, and how many of them the model flags; ``None`` if none
         were given.
     num_arrivals, num_arrival_edges, num_known_arrivals, num_new_label_arrivals, num_new_label_flagged : int or None
-        As for `oddnode.tables.arrivals.ArrivalCheck`; ``None`` if rows have no times.
+        As for `oddnode.tables.graphs.ArrivalCheck`; ``None`` if rows have no times.
     num_unlabelled_arrivals, num_unlabelled_flagged : int or None
-        As for `oddnode.tables.arrivals.ArrivalCheck`.
+        As for `oddnode.tables.graphs.ArrivalCheck`.
     observed_false_alarm_rate : float or None
-        As for `oddnode.tables.arrivals.ArrivalCheck`.
+        As for `oddnode.tables.graphs.ArrivalCheck`.
     columns : list of ColumnSummary
         How the columns of the table of nodes were read.
     notes : list of str
@@ -74,44 +72,34 @@ class FitReport:
     columns: list[ColumnSummary]
     notes: list[str] = field(default_factory=list)
 
-    @classmethod
-    def of(cls, method: str, detector: Detector, graph: TrainingGraph, arrivals: ArrivalCheck | None) -> FitReport:
-        """Report on a fit.
 
-        Parameters
-        ----------
-        method : str
-            The name of the method.
-        detector : Detector
-            A fitted and calibrated detector.
-        graph : TrainingGraph
-            The graph it was fitted on.
-        arrivals : ArrivalCheck or None
-            How it judges rows that came later.
-        """
-        profile, directed = detector.graph_profile_, graph.schema.directed
-        exposed, flagged = _exposed(detector, graph)
-        checked = dict.fromkeys(each.name for each in fields(ArrivalCheck)) if arrivals is None else asdict(arrivals)
-        return cls(
-            method=method,
-            num_nodes=profile.num_nodes,
-            num_edges=profile.num_edges if directed else profile.num_edges // 2,
-            num_features=graph.data.x.shape[1],
-            labels=list(graph.schema.classes),
-            num_train=len(graph.split.train),
-            num_validation=len(graph.split.validation),
-            num_calibration=len(graph.split.calibration),
-            best_epoch=detector.best_epoch_,
-            false_alarm_rate=detector.false_alarm_rate_,
-            threshold=detector.threshold_,
-            mean_degree=profile.mean_degree,
-            homophily=profile.homophily,
-            num_exposed=exposed,
-            num_exposed_flagged=flagged,
-            **checked,
-            columns=graph.columns,
-            notes=graph.notes + detector.advice_,
-        )
+def fit_report(method: str, detector: Detector, graph: TrainingGraph, arrivals: ArrivalCheck | None) -> FitReport:
+    """Report on a fit."""
+    profile, directed = detector.graph_profile_, graph.schema.directed
+    exposed, flagged = _exposed(detector, graph)
+    checked: dict[str, Any] = (
+        dict.fromkeys(one.name for one in fields(ArrivalCheck)) if arrivals is None else asdict(arrivals)
+    )
+    return FitReport(
+        method=method,
+        num_nodes=profile.num_nodes,
+        num_edges=profile.num_edges if directed else profile.num_edges // 2,
+        num_features=graph.data.x.shape[1],
+        labels=list(graph.schema.classes),
+        num_train=len(graph.split.train),
+        num_validation=len(graph.split.validation),
+        num_calibration=len(graph.split.calibration),
+        best_epoch=detector.best_epoch_,
+        false_alarm_rate=detector.false_alarm_rate_,
+        threshold=detector.threshold_,
+        mean_degree=profile.mean_degree,
+        homophily=profile.homophily,
+        num_exposed=exposed,
+        num_exposed_flagged=flagged,
+        **checked,
+        columns=graph.columns,
+        notes=graph.notes + detector.advice_,
+    )
 
 
 def _exposed(detector: Detector, graph: TrainingGraph) -> tuple[int, int] | tuple[None, None]:
@@ -174,32 +162,20 @@ class CalibrationReport:
     old_threshold: float
     notes: list[str] = field(default_factory=list)
 
-    @classmethod
-    def of(
-        cls, detector: Detector, old_threshold: float, graph: TableGraph | None = None, num_left_out: int = 0
-    ) -> CalibrationReport:
-        """Report on a calibration.
 
-        Parameters
-        ----------
-        detector : Detector
-            The calibrated detector.
-        old_threshold : float
-            Its threshold before.
-        graph : TableGraph or None
-            The tables that it was calibrated on, if they were given.
-        num_left_out : int
-            Number of known nodes that were left out.
-        """
-        calibration = detector.calibration_
-        assert calibration is not None
-        return cls(
-            num_nodes=None if graph is None else len(graph.ids),
-            num_edges=None if graph is None else graph.num_edges,
-            num_calibration=len(calibration.scores),
-            num_left_out=num_left_out,
-            false_alarm_rate=calibration.false_alarm_rate,
-            threshold=calibration.threshold,
-            old_threshold=old_threshold,
-            notes=[] if graph is None else graph.notes,
-        )
+def calibration_report(
+    detector: Detector, old_threshold: float, graph: TableGraph | None = None, num_left_out: int = 0
+) -> CalibrationReport:
+    """Report on a calibration."""
+    calibration = detector.calibration_
+    assert calibration is not None
+    return CalibrationReport(
+        num_nodes=None if graph is None else len(graph.ids),
+        num_edges=None if graph is None else graph.num_edges,
+        num_calibration=len(calibration.scores),
+        num_left_out=num_left_out,
+        false_alarm_rate=calibration.false_alarm_rate,
+        threshold=calibration.threshold,
+        old_threshold=old_threshold,
+        notes=[] if graph is None else graph.notes,
+    )

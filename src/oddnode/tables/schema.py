@@ -1,74 +1,97 @@
-"""The schema of the tables that a model was fitted on."""
+"""Which columns of the tables mean what: as the user says it, and as a fitted model reads further tables."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import msgspec
 from msgspec import Meta, Struct
 
-from oddnode.detector import ModelFileError, checked, read_summary
-from oddnode.tables.columns import FeatureRecipe
-from oddnode.tables.edge_weights import WeightColumn
+from oddnode.detector import ModelFileError, checked, read_config
+from oddnode.tables.columns import FeatureRecipe, WeightColumn
 from oddnode.tables.reader import TableSource
 from oddnode.tables.times import TrainUntil
 from oddnode.tables.values import TableError, listed
 
-__all__ = ["TableSchema", "read_schema", "schema_of"]
-
 _Label = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str
 
 
-class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
-    """The roles of the columns and their encoding. Saved with the model.
+class TableOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which columns of a table of nodes and of a table of edges mean what.
 
-    Parameters
-    ----------
-    id_column : str
-        Ids of the nodes.
-    source_column, target_column : str or None
-        Columns with the ends of the edges; ``None`` if the user did not name them.
-    directed : bool
-        Whether edges are used in their direction only.
-    weights : WeightColumn or None
-        The column with the weights of the edges; ``None`` if they have none.
-    features : FeatureRecipe
-        How columns become features.
-    classes : tuple of str, int or bool
-        The label of each class.
-    other_columns : tuple of str
-        Known columns that are not features: labels, splits, constant columns.
-    named_features : bool
-        Whether the user named the feature columns; if not, columns that are ignored get a note.
-    time_column, train_until : str or None
-        The column with the times of the rows, and the last time of those that were trained on, as for
-        `oddnode.tables.TrainUntil`.
+    The command line, `TableModel.fit` and saved models share these options.
     """
 
-    id_column: str
-    source_column: str | None
-    target_column: str | None
-    directed: bool
-    weights: WeightColumn | None
-    features: FeatureRecipe
-    classes: Annotated[tuple[_Label, ...], Meta(min_length=1)]
-    other_columns: tuple[str, ...]
-    named_features: bool
-    time_column: str | None
-    train_until: str | None
+    id_column: str  #: Ids of the nodes, text or integers.
+    label_column: str  #: Column with labels; nodes without a label are part of the graph, but not trained on.
+    unlabelled: tuple[str, ...] = ()  #: Labels that stand for "not labelled".
+    feature_columns: tuple[str, ...] | None = None  #: Columns with features; all others if ``None``.
+    drop_columns: tuple[str, ...] = ()  #: Columns to exclude from the features.
+    category_columns: tuple[str, ...] = ()  #: Columns whose values are categories, even if they are numbers.
+    #: Columns whose values are numbers; other strings in them count as missing.
+    number_columns: tuple[str, ...] = ()
+    decimal_comma: bool = False  #: Whether strings like ``"3,5"`` are numbers.
+    #: Column with the start of an edge; if ``None``, ``source`` if ``target`` exists, too, or else the first column.
+    source_column: str | None = None
+    target_column: str | None = None  #: Column with the end of an edge, likewise.
+    directed: bool = False  #: Whether to use edges in their direction only.
+    #: Column with the weights of the edges; if ``None``, ``weight`` if there is such a column.
+    weight_column: str | None = None
+    unweighted: bool = False  #: Whether all edges count the same, whatever the columns.
+    #: Whether to leave out edges of nodes that are not in the table of nodes; if not, they are an error.
+    ignore_unknown_edges: bool = False
+    #: Column with train, validation or calibration; if ``None``, a random split of 40, 20 and 40 % of every label.
+    split_column: str | None = None
+    exposure_column: str | None = None  #: Column that marks the nodes known to be OOD.
+    time_column: str | None = None  #: Column with the times of the rows: numbers, or ISO dates and times.
+    train_until: str | None = None  #: Last time to train on. Later rows are arrivals: nothing of them is learnt.
+
+    def __post_init__(self) -> None:
+        for name in ("unlabelled", "feature_columns", "drop_columns", "category_columns", "number_columns"):
+            value = getattr(self, name)
+            if value is not None:  # lists and the like, as users give them
+                msgspec.structs.force_setattr(self, name, tuple(value))
 
     @property
     def until(self) -> TrainUntil | None:
-        """The last time of the rows that were trained on; ``None`` if rows have no times."""
+        """The last time of the rows to train on; ``None`` if rows have no times."""
         if self.time_column is None or self.train_until is None:
             return None
         return TrainUntil(self.time_column, self.train_until)
 
+
+class TableSchema(TableOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options that a model was fitted with, and what was learnt about the columns. Saved with the model."""
+
+    features: FeatureRecipe  #: How columns become features.
+    weights: WeightColumn | None  #: The column with the weights of the edges; ``None`` if they have none.
+    classes: Annotated[tuple[_Label, ...], Meta(min_length=1)]  #: The label of each class.
+    other_columns: tuple[str, ...]  #: Known columns that are not features: labels, splits, constant columns.
+
+    def with_labels(
+        self, label_column: str = "", unlabelled: Sequence[str] = (), ignore_unknown_edges: bool = False
+    ) -> Self:
+        """Read further tables like this, with labels in another column; ``""`` reads none.
+
+        Parameters
+        ----------
+        label_column, unlabelled, ignore_unknown_edges
+            As for `TableOptions`.
+        """
+        return msgspec.structs.replace(
+            self,
+            label_column=label_column,
+            unlabelled=tuple(unlabelled),
+            ignore_unknown_edges=ignore_unknown_edges,
+            split_column=None,
+            exposure_column=None,
+        )
+
     def check_columns(self, table: TableSource, also: Sequence[str] = ()) -> list[str]:
-        """Check that a table has the features that the model was fitted on.
+        """Check that a table has the features that the model was fitted on; return notes on ignored columns.
 
         Parameters
         ----------
@@ -76,11 +99,6 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
             A table of nodes to score.
         also : sequence of str
             Further columns that are used.
-
-        Returns
-        -------
-        list of str
-            Notes on columns that are ignored.
         """
         features = self.features.names
         known = {self.id_column, "", *features, *self.other_columns, *also}
@@ -95,7 +113,7 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
                     "that the model was fitted on; give a table with these columns"
                 )
             extra = [name for name in part.columns if name not in known]
-            if extra and not self.named_features:
+            if extra and self.feature_columns is None:
                 notes.append(f"{part.name}: columns that the model was not fitted on are ignored: {listed(extra)}")
         return notes
 
@@ -104,7 +122,7 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
         return msgspec.to_builtins(self)
 
     @classmethod
-    def from_json(cls, config: Any, num_features: int, num_classes: int) -> TableSchema:
+    def from_json(cls, config: Any, num_features: Any, num_classes: Any) -> TableSchema:
         """Read a schema from the section of a model's config.
 
         Parameters
@@ -116,7 +134,7 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
         """
         schema = checked(config, cls, "table")
         if len({type(label) for label in schema.classes}) > 1:
-            raise ModelFileError("table.classes mixes labels of different types, expected texts, numbers or booleans")
+            raise ModelFileError("table.classes mixes labels of different types, expected strings, numbers or booleans")
         schema.features.check()
         if (schema.time_column is None) != (schema.train_until is None):
             raise ModelFileError("table: time_column and train_until belong together, but one of them is missing")
@@ -133,24 +151,14 @@ class TableSchema(Struct, frozen=True, forbid_unknown_fields=True):
         return schema
 
 
-def schema_of(folder: str | os.PathLike, config: Mapping[str, Any], num_features: int, num_classes: int) -> TableSchema:
-    """Read the schema from the config of a saved model.
-
-    Parameters
-    ----------
-    folder : path
-        The model's folder, for messages.
-    config : dict
-        Its whole config.
-    num_features, num_classes : int
-        As for `TableSchema.from_json`.
-    """
+def schema_of(folder: str | os.PathLike, config: Mapping[str, Any]) -> TableSchema:
+    """Read the schema from the config of a saved model."""
     if "table" not in config:
         raise ModelFileError(
             f"{folder} has a detector that was not fitted on tables; use it from Python with Detector.load"
         )
     try:
-        return TableSchema.from_json(config["table"], num_features, num_classes)
+        return TableSchema.from_json(config["table"], config.get("num_features"), config.get("num_classes"))
     except ModelFileError as error:
         raise ModelFileError(f"{folder}: {error}") from None
 
@@ -161,7 +169,6 @@ def read_schema(folder: Path) -> TableSchema:
     Parameters
     ----------
     folder : Path
-        The model's folder; its files are checked.
+        The model's folder; its config is checked, its weights are not read.
     """
-    raw, config, _ = read_summary(folder)
-    return schema_of(folder, raw, config.num_features, config.num_classes)
+    return schema_of(folder, read_config(folder))

@@ -11,9 +11,7 @@ from typing import Any
 import numpy as np
 
 from oddnode.tables.reader import Batch, TableSource
-from oddnode.tables.values import TableError, missing_to_null, pyarrow, quoted
-
-__all__ = ["TrainUntil"]
+from oddnode.tables.values import TableError, missing_to_null, pa, quoted
 
 _NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -24,13 +22,6 @@ _MICROSECOND = timedelta(microseconds=1)
 class TrainUntil:
     """The last time of the rows to train on; later rows are arrivals.
 
-    Parameters
-    ----------
-    column : str
-        The column with the times: numbers, ISO dates and timestamps as text, or dates and timestamps.
-    value : str
-        A number, an ISO timestamp, or an ISO date, which stands for the whole day. Times without a zone are UTC.
-
     Examples
     --------
     >>> import pyarrow as pa
@@ -39,7 +30,7 @@ class TrainUntil:
     array([False,  True])
     """
 
-    column: str
+    column: str  # The column with the times: numbers, ISO dates and timestamps as text, or dates and timestamps
     value: str
 
     @property
@@ -65,72 +56,46 @@ class TrainUntil:
             ) from None
 
     def arrivals(self, table: TableSource) -> np.ndarray:
-        """Find the rows of a table whose time is after the value.
-
-        Parameters
-        ----------
-        table : TableSource
-            A table of N nodes.
-
-        Returns
-        -------
-        numpy.ndarray
-            One boolean per row ``[N]``.
-        """
-        found = [np.empty(0, dtype=bool)]
+        """Find the rows of a table whose time is after the value."""
+        parts = [np.empty(0, dtype=bool)]
         for batch in table.batches([self.column]):
             [array] = batch.arrays
             missing = missing_to_null(array).is_null().to_numpy(zero_copy_only=False)
             if missing.any():
-                place = batch.place(int(missing.argmax()))
+                row = batch.row_name(int(missing.argmax()))
                 raise TableError(
-                    f"{batch.table}: column {self.column!r} has no time in {place}; every row needs one, to tell "
+                    f"{batch.table}: column {self.column!r} has no time in {row}; every row needs one, to tell "
                     "whether it is trained on"
                 )
-            found.append(self.is_arrival(array, batch))
-        return np.concatenate(found)
+            parts.append(self.is_arrival(array, batch))
+        return np.concatenate(parts)
 
     def is_arrival(self, array: Any, batch: Batch) -> np.ndarray:
-        """Tell which times are after the value.
-
-        Parameters
-        ----------
-        array : pyarrow.Array
-            Times ``[n]``.
-        batch : Batch
-            The batch they come from, for messages.
-
-        Returns
-        -------
-        numpy.ndarray
-            One boolean per time ``[n]``; False for missing ones.
-        """
+        """Tell which times are after the value."""
         array = missing_to_null(array)
-        places = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
-        found = np.zeros(len(array), dtype=bool)
+        valid = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
+        is_later = np.zeros(len(array), dtype=bool)
         read = self._numbers if self.is_number else self._moments
         last = self.last
-        found[places] = read(array.drop_null(), batch, places) > last
-        return found
+        is_later[valid] = read(array.drop_null(), batch, valid) > last
+        return is_later
 
-    def _numbers(self, array: Any, batch: Batch, places: np.ndarray) -> np.ndarray:
-        pa = pyarrow()
+    def _numbers(self, array: Any, batch: Batch, valid: np.ndarray) -> np.ndarray:
         types, kind = pa.types, array.type
         if types.is_string(kind):
-            texts = array.to_pylist()
-            wrong = next((i for i, text in enumerate(texts) if _NUMBER.fullmatch(text) is None), None)
+            strings = array.to_pylist()
+            wrong = next((i for i, text in enumerate(strings) if _NUMBER.fullmatch(text) is None), None)
             if wrong is not None:
-                raise self._wrong(texts[wrong], batch, places[wrong])
-            return np.array([_number(text) for text in texts], dtype=object)
+                raise self._wrong(strings[wrong], batch, valid[wrong])
+            return np.array([_number(text) for text in strings], dtype=object)
         if types.is_decimal(kind):
             array = array.cast(pa.float64())
         elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)):
             raise self._wrong_type(array, batch)
         return array.to_numpy(zero_copy_only=False)
 
-    def _moments(self, array: Any, batch: Batch, places: np.ndarray) -> np.ndarray:
+    def _moments(self, array: Any, batch: Batch, valid: np.ndarray) -> np.ndarray:
         """Times in microseconds since 1970."""
-        pa = pyarrow()
         types, kind = pa.types, array.type
         if types.is_date(kind) or types.is_timestamp(kind):
             zone = kind.tz if types.is_timestamp(kind) else None
@@ -142,13 +107,13 @@ class TrainUntil:
             try:
                 moments[row] = _microseconds(text)
             except ValueError:
-                raise self._wrong(text, batch, places[row]) from None
+                raise self._wrong(text, batch, valid[row]) from None
         return moments
 
     def _wrong(self, text: str, batch: Batch, row: int) -> TableError:
         expected = "a number" if self.is_number else "a date or time like 2024-05-31 or 2024-05-31T18:00"
         return TableError(
-            f"{batch.table}: column {self.column!r} has {quoted(text)} in {batch.place(int(row))}, expected "
+            f"{batch.table}: column {self.column!r} has {quoted(text)} in {batch.row_name(int(row))}, expected "
             f"{expected}, like the value of `train_until`, {quoted(self.value)}"
         )
 
@@ -161,7 +126,7 @@ class TrainUntil:
 
 
 def _number(text: str) -> int | float:
-    # Nanoseconds since 1970 are too long for double precision.
+    # Nanoseconds since 1970 are too long for float64.
     return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 

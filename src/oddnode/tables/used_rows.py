@@ -1,165 +1,161 @@
-"""A record of the rows that a model was fitted on, so that later commands know them again.
+"""A record of the rows that a model was fitted on, so that later commands recognise them.
 
 The model keeps keyed hashes of their ids, not the ids: a folder that is passed on names no node.
 """
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import secrets
 import weakref
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
 from oddnode.detector import ModelFileError, checked
-from oddnode.tables.splits import Split
-from oddnode.tables.values import pyarrow
+from oddnode.tables.labels import SPLIT_PARTS, Split
+from oddnode.tables.values import pa
 
-__all__ = ["UsedRows"]
+if TYPE_CHECKING:
+    from torch import Tensor
 
-_PARTS = ("train", "validation", "calibration")
+#: What a row can be: a part of the split, or one that came after those that the model was trained on.
+USES = (*SPLIT_PARTS, "arrival")
+
 _DIGEST = np.dtype("<u8")
-# More would make the config too large to be loaded again.
+# Hashing takes a microsecond per row, at every scoring.
 _MOST = 2**22
 # If the reference rows have fewer of their edges than this share, the graph is another one, or edges are missing.
 _SAME_EDGES = 0.9
 # Several questions are asked about the same ids, whose hashes take microseconds each.
 _last: tuple[weakref.ref[Any], bytes, np.ndarray] | None = None
 
+_Count = Annotated[int, Meta(ge=0, le=2**53)]
 
-class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
-    """Hashes of the ids of the rows, by use. Saved with the model.
 
-    Parameters
-    ----------
-    key : str
-        The random key of the hashes, hexadecimal.
-    train, validation, calibration : str
-        The sorted hashes, eight bytes each, in base64.
-    references : str
-        Sorted hashes of the calibration rows with their features, in the same form: an id alone may come to name
-        another node.
-    others : str or None
-        Hashes of the rows that were in the graph without being any of these; ``None`` if there are too many rows.
-    num_reference_edges : int
-        Number of edges that lead to the calibration rows.
-    folder : str
-        The fingerprint of the graph folder that the model was fitted on; empty for tables.
-    """
+class _Section(Struct, frozen=True, forbid_unknown_fields=True):
+    """The section of a model's config; the hashes are a tensor of the model."""
 
-    key: str
-    train: str
-    validation: str
-    calibration: str
-    references: str
-    others: str | None
-    num_reference_edges: Annotated[int, Meta(ge=0, le=2**53)]
-    folder: str = ""
+    key: Annotated[str, Meta(pattern="^[0-9a-f]{32}$")]
+    sizes: tuple[_Count, _Count, _Count, _Count, _Count | None]
+    num_reference_edges: _Count
+    folder: str
+
+
+class UsedRows(Struct, frozen=True, eq=False):
+    """Hashes of the ids of the rows, by use: sorted 64-bit integers. Saved with the model."""
+
+    key: bytes  #: The random key of the hashes.
+    train: np.ndarray
+    validation: np.ndarray
+    calibration: np.ndarray
+    references: np.ndarray  #: Calibration rows with their features: an id alone may come to name another node.
+    others: np.ndarray | None  #: Rows that were in the graph without a use; ``None`` if there are too many rows.
+    num_reference_edges: int  #: Number of edges that lead to the calibration rows.
+    folder: str = ""  #: The fingerprint of the graph folder that the model was fitted on; empty for tables.
 
     @classmethod
     def of(
         cls, ids: Any, split: Split, x: np.ndarray, edge_index: np.ndarray, with_others: bool = True
     ) -> UsedRows | None:
-        """Make the record of a split.
+        """Make the record of a split; ``None`` if there are too many rows.
 
         Parameters
         ----------
         ids : pyarrow.Array
             The ids of all N nodes.
         split : Split
-            Positions of the labelled ones by use.
+            Indices of the labelled ones by use.
         x : numpy.ndarray
             Features ``[N, F]``.
         edge_index : numpy.ndarray
             Edges ``[2, E]``.
         with_others : bool
             Whether to record rows without a label, too, if there are not too many.
-
-        Returns
-        -------
-        UsedRows or None
-            ``None`` if there are too many rows.
         """
-        positions = [getattr(split, part) for part in _PARTS]
-        if sum(map(len, positions)) + len(split.calibration) > _MOST:
+        parts = [getattr(split, part) for part in SPLIT_PARTS]
+        if sum(map(len, parts)) + len(split.calibration) > _MOST:
             return None
         key = secrets.token_bytes(16)
-        digests = [_digests(ids.take(pyarrow().array(nodes)), key) for nodes in positions]
+        digests = [_digests(ids.take(pa.array(nodes)), key) for nodes in parts]
         digests.append(_with_features(digests[-1], x[split.calibration], key))
-        is_other = np.ones(len(ids), dtype=bool)
-        is_other[np.concatenate(positions)] = False
         others = None
         if with_others and len(ids) + len(split.calibration) <= _MOST:
-            others = _packed(_digests(ids.take(pyarrow().array(np.flatnonzero(is_other))), key))
+            is_other = np.ones(len(ids), dtype=bool)
+            is_other[np.concatenate(parts)] = False
+            others = np.sort(_digests(ids.filter(pa.array(is_other)), key))
+        train, validation, calibration, references = map(np.sort, digests)
         num_edges = _edges_to(split.calibration, edge_index, len(x))
-        train, validation, calibration, references = map(_packed, digests)
-        return cls(key.hex(), train, validation, calibration, references, others, num_edges)
+        return cls(key, train, validation, calibration, references, others, num_edges)
 
-    def to_json(self) -> dict[str, str]:
-        """The record as a section of the model's config."""
-        return msgspec.to_builtins(self)
+    def to_json(self) -> dict[str, Any]:
+        """The record as a section of the model's config, without the hashes."""
+        parts = self.train, self.validation, self.calibration, self.references
+        sizes = (*map(len, parts), None if self.others is None else len(self.others))
+        section = _Section(self.key.hex(), sizes, self.num_reference_edges, self.folder)  # type: ignore[arg-type]
+        return msgspec.to_builtins(section)
+
+    def to_tensor(self) -> Tensor:
+        """All hashes one after another, as a tensor of 64-bit integers that is saved with the model."""
+        import torch
+
+        parts = [self.train, self.validation, self.calibration, self.references]
+        joined = np.concatenate([*parts, *([] if self.others is None else [self.others])])
+        return torch.from_numpy(joined.view(np.int64))
 
     @classmethod
-    def from_json(cls, config: Any) -> UsedRows | None:
-        """Read a record from the section of a model's config.
+    def from_saved(cls, config: Any, hashes: Tensor | None) -> UsedRows | None:
+        """Read a record from a saved model.
 
         Parameters
         ----------
         config : object
             Parsed JSON, as `to_json` returns it, or ``None`` if the model has no record; everything is checked.
+        hashes : Tensor or None
+            As `to_tensor` returns it.
         """
         if config is None:
             return None
-        rows = checked(config, cls, "table_rows")
-        try:
-            rows.use_of(pyarrow().array(["any"]))
-            rows._part("references")
-            rows.seen_rows(pyarrow().array(["any"]))
-        except ValueError as error:
-            raise ModelFileError(f"table_rows: {error}") from None
-        return rows
+        section = checked(config, _Section, "table_rows")
+        sizes = [size or 0 for size in section.sizes]
+        if hashes is None or str(hashes.dtype) != "torch.int64" or tuple(hashes.shape) != (sum(sizes),):
+            raise ModelFileError(f"table_rows: the model has no {sum(sizes)} hashes of rows")
+        train, validation, calibration, references, others, _ = np.split(hashes.numpy().view(_DIGEST), np.cumsum(sizes))
+        return cls(
+            bytes.fromhex(section.key),
+            *(train, validation, calibration, references),
+            others=None if section.sizes[4] is None else others,
+            num_reference_edges=section.num_reference_edges,
+            folder=section.folder,
+        )
 
     def use_of(self, ids: Any) -> Any:
-        """Tell what rows were used for.
+        """Tell what rows were used for: ``"train"``, ``"validation"``, ``"calibration"`` or null ``[N]``.
 
         Parameters
         ----------
         ids : pyarrow.Array
             The ids of N nodes, of any table.
-
-        Returns
-        -------
-        pyarrow.Array
-            ``"train"``, ``"validation"``, ``"calibration"`` or null ``[N]``.
         """
-        digests = _digests(ids, bytes.fromhex(self.key))
-        found = np.full(len(digests), -1)
-        for number, part in enumerate(_PARTS):
-            found[np.isin(digests, self._part(part))] = number
-        pa = pyarrow()
-        return pa.array(_PARTS).take(pa.array(found, mask=found < 0))
+        return words_of(uses_of(self, ids))
 
     def trained_on(self, ids: Any) -> np.ndarray:
-        """Tell which rows were used for training or for choosing the epoch.
+        """Tell which rows were used for training or for choosing the epoch: one boolean per node ``[N]``.
 
         Parameters
         ----------
         ids : pyarrow.Array
             The ids of N nodes, of any table.
-
-        Returns
-        -------
-        numpy.ndarray
-            One boolean per node ``[N]``.
         """
-        return np.array([use in ("train", "validation") for use in self.use_of(ids).to_pylist()])
+        return np.isin(uses_of(self, ids), (0, 1))
 
     def reference_rows(self, ids: Any, x: np.ndarray, edge_index: np.ndarray) -> tuple[np.ndarray | None, str]:
         """Find the calibration rows in tables that may have grown since, to compare other nodes with them.
+
+        The mask ``[N]`` marks calibration rows with the features that they had; it is ``None`` if there are none, or
+        if too few of their edges are left. The string says what was found.
 
         Parameters
         ----------
@@ -169,56 +165,49 @@ class UsedRows(Struct, frozen=True, forbid_unknown_fields=True):
             Their features ``[N, F]``.
         edge_index : numpy.ndarray
             Their edges ``[2, E]``.
-
-        Returns
-        -------
-        numpy.ndarray or None
-            One boolean per node ``[N]``, True for calibration rows with the features that they had; ``None`` if there
-            are none, or if too few of their edges are left.
-        str
-            What was found, for a message.
         """
-        key = bytes.fromhex(self.key)
-        digests = _digests(ids, key)
-        here = np.flatnonzero(np.isin(digests, self._part("calibration")))
-        same = here[np.isin(_with_features(digests[here], x[here], key), self._part("references"))]
-        total = len(self._part("references"))
-        found = f"{len(here)} of the {total} reference rows are in these tables"
+        digests = _digests(ids, self.key)
+        here = np.flatnonzero(np.isin(digests, self.calibration))
+        same = here[np.isin(_with_features(digests[here], x[here], self.key), self.references)]
+        total = len(self.references)
+        message = f"{len(here)} of the {total} reference rows are in these tables"
         if len(same) < len(here):
-            found += f", {len(here) - len(same)} of them with other features than at fit"
+            message += f", {len(here) - len(same)} of them with other features than at fit"
         if not len(same):
-            return None, found
+            return None, message
         edges, before = _edges_to(same, edge_index, len(x)), self.num_reference_edges * len(same) / total
         if edges < _SAME_EDGES * before:
-            return None, f"{found}, with {edges} edges instead of {round(before)}"
+            return None, f"{message}, with {edges} edges instead of {round(before)}"
         mask = np.zeros(len(x), dtype=bool)
         mask[same] = True
-        return mask, found
+        return mask, message
 
     def seen_rows(self, ids: Any) -> np.ndarray | None:
-        """Tell which rows were in the graph that the model was fitted on.
+        """Tell which rows were in the graph of the fit ``[N]``; ``None`` if the record does not have all rows.
 
         Parameters
         ----------
         ids : pyarrow.Array
             The ids of N nodes, of any table.
-
-        Returns
-        -------
-        numpy.ndarray or None
-            One boolean per node ``[N]``; ``None`` if the record does not have all rows.
         """
         if self.others is None:
             return None
-        known = np.concatenate([self._part(part) for part in (*_PARTS, "others")])
-        return np.isin(_digests(ids, bytes.fromhex(self.key)), known)
-
-    def _part(self, name: str) -> np.ndarray:
-        return np.frombuffer(base64.b64decode(getattr(self, name), validate=True), dtype=_DIGEST)
+        known = np.concatenate([self.train, self.validation, self.calibration, self.others])
+        return np.isin(_digests(ids, self.key), known)
 
 
-def _packed(digests: np.ndarray) -> str:
-    return base64.b64encode(np.sort(digests).tobytes()).decode()
+def uses_of(rows: UsedRows | None, ids: Any) -> np.ndarray:
+    """What rows were used for: an index into `USES` per id, or -1."""
+    use = np.full(len(ids), -1, dtype=np.int8)
+    if rows is not None:
+        for number, part in enumerate(SPLIT_PARTS):
+            use[np.isin(_digests(ids, rows.key), getattr(rows, part))] = number
+    return use
+
+
+def words_of(use: np.ndarray) -> Any:
+    """Name the uses of rows; null for -1."""
+    return pa.array(USES).take(pa.array(use, mask=use < 0))
 
 
 def _digests(ids: Any, key: bytes) -> np.ndarray:
@@ -226,24 +215,19 @@ def _digests(ids: Any, key: bytes) -> np.ndarray:
     global _last
     last = _last
     if last is None or last[0]() is not ids or last[1] != key:
-        last = _last = weakref.ref(ids), key, _new_digests(ids, key)
+        last = _last = weakref.ref(ids), key, _hashed((str(value).encode() for value in ids.to_pylist()), key)
     return last[2]
-
-
-def _new_digests(ids: Any, key: bytes) -> np.ndarray:
-    texts = (str(each).encode() for each in ids.to_pylist())
-    joined = b"".join(hashlib.blake2b(text, digest_size=_DIGEST.itemsize, key=key).digest() for text in texts)
-    return np.frombuffer(joined, dtype=_DIGEST)
 
 
 def _with_features(digests: np.ndarray, x: np.ndarray, key: bytes) -> np.ndarray:
     """Hashes of rows ``[n]``, from the hashes of their ids and from their features ``[n, F]``."""
     pairs = zip(digests, np.ascontiguousarray(x), strict=True)
-    joined = b"".join(
-        hashlib.blake2b(one.tobytes() + features.tobytes(), digest_size=_DIGEST.itemsize, key=key).digest()
-        for one, features in pairs
-    )
-    return np.frombuffer(joined, dtype=_DIGEST)
+    return _hashed((digest.tobytes() + features.tobytes() for digest, features in pairs), key)
+
+
+def _hashed(values: Any, key: bytes) -> np.ndarray:
+    digests = (hashlib.blake2b(value, digest_size=_DIGEST.itemsize, key=key).digest() for value in values)
+    return np.frombuffer(b"".join(digests), dtype=_DIGEST)
 
 
 def _edges_to(nodes: np.ndarray, edge_index: np.ndarray, num_nodes: int) -> int:

@@ -7,19 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = [
-    "TableError",
-    "arrow_errors",
-    "as_argument",
-    "as_text",
-    "concatenated",
-    "listed",
-    "missing_to_null",
-    "plain",
-    "pyarrow",
-    "quoted",
-    "trimmed",
-]
+from oddnode._utils.lazy import LazyModule
+
+#: pyarrow, imported when it is first used: names of files and options are checked without it.
+pa: Any = LazyModule("pyarrow")
+pc: Any = LazyModule("pyarrow.compute")
 
 #: Texts that stand for a missing value, in labels and features.
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
@@ -46,14 +38,7 @@ def pyarrow() -> Any:
 
 @contextmanager
 def arrow_errors(message: str) -> Iterator[None]:
-    """Re-raise errors of pyarrow as errors of a table.
-
-    Parameters
-    ----------
-    message : str
-        The start of the message, with the name of the table.
-    """
-    pa = pyarrow()
+    """Re-raise errors of pyarrow as errors of a table."""
     try:
         yield
     except (pa.ArrowException, OverflowError) as error:
@@ -62,16 +47,7 @@ def arrow_errors(message: str) -> Iterator[None]:
 
 
 def plain(array: Any, where: str) -> Any:
-    """Decode dictionaries, and turn variants of text and numbers into the plain ones.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        An array of any type.
-    where : str
-        The names of its table and column, for messages.
-    """
-    pa = pyarrow()
+    """Decode dictionaries, and turn variants of text and numbers into the plain ones."""
     if pa.types.is_dictionary(array.type):
         _check_decoded_size(array, where)
         array = array.dictionary_decode()
@@ -83,44 +59,23 @@ def plain(array: Any, where: str) -> Any:
 
 
 def _check_decoded_size(array: Any, where: str) -> None:
-    """Raise an error for a few long texts that are repeated so often that decoding would fill the memory."""
-    pa = pyarrow()
-    import pyarrow.compute as pc
-
+    """Raise an error for a few long strings that are repeated so often that decoding would fill the memory."""
     kind = array.type.value_type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)) or not len(array.dictionary):
         return
     lengths = pc.binary_length(array.dictionary).cast(pa.int64())
     size = pc.sum(lengths.take(array.indices)).as_py() or 0
     if size > _MOST_TEXT:
-        raise TableError(f"{where} has {size / 2**30:.0f} GiB of text in {len(array)} rows; shorten its texts")
+        raise TableError(f"{where} has {size / 2**30:.0f} GiB of text in {len(array)} rows; shorten its strings")
 
 
 def trimmed(array: Any) -> Any:
-    """Trim spaces around texts.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        An array of any type; only text is changed.
-    """
-    pa = pyarrow()
-    import pyarrow.compute as pc
-
+    """Trim spaces around strings."""
     return pc.utf8_trim_whitespace(array) if pa.types.is_string(array.type) else array
 
 
 def missing_to_null(array: Any) -> Any:
-    """Trim texts, and replace NaN and texts that stand for a missing value by null.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        An array of any type.
-    """
-    pa = pyarrow()
-    import pyarrow.compute as pc
-
+    """Trim strings, and replace NaN and strings that stand for a missing value by null."""
     array = trimmed(array)
     if pa.types.is_string(array.type):
         gone = pc.is_in(array, value_set=pa.array(MISSING))
@@ -131,16 +86,7 @@ def missing_to_null(array: Any) -> Any:
 
 
 def as_text(array: Any, where: str, column: str) -> Any:
-    """Turn the values of a column into trimmed texts, missing ones into null.
-
-    Parameters
-    ----------
-    array : pyarrow.Array
-        The column's values.
-    where, column : str
-        The names of the table and of the column, for messages.
-    """
-    pa = pyarrow()
+    """Turn the values of a column into trimmed strings, missing ones into null."""
     array = missing_to_null(array)
     try:
         return array if pa.types.is_string(array.type) else array.cast(pa.string())
@@ -149,43 +95,20 @@ def as_text(array: Any, where: str, column: str) -> Any:
 
 
 def concatenated(arrays: Sequence[Any]) -> Any:
-    """Join arrays end to end; those of different types, from several files, as text.
-
-    Parameters
-    ----------
-    arrays : sequence of pyarrow.Array
-        At least one array.
-    """
-    pa = pyarrow()
+    """Join arrays end to end; those of different types, from several files, as text."""
     kinds = {array.type for array in arrays if not pa.types.is_null(array.type)}
     kind = next(iter(kinds)) if len(kinds) == 1 else pa.string() if kinds else pa.null()
     return pa.concat_arrays([array if array.type == kind else array.cast(kind) for array in arrays])
 
 
 def quoted(value: Any) -> str:
-    """Quote a value of a table in a message.
-
-    Parameters
-    ----------
-    value : object
-        Anything.
-
-    Returns
-    -------
-    str
-        Its repr, cut to 60 characters.
-    """
+    """Quote a value of a table in a message."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
 def as_argument(names: Sequence[Any]) -> str:
     """Write names as they are given to an option of the command line.
-
-    Parameters
-    ----------
-    names : sequence
-        Names of columns or labels.
 
     Examples
     --------
@@ -197,13 +120,6 @@ def as_argument(names: Sequence[Any]) -> str:
 
 def listed(names: Sequence[Any], at_most: int = 10) -> str:
     """List names in a message.
-
-    Parameters
-    ----------
-    names : sequence
-        The names.
-    at_most : int
-        How many of them are shown.
 
     Examples
     --------

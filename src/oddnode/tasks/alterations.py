@@ -1,6 +1,6 @@
 """Ways to alter nodes of a graph so that they no longer belong: other features, or other edges.
 
-Each takes a graph and the positions of the nodes to alter, and returns new features, edges and edge weights (``None``
+Each takes a graph and the indices of the nodes to alter, and returns new features, edges and edge weights (``None``
 if the graph has none); no other node's features change. `ALTERATIONS` has them by name.
 """
 
@@ -13,8 +13,6 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
-
-__all__ = ["ALTERATIONS", "Alteration", "Altered"]
 
 #: Features, edges and edge weights.
 Altered = tuple[Tensor, Tensor, Tensor | None]

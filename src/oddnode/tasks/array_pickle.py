@@ -16,8 +16,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-__all__ = ["read_arrays"]
-
 #: Far above real files; it bounds the memory that a file of many empty lists takes.
 _MOST_OPERATIONS = 2**22
 
@@ -51,24 +49,7 @@ _NAMES = {
 
 
 def read_arrays(raw: bytes) -> Any:
-    """Read a pickle of protocol 2 or 3.
-
-    Parameters
-    ----------
-    raw : bytes
-        The content of the file.
-
-    Returns
-    -------
-    numpy.ndarray, scipy.sparse.csr_matrix or dict
-        Finite numbers; the structure of a matrix has been checked. A dictionary may contain anything that this module
-        makes.
-
-    Raises
-    ------
-    ValueError
-        For everything else.
-    """
+    """Read a pickle of protocol 2 or 3."""
     machine = _Machine()
     try:
         for count, (operation, argument, _) in enumerate(pickletools.genops(raw)):
@@ -93,7 +74,7 @@ class _Machine:
                 pass
             case "BININT" | "BININT1" | "BININT2" | "LONG1" | "BINBYTES" | "SHORT_BINBYTES":
                 stack.append(argument)
-            case "BINSTRING" | "SHORT_BINSTRING":  # texts of Python 2, which are bytes
+            case "BINSTRING" | "SHORT_BINSTRING":  # strings of Python 2, which are bytes
                 stack.append(argument.encode("latin-1"))
             case "BINUNICODE":
                 stack.append(argument.encode())
@@ -139,10 +120,10 @@ class _Machine:
 
 
 def _named(name: str) -> _Name:
-    found = _NAMES.get(name)
-    if found is None:
+    known = _NAMES.get(name)
+    if known is None:
         raise ValueError(f"it refers to {name.replace(' ', '.')[:60]}, which data does not need")
-    return found
+    return known
 
 
 def _repeated(value: Any) -> Any:
@@ -169,7 +150,7 @@ def _update(items: list[Any], target: Any) -> None:
     keys, values = items[::2], items[1::2]
     # Only keys that are cheap to hash and to compare.
     if not isinstance(target, dict) or any(type(key) not in (int, bytes) for key in keys):
-        raise ValueError("it has a dictionary with keys that are neither numbers nor texts")
+        raise ValueError("it has a dictionary with keys that are neither integers nor strings")
     target.update(zip(keys, values, strict=True))
 
 

@@ -16,11 +16,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from oddnode.tasks.alterations import ALTERATIONS
-from oddnode.tasks.base import CLEAN, ScoredNodes, Task, TaskRules
 from oddnode.tasks.catalogue import PLACEMENTS, Placement
+from oddnode.tasks.datasets import CLEAN, ScoredNodes, Task, TaskRules
 from oddnode.tasks.shifts import induced
-
-__all__ = ["Arrivals", "arrivals_task"]
 
 _GROUP = 8
 _FEWEST_UNKNOWN = 20

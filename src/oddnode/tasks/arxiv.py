@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import warnings
+import zlib
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -11,16 +15,15 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import subgraph, to_undirected
 
-from oddnode.tasks.base import CLEAN, ScoredNodes, Task, TaskRules
 from oddnode.tasks.catalogue import ARXIV_FILES
-from oddnode.tasks.csv_gz import DamagedFileError, read_numbers
-from oddnode.tasks.files import DataDir, MissingDataError
-from oddnode.tasks.shifts import induced
-from oddnode.tasks.splits import one_one_eight
-
-__all__ = ["arxiv_graph", "arxiv_task"]
+from oddnode.tasks.datasets import CLEAN, DataDir, MissingDataError, ScoredNodes, Task, TaskRules
+from oddnode.tasks.shifts import induced, one_one_eight
 
 _LAST_ID, _LAST_EXPOSED, _TEST_YEARS = 2015, 2017, (2018, 2019, 2020)
+
+_CHUNK = 1 << 20
+# The highest compression ratio of deflate. A number of lines that the file cannot contain is refused before allocation.
+_MAX_RATIO = 1032
 
 _COUNTS = ("num-node-list.csv.gz", "num-edge-list.csv.gz")
 
@@ -123,7 +126,7 @@ def _read(folder: Path) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     try:
         num_nodes, num_edges = (int(read_numbers(folder / name, 1, 1, np.int64)[0, 0]) for name in _COUNTS)
         if num_nodes < 1 or num_edges < 0:
-            raise DamagedFileError(f"{num_nodes} nodes and {num_edges} edges are no graph")
+            raise DamagedFileError(f"{num_nodes} nodes and {num_edges} edges are not a graph")
         x = read_numbers(folder / "node-feat.csv.gz", num_nodes, None, np.float32)
         edges = read_numbers(folder / "edge.csv.gz", num_edges, 2, np.int64)
         y = read_numbers(folder / "node-label.csv.gz", num_nodes, 1, np.int64)[:, 0]
@@ -144,10 +147,77 @@ def _check(edges: np.ndarray, y: np.ndarray, year: np.ndarray, num_nodes: int) -
         )
     if (y < 0).any():
         raise DamagedFileError(f"line {int((y < 0).argmax()) + 1} of node-label.csv.gz has a class below 0")
-    for name, found in (
+    for name, papers in (
         (f"up to {_LAST_ID}", year <= _LAST_ID),
         (f"of {_LAST_ID + 1} and {_LAST_EXPOSED}", (year > _LAST_ID) & (year <= _LAST_EXPOSED)),
         *((f"of {test}", year == test) for test in _TEST_YEARS),
     ):
-        if not found.any():
+        if not papers.any():
             raise DamagedFileError(f"node_year.csv.gz has no paper {name}")
+
+
+# Numbers from ``.csv.gz`` files, a megabyte of text at a time
+
+
+class DamagedFileError(ValueError):
+    """A damaged file; the message says where, and what was expected."""
+
+
+def read_numbers(path: Path, num_rows: int, num_columns: int | None, dtype: type) -> np.ndarray:
+    """Read a file without a header into an array ``[num_rows, num_columns]``.
+
+    Apart from the array, only one chunk of text is in memory at a time.
+    """
+    if num_rows > _MAX_RATIO * path.stat().st_size:
+        raise DamagedFileError(f"{path.name} is too small for the {num_rows} lines it should have")
+    array: np.ndarray | None = None
+    row = 0
+    for lines in _chunks(path):
+        if array is None:
+            num_columns = num_columns or lines[0].count(",") + 1
+            array = np.empty((num_rows, num_columns), dtype=dtype)
+        if row + len(lines) > num_rows:
+            raise DamagedFileError(f"{path.name} has more than the {num_rows} lines it should have")
+        array[row : row + len(lines)] = _parsed(path, lines, row, array.shape[1], dtype)
+        row += len(lines)
+    if row != num_rows:
+        raise DamagedFileError(f"{path.name} has {row} lines, expected {num_rows}")
+    return np.empty((0, num_columns or 0), dtype=dtype) if array is None else array
+
+
+def _chunks(path: Path) -> Iterator[list[str]]:
+    try:
+        with gzip.open(path, "rt", encoding="ascii") as file:
+            while lines := file.readlines(_CHUNK):
+                yield lines
+    except EOFError:
+        raise DamagedFileError(f"{path.name} is truncated; download it again") from None
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise DamagedFileError(f"{path.name} is not a valid gzip file ({error}); download it again") from None
+    except UnicodeDecodeError:
+        raise DamagedFileError(f"{path.name} has characters other than numbers and commas") from None
+
+
+def _parsed(path: Path, lines: list[str], row: int, num_columns: int, dtype: type) -> np.ndarray:
+    numbers = _numbers(lines, num_columns, dtype)
+    if numbers is not None:
+        return numbers
+    bad = next(i for i, line in enumerate(lines) if _numbers([line], num_columns, dtype) is None)
+    shown = lines[bad].strip()
+    shown = shown if len(shown) <= 60 else shown[:57] + "..."
+    kind = "integer" if np.issubdtype(dtype, np.integer) else "finite number"
+    expected = f"{num_columns} {kind}{'s' if num_columns > 1 else ''}"
+    raise DamagedFileError(f"line {row + bad + 1} of {path.name} is {shown!r}, expected {expected}")
+
+
+def _numbers(lines: list[str], num_columns: int, dtype: type) -> np.ndarray | None:
+    """Parse lines; ``None`` if one of them does not consist of ``num_columns`` finite numbers."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # numpy only warns about empty lines and about 1.5 as an integer
+        try:
+            numbers: np.ndarray = np.loadtxt(lines, delimiter=",", dtype=dtype, ndmin=2, comments=None)
+        except (ValueError, UserWarning, DeprecationWarning):
+            return None
+    if numbers.shape != (len(lines), num_columns) or not np.isfinite(numbers).all():
+        return None
+    return numbers

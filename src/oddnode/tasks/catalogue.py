@@ -1,59 +1,52 @@
-"""The data sets of the library and their tasks: names, files, licences and costs.
+"""The data sets of the library, tasks by name, and the state of their data.
 
-Imports no slow module: the module that reads a data set is imported when its graph is asked for.
+Imports no slow module: the module that reads a data set is imported when its graph is needed.
 """
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from oddnode.tasks.base import Task, TaskRules
-from oddnode.tasks.datasets import FEATURE, STRUCTURE, DatasetSpec, TaskFamily, TaskSpec, leave_out
-from oddnode.tasks.files import DataDir, DataFiles
+from oddnode._utils.lazy import LazyModule
+from oddnode._utils.suggestions import unknown
+from oddnode.tasks.datasets import (
+    DATASETS,
+    FEATURE,
+    RULES,
+    STRUCTURE,
+    DataDir,
+    DataFiles,
+    DatasetSpec,
+    Task,
+    TaskFamily,
+    TaskRules,
+    TaskSpec,
+    leave_out,
+    register_dataset,
+    register_family,
+)
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-__all__ = [
-    "ARXIV",
-    "ARXIV_FILES",
-    "DIGITS",
-    "FOLDERS",
-    "KINDS",
-    "PLACEMENTS",
-    "PLANETOID",
-    "PLANETOID_PARTS",
-    "PLANETOID_URL",
-    "TWITCH",
-    "TWITCH_REGIONS",
-    "UNSEEN_KINDS",
-    "Placement",
-    "arrivals_families",
-    "planetoid_files",
-    "twitch_file_names",
-    "twitch_files",
-]
+_digits, _planetoid, _twitch, _arxiv, _arrivals = (
+    LazyModule(f"oddnode.tasks.{name}") for name in ("digits", "planetoid", "twitch", "arxiv", "arrivals")
+)
 
-
-# --- digits ----------------------------------------------------------------------------------------------------------
-
-
-def _load_digits(data_dir: DataDir, seed: int) -> Data:
-    from oddnode.tasks.digits import digits_graph
-
-    return digits_graph(seed)
-
+# Digits
 
 DIGITS = DatasetSpec.from_graph(
     "digits",
-    _load_digits,
+    lambda data_dir, seed: _digits.digits_graph(seed),
     label_split=([0, 1, 2, 3, 4], [5], [6, 7, 8, 9]),
     licence="BSD-3-Clause, UCI (CC BY 4.0)",
     seconds=1.0,
 )
 
-
-# --- Cora, CiteSeer and PubMed ---------------------------------------------------------------------------------------
+# Cora, CiteSeer and PubMed
 
 #: Name of a data set -> name of its folder.
 FOLDERS = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
@@ -73,13 +66,7 @@ _SECONDS = {"cora": 0.9, "citeseer": 1.3, "pubmed": 5.5}
 
 
 def planetoid_files(name: str) -> DataFiles:
-    """Describe the files of a citation graph.
-
-    Parameters
-    ----------
-    name : str
-        One of `FOLDERS`.
-    """
+    """Describe the files of a citation graph."""
     inside = f"{FOLDERS[name]}/raw"
     return DataFiles(
         FOLDERS[name],
@@ -90,34 +77,23 @@ def planetoid_files(name: str) -> DataFiles:
     )
 
 
-def _planetoid(name: str) -> DatasetSpec:
-    def load(data_dir: DataDir, seed: int) -> Data:
-        from oddnode.tasks.planetoid import planetoid_graph
-
-        return planetoid_graph(name, data_dir)
-
-    def download(data_dir: DataDir) -> object:
-        from oddnode.tasks.planetoid import download_planetoid
-
-        return download_planetoid(name, data_dir)
-
+def _planetoid_set(name: str) -> DatasetSpec:
     return DatasetSpec.from_graph(
         name,
-        load,
+        lambda data_dir, seed: _planetoid.planetoid_graph(name, data_dir),
         families={"structure": STRUCTURE, "feature": FEATURE, "label": leave_out(*_LABEL_SPLITS[name])},
         fixed_split=True,
         licence="no licence stated; cite Sen et al. 2008 and Yang et al. 2016",
         files=planetoid_files(name),
-        download=download,
+        download=lambda data_dir: _planetoid.download_planetoid(name, data_dir),
         seconds=_SECONDS[name],
     )
 
 
 #: Cora, CiteSeer and PubMed.
-PLANETOID = tuple(_planetoid(name) for name in FOLDERS)
+PLANETOID = tuple(_planetoid_set(name) for name in FOLDERS)
 
-
-# --- Twitch ----------------------------------------------------------------------------------------------------------
+# Twitch
 
 _TWITCH_URL = "https://snap.stanford.edu/data/twitch-social-networks.html"
 #: The ID region, the exposed one, and those with the OOD nodes to find.
@@ -125,24 +101,12 @@ TWITCH_REGIONS = ("DE", "ENGB", "ES", "FR", "RU")
 
 
 def twitch_file_names(region: str) -> list[str]:
-    """List the names of the files of a region: edges, features and labels.
-
-    Parameters
-    ----------
-    region : str
-        One of `TWITCH_REGIONS`.
-    """
+    """List the names of the files of a region: edges, features and labels."""
     return [f"musae_{region}_{part}" for part in ("edges.csv", "features.json", "target.csv")]
 
 
 def twitch_files(*regions: str) -> DataFiles:
-    """Describe the files of some regions.
-
-    Parameters
-    ----------
-    *regions : str
-        As for `twitch_file_names`.
-    """
+    """Describe the files of some regions."""
     return DataFiles(
         "Twitch",
         tuple(name for region in regions for name in twitch_file_names(region)),
@@ -152,22 +116,15 @@ def twitch_files(*regions: str) -> DataFiles:
     )
 
 
-def _make_twitch(data_dir: DataDir, seed: int, rules: TaskRules) -> Task:
-    from oddnode.tasks.twitch import twitch_task
-
-    return twitch_task(data_dir, seed, rules)
-
-
 TWITCH = DatasetSpec(
     "twitch",
-    (TaskSpec("twitch", _make_twitch),),
+    (TaskSpec("twitch", lambda *given: _twitch.twitch_task(*given)),),
     licence="no licence stated; cite Rozemberczki et al. 2019",
     files=twitch_files(*TWITCH_REGIONS),
     seconds=5.5,
 )
 
-
-# --- Arxiv -----------------------------------------------------------------------------------------------------------
+# Arxiv
 
 # An archive of the folder arxiv/raw.
 _ARXIV_URL = "https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
@@ -183,23 +140,16 @@ ARXIV_FILES = DataFiles(
 )
 
 
-def _make_arxiv(data_dir: DataDir, seed: int, rules: TaskRules) -> Task:
-    from oddnode.tasks.arxiv import arxiv_task
-
-    return arxiv_task(data_dir, seed, rules)
-
-
 ARXIV = DatasetSpec(
     "arxiv",
-    (TaskSpec("arxiv", _make_arxiv),),
+    (TaskSpec("arxiv", lambda *given: _arxiv.arxiv_task(*given)),),
     licence="ODC-BY 1.0; cite Hu et al. 2020",
     files=ARXIV_FILES,
     optional=True,  # large, and never downloaded automatically
     seconds=80.0,
 )
 
-
-# --- arrivals --------------------------------------------------------------------------------------------------------
+# Arrivals
 
 #: Where unknown arrivals are: one by one, each with a known neighbour, or in connected groups of about eight.
 Placement = Literal["scattered", "grouped"]
@@ -225,18 +175,199 @@ def arrivals_families() -> dict[str, TaskFamily]:
         "unseen": (UNSEEN_KINDS, 0.05),
     }
     return {
-        f"{group}/{kind}-{placement}": _family(kind, placement, share)
+        f"{group}/{kind}-{placement}": _arrivals_family(kind, placement, share)
         for group, (kinds, share) in groups.items()
         for kind in kinds
         for placement in PLACEMENTS
     }
 
 
-def _family(kind: str, placement: Placement, share: float) -> TaskFamily:
+def _arrivals_family(kind: str, placement: Placement, share: float) -> TaskFamily:
     def make(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
-        from oddnode.tasks.arrivals import Arrivals, arrivals_task
-
-        return arrivals_task(name, data, Arrivals(kind, placement, share), seed, rules)
+        return _arrivals.arrivals_task(name, data, _arrivals.Arrivals(kind, placement, share), seed, rules)
 
     nodes = "known classes" if kind == "label" else "all classes"
     return TaskFamily(make, training_graph=f"{nodes}, {100 * share:g} % unknown arrivals")
+
+
+for _spec in (DIGITS, *PLANETOID, TWITCH, ARXIV):
+    register_dataset(_spec)
+for _name, _family in arrivals_families().items():
+    register_family(_name, _family, ["digits", *(spec.name for spec in PLANETOID)])
+
+#: The ten tasks of the paper's main benchmark: nine on citation graphs, and Twitch.
+PAPER_TASKS = [
+    *(f"{data}/{shift}" for data in ("cora", "citeseer", "pubmed") for shift in ("structure", "feature", "label")),
+    "twitch",
+]
+
+
+class _TasksByName(Mapping[str, TaskSpec]):
+    """The tasks of all data sets, those of plugins included."""
+
+    def __getitem__(self, name: str) -> TaskSpec:
+        for task in self._every():
+            if task.name == name:
+                return task
+        raise unknown("task", name, self)
+
+    def __iter__(self) -> Iterator[str]:
+        return (task.name for task in self._every())
+
+    def __len__(self) -> int:
+        return sum(len(spec.tasks) for spec in DATASETS.values())
+
+    def _every(self) -> Iterator[TaskSpec]:
+        return (task for spec in DATASETS.values() for task in spec.tasks)
+
+
+#: Every task by name.
+TASKS = _TasksByName()
+
+
+def load_task(name: str, data_dir: DataDir = None, seed: int = 0, protocol: str = "clean") -> Task:
+    """Load a task. The same seed gives the same task, bit for bit.
+
+    Parameters
+    ----------
+    name : str
+        One of `TASKS`, for example ``"digits/label"`` or ``"cora/structure"``.
+    data_dir : path, optional
+        The folder of the data sets, which is only read; by default ``ODDNODE_DATA``, then the user's cache.
+    seed : int
+        Seed of random splits and shifts.
+    protocol : str
+        The protocol by whose rules the task is made: ``"clean"``, ``"published"`` or one of a plugin.
+
+    Examples
+    --------
+    >>> task = load_task("digits/label")
+    >>> task.num_classes, list(task.tests)
+    (5, ['label'])
+    """
+    [task] = load_tasks(name, data_dir, [seed], protocol)
+    return copy.deepcopy(task)
+
+
+def load_tasks(name: str, data_dir: DataDir, seeds: Sequence[int], protocol: str = "clean") -> list[Task]:
+    """`load_task` for several seeds without copying: tasks share tensors, or are one object, and are read-only.
+
+    Parameters
+    ----------
+    name, data_dir, protocol
+        As for `load_task`.
+    seeds : sequence of int
+        The seeds.
+    """
+    task, rules = TASKS[name], RULES[protocol]
+    if task.same_for_all_seeds:
+        return [task.make(data_dir, 0, rules)] * len(seeds)
+    return [task.make(data_dir, seed, rules) for seed in seeds]
+
+
+def expand_tasks(names: Iterable[str], data_dir: DataDir = None) -> list[str]:
+    """Replace names of groups by the names of their tasks, and drop repetitions.
+
+    ``paper`` stands for the ten tasks of the paper, ``arrivals`` for the arrivals of all data sets, ``cora/arrivals``
+    for those of one, and ``all`` for every task that is in no group but these. ``arrivals`` and ``all`` include an
+    optional data set, such as Arxiv, only if its files are found.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of tasks and groups.
+    data_dir : path, optional
+        As for `load_task`.
+    """
+    expanded: dict[str, None] = {}
+    groups = _groups(data_dir)
+    for name in names:
+        if name not in TASKS and name not in groups:
+            raise unknown("task", name, [*TASKS, *groups])
+        expanded.update(dict.fromkeys(groups.get(name, [name])))
+    return list(expanded)
+
+
+def check_data(names: Iterable[str], data_dir: DataDir = None) -> None:
+    """Raise an error for tasks whose files are missing and are not downloaded on first use.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Names of tasks.
+    data_dir : path, optional
+        As for `load_task`.
+    """
+    wanted = set(names)
+    for spec in DATASETS.values():
+        if spec.download is None and any(task.name in wanted for task in spec.tasks):
+            spec.require(data_dir)
+
+
+def _groups(data_dir: DataDir) -> dict[str, list[str]]:
+    """The groups of tasks: by data set, as in ``cora/arrivals``, and over all data sets."""
+    groups: dict[str, list[str]] = {"paper": list(PAPER_TASKS), "all": []}
+    for spec in DATASETS.values():
+        present = not spec.optional or spec.missing(data_dir) is None
+        for task in spec.tasks:
+            if task.group is not None:
+                groups.setdefault(f"{spec.name}/{task.group}", []).append(task.name)
+            if task.group is not None and present:
+                groups.setdefault(task.group, []).append(task.name)
+            if task.group in (None, "arrivals") and present:
+                groups["all"].append(task.name)
+    return groups
+
+
+@dataclass(frozen=True)
+class DatasetState:
+    """A data set, the state of its files, and its licence.
+
+    Parameters
+    ----------
+    name : str
+        The data set's name.
+    tasks : tuple of str
+        Names of its tasks, and of its groups of tasks.
+    state : {"embedded", "found", "missing"}
+        Whether it needs no files, its files were found, or files are missing.
+    where : str
+        The folder of its files; if they are missing, the searched folders and how to get them.
+    licence : str
+        Its terms, and whom to cite.
+    """
+
+    name: str
+    tasks: tuple[str, ...]
+    state: str
+    where: str
+    licence: str
+
+    def as_dict(self) -> dict[str, object]:
+        """All fields, for JSON."""
+        return asdict(self)
+
+
+def dataset_states(data_dir: DataDir = None) -> list[DatasetState]:
+    """List all data sets with the state of their files.
+
+    Parameters
+    ----------
+    data_dir : path, optional
+        As for `load_task`.
+    """
+    return [_state(spec, data_dir) for spec in DATASETS.values()]
+
+
+def _state(spec: DatasetSpec, data_dir: DataDir) -> DatasetState:
+    folder = None if spec.files is None else spec.files.find(data_dir)
+    if spec.files is None:
+        state, where = "embedded", "needs no files"
+    elif folder is not None:
+        state, where = "found", str(folder)
+    else:
+        looked = ", ".join(map(str, spec.files.folders(data_dir)))
+        how = "downloaded into the last of these on first use" if spec.download else spec.files.how_to_get
+        state, where = "missing", f"looked in {looked}; {how}"
+    names = dict.fromkeys(task.name if task.group is None else f"{spec.name}/{task.group}" for task in spec.tasks)
+    return DatasetState(spec.name, tuple(names), state, where, spec.licence)

@@ -1,4 +1,4 @@
-"""Data sets. A `DatasetSpec` describes one completely: its tasks, files, licence and cost.
+"""Tasks and data sets. A `DatasetSpec` describes a data set completely: its tasks, files, licence and cost.
 
 `DATASETS` has them by name. A plugin adds a data set with `register_dataset`, and a family of tasks with
 `register_family`. Descriptions need no torch; what makes a graph or a task imports it when it is called.
@@ -7,13 +7,16 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import platformdirs
+
+from oddnode._utils.lazy import LazyModule
 from oddnode._utils.registry import Registry
-from oddnode.tasks.base import Task, TaskRules
-from oddnode.tasks.files import DataDir, DataFiles, MissingDataError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,17 +24,212 @@ if TYPE_CHECKING:
 
     from oddnode.tasks.shifts import LabelSplit
 
-__all__ = [
-    "DATASETS",
-    "FEATURE",
-    "STRUCTURE",
-    "DatasetSpec",
-    "TaskFamily",
-    "TaskSpec",
-    "leave_out",
-    "register_dataset",
-    "register_family",
-]
+_shifts = LazyModule("oddnode.tasks.shifts")
+
+#: The user's data directory; ``None`` stands for ``ODDNODE_DATA``, then the user's cache.
+DataDir = str | os.PathLike | None
+
+
+@dataclass(frozen=True)
+class TaskRules:
+    """The rules by which a protocol makes tasks. By default nothing leaks into training.
+
+    Parameters
+    ----------
+    protocol : str
+        The protocol of these rules; tasks made under them carry its name.
+    keep_left_out_nodes : bool
+        In label leave-out, nodes of left-out classes stay in every graph, and the numbers of their classes follow
+        those of the ID classes. Otherwise they are absent from training and have the label -1.
+    add_self_loops : bool
+        On Twitch, every node gets a self-loop.
+    keep_future_nodes : bool
+        On Arxiv, papers that are newer than a graph stay in it, without citations.
+    keep_edge_direction : bool
+        On Arxiv, citations keep their direction. Otherwise edges are undirected.
+    keep_untrained_classes : bool
+        On Arxiv, papers of a class without a training paper keep their label and are test nodes. Otherwise they are
+        unlabelled.
+    """
+
+    protocol: str = "clean"
+    keep_left_out_nodes: bool = False
+    add_self_loops: bool = False
+    keep_future_nodes: bool = False
+    keep_edge_direction: bool = False
+    keep_untrained_classes: bool = False
+
+
+#: The rules of the clean protocol.
+CLEAN = TaskRules()
+
+#: The rules of every protocol by its name.
+RULES: Registry[TaskRules] = Registry("protocol")
+RULES.register("clean", CLEAN)
+RULES.register(
+    "published",
+    TaskRules(
+        protocol="published",
+        keep_left_out_nodes=True,
+        add_self_loops=True,  # the paper's copy of Twitch has them
+        keep_future_nodes=True,
+        keep_edge_direction=True,
+        keep_untrained_classes=True,
+    ),
+)
+
+
+class ScoredNodes(NamedTuple):
+    """A graph and the nodes of it that are scored.
+
+    Parameters
+    ----------
+    data : Data
+        The graph.
+    mask : Tensor
+        Mask of its nodes ``[n]``.
+    """
+
+    data: Data
+    mask: Tensor
+
+
+@dataclass
+class Task:
+    """A graph to fit on, ID nodes to recognise and OOD nodes to find.
+
+    Parameters
+    ----------
+    name : str
+        Its name in tables.
+    train : Data
+        The graph to fit on: ``x``, ``edge_index``, ``y`` in ``0..num_classes-1`` (anything at unlabelled nodes),
+        ``train_mask``, ``val_mask``, ``test_mask``.
+    id_test : ScoredNodes
+        The graph and mask of the ID nodes that are scored; its ``y`` gives their classes.
+    tests : dict of str to Data
+        Graphs with the OOD nodes to find, marked by ``ood_mask``.
+    num_classes : int
+        Number of ID classes.
+    exposure : Data, optional
+        A graph with OOD nodes that methods with exposure may learn from, marked by ``ood_mask``.
+    protocol : str
+        The protocol under whose rules the task was made, such as ``"clean"`` or ``"published"``.
+    num_left_out : int
+        Number of left-out classes. Only under the published protocol do networks have logits for them.
+    """
+
+    name: str
+    train: Data
+    id_test: ScoredNodes
+    tests: dict[str, Data]
+    num_classes: int
+    exposure: Data | None = None
+    protocol: str = "clean"
+    num_left_out: int = field(default=0, kw_only=True)
+
+
+class MissingDataError(FileNotFoundError):
+    """Files of a data set are missing; the message names them, the searched folders and how to get them."""
+
+
+def data_dir_of(data_dir: DataDir) -> Path | None:
+    """Resolve the user's data directory, given as an argument or by ``ODDNODE_DATA``. It is only ever read."""
+    named = data_dir or os.environ.get("ODDNODE_DATA")
+    if not named:
+        return None
+    path = Path(named).expanduser()
+    if not path.is_dir():
+        raise MissingDataError(f"the data directory {path} does not exist or is not a directory")
+    return path
+
+
+def cache_dir() -> Path:
+    """Resolve the folder for downloads: ``ODDNODE_CACHE``, or the user's cache directory."""
+    return Path(os.environ.get("ODDNODE_CACHE") or platformdirs.user_cache_dir("oddnode"))
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """The files of a data set: their names, the folders they are looked for in, and how to get them.
+
+    Parameters
+    ----------
+    title : str
+        The data set's name in messages.
+    names : tuple of str
+        Names of the files, which are all in one folder.
+    how_to_get : str
+        What to do if they are missing: "get ... and put it into <data dir>/...".
+    folders_in_data_dir : tuple of str
+        Folders of the user's data directory that are searched, in order; ``"."`` is the directory itself.
+    folders_in_cache : tuple of str
+        Folders of the cache that are searched next.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    how_to_get: str
+    folders_in_data_dir: tuple[str, ...] = (".",)
+    folders_in_cache: tuple[str, ...] = ()
+
+    def folders(self, data_dir: DataDir = None) -> list[Path]:
+        """List the folders to search, in order.
+
+        Parameters
+        ----------
+        data_dir : path, optional
+            As for `load_task`.
+        """
+        named = data_dir_of(data_dir)
+        own = [named / folder for folder in self.folders_in_data_dir] if named else []
+        return own + [cache_dir() / folder for folder in self.folders_in_cache]
+
+    def find(self, data_dir: DataDir = None) -> Path | None:
+        """Find the first folder that has all the files; ``None`` if there is none.
+
+        Parameters
+        ----------
+        data_dir : path, optional
+            As for `load_task`.
+        """
+        for folder in self.folders(data_dir):
+            if all((folder / name).is_file() for name in self.names):
+                return folder
+        return None
+
+    def require(self, data_dir: DataDir = None) -> Path:
+        """Find the first folder that has all the files; the error otherwise says how to get them.
+
+        Parameters
+        ----------
+        data_dir : path, optional
+            As for `load_task`.
+        """
+        folder = self.find(data_dir)
+        if folder is None:
+            raise MissingDataError(self.missing_message(data_dir))
+        return folder
+
+    def missing_message(self, data_dir: DataDir = None) -> str:
+        """Name the missing files, the searched folders, and how to get the files.
+
+        Parameters
+        ----------
+        data_dir : path, optional
+            As for `load_task`.
+        """
+        folders = self.folders(data_dir)
+        missing = [name for name in self.names if not any((folder / name).is_file() for folder in folders)]
+        return (
+            f"{self.title} is missing {_shortened(missing) or 'files in one folder'}; looked in "
+            f"{', '.join(map(str, folders)) or 'no folder'}. {self.how_to_get[:1].upper()}{self.how_to_get[1:]}, then "
+            "name <data dir> by `data_dir` or ODDNODE_DATA"
+        )
+
+
+def _shortened(names: list[str]) -> str:
+    return ", ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} more files"
 
 
 @dataclass(frozen=True)
@@ -83,37 +281,18 @@ class TaskFamily:
     training_graph: str = ""
 
 
-def _structure(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
-    from oddnode.tasks.shifts import structure_task
-
-    return structure_task(name, data, seed, rules)
-
-
-def _feature(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
-    from oddnode.tasks.shifts import feature_task
-
-    return feature_task(name, data, seed, rules)
-
-
 #: Families in which the OOD nodes are the same nodes with other edges, or with other features.
-STRUCTURE, FEATURE = TaskFamily(_structure), TaskFamily(_feature)
+STRUCTURE = TaskFamily(lambda *given: _shifts.structure_task(*given))
+FEATURE = TaskFamily(lambda *given: _shifts.feature_task(*given))
 
 
 def leave_out(id_classes: Iterable[int], exposure_classes: Iterable[int], ood_classes: Iterable[int]) -> TaskFamily:
-    """Make the family of tasks in which some classes are OOD.
-
-    Parameters
-    ----------
-    id_classes, exposure_classes, ood_classes : iterable of int
-        As for `label_task`.
-    """
+    """Make the family of tasks in which some classes are OOD."""
     split = tuple(id_classes), tuple(exposure_classes), tuple(ood_classes)
 
     def make(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
-        from oddnode.tasks.shifts import label_task
-
         _check_classes(name, data.y, split)
-        return label_task(name, data, *split, rules=rules)
+        return _shifts.label_task(name, data, *split, rules=rules)
 
     return TaskFamily(make, uses_seed=False)
 
@@ -292,8 +471,6 @@ def _checked_graph(dataset: str, data: Any, seed: int) -> Data:
     from torch import Tensor
     from torch_geometric.data import Data
 
-    from oddnode.tasks.splits import one_one_eight
-
     if not isinstance(data, Data):
         raise TypeError(f"load of the data set {dataset!r} returned a {type(data).__name__}, expected a PyG Data")
     absent = [name for name in ("x", "edge_index", "y") if not isinstance(data.get(name), Tensor)]
@@ -303,7 +480,7 @@ def _checked_graph(dataset: str, data: Any, seed: int) -> Data:
     masks = ("train_mask", "val_mask", "test_mask")
     absent = [name for name in masks if not isinstance(data.get(name), Tensor)]
     if len(absent) == len(masks):
-        for name, mask in zip(masks, one_one_eight(data.num_nodes, seed), strict=True):
+        for name, mask in zip(masks, _shifts.one_one_eight(data.num_nodes, seed), strict=True):
             data[name] = mask
     elif absent:
         raise ValueError(f"the graph of the data set {dataset!r} has no {', '.join(absent)}; give all masks or none")

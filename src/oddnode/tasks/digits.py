@@ -8,8 +8,6 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import kneighbors_graph
 from torch_geometric.data import Data
 
-__all__ = ["digits_graph"]
-
 _NEIGHBOURS = 5
 _TRAIN_PER_CLASS = 20
 _VAL_PER_CLASS = 30

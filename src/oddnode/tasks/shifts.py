@@ -10,18 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import subgraph
 
-from oddnode.tasks.base import CLEAN, ScoredNodes, Task, TaskRules
-
-__all__ = [
-    "LabelSplit",
-    "feature_shift",
-    "feature_task",
-    "induced",
-    "label_task",
-    "stochastic_block_edges",
-    "structure_shift",
-    "structure_task",
-]
+from oddnode.tasks.datasets import CLEAN, ScoredNodes, Task, TaskRules
 
 #: ID classes, exposed classes and OOD classes.
 LabelSplit = tuple[Sequence[int], Sequence[int], Sequence[int]]
@@ -268,3 +257,26 @@ def induced(data: Data, nodes: Tensor) -> Data:
     )
     part = {key: value[nodes] for key, value in data.items() if key not in ("edge_index", "edge_weight")}
     return Data(edge_index=edge_index, edge_weight=edge_weight, **part)
+
+
+def one_one_eight(num_nodes: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Split nodes at random into a tenth for training, a tenth for validation and the rest for testing.
+
+    Parameters
+    ----------
+    num_nodes : int
+        Number of nodes.
+    seed : int
+        Seed of the split.
+
+    Returns
+    -------
+    tuple of Tensor
+        Three masks ``[num_nodes]``.
+    """
+    order = torch.randperm(num_nodes, generator=torch.Generator().manual_seed(seed))
+    train, val, test = torch.zeros(3, num_nodes, dtype=torch.bool)
+    tenth = num_nodes // 10
+    for mask, part in zip((train, val, test), order.split([tenth, tenth, num_nodes - 2 * tenth]), strict=True):
+        mask[part] = True
+    return train, val, test

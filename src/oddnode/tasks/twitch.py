@@ -14,12 +14,9 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import add_remaining_self_loops, to_undirected
 
-from oddnode.tasks.base import CLEAN, ScoredNodes, Task, TaskRules
 from oddnode.tasks.catalogue import TWITCH_REGIONS, twitch_file_names, twitch_files
-from oddnode.tasks.files import DataDir, MissingDataError
-from oddnode.tasks.splits import one_one_eight
-
-__all__ = ["twitch_graph", "twitch_task"]
+from oddnode.tasks.datasets import CLEAN, DataDir, MissingDataError, ScoredNodes, Task, TaskRules
+from oddnode.tasks.shifts import one_one_eight
 
 _ID, _EXPOSURE, *_TESTS = TWITCH_REGIONS
 _NUM_FEATURES = 3170

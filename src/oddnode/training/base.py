@@ -9,16 +9,7 @@ from typing import Generic, Literal, Protocol, TypeVar
 from torch import nn
 
 from oddnode.graph import TrainingSet
-from oddnode.objectives import Objective
-
-__all__ = [
-    "BatchNormStatistics",
-    "Trainer",
-    "TrainingConfig",
-    "TrainingError",
-    "TrainingHandle",
-    "TrainingResult",
-]
+from oddnode.objectives import Objective, Sum, Term
 
 #: Where batch norm takes the statistics for everything but a training pass over the ID graph from: that graph in
 #: one pass, or a running average over all passes, which lags behind and mixes in whatever went through the network.
@@ -145,3 +136,28 @@ class Trainer(Protocol):
             Its ``result()`` has one `TrainingResult` for each network.
         """
         ...
+
+
+def as_sum(objective: Objective) -> Objective:
+    """Make a sum of a single term: only a sum honours the start of its terms."""
+    return 1.0 * objective if isinstance(objective, Term) else objective
+
+
+def terms_of(objective: Objective) -> list[Objective]:
+    """List the terms of an objective."""
+    return [term for _, term in objective.parts] if isinstance(objective, Sum) else [objective]
+
+
+def is_ours(part: object) -> bool:
+    """Whether the class of a network or term is one of this library."""
+    return type(part).__module__.startswith("oddnode.")
+
+
+def has_foreign_parts(module: nn.Module, objective: Objective) -> bool:
+    """Whether there are parts that may draw random numbers from elsewhere than the stream of the training."""
+    return not all(is_ours(part) for part in (module, *terms_of(objective)))
+
+
+def counted_from(before: int, on_epoch: Callable[[int], None] | None) -> Callable[[int], None] | None:
+    """Count the epochs of one network after those of the networks before it."""
+    return None if on_epoch is None else lambda epochs: on_epoch(before + epochs)

@@ -18,8 +18,6 @@ from torch import Tensor
 from oddnode.training.base import TrainingHandle, TrainingResult
 from oddnode.training.loop import TrainingLoop
 
-__all__ = ["CapturedSteps"]
-
 _log = logging.getLogger("oddnode")
 
 # Steps that run eagerly before one is captured: libraries set themselves up in the first one.
@@ -31,11 +29,6 @@ class CapturedSteps:
 
     A step is captured once for every set of terms that counts. The CPU waits for the GPU only where a term begins to
     count. A capture that fails is logged once, and the steps run eagerly from then on.
-
-    Parameters
-    ----------
-    loop : TrainingLoop
-        The loop, on a CUDA device.
     """
 
     def __init__(self, loop: TrainingLoop):
@@ -52,16 +45,6 @@ class CapturedSteps:
 
         What the steps prepare for everybody (matrices of the graph) is made in eager steps, and the caller's stream
         waits for these.
-
-        Parameters
-        ----------
-        on_epoch : callable, optional
-            Called with the number of epochs enqueued.
-
-        Returns
-        -------
-        TrainingHandle
-            Its ``result()`` waits for the GPU and returns that of `TrainingLoop.finish`.
         """
         try:
             self._take_steps(on_epoch)
@@ -82,13 +65,7 @@ class CapturedSteps:
                 on_epoch(epoch + 1)
 
     def step(self, epoch: int) -> None:
-        """Take a step: replay the captured one, or capture it, or run it eagerly.
-
-        Parameters
-        ----------
-        epoch : int
-            The number of steps taken.
-        """
+        """Take a step: replay the captured one, or capture it, or run it eagerly."""
         if epoch in self.loop.trainee.starts:  # other terms count from here on
             self.stream.synchronize()  # before the memory of a graph that may still be replayed is freed
             self.graph, self._eager_steps = None, 0

@@ -13,24 +13,32 @@ from torch import nn
 from oddnode._utils.random import new_dropout_seed, redirected, seeded
 from oddnode.graph import TrainingSet
 from oddnode.nn import Backbone
-from oddnode.objectives import Objective, Term
-from oddnode.training.base import TrainingConfig, TrainingHandle, TrainingResult
+from oddnode.objectives import Objective
+from oddnode.training.base import (
+    Trainer,
+    TrainingConfig,
+    TrainingHandle,
+    TrainingResult,
+    as_sum,
+    counted_from,
+    has_foreign_parts,
+)
 from oddnode.training.cuda_graphs import CapturedSteps
 from oddnode.training.loop import TrainingLoop
 from oddnode.training.single import SingleTrainee, last_pass_statistics
-from oddnode.training.stacked_gcn import StackedGCNs
-from oddnode.training.stacking import is_ours, stacking_blocker, terms_of
-
-__all__ = ["FullBatch", "train"]
+from oddnode.training.stacked import StackedGCNs, stacking_blocker
 
 _log = logging.getLogger("oddnode")
 
 
 @dataclass(frozen=True)
-class FullBatch:
+class FullBatch(Trainer):
     """Trains on whole graphs at once, each step over all labelled nodes.
 
     On a GPU several GCNs on one graph train stacked, and steps are captured as CUDA graphs where that is possible.
+    Stacked networks on a GPU, and a single one whose steps can be captured, train in the background, so that several
+    trainings can share the GPU. All others are trained when `start` returns. Each network becomes what it would have
+    become alone, up to the order of floating-point sums. The caller's random numbers are neither used nor moved.
 
     Parameters
     ----------
@@ -49,49 +57,20 @@ class FullBatch:
         config: TrainingConfig,
         on_epoch: Callable[[int], None] | None = None,
     ) -> TrainingHandle[list[TrainingResult]]:
-        """Start a training, as `Trainer.start` says.
-
-        Stacked networks on a GPU, and a single one whose steps can be captured, train in the background, so that
-        several trainings can share the GPU. All others are trained when this returns. Each network becomes what it
-        would have become alone, up to the order of floating-point sums. The caller's random numbers are neither used
-        nor moved.
-
-        Parameters
-        ----------
-        modules : sequence of torch.nn.Module
-            The networks, with their initial weights.
-        objective : Objective
-            What each of them minimises.
-        data : sequence of TrainingSet
-            One for each network.
-        seeds : sequence of int
-            One for each network.
-        config : TrainingConfig
-            The settings.
-        on_epoch : callable, optional
-            Called with the number of epochs done; of networks that train one after another, counted over all of them.
-
-        Returns
-        -------
-        TrainingHandle
-            Its ``result()`` has one `TrainingResult` for each network.
-        """
-        if isinstance(objective, Term):
-            objective = 1.0 * objective  # only a sum honours the start of its terms
-        device = data[0].graph.device
-        if device.type == "cuda" if self.stacked is None else self.stacked:
+        objective = as_sum(objective)
+        captures = data[0].graph.device.type == "cuda"
+        if captures if self.stacked is None else self.stacked:
             blocker = stacking_blocker(modules, objective, data, config.batch_norm)
             if blocker is None:
                 loop = TrainingLoop(StackedGCNs(modules, objective, data, seeds, config.epochs), config)
-                return (CapturedSteps(loop) if device.type == "cuda" else loop).start(on_epoch)
+                return (CapturedSteps(loop) if captures else loop).start(on_epoch)
             if len(modules) > 1:
                 _log.info("training %d networks one after another: %s", len(modules), blocker)
-        captures = device.type == "cuda"
         if len(modules) == 1:
             return _start_one(modules[0], objective, data[0], seeds[0], config, captures, on_epoch)[0]
         results: list[TrainingResult] = []
-        for place, (module, own, seed) in enumerate(zip(modules, data, seeds, strict=True)):
-            counted = _counted_on(on_epoch, place * config.epochs)
+        for module, own, seed in zip(modules, data, seeds, strict=True):
+            counted = counted_from(len(results) * config.epochs, on_epoch)
             handle, captures = _start_one(module, objective, own, seed, config, captures, counted)
             results += handle.result()
         return TrainingHandle(lambda: results)
@@ -112,7 +91,7 @@ def _start_one(
             until_finished.enter_context(last_pass_statistics(module))
         with seeded(seed):  # for whatever is random beside dropout
             # Our own parts draw from the stream; redirecting costs time, so only what else there may be is redirected.
-            is_foreign = not all(is_ours(part) for part in (module, *terms_of(objective)))
+            is_foreign = has_foreign_parts(module, objective)
             with redirected() if is_foreign else nullcontext():
                 prepared = objective.prepare(data, train)
                 if isinstance(module, Backbone):
@@ -169,7 +148,3 @@ def train(
     handle = FullBatch().start([module], objective, [data], [new_dropout_seed()], TrainingConfig(**settings), on_epoch)
     [outcome] = handle.result()
     return outcome
-
-
-def _counted_on(on_epoch: Callable[[int], None] | None, before: int) -> Callable[[int], None] | None:
-    return None if on_epoch is None else lambda epochs: on_epoch(before + epochs)

@@ -1,18 +1,76 @@
-"""The training loop: epochs, the best checkpoint, the history, and losses that are not finite."""
+"""The training loop (epochs, the best checkpoint, the history, losses that are not finite) and what it trains."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from typing import Any, Protocol, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from oddnode.ops import Adam
-from oddnode.training.base import TrainingConfig, TrainingError, TrainingHandle, TrainingResult
-from oddnode.training.trainee import Trainee
+from oddnode.training.base import TrainingConfig, TrainingError, TrainingHandle, TrainingResult, counted_from
 
-__all__ = ["TrainingLoop"]
+S = TypeVar("S")
+
+
+class Trainee(Protocol[S]):
+    """One or more networks with their data and objective, as `oddnode.training.TrainingLoop` drives them.
+
+    An epoch validates the weights it starts from and takes one or more steps from them. Validation and a training pass
+    share a part of the forward pass, an object of type ``S`` that the loop drops before the weights change. In epoch
+    ``t`` the loop calls, in this order,
+
+    1. ``shared = shared_forward(t)``,
+    2. ``validation_loss(shared)``: the loss of the present weights on the validation nodes, one per network ``[size]``,
+       without a gradient; and, where any network got better, ``update_best``; both not in epoch 0,
+    3. ``loss(shared, t)``: the loss of a training pass, one per network ``[size]``, whose sum it differentiates,
+
+    and then moves the ``parameters()`` and advances ``step_counter`` by one. Further steps of the same epoch call 1 and
+    3. After the last epoch it calls 1 and 2 once more, and ``load_best``. No method may wait for the device, and none
+    may keep ``shared`` or a part of it.
+
+    ``tensors()`` are all that make up the networks at this moment, not copied. The loop holds copies of them, ``best``,
+    in which ``update_best`` replaces those of the networks for which ``better``, ``[size]``, is true. ``load_best``
+    gives the networks these copies and leaves them in evaluation mode.
+
+    Attributes
+    ----------
+    size : int
+        How many networks are trained.
+    num_batches : int
+        How many steps an epoch has.
+    batch_sizes : sequence of int
+        With several steps an epoch, by how much the loss of each step taken counts in the mean of its epoch.
+    step_counter : Tensor
+        The number of steps taken, ``[1]`` integers on the device; the loop advances it.
+    starts : frozenset of int
+        Epochs in which the loss becomes another function, because a term of the objective begins to count.
+    capture_blocker : str or None
+        Why a step cannot be captured as a CUDA graph; ``None`` where it can.
+    """
+
+    size: int
+    num_batches: int = 1
+    batch_sizes: Sequence[int] = ()
+    step_counter: Tensor
+    starts: frozenset[int]
+    capture_blocker: str | None
+
+    def parameters(self) -> list[nn.Parameter]: ...
+
+    def tensors(self) -> list[Tensor]: ...
+
+    def shared_forward(self, epoch: int) -> S: ...
+
+    def validation_loss(self, shared: S) -> Tensor: ...
+
+    def loss(self, shared: S, epoch: int) -> Tensor: ...
+
+    def update_best(self, better: Tensor, best: list[Tensor]) -> None: ...
+
+    def load_best(self, best: list[Tensor]) -> None: ...
 
 
 class TrainingLoop:
@@ -33,10 +91,12 @@ class TrainingLoop:
         self.device = parameters[0].device
         self._optimiser = Adam(parameters, config.lr, config.weight_decay)
         numbers: dict[str, Any] = {"dtype": parameters[0].dtype, "device": self.device}
-        self._losses = torch.full((self.epochs, trainee.size), float("nan"), **numbers)
-        self._val_losses = torch.full((self.epochs + 1, trainee.size), float("nan"), **numbers)
+        # Rows are steps, not epochs: they are written by the counter on the device.
+        steps = self.epochs * trainee.num_batches
+        self._losses = torch.full((steps, trainee.size), float("nan"), **numbers)
+        self._val_losses = torch.full((steps + 1, trainee.size), float("nan"), **numbers)
         self._best_loss = torch.full((trainee.size,), float("inf"), **numbers)
-        self._best_epoch = torch.zeros(trainee.size, dtype=torch.long, device=self.device)
+        self._best_step = torch.zeros(trainee.size, dtype=torch.long, device=self.device)
         self._best = [tensor.clone() for tensor in trainee.tensors()]
         # Reading a number from any other device would wait for it.
         self._reads_every_step = self.device.type == "cpu"
@@ -55,30 +115,33 @@ class TrainingLoop:
             Its ``result()`` is that of `finish`.
         """
         for epoch in range(self.epochs):
-            self.step(epoch)
+            for batch in range(self.trainee.num_batches):
+                self.step(epoch, batch)
             if on_epoch:
                 on_epoch(epoch + 1)
         return TrainingHandle(self.finish)
 
-    def step(self, epoch: int) -> None:
-        """Validate the present weights, then take a step from them.
+    def step(self, epoch: int, batch: int = 0) -> None:
+        """Take a step; the first one of an epoch validates the weights it starts from.
 
         Parameters
         ----------
         epoch : int
-            The number of steps taken.
+            The number of epochs done.
+        batch : int
+            The number of steps taken in this epoch.
         """
-        loss, counter = self._backward(epoch), self.trainee.epoch_counter
+        loss, counter = self._backward(epoch, batch), self.trainee.step_counter
         self._optimiser.step()
         self._losses.index_copy_(0, counter, loss.to(self._losses).unsqueeze(0))
         counter.add_(1)
         if self._reads_every_step:
-            self._check_finite(epoch)
+            self._check_finite(epoch * self.trainee.num_batches + batch)
 
-    def _backward(self, epoch: int) -> Tensor:
+    def _backward(self, epoch: int, batch: int) -> Tensor:
         """Validation, the training pass and its gradients; what these share is freed on return."""
         shared = self.trainee.shared_forward(epoch)
-        if epoch > 0:  # the initial weights are no candidates
+        if epoch > 0 and batch == 0:  # the initial weights are no candidates
             self._validate(shared)
         loss = self.trainee.loss(shared, epoch)
         self._optimiser.zero_grad()
@@ -86,14 +149,14 @@ class TrainingLoop:
         return loss.detach()
 
     def _validate(self, shared: Any) -> None:
-        counter = self.trainee.epoch_counter
+        counter = self.trainee.step_counter
         loss = self.trainee.validation_loss(shared).to(self._best_loss)
         self._val_losses.index_copy_(0, counter, loss.unsqueeze(0))
         better = loss < self._best_loss
         if self._reads_every_step and not bool(better.any()):
             return
         self._best_loss.copy_(torch.where(better, loss, self._best_loss))
-        self._best_epoch.copy_(torch.where(better, counter, self._best_epoch))
+        self._best_step.copy_(torch.where(better, counter, self._best_step))
         self.trainee.update_best(better, self._best)
 
     def finish(self) -> list[TrainingResult]:
@@ -105,25 +168,47 @@ class TrainingLoop:
             One for each network.
         """
         self._validate(self.trainee.shared_forward(self.epochs))
-        self._check_finite(self.epochs - 1)
+        self._check_finite(len(self._losses) - 1)
         self.trainee.load_best(self._best)
-        losses, val_losses = self._losses.t().tolist(), self._val_losses[1:].t().tolist()
+        steps = self.trainee.num_batches
+        losses, val_losses = self._losses.t().tolist(), self._val_losses[steps::steps].t().tolist()
         results = []
-        for place, (epoch, best) in enumerate(zip(self._best_epoch.tolist(), self._best_loss.tolist(), strict=True)):
-            rows = zip(losses[place], val_losses[place], strict=True)
+        for network, (step, best) in enumerate(zip(self._best_step.tolist(), self._best_loss.tolist(), strict=True)):
+            rows = zip(self._epoch_means(losses[network]), val_losses[network], strict=True)
             history = [{"epoch": n, "loss": loss, "val_loss": val} for n, (loss, val) in enumerate(rows, 1)]
-            results.append(TrainingResult(epoch, best, history))
+            results.append(TrainingResult(step // steps, best, history))
         return results
 
-    def _check_finite(self, epoch: int) -> None:
-        """Raise where a loss is not finite: in this epoch where every step is checked, else in any."""
-        first = epoch if self._reads_every_step else 0
-        losses = self._losses[first : epoch + 1].cpu()
+    def _epoch_means(self, losses: list[float]) -> list[float]:
+        steps = self.trainee.num_batches
+        if steps == 1:
+            return losses
+        sizes = self.trainee.batch_sizes
+        weighted = [loss * size for loss, size in zip(losses, sizes, strict=True)]
+        return [sum(weighted[k : k + steps]) / sum(sizes[k : k + steps]) for k in range(0, len(losses), steps)]
+
+    def _check_finite(self, step: int) -> None:
+        """Raise where a loss is not finite: that of this step where every step is checked, else that of any."""
+        first = step if self._reads_every_step else 0
+        losses = self._losses[first : step + 1].cpu()
         bad = ~losses.isfinite()
         if not bool(bad.any()):
             return
         row = int(bad.any(dim=1).nonzero()[0])
+        epoch = (first + row) // self.trainee.num_batches + 1
         raise TrainingError(
-            f"the loss became {losses[row][bad[row]][0].item()} in epoch {first + row + 1} of {self.epochs}; lower the "
+            f"the loss became {losses[row][bad[row]][0].item()} in epoch {epoch} of {self.epochs}; lower the "
             "learning rate or the weights of the objective, or check the scale of the features"
         )
+
+
+def train_in_turn(
+    trainees: Generator[Trainee[Any], None, None], config: TrainingConfig, on_epoch: Callable[[int], None] | None
+) -> TrainingHandle[list[TrainingResult]]:
+    """Train one network after another; the generator is closed before an error leaves its contexts open."""
+    results: list[TrainingResult] = []
+    with closing(trainees):
+        for trainee in trainees:
+            counted = counted_from(len(results) * config.epochs, on_epoch)
+            results += TrainingLoop(trainee, config).start(counted).result()
+    return TrainingHandle(lambda: results)

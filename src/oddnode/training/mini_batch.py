@@ -1,37 +1,194 @@
-"""The trainer that takes sampled neighbourhoods of some labelled nodes at a time."""
+"""Training on sampled neighbourhoods of some labelled nodes at a time, whose products estimate those of the graph."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from math import isfinite
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch_geometric import typing as pyg_typing
+from torch_geometric.data import Data
+from torch_geometric.loader import NodeLoader
+from torch_geometric.sampler import NodeSamplerInput, SamplerOutput
 
-from oddnode._utils.random import redirected, seeded
-from oddnode.graph import TrainingSet
-from oddnode.nn import Backbone, fit_batch_norm, receptive_hops, run_backbone, takes_edge_weight
-from oddnode.objectives import Objective, Term, TrainingPass, validation_loss
-from oddnode.ops import Adam, DropoutStream
-from oddnode.training.base import TrainingConfig, TrainingError, TrainingHandle, TrainingResult
+from oddnode._utils.random import borrowed, redirected, seeded
+from oddnode.graph import CSRSampler, Graph, SampledEdges, TrainingSet
+from oddnode.graph.sampling import NodeNumbering
+from oddnode.nn import Backbone, batch_norms, fit_batch_norm, receptive_hops, run_backbone, takes_edge_weight
+from oddnode.objectives import Objective
+from oddnode.ops import SparseMatrix
+from oddnode.training.base import (
+    Trainer,
+    TrainingConfig,
+    TrainingHandle,
+    TrainingResult,
+    as_sum,
+    has_foreign_parts,
+)
 from oddnode.training.full_batch import train
-from oddnode.training.sampling import MiniBatches, NeighbourBatch
-from oddnode.training.single import last_pass_statistics
-from oddnode.training.stacking import is_ours, terms_of
+from oddnode.training.loop import train_in_turn
+from oddnode.training.single import EXPOSURE_GRAPH, ID_GRAPH, NetworkTrainee, last_pass_statistics
 
-__all__ = ["MiniBatch"]
+_log = logging.getLogger("oddnode")
 
-_ID, _EXPOSURE = 0, 1
+
+class _BatchSampler(CSRSampler):
+    """Adds random nodes of the graph to the seeds of every batch; `rows` says where they are in the last one.
+
+    If pyg-lib is installed, it draws the neighbours, with seeds that are drawn here.
+    """
+
+    rows: Tensor
+
+    def __init__(self, offsets: Tensor, sources: Tensor, *arguments: Any, num_random: int):
+        super().__init__(offsets, sources, *arguments)
+        self._num_random = min(num_random, len(offsets) - 1)
+        # pyg-lib wants numbers of one type, and copies of the sources might not fit into memory.
+        fits = len(sources) <= torch.iinfo(sources.dtype).max
+        self._for_pyg_lib = (offsets.to(sources.dtype), sources) if pyg_typing.WITH_PYG_LIB and fits else None
+        _log.debug("neighbours are sampled by %s", "oddnode" if self._for_pyg_lib is None else "pyg-lib")
+
+    def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput:
+        drawn = self._rng.choice(len(self.offsets) - 1, self._num_random, replace=False, shuffle=False)
+        seeds = NodeNumbering(index.node.numpy())
+        self.rows = torch.from_numpy(seeds.number(drawn))
+        out = super().sample_from_nodes(NodeSamplerInput(None, torch.from_numpy(seeds.nodes)))
+        out.metadata = (index.input_id, index.time)
+        return out
+
+    def draw(self, seeds: Tensor) -> SampledEdges:
+        if self._for_pyg_lib is None:
+            return super().draw(seeds)
+        generator = torch.Generator().manual_seed(int(self._rng.integers(2**62)))
+        return _drawn_by_pyg_lib(*self._for_pyg_lib, seeds, self.num_neighbours, generator)
+
+
+def _drawn_by_pyg_lib(
+    offsets: Tensor, sources: Tensor, seeds: Tensor, num_neighbours: Sequence[int], generator: torch.Generator
+) -> SampledEdges:
+    # Times of nodes and seeds, and in newer versions times and weights of edges: there are none.
+    newer = pyg_typing.WITH_EDGE_TIME_NEIGHBOR_SAMPLE, pyg_typing.WITH_WEIGHTED_NEIGHBOR_SAMPLE
+    nothing = [None] * (2 + sum(newer))
+    is_csc, replace, directed, disjoint, returns_edges = True, False, True, False, True
+    arguments = is_csc, replace, directed, disjoint, "uniform", returns_edges
+    with borrowed(generator):
+        row, col, nodes, edge, num_nodes, num_edges = torch.ops.pyg.neighbor_sample(
+            offsets, sources, seeds.to(sources.dtype), list(num_neighbours), *nothing, *arguments
+        )
+    return SampledEdges(nodes.long(), row.long(), col.long(), edge.long(), list(num_nodes), list(num_edges))
 
 
 @dataclass(frozen=True)
-class MiniBatch:
+class NeighbourBatch:
+    """Some seeds with sampled edges around them.
+
+    Parameters
+    ----------
+    graph : Graph
+        The sampled nodes, the seeds first, and edges. Its products estimate those of the whole graph.
+    seeds : Tensor
+        Which of the nodes to batch the seeds are ``[n]``.
+    random : Tensor
+        Positions in the graph of the batch of random nodes of the whole graph, with their own neighbourhoods ``[r]``.
+    """
+
+    graph: Graph
+    seeds: Tensor
+    random: Tensor
+
+
+class MiniBatches:
+    r"""Mini-batches of the neighbourhoods of some nodes.
+
+    An edge that is sampled among :math:`k` of the :math:`d` edges of a node has its weight times :math:`d / k`, so that
+    sums and weighted means over neighbours are those of the whole graph, but for chance. The graph convolution uses
+    the degrees of the whole graph.
+
+    Parameters
+    ----------
+    graph : Graph
+        The whole graph.
+    nodes : Tensor
+        Positions of the nodes to batch ``[n]``, all different.
+    num_neighbours : sequence of int
+        As for `CSRSampler`.
+    batch_size : int
+        The number of seeds in a batch.
+    num_random : int
+        The number of random nodes in addition.
+    seed : int
+        Seed of the samples and of the order.
+    shuffle : bool
+        Whether every iteration draws another order and other samples; if not, all are the same.
+    weighted : bool
+        Whether edges have weights. Networks that take none get plain edges, each of which counts as one.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        nodes: Tensor,
+        num_neighbours: Sequence[int],
+        batch_size: int,
+        num_random: int = 0,
+        seed: int = 0,
+        shuffle: bool = True,
+        weighted: bool = True,
+    ):
+        self._graph, self._weighted, self._seed, self._shuffle = graph, weighted, seed, shuffle
+        offsets, sources, order = graph.incoming
+        self._counts = offsets.diff().to(graph.x)
+        self._sampler = _BatchSampler(offsets, sources, num_neighbours, seed, order, num_random=num_random)
+        # The loader takes edges from the sampler, so that those of a graph on disk need not be in memory.
+        self._loader = NodeLoader(
+            Data(x=graph.x, edge_index=torch.empty(2, 0, dtype=torch.long)),
+            self._sampler,
+            nodes.cpu(),
+            batch_size=batch_size,
+            shuffle=shuffle,
+            generator=torch.Generator().manual_seed(seed),
+            filter_per_worker=False,
+        )
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[NeighbourBatch]:
+        if not self._shuffle:
+            self._sampler.set_seed(self._seed)
+        for data in self._loader:
+            yield NeighbourBatch(self._batch_graph(data), data.input_id, self._sampler.rows)
+
+    def _batch_graph(self, data: Data) -> Graph:
+        device = self._graph.device
+        nodes, edges = data.n_id.to(device), data.edge_index.to(device)
+        source, target = edges
+        sampled = torch.bincount(target, minlength=len(nodes)).to(data.x)
+        weight = (self._counts[nodes] / sampled)[target]
+        if self._graph.edge_weight is not None:
+            weight = weight * self._graph.edge_weight[data.e_id.to(device)]
+        graph = Graph(data.x, edges, weight if self._weighted else None)
+        scale, between = self._graph.gcn_scale[nodes], source != target
+        values = (scale[source] * weight * scale[target])[between]
+        row = torch.arange(len(nodes), device=device)
+        matrix = SparseMatrix(
+            torch.cat([target[between], row]),
+            torch.cat([source[between], row]),
+            torch.cat([values, self._graph.loop_weight[nodes] * scale * scale]),
+            (len(nodes), len(nodes)),
+        )
+        graph.cached("gcn_matrix", lambda: matrix, "edges")
+        return graph
+
+
+@dataclass(frozen=True)
+class MiniBatch(Trainer):
     """Trains on batches of labelled nodes with a sample of the nodes around them (GraphSAGE; Hamilton et al., 2017).
 
     The gradients of a step need memory for the sampled nodes only. An epoch passes over all labelled nodes once, or
@@ -80,29 +237,7 @@ class MiniBatch:
         config: TrainingConfig,
         on_epoch: Callable[[int], None] | None = None,
     ) -> TrainingHandle[list[TrainingResult]]:
-        """Train one network after another, as `Trainer.start` says.
-
-        Parameters
-        ----------
-        modules : sequence of torch.nn.Module
-            The networks, with their initial weights.
-        objective : Objective
-            What each of them minimises.
-        data : sequence of TrainingSet
-            One for each network.
-        seeds : sequence of int
-            One for each network.
-        config : TrainingConfig
-            The settings.
-        on_epoch : callable, optional
-            Called with the number of epochs done, counted over all networks.
-
-        Returns
-        -------
-        TrainingHandle
-            Its ``result()`` has one `TrainingResult` for each network.
-        """
-        objective = 1.0 * objective if isinstance(objective, Term) else objective  # only a sum honours starts
+        objective = as_sum(objective)
         if objective.needs_all_logits or objective.needs_hidden:
             raise ValueError(
                 f"{objective} needs the outputs at all nodes, but mini-batches have those of a few; use "
@@ -114,23 +249,33 @@ class MiniBatch:
             )
         if self.batches_per_epoch is not None and self.batches_per_epoch < 1:
             raise ValueError(f"batches_per_epoch is {self.batches_per_epoch}, expected 1 or more, or None for all")
-        results = []
-        for place, (module, own, seed) in enumerate(zip(modules, data, seeds, strict=True)):
+        return train_in_turn(self._trainees(modules, objective, data, seeds, config), config, on_epoch)
+
+    def _trainees(
+        self,
+        modules: Sequence[nn.Module],
+        objective: Objective,
+        data: Sequence[TrainingSet],
+        seeds: Sequence[int],
+        config: TrainingConfig,
+    ) -> Generator[SampledTrainee, None, None]:
+        for module, own, seed in zip(modules, data, seeds, strict=True):
             # Our own parts draw from the stream; redirecting costs time, so only what else there may be is redirected.
-            is_foreign = not all(is_ours(part) for part in (module, *terms_of(objective)))
+            is_foreign = has_foreign_parts(module, objective)
             keeps_last = last_pass_statistics(module) if config.batch_norm == "id-graph" else nullcontext()
             with seeded(seed), redirected() if is_foreign else nullcontext(), keeps_last:
-                network = _SampledNetwork(module, objective, own, config, self, seed)
-                for epoch in range(config.epochs):
-                    network.epoch(epoch)
-                    if on_epoch:
-                        on_epoch(place * config.epochs + epoch + 1)
-                results.append(network.finish())
-        return TrainingHandle(lambda: results)
+                prepared = objective.prepare(own, train)
+                if isinstance(module, Backbone):
+                    module.prepare(own)
+                trainee = SampledTrainee(module, prepared, own, config, self, seed)
+                with trainee.statistics_of_random_nodes():
+                    yield trainee
 
 
-class _SampledNetwork:
-    """One network in training."""
+class SampledTrainee(NetworkTrainee[None]):
+    """A network that is trained on mini-batches; a `oddnode.training.Trainee`."""
+
+    capture_blocker = "mini-batches differ in size"
 
     def __init__(
         self,
@@ -141,13 +286,7 @@ class _SampledNetwork:
         settings: MiniBatch,
         seed: int,
     ):
-        self._module, self._data, self._config = module, data, config
-        self._objective = objective.prepare(data, train)
-        if isinstance(module, Backbone):
-            module.prepare(data)
         hops = receptive_hops(module) if settings.num_hops is None else settings.num_hops
-        self._norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
-        self._optimiser = Adam(list(module.parameters()), config.lr, config.weight_decay)
         batches = partial(
             MiniBatches,
             num_neighbours=[settings.num_neighbours] * hops,
@@ -155,118 +294,87 @@ class _SampledNetwork:
             seed=seed,
             weighted=takes_edge_weight(module),
         )
-        self._from_id_graph = config.batch_norm == "id-graph"
-        num_random = settings.num_random if self._norms else 0
+        num_random = settings.num_random if batch_norms(module) else 0
         labelled = batches(data.graph, data.train, num_random=num_random)
-        self._batches_per_epoch = min(settings.batches_per_epoch or len(labelled), len(labelled))
-        self._train = _again_and_again(labelled)
+        self.num_batches = min(settings.batches_per_epoch or len(labelled), len(labelled))
+        self.batch_sizes: list[int] = []
+        super().__init__(module, objective, data, config.batch_norm, seed, config.epochs * self.num_batches)
+        self._train = _repeated(labelled)
         some = _some_of(data.val, settings, seed)
         self._y_val = data.y_val[some]
-        num_random_val = num_random if self._from_id_graph else 0
-        val = batches(data.graph, data.val[some], shuffle=False, num_random=num_random_val)
+        val = batches(data.graph, data.val[some], shuffle=False, num_random=num_random if self._from_id_graph else 0)
         # They are the same in every epoch; one is kept with its matrices, several might not fit into memory.
         self._val: Iterable[NeighbourBatch] = list(val) if len(val) == 1 else val
         self._exposure = None
-        if self._objective.needs_exposure and data.exposure is not None and data.exposed is not None:
-            self._exposure = _again_and_again(batches(data.exposure, data.exposed, num_random=num_random))
-        self._counter = torch.zeros(1, dtype=torch.long, device=data.graph.device)
-        self._stream = self._dropout_stream(seed)
-        self._best = copy.deepcopy(module.state_dict())
-        self._best_epoch, self._best_loss = 0, float("inf")
-        self._history: list[dict[str, float]] = []
+        if objective.needs_exposure and data.exposure is not None and data.exposed is not None:
+            self._exposure = _repeated(batches(data.exposure, data.exposed, num_random=num_random))
+        self._random_rows: Tensor | None = None  # where the random nodes of the present batch are
 
-    def _dropout_stream(self, seed: int) -> DropoutStream:
-        stream = DropoutStream(seed)
-        backbones = [layer for layer in self._module.modules() if isinstance(layer, Backbone)]
-        if backbones and self._counter.device.type != "cpu":
-            places = max(backbone.num_dropout_places for backbone in backbones)
-            stream.follow(self._counter, self._config.epochs * self._batches_per_epoch, places)
-        for backbone in backbones:
-            backbone.stream = stream
-        return stream
-
-    def epoch(self, epoch: int) -> None:
-        """Take a step for every batch of labelled nodes, then validate."""
-        losses, sizes = [], []
-        for batch in islice(self._train, self._batches_per_epoch):
-            loss = self._objective(self._training_pass(batch, epoch))
-            self._optimiser.zero_grad()
-            loss.backward()
-            self._optimiser.step()
-            self._counter += 1
-            losses.append(float(loss.detach()) * len(batch.seeds))
-            sizes.append(len(batch.seeds))
-        mean = sum(losses) / sum(sizes)
-        if not isfinite(mean):
-            raise TrainingError(
-                f"the loss became {mean} in epoch {epoch + 1} of {self._config.epochs}; lower the learning rate or the "
-                "weights of the objective, or check the scale of the features"
-            )
-        val_loss = self._validate()
-        self._history.append({"epoch": epoch + 1, "loss": mean, "val_loss": val_loss})
-        if val_loss < self._best_loss:
-            self._best_epoch, self._best_loss = epoch + 1, val_loss
-            self._best = copy.deepcopy(self._module.state_dict())
-
-    def finish(self) -> TrainingResult:
-        """Load the best weights, with the statistics of the whole ID graph in batch norm."""
-        self._module.load_state_dict(self._best)
-        self._module.eval()
-        if self._from_id_graph and self._data.graph.is_on_disk:
-            fit_batch_norm(self._module, self._data.graph)
-        elif self._from_id_graph:
-            with torch.no_grad():
-                for norm in self._norms:
-                    norm.train()
-                run_backbone(self._module, self._data.graph)
-        self._module.eval()
-        for layer in self._module.modules():
-            if isinstance(layer, Backbone):
-                layer.stream = None
-        return TrainingResult(self._best_epoch, self._best_loss, self._history)
-
-    def _training_pass(self, batch: NeighbourBatch, epoch: int) -> TrainingPass:
-        data = self._data
-        self._module.train()
-        if isinstance(self._module, Backbone):
-            self._module.begin_epoch(epoch)
-        self._stream.at(int(self._counter), _ID)
-        logits = self._logits(batch)
-        seeds = batch.seeds.to(logits.device)
-        places = torch.arange(len(seeds), device=logits.device)
-        step = TrainingPass(
-            epoch, data.num_classes, data.graph, logits, places, data.y_train[seeds], has_all_logits=False
-        )
-        if self._exposure is not None:
-            if self._from_id_graph:  # exposed nodes are normalised as every later OOD node will be
-                for norm in self._norms:
-                    norm.eval()
-            self._stream.at(int(self._counter), _EXPOSURE)
-            step.exposure_graph, step.exposure_logits = data.exposure, self._logits(next(self._exposure))
-            step.exposed = torch.arange(len(step.exposure_logits), device=logits.device)
-        return step
+    def shared_forward(self, epoch: int) -> None:
+        """Batches of training and validation differ, so nothing is shared."""
 
     @torch.no_grad()
-    def _validate(self) -> float:
-        self._module.eval()
-        if self._from_id_graph:  # by the statistics that the present weights have, as in the end
-            for norm in self._norms:
-                norm.train()
-        found = [(self._logits(batch), batch.seeds) for batch in self._val]
-        logits, seeds = torch.cat([each for each, _ in found]), torch.cat([seeds for _, seeds in found])
-        places = torch.arange(len(logits), device=logits.device)
-        y = self._y_val[seeds.to(logits.device)]
-        view = TrainingPass(0, self._data.num_classes, self._data.graph, logits, places, y, has_all_logits=False)
-        return float(validation_loss(view))
+    def validation_loss(self, shared: None) -> Tensor:
+        # Batch norm has the statistics of the present weights, as in the end.
+        self._set_mode(training=False, norms=self._from_id_graph)
+        parts = [(self._logits(batch), batch.seeds) for batch in self._val]
+        logits, seeds = (torch.cat(each) for each in zip(*parts, strict=True))
+        return self._validation_loss(logits, self._y_val[seeds.to(logits.device)])
+
+    def loss(self, shared: None, epoch: int) -> Tensor:
+        data, batch, step = self.data, next(self._train), len(self.batch_sizes)
+        self.batch_sizes.append(len(batch.seeds))
+        self._set_training(epoch, step, ID_GRAPH)
+        logits = self._logits(batch)
+        view = self._pass(epoch, logits, data.y_train[batch.seeds.to(logits.device)])
+        if self._exposure is not None:
+            # Exposed nodes are normalised as every later OOD node will be: by the ID graph's statistics.
+            self._set_training(epoch, step, EXPOSURE_GRAPH, norms=not self._from_id_graph)
+            view.exposure_graph, view.exposure_logits = data.exposure, self._logits(next(self._exposure))
+            view.exposed = torch.arange(len(view.exposure_logits), device=logits.device)
+        return self.objective(view).reshape(1)
 
     def _logits(self, batch: NeighbourBatch) -> Tensor:
         """Logits of the seeds."""
-        with _statistics_of(self._norms, batch.random):
-            return run_backbone(self._module, batch.graph)[: len(batch.seeds)]
+        self._random_rows = batch.random
+        return run_backbone(self.module, batch.graph)[: len(batch.seeds)]
+
+    def _fit_norms(self) -> None:
+        self._random_rows = None
+        if self.data.graph.is_on_disk:
+            fit_batch_norm(self.module, self.data.graph)
+        else:
+            super()._fit_norms()
+
+    @contextmanager
+    def statistics_of_random_nodes(self) -> Iterator[None]:
+        """Within the block, batch norm in training takes its statistics from the random nodes; it normalises all.
+
+        Its ``forward`` is replaced, since a user's module calls batch norm itself and has no argument to pass rows by.
+        """
+        try:
+            for norm in self._norms:
+                norm.forward = partial(self._normalised, norm)  # type: ignore[method-assign]
+            yield
+        finally:
+            for norm in self._norms:
+                del norm.forward
+
+    def _normalised(self, norm: _BatchNorm, values: Tensor) -> Tensor:
+        rows = self._random_rows
+        if not norm.training or rows is None:
+            return type(norm).forward(norm, values)
+        var, mean = torch.var_mean(values[rows.to(values.device)], dim=0, correction=0)
+        if norm.running_mean is not None and norm.running_var is not None and norm.momentum is not None:
+            with torch.no_grad():
+                norm.running_mean.lerp_(mean.detach(), norm.momentum)
+                norm.running_var.lerp_(var.detach() * len(rows) / max(len(rows) - 1, 1), norm.momentum)
+        scaled = (values - mean) * (var + norm.eps).rsqrt()
+        return scaled * norm.weight + norm.bias if norm.affine else scaled
 
 
 def _some_of(nodes: Tensor, settings: MiniBatch, seed: int) -> Tensor:
-    """As many of the nodes as an epoch has, by their positions, the same for a seed."""
+    """As many of the nodes as an epoch has, by index, the same for a seed."""
     most = len(nodes) if settings.batches_per_epoch is None else settings.batches_per_epoch * settings.batch_size
     if most >= len(nodes):
         return torch.arange(len(nodes), device=nodes.device)
@@ -274,30 +382,6 @@ def _some_of(nodes: Tensor, settings: MiniBatch, seed: int) -> Tensor:
     return order[:most].sort().values.to(nodes.device)
 
 
-def _again_and_again(batches: MiniBatches) -> Iterator[NeighbourBatch]:
+def _repeated(batches: MiniBatches) -> Iterator[NeighbourBatch]:
     while True:
         yield from batches
-
-
-@contextmanager
-def _statistics_of(norms: Sequence[_BatchNorm], rows: Tensor) -> Iterator[None]:
-    """Within the block, batch norm in training takes its statistics from some rows; it normalises all."""
-    try:
-        for norm in norms:
-            norm.forward = partial(_normalised, norm, rows)  # type: ignore[method-assign]
-        yield
-    finally:
-        for norm in norms:
-            del norm.forward
-
-
-def _normalised(norm: _BatchNorm, rows: Tensor, values: Tensor) -> Tensor:
-    if not norm.training:
-        return type(norm).forward(norm, values)
-    var, mean = torch.var_mean(values[rows.to(values.device)], dim=0, correction=0)
-    if norm.running_mean is not None and norm.running_var is not None and norm.momentum is not None:
-        with torch.no_grad():
-            norm.running_mean.lerp_(mean.detach(), norm.momentum)
-            norm.running_var.lerp_(var.detach() * len(rows) / max(len(rows) - 1, 1), norm.momentum)
-    scaled = (values - mean) * (var + norm.eps).rsqrt()
-    return scaled * norm.weight + norm.bias if norm.affine else scaled

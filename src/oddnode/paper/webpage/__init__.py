@@ -1,27 +1,12 @@
 """The HTML report: `render` turns plain data (`Page`) into one self-contained file.
 
-May import: bench.paper_numbers, evaluation, paper.layout, paper.names and, only when a page is rendered, protocols.
+May import: bench.paper_numbers, evaluation, paper.experiments, webpage and, only when a page is rendered, protocols.
 """
 
-from oddnode.paper.webpage.html import render, write_html
-from oddnode.paper.webpage.model import Cell, Grid, Method, Nodes, Number, Page, Scores, Table
-from oddnode.paper.webpage.picture import KNOWN, OTHER, UNKNOWN, Picture, Source, draw_picture
-
-__all__ = [
-    "KNOWN",
-    "OTHER",
-    "UNKNOWN",
-    "Cell",
-    "Grid",
-    "Method",
-    "Nodes",
-    "Number",
-    "Page",
-    "Picture",
-    "Scores",
-    "Source",
-    "Table",
-    "draw_picture",
-    "render",
-    "write_html",
-]
+from oddnode.paper.webpage.html import render as render
+from oddnode.paper.webpage.html import write_html as write_html
+from oddnode.paper.webpage.model import Cell as Cell
+from oddnode.paper.webpage.model import Method as Method
+from oddnode.paper.webpage.model import Nodes as Nodes
+from oddnode.paper.webpage.model import Page as Page
+from oddnode.paper.webpage.model import Scores as Scores

@@ -1,31 +1,31 @@
-"""Rendering of the page as one self-contained file, including the plotting library."""
+"""Rendering of the page: its data as compact JSON, and the words of its template."""
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
-from functools import cache
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+import numpy as np
 
-from oddnode._utils.atomic_files import new_file
-from oddnode.paper.webpage.encode import encode
-from oddnode.paper.webpage.model import Page
-from oddnode.paper.webpage.opening import choose_opening
-from oddnode.paper.webpage.pairs import compare_pairs
+from oddnode.bench.paper_numbers import paper_number
+from oddnode.evaluation import METRICS, Result
+from oddnode.paper.webpage.model import Cell, Method, Nodes, Page, Scores, take
+from oddnode.paper.webpage.opening import Opening, choose_opening, compare_pairs
+from oddnode.webpage import ArrayPool, Picture, render_page, write_page
 
-__all__ = ["render", "write_html"]
+# The parts of the page's script, in the order in which they run.
+_SCRIPTS = (
+    "tools.js", "tables.js", "overview.js", "scores.js", "graph.js", "images.js", "results.js", "page.js",
+)  # fmt: skip
 
-# The parts of the page's script, in the order in which they run, inside one function.
-_SCRIPTS = ("tools.js", "overview.js", "scores.js", "graph.js", "images.js", "tables.js", "page.js")
+# The maximum size of all scores on the page. Larger runs show a random sample of the nodes, and the page says so.
+_SCORE_BYTES = 2_000_000
+_MIN_NODES = 300
+_PIXELS = "0123456789abcdefg"
 
 
 def write_html(page: Page, path: Path) -> Path:
-    """Write the page atomically.
+    """Write the page atomically, and return its path.
 
     Parameters
     ----------
@@ -33,16 +33,8 @@ def write_html(page: Page, path: Path) -> Path:
         What to show.
     path : Path
         The file; one that was there is replaced.
-
-    Returns
-    -------
-    Path
-        The same path.
     """
-    text = render(page)
-    with new_file(path) as part:
-        part.write_text(text, encoding="utf-8")
-    return path
+    return write_page(render(page), path)
 
 
 def render(page: Page) -> str:
@@ -59,55 +51,19 @@ def render(page: Page) -> str:
         Where the plotting library is not installed; the message says how to get it.
     """
     opening = choose_opening(page)
-    return (
-        _templates()
-        .get_template("page.html")
-        .render(
-            title=page.title,
-            notice=page.notice,
-            description=opening.sentence if opening else "Which nodes of a graph does a model not know?",
-            icon=_asset("icon.svg").strip(),
-            opening=opening,
-            pairs=compare_pairs(page.results),
-            protocols=_protocols(page),
-            facts=_facts(page),
-            links={name: address for name, address in page.links.items() if address.startswith("https://")},
-            css=_asset("page.css"),
-            plotly=_packed_plotly(),
-            data=_packed(json.dumps(encode(page), separators=(",", ":"), allow_nan=False)),
-            script="\n".join(map(_asset, _SCRIPTS)),
-        )
+    return render_page(
+        "oddnode.paper.webpage",
+        encode(page),
+        title=page.title,
+        description=opening.sentence if opening else "Which nodes of a graph does a model not know?",
+        scripts=_SCRIPTS,
+        links=page.links,
+        notice=page.notice,
+        opening=opening,
+        pairs=compare_pairs(page.results),
+        protocols=_protocols(page),
+        facts=_facts(page),
     )
-
-
-@cache
-def _templates() -> Environment:
-    return Environment(
-        loader=PackageLoader("oddnode.paper.webpage"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-
-
-def _packed(text: str) -> str:
-    """Compress text to gzip in base64: a third of the size, and no characters that need escaping in HTML."""
-    return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")
-
-
-@cache
-def _packed_plotly() -> str:
-    try:
-        from plotly.offline import get_plotlyjs
-    except ImportError:
-        raise RuntimeError("the report needs plotly; install it with: pip install 'oddnode[report]'") from None
-    return _packed(get_plotlyjs())
-
-
-def _asset(name: str) -> str:
-    return resources.files("oddnode.paper.webpage").joinpath(f"assets/{name}").read_text(encoding="utf-8")
 
 
 def _protocols(page: Page) -> dict[str, str]:
@@ -129,3 +85,119 @@ def _facts(page: Page) -> dict[str, Any]:
         **page.terms,
     }
     return {name: value for name, value in facts.items() if value}
+
+
+def encode(page: Page) -> dict[str, Any]:
+    """Encode the data of the page for its script, as values for JSON."""
+    pool = ArrayPool()
+    limit = _node_limit(page.cells)
+    opening = choose_opening(page)
+    cells = [_cell(cell, pool, limit) for cell in page.cells]
+    names = dict.fromkeys([*(r.method for r in page.results), *(m for cell in page.cells for m in cell.methods)])
+    methods = {name: page.methods.get(name, Method()) for name in names}
+    return {
+        "rows": [_row(result, methods[result.method]) for result in page.results],
+        "cells": cells,
+        "opening": None if opening is None else _opening(opening),
+        "methods": {n: {"exposure": m.needs_exposure, "model_free": m.is_model_free} for n, m in methods.items()},
+        "tables": [table.as_json() for table in page.tables],
+        "arrays": pool.arrays,
+    }
+
+
+def _opening(opening: Opening) -> dict[str, Any]:
+    pixels = opening.cell.unknown[opening.test].pixels
+    image = None if pixels is None or opening.example is None else _pixels(pixels[opening.example])
+    return {"cell": opening.index, "a": opening.method, "b": opening.beside, "example": image}
+
+
+def _pixels(values: np.ndarray) -> str:
+    return "".join(_PIXELS[value] for value in values.ravel())
+
+
+def _node_limit(cells: Any) -> int:
+    """The maximum number of nodes of a graph that are shown."""
+    lists = sum(len(cell.methods) * (1 + len(cell.unknown)) for cell in cells)
+    return max(_MIN_NODES, _SCORE_BYTES // (4 * max(lists, 1)))
+
+
+def _row(result: Result, method: Method) -> dict[str, Any]:
+    metrics = [metric for metric in METRICS if not (metric == "id_acc" and method.is_model_free)]
+    numbers = {
+        metric: {
+            "seeds": [_short(run[metric]) for run in result.runs],
+            "printed": paper_number(result.task, result.method, metric),
+        }
+        for metric in metrics
+    }
+    return {
+        "task": result.task,
+        "method": result.method,
+        "protocol": result.protocol,
+        "backbone": result.backbone,
+        "seeds": result.seeds,
+        "numbers": numbers,
+    }
+
+
+def _short(number: float) -> float | None:
+    return round(number, 3) if np.isfinite(number) else None
+
+
+def _cell(cell: Cell, pool: ArrayPool, limit: int) -> dict[str, Any]:
+    nodes = {"id": cell.known, **cell.unknown}
+    rng = np.random.default_rng(0)
+    chosen = {name: np.sort(rng.permutation(len(part))[:limit]) for name, part in nodes.items()}
+    return {
+        "task": cell.task,
+        "about": cell.about,
+        "protocol": cell.protocol,
+        "seed": cell.seed,
+        "tests": list(cell.unknown),
+        "nodes": {name: _nodes(part, chosen[name], pool) for name, part in nodes.items()},
+        "methods": {
+            method: {name: _scores(take(part, chosen[name]), pool) for name, part in scores.items()}
+            for method, scores in cell.methods.items()
+        },
+        "picture": None if cell.picture is None else _picture(cell.picture, pool),
+    }
+
+
+def _nodes(nodes: Nodes, chosen: np.ndarray, pool: ArrayPool) -> dict[str, Any]:
+    part = take(nodes, chosen)
+    encoded: dict[str, Any] = {
+        "total": len(nodes),
+        "ids": pool.add(part.ids),
+        "degree": pool.add(part.degree),
+        "y": pool.add(part.y),
+        "shown": pool.add(part.y if part.shown is None else part.shown),
+    }
+    if part.pixels is not None:
+        encoded["pixels"] = _pixels(part.pixels)
+    return encoded
+
+
+def _scores(scores: Scores, pool: ArrayPool) -> dict[str, Any]:
+    encoded: dict[str, Any] = {
+        "values": pool.add(scores.values.astype(np.float32)),
+        "predicted": pool.add(scores.predicted),
+    }
+    if scores.why is not None:
+        encoded["why"] = {place: text for place, text in enumerate(scores.why.tolist()) if text}
+    return encoded
+
+
+def _picture(picture: Picture, pool: ArrayPool) -> dict[str, Any]:
+    return {
+        "graphs": picture.graphs,
+        "graph": pool.add(picture.graph),
+        "ids": pool.add(picture.ids),
+        "kind": pool.add(picture.kind),
+        "shown": pool.add(picture.shown),
+        "x": pool.add(np.round(1000 * picture.place[:, 0]).astype(np.int64)),
+        "y": pool.add(np.round(1000 * picture.place[:, 1]).astype(np.int64)),
+        "from": pool.add(picture.edges[0]),
+        "to": pool.add(picture.edges[1]),
+        "scores": {m: pool.add(s.astype(np.float32)) for m, s in picture.scores.items()},
+        "predicted": {m: pool.add(p) for m, p in picture.predicted.items()},
+    }

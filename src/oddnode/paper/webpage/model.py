@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
+from oddnode._utils.result_tables import Table
 from oddnode.evaluation import Result
-from oddnode.paper.webpage.picture import Picture
-
-__all__ = ["Cell", "Grid", "Method", "Nodes", "Number", "Page", "Scores", "Table"]
+from oddnode.webpage import Picture
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Nodes:
     ids : array
         Their numbers in the graph.
     degree : array
-        How many edges lead to each.
+        Number of incoming edges of each.
     y : array
         The class of each as the network numbers them, -1 where it has none.
     shown : array, optional
@@ -41,17 +40,6 @@ class Nodes:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def take(self, chosen: np.ndarray) -> Nodes:
-        """Some of the nodes.
-
-        Parameters
-        ----------
-        chosen : array of int
-            Positions in this list of nodes.
-        """
-        shown, pixels = (None if part is None else part[chosen] for part in (self.shown, self.pixels))
-        return Nodes(self.ids[chosen], self.degree[chosen], self.y[chosen], shown, pixels)
-
 
 @dataclass(frozen=True)
 class Scores:
@@ -64,22 +52,21 @@ class Scores:
     predicted : array
         The most likely class of each ``[nodes]``.
     why : array, optional
-        Why each is flagged, in words ``[nodes]``; empty texts for other nodes.
+        Why each is flagged, in words ``[nodes]``; empty strings for other nodes.
     """
 
     values: np.ndarray
     predicted: np.ndarray
     why: np.ndarray | None = None
 
-    def take(self, chosen: np.ndarray) -> Scores:
-        """Scores of some of the nodes.
 
-        Parameters
-        ----------
-        chosen : array of int
-            Positions in this list of nodes.
-        """
-        return Scores(self.values[chosen], self.predicted[chosen], None if self.why is None else self.why[chosen])
+T = TypeVar("T", Nodes, Scores)
+
+
+def take(part: T, indices: np.ndarray) -> T:
+    """The same for some of the nodes."""
+    arrays: dict[str, Any] = {name: None if array is None else array[indices] for name, array in vars(part).items()}
+    return type(part)(**arrays)
 
 
 @dataclass(frozen=True)
@@ -118,81 +105,11 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Number:
-    """A number in a table.
-
-    Parameters
-    ----------
-    value : float
-        The number, or its mean over the seeds.
-    low, high : float, optional
-        The lowest and the highest of the seeds, where there are several.
-    printed : float, optional
-        What the paper prints for it.
-    digits : int
-        How many digits after the point to show.
-    """
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    printed: float | None = None
-    digits: int = 1
-
-
-@dataclass(frozen=True)
-class Grid:
-    """One grid of a table.
-
-    Parameters
-    ----------
-    title, caption : str
-        Shown above and under the grid.
-    columns : sequence of str
-        Titles of the columns.
-    rows : sequence of sequences
-        The cells, row by row; ``None`` is a gap.
-    """
-
-    title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str | Number | None]]
-    caption: str = ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """A further table, which is collapsed at first.
-
-    Parameters
-    ----------
-    title : str
-        Shown while the table is folded up.
-    grids : sequence of Grid
-        Its parts.
-    notes : sequence of str
-        Sentences above the grids.
-    """
-
-    title: str
-    grids: Sequence[Grid]
-    notes: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
 class Method:
-    """The marks of a method on the page.
+    """The marks of a method on the page."""
 
-    Parameters
-    ----------
-    needs_exposure : bool
-        It learns from exposed OOD nodes.
-    is_model_free : bool
-        It is a score of the graph alone, so that it classifies nothing.
-    """
-
-    needs_exposure: bool = False
-    is_model_free: bool = False
+    needs_exposure: bool = False  # It learns from exposed OOD nodes
+    is_model_free: bool = False  # It is a score of the graph alone, so that it classifies nothing
 
 
 @dataclass(frozen=True)

@@ -1,48 +1,34 @@
-"""What the page opens with: a cell, two methods, and one sentence on what the first of them finds there."""
+"""What the page opens with: what a method finds on one cell, and the pairs that differ by the paper's own term."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 
+from oddnode.bench.paper_numbers import paper_number
+from oddnode.evaluation import Result
+from oddnode.paper.experiments import METHOD_NAMES
 from oddnode.paper.webpage.model import Cell, Method, Page, Scores
 
-__all__ = ["Opening", "choose_opening"]
-
+_PAIRS = (("nodesafe", "gnnsafe"), ("nodesafe++", "gnnsafe++"))
 _ACCEPTED = 0.95
 
 
 @dataclass(frozen=True)
 class Opening:
-    """A method on a cell, at the threshold that accepts 95 % of the known nodes.
+    """A method on a cell, at the threshold that accepts 95 % of the known nodes."""
 
-    Parameters
-    ----------
-    place : int
-        The position of the cell among those of the page.
-    cell : Cell
-        The cell.
-    test : str
-        The test graph whose unknown nodes are counted.
-    method, beside : str
-        The method, and the one that is shown next to it.
-    caught, false_alarms : int
-        The number of unknown nodes, and of known ones, below the threshold.
-    shares : dict of str to float
-        The share of unknown nodes that comparable methods find at their own thresholds, this one included.
-    example : int, optional
-        The position of the unknown node with the lowest score among those that are flagged with a reason.
-    """
-
-    place: int
+    index: int  # The index of the cell on the page
     cell: Cell
-    test: str
+    test: str  # The test graph whose unknown nodes are counted
     method: str
-    beside: str
-    caught: int
-    false_alarms: int
+    beside: str  # The method that is shown next to it
+    caught: int  # Number of unknown nodes below the threshold
+    false_alarms: int  # Number of known nodes below the threshold
     shares: dict[str, float]
     example: int | None = None
 
@@ -90,23 +76,17 @@ class Opening:
 
 
 def choose_opening(page: Page) -> Opening | None:
-    """Choose the first cell of unseen classes, or else the first, and the first two of the page's featured methods.
-
-    Parameters
-    ----------
-    page : Page
-        What is shown. Without cells there is nothing to open with.
-    """
-    cells = [(place, cell) for place, cell in enumerate(page.cells) if cell.methods]
+    """Choose the first cell of unseen classes, or else the first, and the first two of the page's featured methods."""
+    cells = [(index, cell) for index, cell in enumerate(page.cells) if cell.methods]
     if not cells:
         return None
-    place, cell = next((found for found in cells if found[1].task.endswith("/label")), cells[0])
+    index, cell = next((pair for pair in cells if pair[1].task.endswith("/label")), cells[0])
     method, beside = _featured(page, cell)
     test = next(iter(cell.unknown))
     scores = cell.methods[method]
     threshold = _threshold(scores["id"].values)
     return Opening(
-        place=place,
+        index=index,
         cell=cell,
         test=test,
         method=method,
@@ -137,7 +117,7 @@ def _shares(page: Page, cell: Cell, test: str, method: str) -> dict[str, float]:
 
 def _threshold(known: np.ndarray) -> float:
     """The highest threshold at or above which enough of the known nodes lie."""
-    needed = math.ceil(round(_ACCEPTED * len(known), 9))  # 0.95 is no binary fraction
+    needed = math.ceil(round(_ACCEPTED * len(known), 9))  # 0.95 is not a binary fraction
     return np.sort(known)[len(known) - needed]
 
 
@@ -146,3 +126,70 @@ def _example(scores: Scores, threshold: float) -> int | None:
         return None
     told = np.flatnonzero((scores.why != "") & (scores.values < threshold))
     return int(told[scores.values[told].argmin()]) if len(told) else None
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A pair of methods under one protocol: mean FPR95 over the cells that both have, and the paper's."""
+
+    method: str
+    rival: str
+    protocol: str
+    cells: int  # Number of tasks that both methods were run on
+    ours: tuple[float, float]  # Mean FPR95 of the method and of its rival, in percent
+    wins: int  # Number of cells in which the method is better
+    printed: tuple[float, float] | None  # What the paper prints, averaged over the cells that it has
+    printed_cells: int  # Number of these cells
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The display names of both methods."""
+        return METHOD_NAMES[self.method], METHOD_NAMES[self.rival]
+
+    @property
+    def kind(self) -> str:
+        """A phrase that says whether both methods use exposure."""
+        return "with exposure (++)" if self.method.endswith("++") else "without exposure"
+
+    @property
+    def sentence(self) -> str:
+        """In how many cells the method is better."""
+        where = f"{self.wins} of {self.cells} cells" if self.cells > 1 else f"{self.wins} of one cell"
+        return f"{self.names[0]} lets fewer unknown nodes through than {self.names[1]} in {where}."
+
+    @property
+    def best(self) -> tuple[bool, bool]:
+        """Which of the two has the lower mean, as far as the digits that are shown tell."""
+        mine, other = (round(number, 1) for number in self.ours)
+        return mine <= other, other <= mine
+
+
+def compare_pairs(results: Sequence[Result]) -> list[Pair]:
+    """Compare every pair of methods under every protocol that was run, in the order of the registry of protocols."""
+    from oddnode.protocols import PROTOCOLS
+
+    pairs = []
+    for method, rival in _PAIRS:
+        for protocol in PROTOCOLS:
+            by_cell = {(r.task, r.method): r for r in results if r.protocol == protocol}
+            tasks = [t for t, m in by_cell if m == method and (t, rival) in by_cell]
+            if tasks:
+                pairs.append(_pair(method, rival, protocol, tasks, by_cell))
+    return pairs
+
+
+def _pair(method: str, rival: str, protocol: str, tasks: Sequence[str], by_cell: dict[tuple[str, str], Result]) -> Pair:
+    pairs = [(by_cell[t, method], by_cell[t, rival]) for t in tasks]
+    fprs = [(mine.mean("fpr95"), other.mean("fpr95")) for mine, other in pairs]
+    printed = [(paper_number(t, method, "fpr95"), paper_number(t, rival, "fpr95")) for t in tasks]
+    both = [(mine, other) for mine, other in printed if mine is not None and other is not None]
+    return Pair(
+        method=method,
+        rival=rival,
+        protocol=protocol,
+        cells=len(tasks),
+        ours=(fmean(mine for mine, _ in fprs), fmean(other for _, other in fprs)),
+        wins=sum(mine < other for mine, other in fprs),
+        printed=(fmean(mine for mine, _ in both), fmean(other for _, other in both)) if both else None,
+        printed_cells=len(both),
+    )

@@ -1,3 +1,16 @@
+const METRICS = { fpr95: "FPR95 ↓", auroc: "AUROC ↑", aupr: "AUPR ↑", id_acc: "ID acc ↑" };
+const MEANINGS = {
+  fpr95: "the share of unknown nodes that is let through by the threshold that accepts 95 % of the known ones",
+  auroc: "the chance that a random known node scores higher than a random unknown one; 50 is guessing",
+  aupr: "average precision with the known nodes as the positive class",
+  id_acc: "the share of known test nodes that get the right class",
+};
+const LOWER_IS_BETTER = new Set(["fpr95"]);
+const ALL = "mean of all cells";
+
+// A method's name with its mark: an asterisk if it learns from exposed nodes.
+const starred = (method) => (data.methods[method].exposure ? `${method} *` : method);
+
 // ---- all methods
 
 const over = { protocol: "", cell: ALL, metric: "fpr95" };

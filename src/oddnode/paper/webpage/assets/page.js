@@ -90,31 +90,9 @@ function setUpHero() {
   if (data.opening.example !== null) $("example-image").append(digit(data.opening.example));
 }
 
-// ---- light and dark
-
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  $("theme").setAttribute("aria-pressed", String(theme === "dark"));
-  $("theme").setAttribute("aria-label", theme === "dark" ? "Switch to light colours" : "Switch to dark colours");
-  $("theme").lastElementChild.textContent = theme === "dark" ? " Light" : " Dark";
-}
 function redraw() {
   drawHero();
   if (state.cell) refreshCell(); else if (data.rows.length) refreshOverview();
-}
-
-function setUpTheme() {
-  const prefersDark = window.matchMedia("(prefers-color-scheme: dark)");
-  let chosen = null;
-  try { chosen = localStorage.getItem("oddnode-theme"); } catch { /* a page from disk may have no storage */ }
-  setTheme(chosen ?? (prefersDark.matches ? "dark" : "light"));
-  prefersDark.addEventListener("change", () => { if (chosen === null) { setTheme(prefersDark.matches ? "dark" : "light"); redraw(); } });
-  $("theme").addEventListener("click", () => {
-    chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-    try { localStorage.setItem("oddnode-theme", chosen); } catch { /* it holds for this visit then */ }
-    setTheme(chosen);
-    redraw();
-  });
 }
 
 function setUpCell() {
@@ -137,9 +115,9 @@ function setUpCell() {
   $("dist").on("plotly_afterplot", placeHandle);
 }
 
-setUpTheme();
+setUpTheme(redraw);
 if (data.rows.length) { setUpOverview(); setUpResults(); } else { $("methods").hidden = $("results-panel").hidden = true; }
-setUpMoreTables();
+addTables($("more-tables"), data.tables);
 setUpHero();
 setUpCell();
 if (!state.cell && data.rows.length) refreshOverview();

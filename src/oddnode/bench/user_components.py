@@ -1,0 +1,90 @@
+"""Tasks and methods that a benchmark is given as objects instead of names."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from oddnode._utils.registry import for_a_while
+from oddnode._utils.suggestions import UnknownNameError
+from oddnode.detector import Recipe, register_method
+from oddnode.runner.detectors import forget_methods
+from oddnode.runner.execute import forget_tasks
+from oddnode.tasks import DATASETS, DatasetSpec, Task, TaskSpec, expand_tasks
+
+#: The name of a task, a task, or a function of the seed that makes one.
+TaskLike = str | Task | Callable[[int], Task]
+#: The name of a method, or a method.
+MethodLike = str | Recipe
+
+
+@contextmanager
+def named(tasks: Sequence[TaskLike], methods: Sequence[MethodLike]) -> Iterator[tuple[list[str], list[str]]]:
+    """Register tasks and methods that are objects while the ``with`` block runs."""
+    with for_a_while():
+        task_names = [task if isinstance(task, str) else _register_task(task) for task in tasks]
+        method_names = [method if isinstance(method, str) else _register_recipe(method) for method in methods]
+        try:
+            yield task_names, method_names
+        finally:
+            if not has_only_names(tasks, methods):  # the next task or method of the same name may be another one
+                forget_methods()
+                forget_tasks()
+
+
+def has_only_names(tasks: Sequence[TaskLike], methods: Sequence[MethodLike]) -> bool:
+    """Whether tasks and methods are all given by name, so that other processes can look them up."""
+    return all(isinstance(part, str) for part in (*tasks, *methods))
+
+
+def _register_task(task: Any) -> str:
+    if isinstance(task, Task):
+        name, made = task.name, task
+        spec = TaskSpec(name, lambda data_dir, seed, rules: replace(made, protocol=rules.protocol), True)
+    else:
+        name = _checked_maker(task)
+        spec = TaskSpec(name, lambda data_dir, seed, rules: _made(task, name, seed, rules.protocol))
+    if _is_taken(name):
+        raise ValueError(f"there is a task named {name!r} already; give yours another name")
+    DATASETS.register(name, DatasetSpec(name, (spec,)))
+    return name
+
+
+def _is_taken(name: str) -> bool:
+    try:
+        expand_tasks([name])
+    except UnknownNameError:
+        return False
+    return True
+
+
+def _register_recipe(recipe: Any) -> str:
+    if not isinstance(recipe, Recipe):
+        raise ValueError(f"a method is a {type(recipe).__name__}, expected a name or an oddnode.Recipe")
+    register_method(recipe)
+    return recipe.name
+
+
+def _checked_maker(maker: Any) -> str:
+    """The name of a function that makes tasks."""
+    what = f"a task is {maker!r}, expected a name, an oddnode.Task, or a function of the seed that returns one"
+    if not callable(maker):
+        raise ValueError(what)
+    try:
+        inspect.signature(maker).bind(0)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{what}; called with a seed it would fail: {error}") from None
+    name = getattr(maker, "__name__", type(maker).__name__)
+    if not name.isidentifier():
+        raise ValueError(f"{what}; a lambda has no name for the tables")
+    return name
+
+
+def _made(maker: Callable[[int], Task], name: str, seed: int, protocol: str) -> Task:
+    task = maker(seed)
+    if not isinstance(task, Task):
+        raise ValueError(f"{name}({seed}) returned a {type(task).__name__}, expected an oddnode.Task")
+    return replace(task, name=name, protocol=protocol)

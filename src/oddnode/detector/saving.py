@@ -1,0 +1,377 @@
+"""Saves and loads detectors. Nothing in a saved model is executed.
+
+Parts are rebuilt by name from known classes. The type and range of every value, and the shape, dtype and finiteness of
+every tensor are checked before use; `oddnode.detector.saved_files` checks the files themselves.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from msgspec.structs import asdict
+from safetensors import SafetensorError
+from safetensors.torch import load as parse_tensors
+from safetensors.torch import save as format_tensors
+from torch import Tensor, nn
+
+from oddnode._utils.atomic_files import new_folder, read_folder
+from oddnode._utils.checked_json import ModelFileError, checked, first_line, show
+from oddnode._utils.devices import resolve_device
+from oddnode._utils.plugins import plugin_of
+from oddnode._utils.random import new_weights, seeded
+from oddnode._version import __version__
+from oddnode.detector.fitted import Calibration, FittedState, as_scorer, gradients_enabled, unfitted_copy
+from oddnode.detector.fitting import as_module, new_backbone
+from oddnode.detector.part_config import Part, decode, encode, learnt_of, set_learnt
+from oddnode.detector.reference import ReferenceNodes, num_cross_fitted
+from oddnode.detector.saved_files import (
+    FORMAT,
+    FORMAT_VERSION,
+    TENSORS,
+    ModelConfig,
+    Settings,
+    check_target,
+    read_model,
+    write_files,
+)
+from oddnode.graph import Graph, GraphProfile
+from oddnode.nn import BACKBONES, Ensemble
+from oddnode.objectives import Objective
+from oddnode.scoring import Outputs, Scorer
+
+if TYPE_CHECKING:
+    from oddnode.detector.detector import Detector
+
+_PLAIN = (bool, int, float, str, type(None))
+_REFERENCE = ("nodes", "checksums", "edges")
+_EXTRA = "extra."
+_FEW_LAYERS = 50
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def save(
+    detector: Detector,
+    path: str | os.PathLike,
+    extra_config: dict[str, Any] | None = None,
+    extra_tensors: dict[str, Tensor] | None = None,
+) -> None:
+    """Save a fitted detector atomically, with further sections of the config and further int64 tensors."""
+    target = Path(path)
+    detector.state_  # raises an error if it is not fitted  # noqa: B018
+    check_target(target)
+    tensors = tensors_of(detector) | {f"{_EXTRA}{name}": value for name, value in (extra_tensors or {}).items()}
+    # Copies, because safetensors refuses tensors that share memory.
+    blob = format_tensors({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
+    config = _config_of(detector) | (extra_config or {})
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with new_folder(target) as folder:
+        write_files(folder, config, blob)
+
+
+def _config_of(detector: Detector) -> dict[str, Any]:
+    params, state, calibration = detector.get_params(deep=False), detector.state_, detector.calibration_
+    graph = state.profile.as_dict()
+    del graph["adjusted_homophily"]  # derived from the others
+    config: dict[str, Any] = {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "oddnode_version": __version__,
+        "method": detector.method,
+        "hyper_parameters": {k: v for k, v in detector.hyper_parameters.items() if isinstance(v, _PLAIN)},
+        "backbone": _backbone_config(detector.backbone),
+        "objective": None if detector.objective is None else encode(detector.objective, "objective"),
+        "scorer": encode(state.base_scorer, "scorer"),
+        "settings": {name: params[name] for name in Settings.__struct_fields__},
+        "num_features": state.num_features,
+        "num_classes": state.num_classes,
+        "max_abs_feature": state.max_abs_feature,
+        "best_epoch": state.best_epoch,
+        "dtype": str(state.dtype).removeprefix("torch."),
+        "graph": graph,
+        "advice": list(state.advice),
+        "num_networks": len(state.module.members) if isinstance(state.module, Ensemble) else 1,
+        "learnt": {k: v for k, v in learnt_of(state.scorer) if not isinstance(v, Tensor)},
+        "calibration": None
+        if calibration is None
+        else {
+            "false_alarm_rate": calibration.false_alarm_rate,
+            "threshold": calibration.threshold,
+            "num_nodes": len(calibration.scores),
+        },
+    }
+    # Values that could not be loaded again raise an error now, while the fitted detector still exists.
+    checked(config, ModelConfig, "")
+    return config
+
+
+def _backbone_config(backbone: str | nn.Module) -> str | dict[str, str]:
+    if isinstance(backbone, nn.Module):
+        return {"own": type(backbone).__name__}
+    plugin = plugin_of(BACKBONES[backbone])
+    return backbone if plugin is None else {"name": backbone, "plugin": plugin}
+
+
+def tensors_of(detector: Detector) -> dict[str, Tensor]:
+    """Collect the tensors of a fitted detector, by the names that they have in the file."""
+    state, calibration = detector.state_, detector.calibration_
+    tensors = {f"module.{name}": value for name, value in state.module.state_dict().items()}
+    odd = next((name for name, value in tensors.items() if not isinstance(value, Tensor)), None)
+    if odd is not None:
+        raise TypeError(f"{type(state.module).__name__} has state {odd!r} that is not a tensor and cannot be saved")
+    tensors |= {k: v for k, v in learnt_of(state.scorer) if isinstance(v, Tensor)}
+    for network, reference in enumerate(state.references):
+        tensors |= {f"reference.{network}.{name}": getattr(reference, name) for name in _REFERENCE}
+    if state.class_means is not None:
+        tensors["class_means"] = state.class_means
+    if calibration is not None:
+        tensors["calibration.scores"] = calibration.scores
+        if calibration.classes is not None:
+            tensors["calibration.classes"] = calibration.classes
+    return tensors
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+def load(
+    detector_class: type[Detector],
+    path: str | os.PathLike,
+    *,
+    backbone: nn.Module | None = None,
+    objective: Objective | None = None,
+    scorer: Scorer | str | None = None,
+    device: str = "auto",
+) -> tuple[Detector, dict[str, Any], dict[str, Tensor]]:
+    """Read a detector, the config that it was saved with, and the extra tensors."""
+    folder = Path(path)
+    raw, blob, _ = read_folder(folder, read_model)
+    tensors = _parsed(blob, folder / TENSORS)
+    try:
+        config = checked(raw, ModelConfig, "")
+        detector = detector_class(
+            backbone=_backbone(config.backbone, backbone),
+            objective=None if config.objective is None else _part(config.objective, objective, Objective),
+            scorer=_part(config.scorer, None if scorer is None else as_scorer(scorer), Scorer),
+            device=device,
+            **asdict(config.settings),
+        )
+        extra = _take(tensors, _EXTRA)
+        for name, value in extra.items():
+            _check_tensor(f"{_EXTRA}{name}", value, torch.long, value.shape)
+        return _restored(detector, config, tensors), raw, extra
+    except ModelFileError as error:
+        raise ModelFileError(f"{folder}: {error}") from None
+
+
+def _parsed(raw: bytes, path: Path) -> dict[str, Tensor]:
+    """Tensors of finite numbers, by name."""
+    try:
+        tensors = parse_tensors(raw)
+    except (SafetensorError, ValueError, RuntimeError, KeyError, TypeError, OverflowError, MemoryError) as error:
+        raise ModelFileError(f"{path} is damaged or not a safetensors file: {first_line(error)}") from None
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+            raise ModelFileError(f"{path}: {name!r} has NaN or infinite values")
+    return tensors
+
+
+def _backbone(config: str | dict[str, str], given: nn.Module | None) -> str | nn.Module:
+    """The backbone of a saved model: its name, or the user's own module."""
+    facts = {"name": config} if isinstance(config, str) else config
+    if "own" in facts:
+        return _own(facts, given, "backbone", "make one of the same shape, whose copy gets the saved weights")
+    name, plugin = facts.get("name"), facts.get("plugin")
+    if given is not None:
+        raise ValueError(f"a backbone was given, but the saved model has its own: {show(name)}")
+    if name is None or name not in BACKBONES:
+        of_plugin = "" if plugin is None else f" of the plugin {show(plugin)}"
+        raise ModelFileError(f"backbone is {show(name)}{of_plugin}, expected one of {', '.join(BACKBONES)}")
+    return name
+
+
+def _part(config: dict[str, Any], given: Part | None, base: type[Part]) -> Part:
+    """The objective or scorer of a saved model, or the user's own."""
+    what = base.__name__.lower()
+    if "own" in config:
+        return _own(config, given, what, "give it again")
+    if given is not None:
+        raise ValueError(f"{what} was given, but the saved model has its own")
+    return decode(config, base, what)
+
+
+def _own(config: dict[str, Any], given: Any, what: str, advice: str) -> Any:
+    if given is None:
+        raise ModelFileError(
+            f"the model has your own {what} {show(config['own'])}, which is not saved; {advice}: "
+            f"Detector.load(..., {what}=...)"
+        )
+    return given
+
+
+@gradients_enabled()
+def _restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor]) -> Detector:
+    """Restore the saved state of a detector."""
+    device = resolve_device(detector.device)
+    calibration = _calibration(config, tensors)  # stays on the CPU
+    module = _filled_module(detector, config, _take(tensors, "module.")).to(device).eval()
+    tensors = {name: value.to(device) for name, value in tensors.items()}
+    learnt = {f"scorer.{path}": value for path, value in _take(tensors, "scorer.").items()}
+    means = tensors.pop("class_means", None)
+    if means is not None:
+        _check_tensor("class_means", means, getattr(torch, config.dtype), [config.num_classes] * 2)
+    references = _references(_take(tensors, "reference."))
+    _check_counts(detector.ensemble, config.num_networks, len(references))
+    if tensors:
+        raise ModelFileError(f"the tensor {next(iter(tensors))!r} belongs to no part of the model")
+    scorer = as_scorer(detector.scorer)
+    # Whether the user gave another scorer than the one of their own that the model was saved with.
+    is_other = "own" in config.scorer and encode(scorer, "scorer") != config.scorer
+    fitted = unfitted_copy(module, scorer)
+    for path, value in ({} if is_other else config.learnt | learnt).items():
+        set_learnt(fitted, path, value)
+    state = FittedState(
+        module=module,
+        num_features=config.num_features,
+        num_classes=config.num_classes,
+        max_abs_feature=config.max_abs_feature,
+        profile=GraphProfile(**asdict(config.graph)),
+        base_scorer=scorer,
+        scorer=fitted,
+        class_means=means,
+        best_epoch=config.best_epoch,
+        advice=config.advice,
+        references=references,
+    )
+    if is_other:
+        state = state.with_scorer(scorer)
+    else:  # with another scorer it is no longer of the method
+        detector._made_of(config.method, config.hyper_parameters)
+    if isinstance(detector.backbone, str):
+        _try_out(state, device)
+    if calibration is None or not is_other:
+        return detector._with_state(state, calibration)
+    return detector._with_state(
+        state,
+        not_calibrated=f"the threshold of the saved model belongs to its scorer {show(config.scorer['own'])}, and this "
+        "Detector was loaded with another one: call calibrate(data, false_alarm_rate=0.05) with held-out known nodes",
+    )
+
+
+def _take(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """Remove the tensors whose names have a prefix, and return them without it."""
+    return {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
+
+
+def _check_tensor(name: str, value: Tensor | None, dtype: torch.dtype, shape: Sequence[int]) -> None:
+    expected = f"expected {dtype} of shape {list(shape)}"
+    if value is None:
+        raise ModelFileError(f"the tensor {name!r} is missing, {expected}")
+    if value.dtype != dtype or value.shape != tuple(shape):
+        raise ModelFileError(f"the tensor {name!r} is {value.dtype} of shape {list(value.shape)}, {expected}")
+
+
+def _calibration(config: ModelConfig, tensors: dict[str, Tensor]) -> Calibration | None:
+    """The saved calibration; its threshold is computed again from its scores and compared."""
+    if config.calibration is None:
+        return None
+    scores, classes = (tensors.pop(f"calibration.{name}", None) for name in ("scores", "classes"))
+    num_nodes, threshold = config.calibration.num_nodes, config.calibration.threshold
+    is_double = scores is not None and scores.dtype == torch.float64
+    _check_tensor("calibration.scores", scores, torch.float64 if is_double else torch.float32, [num_nodes])
+    if classes is not None:
+        _check_tensor("calibration.classes", classes, torch.long, [num_nodes])
+    try:
+        calibration = Calibration.from_scores(scores, classes, config.calibration.false_alarm_rate)
+    except (ValueError, OverflowError) as error:  # the latter for a rate whose inverse is infinite
+        raise ModelFileError(f"calibration: {error}") from None
+    if calibration.threshold != threshold:
+        raise ModelFileError(
+            f"calibration: the scores give the threshold {calibration.threshold}, but the config has {threshold}"
+        )
+    return calibration
+
+
+def _references(tensors: dict[str, Tensor]) -> tuple[ReferenceNodes, ...]:
+    """The reference nodes of every network from their tensors, ``0.nodes`` and so on."""
+    restored: list[ReferenceNodes] = []
+    while tensors:
+        names = [f"{len(restored)}.{name}" for name in _REFERENCE]
+        nodes, checksums, edges = values = [tensors.pop(name, torch.empty(0)) for name in names]
+        shapes = [nodes.shape[:1], nodes.shape[:1], (2, edges.shape[-1])]
+        for name, value, dtype, shape in zip(
+            names, values, (torch.long, torch.float64, torch.long), shapes, strict=True
+        ):
+            _check_tensor(f"reference.{name}", value, dtype, shape)
+        if bool((nodes < 0).any()) or bool((edges < 0).any()) or bool((edges >= 2**31).any()):
+            raise ModelFileError("the reference nodes have indices below 0, or too large")
+        restored.append(ReferenceNodes(nodes, checksums, edges))
+    return tuple(restored)
+
+
+def _check_counts(ensemble: int, num_networks: int, num_references: int) -> None:
+    """Refuse a number of networks that `fit` would not train."""
+    possible = {ensemble, num_cross_fitted(ensemble)} if num_references else {ensemble}
+    if num_networks not in possible or num_references not in (0, num_networks):
+        raise ModelFileError(
+            f"settings.ensemble is {ensemble}, but there are {num_networks} networks, {num_references} of them with "
+            "reference nodes"
+        )
+
+
+def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, Tensor]) -> nn.Module:
+    """The network with its saved weights, which are compared with the config before any memory is taken for it."""
+    own = detector.backbone if isinstance(detector.backbone, nn.Module) else None
+    # A backbone of a plugin may ignore this setting, so that a few more layers than weights prove nothing.
+    if own is None and detector.num_layers > max(_FEW_LAYERS, len(weights)):
+        raise ModelFileError(f"settings.num_layers is {detector.num_layers}, but there are {len(weights)} weights")
+    with torch.device("meta"):
+        sketch = _new_network(detector, config) if own is None else own
+    _check_weights(sketch, config.num_networks, weights)
+    module = as_module(
+        [_new_network(detector, config) if own is None else copy.deepcopy(own) for _ in range(config.num_networks)]
+    )
+    module.load_state_dict(weights)
+    return module
+
+
+def _new_network(detector: Detector, config: ModelConfig) -> nn.Module:
+    try:
+        with seeded(0), new_weights():
+            return new_backbone(detector, config.num_features, config.num_classes).to(getattr(torch, config.dtype))
+    except (RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
+        raise ModelFileError(f"the backbone cannot be built from these settings: {first_line(error)}") from None
+
+
+def _check_weights(network: nn.Module, num_networks: int, weights: dict[str, Tensor]) -> None:
+    expected, name = network.state_dict(), type(network).__name__
+    if num_networks > 1:
+        if num_networks * len(expected) != len(weights):
+            needed = f"{num_networks} times {len(expected)}"
+            raise ModelFileError(f"num_networks is {num_networks}, but there are {len(weights)} weights, not {needed}")
+        expected = {f"members.{n}.{key}": value for n in range(num_networks) for key, value in expected.items()}
+        name = f"an ensemble of {num_networks}"
+    for key in weights.keys() - expected.keys():
+        raise ModelFileError(f"there are weights {key!r}, which {name} does not have")
+    for key, value in expected.items():
+        _check_tensor(f"module.{key}", weights.get(key), value.dtype, value.shape)
+
+
+def _try_out(state: FittedState, device: torch.device) -> None:
+    """Score small graphs, so that parts that do not work together raise an error when the model is loaded."""
+    for num_nodes in (3, 5):  # two sizes, because a learnt value may fit one of them by chance
+        nodes = torch.full((num_nodes, state.num_features), 1 / state.num_features, dtype=state.dtype, device=device)
+        nodes[0] = 0
+        graph = Graph(nodes, torch.tensor([[0, 1], [1, 0]], device=device))
+        try:
+            scores = state.scorer.score(Outputs(state.module, graph, state.num_classes))
+        except Exception as error:  # any failure of a part means that the folder is invalid
+            raise ModelFileError(f"the parts do not work together: {first_line(error)}") from None
+        if scores.shape != (num_nodes,) or not bool(torch.isfinite(scores).all()):
+            raise ModelFileError("the parts do not work together: they do not return a finite score per node")

@@ -1,0 +1,126 @@
+"""The arrays of a graph, and where they live: mapped files of a folder, copies on a GPU, a part in scratch buffers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple
+from weakref import WeakValueDictionary
+
+import torch
+from torch import Tensor
+
+from oddnode.graph import CSR
+from oddnode.large.arrays import FolderError, file_stamp
+from oddnode.large.buffers import scratch_buffer
+from oddnode.large.manifest import MANIFEST
+from oddnode.large.sidecars import sidecar
+
+if TYPE_CHECKING:
+    from oddnode.large.folder import GraphFolder
+
+#: Size in bytes of the random vectors that a GPU propagates together, to estimate the support.
+LARGEST_PROBES = 2**33
+
+
+@dataclass(eq=False)
+class GraphArrays:
+    """The arrays of a graph, with an allocator of results and a store of those that depend on the graph alone."""
+
+    path: Path  # The folder of the graph, or of the graph that this is a part of
+    x: Tensor
+    csr: CSR
+    loops: tuple[Tensor, Tensor, Tensor]  # The nodes with self-loops, how many each has, and their total weight
+    kind: Literal["folder", "copy", "part"]
+    max_abs_feature: float | None = None  # None if it is not known
+    _sidecars: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """Allocate a result: on the GPU, in memory, or in a temporary file if it is large."""
+        if self.kind == "copy" or self.x.device.type != "cpu":
+            return torch.empty(shape, dtype=dtype, device=self.x.device)
+        return scratch_buffer(self.path, shape, dtype)
+
+    def sidecar(self, name: str, make: Callable[[], Tensor], dtype: str) -> Tensor:
+        """Compute a result that depends on the graph alone once; a folder keeps it in a file."""
+        if self.kind == "folder":
+            return sidecar(self.path, name, make, dtype)
+        if name not in self._sidecars:
+            self._sidecars[name] = make().to(getattr(torch, dtype))
+        return self._sidecars[name]
+
+    def release(self) -> None:
+        """Forget results of a part; a copy on a GPU shares them, a folder has them in files."""
+        if self.kind == "part":
+            self._sidecars.clear()
+
+    def part(self, x: Tensor, csr: CSR, loops: tuple[Tensor, Tensor, Tensor]) -> GraphArrays:
+        """The arrays of a part of the graph."""
+        return GraphArrays(self.path, x, csr, loops, "part")
+
+    def copy_to(self, device: torch.device) -> GraphArrays:
+        """Return the copy of a folder on a GPU: the same one as long as somebody uses it."""
+        key = _key(self.path, device)
+        known = _copies.get(key)
+        if known is None:
+            csr = CSR(*(None if each is None else each.to(device) for each in self.csr))  # type: ignore[arg-type]
+            nodes, counts, weights = (each.to(device) for each in self.loops)
+            known = GraphArrays(
+                self.path, self.x.to(device), csr, (nodes, counts, weights), "copy", self.max_abs_feature
+            )
+            _copies[key] = known
+        return known
+
+
+# Copies that are in use, by folder and device.
+_copies: WeakValueDictionary[tuple[object, ...], GraphArrays] = WeakValueDictionary()
+
+
+def _key(path: Path, device: torch.device) -> tuple[object, ...]:
+    return (*file_stamp(path / MANIFEST), str(device))
+
+
+class _Copies(NamedTuple):
+    """How often the features and the edges of a graph are in memory at the same time."""
+
+    features: int
+    edges: int
+
+
+# At least the averages over neighbours, scaled features for these, and edges in blocks of sources for propagation.
+_LEAST = _Copies(3, 2)
+# The default method has features and edges without the reference nodes besides, and a neighbourhood sum of every node.
+_ENOUGH = _Copies(6, 4)
+# Copies of random vectors, of which there are 64: before and after a hop, and as they were drawn.
+_COPIES_OF_PROBES = 3
+# Values per node beside these: degrees, scales, scores, logits.
+_VALUES_PER_NODE = 32
+
+
+def missing_memory(folder: GraphFolder, device: torch.device, copies: _Copies = _ENOUGH) -> str | None:
+    """Say why a folder does not fit into the memory of a GPU."""
+    if device.type != "cuda" or _key(folder.path, device) in _copies:
+        return None
+    itemsize = folder.x.dtype.itemsize
+    probes = min(64 * folder.num_nodes * itemsize, LARGEST_PROBES)
+    needed = copies.features * folder.x.nbytes + copies.edges * folder.sources.nbytes
+    needed += _VALUES_PER_NODE * folder.num_nodes * itemsize + _COPIES_OF_PROBES * probes
+    if folder.edge_weight is not None:
+        needed += folder.num_edges * itemsize
+    free, _ = torch.cuda.mem_get_info(device)
+    # What torch has reserved without using it is free as well.
+    free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    if needed <= free:
+        return None
+    return f"{folder.path} needs about {needed / 1e9:.1f} GB on {device}, where {free / 1e9:.1f} GB are free"
+
+
+def arrays_on(folder: GraphFolder, arrays: GraphArrays, device: torch.device) -> GraphArrays:
+    """The arrays of a folder on a device; an error says if they do not fit."""
+    if device.type == "cpu":
+        return arrays
+    missing = missing_memory(folder, device, _LEAST)
+    if missing is not None:
+        raise FolderError(f"{missing}; use device='cpu', which reads the graph from disk")
+    return arrays.copy_to(device)

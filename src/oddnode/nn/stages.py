@@ -1,0 +1,306 @@
+"""Stages, of which backbones are made: each says how it runs with gradients, and how its rows are streamed without.
+
+In memory a stage maps the values of all nodes, ``None`` for the graph's features. Streamed, a matrix with a row for
+every node is a function that computes some of its rows. What a convolution has made of all nodes is stored, for a graph
+on disk in a temporary file; everything else works on rows and is computed when they are needed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from oddnode.graph import Graph, neighbourhood, node_blocks
+from oddnode.nn.convs import PreparedGATConv, PreparedGCNConv
+from oddnode.ops import PreNormActivations
+
+if TYPE_CHECKING:
+    from oddnode.nn.base import Backbone
+
+#: A matrix with a row for every node: computes those of some nodes, given by index or as a slice.
+NodeMatrix = Callable[[Tensor | slice], Tensor]
+
+# Numbers that are gathered or computed at a time.
+_NUMBERS_AT_ONCE = 2**23
+
+
+class Stage(ABC):
+    """One step of a backbone."""
+
+    #: From how many hops away nodes change a node's row.
+    num_hops: int = 0
+    #: Whether its values are random in training.
+    has_dropout: bool = False
+    #: Whether it takes `PreNormActivations`, which a training pass and an evaluation can share.
+    takes_pre_norm: bool = False
+
+    @abstractmethod
+    def run(self, values: Any, graph: Graph, backbone: Backbone) -> Tensor:
+        """Compute the values of all nodes, with gradients, in the mode of the backbone and with its dropout."""
+
+    @abstractmethod
+    def stream(self, values: NodeMatrix | None, stream: Stream) -> NodeMatrix:
+        """Compute them for some rows at a time, without gradients, in evaluation mode."""
+
+
+class Stages(NamedTuple):
+    """The stages of a backbone."""
+
+    hidden: Sequence[Stage]  # up to the features before the last layer
+    head: Sequence[Stage]  # from these to logits
+
+
+def run_stages(
+    stages: Sequence[Stage], values: Any, graph: Graph, backbone: Backbone, rows: Tensor | None = None
+) -> Tensor:
+    """Run stages one after another, the last of them for some rows only."""
+    for stage in stages:
+        if rows is not None and stage is stages[-1] and isinstance(stage, Activation):
+            return stage.run(values, graph, backbone, rows)
+        values = stage.run(values, graph, backbone)
+    values = graph.x if values is None else values
+    return values if rows is None else values[rows]
+
+
+class Stream:
+    """Streams stages over a graph; batch norm may be given the statistics of all nodes on the way."""
+
+    def __init__(self, graph: Graph, fit_norms: bool = False):
+        self.graph, self.fit_norms = graph, fit_norms
+
+    def through(self, stages: Sequence[Stage], values: NodeMatrix | None) -> NodeMatrix:
+        """Stream stages one after another."""
+        for stage in stages:
+            values = stage.stream(values, self)
+        return (lambda rows: self.graph.x[rows]) if values is None else values
+
+    def times(self, values: NodeMatrix | None, lin: nn.Module) -> Tensor:
+        """``H W^T`` of all nodes, for a layer without a bias."""
+        if values is None:
+            return self.graph.times_features(lin.weight)  # type: ignore[arg-type]
+        return self.stored(lambda rows: lin(values(rows)))
+
+    def convolved(self, values: NodeMatrix | None, lin: nn.Module, power: int) -> Tensor:
+        """``A^p H W^T`` of all nodes: the narrow factor travels over the edges."""
+        if values is None and power > 0:
+            product, done = self.graph.convolve_features(lin.weight), 1  # type: ignore[arg-type]
+        else:
+            product, done = self.times(values, lin), 0
+        for _ in range(power - done):
+            product = self.graph.convolve(product)
+        return product
+
+    def stored(self, values: NodeMatrix) -> Tensor:
+        """The rows of all nodes."""
+        out = self.graph.empty(_width(values))
+        for rows in self.chunks(values):
+            out[rows] = values(rows)
+        return out
+
+    def chunks(self, values: NodeMatrix) -> list[slice]:
+        """Rows that are computed together."""
+        step = max(_NUMBERS_AT_ONCE // max(_width(values), self.graph.x.shape[1]), 1)
+        return [slice(start, start + step) for start in range(0, self.graph.num_nodes, step)]
+
+
+def _width(values: NodeMatrix) -> int:
+    return values(slice(0, 1)).shape[1]
+
+
+class Linear(Stage):
+    """A linear layer, ``H W^T + b``."""
+
+    def __init__(self, lin: nn.Linear):
+        self.lin, self.weight, self.bias = lin, lin.weight, lin.bias
+
+    def run(self, values: Tensor | None, graph: Graph, backbone: Backbone) -> Tensor:
+        return graph.times_features(self.weight) + self.bias if values is None else self.lin(values)
+
+    def stream(self, values: NodeMatrix | None, stream: Stream) -> NodeMatrix:
+        if values is not None:
+            return lambda rows: self.lin(values(rows))
+        product = stream.times(None, self.lin)
+        return lambda rows: product[rows] + self.bias
+
+
+class Convolution(Stage):
+    """A `PreparedGCNConv` or a `PreparedMixHopConv`: ``A^p H W_p^T`` side by side for its powers p, plus a bias."""
+
+    def __init__(self, conv: Any):
+        self.conv, self.bias = conv, conv.bias
+        self.num_hops = max(conv.powers)
+
+    @property
+    def weight(self) -> Tensor:
+        """The weight of a graph convolution, ``[C, F]``."""
+        return self.conv.lin.weight
+
+    def run(self, values: Tensor | None, graph: Graph, backbone: Backbone) -> Tensor:
+        return self.conv(values, graph)
+
+    def stream(self, values: NodeMatrix | None, stream: Stream) -> NodeMatrix:
+        pairs = zip(self.conv.powers, self.conv.lins, strict=True)
+        hops = [stream.convolved(values, lin, power) for power, lin in pairs]
+        if len(hops) == 1:
+            return lambda rows: hops[0][rows] + self.bias
+        return lambda rows: torch.cat([hop[rows] for hop in hops], dim=1) + self.bias
+
+
+def is_graph_convolution(stage: Stage) -> bool:
+    """Whether a stage is ``A H W^T + b``."""
+    return type(stage) is Convolution and isinstance(stage.conv, PreparedGCNConv)
+
+
+class Attention(Stage):
+    """A `PreparedGATConv`; in training, attention is dropped at a place of its own and incoming features at place 0."""
+
+    num_hops = 1
+    has_dropout = True
+
+    def __init__(self, conv: PreparedGATConv, place: int):
+        self.conv, self.place = conv, place
+
+    def run(self, values: Tensor | None, graph: Graph, backbone: Backbone) -> Tensor:
+        weight = self.conv.lin.weight
+        transformed = _times_dropped(graph, weight, backbone) if values is None else values @ weight.t()
+        return self.conv(transformed, graph, partial(backbone._drop, place=self.place))
+
+    def stream(self, values: NodeMatrix | None, stream: Stream) -> NodeMatrix:
+        """In blocks of nodes with the rows of their neighbours."""
+        graph = stream.graph.with_features(stream.times(values, self.conv.lin))
+        out = graph.empty(len(self.conv.bias))
+        for block in node_blocks(graph, max(_NUMBERS_AT_ONCE // graph.x.shape[1], 1)):
+            part, _ = neighbourhood(graph, torch.arange(block.start, block.stop), num_hops=1)
+            out[block] = self.conv(part.x, part, drop=lambda values: values)[: block.stop - block.start]
+        return lambda rows: out[rows]
+
+
+def _times_dropped(graph: Graph, weight: Tensor, backbone: Backbone) -> Tensor:
+    """``drop(X) W^T``; of sparse features only those that are not zero can be dropped."""
+    if not backbone._drops:
+        return graph.times_features(weight)
+    if not graph.is_sparse:
+        return backbone._drop(graph.x, 0) @ weight.t()
+    pattern, entries = graph.feature_pattern
+    return pattern.times(backbone._drop(entries, 0), weight.t())
+
+
+class Norm(Stage):
+    """Batch norm, or any other module that works on rows in evaluation."""
+
+    def __init__(self, norm: nn.Module):
+        self.norm = norm
+
+    def run(self, values: Tensor, graph: Graph, backbone: Backbone) -> Tensor:
+        return self.norm(values)
+
+    def stream(self, values: NodeMatrix | None, stream: Stream) -> NodeMatrix:
+        assert values is not None
+        if stream.fit_norms and isinstance(self.norm, _BatchNorm):
+            moments = ColumnMoments()
+            for rows in stream.chunks(values):
+                moments.update(values(rows))
+            moments.set_to(self.norm)
+        return lambda rows: self.norm(values(rows))
+
+
+class Activation(Norm):
+    """Batch norm, ReLU and dropout; the masks follow from the node, so that some rows can be computed alone."""
+
+    has_dropout = True
+    takes_pre_norm = True
+
+    def __init__(self, norm: nn.Module, place: int):
+        super().__init__(norm)
+        self.place = place
+
+    def run(
+        self, values: Tensor | PreNormActivations, graph: Graph, backbone: Backbone, rows: Tensor | None = None
+    ) -> Tensor:
+        before = PreNormActivations(values) if isinstance(values, Tensor) else values
+        if not backbone._drops:
+            return before.activated(self.norm, rows)
+        if backbone.stream is None:
+            return F.dropout(before.activated(self.norm, rows), backbone.dropout)
+        size, width = before.values.shape
+        nodes = torch.arange(size, device=before.values.device) if rows is None else rows
+        scales = backbone.stream.scales(nodes, width, backbone.dropout, self.place, before.values.dtype)
+        return before.activated(self.norm, rows, scales)
+
+    def stream(self, values: NodeMatrix | None, stream: Stream) -> NodeMatrix:
+        normalised = super().stream(values, stream)
+        return lambda rows: F.relu(normalised(rows))
+
+
+class RowWise(Stage):
+    """A function of single rows, then dropout unless it has no place."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor], place: int | None = None):
+        self.function, self.place = function, place
+        self.has_dropout = place is not None
+
+    def run(self, values: Tensor, graph: Graph, backbone: Backbone) -> Tensor:
+        values = self.function(values)
+        return values if self.place is None else backbone._drop(values, self.place)
+
+    def stream(self, values: NodeMatrix | None, stream: Stream) -> NodeMatrix:
+        assert values is not None
+        return lambda rows: self.function(values(rows))
+
+
+class Jump(Stage):
+    """Combines the values after every `Activation` among some stages (jumping knowledge)."""
+
+    has_dropout = True
+
+    def __init__(self, combine: Callable[[list[Tensor]], Tensor], stages: Sequence[Stage]):
+        self.combine, self.stages = combine, stages
+        self.num_hops = sum(stage.num_hops for stage in stages)
+        self.takes_pre_norm = stages[0].takes_pre_norm
+
+    def run(self, values: Any, graph: Graph, backbone: Backbone) -> Tensor:
+        parts = []
+        for stage in self.stages:
+            values = stage.run(values, graph, backbone)
+            if isinstance(stage, Activation):
+                parts.append(values)
+        return self.combine(parts)
+
+    def stream(self, values: NodeMatrix | None, stream: Stream) -> NodeMatrix:
+        parts: list[NodeMatrix] = []
+        for stage in self.stages:
+            values = stage.stream(values, stream)
+            if isinstance(stage, Activation):
+                parts.append(values)
+        return lambda rows: self.combine([part(rows) for part in parts])
+
+
+class ColumnMoments:
+    """Mean and variance of every column, in double precision, merged from chunks of rows (Chan et al., 1979)."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean: Tensor | float = 0.0
+        self._squares: Tensor | float = 0.0
+
+    def update(self, rows: Tensor) -> None:
+        """Add some rows."""
+        variance, mean = torch.var_mean(rows.double(), dim=0, correction=0)
+        total = self.count + len(rows)
+        step = mean - self.mean
+        self._squares = self._squares + variance * len(rows) + step.square() * (self.count * len(rows) / total)
+        self.mean = self.mean + step * (len(rows) / total)
+        self.count = total
+
+    def set_to(self, norm: _BatchNorm) -> None:
+        """Make them the statistics that batch norm evaluates with; the variance is divided by the number of rows."""
+        if self.count and norm.running_mean is not None and norm.running_var is not None:
+            norm.running_mean.copy_(torch.as_tensor(self.mean))
+            norm.running_var.copy_(torch.as_tensor(self._squares) / self.count)

@@ -1,0 +1,221 @@
+"""Scorers made of other scorers: wrappers of one, and the mean over the networks of an ensemble."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from oddnode.scoring.base import Scorer
+from oddnode.scoring.findings import Comparison, Finding
+from oddnode.scoring.outputs import Outputs
+
+
+def any_of(flag: str) -> Any:
+    """A property: whether a flag holds for any of the inner scorers."""
+    return property(lambda self: any(getattr(scorer, flag) for scorer in self.inner))
+
+
+def all_of(flag: str) -> Any:
+    """A property: whether a flag holds for all inner scorers."""
+    return property(lambda self: all(getattr(scorer, flag) for scorer in self.inner))
+
+
+class CombinedScorer(Scorer):
+    """Base of scorers that are made of others: they need what any of these needs."""
+
+    needs_raw_logits = any_of("needs_raw_logits")
+    needs_labelled_nodes = any_of("needs_labelled_nodes")
+    needs_reference = any_of("needs_reference")
+    needs_exposure = any_of("needs_exposure")
+    num_hops_used = property(lambda self: max(scorer.num_hops_used for scorer in self.inner))
+
+    @property
+    def inner(self) -> tuple[Scorer, ...]:
+        """The other scorers."""
+        raise NotImplementedError
+
+    def changed(self, change: Callable[[Scorer], Scorer]) -> Self:
+        """A copy with every inner scorer changed."""
+        raise NotImplementedError
+
+    def limited_to(self, num_hops: int) -> Self:
+        return self.changed(lambda scorer: scorer.limited_to(num_hops))
+
+
+@dataclass
+class ScorerWrapper(CombinedScorer):
+    """Base of scorers that change the scores of another; what it needs is what the other scorer needs.
+
+    Its `kind` and `reason` are its own, because the other scorer's words may not fit the changed scores.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        The other scorer.
+    """
+
+    scorer: Scorer
+    two_sided = any_of("two_sided")
+
+    @property
+    def inner(self) -> tuple[Scorer, ...]:
+        """The other scorer alone."""
+        return (self.scorer,)
+
+    def changed(self, change: Callable[[Scorer], Scorer]) -> Self:
+        changed = copy.copy(self)
+        changed.scorer = change(self.scorer)
+        return changed
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
+        return self.changed(lambda scorer: outputs.fitted(scorer, train, y))
+
+    def own_score(self, outputs: Outputs) -> Tensor:
+        return self.scorer.own_score(outputs)
+
+    def fit_reference(self, outputs: Outputs) -> Self:
+        return self.changed(lambda scorer: scorer.fit_reference(outputs))
+
+    def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Self:
+        return self.changed(lambda scorer: scorer.fit_exposure(known, nodes, exposure, exposed))
+
+    def informativeness(self, outputs: Outputs) -> float:
+        return self.scorer.informativeness(outputs)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The kinds of evidence of the inner scorer."""
+        return self.scorer.kinds
+
+    def comparisons(self, outputs: Outputs) -> list[Comparison]:
+        return self.scorer.comparisons(outputs)
+
+    @property
+    def learns_from_training_graph(self) -> bool:
+        """Whether the inner scorer does, or the class overrides `fit`."""
+        return type(self).fit is not ScorerWrapper.fit or self.scorer.learns_from_training_graph
+
+
+@dataclass
+class PropagatingScorer(ScorerWrapper):
+    """Base of scorers that propagate the scores of another over the edges, ``num_hops`` times.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        The other scorer.
+    num_hops : int
+        Number of hops.
+    """
+
+    num_hops: int
+
+    @property
+    def num_hops_used(self) -> int:  # type: ignore[override]
+        """The number of hops, including those of the inner scorer."""
+        return self.num_hops + self.scorer.num_hops_used
+
+    def limited_to(self, num_hops: int) -> Self:
+        limited = super().limited_to(num_hops)
+        limited.num_hops = min(self.num_hops, num_hops - limited.scorer.num_hops_used)
+        return limited
+
+
+@dataclass
+class TwoSided(ScorerWrapper):
+    """Another scorer's scores, of which unusually high ones are evidence too.
+
+    Parameters
+    ----------
+    scorer : Scorer
+        The other scorer.
+    """
+
+    two_sided = True
+    supports_folders = all_of("supports_folders")
+    kind = property(lambda self: self.scorer.kind)
+
+    def score(self, outputs: Outputs) -> Tensor:
+        return outputs.scores_of(self.scorer)
+
+    def reason(self, found: Finding) -> str:
+        return self.scorer.reason(found.inside())
+
+
+@dataclass
+class EnsembleMean(CombinedScorer):
+    """The mean over the networks of an ensemble, each of which has its own scorer.
+
+    Scorers that need reference nodes are fitted one by one, each to the part that its network has learnt from.
+
+    Parameters
+    ----------
+    scorers : tuple of Scorer
+        One scorer per network, all with the same settings.
+    """
+
+    scorers: tuple[Scorer, ...]
+    supports_export = all_of("supports_export")
+    supports_folders = all_of("supports_folders")
+    learns_from_training_graph = any_of("learns_from_training_graph")
+
+    @classmethod
+    def of(cls, scorer: Scorer, num_members: int) -> EnsembleMean:
+        """Use copies of the same scorer for all networks.
+
+        Parameters
+        ----------
+        scorer : Scorer
+            An unfitted scorer.
+        num_members : int
+            Number of networks.
+        """
+        return cls(tuple(copy.deepcopy(scorer) for _ in range(num_members)))
+
+    @property
+    def inner(self) -> tuple[Scorer, ...]:
+        """The scorer of every network."""
+        return self.scorers
+
+    def changed(self, change: Callable[[Scorer], Scorer]) -> Self:
+        return type(self)(tuple(change(scorer) for scorer in self.scorers))
+
+    def _members(self, outputs: Outputs) -> zip[tuple[Scorer, Outputs]]:
+        return zip(self.scorers, outputs.members, strict=True)
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
+        return type(self)(tuple(scorer.fit(member, train, y) for scorer, member in self._members(outputs)))
+
+    def score(self, outputs: Outputs) -> Tensor:
+        return torch.stack([member.scores_of(scorer) for scorer, member in self._members(outputs)]).mean(dim=0)
+
+    def own_score(self, outputs: Outputs) -> Tensor:
+        return torch.stack([scorer.own_score(member) for scorer, member in self._members(outputs)]).mean(dim=0)
+
+    @property
+    def kinds(self) -> tuple[str, ...]:  # type: ignore[override]
+        """The kinds of evidence, which are the same for all networks."""
+        return self.scorers[0].kinds
+
+    def comparisons(self, outputs: Outputs) -> list[Comparison]:
+        members = self._members(outputs)
+        return [comparison for scorer, member in members for comparison in scorer.comparisons(member)]
+
+
+def sharing(scorers: Sequence[Scorer]) -> list[Scorer]:
+    """Let scorers that wrap another one of them refer to it, so that it scores once."""
+    known: dict[str, Scorer] = {}
+    for scorer in scorers:
+        known.setdefault(repr(scorer), scorer)
+    shared: list[Scorer] = []
+    for scorer in scorers:
+        if isinstance(scorer, ScorerWrapper):
+            inner = known.get(repr(scorer.scorer), scorer.scorer)
+            scorer = scorer if inner is scorer.scorer else scorer.changed(lambda _, inner=inner: inner)  # type: ignore[misc]
+        shared.append(scorer)
+    return shared

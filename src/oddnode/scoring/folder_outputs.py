@@ -1,0 +1,134 @@
+"""The outputs of a network on a graph on disk, computed for some rows at a time."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from torch import Tensor
+
+from oddnode.graph import Graph
+from oddnode.large.graph import FolderGraph
+from oddnode.nn import Layerwise, Neighbourhoods, in_blocks, mean_log_probabilities
+from oddnode.nn.two_layers import TwoLayers, network_blocker
+from oddnode.scoring.outputs import Outputs
+
+if TYPE_CHECKING:
+    from oddnode.scoring.base import Scorer
+
+
+T = TypeVar("T")
+
+
+class _Rows(Outputs):
+    """The outputs of one network at some nodes, for scorers that are row-wise."""
+
+    def __init__(self, whole: FolderOutputs, rows: slice):
+        x = whole.graph.x[rows]
+        super().__init__(whole.module, Graph(x, x.new_empty((2, 0), dtype=torch.long)), whole.num_classes)
+        self._whole, self._rows = whole, rows
+
+    @cached_property
+    def all_logits(self) -> Tensor:
+        return self._whole.all_logits[self._rows]
+
+    @cached_property
+    def hidden(self) -> Tensor:
+        return self._whole.hidden_of(self._rows)
+
+
+class FolderOutputs(Outputs):
+    """As `oddnode.scoring.Outputs`, for a graph on disk.
+
+    Logits of all nodes are in memory, or in a temporary file if there are many. Hidden features are computed again
+    whenever some of them are needed. A scorer that is row-wise gets some nodes at a time.
+    """
+
+    graph: FolderGraph  # As for `oddnode.scoring.Outputs`; the graph is a `FolderGraph`
+
+    @cached_property
+    def _layers(self) -> TwoLayers | Layerwise | Neighbourhoods:
+        module, device = self.module, self.graph.device
+        if any(parameter.device != device for parameter in module.parameters()):
+            module = copy.deepcopy(module).to(device)
+        return TwoLayers.of(module) if network_blocker(module) is None else in_blocks(module, self.graph)
+
+    def hidden_of(self, nodes: Tensor | slice) -> Tensor:
+        layers = self._layers
+        if isinstance(layers, TwoLayers):
+            return layers.hidden(layers.inputs(self.graph)[nodes])
+        return layers.hidden_of(nodes)
+
+    @cached_property
+    def hidden(self) -> Tensor:
+        """Features before the last layer, ``[N, H]``, of all nodes."""
+        return _by_rows(self.graph, self.hidden_of(slice(0, 1)).shape[1], self.hidden_of)
+
+    @cached_property
+    def all_logits(self) -> Tensor:
+        """Logits of every node, spare ones included, ``[N, C + spare]``."""
+        if self.members:
+            return self._mean([member.all_logits for member in self.members])
+        layers = self._layers
+        if not isinstance(layers, TwoLayers):
+            return _by_rows(self.graph, layers.logits_of(slice(0, 1)).shape[1], layers.logits_of)
+        with torch.no_grad():
+            weight, bias = layers.last_weight, layers.last_bias
+            if not layers.uses_edges:
+                return _by_rows(self.graph, len(weight), lambda rows: self.hidden_of(rows) @ weight.t() + bias)
+            products = _by_rows(self.graph, len(weight), lambda rows: self.hidden_of(rows) @ weight.t())
+            return self.graph.convolve(products, bias)
+
+    @cached_property
+    def _members_mean(self) -> Tensor:
+        return self._mean([member.logits for member in self.members])
+
+    def _mean(self, parts: list[Tensor]) -> Tensor:
+        width = parts[0].shape[1]
+        return _by_rows(self.graph, width, lambda rows: mean_log_probabilities([part[rows] for part in parts]))
+
+    def scores_of(self, scorer: Scorer) -> Tensor:
+        def scores() -> Tensor:
+            if not scorer.is_row_wise:
+                found = scorer.score(self)
+                return self.graph.keep(found) if isinstance(found, Tensor) else found  # refused where it is used
+            return _by_rows(self.graph, None, lambda rows: scorer.score(_Rows(self, rows)))
+
+        return self.cached(scorer, "score", scores)
+
+    def kept(self, owner: object, name: str, make: Callable[[], T]) -> T:
+        return self.cached(owner, name, make)
+
+    def release(self) -> None:
+        self._cache.clear()
+        self._fitted.clear()
+        for name in ("_layers", "hidden", "all_logits", "_members_mean", "members", "without_edges"):
+            self.__dict__.pop(name, None)
+        self.graph.release()
+
+    @cached_property
+    def without_edges(self) -> Outputs:
+        if isinstance(self._layers, TwoLayers):
+            return _AloneOutputs(self.module, self.graph, self.num_classes)
+        return FolderOutputs(self.module, self.graph.without_edges(), self.num_classes)
+
+
+class _AloneOutputs(FolderOutputs):
+    """The outputs of one network for the nodes without edges; the convolution of such nodes is that of an MLP."""
+
+    @cached_property
+    def _layers(self) -> TwoLayers:
+        layers = super()._layers
+        assert isinstance(layers, TwoLayers)
+        return layers._replace(uses_edges=False)
+
+
+def _by_rows(graph: FolderGraph, width: int | None, make: Callable[[slice], Tensor]) -> Tensor:
+    """Compute a result some rows at a time."""
+    out = graph.empty(width)
+    for rows in graph.shards(out):
+        out[rows] = make(rows)
+    return out

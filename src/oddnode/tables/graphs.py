@@ -1,0 +1,170 @@
+"""Two tables as a graph in memory: ids, features, further columns and edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from oddnode.tables.columns import ColumnCounts, FeatureRecipe
+from oddnode.tables.edges import read_edges
+from oddnode.tables.ids import check_unique, read_ids
+from oddnode.tables.learning import notes_on_scored_columns
+from oddnode.tables.reader import TableSource, open_table
+from oddnode.tables.schema import TableSchema
+from oddnode.tables.values import TableError, arrow_errors, concatenated, pa
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+
+@dataclass
+class Nodes:
+    """A table of N nodes that was read."""
+
+    ids: Any
+    x: np.ndarray
+    columns: dict[str, Any]  # Further columns as they are, by name
+    counts: list[ColumnCounts]  # What encoding has met in each feature column
+
+    def filter(self, keep: np.ndarray) -> Nodes:
+        """Keep some rows."""
+        chosen = pa.array(keep)
+        columns = {name: array.filter(chosen) for name, array in self.columns.items()}
+        return Nodes(self.ids.filter(chosen), self.x[keep], columns, self.counts)
+
+
+def read_nodes(table: TableSource, id_column: str, recipe: FeatureRecipe, extra: Sequence[str] = ()) -> Nodes:
+    """Read all rows of a table of nodes, features encoded batch by batch."""
+    names = recipe.names
+    counts = [ColumnCounts() for _ in names]
+    ids, blocks, kept = [], [], {name: [] for name in extra}  # type: ignore[var-annotated]
+    for batch in table.batches([id_column, *names, *extra]):
+        id_array, *arrays = batch.arrays
+        ids.append(read_ids(id_array, batch, id_column))
+        blocks.append(recipe.encode(arrays[: len(names)], batch, counts))
+        for name, array in zip(extra, arrays[len(names) :], strict=True):
+            kept[name].append(array)
+    if not sum(map(len, ids)):
+        raise TableError(f"{table.name} has a header, but no rows")
+    with arrow_errors(f"{table.name} cannot be read"):
+        joined = concatenated(ids)
+        columns = {name: concatenated(arrays) for name, arrays in kept.items()}
+    check_unique(joined, table, id_column)
+    return Nodes(joined, np.concatenate(blocks), columns, counts)
+
+
+@dataclass(frozen=True)
+class TableGraph:
+    """Two tables that were read, ready to be scored.
+
+    Parameters
+    ----------
+    ids : pyarrow.Array
+        Ids of the N nodes, in the order of the table.
+    data : torch_geometric.data.Data
+        Their features and edges, with weights if the edges have some.
+    num_edges : int
+        Number of different edges in the table of edges.
+    columns : dict
+        Further columns of the table of nodes, by name.
+    name : str
+        The name of the table of nodes, for messages.
+    notes : list of str
+        Notes for the user.
+    is_arrival : numpy.ndarray or None
+        Whether rows came after those that the model was trained on ``[N]``; ``None`` if their times are not known.
+    """
+
+    ids: Any
+    data: Data
+    num_edges: int
+    columns: dict[str, Any]
+    name: str
+    notes: list[str]
+    is_arrival: np.ndarray | None = None
+
+
+def as_data(**arrays: Any) -> Data:
+    """Make a graph of arrays, which it shares."""
+    import torch  # here, because names of columns are checked without it
+    from torch_geometric.data import Data
+
+    return Data(**{name: torch.from_numpy(a) if isinstance(a, np.ndarray) else a for name, a in arrays.items()})
+
+
+def read_graph(
+    schema: TableSchema, nodes: Any, edges: Any, also: Sequence[str] = (), ignore_unknown_edges: bool = False
+) -> TableGraph:
+    """Read two tables of the kind that a model was fitted on.
+
+    Parameters
+    ----------
+    schema : TableSchema
+        How to read them.
+    nodes, edges : path, table in memory, or a list of these
+        As for `oddnode.tables.open_table`.
+    also : sequence of str
+        Further columns of the table of nodes to keep.
+    ignore_unknown_edges : bool
+        Whether to leave out edges of nodes that are not in the table of nodes; if not, they are an error.
+    """
+    table, edge_table = open_table(nodes, "nodes"), open_table(edges, "edges")
+    table.require(also, "known")
+    notes = schema.check_columns(table, also)
+    rows = read_nodes(table, schema.id_column, schema.features, list(also))
+    until, is_arrival = schema.until, None
+    if until is not None and until.column in table.columns:
+        times = table.batches([until.column])
+        is_arrival = np.concatenate([until.is_arrival(batch.arrays[0], batch) for batch in times])
+    elif until is not None:
+        notes.append(f"there is no column {until.column!r}, so the column split does not say which rows are arrivals")
+    options = msgspec.structs.replace(schema, ignore_unknown_edges=ignore_unknown_edges)
+    read = read_edges(edge_table, rows.ids, options, schema.weights)
+    data = as_data(x=rows.x, edge_index=read.index, edge_weight=read.weight)
+    num_edges = data.num_edges if schema.directed else data.num_edges // 2
+    notes += notes_on_scored_columns(schema.features, rows.counts) + read.notes
+    return TableGraph(rows.ids, data, num_edges, rows.columns, table.name, notes, is_arrival)
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Rows that came after those to train on. Nothing of them is learnt; they check a fitted model."""
+
+    graph: TableGraph  # All N rows with all edges
+    is_arrival: np.ndarray  # One boolean per row `[N]`
+    has_known_label: np.ndarray
+    has_new_label: np.ndarray
+    num_edges: int  # Number of edges that arrivals have
+
+    def check(self, is_flagged: np.ndarray) -> ArrivalCheck:
+        """Count how a fitted model judges the arrivals."""
+        known, new = self.is_arrival & self.has_known_label, self.is_arrival & self.has_new_label
+        unlabelled = self.is_arrival & ~known & ~new
+        return ArrivalCheck(
+            num_arrivals=int(self.is_arrival.sum()),
+            num_arrival_edges=self.num_edges,
+            num_known_arrivals=int(known.sum()),
+            observed_false_alarm_rate=float(is_flagged[known].mean()) if known.any() else None,
+            num_new_label_arrivals=int(new.sum()),
+            num_new_label_flagged=int(is_flagged[new].sum()),
+            num_unlabelled_arrivals=int(unlabelled.sum()),
+            num_unlabelled_flagged=int(is_flagged[unlabelled].sum()),
+        )
+
+
+@dataclass(frozen=True)
+class ArrivalCheck:
+    """How a fitted model judges arrivals."""
+
+    num_arrivals: int  # Number of rows that came after those to train on
+    num_arrival_edges: int  # Number of their edges
+    num_known_arrivals: int  # Number of arrivals with a label that the model knows
+    observed_false_alarm_rate: float | None  # The share of these that is flagged; `None` if there are none
+    num_new_label_arrivals: int
+    num_new_label_flagged: int
+    num_unlabelled_arrivals: int
+    num_unlabelled_flagged: int

@@ -1,0 +1,261 @@
+"""The scores of nodes: what they are compared with, the table that is written, and whether the threshold fits."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+
+from oddnode.detector import Calibration, Detector, ModelFileError
+from oddnode.scoring import Outputs
+from oddnode.tables.formats import ROWS
+from oddnode.tables.graphs import TableGraph
+from oddnode.tables.reports import ScoreReport
+from oddnode.tables.schema import TableSchema
+from oddnode.tables.used_rows import USES, UsedRows, words_of
+from oddnode.tables.values import TableError, pa
+
+#: Which reference scores a threshold fits: ``"fit"``, the stored ones and scores in tables that contain the reference
+#: rows, because it was calibrated on these rows; ``"in place"``, only scores in tables that contain them; ``"stored"``,
+#: only the stored ones.
+ThresholdBasis = Literal["fit", "in place", "stored"]
+
+_WRITTEN = ("predicted", "confidence", "score", "p_value", "is_ood", "split")
+_EXPLAINED = ("threshold", "own_score", "neighbour_contribution", "nearest_class", "why")
+_RECALIBRATE = "recalibrate on known rows of these tables: `oddnode calibrate`"
+_CALIBRATED_WITHOUT = (
+    "the reference rows are in these tables, but the threshold was calibrated in tables without them, so nodes were "
+    f"compared with the reference rows as they were at fit; to compare with them where they are now, {_RECALIBRATE}"
+)
+# A note needs a difference that is no chance and that is large: nodes that a network has seen in training score a
+# little higher than those it has not, and the unknown nodes that a table should have score lower.
+_CHANCE = 1e-3
+_LARGEST_SHIFT = 0.4
+_MOST_ABOVE = 0.25
+# Of known rows, no more than this share beyond the false-alarm rate should be flagged.
+_MORE_THAN_RATE = 0.15
+# With this many calibration rows in the tables, they tell how known nodes score there.
+_ENOUGH = 20
+
+
+# --- what nodes are compared with ------------------------------------------------------------------------------------
+
+
+def checked_basis(value: Any) -> ThresholdBasis:
+    """Check the section of a model's config on the basis of its threshold."""
+    if value not in get_args(ThresholdBasis):
+        expected = ", ".join(get_args(ThresholdBasis))
+        raise ModelFileError(f"table_threshold is {str(value)[:60]!r}, expected one of {expected}")
+    return value
+
+
+def with_references(detector: Detector, used_rows: UsedRows | None, graph: TableGraph) -> tuple[TableGraph, str]:
+    """Mark the reference rows in tables, if the detector compares nodes with such rows."""
+    if not detector.state_.references or used_rows is None:
+        return graph, "the reference rows are not in these tables"
+    data = copy.copy(graph.data)
+    mask, message = used_rows.reference_rows(graph.ids, data.x.numpy(), data.edge_index.numpy())
+    if mask is not None:
+        data.reference_mask = torch.from_numpy(mask)
+        seen = used_rows.seen_rows(graph.ids)
+        data.seen_mask = None if seen is None else torch.from_numpy(seen)
+    return replace(graph, data=data), message
+
+
+def compared_outputs(
+    detector: Detector, used_rows: UsedRows | None, graph: TableGraph, basis: ThresholdBasis
+) -> tuple[Outputs, list[str]]:
+    """Run the network on tables, whose nodes are compared with the reference rows that the threshold fits."""
+    graph, message = with_references(detector, used_rows, graph)
+    return fitting_outputs(detector, detector.outputs(graph.data), message, basis)
+
+
+def fitting_outputs(
+    detector: Detector, outputs: Outputs, message: str, basis: ThresholdBasis
+) -> tuple[Outputs, list[str]]:
+    """Choose the reference scores that the threshold fits: from this graph, or stored at fit."""
+    if not detector.state_.references or (basis != "stored" and outputs.references):
+        return outputs, []
+    if basis == "stored":
+        stored = type(outputs)(outputs.module, outputs.graph, outputs.num_classes, outputs.labelled, (), outputs.far)
+        return stored, [_CALIBRATED_WITHOUT] if outputs.references else []
+    if basis == "in place":
+        return outputs, [
+            f"{message}, but the threshold was calibrated in tables that had them, so the false-alarm rate does not "
+            f"hold here; {_RECALIBRATE}"
+        ]
+    return outputs, [
+        f"{message}, so nodes were compared with the reference rows as they were at fit; in a graph that has grown "
+        "much or differs the false-alarm rate may not hold: give old and new nodes together (several `nodes` and "
+        f"`edges`), or {_RECALIBRATE}"
+    ]
+
+
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def check_id_column(schema: TableSchema, detector: Detector) -> None:
+    """Raise an error if the id column has the name of a column that is written."""
+    if schema.id_column in (*_WRITTEN, *_EXPLAINED, *map(_evidence_column, detector.scorer_.kinds)):
+        raise TableError(f"the id column {schema.id_column!r} has the name of an output column; rename it")
+
+
+class ScoredNodes:
+    """The scores of all nodes of a graph in memory or on disk, as tables of some rows at a time."""
+
+    def __init__(
+        self,
+        detector: Detector,
+        schema: TableSchema,
+        ids: Any,
+        use: np.ndarray,
+        outputs: Outputs,
+        explain: bool = False,
+    ):
+        self._schema, self._ids, self._use = schema, ids, use
+        self._logits = outputs.logits
+        self.scores = detector.score_samples(outputs).cpu()
+        assert detector.calibration_ is not None
+        self.calibration = detector.calibration_
+        self.is_ood = self.calibration.detect(self.scores)
+        self._explained, self._why = None, np.full(len(ids), None, dtype=object)
+        if explain:
+            self._explained = detector.explain(outputs)
+            names = {"node_names": _Names(ids), "class_names": schema.classes}
+            self._why[self.is_ood.numpy()] = detector.reasons(outputs, self.is_ood.to(outputs.graph.device), **names)
+
+    def parts(self) -> Iterator[Any]:
+        """Make tables of some rows, in the order of the nodes."""
+        yield from (self._rows(slice(start, start + ROWS)) for start in range(0, len(self._ids), ROWS))
+
+    def _rows(self, rows: slice) -> Any:
+        ids, scores, labels = self._ids[rows], self.scores[rows], pa.array(list(self._schema.classes))
+        confidence, predicted = self._logits[rows].softmax(dim=-1).cpu().max(dim=1)
+        columns = {
+            self._schema.id_column: ids.cast(pa.string()) if pa.types.is_large_string(ids.type) else ids,
+            "predicted": labels.take(pa.array(predicted.numpy())),
+            "confidence": confidence.numpy(),
+            "score": scores.numpy(),
+            "p_value": self.calibration.p_values(scores).numpy(),
+            "is_ood": self.is_ood[rows].numpy(),
+            "split": words_of(self._use[rows]),
+        }
+        explained = self._explained
+        if explained is not None:
+            own_score = explained.own_score[rows].cpu().numpy()
+            p_values = (-explained.evidence[rows]).exp().cpu().numpy()
+            columns |= {
+                "threshold": np.full_like(own_score, self.calibration.threshold),  # in the dtype of the scores
+                "own_score": own_score,
+                "neighbour_contribution": explained.neighbour_contribution[rows].cpu().numpy(),
+                "nearest_class": labels.take(pa.array(explained.nearest_class[rows].cpu().numpy())),
+                **{_evidence_column(kind): p_values[:, k] for k, kind in enumerate(explained.kinds)},
+                "why": pa.array(self._why[rows], "string"),
+            }
+        return pa.table(columns)
+
+    def notes_on_threshold(self, basis: ThresholdBasis, is_new: np.ndarray) -> list[str]:
+        """Say whether the threshold fits; ``is_new`` marks the rows that the model was not fitted on."""
+        # A threshold that was calibrated on other rows says nothing about the calibration rows of the fit.
+        is_calibration = (self._use == USES.index("calibration")) & (basis == "fit")
+        return note_on_threshold(self.scores.numpy(), is_calibration, is_new, self.calibration)
+
+    def report(self, num_edges: int, notes: list[str], num_changed: int, target: Path) -> ScoreReport:
+        """Report on the table that was written."""
+        if num_changed:
+            notes = [
+                *notes,
+                f"{num_changed} strings in {target} have an apostrophe before them or control characters escaped, "
+                "because a spreadsheet or a terminal would run them; `raw_text` writes them as they are",
+            ]
+        rate = self.calibration.false_alarm_rate
+        return ScoreReport(len(self.scores), num_edges, int(self.is_ood.sum()), rate, notes)
+
+
+class _Names(Sequence[object]):
+    """The ids of the nodes, each of which is converted when it is needed."""
+
+    def __init__(self, ids: Any):
+        self._ids = ids
+
+    def __len__(self) -> int:
+        return len(self._ids)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._ids[int(index)].as_py()
+
+
+def _evidence_column(kind: str) -> str:
+    """The name of the column with the p-values of a kind of evidence."""
+    return f"p_{kind.replace(' ', '_')}"
+
+
+# --- whether the threshold fits --------------------------------------------------------------------------------------
+
+
+def note_on_threshold(
+    scores: np.ndarray, is_calibration: np.ndarray, is_new: np.ndarray, calibration: Calibration
+) -> list[str]:
+    """Say whether nodes score so differently from those that a model was calibrated on that its threshold cannot fit.
+
+    If the calibration rows are in the tables, other rows may score as low as they like, because they may be unknown.
+    They should not score much higher.
+    """
+    known, new = scores[is_calibration], scores[is_new]
+    rate = _percent(calibration.false_alarm_rate)
+    has_known = len(known) >= _ENOUGH
+    if has_known:
+        shift = _shift(known, calibration, "two-sided")
+        flagged = shift.below > calibration.false_alarm_rate + _MORE_THAN_RATE
+        if shift.chance < _CHANCE and (flagged or shift.is_large):
+            return [
+                f"the threshold does not fit these tables: of the {len(known)} calibration rows in them, "
+                f"{_percent(shift.below)} score below it, where about {rate} should, and {_percent(shift.above)} above "
+                f"all scores at calibration; {_RECALIBRATE}"
+            ]
+    if not len(new):
+        return []
+    shift = _shift(new, calibration, "less" if has_known else "two-sided")
+    if shift.chance > _CHANCE or not shift.is_large:
+        return []
+    # Unknown nodes explain low scores, never high ones.
+    unless = "unless that many are unknown, " if shift.below > calibration.false_alarm_rate else ""
+    return [
+        f"the threshold may not fit these tables: of the {len(new)} rows that the model was not fitted on, "
+        f"{_percent(shift.below)} score below it (of known rows about {rate} do) and {_percent(shift.above)} above all "
+        f"{len(calibration.scores)} calibration rows; {unless}{_RECALIBRATE}"
+    ]
+
+
+class _Shift(NamedTuple):
+    below: float
+    above: float
+    size: float
+    chance: float
+
+    @property
+    def is_large(self) -> bool:
+        return self.size > _LARGEST_SHIFT or self.above > _MOST_ABOVE
+
+
+def _shift(scores: np.ndarray, calibration: Calibration, alternative: Literal["two-sided", "less"]) -> _Shift:
+    """Shares of scores below the threshold and above all calibration scores, and the test of Kolmogorov and Smirnov.
+
+    With the alternative "less", the distribution function of the scores is less: they are higher.
+    """
+    from scipy.stats import ks_2samp
+
+    known = calibration.scores.numpy().astype(np.float64)
+    values = scores.astype(np.float64)
+    test = ks_2samp(values, known, alternative=alternative, method="asymp")
+    below, above = (values < calibration.threshold).mean(), (values > known.max()).mean()
+    return _Shift(float(below), float(above), float(test.statistic), float(test.pvalue))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.995 else "100 %"

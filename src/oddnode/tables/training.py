@@ -1,0 +1,461 @@
+"""Two tables as a graph to fit on, in memory or on disk: features are learnt, labels numbered, labelled nodes split."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+
+from oddnode.tables.columns import ColumnCounts, FeatureRecipe, WeightColumn
+from oddnode.tables.edges import EdgeReader, Edges, edge_columns, note_on_repeated, read_edges
+from oddnode.tables.graphs import Arrivals, Nodes, TableGraph, as_data, read_nodes
+from oddnode.tables.ids import arrow_ids
+from oddnode.tables.labels import Labels, Split, encode_labels, read_marks, read_split, split_labelled
+from oddnode.tables.learning import (
+    ColumnStatistics,
+    ColumnSummary,
+    learn_features,
+    notes_on_fitted_columns,
+    notes_on_scored_columns,
+    summary_of_features,
+    summary_of_role,
+)
+from oddnode.tables.reader import ChosenRows, Table, TableSource, files_of, open_table
+from oddnode.tables.schema import TableOptions, TableSchema
+from oddnode.tables.used_rows import UsedRows
+from oddnode.tables.values import TableError, listed, pa, pc, quoted
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from oddnode.large import GraphFolder, NodeChunk
+
+
+@dataclass(frozen=True)
+class TrainingGraph:
+    """A graph to fit on, in memory or on disk."""
+
+    data: Data | GraphFolder  # The graph, with classes and masks
+    exposure: Data | None
+    split: Split  # The use of the labelled nodes
+    schema: TableSchema  # The schema to read further tables with
+    used_rows: UsedRows | None  # The ids of the labelled nodes, as hashes
+    columns: list[ColumnSummary]  # How the columns were read
+    notes: list[str]  # Notes for the user
+    arrivals: Arrivals | None = None  # The rows that came after those to train on; `None` if rows have no times
+
+
+@dataclass(frozen=True)
+class PrepareReport:
+    """A report on a graph folder."""
+
+    num_nodes: int
+    num_edges: int  # Columns of an `edge_index`
+    num_features: int
+    labels: list[str | int | bool] | None  # The label of each class; `None` if there are no labels
+    notes: list[str]  # Notes for the user
+
+    @classmethod
+    def of(cls, folder: GraphFolder) -> PrepareReport:
+        """Report on a folder."""
+        manifest = folder.manifest
+        return cls(folder.num_nodes, folder.num_edges, folder.num_features, manifest.classes, manifest.notes)
+
+
+@dataclass(frozen=True)
+class TrainingTables:
+    """The tables to fit on. Files are opened once, when they are first needed.
+
+    Parameters
+    ----------
+    nodes, edges : path, table in memory, or a list of these
+        As for `oddnode.tables.open_table`.
+    options : TableOptions
+        Which of their columns mean what; a `TableSchema` reads tables as its model does, for `prepare`.
+    exposure_nodes, exposure_edges : path, table in memory, a list of these, or None
+        Nodes that are known to be OOD, and the edges between them.
+    """
+
+    nodes: Any
+    edges: Any
+    options: TableOptions
+    exposure_nodes: Any = None
+    exposure_edges: Any = None
+
+    @cached_property
+    def _table(self) -> TableSource:
+        return open_table(self.nodes, "nodes")
+
+    @cached_property
+    def _edge_table(self) -> TableSource:
+        return open_table(self.edges, "edges")
+
+    @property
+    def _schema(self) -> TableSchema | None:
+        return self.options if isinstance(self.options, TableSchema) else None
+
+    def check_columns(self) -> None:
+        """Raise an error for names of columns that the tables do not have; only their headers are read."""
+        self._feature_columns()
+        for part in self._edge_table.parts:
+            edge_columns(part, self.options.source_column, self.options.target_column)
+        self._weights()
+
+    def read(self, seed: int) -> TrainingGraph:
+        """Read the tables into memory.
+
+        Parameters
+        ----------
+        seed : int
+            Seed of the random split.
+        """
+        options, table = self.options, self._table
+        names, roles = self._feature_columns()
+        is_arrival = self._is_arrival()
+        past = table if is_arrival is None else ChosenRows(table, ~is_arrival)
+        recipe, statistics = self._learn(past, names)
+        rows = read_nodes(table, options.id_column, recipe, list(roles))
+        weights, weight_notes = self._weights()
+        edges = read_edges(self._edge_table, rows.ids, options, weights)
+        all_rows, all_edges = rows, edges
+        if is_arrival is not None:
+            rows, edges = rows.filter(~is_arrival), edges.between(~is_arrival)
+        labels, marked = self._labels(rows.columns)
+        split = self._split(rows, labels, seed)
+        data = as_data(
+            x=rows.x, edge_index=edges.index, edge_weight=edges.weight, y=labels.y, **split.masks(len(rows.x))
+        )
+        data.directed = options.directed
+        used = UsedRows.of(rows.ids, split, rows.x, edges.index)
+        notes = [*labels.notes, *notes_on_fitted_columns(statistics, recipe), *weight_notes, *edges.notes]
+        if used is None:
+            notes.append("too many rows are labelled for the model to remember which they are")
+        arrivals = None
+        if is_arrival is not None:
+            arrivals = self._arrivals(all_rows, all_edges, is_arrival, labels.classes)
+            notes.append(self._note_on_arrivals(arrivals))
+        return TrainingGraph(
+            data=data,
+            exposure=self._exposure(data, marked, recipe, weights),
+            split=split,
+            schema=self._fitted_schema(recipe, labels.classes, weights),
+            used_rows=used,
+            columns=self._summary(rows, labels) + summary_of_features(statistics, recipe),
+            notes=notes,
+            arrivals=arrivals,
+        )
+
+    # --- columns -----------------------------------------------------------------------------------------------------
+
+    def _feature_columns(self) -> tuple[list[str], dict[str, str]]:
+        """The names of the feature columns, and what the columns hold that are neither ids nor features."""
+        if self._schema is not None:
+            labels = [self.options.label_column] if self.options.label_column else []
+            self._table.require(labels, "label")
+            self._schema.check_columns(self._table, labels)
+            return self._schema.features.names, dict.fromkeys(labels, "label")
+        if self.exposure_nodes is not None and self.options.exposure_column is not None:
+            raise TableError("give either `exposure_nodes` or `exposure_column`, not both")
+        if self.exposure_edges is not None and self.exposure_nodes is None:
+            raise TableError("`exposure_edges` were given, but not the nodes, `exposure_nodes`")
+        roles = self._roles()
+        return self._chosen_features(roles), roles
+
+    def _roles(self) -> dict[str, str]:
+        options, table = self.options, self._table
+        roles = {options.label_column: "label", options.split_column: "split", options.exposure_column: "exposure"}
+        time = options.time_column
+        if (time is None) != (options.train_until is None):
+            raise TableError("give both `time_column` and `train_until`, or neither")
+        if time is not None and time in (options.id_column, *roles):
+            raise TableError(f"`time_column` is {time!r}, which holds other things")
+        for part in table.parts:
+            part.require([options.id_column], "id")
+            part.require([] if time is None else [time], "time")
+        if time not in (options.feature_columns or ()):
+            roles[time] = "time"
+        named = {name: role for name, role in roles.items() if name is not None}
+        for name, role in named.items():
+            table.require([name], role)
+        return named
+
+    def _chosen_features(self, roles: dict[str, str]) -> list[str]:
+        options, table = self.options, self._table
+        table.require(options.drop_columns, "such")
+        named, taken = options.feature_columns, {options.id_column, *roles, *options.drop_columns}
+        if named is None:
+            chosen = [name for name in table.columns if name.strip() and name not in taken]
+            if not chosen:
+                raise TableError(f"{table.name} has no feature columns, only {', '.join(sorted(taken))}")
+        else:
+            both = [name for name in named if name in taken]
+            if both:
+                raise TableError(
+                    f"the column {both[0]!r} cannot be a feature: it holds ids, labels, the split or exposure, "
+                    "or is dropped"
+                )
+            if not named or len(set(named)) < len(named):
+                raise TableError("no feature column is named, or one is named twice")
+            chosen = list(named)
+        for part in table.parts:
+            part.require(chosen, "feature")
+        for argument in ("category_columns", "number_columns"):
+            other = sorted(set(getattr(options, argument)) - set(chosen))
+            if other:
+                raise TableError(f"`{argument}` names {other[0]!r}, which is not a feature column")
+        both = sorted(set(options.category_columns) & set(options.number_columns))
+        if both:
+            raise TableError(f"{both[0]!r} is in both `category_columns` and `number_columns`")
+        return chosen
+
+    def _learn(self, table: TableSource, names: Sequence[str]) -> tuple[FeatureRecipe, list[ColumnStatistics]]:
+        options = self.options
+        return learn_features(table, names, options.category_columns, options.number_columns, options.decimal_comma)
+
+    def _weights(self) -> tuple[WeightColumn | None, list[str]]:
+        """The column of weights: the named one, or else ``weight`` if there is one; and a note on the choice."""
+        if self._schema is not None:
+            weights = self._schema.weights
+            for part in self._edge_table.parts:
+                part.require([] if weights is None else [weights.name], "weight")
+            return weights, []
+        options, table = self.options, self._edge_table
+        ends, name = edge_columns(table.parts[0], options.source_column, options.target_column), options.weight_column
+        if name is not None and options.unweighted:
+            raise TableError("give either `weight_column` or `unweighted`, not both")
+        if name in ends:
+            raise TableError(f"`weight_column` is {name!r}, which holds ids")
+        if options.unweighted or (name is None and ("weight" not in table.columns or "weight" in ends)):
+            return None, []
+        note = "the column 'weight' of the edges holds their weights; `unweighted` leaves it out"
+        for part in table.parts:
+            part.require([name or "weight"], "weight")
+        return WeightColumn(name or "weight", options.decimal_comma), [] if name is not None else [note]
+
+    def _fitted_schema(
+        self, recipe: FeatureRecipe, classes: Sequence[Any], weights: WeightColumn | None
+    ) -> TableSchema:
+        features = {self.options.id_column, *recipe.names}
+        return TableSchema(
+            **msgspec.structs.asdict(self.options),
+            features=recipe,
+            weights=weights,
+            classes=tuple(classes),
+            other_columns=tuple(name for name in self._table.columns if name and name not in features),
+        )
+
+    def _summary(self, rows: Nodes, labels: Labels) -> list[ColumnSummary]:
+        options, where = self.options, self._table.name
+        used = int((labels.y >= 0).sum())
+        label = ColumnSummary(
+            options.label_column, "label", f"{len(labels.classes)} different", used, len(labels.y) - used
+        )
+        others = [
+            summary_of_role(name, role, rows.columns[name], where)
+            for name, role in (
+                (options.split_column, "split"),
+                (options.exposure_column, "exposure"),
+                (options.time_column, "time"),
+            )
+            if name in rows.columns
+        ]
+        return [summary_of_role(options.id_column, "id", rows.ids, where), label, *others]
+
+    # --- labels, arrivals and exposure -------------------------------------------------------------------------------
+
+    def _encoded(self, array: Any) -> Labels:
+        return encode_labels(array, self._table.name, self.options.label_column, self.options.unlabelled)
+
+    def _marked(self, columns: dict[str, Any]) -> np.ndarray | None:
+        """The nodes that are marked as known to be OOD; ``None`` if no column marks them."""
+        name = self.options.exposure_column
+        return None if name is None else read_marks(columns[name], self._table.name, name)
+
+    def _labels(self, columns: dict[str, Any]) -> tuple[Labels, np.ndarray | None]:
+        """Classes of the nodes; known OOD nodes are unlabelled, whatever the table says."""
+        array = columns[self.options.label_column]
+        labels, marked = self._encoded(array), self._marked(columns)
+        if marked is None:
+            return labels, None
+        if not marked.any():
+            raise TableError(f"{self._table.name}: column {self.options.exposure_column!r} marks no node")
+        rest = self._encoded(pc.if_else(pa.array(marked), pa.scalar(None, array.type), array))
+        lost = [quoted(label) for label in labels.classes if label not in rest.classes]
+        count = int((marked & (labels.y >= 0)).sum())
+        if count:
+            gone = f"; no other node has the label {listed(lost)}, so it is not known" if lost else ""
+            rest.notes.append(f"the labels of {count} nodes that are marked as known to be OOD are not used{gone}")
+        return rest, marked
+
+    def _split(self, rows: Nodes, labels: Labels, seed: int) -> Split:
+        name = self.options.split_column
+        if name is None:
+            return split_labelled(labels.y, labels.classes, seed)
+        return read_split(rows.columns[name], labels, rows.ids, self._table.name, name)
+
+    def _is_arrival(self) -> np.ndarray | None:
+        """One boolean per row, True for those not to train on; ``None`` if rows have no times."""
+        until = self.options.until
+        if until is None:
+            return None
+        is_arrival = until.arrivals(self._table)
+        if len(is_arrival) and is_arrival.all():
+            raise TableError(
+                f"{self._table.name}: no row is from {until.value} or earlier ({until.column}), so there is none to "
+                "train on; give a later `train_until`"
+            )
+        return is_arrival
+
+    def _arrivals(self, rows: Nodes, edges: Edges, is_arrival: np.ndarray, classes: Sequence[Any]) -> Arrivals:
+        labels = self._encoded(rows.columns[self.options.label_column])
+        is_new = np.array([label not in set(classes) for label in labels.classes])[labels.y] & (labels.y >= 0)
+        is_known, marked = ~is_new & (labels.y >= 0), self._marked(rows.columns)
+        if marked is not None:
+            is_known &= ~marked
+        data = as_data(x=rows.x, edge_index=edges.index, edge_weight=edges.weight)
+        directions = 1 if self.options.directed else 2
+        graph = TableGraph(rows.ids, data, edges.index.shape[1] // directions, rows.columns, self._table.name, [])
+        num_edges = int(is_arrival[edges.index].any(axis=0).sum()) // directions
+        return Arrivals(graph, is_arrival, is_known, is_new, num_edges)
+
+    def _note_on_arrivals(self, arrivals: Arrivals) -> str:
+        count, until = int(arrivals.is_arrival.sum()), f"{self.options.train_until} ({self.options.time_column})"
+        if not count:
+            return f"no row is later than {until}: all were there for training, and there are no arrivals to check"
+        return (
+            f"{count} of {len(arrivals.is_arrival)} rows are later than {until}; they and their "
+            f"{arrivals.num_edges} edges are kept out of training"
+        )
+
+    def _exposure(
+        self, data: Data, marked: np.ndarray | None, recipe: FeatureRecipe, weights: WeightColumn | None
+    ) -> Data | None:
+        if marked is not None:
+            return as_data(x=data.x, edge_index=data.edge_index, edge_weight=data.edge_weight, ood_mask=marked)
+        if self.exposure_nodes is None:
+            return None
+        table, index, weight = open_table(self.exposure_nodes, "exposed nodes"), np.empty((2, 0), dtype=np.int64), None
+        for part in table.parts:
+            part.require([self.options.id_column, *recipe.names], "exposure")
+        rows = read_nodes(table, self.options.id_column, recipe)
+        if self.exposure_edges is not None:
+            edge_table = open_table(self.exposure_edges, "edges of exposed nodes")
+            edges = read_edges(edge_table, rows.ids, self.options, weights)
+            index, weight = edges.index, edges.weight
+        return as_data(x=rows.x, edge_index=index, edge_weight=weight)
+
+    # --- graphs on disk ----------------------------------------------------------------------------------------------
+
+    def prepare(self, out: str | os.PathLike, on_progress: Any = None) -> GraphFolder:
+        """Write the graph to a folder, with little memory, or go on with a run that was stopped.
+
+        Exposure and times are not supported.
+
+        Parameters
+        ----------
+        out : path
+            The folder.
+        on_progress : callable, optional
+            Called with the work done, all of it (or ``None``), and a description.
+        """
+        from oddnode.large import FolderBuilder  # here, because files and names of columns are checked without torch
+
+        self._check_supported()
+        weights, edge_notes = self._weights()
+        with FolderBuilder(out, self._fingerprint(), on_progress) as builder:
+            repeated: list[str] = []
+            if not builder.is_complete:
+                facts: dict[str, Any] = {}
+                notes: list[str] = []
+                builder.add_nodes(lambda: self._node_chunks(weights, facts, notes), facts, notes)
+
+                def chunks() -> Iterator[Any]:
+                    ids = arrow_ids(builder.id_arrays(), 0, builder.num_nodes)
+                    reader = EdgeReader(self._edge_table, ids, self.options, weights)
+                    for pairs, weight in reader.chunks(by_batch=False):
+                        yield pairs if weight is None else (pairs, weight)
+                    edge_notes.extend(reader.notes)
+
+                builder.add_edges(
+                    chunks,
+                    both_directions=not self.options.directed,
+                    simple=True,
+                    total=self._num_edge_rows(),
+                    notes=edge_notes,
+                )
+                # A row is an edge in each direction.
+                rows = builder.num_repeated if self.options.directed else builder.num_repeated // 2
+                if rows and weights is not None:
+                    repeated = [note_on_repeated(str(rows), self.options.directed)]
+            return builder.finish(repeated)
+
+    def _check_supported(self) -> None:
+        names = ("exposure_column", "time_column", "train_until")
+        given = {name: getattr(self.options, name) for name in names if self._schema is None}
+        given |= {"exposure_nodes": self.exposure_nodes, "exposure_edges": self.exposure_edges}
+        for name, value in given.items():
+            if value is not None:
+                raise TableError(f"`{name}` is not supported for graphs on disk")
+
+    def _num_edge_rows(self) -> int | None:
+        """The number of rows, if the files state it."""
+        counts = [part.file.num_rows if isinstance(part, Table) else None for part in self._edge_table.parts]
+        return None if None in counts else sum(filter(None, counts))
+
+    def _fingerprint(self) -> str:
+        """A hash of the files and the options; for tables in memory, a new one every time."""
+        files = files_of(self.nodes), files_of(self.edges)
+        if not all(files):
+            return secrets.token_hex(16)
+        stats = [[(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in own] for own in files]
+        return hashlib.sha256(repr((stats, self.options)).encode()).hexdigest()
+
+    def _node_chunks(
+        self, weights: WeightColumn | None, facts: dict[str, Any], notes: list[str]
+    ) -> Iterator[NodeChunk]:
+        from oddnode.large import NodeChunk
+
+        schema, (names, roles) = self._schema, self._feature_columns()
+        if schema is None:
+            recipe, statistics = self._learn(self._table, names)
+            notes += notes_on_fitted_columns(statistics, recipe)
+        else:
+            recipe = schema.features
+            notes += schema.check_columns(self._table, list(roles))
+        rows = read_nodes(self._table, self.options.id_column, FeatureRecipe(()), list(roles))
+        labels = self._labels_on_disk(rows.columns)
+        notes += labels.notes
+        masks = {} if self.options.split_column is None else self._split(rows, labels, 0).masks(len(labels.y))
+        facts["classes"] = labels.classes
+        facts["table"] = (schema or self._fitted_schema(recipe, labels.classes, weights)).to_json()
+        counts, start = [ColumnCounts() for _ in recipe.names], 0
+        for batch in self._table.batches(recipe.names):
+            chunk = slice(start, start + batch.num_rows)
+            yield NodeChunk(
+                recipe.encode(batch.arrays, batch, counts),
+                labels.y[chunk] if len(labels.y) else None,
+                rows.ids.slice(start, batch.num_rows).to_numpy(zero_copy_only=False),
+                {name: mask[chunk] for name, mask in masks.items()},
+            )
+            start = chunk.stop
+        if schema is not None:
+            notes += notes_on_scored_columns(recipe, counts)
+
+    def _labels_on_disk(self, columns: dict[str, Any]) -> Labels:
+        """The labels, numbered as in the schema if there is one; no classes of nodes if they are not read."""
+        if self._schema is None:
+            return self._encoded(columns[self.options.label_column])
+        classes = list(self._schema.classes)
+        if not self.options.label_column:
+            return Labels(np.empty(0, np.int64), classes, [])
+        labels = self._encoded(columns[self.options.label_column])
+        numbers = {str(label): number for number, label in enumerate(classes)}
+        renumbered = np.array([*(numbers.get(str(label), -1) for label in labels.classes), -1])
+        return Labels(renumbered[labels.y], classes, [])

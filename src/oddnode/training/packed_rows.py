@@ -1,0 +1,201 @@
+r"""Full-batch training that reads only the rows around labelled and validation nodes, for graphs on disk and others.
+
+For a network of two layers the first product, :math:`M = A X`, never changes. The last layer at some nodes needs the
+rows of :math:`M` at these nodes and their neighbours, which are copied once ("packed"); batch norm over *all* nodes is
+in closed form (`oddnode.large.moments`). So a step is that of full-batch training, while its memory depends neither on
+the number of nodes nor on that of edges. The packed rows pass through the network a chunk at a time, forwards and once
+more backwards; hidden features are kept in between if there is room for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from oddnode.graph import TrainingSet
+from oddnode.large.arrays import at_once
+from oddnode.large.ranks import active_ranks
+from oddnode.nn.two_layers import TwoLayers
+from oddnode.objectives import Objective
+from oddnode.ops import dropout_factor
+from oddnode.training.base import Trainer, TrainingConfig, TrainingHandle, TrainingResult, as_sum
+from oddnode.training.full_batch import train
+from oddnode.training.loop import train_in_turn
+from oddnode.training.packed_nodes import PackedNodes
+from oddnode.training.single import NetworkTrainee
+
+# The memory of hidden features that a GPU keeps from the forward to the backward pass.
+_ROOM_ON_GPU = 2**32
+
+
+class _Rows(NamedTuple):
+    """How the hidden features of packed rows are computed."""
+
+    scales: Callable[[slice], Tensor | float]  # What dropout multiplies those of some rows by: 0 or `factor`
+    factor: float  # What is not dropped is multiplied by it
+    at_once: int  # How many rows pass through the network at a time
+    room: Tensor | None
+
+    def hidden(self, rows: slice, inputs: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        out = inputs.new_empty(len(inputs), len(weight)) if self.room is None else self.room[rows]
+        return torch.addmm(bias, inputs, weight.t(), out=out).relu_().mul_(self.scales(rows))
+
+
+class _HiddenProduct(torch.autograd.Function):
+    """``(relu(X W^T + b) * scales) V^T`` for many rows."""
+
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, bias: Tensor, last: Tensor, inputs: Tensor, settings: _Rows) -> Tensor:
+        ctx.settings = settings
+        out = inputs.new_empty(len(inputs), len(last))
+        for rows in _parts(len(inputs), settings.at_once):
+            torch.mm(settings.hidden(rows, inputs[rows], weight, bias), last.t(), out=out[rows])
+        ctx.save_for_backward(weight, bias, last, inputs, settings.room)  # an error if it is overwritten meanwhile
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        weight, bias, last, inputs, room = ctx.saved_tensors
+        settings, scaled = ctx.settings, grad * ctx.settings.factor
+        to_weight, to_bias, to_last = (torch.zeros_like(each) for each in (weight, bias, last))
+        for rows in _parts(len(inputs), settings.at_once):
+            part = inputs[rows]
+            hidden = settings.hidden(rows, part, weight, bias) if room is None else room[rows]
+            # What was dropped is 0, as what was negative is: neither has a gradient.
+            own = torch.ops.aten.threshold_backward(torch.mm(scaled[rows], last), hidden, 0)
+            to_last.addmm_(grad[rows].t(), hidden)
+            to_weight.addmm_(own.t(), part)
+            to_bias += own.sum(dim=0)
+        return to_weight, to_bias, to_last, None, None
+
+
+def _room_for(inputs: Tensor, width: int) -> Tensor | None:
+    """Room for hidden features of all rows, if it is there: to compute them twice takes a third longer."""
+    most = active_ranks().own_memory_share if inputs.device.type == "cpu" else _ROOM_ON_GPU
+    fits = len(inputs) * width * inputs.element_size() <= most
+    return inputs.new_empty(len(inputs), width) if fits else None
+
+
+def _parts(count: int, step: int) -> list[slice]:
+    return [slice(start, min(start + step, count)) for start in range(0, count, step)]
+
+
+class PackedForward(NamedTuple):
+    """What validation and the training pass of one step share: the first layer with batch norm, as one linear map."""
+
+    weight: Tensor  # From centred inputs to features before ReLU, `[H, F]`
+    bias: Tensor  # `[H]`
+
+
+class PackedTrainee(NetworkTrainee[PackedForward]):
+    """A network with its packed rows and its objective; a `oddnode.training.Trainee`."""
+
+    capture_blocker = "only some rows are packed"
+
+    def __init__(
+        self,
+        module: nn.Module,
+        objective: Objective,
+        data: TrainingSet,
+        packed: tuple[PackedNodes, PackedNodes],
+        dropout_seed: int,
+        rows_at_once: int,
+        num_steps: int,
+    ):
+        super().__init__(module, objective, data, "id-graph", dropout_seed, num_steps)
+        self._packed = packed
+        self._layers = TwoLayers.of(module)
+        self._moments = self._layers.moments(data.graph)
+        self._dropout: float = module.dropout  # type: ignore[assignment]
+        self._rows_at_once = at_once(rows_at_once, data.graph.device)
+        self._room = _room_for(packed[0].inputs, len(self._layers.weight))
+
+    def _statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and variance of the first layer over all nodes, ``[H]`` each."""
+        mean, variance = self._moments.of_product(self._layers.weight)
+        return mean + self._layers.bias, variance
+
+    def shared_forward(self, epoch: int) -> PackedForward:
+        """Fold batch norm into the first layer."""
+        weight, norm = self._layers.weight, self._layers.norm
+        mean, variance = self._statistics()
+        if not isinstance(norm, _BatchNorm):
+            return PackedForward(weight, mean)  # what centred inputs lack
+        scale = norm.weight * torch.rsqrt(variance + norm.eps)
+        return PackedForward(weight * scale.unsqueeze(1), norm.bias)
+
+    @torch.no_grad()
+    def validation_loss(self, shared: PackedForward) -> Tensor:
+        return self._validation_loss(self._logits(shared, self._packed[1], dropout=0.0), self.data.y_val)
+
+    def loss(self, shared: PackedForward, epoch: int) -> Tensor:
+        self._stream.at(epoch, 0)
+        logits = self._logits(shared, self._packed[0], self._dropout)
+        return self.objective(self._pass(epoch, logits, self.data.y_train)).reshape(1)
+
+    def _logits(self, shared: PackedForward, packed: PackedNodes, dropout: float) -> Tensor:
+        layers = self._layers
+        width, dtype = len(layers.weight), packed.inputs.dtype
+
+        def scales(rows: slice) -> Tensor | float:
+            return self._stream.scales(packed.rows[rows], width, dropout, 0, dtype) if dropout else 1.0
+
+        room = self._room if torch.is_grad_enabled() else None
+        settings = _Rows(scales, dropout_factor(dropout), self._rows_at_once, room)
+        products = _HiddenProduct.apply(shared.weight, shared.bias, layers.last_weight, packed.inputs, settings)
+        products = products if packed.matrix is None else packed.matrix @ products
+        return products + layers.last_bias
+
+    def _fit_norms(self) -> None:
+        norm = self._layers.norm
+        if isinstance(norm, _BatchNorm) and norm.running_mean is not None and norm.running_var is not None:
+            mean, variance = self._statistics()
+            norm.running_mean.copy_(mean)
+            norm.running_var.copy_(variance * (self._moments.num_rows / max(self._moments.num_rows - 1, 1)))
+
+
+@dataclass(frozen=True)
+class PackedRows(Trainer):
+    """The trainer for graphs on disk; it trains what `oddnode.training.FullBatch` would, one network after another.
+
+    It is faster than full batches for large graphs in memory, too, if few nodes are labelled.
+
+    Parameters
+    ----------
+    rows_at_once : int
+        How many rows pass through the network at a time, on a GPU 64 times as many; only the memory and the time
+        depend on it.
+    """
+
+    rows_at_once: int = 2**14
+
+    def start(
+        self,
+        modules: Sequence[nn.Module],
+        objective: Objective,
+        data: Sequence[TrainingSet],
+        seeds: Sequence[int],
+        config: TrainingConfig,
+        on_epoch: Callable[[int], None] | None = None,
+    ) -> TrainingHandle[list[TrainingResult]]:
+        objective = as_sum(objective)
+
+        def trainees() -> Generator[PackedTrainee, None, None]:
+            packed: dict[int, tuple[PackedNodes, PackedNodes]] = {}  # networks with the same data share its rows
+            for module, own, seed in zip(modules, data, seeds, strict=True):
+                if id(own) not in packed:
+                    layers = TwoLayers.of(module)
+                    packed[id(own)] = (
+                        PackedNodes.of(own.train, own.graph, layers),
+                        PackedNodes.of(own.val, own.graph, layers),
+                    )
+                prepared, rows = objective.prepare(own, train), packed[id(own)]
+                yield PackedTrainee(module, prepared, own, rows, seed, self.rows_at_once, config.epochs)
+
+        return train_in_turn(trainees(), config, on_epoch)
