@@ -156,7 +156,7 @@ def test_a_graph_that_does_not_fit_is_scored_on_the_cpu_by_a_model_on_the_gpu(
 def test_sorted_edges_are_divided_into_blocks(
     monkeypatch: pytest.MonkeyPatch, device: str, num_blocks: int, at_once: int
 ) -> None:
-    monkeypatch.setattr("oddnode.ops.neighbour_mean._EDGES_AT_ONCE", at_once)
+    monkeypatch.setattr("oddnode.ops.neighbour_means._EDGES_AT_ONCE", at_once)
     data = random_graph(num_nodes=61)
     whole = NeighbourMean.from_edges(data.edge_index.to(device), data.num_nodes)
     blocked = BlockedNeighbourMean.from_sorted(whole.offsets, whole.sources, num_blocks)

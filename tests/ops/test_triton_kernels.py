@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from oddnode.ops import LongRows, SparseMatrix, relu_dropout, stacked_keys, sum_neighbours, triton_kernels
-from oddnode.ops.neighbour_mean import _tile_bases
+from oddnode.ops.neighbour_means import _tile_bases
 from tests.ops.hash_reference import is_kept
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -78,7 +78,7 @@ def test_sums_of_several_columns(counts: list[int], width: int) -> None:
 def test_long_rows_are_summed_in_pieces(
     monkeypatch: pytest.MonkeyPatch, width: int | None, most: int, piece: int
 ) -> None:
-    monkeypatch.setattr("oddnode.ops.neighbour_mean._MOST", piece)
+    monkeypatch.setattr("oddnode.ops.neighbour_means._MOST", piece)
     offsets, sources, dense = structure([2, 300, 0, 1, 6, 1, 17], 13)
     values = torch.randn(13, *([] if width is None else [width]), dtype=torch.float64, generator=rng(1))
     offsets = offsets.to(DEVICE)

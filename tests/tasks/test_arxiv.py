@@ -178,7 +178,7 @@ def test_all_holds_arxiv_where_its_files_are(papers: Papers, tmp_path: Path) -> 
         ("num-node-list.csv.gz", [], r"num-node-list.csv.gz has 0 lines, expected 1"),
         ("num-node-list.csv.gz", [NODES + 1], rf"node-feat.csv.gz has {NODES} lines, expected {NODES + 1}"),
         ("num-node-list.csv.gz", [10**15], r"node-feat.csv.gz is too small for the 10{15} lines"),
-        ("num-node-list.csv.gz", [0], r"0 nodes and 3000 edges are no graph"),
+        ("num-node-list.csv.gz", [0], r"0 nodes and 3000 edges are not a graph"),
         ("num-edge-list.csv.gz", [EDGES - 1], rf"edge.csv.gz has more than the {EDGES - 1} lines"),
         ("edge.csv.gz", ["0,1"] * 5 + ["0,x"] + ["0,1"] * (EDGES - 6), r"line 6 of edge.csv.gz is '0,x', expected 2"),
         ("edge.csv.gz", ["0,1", ""] + ["0,1"] * (EDGES - 2), r"line 2 of edge.csv.gz is '', expected 2 integers"),

@@ -68,7 +68,7 @@ def propagate(
         One score per node ``[N]``, or several as columns ``[N, S]``.
     edge_index : Tensor, SparseMatrix or NeighbourMean
         Edges ``[2, E]``; or :math:`D^{-1} A`, if it is used more than once, from `neighbour_mean_matrix` or as an
-        `oddnode.ops.neighbour_mean.NeighbourMean`, which takes less memory.
+        `oddnode.ops.neighbour_means.NeighbourMean`, which takes less memory.
     num_hops : int
         Number of hops (the paper's K).
     eta : float
