@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from oddnode._utils.markdown import pipe_table
+from oddnode._utils.result_tables import pipe_table
 from oddnode.detector import MODEL_FREE
 
 STORED = Path(__file__).parent / "results" / "arrivals.json"

@@ -31,7 +31,7 @@ from torch_geometric.nn import GATConv, GCNConv
 from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.graph import Graph
-from oddnode.nn.convs import PreparedGATConv
+from oddnode.nn.pyg_convs import PreparedGATConv
 from oddnode.ops import (
     Adam,
     DropoutStream,

@@ -26,7 +26,7 @@ from memory_limit import num_bytes, run
 from torch_geometric.data import Data
 
 from oddnode import Detector
-from oddnode.detector.fitting import folder_trainer, new_networks
+from oddnode.detector.fitting import new_networks, trainer_for
 from oddnode.large import GraphFolder
 from oddnode.training import FullBatch, TrainingConfig
 
@@ -45,7 +45,7 @@ def train(folder: Path, backbone: str, samples: bool, epochs: int) -> dict[str, 
     detector = Detector.from_recipe("nodesafe", backbone=backbone, device="cpu", epochs=epochs + 1)
     opened = GraphFolder(folder)
     networks = new_networks(detector, opened if samples else as_data(opened), None)
-    trainer = folder_trainer(detector) if samples else FullBatch()
+    trainer = trainer_for(detector, [networks]) if samples else FullBatch()
     config = TrainingConfig(epochs + 1, detector.lr, detector.weight_decay, detector.batch_norm)
     ends: list[float] = []
     assert detector.objective is not None
@@ -60,7 +60,7 @@ def train(folder: Path, backbone: str, samples: bool, epochs: int) -> dict[str, 
     rate = (len(ends) - 1) / (ends[-1] - ends[0])
     labelled = len(networks.data.train)
     if samples:
-        labelled = min(labelled, trainer.batch_size * trainer.batches_per_epoch)  # type: ignore[union-attr, operator]
+        labelled = min(labelled, trainer.batch_size * trainer.batches_per_epoch)  # type: ignore[attr-defined]
     return {"epochs a second": round(rate, 3), "labelled nodes a second": round(rate * labelled)}
 
 

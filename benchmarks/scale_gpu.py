@@ -34,7 +34,7 @@ from oddnode import Detector
 from oddnode.functional import propagate, support
 from oddnode.large import GraphFolder
 from oddnode.large.arrays import ArrayEntry, write_array
-from oddnode.large.manifest import FORMAT, Manifest
+from oddnode.large.manifest import FORMAT, MANIFEST, Manifest, write_json
 
 GB = 1e9
 NUM_HOPS, ETA = 32, 0.5
@@ -53,7 +53,8 @@ def write_folder(graph: BlockModel, folder: Path, device: str, workers: int) -> 
     with ThreadPoolExecutor(len(arrays)) as pool:  # checksums are computed while others are written
         entries = dict(zip(arrays, pool.map(lambda item: _written(folder, *item), arrays.items()), strict=True))
     largest = float(max(np.abs(part).max() for part in np.array_split(x, 64)))
-    Manifest(FORMAT, graph.nodes, len(sources), largest, entries, made_from="block model").write(folder)
+    manifest = Manifest(FORMAT, graph.nodes, len(sources), largest, entries, made_from="block model")
+    write_json(folder / MANIFEST, manifest)
 
 
 def _written(folder: Path, name: str, values: np.ndarray) -> ArrayEntry:

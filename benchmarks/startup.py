@@ -18,6 +18,7 @@ from statistics import median
 
 NODES = 60
 ENVIRONMENT = os.environ | {"OMP_NUM_THREADS": "1"}
+ENVIRONMENT.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its bytecode
 
 
 def write_tables(folder: Path) -> None:

@@ -23,6 +23,7 @@ _PAGE = 4096
 def shorten_paper() -> None:
     """Let the smoke run of `oddnode paper` train a few networks for two epochs, and write no page."""
     import oddnode.paper.report
+    import oddnode.paper.webpage
     from oddnode.paper.experiments import SCOPES
 
     SCOPES["smoke"] = replace(
@@ -36,7 +37,8 @@ def shorten_paper() -> None:
         epochs=2,
         seeds=1,
     )
-    oddnode.paper.report.write_page = lambda store, plan, path: path
+    oddnode.paper.report.make_page = lambda store, plan: oddnode.paper.webpage.Page([])
+    oddnode.paper.webpage.write_html = lambda page, path: path
 
 
 def run_paper(folder: Path) -> None:

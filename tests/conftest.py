@@ -85,17 +85,21 @@ def own_registries(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Completed]:
-    """The command line in this process, which spares the seconds that a new one takes to import torch."""
+    """The command line in this process, which spares the seconds that a new one takes to import torch.
+
+    A test says so if a command is to fail.
+    """
     from oddnode.cli import main
 
-    def run(*arguments: str) -> Completed:
+    def run(*arguments: str, fails: bool = False) -> Completed:
         monkeypatch.setattr(sys, "argv", ["oddnode", *arguments])
         capsys.readouterr()
         with pytest.raises(SystemExit) as stop:
             main()
         shown = capsys.readouterr()
-        code = stop.value.code
-        return subprocess.CompletedProcess(arguments, code if isinstance(code, int) else 0, shown.out, shown.err)
+        code = stop.value.code if isinstance(stop.value.code, int) else 0
+        assert (code == 1) if fails else (code == 0), shown.err
+        return subprocess.CompletedProcess(arguments, code, shown.out, shown.err)
 
     return run
 

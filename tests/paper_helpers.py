@@ -7,13 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from oddnode.evaluation import Result
 from oddnode.paper.experiments import SCOPES, Scope, choose_items
 from oddnode.paper.plan import Plan, make_plan
-from oddnode.paper.record import Training
 from oddnode.paper.results import Results
 from oddnode.paper.run import Summary, run_plan
 from oddnode.paper.store import Store
 from oddnode.paper.tables import build_table
+from oddnode.runner.execute import Setup, execute_group
+from oddnode.runner.work import Group, Outcome, Training
 
 CODE = "test"
 
@@ -34,6 +36,18 @@ TINY: Scope = replace(
 
 def tiny_plan(*items: str, protocols: tuple[str, ...] = ("clean",), seeds: int = 1) -> Plan:
     return make_plan(TINY, choose_items(items), protocols, seeds, device="cpu")
+
+
+def result_of(task: str, method: str, *aurocs: float, backbone: str = "gcn") -> Result:
+    """A result that is made up, with one AUROC per seed."""
+    runs = [{"auroc": a, "aupr": 50.0, "fpr95": 100 - a, "id_acc": 80.0, "tests": {}} for a in aurocs]
+    return Result(task, method, "clean", backbone, runs)
+
+
+def execute(training: Training) -> Outcome:
+    """Execute one training, with node scores."""
+    [outcome] = execute_group(Group(((training,),)), Setup("cpu", node_scores=True))
+    return outcome
 
 
 def run(plan: Plan, folder: Path) -> Summary:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import nn
 
-from oddnode.graph import TrainingSet
+from oddnode.graph import Graph, TrainingSet
 from oddnode.objectives import Objective
 from oddnode.training import FullBatch, TrainingConfig, TrainingHandle, TrainingResult
 
@@ -27,3 +28,12 @@ def start_training(
 
 def train_together(*args: Any, **settings: Any) -> list[TrainingResult]:
     return start_training(*args, **settings).result()
+
+
+@torch.no_grad()
+def check_batch_norm(module: Any, graph: Graph) -> None:
+    """A trained network has the statistics of the first layer on the whole graph."""
+    assert not module.training
+    before_norm = module.convs[0](None, graph)
+    torch.testing.assert_close(module.norms[0].running_mean, before_norm.mean(dim=0))
+    torch.testing.assert_close(module.norms[0].running_var, before_norm.var(dim=0))

@@ -130,9 +130,6 @@ def test_the_longest_name_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert longest > 200
 
 
-# --- interrupts ------------------------------------------------------------------------------------------------------
-
-
 CALLS = ("mkdir", "rename", "replace", "unlink", "rmdir", "fsync", "listdir")
 
 
@@ -211,9 +208,6 @@ def run_script(target: Path, text: str, way: str, times: int) -> subprocess.Pope
     return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": source}, stderr=subprocess.PIPE, text=True)
 
 
-# --- several processes -----------------------------------------------------------------------------------------------
-
-
 def test_writers_of_one_folder_do_not_disturb_each_other_or_a_reader(tmp_path: Path, way: str) -> None:
     target = tmp_path / "model"
     save(target, "0")
@@ -228,9 +222,6 @@ def test_writers_of_one_folder_do_not_disturb_each_other_or_a_reader(tmp_path: P
         assert writer.returncode == 0
     assert len(seen) > 1
     assert os.listdir(tmp_path) == ["model"]
-
-
-# --- hidden siblings -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")

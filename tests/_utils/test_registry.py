@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from oddnode._utils.registry import Registry, all_or_nothing, for_a_while
+from oddnode._utils.registry import Registry, undone_registrations
 from oddnode._utils.suggestions import UnknownNameError
 
 
@@ -56,37 +56,26 @@ def test_of_very_many_names_an_error_lists_the_nearest() -> None:
     assert str(error.value).count("polygon-") == 1 + 12
 
 
-def test_a_block_that_fails_leaves_no_registration() -> None:
+@pytest.mark.parametrize("only_after_error", [True, False])
+def test_registrations_of_a_block_are_undone(only_after_error: bool) -> None:
     shapes: Registry[int] = Registry("shape")
     colours: Registry[int] = Registry("colour")
     shapes.register("circle", 0)
 
-    def fail_late() -> None:
+    def register(red: int = 3, again: int = 3) -> None:
         shapes.register("square", 1)
         shapes.register("circle", 2, replace=True)
-        colours.register("red", 3)
-        raise RuntimeError("stop")
+        colours.register("red", red)
+        colours.register("red", again)
 
-    with pytest.raises(RuntimeError, match="stop"), all_or_nothing():
-        fail_late()
-    assert dict(shapes) == {"circle": 0}
-    assert dict(colours) == {}
-    with all_or_nothing():
-        shapes.register("square", 1)
-    assert dict(shapes) == {"circle": 0, "square": 1}
-
-
-def test_what_is_registered_for_a_while_is_gone_afterwards() -> None:
-    registry: Registry[int] = Registry("thing")
-    registry.register("old", 1)
-    with for_a_while():
-        registry.register("new", 2)
-        registry.register("old", 3, replace=True)
-        assert dict(registry) == {"old": 3, "new": 2}
-    assert dict(registry) == {"old": 1}
-    with pytest.raises(ValueError, match="named 'old' already"), for_a_while():
-        registry.register("old", 2)
-    assert dict(registry) == {"old": 1}
+    undone = {"only_after_error": only_after_error}
+    with pytest.raises(ValueError, match="named 'red' already"), undone_registrations(**undone):
+        register(again=4)
+    assert (dict(shapes), dict(colours)) == ({"circle": 0}, {})
+    with undone_registrations(**undone):
+        register()
+        assert dict(shapes) == {"circle": 2, "square": 1}
+    assert dict(shapes) == ({"circle": 2, "square": 1} if only_after_error else {"circle": 0})
 
 
 def test_an_item_can_be_registered_by_its_place() -> None:

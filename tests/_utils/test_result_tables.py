@@ -9,8 +9,20 @@ from dataclasses import replace
 from statistics import stdev
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
 
-from oddnode._utils.result_tables import Entry, Grid, Row, Table, escape_latex, latex_comment
+from oddnode._utils.result_tables import (
+    Entry,
+    Grid,
+    Row,
+    Table,
+    escape_latex,
+    escape_markdown,
+    latex_comment,
+    pipe_table,
+)
 
 TABLE = Table(
     "t",
@@ -105,3 +117,20 @@ def test_a_wide_latex_table_spans_the_page(columns: int, kind: str) -> None:
     assert ("resizebox" in text) == (kind == "table*")
     assert text.count("{") - text.count(r"\{") == text.count("}") - text.count(r"\}")
     assert r"\caption{50 \%.}" in text
+
+
+def test_a_bar_or_a_line_break_does_not_end_a_cell() -> None:
+    html = MarkdownIt("gfm-like", {"linkify": False}).render(pipe_table(["a", "b"], [["x|y\nz", "**2**"]]))
+    assert "<td>x|y z</td>" in html
+    assert "<td><strong>2</strong></td>" in html
+    assert html.count("<td>") == 2
+
+
+@given(st.text(st.characters(codec="ascii"), max_size=40))
+def test_escaped_text_is_read_as_it_is(text: str) -> None:
+    shown = " ".join(text.split())
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(f"error: {escape_markdown(text)}")
+    [inline] = (token for token in tokens if token.type == "inline")
+    assert inline.children is not None
+    # A zero byte cannot stand in Markdown: readers put U+FFFD in its place.
+    assert "".join(child.content for child in inline.children) == f"error: {shown}".strip().replace("\0", "\ufffd")

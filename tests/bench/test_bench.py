@@ -4,7 +4,6 @@ import csv
 import io
 import json
 from pathlib import Path
-from statistics import stdev
 from typing import Any
 
 import pytest
@@ -15,7 +14,6 @@ from oddnode.bench import run
 from oddnode.bench.choices import expand_methods
 from oddnode.bench.paper_numbers import paper_number
 from oddnode.bench.report import write_report
-from oddnode.bench.tables import caption, compare_table, markdown_table, to_csv
 from oddnode.detector import MODEL_FREE, RECIPES, start_fitting
 from oddnode.evaluation import Result
 from oddnode.runner import fitting
@@ -103,16 +101,6 @@ def test_seeds_in_one_go_give_what_they_give_one_by_one(monkeypatch: pytest.Monk
     assert [r.runs for r in benchmark("digits/label", ["msp", "nodesafe"], seeds=2)] == [r.runs for r in one_by_one]
 
 
-def test_summary_has_means_and_unbiased_deviations(results: list[Result]) -> None:
-    row = results[0].summary()
-    first, second = (run["fpr95"] for run in results[0].runs)
-    assert row["fpr95"] == pytest.approx((first + second) / 2, abs=1e-4)
-    assert row["fpr95_std"] == pytest.approx(stdev([first, second]), abs=1e-4)
-    keys = ["task", "method", "protocol", "backbone", "seeds"]
-    metrics = [m + end for m in ("auroc", "aupr", "fpr95", "id_acc", "caught", "false_alarms") for end in ("", "_std")]
-    assert list(row) == keys + metrics
-
-
 def test_groups_of_methods() -> None:
     assert expand_methods(["all"]) == list(RECIPES)
     assert expand_methods(["nodesafe", "all"])[0] == "nodesafe"
@@ -134,57 +122,10 @@ def test_mistakes_are_found_before_the_work(arguments: dict, message: str) -> No
         benchmark(**arguments)
 
 
-def fake(task: str, method: str, *aurocs: float) -> Result:
-    runs = [{"auroc": a, "aupr": 50.0, "fpr95": 100 - a, "id_acc": 80.0, "tests": {}} for a in aurocs]
-    return Result(task, method, "clean", "gcn", runs)
-
-
-def test_tables_say_protocol_seeds_spread_and_the_papers_number() -> None:
-    table = markdown_table([fake("cora/structure", "nodesafe", 90.0, 92.0)])
-    assert "| cora/structure | nodesafe | 91.0 ± 1.4 (94.1) |" in table
-    assert (
-        "protocol clean, backbone gcn, 2 seeds, mean ± standard deviation, percent; paper's number in brackets" in table
-    )
-    assert "backbone gcn, one seed, no spread, percent" in caption([fake("digits/label", "msp", 90.0)])
-
-
-def test_comparison_averages_over_the_tasks() -> None:
-    table = compare_table([fake("cora/structure", "msp", 80.0), fake("cora/label", "msp", 90.0)])
-    assert "| msp | 80.0 / 20.0 | 90.0 / 10.0 | **85.0 / 15.0** |" in table
-    assert "| *paper* | 70.9 / 87.3 | 91.4 / 35.0 | 81.1 / 61.1 |" in table
-
-
 def test_papers_numbers() -> None:
     assert paper_number("twitch", "nodesafe++", "fpr95") == 3.43
     assert paper_number("twitch/es", "nodesafe", "auroc") == 94.44
     assert paper_number("digits/label", "nodesafe", "auroc") is None
-
-
-def with_decisions(task: str, method: str, caught: float, false_alarms: float) -> Result:
-    result = fake(task, method, 90.0, 92.0)
-    for numbers, more in zip(result.runs, (0.0, 2.0), strict=True):
-        numbers.update(caught=caught + more, false_alarms=false_alarms)
-    return result
-
-
-def test_tables_show_what_decisions_come_to() -> None:
-    table = markdown_table([with_decisions("digits/label", "msp", 40.0, 4.5)])
-    head, _, row = table.splitlines()[:3]
-    cells = dict(zip(*([cell.strip() for cell in line.split("|")[1:-1]] for line in (head, row)), strict=True))
-    assert cells["Caught ↑"].startswith("41.0")
-    assert cells["False alarms (5)"].startswith("4.5")
-    assert "Caught" not in markdown_table([fake("digits/label", "msp", 90.0)])
-
-
-def test_csv_has_the_columns_of_decisions_where_some_method_has_them() -> None:
-    mixed = [with_decisions("a", "msp", 40.0, 4.5), fake("a", "energy", 80.0)]
-    rows = list(csv.DictReader(io.StringIO(to_csv(mixed))))
-    assert (float(rows[0]["caught"]), float(rows[0]["false_alarms"])) == (41.0, 4.5)
-    assert float(rows[0]["caught_std"]) == pytest.approx(2**0.5, abs=1e-4)
-    assert (rows[1]["caught"], rows[1]["auroc"]) == ("", "80.0")
-    for order in (mixed, mixed[::-1]):
-        assert len(to_csv(order).splitlines()) == 3
-    assert "caught" not in to_csv([fake("a", "energy", 80.0)])
 
 
 def test_report_files_hold_the_results(results: list[Result], tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import pytest
 
 from oddnode.bench.trackers import log_results, open_tracker
 from oddnode.evaluation import Result
+from tests.paper_helpers import result_of
 
 CLI = Callable[..., "CompletedProcess[str]"]
 
@@ -27,8 +28,7 @@ AUROCS = [90.25, 80.5, 85.125]
 
 
 def result(method: str = "msp") -> Result:
-    runs = [{"auroc": a, "aupr": 50.0, "fpr95": 100 - a, "id_acc": 80.0, "tests": {}} for a in AUROCS]
-    return Result("digits/label", method, "clean", "gcn", runs)
+    return result_of("digits/label", method, *AUROCS)
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ def test_a_tracker_that_cannot_be_used_is_an_error_before_the_work(
     elif log.startswith("tensorboard"):
         pytest.importorskip("tensorboard", reason=NO_TENSORBOARD)
     monkeypatch.setattr("oddnode.bench.run.benchmark", lambda *_, **__: pytest.fail("the work has begun"))
-    done = cli("bench", "--log", log)
+    done = cli("bench", "--log", log, fails=True)
     assert done.returncode == 1
     assert message in done.stderr
 
@@ -186,7 +186,7 @@ def test_results_are_printed_and_written_before_a_tracker_fails(
 
     monkeypatch.setattr("mlflow.MlflowClient.create_run", full)
     arguments = ["--methods", "msp", "--seeds", "1", "--jobs", "1", "--out", str(tmp_path / "out")]
-    done = cli("bench", *arguments, "--log", f"mlflow={store.tracking_uri}")
+    done = cli("bench", *arguments, "--log", f"mlflow={store.tracking_uri}", fails=True)
     assert done.returncode == 1
     assert "MLflow could not log msp on digits/label: KeyError: 'no space'" in done.stderr
     assert "digits/label" in done.stdout

@@ -129,10 +129,10 @@ def test_the_command_line_takes_a_function_of_a_file(tmp_path: Path, cli: CLI, m
     assert done.returncode == 0, done.stderr
     assert "shifted" in done.stdout
     assert "digits/label" in done.stdout
-    wrong = cli("bench", "--task", f"{file}:shfted", "--methods", "msp")
+    wrong = cli("bench", "--task", f"{file}:shfted", "--methods", "msp", fails=True)
     assert wrong.returncode == 1
     assert "defines no 'shfted'; it defines shifted" in wrong.stderr
-    missing = cli("bench", "--task", "nowhere.py:f", "--methods", "msp")
+    missing = cli("bench", "--task", "nowhere.py:f", "--methods", "msp", fails=True)
     assert "nowhere.py does not exist" in missing.stderr
 
 

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from torch_geometric.data import Data
 
 from oddnode import CrossEntropy, Detector, Energy
+from tests.cli.test_app import CLI
 from tests.tables.examples import example, read_csv, write_csv
 
-CLI = Callable[..., subprocess.CompletedProcess[str]]
 FIT = ("fit", "--nodes", "nodes.csv", "--edges", "edges.csv", "--id-column", "name", "--label-column", "kind")
 
 
@@ -81,6 +79,5 @@ def test_a_damaged_model_is_refused(two_groups: Data, tmp_path: Path, cli: CLI) 
     Detector.from_recipe("msp", epochs=2, device="cpu").fit(two_groups).save(tmp_path / "m")
     weights = tmp_path / "m" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
-    done = cli("info", str(tmp_path / "m"))
-    assert done.returncode == 1
+    done = cli("info", str(tmp_path / "m"), fails=True)
     assert "model.safetensors is damaged or was changed" in done.stderr

@@ -12,22 +12,10 @@ from pathlib import Path
 import pytest
 
 import oddnode
+from tests.cli.test_app import oddnode as run
 
 PAGE = Path(__file__).parents[2] / "docs" / "plugins.md"
 SOURCE = str(Path(oddnode.__file__).parents[1])
-
-
-def run(*arguments: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """The command line, with another folder of installed packages beside our own source."""
-    folders = os.pathsep.join([SOURCE, *([str(path)] if path else [])])
-    return subprocess.run(
-        [sys.executable, "-m", "oddnode", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": folders},
-        timeout=300,
-        check=False,
-    )
 
 
 @pytest.fixture
@@ -50,7 +38,6 @@ def install(plugin: Path, folder: Path) -> None:
 
 def test_methods_and_data_sets_of_a_file_are_listed(plugin: Path) -> None:
     methods = run("methods", "--plugin", str(plugin), "--json")
-    assert methods.returncode == 0, methods.stderr
     last = json.loads(methods.stdout)[-1]
     assert (last["name"], last["scorer"], last["reference"]) == ("margin", "Margin(scale=1.0)", "unpublished")
     datasets = json.loads(run("datasets", "--plugin", str(plugin), "--json").stdout)
@@ -62,7 +49,6 @@ def test_methods_and_data_sets_of_a_file_are_listed(plugin: Path) -> None:
 def test_a_benchmark_runs_them_beside_ours(plugin: Path, jobs: str) -> None:
     chosen = ("--methods", "margin,msp", "--task", "rings/label", "--backbone", "sgc", "--seeds", "2", "--jobs", jobs)
     done = run("bench", *chosen, "--plugin", str(plugin), "--json")
-    assert done.returncode == 0, done.stderr
     rows = {row["method"]: row for row in json.loads(done.stdout)}
     assert list(rows) == ["margin", "msp"]
     assert min(row["auroc"] for row in rows.values()) > 80
@@ -73,11 +59,10 @@ def test_an_installed_package_needs_no_option_and_reaches_worker_processes(plugi
     folder = tmp_path / "site-packages"
     install(plugin, folder)
     chosen = ("--methods", "margin", "--task", "rings/label", "--seeds", "2", "--jobs", "2")
-    done = run("bench", *chosen, "--json", path=folder)
-    assert done.returncode == 0, done.stderr
+    # Another folder of installed packages beside our own source.
+    done = run("bench", *chosen, "--json", PYTHONPATH=os.pathsep.join([SOURCE, str(folder)]))
     assert json.loads(done.stdout)[0]["method"] == "margin"
-    without = run("bench", *chosen, "--json")
-    assert without.returncode == 1
+    without = run("bench", *chosen, "--json", fails=True)
     assert "unknown task 'rings/label'" in without.stderr
 
 
@@ -111,8 +96,7 @@ def test_a_broken_plugin_is_one_line_on_stderr(tmp_path: Path, text: str | None,
     file = tmp_path / "mine.py"
     if text is not None:
         file.write_text(text)
-    done = run("methods", "--plugin", str(file))
-    assert done.returncode == 1
+    done = run("methods", "--plugin", str(file), fails=True)
     assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

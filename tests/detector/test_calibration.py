@@ -11,7 +11,7 @@ from sklearn.exceptions import NotFittedError
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from oddnode import CalibrationError, Detector, Energy, MaxSoftmax, Propagated, load_task
+from oddnode import CalibrationError, Detector, Energy, Propagated, load_task
 from oddnode.detector import Calibration
 from oddnode.functional import negative_energy, propagate
 from oddnode.graph import GraphError
@@ -31,10 +31,6 @@ def fitted(graph: Data) -> Detector:
     return Detector.from_recipe("nodesafe", epochs=30).fit(graph).calibrate(graph, 0.1)
 
 
-def test_detect_is_p_value_at_most_the_rate(fitted: Detector, graph: Data) -> None:
-    assert torch.equal(fitted.detect(graph), fitted.p_values(graph) <= 0.1)
-
-
 def test_the_share_flagged_of_the_calibration_nodes_is_at_most_the_rate(fitted: Detector, graph: Data) -> None:
     assert 0.08 <= fitted.detect(graph)[graph.calibration_mask].double().mean() <= 0.1
 
@@ -52,32 +48,14 @@ def test_ood_nodes_are_flagged_more_often_than_known_ones(fitted: Detector) -> N
     assert flags[known[1::2]].double().mean() < 0.2
 
 
-def test_per_class_p_values_differ_and_lie_between_zero_and_one(fitted: Detector, graph: Data) -> None:
-    p_values = fitted.p_values(graph, per_class=True)
-    assert not torch.equal(p_values, fitted.p_values(graph))
-    assert float(p_values.min()) > 0
-    assert float(p_values.max()) <= 1
-
-
-def test_flag_is_monotone_in_the_rate(fitted: Detector, graph: Data) -> None:
-    few, many = fitted.flag(graph, fdr=0.05), fitted.flag(graph, fdr=0.3)
-    assert few.dtype == torch.bool
-    assert not bool((few & ~many).any())
-
-
 def test_without_calibration_there_is_no_decision(graph: Data, fitted: Detector) -> None:
     other = fitted.with_scorer(Energy())
     for decide in (other.detect, other.p_values, other.flag):
         with pytest.raises(CalibrationError, match=r"call calibrate\(data"):
             decide(graph)
-    for name in ("calibrate", "detect", "p_values"):
+    for name in ("calibrate", "detect", "p_values", "score_samples"):
         with pytest.raises(NotFittedError, match=r"call fit\(data\) first"):
             getattr(Detector(), name)(graph)
-
-
-def test_another_scorer_has_no_threshold_and_the_first_keeps_it(fitted: Detector) -> None:
-    assert not hasattr(fitted.with_scorer(MaxSoftmax()), "threshold_")
-    assert hasattr(fitted, "threshold_")
 
 
 def test_training_nodes_cannot_calibrate(fitted: Detector, graph: Data) -> None:
@@ -114,9 +92,6 @@ def test_own_score_and_neighbours_add_up(fitted: Detector, graph: Data) -> None:
 def test_the_nearest_class_of_a_training_node_is_mostly_its_own(fitted: Detector, graph: Data) -> None:
     nearest = fitted.explain(graph).nearest_class[graph.train_mask]
     assert (nearest == graph.y[graph.train_mask]).double().mean() > 0.9
-
-
-# --- an own, trained model -------------------------------------------------------------------------------------------
 
 
 class Net(nn.Module):
@@ -188,9 +163,6 @@ def test_an_own_module_without_weights_can_be_wrapped(graph: Data) -> None:
     assert torch.allclose(scores, graph.x[:, :5].logsumexp(dim=1))
 
 
-# --- calibration of plain scores -------------------------------------------------------------------------------------
-
-
 def _scores(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Calibration scores and their classes, and scores to decide on with theirs; with ties."""
     rng = np.random.default_rng(seed)
@@ -243,4 +215,7 @@ def test_a_detector_decides_by_its_calibration(fitted: Detector, graph: Data) ->
     calibration, scores = fitted.calibration_, fitted.score_samples(graph)
     assert calibration is not None
     assert torch.equal(fitted.detect(graph), calibration.detect(scores))
+    assert torch.equal(fitted.detect(graph), fitted.p_values(graph) <= 0.1)
+    per_class = calibration.p_values(scores, fitted.predict(graph))
+    assert torch.equal(fitted.p_values(graph, per_class=True), per_class)
     assert torch.equal(fitted.flag(graph, 0.2, per_class=True), calibration.flag(scores, 0.2, fitted.predict(graph)))

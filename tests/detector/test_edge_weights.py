@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.nn import GCN as PyGGCN
-from torch_geometric.nn import SAGEConv
 
 from oddnode import Detector, Energy, MaxSoftmax, Propagated
-from oddnode.detector import RECIPES
-from oddnode.graph import Graph, GraphError
+from oddnode.graph import GraphError
+from tests.detector.networks import Sage
+from tests.detector.test_detector import exposure_for
 
 METHODS = ["msp", "gnnsafe", "nodesafe", "grasp", "gkde", "gpn", "mahalanobis", "nodesafe++", "nodesafe-evidence"]
 
@@ -29,30 +29,18 @@ def with_noise(data: Data, weight: float) -> Data:
     return data
 
 
-def exposure_for(name: str, data: Data) -> Data | None:
-    if not RECIPES[name].needs_exposure:
-        return None
-    other = data.clone()
-    other.x = 0.05 * data.x.flip(1)
-    other.ood_mask = torch.ones(data.num_nodes, dtype=torch.bool)
-    return other
-
-
 def scores(name: str, data: Data) -> Tensor:
     detector = Detector.from_recipe(name, epochs=8, device="cpu")
     return detector.fit(data, exposure_for(name, data)).score_samples(data)
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_weights_of_one_give_the_scores_of_no_weights_bit_for_bit(name: str, two_groups: Data) -> None:
+def test_weights_of_one_and_edges_of_weight_0_give_the_scores_of_no_weights(name: str, two_groups: Data) -> None:
     ones = two_groups.clone()
     ones.edge_weight = torch.ones(two_groups.num_edges)
-    assert torch.equal(scores(name, ones), scores(name, two_groups))
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_edges_of_weight_0_give_the_scores_of_a_graph_without_them(name: str, two_groups: Data) -> None:
-    assert torch.equal(scores(name, with_noise(two_groups, 0.0)), scores(name, two_groups))
+    plain = scores(name, two_groups)
+    assert torch.equal(scores(name, ones), plain)
+    assert torch.equal(scores(name, with_noise(two_groups, 0.0)), plain)
 
 
 @pytest.mark.parametrize("backbone", ["gcn", "gat", "jknet", "mixhop"])
@@ -102,18 +90,9 @@ def test_networks_of_the_user_are_trained_and_wrapped_with_weights(two_groups: D
     torch.testing.assert_close(wrapped.outputs(weighted).all_logits, expected.detach())
 
 
-class _Sage(torch.nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = SAGEConv(6, 3)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.conv(x, edge_index)
-
-
 def test_a_network_that_takes_no_weights_is_refused_before_it_is_trained(two_groups: Data) -> None:
-    detector = Detector(backbone=_Sage(), scorer=MaxSoftmax(), epochs=5, num_spare_logits=0, device="cpu")
-    with pytest.raises(TypeError, match=r"edges have weights, which _Sage.forward does not use"):
+    detector = Detector(backbone=Sage(), scorer=MaxSoftmax(), epochs=5, num_spare_logits=0, device="cpu")
+    with pytest.raises(TypeError, match=r"edges have weights, which Sage.forward does not use"):
         detector.fit(with_noise(two_groups, 0.2))
     assert detector.fit(two_groups).score_samples(two_groups).shape == (60,)
 
@@ -123,11 +102,3 @@ def test_bad_weights_of_a_scored_graph_are_named(two_groups: Data) -> None:
     bad = with_noise(two_groups, -1.0)
     with pytest.raises(GraphError, match=r"data.edge_weight has 47[0-9] values that are negative"):
         detector.score_samples(bad)
-
-
-def test_weights_stay_with_their_edges_when_nodes_are_removed() -> None:
-    edges = torch.tensor([[0, 1, 2, 3, 3], [1, 2, 3, 0, 2]])
-    rest, _ = Graph(torch.eye(4), edges, torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])).without(torch.tensor([1]))
-    assert rest.edge_index.tolist() == [[1, 2, 2], [2, 0, 1]]
-    assert rest.edge_weight is not None
-    assert rest.edge_weight.tolist() == [3.0, 4.0, 5.0]

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.nn import SAGEConv
 
 from oddnode import RECIPES, Detector, Evidence, load_task
 from oddnode.detector import kinds_of_evidence
 from oddnode.functional import auroc
+from tests.detector.networks import Sage
 from tests.detector.test_reference import known_graph
 
 METHOD = "nodesafe-evidence"
@@ -57,28 +54,17 @@ def test_every_backbone(backbone: str) -> None:
     assert len(scores_of(known_graph(), backbone).unique()) > 100
 
 
-class Sage(nn.Module):
-    """A network of a user's, whose dropout knows no seed but torch's."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = SAGEConv(24, 16), SAGEConv(16, 3)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.second(F.dropout(self.first(x, edge_index).relu(), 0.3, self.training), edge_index)
-
-
 def test_a_users_own_network(tmp_path: Path) -> None:
     data = known_graph()
     _, scorer = RECIPES[METHOD].build()
-    fit = Detector(Sage(), None, scorer, epochs=5, device="cpu").fit(data)
+    fit = Detector(Sage(24, dropout=0.3), None, scorer, epochs=5, device="cpu").fit(data)
     scores = fit.score_samples(data)
     assert len(scores.unique()) > 100
     fit.save(tmp_path / "model")
-    loaded = Detector.load(tmp_path / "model", backbone=Sage(), device="cpu")
+    loaded = Detector.load(tmp_path / "model", backbone=Sage(24, dropout=0.3), device="cpu")
     assert torch.equal(loaded.score_samples(data), scores)
     data.reference_mask = torch.arange(240) >= 150
-    wrapped = Detector.wrap(Sage(), scorer, data, device="cpu")
+    wrapped = Detector.wrap(Sage(24, dropout=0.3), scorer, data, device="cpu")
     assert bool(wrapped.score_samples(data).isfinite().all())
 
 
@@ -185,60 +171,6 @@ def test_an_isolated_new_node_and_a_graph_of_one_node_get_scores(fit: Detector) 
     grown = Data(x=torch.cat([data.x, data.x[:1]]), edge_index=data.edge_index)
     assert len(fit.outputs(grown).references) == 4
     assert bool(fit.score_samples(grown).isfinite().all())
-
-
-def test_features_far_beyond_training_score_below_all_others(fit: Detector) -> None:
-    data = known_graph()
-    other = features(data, data.x.clone())
-    other.x[200] = 1e6
-    scores = fit.score_samples(other)
-    assert bool((scores[200] < torch.cat([scores[:200], scores[201:]])).all())
-
-
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
-def test_the_callers_modes_change_nothing(mode: Callable, fit: Detector, tmp_path: Path) -> None:
-    data = known_graph()
-    expected = fit.score_samples(data)
-    with mode():
-        again = detector().fit(data)
-        assert torch.equal(again.score_samples(data), expected)
-        assert torch.equal(fit.score_samples(data), expected)
-        again.save(tmp_path / "model")
-        assert torch.equal(Detector.load(tmp_path / "model", device="cpu").score_samples(data), expected)
-        other = again.with_scorer(fit.scorer_.scorers[0])  # type: ignore[attr-defined]
-        assert torch.equal(other.score_samples(data), expected)
-        assert not other.score_samples(data).requires_grad
-
-
-@pytest.mark.slow
-def test_threads_and_the_callers_random_numbers(tmp_path: Path) -> None:
-    data = known_graph()
-
-    def run(seed: int) -> Tensor:
-        own = detector(seed=seed, epochs=2).fit(data)
-        folder = tmp_path / str(threading.get_ident())
-        own.save(folder)
-        return Detector.load(folder, device="cpu").score_samples(data)
-
-    alone = [run(seed) for seed in range(2)]
-    assert not torch.equal(*alone)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(7)
-        expected = torch.rand(5)
-        torch.manual_seed(7)
-        with ThreadPoolExecutor(2) as pool:
-            together = list(pool.map(run, range(2)))
-        assert torch.equal(torch.rand(5), expected)
-    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
-
-
-def test_the_default_precision_changes_nothing(fit: Detector) -> None:
-    data = known_graph()
-    torch.set_default_dtype(torch.float64)
-    try:
-        assert torch.equal(detector().fit(data).score_samples(data), fit.score_samples(data))
-    finally:
-        torch.set_default_dtype(torch.float32)
 
 
 def test_it_finds_digits_that_arrive() -> None:

@@ -9,12 +9,12 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from oddnode import KNN, Detector, Energy, MaxSoftmax, Propagated
 from oddnode.detector import FittedState
 from oddnode.scoring import Outputs
+from tests.detector.networks import Linear
 
 LEARNT = (
     "module_",
@@ -99,18 +99,9 @@ def test_class_means_are_means_by_class(fitted: Detector, two_groups: Data) -> N
         torch.testing.assert_close(fitted.class_means_[label], expected)
 
 
-class Own(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layer = nn.Linear(6, 3)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.layer(x)
-
-
 def test_without_a_training_graph_only_scorers_that_learn_are_refused(two_groups: Data) -> None:
     bare = Data(x=two_groups.x, edge_index=two_groups.edge_index)
-    wrapped = Detector.wrap(Own(), MaxSoftmax(), bare)
+    wrapped = Detector.wrap(Linear(), MaxSoftmax(), bare)
     assert wrapped.state_.training is None
     assert wrapped.with_scorer(Propagated(Energy(), 3)).score_samples(bare).shape == (60,)
     for scorer in (KNN(), Propagated(KNN()), Propagated(Energy(), prior_nodes=2.0)):

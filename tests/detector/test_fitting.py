@@ -36,6 +36,7 @@ DETECTORS: dict[str, Callable[[int], Detector]] = {
     "nodesafe": lambda seed: Detector.from_recipe("nodesafe", seed=seed, epochs=12, device="cpu"),
     "gold": lambda seed: Detector.from_recipe("gold", seed=seed, epochs=12, device="cpu"),
     "gkde": lambda seed: Detector.from_recipe("gkde", seed=seed, epochs=12, device="cpu"),
+    "nodesafe-evidence": lambda seed: Detector.from_recipe("nodesafe-evidence", seed=seed, epochs=2, device="cpu"),
     "own network": lambda seed: Detector(NET, seed=seed, epochs=12, ensemble=2, device="cpu"),
 }
 

@@ -93,9 +93,6 @@ def test_a_module_of_the_users_own_is_given_again(hub: FakeHub, two_groups: Data
     assert torch.equal(loaded.score_samples(two_groups), detector.score_samples(two_groups))
 
 
-# --- what the Hub may send --------------------------------------------------------------------------------------------
-
-
 class Harmful:
     def __reduce__(self) -> tuple[Any, ...]:
         return pytest.fail, ("a pickle was loaded",)
@@ -132,8 +129,6 @@ def test_a_name_that_is_neither_folder_nor_repository(hub: FakeHub, name: str) -
     with pytest.raises(OSError, match=f"'{name}' is not a folder, and it could not be downloaded"):
         Detector.from_pretrained(name)
 
-
-# --- what is never uploaded -------------------------------------------------------------------------------------------
 
 TOWNS = ("Oberkirch", "Unterfeld", "Hinterwald")
 
@@ -268,9 +263,6 @@ def test_only_a_fitted_detector_is_pushed(hub: FakeHub) -> None:
     with pytest.raises(NotFittedError):
         Detector.from_recipe("nodesafe").push_to_hub(REPO)
     assert hub.bodies == []
-
-
-# --- the card ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_card_says_what_it_is_and_how_to_load_it(fitted: Detector, two_groups: Data) -> None:

@@ -57,21 +57,13 @@ def test_a_loaded_detector_scores_and_decides_as_before(fitted: Detector, folder
     assert loaded.get_params()["epochs"] == 5
 
 
-@pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if not recipe.needs_exposure])
+@pytest.mark.parametrize("name", RECIPES)
 def test_every_method_survives(name: str, graph: Data, tmp_path: Path) -> None:
-    detector = Detector.from_recipe(name, epochs=2, hidden_channels=4).fit(graph)
-    detector.save(tmp_path / "m")
-    assert torch.equal(Detector.load(tmp_path / "m").score_samples(graph), detector.score_samples(graph))
-
-
-def test_own_parts_inside_the_librarys_are_given_again(graph: Data, tmp_path: Path) -> None:
-    objective, scorer = CrossEntropy() + 0.1 * Nothing(), Propagated(FirstLogit(), 2)
-    detector = Detector(objective=objective, scorer=scorer, epochs=2).fit(graph)
-    detector.save(tmp_path / "m")
-    with pytest.raises(ModelFileError, match="your own objective"):
-        Detector.load(tmp_path / "m")
-    loaded = Detector.load(tmp_path / "m", objective=objective, scorer=scorer)
+    detector = Detector.from_recipe(name, epochs=2, hidden_channels=4)
+    detector.fit(graph, load_task("digits/label").exposure if detector.needs_exposure else None).save(tmp_path / "m")
+    loaded = Detector.load(tmp_path / "m")
     assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
+    assert repr(loaded.objective) == repr(detector.objective)
 
 
 def test_a_part_of_the_published_protocol_loads_in_a_fresh_process(graph: Data, tmp_path: Path) -> None:
@@ -82,15 +74,6 @@ def test_a_part_of_the_published_protocol_loads_in_a_fresh_process(graph: Data, 
     assert done.stdout.strip() == repr(detector.scorer)
 
 
-def test_methods_with_exposure_survive(tmp_path: Path) -> None:
-    task = load_task("digits/label")
-    detector = Detector.from_recipe("nodesafe++", epochs=2, hidden_channels=4).fit(task.train, task.exposure)
-    detector.save(tmp_path / "m")
-    loaded = Detector.load(tmp_path / "m")
-    assert torch.equal(loaded.score_samples(task.train), detector.score_samples(task.train))
-    assert repr(loaded.objective) == repr(detector.objective)
-
-
 def test_double_precision_survives(graph: Data, tmp_path: Path) -> None:
     data = copy.copy(graph)
     data.x = data.x.double()
@@ -99,14 +82,6 @@ def test_double_precision_survives(graph: Data, tmp_path: Path) -> None:
     scores = Detector.load(tmp_path / "m").score_samples(data)
     assert scores.dtype == torch.float64
     assert torch.equal(scores, detector.score_samples(data))
-
-
-def test_loading_moves_no_random_stream(folder: Path) -> None:
-    torch.manual_seed(3)
-    expected = torch.rand(4)
-    torch.manual_seed(3)
-    Detector.load(folder)
-    assert torch.equal(torch.rand(4), expected)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA GPU")
@@ -136,9 +111,6 @@ def test_an_unfitted_detector_is_not_saved(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not fitted yet"):
         Detector().save(tmp_path / "m")
     assert not list(tmp_path.iterdir())
-
-
-# --- parts of the user's own -----------------------------------------------------------------------------------------
 
 
 class Net(nn.Module):
@@ -181,14 +153,17 @@ class Nothing(Term):
         return 0.0 * step.logits.sum()
 
 
-def test_an_own_scorer_and_objective_are_given_again(graph: Data, tmp_path: Path) -> None:
-    detector = Detector(objective=Nothing(), scorer=FirstLogit(), epochs=2).fit(graph)
+@pytest.mark.parametrize("inside", [False, True])
+def test_an_own_scorer_and_objective_are_given_again(graph: Data, tmp_path: Path, inside: bool) -> None:
+    objective = CrossEntropy() + 0.1 * Nothing() if inside else Nothing()
+    scorer = Propagated(FirstLogit(), 2) if inside else FirstLogit()
+    detector = Detector(objective=objective, scorer=scorer, epochs=2).fit(graph)
     detector.save(tmp_path / "m")
-    with pytest.raises(ModelFileError, match="your own objective 'Nothing"):
+    with pytest.raises(ModelFileError, match=r"your own objective .*Nothing"):
         Detector.load(tmp_path / "m")
     with pytest.raises(ModelFileError, match=r"your own scorer .*FirstLogit"):
-        Detector.load(tmp_path / "m", objective=Nothing())
-    loaded = Detector.load(tmp_path / "m", objective=Nothing(), scorer=FirstLogit())
+        Detector.load(tmp_path / "m", objective=objective)
+    loaded = Detector.load(tmp_path / "m", objective=objective, scorer=scorer)
     assert torch.equal(loaded.score_samples(graph), detector.score_samples(graph))
 
 
@@ -285,9 +260,6 @@ def test_a_scorer_that_learns_what_cannot_be_saved_is_named(graph: Data, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
-# --- parts of plugins ------------------------------------------------------------------------------------------------
-
-
 def test_a_plugins_part_is_saved_under_the_plugins_name(
     graph: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,9 +296,6 @@ def test_an_own_class_with_a_librarys_name_does_not_pass_for_it(graph: Data, tmp
 def test_every_setting_of_a_detector_is_saved_but_for_its_parts_device_and_trainer() -> None:
     apart = {"backbone", "objective", "scorer", "device", "trainer"}
     assert set(Settings.__struct_fields__) == set(Detector().get_params()) - apart
-
-
-# --- replacing -------------------------------------------------------------------------------------------------------
 
 
 def test_saving_again_replaces_the_model(fitted: Detector, folder: Path, graph: Data) -> None:
@@ -410,9 +379,6 @@ def test_a_file_in_the_way_is_named(fitted: Detector, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(NotADirectoryError, match="file is not a folder"):
         fitted.save(tmp_path / "file" / "m")
-
-
-# --- damaged and hostile folders -------------------------------------------------------------------------------------
 
 
 def rewrite_tensors(folder: Path, change: Callable[[dict[str, Tensor]], Any]) -> None:
@@ -602,9 +568,6 @@ def test_missing_files_folders_and_pipes_are_refused(folder: Path, name: str) ->
         Detector.load(folder / "nowhere")
 
 
-# --- what is loaded is what was saved --------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "manifest.json"])
 def test_every_changed_byte_is_refused(folder: Path, name: str) -> None:
     raw = (folder / name).read_bytes()
@@ -682,9 +645,6 @@ def test_folders_that_version_0_1_0_wrote_say_how_to_make_the_model_anew(fitted:
     shutil.copytree(OLD / "detector", tmp_path / "model")
     fitted.save(tmp_path / "model")
     assert Detector.load(tmp_path / "model").threshold_ == fitted.threshold_
-
-
-# --- sizes -----------------------------------------------------------------------------------------------------------
 
 
 def test_sizes_are_checked_before_anything_is_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -800,8 +760,3 @@ def test_an_unreadable_file_is_an_error_of_the_folder(folder: Path, monkeypatch:
     monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(ModelFileError, match=r"config\.json cannot be read: Permission denied"):
         Detector.load(folder)
-
-
-def test_plain_values_for_plain_objectives(graph: Data, tmp_path: Path) -> None:
-    Detector(objective=CrossEntropy(start=0), epochs=2).fit(graph).save(tmp_path / "m")
-    assert Detector.load(tmp_path / "m").objective == CrossEntropy()

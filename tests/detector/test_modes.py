@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,6 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from oddnode import ODIN, RECIPES, Detector, Mahalanobis
-from oddnode.detector.fitted import gradients_enabled
 
 
 @contextmanager
@@ -89,13 +88,3 @@ def test_a_network_is_wrapped_and_gets_another_scorer_in_inference_mode(two_grou
         found = [detector.score_samples(two_groups), detector.with_scorer(Mahalanobis()).score_samples(two_groups)]
     for ours, theirs in zip(found, expected, strict=True):
         assert torch.equal(ours, theirs)
-
-
-@pytest.mark.parametrize("caller", [nullcontext, torch.no_grad, torch.inference_mode])
-def test_within_the_block_tensors_can_be_differentiated(caller: type[AbstractContextManager[object]]) -> None:
-    with caller():
-        with gradients_enabled():
-            x = torch.ones(2, requires_grad=True)
-            (x * x).sum().backward()
-        assert x.grad is not None
-        assert x.grad.tolist() == [2.0, 2.0]

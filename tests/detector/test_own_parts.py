@@ -8,35 +8,26 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
 
 from oddnode import KNN, Detector, Energy, MaxSoftmax, Outputs, Propagated, Scorer
+from tests.detector.networks import Linear
 
 
-class Net(nn.Module):
-    def __init__(self, width: int = 3) -> None:
-        super().__init__()
-        torch.manual_seed(0)
-        self.layer = nn.Linear(6, width)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.layer(x)
-
-
-class EndsInSoftmax(Net):
+class EndsInSoftmax(Linear):
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return super().forward(x, edge_index).softmax(dim=-1)
 
 
 @pytest.mark.parametrize(("name", "scorer"), [("msp", MaxSoftmax()), ("energy", Energy()), ("knn", KNN())])
 def test_a_method_can_name_its_scorer(two_groups: Data, name: str, scorer: Scorer) -> None:
-    wrapped = Detector.wrap(Net(), name, two_groups)
+    wrapped = Detector.wrap(Linear(), name, two_groups)
     assert wrapped.state_.base_scorer == scorer
-    expected = Detector.wrap(Net(), scorer, two_groups).score_samples(two_groups)
+    expected = Detector.wrap(Linear(), scorer, two_groups).score_samples(two_groups)
     assert torch.equal(wrapped.score_samples(two_groups), expected)
-    assert torch.equal(Detector.wrap(Net(), None, two_groups).with_scorer(name).score_samples(two_groups), expected)
-    trained = [Detector(Net(), scorer=each, epochs=2).fit(two_groups) for each in (name, scorer)]
+    assert torch.equal(Detector.wrap(Linear(), None, two_groups).with_scorer(name).score_samples(two_groups), expected)
+    trained = [Detector(Linear(), scorer=each, epochs=2).fit(two_groups) for each in (name, scorer)]
     assert torch.equal(*(detector.score_samples(two_groups) for detector in trained))
     assert clone(trained[0]).scorer == name
 
@@ -62,7 +53,7 @@ def test_a_detector_with_a_named_scorer_is_saved(two_groups: Data, tmp_path: Any
 def test_what_is_no_scorer_is_refused(two_groups: Data, scorer: Any, error: type[Exception], message: str) -> None:
     fitted = Detector(epochs=1).fit(two_groups)
     for give in (
-        lambda: Detector.wrap(Net(), scorer, two_groups),
+        lambda: Detector.wrap(Linear(), scorer, two_groups),
         lambda: Detector(scorer=scorer, epochs=1).fit(two_groups),
         lambda: fitted.with_scorer(scorer),
     ):
@@ -79,15 +70,15 @@ def test_probabilities_are_refused_for_every_scorer(two_groups: Data, scorer: st
         Detector(EndsInSoftmax(), scorer=scorer, epochs=1).fit(two_groups)
     # Of a network with spare logits, all of them sum to 1.
     with pytest.raises(ValueError, match=message):
-        Detector.wrap(EndsInSoftmax(5), scorer, two_groups)
+        Detector.wrap(EndsInSoftmax(num_classes=5), scorer, two_groups)
 
 
 def test_one_logit_and_unequal_sums_are_no_probabilities(two_groups: Data) -> None:
-    class Ones(Net):
+    class Ones(Linear):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return torch.ones(len(x), 1)
 
-    class Positive(Net):
+    class Positive(Linear):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return super().forward(x, edge_index).exp()
 
@@ -114,7 +105,7 @@ class Array(Scorer):
     ],
 )
 def test_scores_that_are_not_one_number_per_node_are_refused(two_groups: Data, scorer: Scorer, found: str) -> None:
-    detector = Detector.wrap(Net(), scorer, two_groups)
+    detector = Detector.wrap(Linear(), scorer, two_groups)
     if isinstance(scorer, Matrix):
         with pytest.raises(ValueError, match="expected one score per node"):
             Detector(scorer=scorer, epochs=1, ensemble=2).fit(two_groups).score_samples(two_groups)

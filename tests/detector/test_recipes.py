@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import inspect
 import json
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -13,10 +12,9 @@ from typer.testing import CliRunner
 from oddnode.bench import benchmark, expand_methods
 from oddnode.bench.tables import compare_table, markdown_table
 from oddnode.cli.app import app
-from oddnode.detector import DETECTOR_SETTINGS, MODEL_FREE, RECIPES, Detector, Recipe, fitting, setting_types
+from oddnode.detector import MODEL_FREE, RECIPES, Detector, Recipe, fitting, setting_types
 from oddnode.detector.saved_files import Settings
 from oddnode.evaluation import Result
-from oddnode.functional import auroc
 from oddnode.protocols import published
 from oddnode.tasks import load_task
 from oddnode.training import BatchNormStatistics
@@ -82,16 +80,6 @@ def test_the_floor_is_the_methods_without_a_model() -> None:
         assert torch.equal(a, b) == same, name
 
 
-def test_the_command_lists_every_method_with_all_its_facts() -> None:
-    listed = json.loads(CliRunner().invoke(app, ["methods", "--json"]).stdout)
-    assert [row["name"] for row in listed] == list(RECIPES)
-    keys = {"name", "summary", "objective", "scorer", "exposure", "reference", "transductive", "cost"}
-    assert all(set(row) == keys | {"hyper_parameters"} for row in listed)
-    table = CliRunner().invoke(app, ["methods"]).stdout
-    assert "neighbour-cosine" in table
-    assert "no model" in CliRunner().invoke(app, ["methods", "neighbour-cosine"]).stdout
-
-
 def test_benchmark_with_floor_trains_no_more(three_epochs: list[str]) -> None:
     results = benchmark("digits/label", "nodesafe", seeds=1, device="cpu", model_free=True)
     assert [r.method for r in results] == ["nodesafe", *MODEL_FREE]
@@ -102,16 +90,6 @@ def test_benchmark_with_floor_trains_no_more(three_epochs: list[str]) -> None:
         "neighbour-cosine",
         "centred-cosine",
     ]
-
-
-def test_the_floor_is_that_of_the_raw_features() -> None:
-    task = load_task("digits/label")
-    data = task.id_test.data
-    words = -(data.x != 0).sum(dim=1).double()
-    expected = 100 * auroc(words[task.id_test.mask], words[data.ood_mask])
-    detector = Detector.from_recipe("nonzeros", epochs=1, device="cpu").fit(task.train)
-    scores = detector.score_samples(data)
-    assert 100 * auroc(scores[task.id_test.mask], scores[data.ood_mask]) == pytest.approx(expected)
 
 
 def test_json_holds_exactly_the_methods_asked_for_and_tables_the_floor_too(
@@ -190,15 +168,6 @@ def test_scores_as_coded_are_the_negated_ones(name: str, three_epochs: list[str]
 def test_later_methods_have_no_published_settings(name: str) -> None:
     with pytest.raises(ValueError, match=f"'{name}' has no published settings"):
         published.detector(name, load_task("digits/label", protocol="published"))
-
-
-# --- types of settings -----------------------------------------------------------------------------------------------
-
-
-def test_every_argument_of_a_detector_is_a_setting_except_its_parts() -> None:
-    arguments = set(inspect.signature(Detector.__init__).parameters)
-    apart = {"self", "backbone", "objective", "scorer", "seed", "device", "trainer"}
-    assert set(DETECTOR_SETTINGS) == arguments - apart
 
 
 def test_choices_are_those_of_training() -> None:

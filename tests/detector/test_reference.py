@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
 
 from oddnode import (
@@ -37,6 +37,7 @@ from oddnode.detector.reference import ReferenceNodes, choose_references, labell
 from oddnode.graph import Graph, GraphError, training_set
 from oddnode.nn import Ensemble
 from oddnode.scoring import EnsembleMean
+from tests.detector.networks import Linear
 
 
 def known_graph(num_nodes: int = 240, num_val: int = 90, seed: int = 0, num_classes: int = 3) -> Data:
@@ -225,7 +226,7 @@ def test_nothing_of_a_reference_node_reaches_its_network_or_scorers(
     # The other network learns from them, so that the test would notice.
     own, other = learnt_by(before, 1), learnt_by(after, 1)
     assert not all(torch.equal(own[name], other[name]) for name in own if isinstance(own[name], Tensor))  # type: ignore[arg-type]
-    references = [scorer.reference_ for scorer in (before.scorer_.scorers[0], after.scorer_.scorers[0])]
+    references = [fitted.scorer_.scorers[0].reference_ for fitted in (before, after)]  # type: ignore[attr-defined]
     assert not torch.equal(*references)
 
 
@@ -252,11 +253,15 @@ def test_a_network_is_what_it_is_without_its_reference_nodes() -> None:
 def test_removed_nodes_take_their_edges_with_them() -> None:
     data = known_graph()
     nodes = torch.tensor([0, 7, 239])
-    rest, place = Graph(data.x, data.edge_index).without(nodes)
+    weights = torch.arange(data.num_edges).float()
+    rest, place = Graph(data.x, data.edge_index, weights).without(nodes)
     kept = [node for node in range(240) if node not in nodes.tolist()]
     assert torch.equal(rest.x, data.x[kept])
-    edges = [(kept.index(u), kept.index(v)) for u, v in data.edge_index.t().tolist() if u in kept and v in kept]
-    assert rest.edge_index.t().tolist() == [list(edge) for edge in edges]
+    pairs = enumerate(data.edge_index.t().tolist())
+    edges = {number: [kept.index(u), kept.index(v)] for number, (u, v) in pairs if u in kept and v in kept}
+    assert rest.edge_index.t().tolist() == list(edges.values())
+    assert rest.edge_weight is not None
+    assert rest.edge_weight.tolist() == list(edges)
     assert place[nodes].tolist() == [-1, -1, -1]
     assert place[kept].tolist() == list(range(237))
 
@@ -419,31 +424,20 @@ def test_a_method_with_exposure_can_have_evidence() -> None:
 # Networks that are trained already
 
 
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            self.linear = nn.Linear(24, 3)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.linear(x)
-
-
 def test_wrapping_needs_marked_nodes() -> None:
     data = known_graph()
     with pytest.raises(ValueError, match=r"data.reference_mask must mark them.*for example its test nodes"):
-        Detector.wrap(Net(), Evidence(PARTS), data, device="cpu")
+        Detector.wrap(Linear(24), Evidence(PARTS), data, device="cpu")
     del data.train_mask, data.val_mask
     data.reference_mask = torch.arange(240) >= 200
     with pytest.raises(ValueError, match="no train_mask and y"):
-        Detector.wrap(Net(), Evidence(PARTS), data, device="cpu")
+        Detector.wrap(Linear(24), Evidence(PARTS), data, device="cpu")
 
 
 def test_wrapped_networks_are_compared_with_marked_nodes() -> None:
     data = known_graph()
     data.reference_mask = torch.arange(240) >= 150
-    wrapped = Detector.wrap(Net(), Evidence(PARTS), data, propagation="as-given", device="cpu")
+    wrapped = Detector.wrap(Linear(24), Evidence(PARTS), data, propagation="as-given", device="cpu")
     del data.reference_mask
     assert [nodes.tolist() for nodes in wrapped.outputs(data).references] == [list(range(150, 240))]
     assert wrapped.false_alarm_rate_ == 0.05
@@ -451,12 +445,12 @@ def test_wrapped_networks_are_compared_with_marked_nodes() -> None:
     # Scorers learn from the graph without them.
     other = changed(data, torch.arange(150, 240))
     other.reference_mask = torch.arange(240) >= 150
-    again = Detector.wrap(Net(), Evidence(PARTS), other, propagation="as-given", device="cpu")
+    again = Detector.wrap(Linear(24), Evidence(PARTS), other, propagation="as-given", device="cpu")
     assert_equal(learnt_by(wrapped, 0), learnt_by(again, 0))
 
 
 def test_wrapping_with_another_scorer_needs_no_marks() -> None:
-    wrapped = Detector.wrap(Net(), MaxSoftmax(), known_graph(), device="cpu")
+    wrapped = Detector.wrap(Linear(24), MaxSoftmax(), known_graph(), device="cpu")
     assert wrapped.calibration_ is None
     with pytest.raises(ValueError, match=r"set none aside.*reference_mask"):
         wrapped.with_scorer(Evidence(PARTS))
@@ -493,15 +487,6 @@ def test_false_alarms_among_exchangeable_new_nodes_are_those_asked_for_or_fewer(
     assert least < float(np.mean(flagged)) < most
 
 
-# --- labelled nodes --------------------------------------------------------------------------------------------------
-
-
-def test_labelled_nodes_are_those_of_both_masks(two_groups: Data) -> None:
-    found = labelled_nodes(two_groups, torch.device("cpu"))
-    assert found is not None
-    assert found.tolist() == [node for node in range(60) if node % 20 < 12]
-
-
 @pytest.mark.parametrize("form", ["meta", "sparse", "numbers", "too short"])
 def test_what_is_no_mask_is_ignored_when_scoring(two_groups: Data, form: str) -> None:
     detector = Detector("gcn", epochs=1).fit(two_groups)
@@ -513,9 +498,6 @@ def test_what_is_no_mask_is_ignored_when_scoring(two_groups: Data, form: str) ->
     found = labelled_nodes(two_groups, torch.device("cpu"))
     assert found is not None
     assert found.tolist() == two_groups.val_mask.nonzero().squeeze(1).tolist()
-
-
-# --- the threshold that `fit` leaves ---------------------------------------------------------------------------------
 
 
 def scores_of_networks(fit: Detector) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -69,13 +69,6 @@ def test_only_detectors_of_one_key_are_fitted_together(two_groups: Data) -> None
         fit_together([Detector(lr=0.1), Detector(lr=0.2)], [two_groups] * 2, [None] * 2)
 
 
-def test_exposure_is_needed_by_the_objective_or_the_scorer() -> None:
-    assert not Detector().needs_exposure
-    assert not Detector.from_recipe("nodesafe").needs_exposure
-    assert Detector.from_recipe("nodesafe++").needs_exposure
-    assert Detector.from_recipe("nodesafe-evidence++").needs_exposure
-
-
 def test_a_scorer_that_learns_from_exposure_or_needs_reference_nodes_has_a_training_of_its_own() -> None:
     plain, evidence, exposed = (
         Detector(scorer=scorer).training_key()

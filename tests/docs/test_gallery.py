@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from pathlib import Path
 from types import ModuleType
@@ -13,19 +12,17 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-DOCS = Path(__file__).parents[2] / "docs"
+from tests.docs.test_docs import DOCS, script
+
+pytestmark = pytest.mark.slow
+
 MAX_BYTES = 100_000
 
 
 @pytest.fixture(scope="module")
 def gallery() -> ModuleType:
     pytest.importorskip("matplotlib", reason="GALLERY NOT TESTED: install matplotlib")
-    spec = importlib.util.spec_from_file_location("draw_gallery", DOCS / "draw_gallery.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return script("draw_gallery")
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +31,6 @@ def made(gallery: ModuleType) -> dict[str, Any]:
     return gallery.run_page()
 
 
-@pytest.mark.slow
 def test_unknown_arrivals_are_found(made: dict[str, Any]) -> None:
     flagged, known, unknown = made["flagged"], made["known"], made["unknown"]
     assert flagged[unknown].float().mean() > 0.8
@@ -42,14 +38,12 @@ def test_unknown_arrivals_are_found(made: dict[str, Any]) -> None:
     assert torch.equal(flagged[known], made["scores"][known] <= made["threshold"])
 
 
-@pytest.mark.slow
 def test_the_evidence_speaks_against_the_node(made: dict[str, Any]) -> None:
     assert bool(made["unknown"][made["node"]])
     assert max(made["evidence"].values()) > math.log(10)
     assert made["why"].endswith(".")
 
 
-@pytest.mark.slow
 def test_methods_differ_on_the_same_arrivals(made: dict[str, Any]) -> None:
     counted = made["known"] | made["unknown"]
     area = {
@@ -61,14 +55,12 @@ def test_methods_differ_on_the_same_arrivals(made: dict[str, Any]) -> None:
     assert max(area, key=area.__getitem__) == "nodesafe-evidence"
 
 
-@pytest.mark.slow
 def test_paler_arrivals_are_flagged_more_often(made: dict[str, Any]) -> None:
     shares = list(made["alarms"].values())
     assert shares == sorted(shares)
     assert shares[-1] > 0.5
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rate", [0.05, 0.1, 0.2])
 def test_the_rate_holds_on_average(made: dict[str, Any], rate: float) -> None:
     observed = [(draw <= rate).double().mean().item() for draw in made["draws"]]
@@ -76,7 +68,6 @@ def test_the_rate_holds_on_average(made: dict[str, Any], rate: float) -> None:
     assert np.mean(observed) == pytest.approx(rate, abs=0.02)
 
 
-@pytest.mark.slow
 def test_the_table_flags_digits_that_nobody_labelled(made: dict[str, Any]) -> None:
     unknown = made["digits"].y.numpy() >= 6
     labelled = np.array([digit is not None for digit in made["nodes"]["digit"]])
@@ -85,7 +76,6 @@ def test_the_table_flags_digits_that_nobody_labelled(made: dict[str, Any]) -> No
     assert flagged[unknown].mean() > 0.3
 
 
-@pytest.mark.slow
 def test_the_pictures_are_drawn(gallery: ModuleType, made: dict[str, Any], tmp_path: Path) -> None:
     from PIL import Image
 

@@ -20,7 +20,21 @@ def test_a_row_per_seed_has_names_and_unrounded_numbers() -> None:
     assert list(first) == ["task", "method", "protocol", "backbone", "seed", *METRICS]
     assert (first["seed"], first["auroc"]) == (0, 90.123456789)
     assert (second["seed"], second["auroc"]) == (1, 80.0)
-    assert result_of(90.0, caught=40.0, false_alarms=5.0).per_seed()[0]["caught"] == 40.0
+
+
+def test_a_result_has_decisions_if_all_of_its_runs_have_them() -> None:
+    result = result_of(90.0, 80.0, caught=20.0, false_alarms=5.0)
+    result.runs[1] |= {"caught": 40.0}
+    assert result.has_decisions
+    assert [row["caught"] for row in result.per_seed()] == [20.0, 40.0]
+    keys = ["task", "method", "protocol", "backbone", "seeds"]
+    metrics = [m + end for m in (*METRICS, "caught", "false_alarms") for end in ("", "_std")]
+    summary = result.summary()
+    assert list(summary) == keys + metrics
+    assert (summary["caught"], summary["caught_std"]) == (30.0, pytest.approx(stdev([20.0, 40.0]), abs=1e-4))
+    del result.runs[1]["caught"]
+    assert not result.has_decisions
+    assert "caught" not in result.summary()
 
 
 def test_rows_say_which_settings_were_changed() -> None:

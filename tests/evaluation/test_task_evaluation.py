@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from statistics import stdev
-
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from oddnode import Detector, MaxLogit, Task, evaluate
-from oddnode.evaluation import METRICS, Result, TaskOutputs
+from oddnode.evaluation import TaskOutputs
 from oddnode.tasks import ScoredNodes
 
 # The score of a node is its higher logit, and the last node of each graph is not to count.
@@ -102,17 +100,6 @@ def test_a_threshold_that_fit_left_is_used() -> None:
     assert detector.threshold_ == 4.0
     assert result["false_alarms"] == pytest.approx(30.0)
     assert result["caught"] == pytest.approx((70.0 + 100.0) / 2)
-
-
-def test_a_result_has_decisions_if_all_of_its_runs_have_them() -> None:
-    run = dict.fromkeys(METRICS, 50.0)
-    decided = [run | {"caught": caught, "false_alarms": 5.0} for caught in (20.0, 40.0)]
-    result = Result("t", "msp", "clean", "gcn", decided)
-    assert result.has_decisions
-    assert result.mean("caught") == pytest.approx(30.0)
-    assert result.summary()["caught_std"] == pytest.approx(stdev([20.0, 40.0]), abs=1e-4)
-    assert not Result("t", "msp", "clean", "gcn", [decided[0], run]).has_decisions
-    assert "caught" not in Result("t", "msp", "clean", "gcn", [decided[0], run]).summary()
 
 
 def test_areas_are_those_of_scikit_learn() -> None:

@@ -55,30 +55,6 @@ def test_a_lower_score_is_never_less_of_a_surprise(scores: list[float], referenc
     assert bool(found.isfinite().all())
 
 
-def test_numbers_by_hand() -> None:
-    reference = torch.tensor([1.0, 2.0, 2.0, 4.0])
-    # Of 4 values: above all of them, equal to two, between, equal to the lowest, and 3 below it. The three lowest are
-    # 3, 2 and 2 below the highest, so the scale is 7/3.
-    scores = torch.tensor([9.0, 2.0, 3.0, 1.0, -2.0])
-    shares = torch.tensor([4.5 / 5, 2.5 / 5, 3.5 / 5, 1.0 / 5, 0.5 / 5 / (1 + 3 * 3 / 7)], dtype=torch.float64)
-    torch.testing.assert_close(surprise(scores, reference), -shares.log())
-
-
-def test_left_out_numbers_by_hand() -> None:
-    values = torch.tensor([4.0, 0.0, 2.0, 2.0])
-    # Each among the other three; the lowest is 2 below the next, and the scale is (4 + 2 + 2) / 3.
-    shares = torch.tensor([3.5 / 4, 0.5 / 4 / (1 + 2 * 3 / 8), 2.0 / 4, 2.0 / 4], dtype=torch.float64)
-    torch.testing.assert_close(surprise(values, values, leave_one_out=True), -shares.log())
-
-
-def test_among_exchangeable_values_the_shares_are_uniform() -> None:
-    generator = torch.Generator().manual_seed(0)
-    new, reference = torch.randn(20_000, generator=generator), torch.randn(2_000, generator=generator)
-    shares = (-surprise(new, reference)).exp()
-    for share in (0.05, 0.2, 0.5, 0.9):
-        assert float((shares <= share).double().mean()) == pytest.approx(share, abs=0.03)
-
-
 def test_a_reference_of_equal_values_still_orders_what_is_below_it() -> None:
     reference = torch.full((20,), 3.0)
     found = surprise(torch.tensor([4.0, 3.0, 2.0, 1.0]), reference)
@@ -86,12 +62,6 @@ def test_a_reference_of_equal_values_still_orders_what_is_below_it() -> None:
     torch.testing.assert_close(found, -shares.log())
     left_out = surprise(reference, reference, leave_one_out=True)
     torch.testing.assert_close(left_out, torch.full((20,), -np.log(10 / 20), dtype=torch.float64))
-
-
-def test_scores_far_below_grow_only_with_the_logarithm_of_the_distance() -> None:
-    reference = torch.arange(100.0)
-    near, far = surprise(torch.tensor([-1e3, -1e6]), reference).tolist()
-    assert far - near == pytest.approx(np.log(1e3), abs=0.01)
 
 
 @pytest.mark.parametrize("count", [0, 1])

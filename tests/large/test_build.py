@@ -145,8 +145,7 @@ def test_ids_are_kept(tmp_path: Path, ids: list[object]) -> None:
 
 
 def test_ids_that_are_the_positions_take_no_room(tmp_path: Path) -> None:
-    parts = [NodeChunk(np.eye(2), ids=np.array([0, 1])), NodeChunk(np.eye(2), ids=np.array([2, 3]))]
-    folder = build_folder(tmp_path, parts, [])
+    folder = build_folder(tmp_path, [NodeChunk(np.eye(2), ids=np.array(ids)) for ids in ([0, 1], [2, 3])], [])
     assert folder.ids().tolist() == [0, 1, 2, 3]
     assert not (tmp_path / "ids.bin").exists()
 
@@ -157,9 +156,12 @@ def test_more_nodes_than_int32_can_number_get_wide_sources(tmp_path: Path, monke
     folder = folder_from_data(data, tmp_path)
     assert folder.sources.dtype == torch.int64
     values = data.x[:, 0]
-    assert folder.as_graph().random_walk.sums(values).isfinite().all()
+    assert folder.as_graph().neighbour_sums(values).isfinite().all()
     expected = torch.zeros(60, dtype=torch.float64).index_add_(0, data.edge_index[1], values[data.edge_index[0]])
-    torch.testing.assert_close(folder.as_graph().random_walk.sums(values), expected)
+    torch.testing.assert_close(folder.as_graph().neighbour_sums(values), expected)
+
+
+NODES = list(chunks())
 
 
 @pytest.mark.parametrize(
@@ -168,32 +170,20 @@ def test_more_nodes_than_int32_can_number_get_wide_sources(tmp_path: Path, monke
         ([], [], "the graph has no nodes"),
         ([NodeChunk(np.array([[1.0], [np.nan]]))], [], "1 NaN or infinite values, the first at node 1, feature 0"),
         ([NodeChunk(np.ones(3))], [], r"features of shape \[3\], expected \[nodes, features\]"),
-        (list(chunks()), [np.array([[0], [6]])], r"the edges have node 6, but there are only 6 nodes \(0..5\)"),
-        (list(chunks()), [np.array([[-1], [0]])], "the edges have node -1"),
-        (list(chunks()), [np.array([[0.5], [1]])], r"edges of type float64 and shape \[2, 1\], expected integers"),
-        (
-            list(chunks()),
-            [(np.arange(3), np.arange(3))],
-            r"edges of type int64 and shape \[3\], expected .*\[2, edges\]",
-        ),
-        (list(chunks()), [(EDGE, np.ones(2))], r"1 edges, but weights of type float64 and shape \[2\]"),
-        (list(chunks()), [(EDGE, np.array(["1"]))], "1 edges, but weights of type <U1"),
-        (list(chunks()), [(EDGE, None)], "1 edges, but weights of type object"),
-        (
-            list(chunks()),
-            [(EDGE, np.ones(1)), (EDGE, np.array([-2.0]))],
-            "the first is -2.0 at edge 1; expected finite",
-        ),
-        (list(chunks()), [(EDGE, np.array([np.nan]))], "the first is nan at edge 0; expected finite weights of 0 or"),
-        (list(chunks()), [(EDGE, np.array([np.inf]))], "the first is inf at edge 0"),
-        (list(chunks()), [(EDGE, np.array([2e38])), (EDGE, np.array([2e38]))], r"weights of the edges sum to 4e\+38"),
-        (
-            list(chunks()),
-            [(EDGE.repeat(2, 1), np.full(2, 1e308))],
-            "weights of the edges sum to inf or more, but single",
-        ),
-        (list(chunks()), [(EDGE, np.ones(1)), EDGE], "some chunks of edges have weights and others have none"),
-        (list(chunks()), [EDGE, (EDGE, np.ones(1))], "some chunks of edges have weights and others have none"),
+        (NODES, [np.array([[0], [6]])], r"the edges have node 6, but there are only 6 nodes \(0..5\)"),
+        (NODES, [np.array([[-1], [0]])], "the edges have node -1"),
+        (NODES, [np.array([[0.5], [1]])], r"edges of type float64 and shape \[2, 1\], expected integers"),
+        (NODES, [(np.arange(3), np.arange(3))], r"edges of type int64 and shape \[3\], expected .*\[2, edges\]"),
+        (NODES, [(EDGE, np.ones(2))], r"1 edges, but weights of type float64 and shape \[2\]"),
+        (NODES, [(EDGE, np.array(["1"]))], "1 edges, but weights of type <U1"),
+        (NODES, [(EDGE, None)], "1 edges, but weights of type object"),
+        (NODES, [(EDGE, np.ones(1)), (EDGE, np.array([-2.0]))], "the first is -2.0 at edge 1; expected finite"),
+        (NODES, [(EDGE, np.array([np.nan]))], "the first is nan at edge 0; expected finite weights of 0 or"),
+        (NODES, [(EDGE, np.array([np.inf]))], "the first is inf at edge 0"),
+        (NODES, [(EDGE, np.array([2e38])), (EDGE, np.array([2e38]))], r"weights of the edges sum to 4e\+38"),
+        (NODES, [(EDGE.repeat(2, 1), np.full(2, 1e308))], "weights of the edges sum to inf or more, but single"),
+        (NODES, [(EDGE, np.ones(1)), EDGE], "some chunks of edges have weights and others have none"),
+        (NODES, [EDGE, (EDGE, np.ones(1))], "some chunks of edges have weights and others have none"),
         ([NodeChunk(np.ones((1, 1))), next(chunks())], [], "chunks of nodes have different parts"),
         ([NodeChunk(np.ones((2, 3)), y=np.array([1]))], [], "a chunk has 2 nodes, but 1 values of 'y'"),
         ([NodeChunk(np.ones((2, 3)), ids=np.array([1]))], [], "a chunk has 2 nodes, but 1 values of 'ids'"),

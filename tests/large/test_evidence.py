@@ -14,7 +14,7 @@ from torch_geometric.utils import to_undirected
 
 from oddnode import Detector
 from oddnode.graph import Graph, one_way_share
-from oddnode.large import FolderGraph, GraphFolder, buffers, ranks
+from oddnode.large import FolderGraph, buffers, ranks
 from oddnode.large import graph as large_graph
 from oddnode.scoring import links
 from tests.large.graphs import as_folder, graphs, random_graph
@@ -119,17 +119,6 @@ def test_a_part_on_disk_is_that_in_memory(data: Data, draw: st.DataObject) -> No
         assert torch.equal(part.edges_to(ends), expected.edges_to(ends))
         assert part.is_symmetric == expected.is_symmetric
         torch.testing.assert_close(part.smoothed_x, expected.smoothed_x, atol=1e-12, rtol=1e-12)
-
-
-def test_a_folder_knows_whether_its_edges_have_both_directions(tmp_path: Path) -> None:
-    data = undirected(150)
-    assert as_folder(data, tmp_path / "both").as_graph().is_symmetric
-    assert (tmp_path / "both" / "symmetry.bin").exists()
-    first_link = int((data.edge_index[0] != data.edge_index[1]).nonzero()[0])
-    assert 0 in data.edge_index[:, first_link]
-    data.edge_index = data.edge_index[:, torch.arange(data.num_edges) != first_link]
-    assert not as_folder(data, tmp_path / "one").as_graph().is_symmetric
-    assert not GraphFolder(tmp_path / "one").as_graph().is_symmetric
 
 
 @settings(max_examples=60, deadline=None)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import numpy as np
@@ -17,8 +18,8 @@ import torch
 from torch_geometric.data import EdgeAttr, TensorAttr
 from torch_geometric.data.graph_store import EdgeLayout
 from torch_geometric.loader import NodeLoader
-from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
+from oddnode.graph import CSRSampler
 from oddnode.large import FolderError, GraphFolder
 from oddnode.large.arrays import ArrayWriter
 from oddnode.large.manifest import folder_lock
@@ -45,24 +46,20 @@ def test_a_folder_holds_the_graph_as_it_was(tmp_path: Path) -> None:
 
 
 def test_masks_can_be_replaced_without_writing(tmp_path: Path) -> None:
-    folder = as_folder(random_graph(), tmp_path)
+    folder = as_folder(random_graph(num_features=200), tmp_path)
     before = sorted(path.name for path in tmp_path.iterdir())
     mask = torch.arange(60) < 7
     other = folder.with_masks(train_mask=mask)
     assert other.train_mask is mask
-    assert torch.equal(pickle.loads(pickle.dumps(other)).train_mask, mask)
+    text = pickle.dumps(other)
+    assert len(text) < 2000  # it is opened again, not copied
+    assert torch.equal(pickle.loads(text).train_mask, mask)
+    assert torch.equal(pickle.loads(text).x, folder.x)
     assert folder.train_mask is not None
     assert int(folder.train_mask.sum()) == 15
     assert sorted(path.name for path in tmp_path.iterdir()) == before
     with pytest.raises(FolderError, match="'test' is not a mask"):
         folder.with_masks(test=mask)
-
-
-def test_a_pickled_folder_is_opened_again_and_not_copied(tmp_path: Path) -> None:
-    folder = as_folder(random_graph(num_features=200), tmp_path)
-    text = pickle.dumps(folder)
-    assert len(text) < 1000
-    assert torch.equal(pickle.loads(text).x, folder.x)
 
 
 def test_weights_are_in_the_order_of_the_edges(tmp_path: Path) -> None:
@@ -93,71 +90,74 @@ def test_a_flipped_bit_is_found_before_the_array_is_used(tmp_path: Path, name: s
         folder.verify()
 
 
-def test_truncated_and_missing_files_are_found(tmp_path: Path) -> None:
-    as_folder(random_graph(), tmp_path)
-    content = (tmp_path / "x.bin").read_bytes()
-    (tmp_path / "x.bin").write_bytes(content[:-8])
-    with pytest.raises(FolderError, match=f"x.bin has {len(content) - 8} bytes, expected {len(content)}"):
-        GraphFolder(tmp_path)
-    (tmp_path / "x.bin").unlink()
-    with pytest.raises(FolderError, match=r"x.bin is missing"):
-        GraphFolder(tmp_path)
-
-
-def test_damaged_weights_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["x", "weights"])
+def test_truncated_and_missing_files_are_found(tmp_path: Path, name: str) -> None:
     as_folder(random_graph(weighted=True), tmp_path).as_graph()
-    content = (tmp_path / "weights.bin").read_bytes()
-    (tmp_path / "weights.bin").write_bytes(content[:-8])
-    with pytest.raises(FolderError, match=f"weights.bin has {len(content) - 8} bytes, expected {len(content)}"):
+    file = tmp_path / f"{name}.bin"
+    content = file.read_bytes()
+    file.write_bytes(content[:-8])
+    with pytest.raises(FolderError, match=f"{name}.bin has {len(content) - 8} bytes, expected {len(content)}"):
         GraphFolder(tmp_path)
-    manifest = json.loads((tmp_path / "graph.json").read_text())
-    for wrong in (np.nan, np.inf, 0.0, -1.0):
-        weights = np.frombuffer(content).copy()
-        weights[7] = wrong
-        weights.tofile(tmp_path / "weights.bin")
-        manifest["arrays"]["weights"]["crc32"] = zlib.crc32(weights.tobytes())
-        (tmp_path / "graph.json").write_text(json.dumps(manifest))
-        with pytest.raises(FolderError, match=r"weights.bin has weights that are not finite numbers above 0"):
-            GraphFolder(tmp_path).as_graph()
-    for change, message in (
-        ({"dtype": "int64"}, "weights in the dtype of the features"),
-        ({"shape": [1]}, "does not list 'weights' with the shape"),
-    ):
-        arrays = manifest["arrays"] | {"weights": manifest["arrays"]["weights"] | change}
-        (tmp_path / "graph.json").write_text(json.dumps(manifest | {"arrays": arrays}))
-        with pytest.raises(FolderError, match=message):
-            GraphFolder(tmp_path)
+    file.unlink()
+    with pytest.raises(FolderError, match=rf"{name}.bin is missing"):
+        GraphFolder(tmp_path)
 
 
-def test_other_versions_and_damaged_manifests_are_refused(tmp_path: Path) -> None:
-    as_folder(random_graph(), tmp_path)
-    manifest = json.loads((tmp_path / "graph.json").read_text())
-    (tmp_path / "graph.json").write_text(json.dumps(manifest | {"format": 99, "news": 1}))
-    with pytest.raises(FolderError, match="has the format 99, expected 1: it was made by another version"):
+def rewrite(folder: Path, array: str = "", values: np.ndarray | None = None, **changes: Any) -> None:
+    """Change the manifest of a folder, or an array in it with its checksum."""
+    manifest = json.loads((folder / "graph.json").read_text())
+    if values is not None:
+        values.tofile(folder / f"{array}.bin")
+        changes = {"crc32": zlib.crc32(values.tobytes())}
+    manifest["arrays"].get(array, manifest).update(changes)
+    (folder / "graph.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, 0.0, -1.0])
+def test_wrong_weights_are_refused(tmp_path: Path, wrong: float) -> None:
+    as_folder(random_graph(weighted=True), tmp_path).as_graph()
+    weights = np.fromfile(tmp_path / "weights.bin")
+    weights[7] = wrong
+    rewrite(tmp_path, "weights", weights)
+    with pytest.raises(FolderError, match=r"weights.bin has weights that are not finite numbers above 0"):
+        GraphFolder(tmp_path).as_graph()
+
+
+@pytest.mark.parametrize(
+    ("array", "changes", "message"),
+    [
+        ("weights", {"dtype": "int64"}, "weights in the dtype of the features"),
+        ("weights", {"shape": [1]}, "does not list 'weights' with the shape"),
+        ("", {"format": 99, "news": 1}, "has the format 99, expected 1: it was made by another version"),
+        ("", {"num_nodes": 61}, "does not list .* with the shape"),
+        ("", {"num_nodes": "many"}, r"graph.json is damaged"),
+    ],
+)
+def test_other_versions_and_damaged_manifests_are_refused(
+    tmp_path: Path, array: str, changes: Any, message: str
+) -> None:
+    as_folder(random_graph(weighted=True), tmp_path)
+    rewrite(tmp_path, array, **changes)
+    with pytest.raises(FolderError, match=message):
         GraphFolder(tmp_path)
-    (tmp_path / "graph.json").write_text(json.dumps(manifest)[:-9])
+    text = (tmp_path / "graph.json").read_text()
+    (tmp_path / "graph.json").write_text(text[:-9])
     with pytest.raises(FolderError, match=r"graph.json is damaged"):
-        GraphFolder(tmp_path)
-    (tmp_path / "graph.json").write_text(json.dumps(manifest | {"num_nodes": 61}))
-    with pytest.raises(FolderError, match=r"does not list .* with the shape"):
         GraphFolder(tmp_path)
 
 
 def test_a_manifest_cannot_name_other_files_or_nodes_that_do_not_exist(tmp_path: Path) -> None:
     as_folder(random_graph(), tmp_path)
-    manifest = json.loads((tmp_path / "graph.json").read_text())
-    arrays = manifest["arrays"] | {"../secret": manifest["arrays"]["x"]}
-    (tmp_path / "graph.json").write_text(json.dumps(manifest | {"arrays": arrays}))
-    with pytest.raises(FolderError, match=r"lists an array '../secret', which no folder has"):
-        GraphFolder(tmp_path)
     sources = np.fromfile(tmp_path / "sources.bin", np.int32)
     sources[7] = 60
-    sources.tofile(tmp_path / "sources.bin")
-    manifest["arrays"]["sources"]["crc32"] = zlib.crc32(sources.tobytes())
-    (tmp_path / "graph.json").write_text(json.dumps(manifest))
+    rewrite(tmp_path, "sources", sources)
     for _ in range(2):
         with pytest.raises(FolderError, match="do not fit its 60 nodes"):
             GraphFolder(tmp_path).as_graph()
+    arrays = json.loads((tmp_path / "graph.json").read_text())["arrays"]
+    rewrite(tmp_path, arrays=arrays | {"../secret": arrays["x"]})
+    with pytest.raises(FolderError, match=r"lists an array '../secret', which no folder has"):
+        GraphFolder(tmp_path)
 
 
 def test_what_is_no_finished_graph_says_why(tmp_path: Path) -> None:
@@ -235,30 +235,11 @@ def test_pyg_reads_features_and_edges(tmp_path: Path) -> None:
     assert not folder.put_tensor(data.x, TensorAttr(group_name=None, attr_name="x", index=None))
 
 
-class AllNeighbours(BaseSampler):
-    """One hop, all neighbours; holds the folder and nothing else."""
-
-    def __init__(self, folder: GraphFolder):
-        self.folder = folder
-
-    def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: object) -> SamplerOutput:
-        seeds = index.node
-        ends = [self.folder.sources[self.folder.offsets[v] : self.folder.offsets[v + 1]].long() for v in seeds]
-        row = torch.cat(ends)
-        nodes = torch.cat([seeds, row[~torch.isin(row, seeds)].unique()])
-        place = {int(node): position for position, node in enumerate(nodes)}
-        row = torch.tensor([place[int(node)] for node in row], dtype=torch.long)
-        col = torch.repeat_interleave(torch.arange(len(seeds)), torch.tensor([len(each) for each in ends]))
-        return SamplerOutput(node=nodes, row=row, col=col, edge=None, metadata=(index.input_id, index.time))
-
-    def sample_from_edges(self, index: object, **kwargs: object) -> SamplerOutput:
-        raise NotImplementedError
-
-
 def test_a_loader_of_pyg_reads_batches_from_a_folder(tmp_path: Path) -> None:
     data = random_graph()
     folder = as_folder(data, tmp_path)
-    loader = NodeLoader((folder, folder), AllNeighbours(folder), input_nodes=torch.arange(60), batch_size=16)
+    sampler = CSRSampler(folder.offsets, folder.sources, num_neighbours=[-1])
+    loader = NodeLoader((folder, folder), sampler, input_nodes=torch.arange(60), batch_size=16)
     degree = torch.cat([torch.bincount(batch.edge_index[1], minlength=16)[: batch.batch_size] for batch in loader])
     assert torch.equal(degree, torch.bincount(data.edge_index[1], minlength=60))
     x = torch.cat([batch.x[: batch.batch_size] for batch in loader])

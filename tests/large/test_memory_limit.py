@@ -25,36 +25,35 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def limit(groups: Path, place: str, text: str) -> None:
-    path = groups / "cgroup" / place
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
+@pytest.mark.parametrize(
+    ("own", "limits", "expected"),
+    [
+        (None, {}, PHYSICAL),
+        ("0::/\n", {}, PHYSICAL),  # the machine is the limit; otherwise the smallest of all groups around the process
+        ("0::/j/m\n", {"j/m/memory.max": "max\n", "j/memory.max": "1000\n", "memory.max": "3000\n"}, 1000),
+        (  # version 1
+            "7:cpu,cpuacct:/c\n5:memory:/jobs\n",
+            {"memory/jobs/memory.limit_in_bytes": "2000\n", "cpu/c/memory.limit_in_bytes": "5\n"},
+            2000,
+        ),
+    ],
+)
+def test_control_groups_limit_the_memory(groups: Path, own: str | None, limits: dict[str, str], expected: int) -> None:
+    write(groups, own, limits)
+    assert ranks.memory_limit() == expected
 
 
-def test_without_control_groups_the_machine_is_the_limit(groups: Path) -> None:
-    assert ranks.memory_limit() == PHYSICAL
-    (groups / "own").write_text("0::/\n")
-    assert ranks.memory_limit() == PHYSICAL
-
-
-def test_the_smallest_limit_of_all_groups_around_the_process_counts(groups: Path) -> None:
-    (groups / "own").write_text("0::/jobs/mine\n")
-    limit(groups, "jobs/mine/memory.max", "max\n")
-    limit(groups, "jobs/memory.max", "1000000\n")
-    limit(groups, "memory.max", "3000000\n")
-    assert ranks.memory_limit() == 1_000_000
-
-
-def test_groups_of_version_1_are_read(groups: Path) -> None:
-    (groups / "own").write_text("7:cpu,cpuacct:/c\n5:memory:/jobs\n")
-    limit(groups, "memory/jobs/memory.limit_in_bytes", "2000000\n")
-    limit(groups, "cpu/c/memory.limit_in_bytes", "5\n")
-    assert ranks.memory_limit() == 2_000_000
+def write(groups: Path, own: str | None, limits: dict[str, str]) -> None:
+    if own is not None:
+        (groups / "own").write_text(own)
+    for place, text in limits.items():
+        path = groups / "cgroup" / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
 
 
 def test_ranks_on_one_machine_share_a_quarter(groups: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (groups / "own").write_text("0::/\n")
-    limit(groups, "memory.max", "8000000\n")
+    write(groups, "0::/\n", {"memory.max": "8000000\n"})
     assert MemoryOfRanks.of_machine() == (8_000_000, 2_000_000, 2_000_000)
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
     assert MemoryOfRanks.of_machine() == (8_000_000, 2_000_000, 500_000)

@@ -11,7 +11,6 @@ from torch_geometric.data import Data
 
 from oddnode import RECIPES, Detector
 from oddnode.detector.fitting import folder_blocker
-from oddnode.graph import Graph, one_way_share, profile
 from oddnode.large import GraphFolder, product
 from oddnode.large import graph as large_graph
 from oddnode.training import PackedRows
@@ -23,40 +22,6 @@ METHODS = [
     if not RECIPES[name].needs_exposure and folder_blocker(Detector.from_recipe(name, device="cpu")) is None
 ]
 EPOCHS = 25
-
-
-@pytest.fixture(scope="module")
-def data() -> Data:
-    return random_graph(num_nodes=120, num_edges=500)
-
-
-@pytest.fixture(scope="module")
-def folder(data: Data, tmp_path_factory: pytest.TempPathFactory) -> GraphFolder:
-    return as_folder(data, tmp_path_factory.mktemp("graph"))
-
-
-@pytest.fixture(scope="module")
-def weighted_data() -> Data:
-    return random_graph(num_nodes=120, num_edges=500, weighted=True)
-
-
-@pytest.fixture(scope="module")
-def weighted_folder(weighted_data: Data, tmp_path_factory: pytest.TempPathFactory) -> GraphFolder:
-    return as_folder(weighted_data, tmp_path_factory.mktemp("weighted"))
-
-
-@pytest.mark.parametrize(("enough", "error"), [(100, 0.15), (10_000, 1e-12)])
-def test_edges_that_lead_one_way_are_estimated_from_some_or_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, enough: int, error: float
-) -> None:
-    pairs = torch.randint(60, (2, 700), generator=torch.Generator().manual_seed(0))
-    data = Data(x=torch.ones(60, 2), edge_index=torch.cat([pairs, pairs[:, :200].flip(0)], dim=1))
-    there = {tuple(edge) for edge in data.edge_index.t().tolist() if edge[0] != edge[1]}
-    exact = sum(edge[::-1] not in there for edge in there) / len(there)
-    monkeypatch.setattr(profile, "_ENOUGH_EDGES", enough)
-    for graph in (as_folder(data, tmp_path / "graph").as_graph(), Graph.from_data(data)):
-        assert one_way_share(graph) == pytest.approx(exact, abs=error)
-    assert exact > 0.3
 
 
 @pytest.mark.parametrize("backbone", ["gcn", "mlp"])

@@ -1,4 +1,4 @@
-"""Backbones against PyG's own layers and dense formulas, and hidden features of any module."""
+"""Backbones against PyG's own layers and dense formulas."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import APPNP, GATConv, GCNConv, GINConv, MixHopConv
+from torch_geometric.nn import GATConv, GCNConv, MixHopConv
 
 from oddnode.graph import Graph
 from oddnode.nn import BACKBONES as ALL_BACKBONES
-from oddnode.nn import GAT, GCN, MLP, JKNet, MixHop, PreparedGATConv, embed_with
-from oddnode.ops import DropoutStream, SparseMatrix
+from oddnode.nn import GAT, GCN, MLP, JKNet, MixHop
+from oddnode.nn.convs import PreparedGCNConv
+from oddnode.nn.pyg_convs import PreparedGATConv
+from oddnode.ops import DropoutStream
 
 BACKBONES = {"gcn": GCN, "mlp": MLP, "gat": GAT, "jknet": JKNet, "mixhop": MixHop}
 _NODES, _FEATURES, _HIDDEN, _CLASSES = 12, 40, 5, 3
@@ -126,15 +128,6 @@ def test_weights_of_one_change_no_bit_and_those_of_zero_are_no_edges(name: str) 
         backbone(graph.x, graph.edge_index, -torch.ones(count))
 
 
-def test_a_weighted_gcn_is_pygs() -> None:
-    graph, gcn = _weighted(), _built("gcn")
-    first, last = GCNConv(_FEATURES, _HIDDEN).double(), GCNConv(_HIDDEN, _CLASSES).double()
-    first.load_state_dict(gcn.convs[0].state_dict())
-    last.load_state_dict(gcn.convs[1].state_dict())
-    hidden = _normed(gcn.norms[0], first(graph.x, graph.edge_index, graph.edge_weight)).clamp_min(0)
-    torch.testing.assert_close(gcn.run(graph), last(hidden, graph.edge_index, graph.edge_weight))
-
-
 def test_weighted_attention_is_the_dense_formula() -> None:
     graph = _weighted()
     assert graph.edge_weight is not None
@@ -214,19 +207,6 @@ def test_gat_drops_features_hidden_features_and_attention_in_training(
     assert all(0.2 < share < 0.8 for _, _, share in kept)
 
 
-def test_gats_dropout_follows_from_its_stream() -> None:
-    gat, graph = _built("gat").train(), _graph(sparse=True)
-    outputs = []
-    for seed in (1, 2):  # of torch's random numbers
-        torch.manual_seed(seed)
-        gat.stream = DropoutStream(5)
-        gat.stream.at(epoch=7, graph=0)
-        outputs.append(gat.run(graph))
-    assert torch.equal(*outputs)
-    gat.stream.at(epoch=8, graph=0)
-    assert not torch.equal(gat.run(graph), outputs[0])
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_jknet_takes_the_maximum_over_pygs_convolutions(sparse: bool) -> None:
     graph, net = _graph(sparse), _built("jknet")
@@ -252,87 +232,40 @@ def test_mixhop_is_pygs_layers_with_its_weights(sparse: bool) -> None:
     torch.testing.assert_close(net.run(graph), hidden @ net.lin.weight.T + net.lin.bias)
 
 
-def test_first_layers_multiply_the_sparse_features(monkeypatch: pytest.MonkeyPatch) -> None:
-    graph = _graph(sparse=True)
-    seen: list[SparseMatrix] = []
-    multiply = SparseMatrix.__matmul__
-
-    def noted(matrix: SparseMatrix, dense: Tensor) -> Tensor:
-        seen.append(matrix)
-        return multiply(matrix, dense)
-
-    monkeypatch.setattr(SparseMatrix, "__matmul__", noted)
-    for name in ("mlp", "gcn", "jknet", "mixhop"):
-        seen.clear()
-        _built(name).run(graph)
-        assert any(matrix is graph.sparse_x for matrix in seen), name
+#: Around the width up to which a CPU multiplies the other way round.
+WIDTHS = [1, 2, 7, 10, 11, 64]
 
 
-class _Plain(nn.Module):
-    """A user's network that calls its layers in another order than it names them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.out = nn.Linear(4, _CLASSES)
-        self.body = nn.Sequential(nn.Linear(_FEATURES, 4), nn.BatchNorm1d(4), nn.ReLU())
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.out(self.body(x)).relu()
+def pair(width: int) -> tuple[PreparedGCNConv, GCNConv]:
+    ours, theirs = PreparedGCNConv(6, width).double(), GCNConv(6, width).double()
+    torch.nn.init.normal_(ours.bias)
+    theirs.load_state_dict(ours.state_dict())
+    return ours, theirs
 
 
-class _OnPyG(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.last = GCNConv(_FEATURES, 4), GCNConv(4, _CLASSES)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.last(x=self.first(x, edge_index).tanh(), edge_index=edge_index)
+def gradients(loss: Tensor, conv: torch.nn.Module, hidden: Tensor) -> dict[str, Tensor]:
+    inputs = {"hidden": hidden} | dict(conv.named_parameters())
+    return dict(zip(inputs, torch.autograd.grad(loss, list(inputs.values())), strict=True))
 
 
-class _Propagating(nn.Module):
-    """Ends with a convolution that has no parameters; a layer with layers inside comes before it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gin = GINConv(nn.Sequential(nn.Linear(_FEATURES, 4), nn.Linear(4, _CLASSES)))
-        self.spread = APPNP(K=2, alpha=0.1)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.spread(self.gin(x, edge_index), edge_index)
-
-
-class _FunctionalOnly(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(_CLASSES, _FEATURES))
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return F.linear(x, self.weight)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_values_and_gradients_are_those_of_pyg(width: int) -> None:
+    data, (ours, theirs) = _graph(), pair(width)
+    hidden = torch.randn(_NODES, 6, dtype=torch.float64, requires_grad=True)
+    got, expected = ours(hidden, data), theirs(hidden, data.edge_index)
+    torch.testing.assert_close(got, expected)
+    direction = torch.randn(_NODES, width, dtype=torch.float64)
+    found = gradients((got * direction).sum(), ours, hidden)
+    torch.testing.assert_close(found, gradients((expected * direction).sum(), theirs, hidden))
 
 
-def test_hidden_features_of_a_module_go_into_the_layer_called_last() -> None:
-    graph, plain, on_pyg = _graph(), _Plain().double().eval(), _OnPyG().double().eval()
-    torch.testing.assert_close(embed_with(plain, graph), plain.body(graph.x))
-    torch.testing.assert_close(embed_with(on_pyg, graph), on_pyg.first(graph.x, graph.edge_index).tanh())
-    # A PyG convolution is taken as a whole.
-    torch.testing.assert_close(embed_with(_Propagating().double().eval(), graph), graph.x)
-    assert all(not layer._forward_pre_hooks for layer in plain.modules())
-
-
-def test_a_module_without_layers_is_told_what_to_do() -> None:
-    with pytest.raises(TypeError, match=r"_FunctionalOnly calls no layer.*subclass oddnode.nn.base.Backbone"):
-        embed_with(_FunctionalOnly().double(), _graph())
-
-
-class _Transposing(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.lin = nn.Linear(_NODES, _NODES)
-
-    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-        return self.lin(x.t()).t()
-
-
-def test_a_last_layer_that_does_not_take_nodes_is_an_error() -> None:
-    with pytest.raises(TypeError, match=r"last layer of _Transposing takes \[40, 12\], expected .* 12 rows"):
-        embed_with(_Transposing().double(), _graph())
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("nodes", [[4, 11, 5], []])
+def test_some_rows_are_rows_of_the_whole(width: int, nodes: list[int]) -> None:
+    data, (ours, _) = _graph(), pair(width)
+    hidden = torch.randn(_NODES, 6, dtype=torch.float64, requires_grad=True)
+    chosen = torch.tensor(nodes, dtype=torch.long)
+    rows, part = data.one_hop_subgraph(chosen)
+    got, expected = ours(hidden[rows], part), ours(hidden, data)[chosen]
+    torch.testing.assert_close(got, expected)
+    torch.testing.assert_close(gradients(got.sum(), ours, hidden), gradients(expected.sum(), ours, hidden))

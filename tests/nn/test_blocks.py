@@ -6,24 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import APPNP, GCNConv, PairNorm, SAGEConv, Sequential
 
 from oddnode.graph import Graph
-from oddnode.nn import (
-    BACKBONES,
-    GAT,
-    Layerwise,
-    Neighbourhoods,
-    blocks,
-    embed_with,
-    fit_batch_norm,
-    in_blocks,
-    run_backbone,
-    stages,
-)
-from tests.large.graphs import dense_adjacency, random_graph
+from oddnode.nn import BACKBONES, GAT, blocks, embed_with, run_backbone, stages
+from oddnode.nn.blocks import Layerwise, Neighbourhoods, fit_batch_norm, in_blocks
+from tests.large.graphs import random_graph
 
 DATA = random_graph(num_nodes=90, num_edges=300)
 SOME = torch.tensor([88, 3, 3, 17])
@@ -79,23 +68,6 @@ def test_every_backbone_is_computed_layer_by_layer(name: str, num_layers: int, w
 @pytest.mark.parametrize("name", list(BACKBONES))
 def test_single_precision_gives_nearly_the_same(name: str) -> None:
     check(new(name, 2).float(), some_graph(), Layerwise, torch.float32)
-
-
-def test_attention_is_that_of_the_formula() -> None:
-    module = new("gat", 2)
-    assert isinstance(module, GAT)
-    first: Any = module.convs[0]
-    adjacency = dense_adjacency(DATA)
-    adjacency.fill_diagonal_(1.0)
-    heads = []
-    for head in range(2):
-        z = DATA.x @ first.lin.weight[8 * head : 8 * head + 8].t()
-        to_source, to_target = (z @ att[0, head] for att in (first.att_src, first.att_dst))
-        share = adjacency * F.leaky_relu(to_target.unsqueeze(1) + to_source, 0.2).exp()
-        heads.append(share / share.sum(dim=1, keepdim=True) @ z)
-    values = torch.cat(heads, dim=1) + first.bias
-    expected = F.elu(module.norms[0](values))
-    torch.testing.assert_close(in_blocks(module, some_graph()).hidden_of(slice(0, 90)), expected, atol=1e-10, rtol=0.0)
 
 
 class _Own(nn.Module):
@@ -163,13 +135,7 @@ def test_a_class_derived_from_a_backbone_may_do_anything() -> None:
         own(SAGEConv, between=PairNorm()),
         own(SAGEConv, between=nn.BatchNorm1d(8, track_running_stats=False)),
     ],
-    ids=[
-        "by hand",
-        "further by hand",
-        "a layer called again",
-        "normalised over all nodes",
-        "batch norm without statistics",
-    ],
+    ids=["by hand", "further by hand", "a layer called again", "norm over all nodes", "norm without statistics"],
 )
 def test_a_module_that_looks_further_than_can_be_counted_is_refused(module: nn.Module) -> None:
     with pytest.raises(ValueError, match=r"more than . hops away.*give it an attribute num_hops"):

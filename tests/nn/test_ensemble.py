@@ -7,17 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from oddnode import (
-    KNN,
-    Detector,
-    Energy,
-    Mahalanobis,
-    MaxSoftmax,
-    ModelFileError,
-    Outputs,
-    Propagated,
-    Scorer,
-)
+from oddnode import KNN, Detector, Energy, Mahalanobis, MaxSoftmax, ModelFileError, Outputs, Propagated, Scorer
 from oddnode.detector import fit_together
 from oddnode.nn import Ensemble, member_seeds
 from tests.saved_models import rewrite
@@ -40,6 +30,8 @@ def test_scores_and_probabilities_are_the_means_over_detectors_of_the_members_se
         expected = torch.stack([getattr(member, method)(two_groups) for member in members]).mean(dim=0)
         torch.testing.assert_close(getattr(detector, method)(two_groups), expected)
     assert torch.equal(detector.predict(two_groups), detector.predict_proba(two_groups).argmax(dim=1))
+    own = torch.stack([member.explain(two_groups).own_score for member in members])
+    torch.testing.assert_close(detector.explain(two_groups).own_score, own.mean(dim=0))
 
 
 def test_an_ensemble_of_one_is_nothing_new(two_groups: Data) -> None:
@@ -79,11 +71,6 @@ def test_saved_and_loaded_it_scores_and_decides_as_before(
     assert torch.equal(loaded.fit(two_groups).score_samples(two_groups), detector.score_samples(two_groups))
 
 
-def test_explanations_take_the_mean_of_the_members_own_scores(detector: Detector, two_groups: Data) -> None:
-    own = torch.stack([alone(s, two_groups).explain(two_groups).own_score for s in member_seeds(4, 3)])
-    torch.testing.assert_close(detector.explain(two_groups).own_score, own.mean(dim=0))
-
-
 class OwnScorer(Scorer):
     def score(self, outputs: Outputs) -> Tensor:
         return outputs.logits[:, 0]
@@ -115,11 +102,6 @@ def test_detectors_fitted_together_are_those_fitted_alone(two_groups: Data) -> N
     for detector in detectors:
         expected = Detector(seed=detector.seed, epochs=8, ensemble=2).fit(two_groups)
         assert torch.equal(detector.score_samples(two_groups), expected.score_samples(two_groups))
-
-
-def test_detectors_that_differ_are_not_fitted_together(two_groups: Data) -> None:
-    with pytest.raises(ValueError, match="same settings"):
-        fit_together([Detector(epochs=2), Detector(epochs=3)], [two_groups] * 2, [None] * 2)
 
 
 class _Own(nn.Module):

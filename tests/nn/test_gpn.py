@@ -17,27 +17,10 @@ from oddnode.ops import DropoutStream
 from oddnode.tasks import load_task
 
 
-def strong_flows(num_flows: int, dim: int, num_layers: int = 10, std: float = 1.5) -> RadialFlows:
-    """Flows far from the identity, in double precision."""
-    torch.manual_seed(0)
-    flows = RadialFlows(num_flows, dim, num_layers).double()
-    for parameter in flows.parameters():
-        torch.nn.init.normal_(parameter, std=std)
-    return flows
-
-
 def layer(z: Tensor, centre: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """One radial layer as the paper writes it, on one point or many."""
     ray = z - centre
     return z + (b - a) / (a + ray.norm(dim=-1, keepdim=True)) * ray
-
-
-def inverse_layer(z: Tensor, centre: Tensor, a: Tensor, b: Tensor) -> Tensor:
-    """The radius R = r (r + b) / (r + a) solved for r."""
-    ray = z - centre
-    far = ray.norm(dim=-1, keepdim=True)
-    near = ((far - b) + ((far - b).square() + 4 * far * a).sqrt()) / 2
-    return centre + ray / far * near
 
 
 def layers_of(flows: RadialFlows, flow: int) -> list[tuple[Tensor, Tensor, Tensor]]:
@@ -52,17 +35,11 @@ def graph() -> Graph:
     return Graph(torch.randn(12, 5, generator=generator, dtype=torch.float64), edges)
 
 
-def test_density_integrates_to_one() -> None:
-    flows = strong_flows(num_flows=3, dim=2, std=0.3)  # stronger ones have peaks narrower than the grid
-    line = torch.linspace(-12, 12, 481, dtype=torch.float64)
-    grid = torch.cartesian_prod(line, line)
-    with torch.no_grad():
-        mass = flows.log_prob(grid).exp().sum(dim=0) * (line[1] - line[0]).square()
-    torch.testing.assert_close(mass, torch.ones(3, dtype=torch.float64), atol=5e-3, rtol=0)
-
-
 def test_log_density_agrees_with_the_jacobian_of_the_layers() -> None:
-    flows = strong_flows(num_flows=2, dim=4)
+    torch.manual_seed(0)
+    flows = RadialFlows(num_flows=2, dim=4).double()
+    for parameter in flows.parameters():
+        nn.init.normal_(parameter, std=1.5)  # far from the identity
     points = torch.randn(3, 4, dtype=torch.float64)
 
     def through(z: Tensor, flow: int) -> Tensor:
@@ -76,24 +53,6 @@ def test_log_density_agrees_with_the_jacobian_of_the_layers() -> None:
             normal = -0.5 * (through(point, flow).square().sum() + 4 * math.log(2 * math.pi))
             expected = normal + torch.linalg.slogdet(jacobian).logabsdet
             torch.testing.assert_close(flows.log_prob(points)[i, flow], expected)
-
-
-def test_every_layer_can_be_inverted() -> None:
-    flows = strong_flows(num_flows=1, dim=3)
-    points = torch.randn(20, 3, dtype=torch.float64)
-    for parameters in layers_of(flows, 0):
-        torch.testing.assert_close(inverse_layer(layer(points, *parameters), *parameters), points)
-
-
-def test_gradients_of_the_density_agree_with_finite_differences() -> None:
-    flows = strong_flows(num_flows=2, dim=3, num_layers=3)
-    points = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    parameters = tuple(flows.parameters())
-
-    def log_prob(z: Tensor, *_: Tensor) -> Tensor:
-        return flows.log_prob(z)
-
-    assert torch.autograd.gradcheck(log_prob, (points, *parameters))
 
 
 def test_a_point_on_a_centre_has_a_finite_gradient() -> None:
@@ -164,22 +123,6 @@ def test_scores_and_probabilities_are_those_of_the_dirichlet() -> None:
     alpha = detector.outputs(task.train).logits.exp().cpu()
     torch.testing.assert_close(detector.predict_proba(task.train), alpha / alpha.sum(dim=1, keepdim=True))
     torch.testing.assert_close(detector.score_samples(task.train), alpha.sum(dim=1).log())
-
-
-def test_dropout_follows_from_the_stream() -> None:
-    torch.manual_seed(0)
-    gpn = GPN(6, 40, 3, num_layers=4, dropout=0.5).double().train()
-    graph = Graph(torch.randn(30, 6, dtype=torch.float64), torch.randint(30, (2, 60)))
-    outputs = []
-    for seed in (1, 2):  # of torch's random numbers
-        torch.manual_seed(seed)
-        gpn.stream = stream = DropoutStream(5)
-        stream.at(epoch=7, graph=0)
-        outputs.append(gpn.run(graph))
-    assert torch.equal(*outputs)
-    for epoch, which in ((8, 0), (7, 1)):
-        stream.at(epoch, which)
-        assert not torch.equal(gpn.run(graph), outputs[0])
 
 
 def test_every_layer_has_dropout_of_its_own() -> None:

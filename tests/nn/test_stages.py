@@ -7,23 +7,12 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor, nn
-from torch_geometric.data import Data
 
-from oddnode.graph import Graph, TrainingSet
-from oddnode.nn import (
-    Activation,
-    Backbone,
-    Convolution,
-    Layerwise,
-    Linear,
-    PreparedGCNConv,
-    RowWise,
-    Stages,
-    embed_with,
-    in_blocks,
-    receptive_hops,
-)
-from oddnode.nn.two_layers import network_blocker
+from oddnode.graph import Graph, training_set
+from oddnode.nn import Backbone, Layerwise, embed_with, in_blocks, receptive_hops
+from oddnode.nn.base import network_blocker
+from oddnode.nn.convs import PreparedGCNConv
+from oddnode.nn.stages import Activation, Convolution, Linear, RowWise, Stages
 from oddnode.objectives import BoundUniform, CrossEntropy
 from oddnode.scoring import FolderOutputs
 from oddnode.training import FullBatch, PackedRows, Trainer, TrainingConfig, stacking_blocker
@@ -75,11 +64,6 @@ def new(kind: type[Backbone]) -> Backbone:
     return kind().double()
 
 
-def data_of(data: Data) -> TrainingSet:
-    train, val = data.train_mask.nonzero().squeeze(1), data.val_mask.nonzero().squeeze(1)
-    return TrainingSet(Graph(data.x, data.edge_index), train, data.y[train], val, data.y[val], 3)
-
-
 DATA = random_graph(num_nodes=90, num_edges=300)
 
 
@@ -97,7 +81,7 @@ def test_it_is_computed_layer_by_layer_in_memory_and_on_disk(kind: type[Backbone
 def test_stacked_and_on_packed_rows_it_becomes_what_it_becomes_alone(trainer: Trainer) -> None:
     outcomes = []
     for each in (trainer, FullBatch(stacked=False)):
-        module, data = new(Mine), data_of(DATA)
+        module, data = new(Mine), training_set(DATA, None, torch.device("cpu"))
         [result] = each.start([module], OBJECTIVE, [data], [3], TrainingConfig(epochs=8)).result()
         outcomes.append((result.best_epoch, module.run(data.graph).detach()))
     assert outcomes[0][0] == outcomes[1][0]
@@ -109,7 +93,7 @@ def test_its_hops_are_counted() -> None:
 
 
 def test_what_its_stages_do_not_tell_is_not_ignored() -> None:
-    data, graph = data_of(DATA), Graph(DATA.x, DATA.edge_index)
+    data, graph = training_set(DATA, None, torch.device("cpu")), Graph(DATA.x, DATA.edge_index)
     silenced, annealed = new(Silenced).eval(), new(Annealed)
     assert not isinstance(in_blocks(silenced, graph), Layerwise)
     assert in_blocks(silenced, graph).logits_of(slice(0, 90)).abs().max() == 0.0

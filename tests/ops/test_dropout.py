@@ -1,12 +1,33 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 import pytest
 import torch
+from torch import nn
 
-from oddnode.ops import DropoutStream, dropout, dropout_keys, dropout_scales, stacked_keys
-from tests.ops.hash_reference import is_kept
+from oddnode.ops import DropoutStream, PreNormActivations, dropout, dropout_scales, stacked_keys
+from oddnode.ops.dropout import dropout_keys
+
+
+def lowbias32(x: int) -> int:
+    """Wellons' hash of 32 bits."""
+    x ^= x >> 16
+    x = x * 0x7FEB352D & 0xFFFFFFFF
+    x ^= x >> 15
+    x = x * 0x846CA68B & 0xFFFFFFFF
+    return x ^ x >> 16
+
+
+def is_kept(key: Sequence[int], node: int, channel: int, width: int, p: float) -> bool:
+    """Whether dropout keeps a feature: by one random bit per channel where p is a half, by sixteen bits otherwise."""
+    bits = 1 if p == 0.5 else 16
+    per_word = 32 // bits
+    word = node * -(-width // per_word) + channel // per_word
+    low, high = (part & 0xFFFFFFFF for part in key)
+    random = lowbias32(lowbias32(word ^ low) ^ high) >> bits * (channel % per_word) & (1 << bits) - 1
+    return random >= round(p * 2**bits)
 
 
 def scales(p: float, seed: int = 0, epoch: int = 0, graph: int = 0, layer: int = 0, width: int = 64) -> torch.Tensor:
@@ -72,3 +93,74 @@ def test_the_hash_of_torch_is_that_of_numpy() -> None:
     low, high = torch.tensor([-7], dtype=torch.int32), torch.tensor([2**31 - 5], dtype=torch.int32)
     by_torch = dropout._finalise(dropout._finalise(counter ^ low) ^ high)
     assert torch.equal(by_torch, dropout._random_words(counter, low, high))
+
+
+def values() -> torch.Tensor:
+    return (3 + 2 * torch.randn(40, 5, dtype=torch.float64)).requires_grad_()
+
+
+def norm(momentum: float = 0.1) -> nn.BatchNorm1d:
+    layer = nn.BatchNorm1d(5, momentum=momentum).double()
+    nn.init.normal_(layer.weight)
+    nn.init.normal_(layer.bias)
+    return layer
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("some", [True, False])
+@pytest.mark.parametrize("dropped", [True, False])
+def test_values_and_all_gradients_are_those_of_torch(training: bool, some: bool, dropped: bool) -> None:
+    torch.manual_seed(0)
+    z, layer = values(), norm()
+    layer(z + 1)  # running statistics that are not the values' own
+    layer.train(training)
+    rows = torch.tensor([3, 30, 7, 8]) if some else torch.arange(40)
+    scales = 2.0 * torch.randint(2, (len(rows), 5)).double() if dropped else torch.ones(len(rows), 5).double()
+    ours = PreNormActivations(z).activated(layer, rows if some else None, scales if dropped else None)
+    whole = layer(z).relu()[rows] * scales
+    torch.testing.assert_close(ours, whole)
+    direction = torch.randn(len(rows), 5, dtype=torch.float64)
+    inputs = (z, layer.weight, layer.bias)
+    for a, b in zip(
+        torch.autograd.grad((ours * direction).sum(), inputs),
+        torch.autograd.grad((whole * direction).sum(), inputs),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("momentum", [0.1, 1.0])
+def test_running_statistics_are_those_of_torch(momentum: float) -> None:
+    torch.manual_seed(0)
+    z, ours, theirs = values(), norm(momentum), norm(momentum)
+    PreNormActivations(z).activated(ours, torch.tensor([1, 2]))
+    theirs(z)
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        torch.testing.assert_close(getattr(ours, name), getattr(theirs, name))
+
+
+def test_an_evaluation_before_the_training_pass_shares_its_batch_norm() -> None:
+    torch.manual_seed(0)
+    z, layer, rows = values(), norm(), torch.tensor([0, 5])
+    shared, expected = PreNormActivations(z), norm()
+    expected.load_state_dict(layer.state_dict())
+    with torch.no_grad():
+        evaluated = shared.activated(layer, rows)
+    trained = shared.activated(layer)
+    assert not evaluated.requires_grad
+    assert layer.num_batches_tracked == 1
+    whole = expected(z).relu()
+    torch.testing.assert_close(evaluated, whole[rows].detach())
+    torch.testing.assert_close(trained, whole)
+    direction = torch.randn(40, 5, dtype=torch.float64)
+    found = torch.autograd.grad(trained, [z, *layer.parameters()], direction)
+    torch.testing.assert_close(found, torch.autograd.grad(whole, [z, *expected.parameters()], direction))
+
+
+def test_running_statistics_are_used_beside_the_values_own() -> None:
+    torch.manual_seed(0)
+    z, layer = values(), norm()
+    shared = PreNormActivations(z)
+    shared.activated(layer)
+    layer.eval()
+    torch.testing.assert_close(shared.activated(layer, torch.tensor([7, 3])), layer(z).relu()[[7, 3]])

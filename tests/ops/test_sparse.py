@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from oddnode.ops import BlockMatrix, SparseMatrix, csr, sparse
+from oddnode.ops import BlockMatrix, FeatureProducts, SparseMatrix, SparsePattern, csr, sparse
 
 
 def random_matrix(rows: int, cols: int, nnz: int, seed: int, dtype: torch.dtype = torch.float64) -> SparseMatrix:
@@ -30,13 +34,14 @@ def test_first_and_second_derivatives_agree_with_finite_differences() -> None:
     assert torch.autograd.gradgradcheck(lambda d: (matrix @ d) ** 2, (dense,))
 
 
-def test_without_the_fast_kernel_the_product_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    other = torch.randn(5, 3, dtype=torch.float64)
-    fast = random_matrix(6, 5, 12, seed=2) @ other
+@pytest.mark.parametrize("nnz", [0, 12])
+def test_products_and_diffusion_without_the_fast_kernel_are_the_same(monkeypatch: pytest.MonkeyPatch, nnz: int) -> None:
+    other = torch.randn(6, 3, dtype=torch.float64)
+    fast, without = (random_matrix(6, 6, nnz, seed=2) for _ in range(2))
+    expected = fast @ other, fast.diffuse(other[:, 0], 0.3, 2)
     monkeypatch.setattr(csr, "cpu_has_csr_kernel", lambda: False)
-    without = random_matrix(6, 5, 12, seed=2)
     assert not without.is_plain
-    torch.testing.assert_close(without @ other, fast)
+    torch.testing.assert_close((without @ other, without.diffuse(other[:, 0], 0.3, 2)), expected)
 
 
 def test_other_precision_is_refused() -> None:
@@ -57,14 +62,6 @@ def test_some_rows_give_those_rows_of_the_product() -> None:
     dense = torch.randn(9, 2, dtype=torch.float64)
     torch.testing.assert_close(part @ dense[columns], (matrix @ dense)[nodes])
     assert set(columns.tolist()) == set(matrix.to_dense()[nodes].nonzero()[:, 1].tolist())
-
-
-@pytest.mark.parametrize("nnz", [0, 12])
-def test_diffusion_without_the_fast_kernel_is_the_same(monkeypatch: pytest.MonkeyPatch, nnz: int) -> None:
-    matrix, values = random_matrix(6, 6, nnz, seed=6), torch.randn(6, dtype=torch.float64)
-    fast = matrix.diffuse(values, 0.3, 2)
-    monkeypatch.setattr(csr, "cpu_has_csr_kernel", lambda: False)
-    torch.testing.assert_close(matrix.diffuse(values, 0.3, 2), fast)
 
 
 def test_what_lies_in_fresh_memory_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,9 +108,10 @@ def test_stacked_vectors_are_multiplied_as_one_after_another(shape: tuple[int, .
 
 
 @pytest.mark.usefixtures("way_to_diffuse")
-def test_a_matrix_for_each_vector() -> None:
+@pytest.mark.parametrize("shape", [(6,), (6, 2)])
+def test_a_matrix_for_each_vector(shape: tuple[int, ...]) -> None:
     matrices = [random_matrix(6, 6, 9 + s, seed=s) for s in range(3)]
-    values = torch.randn(3, 6, dtype=torch.float64, requires_grad=True)
+    values = torch.randn(3, *shape, dtype=torch.float64, requires_grad=True)
     blocks = BlockMatrix(matrices)
     together = torch.vmap(lambda v: blocks.diffuse(v, 0.2, 2))(values)
     alone = torch.stack([m.diffuse(v, 0.2, 2) for m, v in zip(matrices, values, strict=True)])
@@ -125,16 +123,6 @@ def test_a_matrix_for_each_vector() -> None:
     full = torch.vmap(lambda v: blocks.with_self_loops_where_empty.diffuse(v, 0.0, 1))(values)
     torch.testing.assert_close(
         full, torch.stack([m.with_self_loops_where_empty @ v for m, v in zip(matrices, values, strict=True)])
-    )
-
-
-@pytest.mark.usefixtures("way_to_diffuse")
-def test_a_matrix_for_each_of_several_columns() -> None:
-    matrices = [random_matrix(6, 6, 9 + s, seed=s) for s in range(3)]
-    values = torch.randn(3, 6, 2, dtype=torch.float64)
-    together = torch.vmap(lambda v: BlockMatrix(matrices).diffuse(v, 0.2, 2))(values)
-    torch.testing.assert_close(
-        together, torch.stack([m.diffuse(v, 0.2, 2) for m, v in zip(matrices, values, strict=True)])
     )
 
 
@@ -236,3 +224,91 @@ def test_inserted_diagonal_equals_the_dense_sum(size: int, nnz: int, seed: int) 
     torch.testing.assert_close(inserted.to_dense(), expected, rtol=0, atol=0)
     at = inserted.coordinates()
     assert bool((at[0].diff() * size + at[1].diff() > 0).all()), "entries are sorted"
+
+
+def features_and_weight() -> tuple[SparseMatrix, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    dense = torch.rand(5, 4, generator=generator, dtype=torch.float64)
+    dense = dense * (torch.rand(5, 4, generator=generator) < 0.5)
+    return SparseMatrix.from_dense(dense), torch.randn(2, 4, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def test_a_product_without_a_gradient_is_no_product_with_one() -> None:
+    features, weight = features_and_weight()
+    products = FeatureProducts()
+    with torch.no_grad():
+        assert not products.linear(features, weight).requires_grad
+    assert products.linear(features, weight).requires_grad
+    with torch.no_grad():
+        assert not products.linear(features, weight).requires_grad
+
+
+def test_two_users_of_one_product_both_count_in_the_gradient() -> None:
+    features, weight = features_and_weight()
+    products = FeatureProducts()
+    loss = (products.linear(features, weight) ** 2).sum() + products.linear(features, weight).sum()
+    [gradient] = torch.autograd.grad(loss, weight)
+    dense = features.to_dense()
+    torch.testing.assert_close(gradient, (2 * (dense @ weight.T) + 1).T @ dense)
+
+
+def test_no_warning_is_shown_and_the_filters_stay_as_they_are() -> None:
+    code = """
+import warnings
+import torch
+before = list(warnings.filters)
+import oddnode.ops
+from oddnode.ops import csr
+torch_filters = [f for f in warnings.filters if f not in before]
+warnings.simplefilter("error")
+filters = list(warnings.filters)
+index = torch.tensor([0, 1])
+csr.from_coordinates(index, index, torch.ones(2), (2, 2))
+csr.from_offsets(torch.tensor([0, 1, 2]), index, torch.ones(2), (2, 2))
+assert list(warnings.filters) == filters
+assert ("ignore", None, UserWarning, None, 0) not in torch_filters
+print("quiet")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "quiet\n", done.stderr
+    assert "beta" not in done.stderr
+
+
+def _dense(pattern: SparsePattern, values: Tensor) -> Tensor:
+    matrix = torch.zeros(pattern.shape, dtype=values.dtype)
+    for row, col, value in zip(pattern.row.tolist(), pattern.col.tolist(), values, strict=True):
+        matrix[row, col] = matrix[row, col] + value
+    return matrix
+
+
+@st.composite
+def _patterns(draw: st.DrawFn) -> SparsePattern:
+    """Patterns with repeated entries, empty rows and empty columns."""
+    rows, columns = draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    entry = st.tuples(st.integers(0, rows - 1), st.integers(0, columns - 1))
+    entries = draw(st.lists(entry, max_size=20))
+    row, col = torch.tensor(entries, dtype=torch.long).reshape(-1, 2).t()
+    return SparsePattern.of_unsorted(row, col, (rows, columns))
+
+
+@settings(max_examples=60, deadline=None)
+@given(_patterns(), st.integers(1, 3))
+def test_products_equal_the_dense_ones(pattern: SparsePattern, width: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    values = torch.randn(len(pattern.row), generator=generator, dtype=torch.float64)
+    left = torch.randn(pattern.shape[0], width, generator=generator, dtype=torch.float64)
+    right = torch.randn(pattern.shape[1], width, generator=generator, dtype=torch.float64)
+    torch.testing.assert_close(pattern.times(values, right), _dense(pattern, values) @ right)
+    torch.testing.assert_close(pattern.dots(left, right), (left @ right.t())[pattern.row, pattern.col])
+
+
+def test_first_and_second_derivatives_are_finite_differences() -> None:
+    row, col = torch.tensor([0, 0, 0, 2, 3]), torch.tensor([1, 1, 2, 0, 2])  # one entry twice, row 1 empty
+    pattern = SparsePattern(row, col, (4, 3))
+    values = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    right = torch.randn(3, 2, dtype=torch.float64, requires_grad=True)
+    left = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(pattern.times, (values, right))
+    assert torch.autograd.gradgradcheck(pattern.times, (values, right))
+    assert torch.autograd.gradcheck(pattern.dots, (left, right))
+    assert torch.autograd.gradgradcheck(pattern.dots, (left, right))

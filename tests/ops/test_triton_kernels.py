@@ -13,7 +13,7 @@ from torch import Tensor
 
 from oddnode.ops import LongRows, SparseMatrix, relu_dropout, stacked_keys, sum_neighbours, triton_kernels
 from oddnode.ops.neighbour_means import _tile_bases
-from tests.ops.hash_reference import is_kept
+from tests.ops.test_dropout import is_kept
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -107,13 +107,6 @@ def test_sums_are_mixed_with_values_and_written_into_other_columns(
     sums = dense @ values.double()
     assert_close(out, (sums.t() * share.double() + own.double().t() * kept.double()).t())
     assert bool((room[:, width or 1 :] == 7.0).all())
-
-
-def test_only_the_first_sources_of_a_range_count() -> None:
-    starts, ends = torch.tensor([0, 2, 9]).to(DEVICE), torch.tensor([2, 9, 10]).to(DEVICE)
-    ones = torch.ones(10).to(DEVICE)
-    summed = triton_kernels.sum_ranges(starts, ends, torch.arange(10).to(DEVICE), ones, most=3)
-    assert summed.tolist() == [2.0, 3.0, 1.0]
 
 
 @pytest.mark.parametrize("count_dtype", [torch.uint8, torch.int16, torch.int32])

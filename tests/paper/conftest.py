@@ -15,8 +15,8 @@ from oddnode.paper.record import Graphs, Record
 from oddnode.paper.report import make_page
 from oddnode.paper.store import Store
 from oddnode.paper.webpage import Page, write_html
-from oddnode.runner.execute import execute
 from tests.browser import Browser, start_chromium
+from tests.paper_helpers import execute
 
 
 @dataclass
@@ -54,7 +54,7 @@ def report(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     plan = make_plan(scope, choose_items(["claims"]))
     with Store(folder) as store:
         for training in plan.trainings:
-            done = execute(training, device="cpu")
+            done = execute(training)
             store.save(training, "test", done.facts, done.arrays)
             store.save_graphs(training, done.graph_facts, done.graph_arrays)
         content = make_page(store, plan)
@@ -102,6 +102,18 @@ def shares(known: np.ndarray, unknown: np.ndarray, threshold: float) -> tuple[st
 
 def threshold_of(page: Browser) -> float:
     return float(page.find("#threshold").get_attribute("aria-valuenow"))
+
+
+def free_node(page: Browser, graph: str) -> tuple[int, int]:
+    """The place of an unknown node that lies apart from the others, so that a pointer meets no other."""
+    x, y = page.js(
+        "const {data} = document.getElementById(arguments[0]), {x, y} = data[3];"
+        "const all = [1, 2, 3].flatMap((t) => data[t].x.map((u, i) => [u, data[t].y[i]]));"
+        "const gap = x.map((u, i) => all.map(([v, w]) => Math.hypot(u - v, y[i] - w)).sort((p, q) => p - q)[1]);"
+        "const i = gap.indexOf(Math.max(...gap)); return [x[i], y[i]]",
+        graph,
+    )
+    return page.pixel_of(graph, x, y)
 
 
 def colour(page: Browser, name: str) -> str:

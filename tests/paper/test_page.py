@@ -11,12 +11,11 @@ from oddnode.evaluation import Result
 from oddnode.paper.outputs import accuracy_table, backbone_table, grids, results_page, summary_table
 from oddnode.paper.results import Results
 from oddnode.paper.store import Store
-from tests.paper_helpers import CODE, record_facts, tiny_plan
+from tests.paper_helpers import CODE, record_facts, result_of, tiny_plan
 
 
 def fake(task: str, method: str, auroc: float, backbone: str = "gcn") -> Result:
-    run = {"auroc": auroc, "aupr": 50.0, "fpr95": 100 - auroc, "id_acc": 80.0, "tests": {}}
-    return Result(task, method, "clean", backbone, [run, run])
+    return result_of(task, method, auroc, auroc, backbone=backbone)
 
 
 def test_methods_and_tasks_make_one_grid_with_the_model_free_scores_last() -> None:

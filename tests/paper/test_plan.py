@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sklearn.metrics import roc_auc_score
 
 from oddnode import Detector, Task, load_task
 from oddnode.detector import RECIPES
@@ -17,9 +18,8 @@ from oddnode.paper.plan import estimate_seconds, make_plan
 from oddnode.paper.store import Store
 from oddnode.protocols.published_terms import Bound, ExposedUniform, JointBound, SignedUniform
 from oddnode.runner.detectors import build_detector
-from oddnode.runner.execute import execute
 from oddnode.runner.work import Training
-from tests.paper_helpers import TINY, tiny_plan
+from tests.paper_helpers import TINY, execute, tiny_plan
 
 
 def test_methods_on_one_training_share_it() -> None:
@@ -110,7 +110,7 @@ def test_clean_terms_take_other_weights() -> None:
 def test_a_training_gives_what_the_library_gives(tmp_path: Path) -> None:
     plan = tiny_plan("table1")
     training = next(t for t in plan.trainings if "gnnsafe" in t.methods)
-    outcome = execute(training, device="cpu")
+    outcome = execute(training)
     task = load_task("digits/label")
     detector = Detector.from_recipe("gnnsafe", device="cpu", epochs=TINY.epochs, propagation="as-given").fit(task.train)
     assert outcome.arrays["scores/gnnsafe/label"].tolist() == detector.score_samples(task.id_test.data).tolist()
@@ -122,21 +122,14 @@ def test_a_training_gives_what_the_library_gives(tmp_path: Path) -> None:
     assert (graphs.y["id"][graphs.ood_mask["label"]] == -1).all()
     assert graphs.id_mask.sum() == int(task.id_test.mask.sum())
     assert len(record.facts["history"]["val_loss"]) == TINY.epochs
-
-
-def test_metrics_can_be_computed_anew_from_the_kept_scores() -> None:
-    from sklearn.metrics import roc_auc_score
-
-    training = next(t for t in tiny_plan("table1").trainings if "gnnsafe" in t.methods)
-    outcome = execute(training, device="cpu")
-    scores = outcome.arrays["scores/msp/label"]
-    inside, outside = outcome.graph_arrays["id_mask"], outcome.graph_arrays["ood_mask/label"]
-    again = roc_auc_score(inside[inside | outside], scores[inside | outside])
-    assert 100 * again == pytest.approx(outcome.facts["methods"]["msp"]["auroc"], abs=1e-9)
+    # Metrics can be computed anew from the kept scores.
+    inside, outside = graphs.id_mask, graphs.ood_mask["label"]
+    again = roc_auc_score(inside[inside | outside], outcome.arrays["scores/msp/label"][inside | outside])
+    assert 100 * again == pytest.approx(record.metrics("msp")["auroc"], abs=1e-9)
 
 
 def test_a_training_that_explodes_is_an_outcome() -> None:
     training = Training("digits/label", "clean", "gcn", 0, ("nodesafe",), (("lambda2", float("inf")), ("start", 0)), 3)
-    outcome = execute(training, device="cpu")
+    outcome = execute(training)
     assert "loss became" in outcome.facts["error"]
     assert outcome.facts["retry"] is False

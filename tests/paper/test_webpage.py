@@ -24,14 +24,14 @@ from oddnode.functional import fpr_at_tpr
 from oddnode.paper import report
 from oddnode.paper.experiments import SCOPES, choose_items
 from oddnode.paper.plan import Plan, make_plan
-from oddnode.paper.report import make_page, write_page
+from oddnode.paper.report import make_page
 from oddnode.paper.store import Store
-from oddnode.paper.webpage import Cell, Method, Nodes, Page, Scores, render
+from oddnode.paper.webpage import Cell, Method, Nodes, Page, Scores, render, write_html
 from oddnode.paper.webpage.html import encode
 from oddnode.paper.webpage.opening import choose_opening, compare_pairs
-from oddnode.runner.execute import execute
 from oddnode.tasks import MissingDataError, load_task
 from oddnode.webpage import KNOWN, OTHER, UNKNOWN, Source, draw_picture, html
+from tests.paper_helpers import execute
 
 
 def decoded(encoded: dict[str, Any], number: int) -> np.ndarray:
@@ -72,15 +72,9 @@ def test_pairs_have_their_means_their_wins_and_what_the_paper_prints() -> None:
     assert pair.sentence == "NODESAFE lets fewer unknown nodes through than GNNSafe in 1 of 2 cells."
     # Printed: 25.63 and 29.41 for NODESAFE, 73.15 and 30.83 for GNNSafe.
     assert pair.printed == pytest.approx((27.52, 51.99))
-
-
-def test_pairs_say_which_cells_the_paper_lacks() -> None:
-    tasks = ("digits/label", "cora/label")
-    both = [result(task, method, [1.0]) for task in tasks for method in ("nodesafe", "gnnsafe")]
-    [pair] = compare_pairs(both)
-    assert (pair.cells, pair.printed_cells) == (2, 1)
-    assert pair.best == (True, True)
-    assert compare_pairs(both[:2])[0].printed is None
+    [equal] = compare_pairs([result("digits/label", method, [1.0]) for method in ("nodesafe", "gnnsafe")])
+    assert equal.best == (True, True)
+    assert equal.printed is None
     assert compare_pairs([]) == []
 
 
@@ -237,7 +231,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Plan
     plan = make_plan(scope, choose_items(["claims"]), protocols=("clean",))
     with Store(tmp_path_factory.mktemp("runs")) as store:
         for training in plan.trainings:
-            done = execute(training, device="cpu")
+            done = execute(training)
             store.save(training, "test", done.facts, done.arrays)
             store.save_graphs(training, done.graph_facts, done.graph_arrays)
         yield store, plan
@@ -271,7 +265,7 @@ def test_the_page_has_what_the_store_has(runs: tuple[Store, Plan]) -> None:
 def test_the_file_needs_nothing_else(runs: tuple[Store, Plan], tmp_path: Path) -> None:
     pytest.importorskip("plotly")
     store, plan = runs
-    text = write_page(store, plan, tmp_path / "report.html").read_text(encoding="utf-8")
+    text = write_html(make_page(store, plan), tmp_path / "report.html").read_text(encoding="utf-8")
     assert (
         re.findall(r"(?:src|href)=[\"'](?!#|data:)", re.sub(r'<a href="https://[^"]*" rel="[a-z ]*">', "", text)) == []
     )
@@ -305,12 +299,7 @@ def test_pairs_of_methods_stand_in_a_table_with_the_better_one_in_bold() -> None
     text = render(page)
     assert cells_of(text) == [
         ["protocol", "NODESAFE", "GNNSafe", "NODESAFE wins"],
-        [
-            "clean, without exposure",
-            "30.0 paper 25.6 (1 of 2 cells)",
-            "43.5 paper 73.2 (1 of 2 cells)",
-            "1 of 2",
-        ],
+        ["clean, without exposure", "30.0 paper 25.6 (1 of 2 cells)", "43.5 paper 73.2 (1 of 2 cells)", "1 of 2"],
         ["published, with exposure (++)", "18.0", "9.0", "0 of 1"],
     ]
     assert re.findall(r"<b>(\d.*?)</b>", text.split('id="pairs"')[1].split("</table>")[0]) == ["30.0", "9.0"]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.browser import Browser
-from tests.paper.conftest import Report, shares, threshold_of
+from tests.paper.conftest import Report, free_node, shares, threshold_of
 
 pytest.importorskip("plotly", reason="PAGE NOT TESTED: install plotly")
 
@@ -82,28 +82,12 @@ def test_the_first_screen_of_a_phone_has_the_finding_and_the_picture(phone: Brow
         assert in_window(phone, part), part
 
 
-def tap(phone: Browser, place: tuple[int, int]) -> None:
-    point = [{"x": place[0], "y": place[1]}]
-    for kind, points in (("touchStart", point), ("touchEnd", [])):
-        phone.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
-    phone.settle()
-
-
-def free_node(phone: Browser, graph: str) -> tuple[int, int]:
-    """An unknown node that lies apart from the others, so that a finger meets no other."""
-    x, y = phone.js(
-        "const {data} = document.getElementById(arguments[0]), {x, y} = data[3];"
-        "const all = [1, 2, 3].flatMap((t) => data[t].x.map((u, i) => [u, data[t].y[i]]));"
-        "const gap = x.map((u, i) => all.map(([v, w]) => Math.hypot(u - v, y[i] - w)).sort((p, q) => p - q)[1]);"
-        "const i = gap.indexOf(Math.max(...gap)); return [x[i], y[i]]",
-        graph,
-    )
-    return phone.pixel_of(graph, x, y)
-
-
 @pytest.mark.parametrize("graph", ["graph-a", "graph-b"])
 def test_the_panel_of_a_tapped_node_is_in_sight(phone: Browser, graph: str) -> None:
-    tap(phone, free_node(phone, graph))
+    x, y = free_node(phone, graph)
+    for kind, points in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
+        phone.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    phone.settle()
     assert phone.text("#node-title").endswith(": unknown")
     assert in_window(phone, "#node")
     covered: Any = phone.js(

@@ -14,7 +14,7 @@ from oddnode.functional import fpr_at_tpr
 from oddnode.paper.webpage import Cell, write_html
 from oddnode.tasks import load_task
 from tests.browser import Browser
-from tests.paper.conftest import Report, percent, shares, threshold_of
+from tests.paper.conftest import Report, free_node, percent, shares, threshold_of
 
 pytest.importorskip("plotly", reason="PAGE NOT TESTED: install plotly")
 Keys = pytest.importorskip("selenium.webdriver.common.keys", reason="PAGE NOT TESTED: pip install 'oddnode[ci]'").Keys
@@ -131,8 +131,9 @@ def test_another_cell_or_protocol_lets_go_of_the_node_and_the_image(page: Browse
 
 
 def test_another_method_shows_the_same_node_by_its_own_scores(page: Browser, report: Report) -> None:
-    page.press("#node-next", Keys.ENTER)
+    page.move_to(free_node(page, "graph-b"))
     node = node_of(page)
+    assert node[1] == "unknown"
     check_node(page, report, "digits/label", "nodesafe", "gnnsafe", "clean")
     page.choose("#method-a", "gnnsafe++")
     assert node_of(page) == node
@@ -244,14 +245,11 @@ def test_every_choice_above_the_results_shows_its_rows(page: Browser, report: Re
         page.choose("#table-cell", task)
         rows = [row.split("\n") for row in page.texts("#results tbody tr")]
         assert len(rows) == len(METHODS) * (len(TASKS) if task == "all" else 1)
-        shown = [(cell, name.rstrip(" *")) for cell, name in zip(*names_of(page), strict=True)]
+        names = (page.texts(f"#results tbody td:nth-child({column})") for column in (1, 2))
+        shown = [(cell, name.rstrip(" *")) for cell, name in zip(*names, strict=True)]
         fprs = [float(text) for text in page.texts("#results tbody td:nth-child(3)")]
         expected = [report.record(cell, name, protocol).metrics(name)["fpr95"] for cell, name in shown]
         assert fprs == pytest.approx(expected, abs=0.051)
-
-
-def names_of(page: Browser) -> tuple[list[str], list[str]]:
-    return page.texts("#results tbody td:nth-child(1)"), page.texts("#results tbody td:nth-child(2)")
 
 
 def test_every_title_of_the_results_sorts_both_ways(page: Browser) -> None:

@@ -107,7 +107,7 @@ def test_fpr_is_read_at_the_nearest_recall() -> None:
     for n in (3, 10, 37, 200):
         inside = torch.randn(n, generator=generator) + 1
         outside = torch.randn(50, generator=generator)
-        assert published.fpr_at_nearest_tpr(inside, outside) == pytest.approx(nearest_by_walking(inside, outside))
+        assert published.PUBLISHED.fpr_at_tpr(inside, outside) == pytest.approx(nearest_by_walking(inside, outside))
 
 
 def test_head_has_a_logit_for_every_left_out_class(two_groups: Data) -> None:
@@ -136,8 +136,8 @@ def test_settings_are_those_of_the_authors(two_groups: Data) -> None:
 def test_accuracy_of_twitch_is_a_roc_auc() -> None:
     shares = torch.tensor([[0.9, 0.1], [0.6, 0.4], [0.8, 0.2], [0.7, 0.3]])
     y = torch.tensor([0, 1, 0, 1])
-    assert published.id_accuracy(shares, y, "twitch") == 1.0
-    assert published.id_accuracy(shares, y, "cora/label") == 0.5
+    assert published.PUBLISHED.id_accuracy(shares.argmax(1), shares, y, "twitch") == 1.0
+    assert published.PUBLISHED.id_accuracy(shares.argmax(1), shares, y, "cora/label") == 0.5
 
 
 def test_gnnsafe_reproduces_the_paper_on_cora(real_data: Path) -> None:

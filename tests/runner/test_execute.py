@@ -12,15 +12,16 @@ import pytest
 from oddnode import Detector, Energy, MaxSoftmax, Propagated, evaluate, load_task
 from oddnode.paper.record import Record
 from oddnode.runner.detectors import distinct_trainings
-from oddnode.runner.execute import Setup, _CachedScorer, execute, execute_group
+from oddnode.runner.execute import Setup, _CachedScorer, execute_group
 from oddnode.runner.fitting import Fitted, fit_stacks
 from oddnode.runner.work import Group, Training, cell_groups
+from tests.paper_helpers import execute
 
 
 def test_the_numbers_are_those_of_evaluate() -> None:
     training = Training("digits/label", "clean", "gcn", 1, ("msp", "energy"), (), 5)
     task = load_task("digits/label", seed=1)
-    outcome = execute(training, device="cpu")
+    outcome = execute(training)
     fitted = Detector.from_recipe("msp", seed=1, device="cpu", epochs=5, propagation="as-given").fit(task.train)
     assert outcome.metrics == {
         "msp": evaluate(fitted, task),
@@ -73,7 +74,7 @@ def test_a_cached_scorer_says_what_the_other_is() -> None:
 def test_flagged_images_are_kept_with_their_reasons() -> None:
     training = Training("digits/feature", "clean", "gcn", 0, ("evidence",), (), 5)
     task = load_task("digits/feature", seed=0)
-    outcome = execute(training, device="cpu")
+    outcome = execute(training)
     detector = Detector.from_recipe("evidence", seed=0, device="cpu", epochs=5, propagation="as-given").fit(task.train)
     kept = Record(training, "test", json.loads(json.dumps(outcome.facts)), bytes).reasons("evidence")
     assert list(kept) == ["id", "feature"]
@@ -84,6 +85,6 @@ def test_flagged_images_are_kept_with_their_reasons() -> None:
 
 
 def test_methods_without_evidence_keep_no_reasons() -> None:
-    outcome = execute(Training("digits/label", "clean", "gcn", 0, ("msp",), (), 2), device="cpu")
+    outcome = execute(Training("digits/label", "clean", "gcn", 0, ("msp",), (), 2))
     assert "reasons" not in outcome.facts
     assert Record(outcome.training, "test", outcome.facts, bytes).reasons("msp") == {"id": {}, "label": {}}

@@ -45,8 +45,7 @@ def test_several_processes_on_a_gpu_share_what_cannot_be_stacked() -> None:
 
 
 def test_groups_stay_small_where_there_are_several_processes() -> None:
-    many = [training(f"msp{n}", 0) for n in range(9)]
-    many = [Training("digits/label", "clean", "gcn", 0, ("msp",), parameters=t.methods[0]) for t in many]
+    many = [Training("digits/label", "clean", "gcn", 0, ("msp",), parameters=f"msp{n}") for n in range(9)]
     assert [len(group.stacks) for group in stacked_groups(many, jobs=2)] == [4, 4, 1]
     assert [len(group.stacks) for group in stacked_groups(many, jobs=1)] == [9]
 

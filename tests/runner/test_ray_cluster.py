@@ -14,7 +14,6 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from threading import Event, Thread
 
@@ -72,7 +71,7 @@ def test_a_call_whose_worker_is_killed_says_which(executor: RayExecutor, caplog:
 
 
 def test_a_machine_with_another_source_is_refused(executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executor, "_workplace", replace(executor._workplace, source="older"))
+    monkeypatch.setattr(executor, "_needs", (*executor._needs[:2], "older"))
     with pytest.raises(ValueError, match=r"another source of oddnode.*\(key older\); install the same version"):
         executor.submit(os.getpid).result()
 

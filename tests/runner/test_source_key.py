@@ -27,43 +27,30 @@ def changed_key(root: Path) -> str:
     return source_key(root=root)
 
 
-def test_a_copy_has_the_key_of_the_original(copied: Path) -> None:
+def test_comments_docstrings_formatting_and_the_command_line_do_not_count(copied: Path) -> None:
     assert changed_key(copied) == source_key()
-
-
-def test_comments_docstrings_and_formatting_do_not_count(copied: Path) -> None:
-    before = changed_key(copied)
     for module, path in hashed_modules(copied).items():
         source = path.read_text()
         assert source.startswith(('"""', 'r"""')), f"{module} has no docstring"
         path.write_text('"""Another docstring."""\n# a comment\n' + source.split('"""', 2)[2] + "\n\n\n")
-    assert changed_key(copied) == before
-
-
-def test_the_command_line_does_not_count(copied: Path) -> None:
-    before = changed_key(copied)
-    files = [path for path in copied.rglob("*.py") if path.stem.startswith("cli") or "cli" in path.parts]
+    files = list((copied / "cli").glob("*.py"))
     assert files
     for path in files:
         path.write_text(path.read_text() + "\nANSWER = 42\n")
-    assert changed_key(copied) == before
+    assert changed_key(copied) == source_key(root=PACKAGE)
 
 
-def test_a_constant_in_a_module_counts(copied: Path) -> None:
+def test_numbers_count(copied: Path) -> None:
     keys = {changed_key(copied)}
     paths = [path for _, path in sorted(hashed_modules(copied).items())][::30]
     for path in paths:
         path.write_text(path.read_text() + "\nANSWER = 42\n")
         keys.add(changed_key(copied))
     assert len(keys) == len(paths) + 1
-
-
-def test_a_changed_number_inside_a_function_counts(copied: Path) -> None:
-    before = changed_key(copied)
     [path] = [path for module, path in hashed_modules(copied).items() if module.endswith(".metrics")]
-    assert "100.0" in path.read_text() or "0.95" in path.read_text()
-    path.write_text(path.read_text().replace("0.95", "0.94", 1))
-    assert changed_key(copied) != before
+    assert "0.95" in path.read_text()
+    path.write_text(path.read_text().replace("0.95", "0.94", 1))  # inside a function
+    assert changed_key(copied) not in keys
 
 
 def test_the_source_of_a_plugin_counts(tmp_path: Path) -> None:
@@ -83,10 +70,11 @@ def test_everything_that_a_training_imports_is_covered() -> None:
     """Against Python itself: a training in a process of its own imports nothing that the key does not know."""
     code = (
         "import sys\n"
-        "from oddnode.runner.execute import execute\n"
-        "from oddnode.runner.work import Training\n"
+        "from oddnode.runner.execute import Setup, execute_group\n"
+        "from oddnode.runner.work import Group, Training\n"
         "for protocol in ('clean', 'published'):\n"
-        "    execute(Training('digits/label', protocol, 'gcn', 0, ('gnnsafe',), (), 2), device='cpu')\n"
+        "    training = Training('digits/label', protocol, 'gcn', 0, ('gnnsafe',), (), 2)\n"
+        "    list(execute_group(Group(((training,),)), Setup('cpu', node_scores=True)))\n"
         "print(*sorted(m for m in sys.modules if m.startswith('oddnode.')))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,13 +35,17 @@ def test_homophily_is_what_pyg_measures(seed: int) -> None:
     assert measured.mean_degree == pytest.approx(edges.shape[1] / 20)
 
 
-def test_edges_of_unlabelled_nodes_and_self_loops_do_not_count() -> None:
-    graph = Graph(torch.ones(4, 1), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 3]]))
-    measured = profile_graph(graph, torch.tensor([0, 1]), torch.tensor([0, 1]))
-    assert (measured.labelled_edges, measured.homophily, measured.num_edges) == (1, 0.0, 3)
+@pytest.mark.parametrize(("weight", "homophily"), [(None, 2 / 3), ([0.5, 0.25, 0.25, 9.0, 9.0], 0.75)])
+def test_edges_of_unlabelled_nodes_and_self_loops_do_not_count(weight: list[float] | None, homophily: float) -> None:
+    edges, y = torch.tensor([[0, 1, 2, 0, 3], [1, 0, 1, 0, 1]]), torch.tensor([0, 0, 1])
+    graph = Graph(torch.ones(4, 1), edges, None if weight is None else torch.tensor(weight))
+    measured = profile_graph(graph, torch.arange(3), y)
+    assert (measured.labelled_edges, measured.num_edges) == (3, 4)
+    assert measured.homophily == pytest.approx(homophily)
+    other = (1 - homophily) / 2  # the share of the ends in class 1
+    assert measured.chance == pytest.approx((1 - other) ** 2 + other**2)
     nothing = profile_graph(graph, torch.tensor([0]), torch.tensor([0]))
-    assert nothing.homophily is None
-    assert nothing.adjusted_homophily is None
+    assert nothing.homophily is nothing.adjusted_homophily is None
 
 
 @pytest.mark.parametrize(
@@ -74,31 +78,14 @@ def heterophilous_graph(seed: int = 0) -> tuple[Data, torch.Tensor]:
     return data, torch.from_numpy(y == 3)
 
 
-class Alone(torch.nn.Module):
-    """Sees a node's own features only, so that edges matter for the propagation and for nothing else."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 4))
-
-    def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
-        return self.layers(x)
+def fit(data: Data, propagation: str) -> Detector:
+    """A network without edges, which matter for the propagation and for nothing else."""
+    settings: dict[str, Any] = {"epochs": 60, "propagation": propagation, "hidden_channels": 16}
+    return Detector("mlp", scorer=Propagated(Energy(), num_hops=8), **settings).fit(data)
 
 
-@pytest.fixture(scope="module")
-def fit() -> Callable[..., Detector]:
-    def fit(data: Data, propagation: str) -> Detector:
-        scorer = Propagated(Energy(), num_hops=8)
-        return Detector(Alone(), scorer=scorer, epochs=60, propagation=propagation).fit(data)  # type: ignore[arg-type]
-
-    return fit
-
-
-def test_propagation_is_switched_off_where_it_hurts(
-    fit: Callable[..., Detector], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_propagation_is_switched_off_where_it_hurts(caplog: pytest.LogCaptureFixture) -> None:
     data, unknown = heterophilous_graph()
-    torch.manual_seed(0)
     with caplog.at_level(logging.WARNING, "oddnode"):
         adapted = fit(data, "auto")
     assert "propagation of scores was switched off" in caplog.text
@@ -113,9 +100,7 @@ def test_propagation_is_switched_off_where_it_hurts(
     assert better > worse + 0.1
 
 
-def test_as_given_keeps_the_hops_and_still_says_so(
-    fit: Callable[..., Detector], caplog: pytest.LogCaptureFixture
-) -> None:
+def test_as_given_keeps_the_hops_and_still_says_so(caplog: pytest.LogCaptureFixture) -> None:
     data, _ = heterophilous_graph()
     with caplog.at_level(logging.WARNING, "oddnode"):
         detector = fit(data, "as-given")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from oddnode import GRASP, KNN, Detector, Energy, Mahalanobis, MaxSoftmax, Propagated, Scorer, TwoSided
+from oddnode import GRASP, KNN, Detector, Energy, Evidence, Mahalanobis, MaxSoftmax, Propagated, Scorer, TwoSided
 from oddnode.graph import Graph, GraphProfile
 from oddnode.protocols.published import AllLogitsEnergy, Negated
 from oddnode.scoring import EnsembleMean, Outputs, ScorerWrapper, advised_scorer
@@ -31,19 +31,12 @@ def outputs() -> Outputs:
 MSP = torch.tensor([2.0, 0.0, 0.0, 3.0]).sigmoid()  # of two classes: the sigmoid of the gap between their logits
 
 
-def test_grasps_own_score_is_its_base_score(outputs: Outputs) -> None:
-    grasp = GRASP(MaxSoftmax(), num_hops=1)
-    torch.testing.assert_close(grasp.own_score(outputs), MSP)
-    # One hop without anchors is the mean over neighbours; a node without any keeps its score.
-    neighbours = torch.stack([MSP[1], (MSP[0] + MSP[2]) / 2, MSP[1], MSP[3]])
-    torch.testing.assert_close(grasp.score(outputs), neighbours)
-
-
 def test_explaining_grasp_shows_what_the_neighbours_contribute() -> None:
     labelled = {"y": torch.tensor([0, 1, 0, 1]), "train_mask": torch.tensor([True, True, False, False])}
     data = Data(x=PATH.x, edge_index=PATH.edge_index, **labelled)
     detector = Detector.wrap(Features(), GRASP(MaxSoftmax(), num_hops=1), data)
     why = detector.explain(Data(x=PATH.x, edge_index=PATH.edge_index))
+    # One hop without anchors is the mean over neighbours; a node without any keeps its score.
     neighbours = torch.stack([MSP[1], (MSP[0] + MSP[2]) / 2, MSP[1], MSP[3]])
     torch.testing.assert_close(why.own_score, MSP)
     torch.testing.assert_close(why.neighbour_contribution, neighbours - MSP)
@@ -54,6 +47,9 @@ def test_own_scores_of_wrappers(outputs: Outputs) -> None:
     torch.testing.assert_close(Propagated(MaxSoftmax(), 4).own_score(outputs), MSP)
     torch.testing.assert_close(Propagated(GRASP(num_hops=3), 4).own_score(outputs), MSP)
     torch.testing.assert_close(Negated(Propagated(MaxSoftmax(), 4)).own_score(outputs), -MSP)
+    torch.testing.assert_close(TwoSided(Propagated(MaxSoftmax(), 4)).own_score(outputs), MSP)
+    assert torch.equal(TwoSided(GRASP()).score(outputs), GRASP().score(outputs))
+    assert (TwoSided(GRASP()).two_sided, GRASP().two_sided) == (True, False)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +62,8 @@ def test_own_scores_of_wrappers(outputs: Outputs) -> None:
         (Propagated(GRASP(num_hops=8), 5), 13),
         (Negated(Propagated(Energy(), 5)), 5),
         (EnsembleMean((Propagated(Energy(), 5), Propagated(Energy(), 5))), 5),
+        (TwoSided(Propagated(Energy(), 4)), 4),
+        (Evidence((MaxSoftmax(), Propagated(Energy(), 7), TwoSided(Propagated(MaxSoftmax(), 3)))), 7),
     ],
     ids=repr,
 )
@@ -105,6 +103,8 @@ def test_advice_sees_every_scorer_that_propagates() -> None:
         (Negated(Mahalanobis()), False, False, True),
         (EnsembleMean((KNN(), KNN())), False, False, True),
         (EnsembleMean((Propagated(Energy()), Propagated(Energy()))), True, False, False),
+        (Evidence((MaxSoftmax(), TwoSided(Energy()))), True, False, True),
+        (Evidence((MaxSoftmax(),)), False, False, True),
     ],
     ids=repr,
 )
@@ -112,6 +112,7 @@ def test_scorers_say_what_they_need(scorer: Scorer, raw_logits: bool, labelled: 
     assert scorer.needs_raw_logits == raw_logits
     assert scorer.needs_labelled_nodes == labelled
     assert scorer.learns_from_training_graph == learns
+    assert scorer.needs_reference == EnsembleMean.of(scorer, 2).needs_reference == isinstance(scorer, Evidence)
 
 
 def test_a_scorer_from_outside_has_safe_defaults(outputs: Outputs) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,7 @@ from oddnode import (
     NonZeros,
     Outputs,
     Propagated,
-    Scorer,
     TwoSided,
-    load_task,
 )
 from oddnode.functional import auroc, propagate
 from oddnode.graph import Graph
@@ -40,6 +39,8 @@ from tests.functional.test_surprise import by_counting, tail_scale
 from tests.scoring.random_graphs import labelled, outputs_on, random_graph
 
 REFERENCE = torch.arange(20, 34)
+#: Of every scorer: the scores of nodes, those of reference nodes, and whether high is unusual, too.
+Columns = list[tuple[np.ndarray, np.ndarray, bool]]
 
 
 @dataclass
@@ -66,12 +67,9 @@ def shares(scores: np.ndarray, reference: np.ndarray, left_out: bool = False) ->
 
 
 def total(
-    columns: list[tuple[np.ndarray, np.ndarray, bool]],
-    power: float,
-    left_out: bool = False,
-    weights: tuple[float, ...] | None = None,
+    columns: Columns, power: float, left_out: bool = False, weights: tuple[float, ...] | None = None
 ) -> np.ndarray:
-    """The evidence against nodes, from their scores, those of the reference nodes, and whether high is unusual."""
+    """The evidence against nodes."""
     found = np.zeros(())
     for weight, (scores, reference, two_sided) in zip(weights or (1.0,) * len(columns), columns, strict=True):
         against = shares(scores, reference, left_out)
@@ -82,44 +80,45 @@ def total(
     return found
 
 
+def expected_scores(columns: Columns, power: float, weights: tuple[float, ...] | None, in_place: bool) -> np.ndarray:
+    """The share of reference nodes with as much evidence against them."""
+    of_reference = total([(r, r, two_sided) for _, r, two_sided in columns], power, left_out=True, weights=weights)
+    expected = -shares(-total(columns, power, weights=weights), -of_reference)
+    if in_place:
+        expected[REFERENCE] = -shares(-of_reference, -of_reference, left_out=True)
+    return expected
+
+
+def columns_of(evidence: Evidence, outputs: Outputs, home: Graph) -> Columns:
+    """The scores of all nodes, and of the reference nodes in their home, by every scorer."""
+    own = [part.score(outputs).double().numpy() for part in evidence.scorers]
+    known = [part.score(outputs_on(home)).double().numpy()[REFERENCE] for part in evidence.scorers]
+    return [(s, r, part.two_sided) for s, r, part in zip(own, known, evidence.scorers, strict=True)]
+
+
 @pytest.mark.parametrize("power", [1.0, 2.0, 3.5])
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "in place"])
 def test_it_is_the_share_of_reference_nodes_with_as_much_against_them(power: float, stored: bool) -> None:
     train, seen = random_graph(seed=1), random_graph(seed=2)
-    parts: list[Scorer] = [MaxSoftmax(), TwoSided(FeatureSum()), CentredCosine(), Propagated(Energy(), 3)]
-    evidence = fitted(Evidence(tuple(parts), power), train)
+    parts = (MaxSoftmax(), TwoSided(FeatureSum()), CentredCosine(), Propagated(Energy(), 3))
+    evidence = fitted(Evidence(parts, power), train)
     evidence.weights_ = torch.ones(4, dtype=torch.float64)
     outputs = outputs_on(seen, reference=None if stored else REFERENCE)
-    own = [part.score(outputs).double().numpy() for part in evidence.scorers]
-    home = train if stored else seen
-    known = [part.score(outputs_on(home)).double().numpy()[REFERENCE] for part in evidence.scorers]
-    columns = [(s, r, isinstance(part, TwoSided)) for s, r, part in zip(own, known, parts, strict=True)]
-    against = total(columns, power)
-    of_reference = total([(r, r, two_sided) for _, r, two_sided in columns], power, left_out=True)
-    expected = -shares(-against, -of_reference)
-    if not stored:
-        expected[REFERENCE] = -shares(-of_reference, -of_reference, left_out=True)
+    columns = columns_of(evidence, outputs, train if stored else seen)
+    expected = expected_scores(columns, power, None, not stored)
     np.testing.assert_allclose(evidence.score(outputs).numpy(), expected, rtol=1e-8)
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "in place"])
 def test_given_weights_count_and_the_last_scorers_only_elsewhere(stored: bool) -> None:
     train, seen = random_graph(seed=1), random_graph(seed=2)
-    parts = (FeatureSum(), Degree(), MaxSoftmax())
-    evidence = fitted(Evidence(parts, weights=(0.25, 2.0, 3.0), num_elsewhere=1), train)
+    evidence = fitted(
+        Evidence((FeatureSum(), Degree(), MaxSoftmax()), weights=(0.25, 2.0, 3.0), num_elsewhere=1), train
+    )
     assert evidence.weights_.tolist() == [0.25, 2.0, 3.0]
     outputs = outputs_on(seen, reference=None if stored else REFERENCE)
-    home = train if stored else seen
-    columns = [
-        (part.score(outputs).double().numpy(), part.score(outputs_on(home)).double().numpy()[REFERENCE], False)
-        for part in evidence.scorers
-    ]
-    weights = (0.25, 2.0, 3.0 if stored else 0.0)
-    against = total(columns, 2.0, weights=weights)
-    of_reference = total([(r, r, False) for _, r, _ in columns], 2.0, left_out=True, weights=weights)
-    expected = -shares(-against, -of_reference)
-    if not stored:
-        expected[REFERENCE] = -shares(-of_reference, -of_reference, left_out=True)
+    columns = columns_of(evidence, outputs, train if stored else seen)
+    expected = expected_scores(columns, 2.0, (0.25, 2.0, 3.0 if stored else 0.0), not stored)
     np.testing.assert_allclose(evidence.score(outputs).numpy(), expected, rtol=1e-8)
     # What does not count is no reason either.
     assert bool((evidence.surprises(outputs)[:, 2] > 0).any()) == stored
@@ -129,26 +128,21 @@ def test_given_weights_count_and_the_last_scorers_only_elsewhere(stored: bool) -
 
 def test_nodes_that_training_has_seen_have_weights_of_their_own() -> None:
     train, grown = random_graph(seed=1), random_graph(seed=2)
+    weights, seen_weights = (0.25, 2.0, 3.0), (0.0, 1.0, 0.5)
     parts = (FeatureSum(), Degree(), MaxSoftmax())
-    evidence = fitted(Evidence(parts, weights=(0.25, 2.0, 3.0), num_elsewhere=1, seen_weights=(0.0, 1.0, 0.5)), train)
+    evidence = fitted(Evidence(parts, weights=weights, num_elsewhere=1, seen_weights=seen_weights), train)
     outputs = outputs_on(grown, reference=REFERENCE)
     outputs.seen = torch.rand(grown.num_nodes, generator=torch.Generator().manual_seed(0)) < 0.7
-    scores = [part.score(outputs).double().numpy() for part in evidence.scorers]
-    columns = [(own, own[REFERENCE], False) for own in scores]
-    expected = np.zeros(grown.num_nodes)
-    seen = outputs.seen.numpy()
-    for nodes, weights in ((seen, (0.0, 1.0, 0.5)), (~seen, (0.25, 2.0, 0.0))):
-        known = total([(r, r, False) for _, r, _ in columns], 2.0, left_out=True, weights=weights)
-        expected[nodes] = -shares(-total(columns, 2.0, weights=weights), -known)[nodes]
-    of_reference = total([(r, r, False) for _, r, _ in columns], 2.0, left_out=True, weights=(0.25, 2.0, 0.0))
-    expected[REFERENCE] = -shares(-of_reference, -of_reference, left_out=True)
+    columns = columns_of(evidence, outputs, grown)
+    expected = expected_scores(columns, 2.0, (0.25, 2.0, 0.0), in_place=True)
+    others = outputs.seen & ~torch.isin(torch.arange(grown.num_nodes), REFERENCE)
+    expected[others] = expected_scores(columns, 2.0, seen_weights, in_place=True)[others]
     np.testing.assert_allclose(evidence.score(outputs).numpy(), expected, rtol=1e-8)
     # What does not count is no reason either.
-    others = torch.from_numpy(seen) & ~torch.isin(torch.arange(grown.num_nodes), torch.as_tensor(REFERENCE))
     surprises = evidence.surprises(outputs)
     assert not bool((surprises[others, 0] > 0).any())
     assert bool((surprises[others, 2] > 0).any())
-    assert not bool((surprises[~torch.from_numpy(seen), 2] > 0).any())
+    assert not bool((surprises[~outputs.seen, 2] > 0).any())
 
 
 @pytest.mark.parametrize("dataset", ["digits", "social"])
@@ -179,20 +173,30 @@ def blocks(seed: int) -> Data:
     return Data(x=torch.from_numpy(x).float(), edge_index=both, y=torch.from_numpy(y))
 
 
-def test_given_weights_are_lowered_where_next_to_nothing_is_carried() -> None:
-    evidence = fitted(Evidence((Weighed(1.0), Weighed(0.05)), weights=(0.5, 4.0)), random_graph())
-    assert evidence.weights_.tolist() == pytest.approx([0.5, 2.0])
+def test_weights_are_as_given_unless_next_to_nothing_is_carried() -> None:
+    parts = tuple(Weighed(each) for each in (1.0, 0.5, 0.1, 0.05, 0.01, 0.0))
+    assert fitted(Evidence(parts), random_graph()).weights_.tolist() == pytest.approx([1.0, 1.0, 1.0, 0.5, 0.1, 0.0])
+    given = fitted(Evidence(parts, weights=(0.5, 4.0) * 3), random_graph())
+    assert given.weights_.tolist() == pytest.approx([0.5, 4.0, 0.5, 2.0, 0.05, 0.0])
+
+
+BOTH = (Degree(), FeatureSum())
 
 
 @pytest.mark.parametrize(
-    ("weights", "num_elsewhere"),
-    [((1.0,), 0), ((), 0), ((1.0, -0.1), 0), ((1.0, float("nan")), 0), ((1.0, float("inf")), 0), (None, 2), (None, -1)],
+    "evidence",
+    [
+        Evidence(()),
+        *(Evidence(BOTH[:1], power) for power in (0.5, math.nan)),
+        *(Evidence(BOTH, weights=weights) for weights in ((1.0,), (), (1.0, -0.1), (1.0, math.nan), (1.0, math.inf))),
+        *(Evidence(BOTH, num_elsewhere=count) for count in (2, -1)),
+    ],
+    ids=repr,
 )
-def test_weights_that_make_no_sense_are_refused(weights: tuple[float, ...] | None, num_elsewhere: int) -> None:
-    with pytest.raises(
-        ValueError, match=r"2 scorers have the weights .* of them only elsewhere; expected a finite weight"
-    ):
-        fitted(Evidence((Degree(), FeatureSum()), weights=weights, num_elsewhere=num_elsewhere), random_graph())
+def test_settings_that_make_no_sense_are_refused(evidence: Evidence) -> None:
+    message = r"2 scorers have the weights .* of them only elsewhere; expected a finite weight"
+    with pytest.raises(ValueError, match=message if len(evidence.scorers) == 2 else "expected some, and 1 or more"):
+        fitted(evidence, random_graph())
 
 
 # Weights that are learnt from exposed nodes
@@ -248,38 +252,6 @@ def test_without_a_difference_all_kinds_keep_their_weight() -> None:
     assert bool(separating_weights(torch.zeros(3, 2).double(), torch.zeros(3, 2).double()).isfinite().all())
 
 
-def test_a_reference_node_is_not_compared_with_itself() -> None:
-    """Its score is what it would get as a new node among the others."""
-    graph = random_graph(seed=3)
-    evidence = fitted(Evidence((FeatureSum(),)), graph)
-    scores = evidence.score(outputs_on(graph, reference=REFERENCE))
-    for place, node in enumerate(REFERENCE.tolist()):
-        sums = graph.x.sum(dim=1)[REFERENCE].numpy()
-        others = np.delete(sums, place)
-        rank = (np.sum(others < sums[place]) + 0.5) / (len(others) + 1)
-        # One scorer: the order by evidence is the order by score, so the share is the same, but for the far tail.
-        if np.sum(others < sums[place]):
-            assert float(scores[node]) == pytest.approx(np.log(rank), abs=1e-9)
-
-
-def test_weights_are_one_unless_next_to_nothing_is_carried() -> None:
-    carried = (1.0, 0.5, 0.1, 0.05, 0.01, 0.0)
-    evidence = fitted(Evidence(tuple(Weighed(each) for each in carried)), random_graph())
-    torch.testing.assert_close(evidence.weights_, torch.tensor([1.0, 1.0, 1.0, 0.5, 0.1, 0.0], dtype=torch.float64))
-
-
-def test_a_scorer_without_weight_changes_nothing() -> None:
-    graph = random_graph(seed=4)
-    outputs = outputs_on(graph, reference=REFERENCE)
-    alone = fitted(Evidence((MaxSoftmax(), Degree())), graph)
-    with_it = fitted(Evidence((MaxSoftmax(), Weighed(0.0), Degree())), graph)
-    torch.testing.assert_close(with_it.score(outputs), alone.score(outputs))
-    found = with_it.surprises(outputs)
-    assert found.shape == (graph.num_nodes, 3)
-    assert torch.equal(found[:, 1], torch.zeros(graph.num_nodes, dtype=torch.float64))
-    torch.testing.assert_close(found[:, [0, 2]], alone.surprises(outputs))
-
-
 def test_surprises_of_reference_nodes_leave_them_out() -> None:
     graph = random_graph(seed=4)
     evidence = fitted(Evidence((FeatureSum(),)), graph)
@@ -288,51 +260,6 @@ def test_surprises_of_reference_nodes_leave_them_out() -> None:
     expected = shares(sums, sums[REFERENCE])
     expected[REFERENCE] = shares(sums[REFERENCE], sums[REFERENCE], left_out=True)
     np.testing.assert_allclose(found, expected, rtol=1e-9)
-
-
-def test_two_sided_scores_are_those_of_the_inner_scorer() -> None:
-    graph = random_graph()
-    outputs = outputs_on(graph)
-    inner = Propagated(Energy(), 4)
-    assert torch.equal(TwoSided(inner).score(outputs), inner.score(outputs))
-    assert torch.equal(TwoSided(inner).own_score(outputs), inner.own_score(outputs))
-    assert TwoSided(inner).two_sided
-    assert not inner.two_sided
-    assert TwoSided(inner).num_hops_used == 4
-    assert TwoSided(inner).limited_to(1) == TwoSided(Propagated(Energy(), 1))
-    assert TwoSided(Weighed(0.3)).informativeness(outputs) == 0.3
-
-
-def test_high_is_unusual_on_both_sides_and_not_on_one() -> None:
-    graph = random_graph()
-    graph.x[0], graph.x[1] = 100.0, -100.0
-    outputs = outputs_on(graph, reference=REFERENCE)
-    one, two = (fitted(Evidence((each,)), graph).score(outputs) for each in (FeatureSum(), TwoSided(FeatureSum())))
-    usual = torch.arange(2, 40)
-    assert float(one[0]) > float(one[usual].median())
-    for scores, nodes in ((one, [1]), (two, [0, 1])):
-        assert all(bool((scores[node] < scores[usual]).all()) for node in nodes)
-
-
-def test_what_it_says_of_itself() -> None:
-    evidence = Evidence((MaxSoftmax(), Propagated(Energy(), 7), TwoSided(Propagated(MaxSoftmax(), 3))))
-    assert evidence.needs_reference
-    assert evidence.needs_raw_logits
-    assert not Evidence((MaxSoftmax(),)).needs_raw_logits
-    assert evidence.num_hops_used == 7
-    limited = evidence.limited_to(4)
-    assert [scorer.num_hops_used for scorer in limited.scorers] == [0, 4, 3]
-    assert evidence.num_hops_used == 7
-    assert evidence.learns_from_training_graph
-    assert EnsembleMean.of(evidence, 2).needs_reference
-
-
-@pytest.mark.parametrize(
-    "evidence", [Evidence(()), Evidence((Degree(),), 0.5), Evidence((Degree(),), float("nan"))], ids=repr
-)
-def test_settings_that_make_no_sense_are_refused(evidence: Evidence) -> None:
-    with pytest.raises(ValueError, match="expected some, and 1 or more"):
-        fitted(evidence, random_graph())
 
 
 @pytest.mark.parametrize("reference", [None, torch.tensor([3])])
@@ -446,20 +373,6 @@ def test_it_finds_unknown_arrivals_and_says_so(found: Detector) -> None:
     assert float(found.detect(grown)[240:400].double().mean()) < 0.15
 
 
-def test_edges_at_random_carry_next_to_nothing() -> None:
-    """With 400 reference nodes. With 40, the noise of the measure alone gives a weight of 0.2 on average."""
-    weights = {}
-    for random_edges in (True, False):
-        fits = []
-        for seed in range(3):
-            data = grouped(1200, random_edges, seed)
-            data.val_mask = torch.arange(1200) >= 400
-            fits.append(detector(seed=seed).fit(data).scorer_)
-        weights[random_edges] = torch.stack([scorer.weights_ for scorer in fits])[:, 3:5]  # type: ignore[attr-defined]
-    assert float(weights[True].mean(dim=0).max()) < 0.3
-    assert torch.equal(weights[False], torch.ones(3, 2, dtype=torch.float64))
-
-
 def test_scores_are_not_all_equal_where_propagated_scores_are() -> None:
     """On a dense graph, 32 hops give every node the same score."""
     generator = torch.Generator().manual_seed(0)
@@ -475,20 +388,6 @@ def test_scores_are_not_all_equal_where_propagated_scores_are() -> None:
     weights = torch.stack([each.weights_ for each in fit.scorer_.scorers])  # type: ignore[attr-defined]
     assert float(weights[:, 0].max()) < 0.3
     assert torch.equal(weights[:, 1], torch.ones(4, dtype=torch.float64))
-
-
-def test_explanations_add_up(found: Detector) -> None:
-    data = grouped()
-    why = found.explain(data)
-    torch.testing.assert_close(why.own_score + why.neighbour_contribution, why.score)
-    assert torch.equal(why.score, found.score_samples(data))
-
-
-def test_digits_that_are_not_in_training_score_low() -> None:
-    task = load_task("digits/label")
-    fit = detector().fit(task.train)
-    scores = fit.score_samples(task.id_test.data)
-    assert auroc(scores[task.id_test.mask], scores[task.id_test.data.ood_mask]) > 0.9
 
 
 def test_averages_over_the_same_range_are_made_together(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,24 +45,18 @@ def test_the_first_directions_are_those_of_the_decomposition(sparse: bool) -> No
     np.testing.assert_allclose(space.coordinates(graph).numpy(), rows @ space.basis.numpy(), atol=1e-10)
 
 
-@pytest.mark.parametrize("dimensions", [5, 128])
-def test_with_as_many_dimensions_as_features_nothing_is_lost(dimensions: int) -> None:
-    x = np.random.default_rng(1).normal(size=(30, 5))
+@pytest.mark.parametrize(("num_nodes", "num_features", "dimensions"), [(30, 5, 5), (30, 5, 128), (4, 40, 128)])
+def test_with_as_many_dimensions_as_features_nothing_is_lost(
+    num_nodes: int, num_features: int, dimensions: int
+) -> None:
+    x = np.random.default_rng(1).normal(size=(num_nodes, num_features))
     space = FeatureSpace.of(Graph(torch.from_numpy(x), NO_EDGES), dimensions)
-    new = np.random.default_rng(2).normal(size=(9, 5))
+    new = np.random.default_rng(2).normal(size=(9, num_features))
     found = space.coordinates(Graph(torch.from_numpy(new), NO_EDGES)).numpy()
-    assert found.shape == (9, 5)
+    assert found.shape == (9, num_features)
     rows = unit_rows(new, x.mean(axis=0))
-    np.testing.assert_allclose(found @ found.T, rows @ rows.T, atol=1e-10)
-    np.testing.assert_allclose(found @ space.basis.numpy().T, rows, atol=1e-10)
-
-
-def test_more_dimensions_than_nodes() -> None:
-    x = np.random.default_rng(3).normal(size=(4, 40))
-    graph = Graph(torch.from_numpy(x), NO_EDGES)
-    found = FeatureSpace.of(graph, 128).coordinates(graph).numpy()
-    rows = unit_rows(x, x.mean(axis=0))
     np.testing.assert_allclose(found @ found.T, rows @ rows.T, atol=1e-8)
+    np.testing.assert_allclose(found @ space.basis.numpy().T, rows, atol=1e-8)
 
 
 @pytest.mark.parametrize("value", [0.0, 0.7])

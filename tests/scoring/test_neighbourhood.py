@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
 from oddnode import ClassAgreement, NeighbourhoodFeatures
 from oddnode.graph import Graph
 from oddnode.scoring import neighbourhood
-from oddnode.scoring.outputs import Outputs
-from tests.scoring.random_graphs import Features, labelled, outputs_on, random_graph
+from tests.scoring.random_graphs import Features, labelled, outputs_on, random_graph, shrunk
 
 NO_EDGES = torch.zeros(2, 0, dtype=torch.long)
 
@@ -54,22 +52,6 @@ def test_a_large_graph_is_compared_with_as_many_of_its_nodes_as_asked() -> None:
     assert len(torch.unique(scorer.bank_, dim=0)) == 50
 
 
-def test_a_nodes_own_copy_in_the_bank_hardly_changes_its_score() -> None:
-    """Membership: the most similar one, which may be the node itself, is left out."""
-    graph = random_graph(num_nodes=400, num_edges=1200)
-    everyone = NeighbourhoodFeatures().fit(outputs_on(graph), *labelled(graph))
-    scores = everyone.score(outputs_on(graph))
-    directions = everyone.bank_
-    for node in range(0, 400, 40):
-        own = F.normalize(everyone._averages(graph), dim=1)[node]
-        others = directions[(directions - own).abs().amax(dim=1) > 1e-9]
-        assert len(others) == 399
-        without = torch.sort(others @ own, descending=True).values[1:4].mean()
-        naive = torch.sort(directions @ own, descending=True).values[:3].mean()
-        assert 0 <= float(scores[node] - without) < 0.06
-        assert float(naive - without) > float(scores[node] - without)
-
-
 def test_chunks_of_nodes_give_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = random_graph()
     scorer = NeighbourhoodFeatures().fit(outputs_on(graph), *labelled(graph))
@@ -108,15 +90,11 @@ def agreements(graph: Graph) -> list[float]:
     return [float(own[target] @ around[source]) for source, target in graph.edge_index.t().tolist()]
 
 
-def test_class_agreement_is_the_mean_over_a_nodes_edges() -> None:
-    train, seen = random_graph(seed=1), random_graph(seed=2)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_class_agreement_is_the_mean_over_a_nodes_edges(weighted: bool) -> None:
+    train, seen = (random_graph(seed=seed, weighted=weighted) for seed in (1, 2))
     scorer = ClassAgreement().fit(outputs_on(train), *labelled(train))
-    mean = float(np.mean(agreements(train)))
-    expected = []
-    own = list(zip(agreements(seen), seen.edge_index[1].tolist(), strict=True))
-    for node in range(seen.num_nodes):
-        at_node = [agreement for agreement, target in own if target == node]
-        expected.append((sum(at_node) + mean) / (len(at_node) + 1))
+    expected = shrunk(seen, agreements(seen), train, agreements(train))
     np.testing.assert_allclose(scorer.score(outputs_on(seen)).numpy(), expected)
 
 
@@ -129,7 +107,7 @@ def test_class_agreement_without_edges_is_the_same_everywhere() -> None:
 
 def test_class_agreement_does_not_change_the_graph_that_it_scores() -> None:
     graph = random_graph()
-    outputs: Outputs = outputs_on(graph)
+    outputs = outputs_on(graph)
     before = outputs.all_logits.clone()
     ClassAgreement().fit(outputs, *labelled(graph)).score(outputs)
     assert torch.equal(Features(4)(graph.x, graph.edge_index), before)

@@ -1,4 +1,4 @@
-"""Every number in the sentences, recomputed in double precision from raw edges, raw features and learnt values."""
+"""Every number in the sentences, recomputed in double precision from the scores, the edges and learnt values."""
 
 from __future__ import annotations
 
@@ -15,22 +15,20 @@ from torch_geometric.data import Data
 
 from oddnode import GCN, Detector, Scorer
 from oddnode.detector import kinds_of_evidence
+from oddnode.graph import Graph
 from oddnode.scoring import (
     KNN,
     CentredCosine,
-    ClassAgreement,
     Energy,
     EnsembleMean,
     Evidence,
     Finding,
     MaxSoftmax,
     Names,
-    NeighbourhoodCosine,
     Outputs,
     Propagated,
     TwoSided,
     View,
-    reasons,
 )
 
 NAMES = [f"n{i:03d}" for i in range(400)]
@@ -84,81 +82,28 @@ def propagated(values: np.ndarray, edges: np.ndarray, hops: int, eta: float) -> 
     np.add.at(matrix, (edges[1], edges[0]), 1.0)
     degree = matrix.sum(axis=1)
     for _ in range(hops):
-        mean = matrix @ values / np.maximum(degree, 1).reshape(-1, *[1] * (values.ndim - 1))
-        kept = (degree == 0).reshape(-1, *[1] * (values.ndim - 1))
-        values = np.where(kept, values, eta * values + (1 - eta) * mean)
+        mean = matrix @ values / np.maximum(degree, 1)
+        values = np.where(degree == 0, values, eta * values + (1 - eta) * mean)
     return values
 
 
 @dataclass
-class Raw:
-    """A graph in double precision, as one network and its fitted scorer see it."""
+class Network:
+    """A graph as one network and its fitted scorer see it, and the part of the known graph that they have learnt from.
 
-    x: np.ndarray
-    edges: np.ndarray
-    known_x: np.ndarray
-    known_edges: np.ndarray
-    references: np.ndarray
+    What a scorer computes is recomputed in its own tests.
+    """
+
     outputs: Outputs
+    part: Outputs
+    references: np.ndarray
     scorer: Any
-
-    def coordinates(self, x: np.ndarray) -> np.ndarray:
-        centred = x.astype(float) - self.scorer.centre_.double().numpy()
-        length = np.linalg.norm(centred, axis=1, keepdims=True)
-        return centred @ self.scorer.basis_.double().numpy() / np.where(length > 1e-6, length, 1.0)
-
-    def edge_scores(self, x: np.ndarray, graph: np.ndarray, edges: np.ndarray) -> np.ndarray:
-        """Some edges of a graph, by log-odds or by the cosine to the surroundings of their sources."""
-        if not hasattr(self.scorer, "left_"):
-            centred = x.astype(float) - self.known_x.mean(axis=0)
-            unit = centred / np.maximum(np.linalg.norm(centred, axis=1, keepdims=True), 1e-12)
-            around, degree = unit.copy(), np.bincount(graph[1], minlength=len(x))
-            np.add.at(around, graph[1], unit[graph[0]])
-            source, target = edges
-            without = (around[source] - unit[target]) / degree[source, None]
-            length = np.maximum(np.linalg.norm(around, axis=1), np.sqrt(degree + 1.0))[source] / (degree[source] + 1)
-            return (without * unit[target]).sum(axis=1) / length
-        z = self.coordinates(x)
-        left, right = z @ self.scorer.left_.double().numpy(), z @ self.scorer.right_.double().numpy()
-        both = (left[edges[0]] * right[edges[1]]).sum(axis=1) + (right[edges[0]] * left[edges[1]]).sum(axis=1)
-        return both / 2 + float(self.scorer.bias_)
 
     def margin(self, source: int, target: int) -> float:
         """How far an edge scores above the lowest twentieth of the edges in training."""
-        known = np.sort(self.edge_scores(self.known_x, self.known_edges, self.known_edges))
+        known = np.sort(self.scorer._edge_scores(self.part, self.part.graph.edge_index).double().numpy())
         limit = known[math.floor(0.05 * len(known))]
-        return float(self.edge_scores(self.x, self.edges, np.array([[source], [target]]))[0] - limit)
-
-    def mean_over_edges(self, of_edges: np.ndarray) -> np.ndarray:
-        total, degree = np.zeros(len(self.x)), np.bincount(self.edges[1], minlength=len(self.x))
-        np.add.at(total, self.edges[1], of_edges)
-        return (total + float(self.scorer.mean_)) / (degree + 1)
-
-    def scores(self, kind: str) -> np.ndarray:
-        """The scores of all nodes."""
-        probabilities = self.outputs.all_logits.double().softmax(dim=1).numpy()
-        if kind == "confidence":
-            return probabilities[:, :3].max(axis=1)
-        if kind == "hidden distance":
-            away = self.outputs.hidden.double().numpy()[:, None] - self.scorer.means_.numpy()
-            return -((away @ self.scorer.precision_.numpy()) * away).sum(axis=2).min(axis=1)
-        if kind in ("links", "link similarity"):
-            mean = self.mean_over_edges(self.edge_scores(self.x, self.edges, self.edges))
-            degree = np.bincount(self.edges[1], minlength=len(self.x))
-            return mean * np.sqrt(degree + 1) if kind == "links" else mean
-        if kind == "class agreement":
-            alone = torch.zeros(2, 0, dtype=torch.long)
-            with torch.no_grad():
-                own = self.outputs.module(torch.from_numpy(self.x), alone).double().softmax(dim=1).numpy()
-            return self.mean_over_edges((own[self.edges[1], :3] * probabilities[self.edges[0], :3]).sum(axis=1))
-        if kind == "neighbourhood":
-            z = propagated(self.coordinates(self.x), self.edges, 2, 0.5)
-            z /= np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
-            return np.sort(z @ self.scorer.bank_.double().numpy().T, axis=1)[:, -4:-1].mean(axis=1)
-        if kind == "feature likelihood":
-            shares = self.scorer.log_shares_.double().numpy()[:, :30]
-            return (self.x @ shares.T).max(axis=1) / np.maximum(self.x.sum(axis=1), 1)
-        return {"number of features": -(self.x != 0).sum(axis=1), "sum of features": self.x.sum(axis=1)}[kind] * 1.0
+        return float(self.scorer._edge_scores(self.outputs, torch.tensor([[source], [target]]))[0] - limit)
 
 
 class Recomputed:
@@ -167,30 +112,23 @@ class Recomputed:
     def __init__(self, detector: Detector, known: Data, scored: Data):
         outputs, scorer = detector.outputs(scored), detector.scorer_
         self.detector, self.scored = detector, scored
-        self.raws = []
+        self.networks, edges = [], scored.edge_index.numpy()
         whole = getattr(scorer, "scorers", ()) if len(detector.state_.references) > 1 else (scorer,)
         for network, each in enumerate(whole):
-            references = detector.state_.references[network].nodes.numpy()
+            references = detector.state_.references[network].nodes
             inner = each.scorers[0]
-            self.kind, self.two_sided = inner.kind, inner.two_sided
             hops, eta = 0, 0.0
             while hasattr(inner, "scorer"):
                 hops, eta = (inner.num_hops, inner.eta) if isinstance(inner, Propagated) else (hops, eta)
                 inner = inner.scorer
-            rest = np.setdiff1d(np.arange(known.num_nodes), references)
-            place = np.full(known.num_nodes, -1)
-            place[rest] = np.arange(len(rest))
-            edges = place[known.edge_index.numpy()]
             own = (outputs.members or [outputs])[network]
-            raw = Raw(
-                scored.x.numpy(), scored.edge_index.numpy(), known.x.numpy()[rest], edges[:, (edges >= 0).all(axis=0)],
-                references, own, inner,
-            )  # fmt: skip
-            self.raws.append(raw)
+            part = Outputs(own.module, Graph(known.x, known.edge_index).without(references)[0], own.num_classes)
+            self.networks.append(Network(own, part, references.numpy(), inner))
         self.around, self.subject = hops > 0, inner.kind
-        self.scores = [propagated(r.scores(self.subject), r.edges, hops, eta) for r in self.raws]
+        own_scores = [each.scorer.score(each.outputs).double().numpy() for each in self.networks]
+        self.scores = [propagated(each, edges, hops, eta) for each in own_scores]
         self.value = np.mean(self.scores, axis=0)
-        self.known = [s[r.references] for s, r in zip(self.scores, self.raws, strict=True)]
+        self.known = [s[each.references] for s, each in zip(self.scores, self.networks, strict=True)]
         self.median = np.mean([np.median(each) for each in self.known])
 
     def neighbours(self, node: int) -> list[int]:
@@ -262,7 +200,7 @@ def check_share(text: str, node: int, r: Recomputed) -> None:
 
 def check_links(text: str, node: int, r: Recomputed) -> None:
     links = r.links(node)
-    margins = [[raw.margin(a, b) for raw in r.raws] for a, b in links]
+    margins = [[network.margin(a, b) for network in r.networks] for a, b in links]
     surely, maybe = (
         [link[0] for link, each in zip(links, margins, strict=True) if np.mean(np.array(each) < slack) > 0.5]
         for slack in (-1e-5, 1e-5)
@@ -312,7 +250,7 @@ def test_every_number_in_a_sentence_is_that_of_the_graph(fitted: Callable[[Data]
     known = known_graph(seed)
     scored, detector = grown_graph(known, seed), fitted(known)
     assert len(detector.state_.references) == (4 if fitted is cross_fitted else 1)
-    for scorer in kinds_of_evidence():
+    for scorer in (*kinds_of_evidence(), CentredCosine()):
         alone = detector.with_scorer(Evidence((scorer,)))
         texts = alone.reasons(scored, range(scored.num_nodes), node_names=NAMES, class_names=CLASSES)
         recomputed, found = Recomputed(alone, known, scored), alone.explain(scored)
@@ -365,91 +303,26 @@ def test_the_strongest_kinds_speak_first_and_each_subject_once() -> None:
             assert text.startswith(tuple(first))
 
 
-def test_a_node_between_two_groups_is_told_by_its_neighbours() -> None:
-    """Two groups of twelve, each with a word of its own; node 24 has the word of the first and links to the second."""
-    x = torch.zeros(25, 2)
-    x[:12, 0] = x[12:24, 1] = x[24, 0] = 1.0
-    pairs = [(a, b) for start in (0, 12) for a in range(start, start + 12) for b in range(a + 1, start + 12)]
-    new = [(24, 3), (24, 15), (24, 17)]
-
-    def graph(edges: list[tuple[int, int]], size: int) -> Data:
-        index = torch.tensor(edges).t()
-        return Data(x=x[:size], edge_index=torch.cat([index, index.flip(0)], dim=1))
-
-    class ByWord(torch.nn.Module):
-        def forward(self, x: torch.Tensor, edge_index: torch.Tensor) -> torch.Tensor:
-            return 5.0 * x
-
-    known = graph(pairs, 24)
-    known.y = (torch.arange(24) >= 12).long()
-    known.train_mask = torch.arange(24) % 3 > 0
-    known.reference_mask = ~known.train_mask
-    scored = graph(pairs + new, 25)
-    names = {"node_names": [f"v{i}" for i in range(25)], "class_names": ["left", "right"]}
-
-    def reason(scorer: Scorer) -> str:
-        [text] = Detector.wrap(ByWord(), Evidence((scorer,)), known, device="cpu").reasons(scored, [24], **names)
-        return text
-
-    assert reason(ClassAgreement()) == (
-        "Its own features suggest left, but 2 of 3 neighbours (v15, v17) are predicted as right."
-    )
-    assert reason(CentredCosine()) == (
-        "Its features are unlike those of its neighbours: 2 of 3 neighbours (v15, v17) are less similar to it than the "
-        "nodes at 95 % of the links seen in training are to each other."
-    )
-    # Around node 3 everything has the new node's word; around the other two there is only the other word.
-    assert reason(NeighbourhoodCosine()) == (
-        "Its features are unlike those around 2 of 3 neighbours (v15, v17): they are less similar than at 95 % of the "
-        "links seen in training."
-    )
-
-
-def finding(scorer: Scorer, score: float, known: list[float]) -> Finding:
+@pytest.mark.parametrize(
+    ("scorer", "score", "text"),
+    [
+        (KNN(), 2.5, "Its score by knn (2.5) is lower than that of 98.5 % of known nodes."),
+        (TwoSided(Energy()), 300.0, "Its score by energy (300) is higher than that of all known nodes."),
+        # A prior makes the score no average, and an average over no hops is the node's own.
+        (Propagated(MaxSoftmax(), prior_nodes=10.0), 0.2, "Its score by confidence around (0.2) is lower than that of "
+         "99.5 % of known nodes."),
+        (Propagated(MaxSoftmax(), num_hops=0), 0.2, "The classifier is unsure of it: its highest probability is 20 %, "
+         "that of known nodes 9950 % in the median."),
+    ],
+)  # fmt: skip
+def test_what_scorers_say_of_a_score(scorer: Scorer, score: float, text: str) -> None:
     nothing: Any = None
-    return Finding(scorer.kind, 0, nothing, (View(scorer, nothing, score, torch.tensor(known)),))
-
-
-def test_scorers_without_words_of_their_own_tell_on_which_side_a_score_is() -> None:
-    known = [float(value) for value in range(200)]
-    assert KNN().reason(finding(KNN(), 2.5, known)) == (
-        "Its score by knn (2.5) is lower than that of 98.5 % of known nodes."
-    )
-    scorer = TwoSided(Energy())
-    assert scorer.reason(finding(scorer, 300.0, known)) == (
-        "Its score by energy (300) is higher than that of all known nodes."
-    )
-
-
-def test_a_prior_makes_the_score_no_average() -> None:
-    scorer = Propagated(MaxSoftmax(), prior_nodes=10.0)
-    assert scorer.reason(finding(scorer, 0.2, [0.5, 0.7])).startswith("Its score by confidence around (0.2)")
-
-
-def test_an_average_over_no_hops_is_the_nodes_own() -> None:
-    scorer = Propagated(MaxSoftmax(), num_hops=0)
-    assert scorer.reason(finding(scorer, 0.2, [0.5, 0.7])) == (
-        "The classifier is unsure of it: its highest probability is 20 %, that of known nodes 60 % in the median."
-    )
+    view = View(scorer, nothing, score, torch.arange(200.0))
+    assert scorer.reason(Finding(scorer.kind, 0, nothing, (view,))) == text
 
 
 def test_kinds_of_the_same_name_are_numbered() -> None:
     assert Evidence((KNN(1), Energy(), KNN(5), Propagated(KNN()))).kinds == ("knn", "energy", "knn 2", "knn around")
-
-
-@pytest.mark.parametrize(
-    ("score", "own", "share", "text"),
-    [
-        (1.5, None, None, "Its score is 1.5."),
-        (1.5, None, 0.999, "Its score is 1.5, lower than that of 99.9 % of known nodes."),
-        (1.5, 2.0, 1.0, "Its score is 1.5, lower than that of all known nodes. Its own score is 2; its neighbourhood "
-         "lowers it."),
-        (1.5, 1.25, None, "Its score is 1.5. Its own score is 1.25; its neighbourhood raises it."),
-        (1.5, 1.5, None, "Its score is 1.5. Its own score is 1.5; its neighbourhood does not change it."),
-    ],
-)  # fmt: skip
-def test_without_evidence_the_score_speaks(score: float, own: float | None, share: float | None, text: str) -> None:
-    assert reasons.by_score_alone(score, own, share) == text
 
 
 def test_nodes_are_numbered_where_they_have_no_names() -> None:

@@ -304,15 +304,3 @@ def test_a_folder_with_other_weights_than_the_model_is_refused(tmp_path: Path) -
         with pytest.raises(TableError, match="has no weight column 'weight'"):
             refused()
     assert not (tmp_path / "unnamed").exists()
-
-
-def test_what_is_no_weight_is_named_with_its_place(tmp_path: Path) -> None:
-    nodes, edges = weighted(tmp_path)
-    rows = read_csv(edges)
-    write_csv(edges, [*rows[:4], rows[4] | {"weight": "-1"}, *rows[5:]])
-    with pytest.raises(
-        TableError, match=r"weight.csv: column 'weight' has '?-1'? in line 6, expected the weight of an edge"
-    ):
-        training_tables(nodes, edges).prepare(tmp_path / "graph")
-    with pytest.raises(FolderError, match="was not finished"):
-        GraphFolder(tmp_path / "graph")

@@ -11,32 +11,14 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from oddnode.tables import Table, TableError, TableModel, learn_features, open_table, read_nodes
+from oddnode.tables import TableError, TableModel, learn_features, open_table, read_nodes
 from tests.tables.examples import FIT, Rows, example, write_csv, write_parquet
-
-
-class Frame:
-    """A frame of another library, as pyarrow sees it: nothing but the PyCapsule interface."""
-
-    def __init__(self, rows: Rows):
-        self._table = pa.Table.from_pylist(rows)
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        return self._table.__arrow_c_stream__(requested_schema)
 
 
 @pytest.fixture
 def paths(tmp_path: Path) -> tuple[Path, Path]:
     nodes, edges = example()
     return write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
-
-
-def test_frames_of_other_libraries_fit_and_score_as_files_do(paths: tuple[Path, Path]) -> None:
-    nodes, edges = example()
-    from_files = TableModel.fit(*paths, **FIT)[0].score_frame(*paths)
-    model, _ = TableModel.fit(Frame(nodes), Frame(edges), **FIT)
-    scored = model.score_frame(Frame(nodes), pa.Table.from_pylist(edges))
-    assert scored.drop_columns("split").equals(from_files.drop_columns("split"))
 
 
 def test_a_networkx_graph_is_both_tables(paths: tuple[Path, Path]) -> None:
@@ -95,13 +77,6 @@ def test_every_one_of_several_tables_needs_the_features(paths: tuple[Path, Path]
         model.score_frame([paths[0], bad], paths[1])
     with pytest.raises(TableError, match=r"new.csv has no feature column 'colour'. It has 'name', 'size'"):
         TableModel.fit([paths[0], bad], paths[1], **FIT)
-
-
-def test_the_output_may_be_none_of_several_inputs(paths: tuple[Path, Path]) -> None:
-    model, _ = TableModel.fit(*paths, **FIT)
-    for nodes in ([paths[0]], Table(paths[0])):
-        with pytest.raises(TableError, match="one of the input tables"):
-            model.score(nodes, paths[1], paths[0])
 
 
 STRANGE = {

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 from torch_geometric.data import Data
 
 from oddnode.tasks import RULES, feature_shift, label_task, load_task, stochastic_block_edges, structure_shift
@@ -66,17 +67,20 @@ def test_impossible_numbers_of_blocks_are_named(two_groups: Data, blocks: int) -
         structure_shift(two_groups, blocks)
 
 
+def is_mixture(row: Tensor, x: Tensor) -> bool:
+    """Whether a row is on a segment between two rows of ``x``: found by trying all pairs."""
+    row, x = row.double(), x.double()
+    a = row - x
+    b = x.unsqueeze(1) - x.unsqueeze(0)  # x_i - x_j
+    w = (a.unsqueeze(0) * b).sum(-1) / b.square().sum(-1).clamp_min(1e-12)  # best w for x_j + w (x_i - x_j)
+    gap = (a.unsqueeze(0) - w.unsqueeze(-1) * b).norm(dim=-1) + 10 * ((w < -1e-4) | (w > 1 + 1e-4))
+    return bool(gap.min() < 1e-4)
+
+
 def test_feature_shift_lies_between_two_nodes(two_groups: Data) -> None:
-    """Every new row is on a segment between two old rows: found by trying all pairs."""
     shifted = feature_shift(two_groups, seed=3)
     assert torch.equal(shifted.edge_index, two_groups.edge_index)
-    x = two_groups.x.double()
-    for row in shifted.x.double()[:10]:
-        a = row - x
-        b = x.unsqueeze(1) - x.unsqueeze(0)  # x_i - x_j
-        w = (a.unsqueeze(0) * b).sum(-1) / b.square().sum(-1).clamp_min(1e-12)  # best w for x_j + w (x_i - x_j)
-        gap = (a.unsqueeze(0) - w.unsqueeze(-1) * b).norm(dim=-1) + 10 * ((w < -1e-4) | (w > 1 + 1e-4))
-        assert gap.min() < 1e-4
+    assert all(is_mixture(row, two_groups.x) for row in shifted.x[:10])
 
 
 def test_exposure_and_test_are_independent_draws() -> None:
@@ -105,15 +109,6 @@ def test_clean_leave_out_trains_without_left_out_nodes(two_groups: Data) -> None
     assert torch.equal(full.ood_mask, two_groups.y == 0)
     assert torch.equal(task.id_test.mask, two_groups.test_mask & (two_groups.y == 2))
     assert task.id_test.data is full
-
-
-def test_edges_of_the_training_graph_are_those_between_id_nodes(two_groups: Data) -> None:
-    task = label_task("t", two_groups, [0, 2], [1], [])
-    kept = (two_groups.y != 1).nonzero().squeeze(1)
-    original = {tuple(kept[list(pair)].tolist()) for pair in task.train.edge_index.t().tolist()}
-    inside = two_groups.y != 1
-    expected = {(a, b) for a, b in two_groups.edge_index.t().tolist() if inside[a] and inside[b]}
-    assert original == expected
 
 
 def test_labels_are_renumbered_and_left_out_ones_marked(two_groups: Data) -> None:
@@ -154,11 +149,14 @@ def test_a_feature_shift_keeps_the_weights(two_groups: Data) -> None:
     assert "edge_weight" not in feature_shift(two_groups, seed=3)
 
 
-def test_weights_stay_with_the_edges_between_id_nodes(two_groups: Data) -> None:
+def test_the_training_graph_has_the_edges_between_id_nodes_with_their_weights(two_groups: Data) -> None:
     data = weighted(two_groups)
     task = label_task("t", data, [2, 0], [], [1])
     kept = (data.y != 1).nonzero().squeeze(1)
     source, target = kept[task.train.edge_index]
     expected = 1.0 + torch.minimum(source, target) + torch.maximum(source, target) / 100
     assert torch.equal(task.train.edge_weight, expected)
+    inside = data.y != 1
+    edges = [tuple(pair) for pair in torch.stack([source, target]).t().tolist()]
+    assert set(edges) == {(a, b) for a, b in data.edge_index.t().tolist() if inside[a] and inside[b]}
     assert torch.equal(task.tests["label"].edge_weight, data.edge_weight)

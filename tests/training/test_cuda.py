@@ -5,15 +5,16 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch_geometric.data import Data
+from torch_geometric.nn import GCN as PyGGCN
 
 from oddnode import Detector, benchmark, load_task
 from oddnode._utils.random import redirected, seeded
@@ -21,6 +22,7 @@ from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import BACKBONES, GCN
 from oddnode.objectives import CrossEntropy, Objective, Term, TrainingPass
 from oddnode.training import CapturedSteps, SingleTrainee, StackedGCNs, TrainingError, TrainingResult
+from tests.training import test_stacked_gcn
 from tests.training_helpers import start_training, train_together
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
@@ -50,20 +52,8 @@ def moved(data: TrainingSet, device: str) -> TrainingSet:
 
 
 def data_sets(graph: Data, count: int, device: str, exposure: bool) -> list[TrainingSet]:
-    sets = []
-    for seed in range(count):
-        generator = torch.Generator().manual_seed(seed)
-        order = torch.randperm(graph.num_nodes, generator=generator)
-        train, val = order[:24], order[24:36]
-        data = TrainingSet(
-            Graph(graph.x.double(), graph.edge_index), train, graph.y[train], val, graph.y[val], 3, num_spare_logits=1
-        )
-        if exposure:
-            edges = torch.randint(45, (2, 90), generator=generator)
-            data.exposure = Graph(torch.randn(50, 6, generator=generator, dtype=torch.float64), edges)
-            data.exposed = torch.arange(50)
-        sets.append(moved(data, device))
-    return sets
+    sets = test_stacked_gcn.data_sets(graph, count, "each" if exposure else "none", same_nodes=False)
+    return [moved(data, device) for data in sets]
 
 
 @pytest.fixture
@@ -95,11 +85,11 @@ def in_background(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def networks(kind: str, count: int, device: str) -> list[Any]:
+def networks(kind: str, count: int, device: str, features: int = 6, width: int = 8) -> list[Any]:
     made = []
     for seed in range(count):
         with seeded(seed), redirected():
-            made.append(BACKBONES[kind](6, 8, 4, dropout=0.5).double().to(device))
+            made.append(BACKBONES[kind](features, width, 4, dropout=0.5).double().to(device))
     return made
 
 
@@ -167,14 +157,6 @@ def sparse_sets(device: str, exposed: bool) -> list[TrainingSet]:
     return sets
 
 
-def wide_networks(device: str) -> list[Any]:
-    made = []
-    for seed in range(4):
-        with seeded(seed), redirected():
-            made.append(BACKBONES["gcn"](90, 64, 4, dropout=0.5).double().to(device))
-    return made
-
-
 def test_trainings_at_the_same_time_share_a_graph_and_survive_what_happens_to_memory(in_background: list[int]) -> None:
     data = {exposed: sparse_sets("cuda", exposed) for exposed in (False, True)}
     for sets in data.values():
@@ -182,14 +164,14 @@ def test_trainings_at_the_same_time_share_a_graph_and_survive_what_happens_to_me
             own.graph = data[False][0].graph  # the same for all trainings
     started = []
     for objective in objectives().values():
-        modules = wide_networks("cuda")
+        modules = networks("gcn", 4, "cuda", 90, 64)
         sets = [replace(own, train=own.train.clone()) for own in data[objective.needs_exposure]]
         started.append((objective, modules, start_training(modules, objective, sets, list(range(4)), epochs=EPOCHS)))
         torch.cuda.empty_cache()
         torch.full((1 << 22,), float("nan"), device="cuda")  # into whatever memory has become free
     assert len(in_background) == len(started)
     for objective, modules, wait in started:
-        alone = wide_networks("cpu")
+        alone = networks("gcn", 4, "cpu", 90, 64)
         sets = sparse_sets("cpu", objective.needs_exposure)
         expected = train_together(alone, objective, sets, list(range(4)), epochs=EPOCHS), _logits(alone, sets[0].graph)
         check_same((wait.result(), _logits(modules, data[False][0].graph)), expected)
@@ -206,7 +188,7 @@ def test_one_training_that_fails_leaves_the_others_alone(two_groups: Data) -> No
     bad = start_training(networks("gcn", 3, "cuda"), 1e300 * CrossEntropy(), data, [0] * 3, epochs=EPOCHS, lr=1e300)
     forgotten = start_training(networks("gcn", 3, "cuda"), objective, data, [0] * 3, epochs=EPOCHS)
     del forgotten
-    with pytest.raises(TrainingError, match="lower the learning rate"):
+    with pytest.raises(TrainingError, match=r"in epoch \d+ of 14; lower the learning rate"):
         bad.result()
     outcomes = good.result()
     logits = [module.run(d.graph).detach().cpu() for module, d in zip(modules, data, strict=True)]
@@ -219,32 +201,10 @@ def test_epochs_are_reported_one_by_one(two_groups: Data) -> None:
     assert seen == list(range(1, EPOCHS + 1))
 
 
-def test_stacked_networks_that_cannot_be_captured_fall_back(
-    two_groups: Data, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    loss = StackedGCNs.loss
-
-    def waiting(self: StackedGCNs, shared: Any, epoch: int) -> Tensor:
-        value = loss(self, shared, epoch)
-        value.sum().item()  # waits for the device, which a capture cannot do
-        return value
-
-    alone, sets = wide_networks("cpu"), sparse_sets("cpu", False)
-    expected = train_together(alone, CrossEntropy(), sets, list(range(4)), epochs=EPOCHS), _logits(alone, sets[0].graph)
-    monkeypatch.setattr(StackedGCNs, "loss", waiting)
-    modules, sets = wide_networks("cuda"), sparse_sets("cuda", False)
-    with caplog.at_level(logging.INFO, logger="oddnode"):
-        outcomes = train_together(modules, CrossEntropy(), sets, list(range(4)), epochs=EPOCHS)
-    assert len([r for r in caplog.records if "not captured" in r.message]) == 1
-    check_same((outcomes, _logits(modules, sets[0].graph)), expected)
-
-
 def test_attention_over_sparse_features_is_captured_and_what_the_cpu_does(captures: list[bool]) -> None:
     both = []
     for device in ("cuda", "cpu"):
-        with seeded(0), redirected():
-            gat = BACKBONES["gat"](90, 8, 4, dropout=0.5).double().to(device)
-        [own, *_] = sparse_sets(device, False)
+        [gat], [own, *_] = networks("gat", 1, device, features=90), sparse_sets(device, False)
         assert own.graph.is_sparse
         both.append((train_together([gat], CrossEntropy(), [own], [3], epochs=EPOCHS), _logits([gat], own.graph)))
     assert captures == [True]
@@ -280,18 +240,10 @@ def test_replayed_dropout_differs_from_step_to_step(two_groups: Data, kind: str)
 def test_a_users_module_is_not_captured_and_that_is_logged_once(
     two_groups: Data, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Mine(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layer = nn.Linear(6, 3)
-
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
-            return self.layer(x)
-
     with caplog.at_level(logging.INFO, logger="oddnode"):
-        Detector(Mine(), epochs=5, device="cuda").fit(two_groups)
+        Detector(PyGGCN(6, 8, 2, out_channels=3), epochs=5, device="cuda").fit(two_groups)
     assert [r.message for r in caplog.records if "CUDA graph" in r.message] == [
-        "steps are not captured as a CUDA graph: Mine does not declare supports_capture = True"
+        "steps are not captured as a CUDA graph: GCN does not declare supports_capture = True"
     ]
 
 
@@ -317,7 +269,6 @@ def test_a_users_backbone_that_declares_it_is_captured(two_groups: Data, capture
     assert histories[0] == pytest.approx(histories[1], rel=1e-7)
 
 
-@dataclass(frozen=True, repr=False)
 class Margin(Term):
     """A user's term that promises more than it keeps: a boolean mask gives tensors of a size that changes."""
 
@@ -340,30 +291,24 @@ def test_a_term_that_can_neither_be_stacked_nor_captured_trains_as_on_the_cpu(
     check_same(on_gpu, trained("gcn", objective, data_sets(two_groups, count, "cpu", False), "cpu"))
 
 
+@pytest.mark.parametrize(("trainee", "count"), [(SingleTrainee, 1), (StackedGCNs, 3)])
 def test_a_capture_that_fails_falls_back(
-    two_groups: Data, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    two_groups: Data, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, trainee: Any, count: int
 ) -> None:
-    loss = SingleTrainee.loss
+    loss = trainee.loss
 
-    def waiting(self: SingleTrainee, shared: Any, epoch: int) -> Tensor:
+    def waiting(self: Any, shared: Any, epoch: int) -> Tensor:
         value = loss(self, shared, epoch)
-        value.item()  # waits for the device, which a capture cannot do
+        value.sum().item()  # waits for the device, which a capture cannot do
         return value
 
-    monkeypatch.setattr(SingleTrainee, "loss", waiting)
-    data = data_sets(two_groups, 1, "cuda", False)
+    on_cpu = trained("gcn", CrossEntropy(), data_sets(two_groups, count, "cpu", False), "cpu")
+    monkeypatch.setattr(trainee, "loss", waiting)
+    sets = data_sets(two_groups, count, "cuda", False)
     with caplog.at_level(logging.INFO, logger="oddnode"):
-        [outcome], _ = trained("mlp", CrossEntropy(), data, "cuda")
+        on_gpu = trained("gcn", CrossEntropy(), sets, "cuda", stacked=trainee is StackedGCNs)
     assert len([r for r in caplog.records if "not captured" in r.message]) == 1
-    monkeypatch.undo()
-    [expected], _ = trained("mlp", CrossEntropy(), data_sets(two_groups, 1, "cpu", False), "cpu")
-    assert outcome.best_epoch == expected.best_epoch
-    assert [r["loss"] for r in outcome.history] == pytest.approx([r["loss"] for r in expected.history], rel=1e-7)
-
-
-def test_a_loss_that_is_not_a_number_is_reported_with_its_epoch(two_groups: Data) -> None:
-    with pytest.raises(TrainingError, match=r"in epoch \d+ of 14; lower the learning rate"):
-        trained("gcn", 1e300 * CrossEntropy(), data_sets(two_groups, 1, "cuda", False), "cuda", lr=1e300)
+    check_same(on_gpu, on_cpu)
 
 
 @pytest.mark.parametrize("name", ["nodesafe", "nodesafe++", "gold", "gkde", "gpn", "mahalanobis"])
@@ -378,15 +323,6 @@ def test_detectors_score_on_a_gpu_and_move_to_a_cpu(two_groups: Data, name: str,
     detector.save(tmp_path / "model")
     elsewhere = Detector.load(tmp_path / "model", device="cpu").score_samples(two_groups)
     torch.testing.assert_close(elsewhere, scores, rtol=1e-3, atol=1e-3)
-
-
-def test_an_ensemble_is_the_mean_of_detectors_of_its_seeds(two_groups: Data) -> None:
-    from oddnode.nn import member_seeds
-
-    settings: dict[str, Any] = {"epochs": 10, "device": "cuda"}
-    together = Detector(ensemble=3, **settings).fit(two_groups).score_samples(two_groups)
-    alone = [Detector(seed=s, **settings).fit(two_groups).score_samples(two_groups) for s in member_seeds(0, 3)]
-    torch.testing.assert_close(together, torch.stack(alone).mean(dim=0), rtol=1e-3, atol=1e-3)
 
 
 def test_the_benchmark_gives_the_cpus_numbers() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,26 +10,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from oddnode import Detector
+from oddnode import Detector, graph
 from oddnode.graph import Graph, TrainingSet
-from oddnode.nn import GCN, MLP, EvidentialGCN, JKNet, MixHop
+from oddnode.nn import GCN, MLP, EvidentialGCN, JKNet, MixHop, run_backbone
 from oddnode.objectives import BoundUniform, CrossEntropy, EnergyHinge, Objective, Term, Train, TrainingPass
-from oddnode.training import FullBatch, TrainingError, last_pass_statistics, train
+from oddnode.training import FullBatch, TrainingConfig, TrainingError, TrainingHandle, TrainingResult, train
+from oddnode.training.single import last_pass_statistics
+from tests.training_helpers import check_batch_norm
 
 
-def training_set(data: Data, exposure: Data | None = None) -> TrainingSet:
-    train_nodes, val = data.train_mask.nonzero().squeeze(1), data.val_mask.nonzero().squeeze(1)
-    graph = Graph.from_data(data)
-    dataset = TrainingSet(graph, train_nodes, data.y[train_nodes], val, data.y[val], 3)
-    if exposure is not None:
-        dataset.exposure = Graph.from_data(exposure)
-        dataset.exposed = torch.arange(exposure.num_nodes)
-    return dataset
-
-
-def double_training_set(data: Data, exposure: Data | None = None) -> TrainingSet:
-    dataset = training_set(data, exposure)
-    dataset.to_dtype(torch.float64)
+def training_set(data: Data, exposure: Data | None = None, dtype: torch.dtype = torch.float32) -> TrainingSet:
+    dataset = graph.training_set(data, exposure, torch.device("cpu"))
+    dataset.to_dtype(dtype)
     return dataset
 
 
@@ -56,7 +49,7 @@ def plain_loop(module: GCN, data: TrainingSet, epochs: int) -> tuple[dict[str, T
 
 
 def test_training_without_dropout_equals_the_plain_loop(two_groups: Data) -> None:
-    data = double_training_set(two_groups)
+    data = training_set(two_groups, dtype=torch.float64)
     expected, best_epoch = plain_loop(new_gcn().double(), data, 30)
     module = new_gcn().double()
     outcome = train(module, CrossEntropy(), data, epochs=30)
@@ -73,33 +66,22 @@ def test_batch_norm_is_left_with_statistics_of_the_id_graph(two_groups: Data, dr
     module = new_gcn(dropout)
     data = training_set(two_groups)
     train(module, CrossEntropy(), data, epochs=5)
-    with torch.no_grad():
-        first: Any = module.convs[0]
-        before_norm = first(None, data.graph)
-    torch.testing.assert_close(module.norms[0].running_mean, before_norm.mean(dim=0))
-    torch.testing.assert_close(module.norms[0].running_var, before_norm.var(dim=0))
+    check_batch_norm(module, data.graph)
 
 
-def test_exposure_leaves_no_trace_where_its_loss_is_zero(two_groups: Data) -> None:
-    """The exposure graph goes through the network, but neither statistics nor weights see it."""
+@pytest.mark.parametrize("batch_norm", ["id-graph", "running"])
+def test_exposure_without_a_loss_leaves_a_trace_in_running_statistics_alone(two_groups: Data, batch_norm: str) -> None:
+    """The exposure graph goes through the network; running statistics, as published, see it."""
     far = two_groups.clone()
     far.x = 100 * far.x
     plain, exposed = new_gcn(), new_gcn()
-    train(plain, CrossEntropy(), training_set(two_groups), epochs=5)
-    train(exposed, CrossEntropy() + 0 * EnergyHinge(), training_set(two_groups, far), epochs=5)
-    for a, b in zip(plain.state_dict().values(), exposed.state_dict().values(), strict=True):
-        torch.testing.assert_close(a, b)
-
-
-def test_running_statistics_mix_the_exposure_graph_in(two_groups: Data) -> None:
-    """The published behaviour, there for comparison."""
-    far = two_groups.clone()
-    far.x = 100 * far.x
-    plain, exposed = new_gcn(), new_gcn()
-    train(plain, CrossEntropy(), training_set(two_groups), epochs=5, batch_norm="running")
-    train(exposed, CrossEntropy() + 0 * EnergyHinge(), training_set(two_groups, far), epochs=5, batch_norm="running")
-    variances = [module.state_dict()["norms.0.running_var"].sum() for module in (plain, exposed)]
-    assert variances[1] > 10 * variances[0]
+    train(plain, CrossEntropy(), training_set(two_groups), epochs=5, batch_norm=batch_norm)
+    train(exposed, CrossEntropy() + 0 * EnergyHinge(), training_set(two_groups, far), epochs=5, batch_norm=batch_norm)
+    without, seen = plain.state_dict(), exposed.state_dict()
+    if batch_norm == "id-graph":
+        torch.testing.assert_close(seen, without)
+    else:
+        assert seen["norms.0.running_var"].sum() > 10 * without["norms.0.running_var"].sum()
 
 
 def test_exposed_nodes_are_normalised_like_later_ood_nodes(two_groups: Data) -> None:
@@ -140,7 +122,7 @@ class Everywhere(BoundUniform):
 @pytest.mark.parametrize("layers", [2, 3])
 def test_logits_of_some_nodes_train_as_logits_of_all(two_groups: Data, kind: Any, layers: int) -> None:
     logits = []
-    data = double_training_set(two_groups, two_groups)
+    data = training_set(two_groups, two_groups, torch.float64)
     for term in (BoundUniform(), Everywhere()):
         torch.manual_seed(0)
         module = kind(6, 8, 4, num_layers=layers, dropout=0.5).double()
@@ -207,7 +189,77 @@ def test_modules_with_functional_dropout_are_validated_without_it(two_groups: Da
 
 
 def test_detectors_with_equal_trainers_may_share_a_training() -> None:
-    keys = [
-        Detector(trainer=trainer).training_key() for trainer in (FullBatch(), FullBatch(), FullBatch(stacked=False))
-    ]
-    assert keys[0] == keys[1] != keys[2]
+    trainers = FullBatch(), FullBatch(), FullBatch(stacked=False)
+    one, same, other = (Detector(trainer=trainer).training_key() for trainer in trainers)
+    assert one == same != other
+
+
+class PlainTrainer:
+    """Cross-entropy by torch's own SGD, the last epoch kept; all work is done when the result is asked for."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, list[int], TrainingConfig]] = []
+
+    def start(
+        self,
+        modules: Sequence[nn.Module],
+        objective: Objective,
+        data: Sequence[TrainingSet],
+        seeds: Sequence[int],
+        config: TrainingConfig,
+        on_epoch: Callable[[int], None] | None = None,
+    ) -> TrainingHandle[list[TrainingResult]]:
+        self.seen.append((len(modules), list(seeds), config))
+
+        def finish() -> list[TrainingResult]:
+            return [self._train(module, own, config) for module, own in zip(modules, data, strict=True)]
+
+        return TrainingHandle(finish)
+
+    def _train(self, module: nn.Module, data: TrainingSet, config: TrainingConfig) -> TrainingResult:
+        optimiser = torch.optim.SGD(module.parameters(), lr=config.lr)
+        history = []
+        for epoch in range(1, config.epochs + 1):
+            module.train()
+            optimiser.zero_grad()
+            loss = F.cross_entropy(run_backbone(module, data.graph)[data.train], data.y_train)
+            loss.backward()
+            optimiser.step()
+            history.append({"epoch": epoch, "loss": loss.item(), "val_loss": loss.item()})
+        module.eval()
+        return TrainingResult(config.epochs, history[-1]["val_loss"], history)
+
+
+def test_a_trainer_from_outside_trains_the_detectors_networks(two_groups: Data) -> None:
+    trainer = PlainTrainer()
+    detector = Detector(trainer=trainer, epochs=30, lr=0.5, ensemble=2, seed=7, device="cpu").fit(two_groups)
+    [(count, seeds, config)] = trainer.seen
+    assert count == 2
+    assert len(set(seeds)) == 2
+    assert config == TrainingConfig(epochs=30, lr=0.5)
+    assert detector.best_epoch_ == 30
+    assert [row["epoch"] for row in detector.history_] == [*range(1, 31)] * 2
+    assert (detector.predict(two_groups) == two_groups.y).float().mean() > 0.9
+    assert detector.score_samples(two_groups).isfinite().all()
+
+
+def test_a_handle_finishes_once_with_the_same_object_or_error() -> None:
+    calls = list[int]()
+
+    def finish() -> list[int]:
+        calls.append(1)
+        return calls
+
+    def fail() -> None:
+        calls.append(2)
+        raise TrainingError("failed")
+
+    handle, failing = TrainingHandle(finish), TrainingHandle(fail)
+    assert calls == []
+    assert handle.result() is handle.result()
+    with pytest.raises(TrainingError, match="failed") as first:
+        failing.result()
+    with pytest.raises(TrainingError) as second:
+        failing.result()
+    assert first.value is second.value
+    assert calls == [1, 2]

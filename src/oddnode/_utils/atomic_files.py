@@ -54,6 +54,13 @@ def new_file(target: Path) -> Iterator[Path]:
         raise _with_target(error, target) from None
 
 
+def write_text(target: Path, text: str) -> Path:
+    """Write a text file atomically, and return its path."""
+    with new_file(target) as part:
+        part.write_text(text, encoding="utf-8")
+    return target
+
+
 @contextmanager
 def new_folder(target: Path) -> Iterator[Path]:
     """Write a folder atomically: it replaces ``target`` only if the block succeeds.
@@ -160,9 +167,6 @@ def _with_target(error: BaseException, target: Path) -> BaseException:
     return error
 
 
-# --- hidden siblings -------------------------------------------------------------------------------------------------
-
-
 def hidden_sibling(target: Path, kind: Literal["new", "old"]) -> Path:
     """Choose the path of a hidden sibling; nothing is created."""
     return target.with_name(f".{target.name}.{_MARK}-{_machine()}-{os.getpid()}-{secrets.token_hex(4)}.{kind}")
@@ -217,7 +221,6 @@ def _real(target: Path) -> Path:
 
 
 def _siblings(target: Path) -> list[Path]:
-    """The hidden siblings of a target."""
     form = re.compile(rf"\.{re.escape(target.name)}\.{_MARK}-[0-9a-f]{{8}}-[0-9]+-[0-9a-f]{{8}}\.(new|old)")
     try:
         names = os.listdir(target.parent)
@@ -262,9 +265,6 @@ def _machine() -> str:
     with suppress(OSError):
         facts += [Path("/proc/sys/kernel/random/boot_id").read_text(), os.readlink("/proc/self/ns/pid")]
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:8]
-
-
-# --- exchange in one step of the operating system --------------------------------------------------------------------
 
 
 def exchange(one: Path, other: Path) -> bool:

@@ -34,6 +34,15 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
     return load, lambda: names, names
 
 
+def is_instance(thing: object, module: str, kind: str) -> bool:
+    """Tell whether an object is of a class in a module that takes long to import.
+
+    Nobody has such an object without having imported the module, so that it need not be imported here.
+    """
+    imported = sys.modules.get(module)
+    return imported is not None and isinstance(thing, getattr(imported, kind))
+
+
 class LazyModule:
     """A module that is imported when one of its names is first used.
 

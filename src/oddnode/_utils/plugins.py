@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from oddnode._utils.registry import all_or_nothing
+from oddnode._utils.registry import undone_registrations
 
 #: The group of entry points whose modules are imported as plugins.
 ENTRY_POINT_GROUP = "oddnode.plugins"
@@ -72,11 +72,6 @@ def attribute_of_file(file: str | os.PathLike, name: str) -> Any:
         own = sorted(key for key, value in vars(module).items() if getattr(value, "__module__", "") == module.__name__)
         raise PluginError(f"{file} defines no {name!r}; it defines {', '.join(own) or 'nothing'}")
     return getattr(module, name)
-
-
-def loaded_plugins() -> tuple[Plugin, ...]:
-    """List the plugins of this process in the order of loading."""
-    return tuple(_loaded.values())
 
 
 def file_plugins() -> tuple[Path, ...]:
@@ -145,7 +140,7 @@ def _import_file(path: Path, name: str) -> ModuleType:
 
 def _imported(load: Callable[[], ModuleType], where: str, path: Path | None = None) -> ModuleType:
     try:
-        with all_or_nothing():
+        with undone_registrations(only_after_error=True):
             return load()
     except (Exception, SystemExit) as error:  # a plugin may raise anything
         raise PluginError(f"{where}{_line(error, path)}: {_description(error)}") from error

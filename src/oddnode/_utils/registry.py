@@ -99,33 +99,16 @@ class Registry(Mapping[str, T], Generic[T]):
 
 
 @contextmanager
-def all_or_nothing() -> Iterator[None]:
-    """Undo every registration made inside the ``with`` block if the block raises."""
-    before = _items_of_all()
+def undone_registrations(*, only_after_error: bool = False) -> Iterator[None]:
+    """Undo every registration made inside the ``with`` block when the block ends, or only if it raises."""
+    before = [(registry, dict(registry._items)) for registry in Registry._every]
+    undo = True
     try:
         yield
-    except BaseException:
-        _restore(before)
-        raise
-
-
-@contextmanager
-def for_a_while() -> Iterator[None]:
-    """Undo every registration made inside the ``with`` block when the block ends."""
-    before = _items_of_all()
-    try:
-        yield
+        undo = not only_after_error
     finally:
-        _restore(before)
-
-
-def _items_of_all() -> list[tuple[Registry[Any], dict[str, Any]]]:
-    return [(registry, dict(registry._items)) for registry in Registry._every]
-
-
-def _restore(before: list[tuple[Registry[Any], dict[str, Any]]]) -> None:
-    for registry, items in before:
-        registry._items = items
+        for registry, items in before if undo else ():
+            registry._items = items
 
 
 #: Modules of higher packages with objectives and scorers that a saved model may name; imported when one is needed.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from oddnode._utils.markdown import pipe_table
-
+_MARKUP = re.compile(r"([\\`*_\[\]<>|&~$#])")
 _TEX = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "±": r"$\pm$",
@@ -40,7 +40,6 @@ class Entry:
 
     @property
     def mean(self) -> float | None:
-        """Mean over the seeds."""
         return fmean(self.values) if self.values else None
 
     @property
@@ -62,7 +61,6 @@ class Entry:
         return f"{self.rounded:.{self.digits}f}{spread}{paper}"
 
     def shown_paper(self) -> str:
-        """The text of the paper's number."""
         return "-" if self.paper is None else f"{self.paper:.{self.digits}f}"
 
     def as_json(self) -> str | list[float | None] | None:
@@ -140,7 +138,6 @@ class Grid:
         return _booktabs(caption, label, self.columns, lines)
 
     def as_json(self) -> dict[str, Any]:
-        """The grid for the script of a page."""
         return {
             "title": f"{self.title}, protocol {self.protocol}" if self.protocol else self.title,
             "caption": self.caption,
@@ -193,9 +190,34 @@ class Table:
         return csv_text(lines, _CSV_COLUMNS)
 
     def as_json(self) -> dict[str, Any]:
-        """The table for the script of a page."""
         title = f"{self.title} ({self.where})" if self.where else self.title
         return {"title": title, "notes": list(self.notes), "grids": [grid.as_json() for grid in self.grids]}
+
+
+def pipe_table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """Format a Markdown table; cells may contain markup, such as ``**bold**``.
+
+    Examples
+    --------
+    >>> print(pipe_table(["method", "mean"], [["msp", "**80.0**"]]))
+    | method | mean |
+    | --- | --- |
+    | msp | **80.0** |
+    """
+    lines = [head, ["---"] * len(head), *body]
+    cells = ([" ".join(text.splitlines()).replace("|", "\\|") for text in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def escape_markdown(text: str) -> str:
+    r"""Escape text of any origin, so that Markdown renders it verbatim on one line.
+
+    Examples
+    --------
+    >>> print(escape_markdown("shape [2, *]\n# not a heading"))
+    shape \[2, \*\] \# not a heading
+    """
+    return _MARKUP.sub(r"\\\1", " ".join(text.split()))
 
 
 def csv_text(lines: Sequence[dict[str, Any]], columns: Iterable[str] = ()) -> str:

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from oddnode.bench.choices import check_names as check_names
     from oddnode.bench.choices import check_settings as check_settings
     from oddnode.bench.choices import expand_methods as expand_methods
-    from oddnode.bench.paper_numbers import has_paper_numbers as has_paper_numbers
     from oddnode.bench.paper_numbers import paper_number as paper_number
     from oddnode.bench.report import check_writable as check_writable
     from oddnode.bench.report import compare_with_first as compare_with_first

@@ -32,8 +32,3 @@ def paper_number(task: str, method: str, metric: str) -> float | None:
         One of `oddnode.evaluation.METRICS`.
     """
     return _printed().get((task, method), {}).get(metric)
-
-
-def has_paper_numbers(task: str, method: str) -> bool:
-    """Whether the paper prints any number of a method on a task."""
-    return (task, method) in _printed()

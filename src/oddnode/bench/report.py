@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from platform import machine, python_version, system
-from typing import Any
 
-from oddnode._utils.atomic_files import new_file
-from oddnode._utils.markdown import pipe_table
-from oddnode._utils.result_tables import csv_text
+from oddnode._utils.atomic_files import write_text
+from oddnode._utils.result_tables import csv_text, pipe_table
 from oddnode._version import __version__
-from oddnode.bench.tables import compare_table, is_model_free, latex_table, markdown_table, seeds_csv, summaries, to_csv
+from oddnode.bench.tables import compare_table, latex_table, markdown_table, seeds_csv, summaries, to_csv
+from oddnode.detector import MODEL_FREE
 from oddnode.evaluation import METRIC_TITLES, Result
 from oddnode.evaluation.statistics import Comparison, compare, holm
 
@@ -52,24 +51,20 @@ def write_report(results: Sequence[Result], folder: Path) -> list[Path]:
     """
     check_writable(folder)
     comparisons = compare_with_first(results)
+    runs = {"made_on": _made_on(), "results": [r.summary() | {"runs": r.runs} for r in results]}
     files = {
         "report.md": _report(results, comparisons),
         "results.csv": to_csv(results),
         "results.json": json.dumps(summaries(results), indent=1) + "\n",
         "results.tex": latex_table(results),
         "seeds.csv": seeds_csv(results),
-        "runs.json": json.dumps(_all_runs(results), indent=1) + "\n",
+        "runs.json": json.dumps(runs, indent=1) + "\n",
     }
     if comparisons:
         files["comparisons.csv"] = csv_text([paired.row() for paired in comparisons])
     else:  # that of an earlier benchmark would not belong to the rest
         (folder / "comparisons.csv").unlink(missing_ok=True)
-    paths = []
-    for name, text in files.items():
-        with new_file(folder / name) as part:
-            part.write_text(text, encoding="utf-8")
-        paths.append(folder / name)
-    return paths
+    return [write_text(folder / name, text) for name, text in files.items()]
 
 
 def _made_on() -> str:
@@ -78,10 +73,6 @@ def _made_on() -> str:
     when = datetime.now(UTC).strftime("%Y-%m-%d")
     versions = f"oddnode {__version__}, torch {torch.__version__}, Python {python_version()}"
     return f"{versions}, {system()} {machine()}, {when}"
-
-
-def _all_runs(results: Sequence[Result]) -> dict[str, Any]:
-    return {"made_on": _made_on(), "results": [r.summary() | {"runs": r.runs} for r in results]}
 
 
 def _report(results: Sequence[Result], comparisons: Sequence[PairedComparison]) -> str:
@@ -138,7 +129,7 @@ def compare_with_first(results: Sequence[Result]) -> list[PairedComparison]:
     """
     by_method: dict[str, list[Result]] = {}
     for result in results:
-        if not is_model_free(result.method):
+        if result.method not in MODEL_FREE:
             by_method.setdefault(result.method, []).append(result)
     first, *others = by_method or [""]
     comparisons = []

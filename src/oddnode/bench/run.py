@@ -78,7 +78,9 @@ def benchmark(
     >>> result.mean("auroc") > 90
     True
     """
-    _check(seeds, 1 if jobs is None else jobs)
+    for name, number in (("seeds", seeds), ("jobs", 1 if jobs is None else jobs)):
+        if number < 1:
+            raise ValueError(f"{name} is {number}, expected 1 or more")
     check_names((), protocol, backbone)
     own_settings = dict(settings or {})
     all_tasks, all_methods = _listed(tasks), _listed(methods)
@@ -113,20 +115,8 @@ def _listed(given: Any) -> list[Any]:
     return list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [given]
 
 
-def _check(seeds: int, jobs: int) -> None:
-    if seeds < 1:
-        raise ValueError(f"seeds is {seeds}, expected 1 or more")
-    if jobs < 1:
-        raise ValueError(f"jobs is {jobs}, expected 1 or more")
-
-
 def _trainings(
-    task: str,
-    protocol: str,
-    backbone: str,
-    methods: Sequence[str],
-    model_free: bool,
-    settings: Mapping[str, Any],
+    task: str, protocol: str, backbone: str, methods: Sequence[str], model_free: bool, settings: Mapping[str, Any]
 ) -> list[Training]:
     """The trainings of a cell. Model-free scores use no network, so they are computed along with one of them."""
     own = {method: _own_settings(method, task, protocol, settings) for method in methods}

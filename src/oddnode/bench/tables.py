@@ -7,51 +7,28 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from oddnode._utils.markdown import pipe_table
-from oddnode._utils.result_tables import Entry, Grid, Row, csv_text, latex_comment
-from oddnode.bench.paper_numbers import has_paper_numbers, paper_number
+from oddnode._utils.result_tables import Entry, Grid, Row, csv_text, latex_comment, pipe_table
+from oddnode.bench.paper_numbers import paper_number
 from oddnode.detector import MODEL_FREE
 from oddnode.evaluation import DECISION_TITLES, METRIC_TITLES, METRICS, Result
 
 _TITLES = METRIC_TITLES | DECISION_TITLES
 
 
-def is_model_free(method: str) -> bool:
-    """Whether a method is one of the model-free scores, which classify nothing."""
-    return method in MODEL_FREE
-
-
 def model_free_last(methods: Iterable[str]) -> list[str]:
-    """Order names of methods: repetitions dropped, model-free scores last.
-
-    Examples
-    --------
-    >>> model_free_last(["degree", "msp", "nodesafe", "msp"])
-    ['msp', 'nodesafe', 'degree']
-    """
-    return sorted(dict.fromkeys(methods), key=is_model_free)
-
-
-def results_by_task(results: Sequence[Result]) -> list[Result]:
-    """Order results task by task, each task's model-free scores last."""
-    tasks = list(dict.fromkeys(r.task for r in results))
-    return sorted(results, key=lambda r: (tasks.index(r.task), is_model_free(r.method)))
+    """Order names of methods: repetitions dropped, model-free scores last."""
+    return sorted(dict.fromkeys(methods), key=MODEL_FREE.__contains__)
 
 
 def caption(results: Sequence[Result], with_paper: bool = True) -> str:
     """Describe a table: protocol, backbone, changed settings and seeds."""
     first = results[0]
     seeds = f"{first.seeds} seeds, mean ± standard deviation" if first.seeds > 1 else "one seed, no spread"
-    printed = with_paper and any(has_paper_numbers(r.task, r.method) for r in results)
+    printed = with_paper and any(paper_number(r.task, r.method, m) is not None for r in results for m in METRICS)
     note = "; paper's number in brackets" if printed else ""
-    note += "; model-free scores last" if any(is_model_free(r.method) for r in results) else ""
+    note += "; model-free scores last" if any(r.method in MODEL_FREE for r in results) else ""
     settings = "".join(f", {name}={value}" for name, value in first.settings.items())
     return f"protocol {first.protocol}, backbone {first.backbone}{settings}, {seeds}, percent{note}"
-
-
-def header(results: Sequence[Result]) -> list[str]:
-    """Column titles of `rows`."""
-    return ["task", "method", *(_TITLES[metric] for metric in shown_metrics(results))]
 
 
 def shown_metrics(results: Sequence[Result]) -> list[str]:
@@ -61,13 +38,15 @@ def shown_metrics(results: Sequence[Result]) -> list[str]:
 
 
 def rows(results: Sequence[Result]) -> list[list[str]]:
-    """Format one row of text per result, for the titles of `header`."""
-    metrics = shown_metrics(results)
-    return [[r.task, r.method, *(_entry(r, metric).shown(with_paper=True) for metric in metrics)] for r in results]
+    """Format the titles of the columns and one row of text per result, each task's model-free scores last."""
+    tasks, metrics = list(dict.fromkeys(r.task for r in results)), shown_metrics(results)
+    ordered = sorted(results, key=lambda r: (tasks.index(r.task), r.method in MODEL_FREE))
+    body = [[r.task, r.method, *(_entry(r, m).shown(with_paper=True) for m in metrics)] for r in ordered]
+    return [["task", "method", *(_TITLES[metric] for metric in metrics)], *body]
 
 
 def _entry(result: Result, metric: str) -> Entry:
-    if metric == "id_acc" and is_model_free(result.method):
+    if metric == "id_acc" and result.method in MODEL_FREE:
         return Entry(text="-")
     return Entry(tuple(run[metric] for run in result.runs), paper_number(result.task, result.method, metric))
 
@@ -80,12 +59,9 @@ def markdown_table(results: Sequence[Result]) -> str:
     results : sequence of Result
         At least one.
     """
-    results = results_by_task(results)
-    body = [
-        [f"*{cell}*" for cell in row] if is_model_free(result.method) else row
-        for result, row in zip(results, rows(results), strict=True)
-    ]
-    return f"{pipe_table(header(results), body)}\n\n{caption(results)}\n"
+    head, *body = rows(results)
+    body = [[f"*{cell}*" for cell in row] if row[1] in MODEL_FREE else row for row in body]
+    return f"{pipe_table(head, body)}\n\n{caption(results)}\n"
 
 
 def latex_table(results: Sequence[Result]) -> str:
@@ -117,7 +93,7 @@ def latex_table(results: Sequence[Result]) -> str:
 
 def _row(method: str, entries: Sequence[Entry]) -> Row:
     own = tuple(replace(entry, paper=None) for entry in entries)
-    return Row(method, own, group=None if is_model_free(method) else "methods")
+    return Row(method, own, group=None if method in MODEL_FREE else "methods")
 
 
 def _with_mean(entries: Sequence[Entry]) -> list[Entry]:
@@ -140,11 +116,11 @@ def compare_table(results: Sequence[Result], metrics: tuple[str, str] = ("auroc"
     body = []
     for method in model_free_last(r.method for r in results):
         cells = [by_cell[task, method] for task in tasks]
-        name = f"*{method}*" if is_model_free(method) else method
-        body.append([name, *(_pair(r, metrics) for r in cells), _mean_pair(cells, metrics)])
+        name = f"*{method}*" if method in MODEL_FREE else method
+        body.append([name, *(_pair(r, metrics) for r in cells), f"**{mean_pair(cells, metrics)}**"])
         printed = [[paper_number(task, method, m) for m in metrics] for task in tasks]
         if any(p[0] is not None for p in printed):
-            body.append(["*paper*", *(_plain_pair(p) for p in printed), paper_mean_pair(tasks, method, metrics)])
+            body.append(["*paper*", *(shown_pair(p) for p in printed), paper_mean_pair(tasks, method, metrics)])
     titles = " / ".join(METRIC_TITLES[m] for m in metrics)
     table = pipe_table(["method", *tasks, "mean"], body)
     return f"{titles}\n\n{table}\n\n{caption(results, with_paper=False)}\n"  # the paper's have rows of their own
@@ -155,35 +131,37 @@ def _pair(result: Result, metrics: tuple[str, str]) -> str:
     return " / ".join(f"{result.mean(m):.1f}" + (f"±{result.std(m):.1f}" if spread else "") for m in metrics)
 
 
-def _mean_pair(results: Sequence[Result], metrics: tuple[str, str]) -> str:
-    return "**" + " / ".join(f"{fmean(r.mean(m) for r in results):.1f}" for m in metrics) + "**"
+def mean_pair(results: Sequence[Result], metrics: tuple[str, str] = ("auroc", "fpr95")) -> str:
+    """Average two metrics over results."""
+    return shown_pair([fmean(r.mean(metric) for r in results) for metric in metrics])
 
 
-def _plain_pair(pair: Sequence[float | None]) -> str:
+def shown_pair(pair: Sequence[float | None]) -> str:
+    """Format two numbers in one cell."""
     return " / ".join("-" if number is None else f"{number:.1f}" for number in pair)
 
 
 def paper_mean_pair(tasks: Sequence[str], method: str, metrics: tuple[str, str] = ("auroc", "fpr95")) -> str:
     """Average the paper's numbers of a method over tasks; ``"-"`` if the paper lacks one of them."""
-    columns = [[paper_number(task, method, metric) for task in tasks] for metric in metrics]
-    if any(number is None for column in columns for number in column):
-        return "-"
-    return " / ".join(f"{fmean(n for n in column if n is not None):.1f}" for column in columns)
+    columns = [[number for task in tasks if (number := paper_number(task, method, m)) is not None] for m in metrics]
+    return shown_pair([fmean(column) for column in columns]) if all(len(c) == len(tasks) for c in columns) else "-"
 
 
 def summaries(results: Sequence[Result]) -> list[dict[str, Any]]:
     """List the rows of `Result.summary`; those of model-free scores, which classify nothing, have no accuracy."""
-    return [_without_accuracy(result.summary()) for result in results]
+    return _without_accuracy([result.summary() for result in results])
 
 
 def per_seed_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
     """List the rows of `Result.per_seed`; those of model-free scores have no accuracy."""
-    return [_without_accuracy(row) for result in results for row in result.per_seed()]
+    return _without_accuracy([row for result in results for row in result.per_seed()])
 
 
-def _without_accuracy(row: dict[str, Any]) -> dict[str, Any]:
-    """The row, of a model-free score without the accuracy of the network that it was computed along with."""
-    return {k: v for k, v in row.items() if not (k.startswith("id_acc") and is_model_free(row["method"]))}
+def _without_accuracy(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows, of model-free scores without the accuracy of the network that they were computed along with."""
+    return [
+        {k: v for k, v in row.items() if not (k.startswith("id_acc") and row["method"] in MODEL_FREE)} for row in rows
+    ]
 
 
 def to_csv(results: Sequence[Result]) -> str:

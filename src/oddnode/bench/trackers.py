@@ -56,10 +56,6 @@ def _metrics(row: dict[str, Any]) -> dict[str, float]:
     return {name: value for name, value in row.items() if name not in _NAMES}
 
 
-def _run_name(names: dict[str, Any]) -> str:
-    return f"{names['task']} {names['method']}"
-
-
 class MLflow(Tracker):
     """Logs to the experiment ``MLFLOW_EXPERIMENT_NAME``, or else ``oddnode``."""
 
@@ -72,7 +68,7 @@ class MLflow(Tracker):
         self.experiment = self.client.create_experiment(name) if known is None else known.experiment_id
 
     def _log(self, names: dict[str, Any], means: dict[str, float], seeds: list[dict[str, float]]) -> None:
-        run = self.client.create_run(self.experiment, run_name=_run_name(names)).info.run_id
+        run = self.client.create_run(self.experiment, run_name=f"{names['task']} {names['method']}").info.run_id
         for name, value in names.items():
             self.client.log_param(run, name, value)
         for seed, row in enumerate(seeds):
@@ -95,8 +91,8 @@ class WandB(Tracker):
             wandb.login()
 
     def _log(self, names: dict[str, Any], means: dict[str, float], seeds: list[dict[str, float]]) -> None:
-        quiet = self.wandb.Settings(quiet=True, console="off")
-        with self.wandb.init(project=self.project, name=_run_name(names), config=names, settings=quiet) as run:
+        name, quiet = f"{names['task']} {names['method']}", self.wandb.Settings(quiet=True, console="off")
+        with self.wandb.init(project=self.project, name=name, config=names, settings=quiet) as run:
             run.define_metric("per_seed/*", step_metric="seed")
             for seed, row in enumerate(seeds):
                 run.log({"seed": seed} | {f"per_seed/{metric}": value for metric, value in row.items()})

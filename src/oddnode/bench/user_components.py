@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
-from oddnode._utils.registry import for_a_while
+from oddnode._utils.registry import undone_registrations
 from oddnode._utils.suggestions import UnknownNameError
 from oddnode.detector import Recipe, register_method
-from oddnode.runner.detectors import forget_methods
-from oddnode.runner.execute import forget_tasks
-from oddnode.tasks import DATASETS, DatasetSpec, Task, TaskSpec, expand_tasks
+from oddnode.runner.detectors import outlined_detector, training_key
+from oddnode.runner.execute import loaded_tasks
+from oddnode.tasks import DATASETS, DatasetSpec, Task, TaskRules, TaskSpec, expand_tasks
+from oddnode.tasks.datasets import DataDir
 
 #: The name of a task, a task, or a function of the seed that makes one.
 TaskLike = str | Task | Callable[[int], Task]
@@ -24,15 +25,15 @@ MethodLike = str | Recipe
 @contextmanager
 def named(tasks: Sequence[TaskLike], methods: Sequence[MethodLike]) -> Iterator[tuple[list[str], list[str]]]:
     """Register tasks and methods that are objects while the ``with`` block runs."""
-    with for_a_while():
+    with undone_registrations():
         task_names = [task if isinstance(task, str) else _register_task(task) for task in tasks]
         method_names = [method if isinstance(method, str) else _register_recipe(method) for method in methods]
         try:
             yield task_names, method_names
         finally:
             if not has_only_names(tasks, methods):  # the next task or method of the same name may be another one
-                forget_methods()
-                forget_tasks()
+                for cached in (training_key, outlined_detector, loaded_tasks):
+                    cached.cache_clear()
 
 
 def has_only_names(tasks: Sequence[TaskLike], methods: Sequence[MethodLike]) -> bool:
@@ -41,24 +42,21 @@ def has_only_names(tasks: Sequence[TaskLike], methods: Sequence[MethodLike]) -> 
 
 
 def _register_task(task: Any) -> str:
-    if isinstance(task, Task):
-        name, made = task.name, task
-        spec = TaskSpec(name, lambda data_dir, seed, rules: replace(made, protocol=rules.protocol), True)
-    else:
-        name = _checked_maker(task)
-        spec = TaskSpec(name, lambda data_dir, seed, rules: _made(task, name, seed, rules.protocol))
-    if _is_taken(name):
-        raise ValueError(f"there is a task named {name!r} already; give yours another name")
-    DATASETS.register(name, DatasetSpec(name, (spec,)))
-    return name
+    fixed = isinstance(task, Task)
+    name = task.name if fixed else _checked_maker(task)
 
+    def make(data_dir: DataDir, seed: int, rules: TaskRules) -> Task:
+        made = task if fixed else task(seed)
+        if not isinstance(made, Task):
+            raise ValueError(f"{name}({seed}) returned a {type(made).__name__}, expected an oddnode.Task")
+        return replace(made, name=name, protocol=rules.protocol)
 
-def _is_taken(name: str) -> bool:
     try:
         expand_tasks([name])
     except UnknownNameError:
-        return False
-    return True
+        DATASETS.register(name, DatasetSpec(name, (TaskSpec(name, make, fixed),)))
+        return name
+    raise ValueError(f"there is a task named {name!r} already; give yours another name")
 
 
 def _register_recipe(recipe: Any) -> str:
@@ -81,10 +79,3 @@ def _checked_maker(maker: Any) -> str:
     if not name.isidentifier():
         raise ValueError(f"{what}; a lambda has no name for the tables")
     return name
-
-
-def _made(maker: Callable[[int], Task], name: str, seed: int, protocol: str) -> Task:
-    task = maker(seed)
-    if not isinstance(task, Task):
-        raise ValueError(f"{name}({seed}) returned a {type(task).__name__}, expected an oddnode.Task")
-    return replace(task, name=name, protocol=protocol)

@@ -209,13 +209,14 @@ def _note_left_out(tasks: list[Any]) -> None:
 
 
 def _print_results(results: Any) -> None:
-    from oddnode.bench.tables import caption, header, is_model_free, results_by_task, rows
+    from oddnode.bench.tables import caption, rows
+    from oddnode.detector import MODEL_FREE
 
-    results = results_by_task(results)
-    body, apart = rows(results), [is_model_free(r.method) for r in results]
+    head, *body = rows(results)
+    apart = [row[1] in MODEL_FREE for row in body]
     # Lines separate the model-free scores of a task from its methods.
     cuts = {i for i in range(1, len(body)) if apart[i] != apart[i - 1] or body[i][0] != body[i - 1][0]}
-    print_rows(None, header(results), body, numbers_from=2, cuts=cuts)
+    print_rows(None, head, body, numbers_from=2, cuts=cuts)
     typer.echo(caption(results))
 
 

@@ -66,7 +66,9 @@ def _method_facts(recipe: Recipe) -> dict[str, Any]:
 def _print_methods(recipes: Sequence[Recipe]) -> None:
     parts: list[list[Recipe]] = [[], [], [], []]
     for recipe in recipes:
-        parts[_group(recipe)].append(recipe)
+        is_recommended = recipe.name in (default_method(False), default_method(True))
+        place = 0 if is_recommended else 3 if recipe.name in MODEL_FREE else 2 if recipe.needs_exposure else 1
+        parts[place].append(recipe)
     body: list[list[str]] = []
     cuts: set[int] = set()
     for part in parts:
@@ -76,13 +78,6 @@ def _print_methods(recipes: Sequence[Recipe]) -> None:
             body.append([recipe.name, "OOD nodes" if recipe.needs_exposure else "", text])
     print_rows("Methods", ["method", "needs", "what it is and when to use it"], body, cuts=cuts, pipe_width=80)
     typer.echo("oddnode methods NAME shows the settings of a method and its cost.")
-
-
-def _group(recipe: Recipe) -> int:
-    """Which part of the list a method is in: recommended, others, with exposure, without a model."""
-    if recipe.name in (default_method(False), default_method(True)):
-        return 0
-    return 3 if recipe.name in MODEL_FREE else 2 if recipe.needs_exposure else 1
 
 
 def _print_method(recipe: Recipe) -> None:
@@ -190,13 +185,16 @@ def _further_columns(schema: TableSchema) -> dict[str, Any]:
 
 def _facts(config: ModelConfig, schema: TableSchema | None, num_weights: int) -> dict[str, Any]:
     """What a reader wants to know, as texts by name."""
+    graph, given = config.graph, ", ".join(f"{name}={value}" for name, value in config.hyper_parameters.items())
+    alike = "" if graph.homophily is None else f", {100 * graph.homophily:.0f} % of labelled edges join one class"
+    edges = f"{_num_edges(config, schema)} edges, mean degree {graph.mean_degree:.4g}{alike}"
     facts: dict[str, Any] = {
-        "method": None if config.method is None else _method(config),
+        "method": f"{config.method}, with {given}" if config.method and given else config.method,
         "objective": _part(config.objective) if config.method is None else None,
         "scorer": _part(config.scorer) if config.method is None else None,
         "network": _network(config, num_weights),
         "training": f"epoch {config.best_epoch} of {config.settings.epochs} was best, seed {config.settings.seed}",
-        "graph": _graph(config, schema),
+        "graph": f"{graph.num_nodes} nodes, {edges}",
         "decisions": _decisions(config),
     }
     if schema is not None:
@@ -204,11 +202,6 @@ def _facts(config: ModelConfig, schema: TableSchema | None, num_weights: int) ->
         facts["labels"] = list(schema.classes) if several else f"{schema.classes[0]}; alone, so predicted says nothing"
         facts |= _further_columns(schema)
     return facts | {"saved by": f"oddnode {config.oddnode_version}", "notes": config.advice}
-
-
-def _method(config: ModelConfig) -> str:
-    given = ", ".join(f"{name}={value}" for name, value in config.hyper_parameters.items())
-    return f"{config.method}, with {given}" if given else str(config.method)
 
 
 def _network(config: ModelConfig, num_weights: int) -> str:
@@ -219,12 +212,6 @@ def _network(config: ModelConfig, num_weights: int) -> str:
         shape = ""
     networks = "" if config.num_networks == 1 else f"{config.num_networks} networks, "
     return f"{networks}{name}{shape}; {num_weights} weights, {config.num_features} features"
-
-
-def _graph(config: ModelConfig, schema: TableSchema | None) -> str:
-    graph = config.graph
-    alike = "" if graph.homophily is None else f", {100 * graph.homophily:.0f} % of labelled edges join one class"
-    return f"{graph.num_nodes} nodes, {_num_edges(config, schema)} edges, mean degree {graph.mean_degree:.4g}{alike}"
 
 
 def _decisions(config: ModelConfig) -> str:

@@ -258,7 +258,7 @@ def _write_outputs(
 
 def _print_summary(results: Results) -> None:
     """Print the comparison of all methods under the first protocol."""
-    from oddnode.bench.tables import is_model_free
+    from oddnode.detector import MODEL_FREE
     from oddnode.paper.outputs import main_results, summary_rows
 
     protocol = results.plan.protocols[0]
@@ -266,7 +266,7 @@ def _print_summary(results: Results) -> None:
     if not found:
         return
     head, *body = summary_rows(found)
-    model_free = [number for number, row in enumerate(body) if is_model_free(row[0])]
+    model_free = [number for number, row in enumerate(body) if row[0] in MODEL_FREE]
     print_rows(None, head, body, numbers_from=2, cuts=model_free[:1])
     typer.echo(
         f"AUROC up / FPR95 down, percent; protocol {protocol}, {results.plan.seeds} seeds; model-free scores last"

@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout
+from collections.abc import Callable
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +77,10 @@ def run_together(run: Callable[[], Any]) -> None:
 
 def _run_as(ranks: JoinedRanks, run: Callable[[], Any]) -> None:
     try:
-        with nullcontext() if ranks.is_first else _silence():
+        with Path(os.devnull).open("w") as nowhere, ExitStack() as silence:
+            if not ranks.is_first:
+                silence.enter_context(redirect_stdout(nowhere))
+                silence.enter_context(redirect_stderr(nowhere))
             run()
     except (SystemExit, KeyboardInterrupt) as stop:  # a wrong option, or Ctrl-C; the first rank tells
         if isinstance(stop, SystemExit) and not stop.code:
@@ -87,9 +90,3 @@ def _run_as(ranks: JoinedRanks, run: Callable[[], Any]) -> None:
             sys.exit(1)
         ranks.heartbeat.is_first_to_tell()
         raise
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        yield

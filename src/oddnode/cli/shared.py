@@ -138,8 +138,6 @@ def open_engine(name: str, jobs: int | None, threads: int, device: str) -> Itera
 
 
 class _Notes(logging.Handler):
-    """Prints what is logged."""
-
     def emit(self, record: logging.LogRecord) -> None:
         print_note(record.getMessage())
 

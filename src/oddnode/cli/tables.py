@@ -395,7 +395,7 @@ def prepare(
     `fit`, `score` and `calibrate` take the folder as --graph. A run that was stopped goes on where it was when it is
     started again.
     """
-    from oddnode.tables import PrepareReport, TrainingTables, files_matching, read_schema
+    from oddnode.tables import TrainingTables, files_matching, read_schema
 
     options: TableOptions
     if model is not None:
@@ -413,7 +413,9 @@ def prepare(
         folder = read.prepare(out, show)
         show(0, None, "averaging features over neighbours")
         _ = folder.as_graph().smoothed_moments  # kept in the folder, for every training
-    print_facts(asdict(PrepareReport.of(folder)) | {"graph": str(out)}, as_json)
+    sizes = {name: getattr(folder, name) for name in ("num_nodes", "num_edges", "num_features")}
+    facts = {"labels": folder.manifest.classes, "notes": folder.manifest.notes, "graph": str(out)}
+    print_facts(sizes | facts, as_json)
 
 
 # The options of `prepare` that can be given with --model.

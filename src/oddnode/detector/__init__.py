@@ -9,7 +9,6 @@ from oddnode._utils.checked_json import ModelFileError as ModelFileError
 from oddnode._utils.checked_json import checked as checked
 from oddnode._utils.lazy import exports
 from oddnode.detector.recipes import MODEL_FREE as MODEL_FREE
-from oddnode.detector.recipes import Uncertainty as Uncertainty
 from oddnode.detector.recipes import default_method as default_method
 from oddnode.detector.recipes import evidential_scorer as evidential_scorer
 from oddnode.detector.recipes import kinds_of_evidence as kinds_of_evidence
@@ -36,8 +35,6 @@ if TYPE_CHECKING:
     from oddnode.detector.fitting import fit_together as fit_together
     from oddnode.detector.fitting import full_batch_blocker as full_batch_blocker
     from oddnode.detector.fitting import start_fitting as start_fitting
-    from oddnode.detector.part_config import decode as decode
-    from oddnode.detector.part_config import encode as encode
     from oddnode.detector.saving import load as load
     from oddnode.detector.saving import save as save
 else:

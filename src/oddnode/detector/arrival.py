@@ -10,20 +10,12 @@ from torch import Tensor
 
 from oddnode.detector.detector import Detector
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
-from oddnode.detector.fitted import Calibration, gradients_enabled
-from oddnode.functional import CalibrationError
+from oddnode.detector.fitted import gradients_enabled, members_of
 from oddnode.graph import Graph, GraphError, GraphSource
+from oddnode.graph.graph import CSR
 from oddnode.nn import receptive_hops
 from oddnode.ops import check_edge_weight
-from oddnode.scoring import (
-    EnsembleMean,
-    Evidence,
-    NeighbourCosine,
-    Outputs,
-    PropagatingScorer,
-    Scorer,
-    ScorerWrapper,
-)
+from oddnode.scoring import Evidence, NeighbourCosine, Outputs, PropagatingScorer, Scorer, ScorerWrapper
 
 # Scores that are averaged over at most this many hops are computed exactly, from that neighbourhood.
 _SHORT = 2
@@ -60,7 +52,7 @@ class ArrivalScorer:
     @gradients_enabled()
     def __init__(self, detector: Detector, data: GraphSource):
         self._detector = detector
-        scorers = _scorers_of(detector.scorer_)
+        scorers = members_of(detector.scorer_)
         for part in (part for scorer in scorers for part in _parts_of(scorer)):
             _check_local(part)
         outputs = detector.outputs(data)
@@ -68,7 +60,11 @@ class ArrivalScorer:
             _Network(scorer, own) for scorer, own in zip(scorers, outputs.members or [outputs], strict=True)
         ]
         self._graph = outputs.graph
-        self._neighbours = _Neighbours(self._graph)
+        source, target = self._graph.edge_index
+        order, counts = target.argsort(stable=True), torch.bincount(target, minlength=self._graph.num_nodes)
+        weights = None if self._graph.edge_weight is None else self._graph.edge_weight[order]
+        # In their own order, which `Graph.csr` changes: sums of floating-point numbers depend on it.
+        self._incoming = CSR(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), source[order], weights)
         # Number of hops from the neighbours within which nodes matter: receptive fields, averages, and degrees.
         self._reach = max(receptive_hops(network.outputs.module) for network in self._networks) + _SHORT
 
@@ -112,7 +108,7 @@ class ArrivalScorer:
         score : float
             From `score`.
         """
-        return float(self._calibration().p_values(torch.tensor([score]))[0])
+        return float(self._detector._calibrated().p_values(torch.tensor([score]))[0])
 
     def is_ood(self, score: float) -> bool:
         """Decide at the calibrated false-alarm rate.
@@ -122,12 +118,7 @@ class ArrivalScorer:
         score : float
             From `score`.
         """
-        return bool(self._calibration().detect(torch.tensor([score]))[0])
-
-    def _calibration(self) -> Calibration:
-        if self._detector.calibration_ is None:
-            raise CalibrationError("the detector has no threshold yet: call calibrate(...) with known nodes first")
-        return self._detector.calibration_
+        return bool(self._detector._calibrated().detect(torch.tensor([score]))[0])
 
     def _links(self, neighbours: Sequence[int] | Tensor, edge_weight: Sequence[float] | Tensor | None) -> _Links:
         """The different neighbours of the arrival, ascending, with the weights of its edges to them."""
@@ -156,7 +147,7 @@ class ArrivalScorer:
         features = torch.as_tensor(x, dtype=known.x.dtype, device=known.device).reshape(1, -1)
         if features.shape[1] != known.x.shape[1] or not bool(torch.isfinite(features).all()):
             raise GraphError(f"x has {features.shape[1]} features, expected {known.x.shape[1]} finite numbers")
-        nodes, edges, weight = self._neighbours.within(links.near, self._reach)
+        nodes, edges, weight = self._within_reach(links.near)
         near = torch.searchsorted(nodes, links.near) + 1
         own = torch.stack([torch.zeros_like(near), near])
         edge_index = torch.cat([own, own.flip(0), edges + 1], dim=1)
@@ -165,6 +156,18 @@ class ArrivalScorer:
             between = torch.ones_like(edges[0], dtype=known.x.dtype) if weight is None else weight
             weight = torch.cat([to_near, to_near, between])
         return Graph(torch.cat([features, known.x[nodes]]), edge_index, weight)
+
+    def _within_reach(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The known nodes around some, sorted, and the edges between them by their indices there, with weights."""
+        incoming = self._incoming
+        for _ in range(self._reach):
+            nodes = torch.cat([nodes, incoming.sources[incoming.edges_to(nodes)[0]]]).unique()
+        edges, target = incoming.edges_to(nodes)
+        source = incoming.sources[edges]
+        index = torch.searchsorted(nodes, source).clamp_max(len(nodes) - 1)
+        inside = nodes[index] == source
+        between = torch.stack([index[inside], target[inside]])
+        return nodes, between, None if incoming.weights is None else incoming.weights[edges[inside]]
 
 
 class _Links(NamedTuple):
@@ -186,11 +189,10 @@ class _Network:
     def __init__(self, scorer: Scorer, outputs: Outputs):
         self.scorer = scorer
         self.outputs = outputs
-        self.parts = [_Part(part, _long_range(part), outputs) for part in _parts_of(scorer)]
-        reference = outputs.reference
-        self.reference = (
-            None if reference is None or not isinstance(scorer, Evidence) else scorer.scores(outputs)[reference]
-        )
+        self.parts = [_Part(part, outputs) for part in _parts_of(scorer)]
+        self.reference = None
+        if outputs.reference is not None and isinstance(scorer, Evidence):
+            self.reference = scorer.scores(outputs)[outputs.reference]
 
     def score(self, graph: Graph, links: _Links) -> float:
         outputs = Outputs(self.outputs.module, graph, self.outputs.num_classes)
@@ -204,10 +206,10 @@ class _Network:
 class _Part:
     """A scorer with the scores of all known nodes, if it averages over more hops than are computed exactly."""
 
-    def __init__(self, scorer: Scorer, long_range: PropagatingScorer | None, outputs: Outputs):
+    def __init__(self, scorer: Scorer, outputs: Outputs):
         self.scorer = scorer
-        self.long_range = long_range
-        self.averages = None if long_range is None else long_range.score(outputs)
+        self.long_range = _long_range(scorer)
+        self.averages = None if self.long_range is None else self.long_range.score(outputs)
 
     def score(self, outputs: Outputs, links: _Links) -> Tensor:
         """The score of the arrival; a long average is continued from those of its neighbours, if it has any."""
@@ -215,39 +217,6 @@ class _Part:
             return self.scorer.score(outputs)[0]
         eta = getattr(self.long_range, "eta", 0.0)
         return eta * self.long_range.scorer.score(outputs)[0] + (1 - eta) * links.mean(self.averages)
-
-
-class _Neighbours:
-    """The edges of a graph, sorted by their target, to walk from node to node."""
-
-    def __init__(self, graph: Graph):
-        order = graph.edge_index[1].argsort(stable=True)
-        counts = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes)
-        self.sources = graph.edge_index[0, order]
-        self.starts = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        self.weights = None if graph.edge_weight is None else graph.edge_weight[order]
-
-    def within(self, nodes: Tensor, num_hops: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The nodes within some hops, sorted, and the edges between them by their indices there, with weights."""
-        for _ in range(num_hops):
-            nodes = torch.cat([nodes, self.sources[self._edges_to(nodes)[0]]]).unique()
-        edges, target = self._edges_to(nodes)
-        source = self.sources[edges]
-        index = torch.searchsorted(nodes, source).clamp_max(max(len(nodes) - 1, 0))
-        inside = nodes[index] == source if len(nodes) else torch.zeros_like(source, dtype=torch.bool)
-        between = torch.stack([index[inside], torch.searchsorted(nodes, target[inside])])
-        return nodes, between, None if self.weights is None else self.weights[edges[inside]]
-
-    def _edges_to(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
-        """The indices of the edges that lead to some nodes, and their targets."""
-        counts = self.starts[nodes + 1] - self.starts[nodes]
-        target = nodes.repeat_interleave(counts)
-        offset = torch.arange(len(target), device=nodes.device) - (counts.cumsum(0) - counts).repeat_interleave(counts)
-        return self.starts[target] + offset, target
-
-
-def _scorers_of(scorer: Scorer) -> Sequence[Scorer]:
-    return scorer.scorers if isinstance(scorer, EnsembleMean) else [scorer]
 
 
 def _parts_of(scorer: Scorer) -> Sequence[Scorer]:

@@ -7,19 +7,15 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import torch
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
-from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
-from torch.export import ExportedProgram
 
+from oddnode._utils.estimator import Estimator, raise_not_fitted
 from oddnode._utils.suggestions import unknown
 from oddnode.detector import hub, saving
 from oddnode.detector.explanation import Explanation, explain, node_indices, node_scores, reasons
-from oddnode.detector.exporting import exported
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import Calibration, FittedState, as_scorer, calibration_nodes, gradients_enabled
 from oddnode.detector.fitting import (
@@ -40,6 +36,9 @@ from oddnode.objectives import CrossEntropy, Objective
 from oddnode.scoring import Names, Outputs, Scorer
 from oddnode.training import BatchNormStatistics, Trainer
 
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
 # Parameters that take effect after training, or have their own field in a `TrainingKey`.
 _NOT_IN_KEY = {"backbone", "objective", "scorer", "propagation", "trainer", "device", "seed"}
 _NOT_FITTED = "this Detector is not fitted yet: call fit(data) first"
@@ -58,13 +57,13 @@ def _calibrated(name: str) -> Any:
 
     def read(detector: Detector) -> float:
         if detector.calibration_ is None:
-            raise NotFittedError(detector._not_calibrated)
+            raise_not_fitted(detector._not_calibrated)
         return getattr(detector.calibration_, name)
 
     return property(read)
 
 
-class Detector(BaseEstimator):
+class Detector(Estimator):
     """A detector of out-of-distribution nodes: a backbone, an objective and a scorer.
 
     Parameters
@@ -219,7 +218,7 @@ class Detector(BaseEstimator):
     def fit(
         self, data: GraphSource, exposure: GraphSource | None = None, *, on_epoch: Callable[[int], None] | None = None
     ) -> Detector:
-        """Train on a graph.
+        """Train on a graph, and return the detector itself.
 
         Parameters
         ----------
@@ -231,11 +230,6 @@ class Detector(BaseEstimator):
             scorers that learn from them.
         on_epoch : callable, optional
             Called with the number of finished epochs.
-
-        Returns
-        -------
-        Detector
-            The detector itself.
         """
         fit_together([self], [data], [exposure], on_epoch=on_epoch)
         return self
@@ -305,7 +299,7 @@ class Detector(BaseEstimator):
 
     @gradients_enabled()
     def outputs(self, data: GraphSource) -> Outputs:
-        """Run the network on a graph once, for several of the methods below.
+        """Run the network on a graph once; the methods below take the result in place of the graph.
 
         Parameters
         ----------
@@ -314,11 +308,6 @@ class Detector(BaseEstimator):
             them as anchors. For scorers that compare with reference nodes, those of the training graph are recognised
             if the nodes of that graph come first, or else among the nodes in ``val_mask``; or ``reference_mask`` marks
             them. All nodes of the training graph are recognised if they come first; or ``seen_mask`` marks them.
-
-        Returns
-        -------
-        Outputs
-            The methods below accept it instead of the graph.
         """
         state, data = self.state_, as_source(data)
         graph = Graph.from_data(data, device_for(self.device, data))
@@ -354,34 +343,24 @@ class Detector(BaseEstimator):
 
     @gradients_enabled()
     def predict(self, data: GraphSource | Outputs) -> Tensor:
-        """Predict the most likely ID class of every node.
+        """Predict the most likely ID class of every node ``[N]``, on the device of the data.
 
         Parameters
         ----------
         data : GraphSource or Outputs
             A graph of N nodes.
-
-        Returns
-        -------
-        Tensor
-            Classes ``[N]``, on the device of the data.
         """
         outputs, device = self._outputs(data)
         return outputs.logits.argmax(dim=-1).to(device)
 
     @gradients_enabled()
     def predict_proba(self, data: GraphSource | Outputs) -> Tensor:
-        """Predict the probabilities of the ID classes.
+        """Predict the probabilities of the ID classes ``[N, C]``, on the device of the data.
 
         Parameters
         ----------
         data : GraphSource or Outputs
             A graph of N nodes.
-
-        Returns
-        -------
-        Tensor
-            Probabilities ``[N, C]``, on the device of the data.
         """
         outputs, device = self._outputs(data)
         return outputs.logits.softmax(dim=-1).to(device)
@@ -398,11 +377,6 @@ class Detector(BaseEstimator):
             The share of known nodes that may be flagged.
         mask : Tensor, optional
             The mask of these nodes ``[N]``; by default ``data.calibration_mask``.
-
-        Returns
-        -------
-        Detector
-            The detector itself.
 
         Examples
         --------
@@ -428,11 +402,6 @@ class Detector(BaseEstimator):
         ----------
         false_alarm_rate : float
             The share of known nodes that may be flagged.
-
-        Returns
-        -------
-        Detector
-            The detector itself.
         """
         known = self._calibrated()
         return self._with_state(self.state_, Calibration.from_scores(known.scores, known.classes, false_alarm_rate))
@@ -518,7 +487,7 @@ class Detector(BaseEstimator):
         node_names: Sequence[object] | None = None,
         class_names: Sequence[object] | None = None,
     ) -> list[str]:
-        """Say in words why nodes have low scores: the one or two strongest kinds of evidence against each.
+        """Say in words why nodes have low scores: a sentence for each of the one or two strongest kinds of evidence.
 
         Known nodes, of which the sentences speak, are the reference nodes of the scorer; for a scorer that has none,
         the calibration nodes. Neighbours are the nodes whose edges lead to a node, each once.
@@ -531,11 +500,6 @@ class Detector(BaseEstimator):
             Indices ``[n]``, or a mask ``[N]``; by default the nodes that `detect` flags.
         node_names, class_names : sequence, optional
             What the N nodes and the C classes are called; by default their numbers.
-
-        Returns
-        -------
-        list of str
-            One or two sentences for each of the nodes.
 
         Examples
         --------
@@ -570,6 +534,8 @@ class Detector(BaseEstimator):
             If the scorer needs more than the network and the edges (``Scorer.supports_export``), or the network cannot
             be traced.
         """
+        from oddnode.detector.exporting import exported  # torch.export takes long to import
+
         return exported(self.state_, self.calibration_)
 
     def save(self, path: str | os.PathLike) -> None:
@@ -622,10 +588,11 @@ class Detector(BaseEstimator):
         private: bool = True,
         token: str | None = None,
     ) -> str:
-        """Upload the fitted detector to the Hugging Face Hub, with a model card; needs the extra ``hub``.
+        """Upload the fitted detector to the Hugging Face Hub, with a model card, and return the address of the commit.
 
-        Neither ids nor their hashes, nor tables, nor features or edges of the training graph are uploaded. Reference
-        nodes are left out too: the uploaded detector compares nodes with the scores that these had when it was fitted.
+        It needs the extra ``hub``. Neither ids nor their hashes, nor tables, nor features or edges of the training
+        graph are uploaded. Reference nodes are left out too: the uploaded detector compares nodes with the scores that
+        these had when it was fitted.
 
         Parameters
         ----------
@@ -641,11 +608,6 @@ class Detector(BaseEstimator):
             Whether a repository that is created is private.
         token : str, optional
             A token of the Hub; by default the one that ``hf auth login`` stored.
-
-        Returns
-        -------
-        str
-            The address of the commit.
         """
         return hub.upload(self, repo_id, measured, with_node_vectors, private, token)
 
@@ -687,7 +649,7 @@ class Detector(BaseEstimator):
     def state_(self) -> FittedState:
         """Everything that was learnt, as plain data; the other attributes read it."""
         if "_state" not in vars(self):
-            raise NotFittedError(_NOT_FITTED)
+            raise_not_fitted(_NOT_FITTED)
         return self._state
 
     @property
@@ -748,11 +710,6 @@ class Detector(BaseEstimator):
         ----------
         include_seed : bool
             Whether detectors that differ in their seed only have different keys.
-
-        Returns
-        -------
-        TrainingKey
-            Equal for detectors that train the same network on the same data.
         """
         backbone, params = self.backbone, self.get_params(deep=False).items()
         return TrainingKey(
@@ -787,7 +744,7 @@ class Detector(BaseEstimator):
         return lower_far_scores(scores, outputs.far, known)
 
     def _calibrated(self) -> Calibration:
-        check_is_fitted(self, msg=_NOT_FITTED)
+        _ = self.state_  # an error before fit
         if self.calibration_ is None:
             raise CalibrationError(self._not_calibrated)
         return self.calibration_

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import torch
@@ -51,13 +51,6 @@ class Explanation(NamedTuple):
     kinds: tuple[str, ...]
 
     def to(self, device: torch.device) -> Explanation:
-        """Move the tensors to a device.
-
-        Parameters
-        ----------
-        device : torch.device
-            The device.
-        """
         return self._replace(**{name: getattr(self, name).to(device) for name in self._fields if name != "kinds"})
 
 
@@ -112,46 +105,34 @@ def reasons(
     """Say in words why nodes have low scores."""
     comparisons = state.scorer.comparisons(outputs)
     far = set() if outputs.far is None else set(outputs.far.tolist())
+    near = [node for node in nodes.tolist() if node not in far]
     if comparisons:
-        evidence = _Evidence(comparisons, state.scorer.kinds, outputs, names, nodes.to(outputs.graph.device))
-        sentences = {node: evidence.reason(index) for index, node in enumerate(nodes.tolist()) if node not in far}
+        sentences = dict(zip(near, _by_evidence(near, comparisons, state.scorer.kinds, outputs, names), strict=True))
     else:
         own = state.scorer.own_score(outputs).detach() if state.scorer.num_hops_used else None
-        sentences = {node: _by_score(node, scores, own, calibration) for node in nodes.tolist() if node not in far}
+        sentences = {node: _by_score(node, scores, own, calibration) for node in near}
     beyond = f"It has a feature of more than {FAR:.0f} times the largest magnitude in training."
     return [sentences.get(node, beyond) for node in nodes.tolist()]
 
 
-class _Evidence:
-    """The evidence against some nodes, from which the strongest kinds are chosen."""
-
-    def __init__(
-        self, comparisons: list[Comparison], kinds: tuple[str, ...], outputs: Outputs, names: Names, nodes: Tensor
-    ):
-        self.comparisons = comparisons
-        self.kinds = kinds
-        self.outputs = outputs
-        self.names = names
-        self.nodes = nodes
-        contributions = torch.stack([each.contributions[nodes] for each in comparisons]).mean(dim=0)
-        self.strongest = contributions.argsort(dim=1, descending=True, stable=True).cpu()
-        self.surprises = torch.stack([each.surprises[nodes] for each in comparisons]).mean(dim=0).cpu()
-
-    def reason(self, index: int) -> str:
-        """The sentences of the strongest kinds; of a subject at several ranges, the one nearest to the node."""
-        notable = [k for k in self.strongest[index].tolist() if self.surprises[index, k] >= -math.log(_NOTABLE)]
-        if not notable:
-            return "No kind of evidence is unusual by itself."
-        scorers = self.comparisons[0].scorers
+def _by_evidence(
+    nodes: list[int], comparisons: list[Comparison], kinds: tuple[str, ...], outputs: Outputs, names: Names
+) -> Iterator[str]:
+    """The sentences of the strongest kinds; of a subject at several ranges, the one nearest to the node."""
+    indices, scorers = torch.tensor(nodes, dtype=torch.long, device=outputs.graph.device), comparisons[0].scorers
+    contributions = torch.stack([each.contributions[indices] for each in comparisons]).mean(dim=0)
+    strongest = contributions.argsort(dim=1, descending=True, stable=True).cpu()
+    surprises = torch.stack([each.surprises[indices] for each in comparisons]).mean(dim=0).cpu()
+    for node, ranked, surprise in zip(nodes, strongest.tolist(), surprises, strict=True):
         by_subject: dict[str, list[int]] = {}
-        for k in notable:
-            by_subject.setdefault(self.kinds[k].partition(" around")[0], []).append(k)
-        chosen = [min(ks, key=lambda k: scorers[k].num_hops_used) for ks in by_subject.values()][:_MOST_KINDS]
-        return " ".join(scorers[k].reason(self._finding(int(self.nodes[index]), k)) for k in chosen)
-
-    def _finding(self, node: int, k: int) -> Finding:
-        views = [View(c.scorers[k], c.outputs, float(c.scores[node, k]), c.reference[:, k]) for c in self.comparisons]
-        return Finding(self.kinds[k], node, self.outputs, tuple(views), self.names)
+        for k in (k for k in ranked if surprise[k] >= -math.log(_NOTABLE)):
+            by_subject.setdefault(kinds[k].partition(" around")[0], []).append(k)
+        sentences = []
+        for same in list(by_subject.values())[:_MOST_KINDS]:
+            k = min(same, key=lambda k: scorers[k].num_hops_used)
+            views = [View(c.scorers[k], c.outputs, float(c.scores[node, k]), c.reference[:, k]) for c in comparisons]
+            sentences.append(scorers[k].reason(Finding(kinds[k], node, outputs, tuple(views), names)))
+        yield " ".join(sentences) or "No kind of evidence is unusual by itself."
 
 
 def _mean_surprises(comparisons: list[Comparison], like: Tensor) -> Tensor:

@@ -84,9 +84,8 @@ class TrainingOutputs:
                 f"{type(scorer).__name__} compares nodes with reference nodes, but this detector has set none aside; "
                 "fit a new detector with this scorer, or pass Detector.wrap a graph with a reference_mask"
             )
-        scorers = scorer.scorers if isinstance(scorer, EnsembleMean) else (scorer,)
-        wholes = self.outputs.members or [self.outputs]
-        fitted = tuple(part._fit_one(own, whole) for own, part, whole in zip(scorers, self.parts, wholes, strict=True))
+        wholes = zip(members_of(scorer), self.parts, self.outputs.members or [self.outputs], strict=True)
+        fitted = tuple(part._fit_one(own, whole) for own, part, whole in wholes)
         return EnsembleMean(fitted) if isinstance(scorer, EnsembleMean) else fitted[0]
 
     def _fit_one(self, scorer: Scorer, whole: Outputs) -> Scorer:
@@ -171,11 +170,6 @@ class FittedState:
         ----------
         scorer : Scorer
             An unfitted scorer. If it learns from the training graph, `training` is needed.
-
-        Returns
-        -------
-        FittedState
-            The same state with the fitted scorer.
         """
         fitted = unfitted_copy(self.module, scorer)
         if self.training is not None:
@@ -188,6 +182,11 @@ class FittedState:
                 "loaded from files, or wrapped without train_mask and y; fit a new detector with this scorer"
             )
         return replace(self, base_scorer=scorer, scorer=fitted)
+
+
+def members_of(scorer: Scorer) -> tuple[Scorer, ...]:
+    """The scorer of each network."""
+    return tuple(scorer.scorers) if isinstance(scorer, EnsembleMean) else (scorer,)
 
 
 def unfitted_copy(module: nn.Module, scorer: Scorer) -> Scorer:
@@ -236,9 +235,6 @@ def check_logits(module: nn.Module, logits: Tensor, num_classes: int, scorer: Sc
             f"{name} returns log-probabilities, whose energy is 0 at every node; "
             "return logits, without log_softmax at the end, or use MaxSoftmax()"
         )
-
-
-# --- calibrated decisions --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)

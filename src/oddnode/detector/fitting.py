@@ -9,12 +9,13 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, get_args
 
 import torch
 from torch import Tensor, nn
 
 from oddnode._utils.devices import resolve_device
+from oddnode._utils.lazy import is_instance
 from oddnode._utils.random import new_dropout_seed, new_weights, redirected, seeded
 from oddnode._utils.suggestions import unknown
 from oddnode.detector.fitted import (
@@ -25,6 +26,7 @@ from oddnode.detector.fitted import (
     check_logits,
     dtype_of,
     gradients_enabled,
+    members_of,
 )
 from oddnode.detector.reference import (
     ReferenceNodes,
@@ -46,15 +48,15 @@ from oddnode.graph import (
     profile_graph,
     training_set,
 )
-from oddnode.large import FolderGraph, GraphFolder, missing_memory
+from oddnode.large.graph import FolderGraph
+from oddnode.large.graph_arrays import missing_memory
 from oddnode.large.ranks import active_ranks
 from oddnode.nn import BACKBONES, Ensemble, in_blocks, member_seeds, run_backbone
 from oddnode.objectives import CrossEntropy
-from oddnode.scoring import EnsembleMean, FolderOutputs, Outputs, advised_scorer, doubt_about
+from oddnode.scoring import FolderOutputs, Outputs, advised_scorer, doubt_about
 from oddnode.training import (
     BatchNormStatistics,
     FullBatch,
-    MiniBatch,
     PackedRows,
     Trainer,
     TrainingConfig,
@@ -64,6 +66,7 @@ from oddnode.training import (
 
 if TYPE_CHECKING:
     from oddnode.detector.detector import Detector
+    from oddnode.large import GraphFolder
 
 _log = logging.getLogger("oddnode")
 
@@ -192,7 +195,7 @@ def start_fitting(
     if len({detector.training_key(include_seed=False) for detector in detectors}) > 1:
         raise ValueError("detectors that are fitted together must have the same settings except for seed and scorer")
     networks = [new_networks(detector, d, e) for detector, d, e in zip(detectors, data, exposures, strict=True)]
-    handle = _trainer(first, networks).start(
+    handle = trainer_for(first, networks).start(
         [module for each in networks for module in each.modules],
         first.objective or CrossEntropy(),
         [part for each in networks for part in each.parts],
@@ -217,14 +220,21 @@ def start_fitting(
     return TrainingHandle(finish)
 
 
-def _trainer(detector: Detector, networks: list[Networks]) -> Trainer:
+def trainer_for(detector: Detector, networks: list[Networks]) -> Trainer:
+    """Choose the trainer; a message is logged if it takes mini-batches."""
     if detector.trainer is not None:
         return detector.trainer
-    if any(each.data.graph.is_on_disk for each in networks):
-        return folder_trainer(detector)
-    parts = [part for each in networks for part in each.parts]
-    packs = not full_batch_blocker(detector) and not _objective_blocker(detector) and all(map(packing_pays, parts))
-    return PackedRows() if packs else FullBatch()
+    blocker = full_batch_blocker(detector)
+    if not any(each.data.graph.is_on_disk for each in networks):
+        parts = [part for each in networks for part in each.parts]
+        packs = blocker is None and not _objective_blocker(detector) and all(map(packing_pays, parts))
+        return PackedRows() if packs else FullBatch()
+    if blocker is None:
+        return PackedRows()
+    _log.info("training in mini-batches of sampled neighbourhoods: %s", blocker)
+    from oddnode.training import MiniBatch  # imports PyG's loaders
+
+    return MiniBatch(batches_per_epoch=_BATCHES_PER_EPOCH)
 
 
 def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | None) -> Networks:
@@ -364,10 +374,10 @@ def calibration_by_references(state: FittedState) -> Calibration | None:
     if not state.references or state.training is None or not state.scorer.needs_reference:
         return None
     outputs = state.training.outputs
-    scorers = state.scorer.scorers if isinstance(state.scorer, EnsembleMean) else (state.scorer,)
     total = outputs.graph.x.new_zeros(outputs.graph.num_nodes)
     count = torch.zeros_like(total)
-    for scorer, own, nodes in zip(scorers, outputs.members or [outputs], outputs.references, strict=True):
+    wholes = zip(members_of(state.scorer), outputs.members or [outputs], outputs.references, strict=True)
+    for scorer, own, nodes in wholes:
         total[nodes] += scorer.score_at(own, nodes).detach()
         count[nodes] += 1
     known = count.nonzero().squeeze(1)
@@ -460,9 +470,6 @@ def _check_settings(detector: Detector) -> None:
         raise unknown("propagation", detector.propagation, ("auto", "as-given"))
 
 
-# --- graphs on disk -------------------------------------------------------------------------------------------------
-
-
 def folder_blocker(detector: Detector) -> str | None:
     """Say why a detector cannot be fitted on a graph on disk."""
     blocker, scorer = _objective_blocker(detector), as_scorer(detector.scorer)
@@ -488,15 +495,6 @@ def full_batch_blocker(detector: Detector) -> str | None:
     return None
 
 
-def folder_trainer(detector: Detector) -> PackedRows | MiniBatch:
-    """Choose the trainer for a graph on disk; a message is logged if it takes mini-batches."""
-    blocker = full_batch_blocker(detector)
-    if blocker is None:
-        return PackedRows()
-    _log.info("training in mini-batches of sampled neighbourhoods: %s", blocker)
-    return MiniBatch(batches_per_epoch=_BATCHES_PER_EPOCH)
-
-
 def _objective_blocker(detector: Detector) -> str | None:
     objective = detector.objective or CrossEntropy()
     if objective.needs_hidden:
@@ -506,15 +504,19 @@ def _objective_blocker(detector: Detector) -> str | None:
     return None
 
 
+def _is_folder(data: GraphSource) -> TypeGuard[GraphFolder]:
+    return is_instance(data, "oddnode.large.folder", "GraphFolder")
+
+
 def device_for(setting: str, data: GraphSource) -> torch.device:
     """Choose the device for a graph; a graph on disk uses a GPU only if it fits into its memory.
 
     With several ranks, each of them has a GPU of its own.
     """
-    if isinstance(data, GraphFolder) and active_ranks().world_size > 1:
+    if _is_folder(data) and active_ranks().world_size > 1:
         return torch.device("cpu") if setting == "auto" else _device_of_rank(setting)
     device = resolve_device(setting)
-    if isinstance(data, GraphFolder) and setting == "auto":
+    if _is_folder(data) and setting == "auto":
         missing = missing_memory(data, device)
         if missing is not None:
             _log.info("%s; it is handled on the CPU", missing)
@@ -545,13 +547,10 @@ def with_dtype(graph: Graph, dtype: torch.dtype) -> Graph:
     return graph.with_features(graph.x.to(dtype))
 
 
-# --- networks that are trained already --------------------------------------------------------------------------------
-
-
 @gradients_enabled()
 def wrapped_state(detector: Detector, module: nn.Module, data: GraphSource, num_classes: int | None) -> FittedState:
     """Make the state of a detector from a trained network."""
-    if isinstance(data, GraphFolder):
+    if _is_folder(data):
         raise GraphError(
             "Detector.wrap needs a graph in memory, to see what the network returns; pass a part of the graph, and "
             "score the folder with the detector"

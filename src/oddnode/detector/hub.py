@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from oddnode._utils.markdown import escape_markdown, pipe_table
+from oddnode._utils.result_tables import escape_markdown, pipe_table
 from oddnode._version import __version__
 from oddnode.detector.fitted import as_scorer
 from oddnode.detector.part_config import learnt_of

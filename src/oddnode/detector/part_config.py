@@ -36,9 +36,6 @@ _LONGEST_REPR = 10_000
 Part = TypeVar("Part", Objective, Scorer)
 
 
-# --- settings --------------------------------------------------------------------------------------------------------
-
-
 def encode(part: Objective | Scorer, where: str) -> dict[str, Any]:
     """Describe a part by its class and its settings."""
     if any(not _is_loadable(type(inner)) for inner in _parts(part)):
@@ -120,9 +117,6 @@ def _settings(kind: type) -> list[Field]:
     return [f for f in fields(kind) if f.init]
 
 
-# --- classes ---------------------------------------------------------------------------------------------------------
-
-
 def _is_loadable(kind: type) -> bool:
     return is_dataclass(kind) and (plugin_of(kind) is not None or _library_class(kind.__name__) is kind)
 
@@ -170,7 +164,6 @@ def _subclasses(kind: type) -> Iterator[type]:
 
 
 def _parts(value: Any) -> Iterator[Objective | Scorer]:
-    """A part and all parts inside it."""
     inside: Any = ()
     if isinstance(value, (list, tuple)):
         inside = value
@@ -179,9 +172,6 @@ def _parts(value: Any) -> Iterator[Objective | Scorer]:
         inside = [getattr(value, f.name) for f in _settings(type(value))] if is_dataclass(value) else ()
     for item in inside:
         yield from _parts(item)
-
-
-# --- what scorers learn ----------------------------------------------------------------------------------------------
 
 
 def learnt_of(scorer: Scorer) -> Iterator[tuple[str, Any]]:

@@ -46,8 +46,6 @@ _GOLD = 0.03
 _SHARED = "one training, shared with msp"  # the cost of methods with plain cross-entropy
 _ONE_OR_TWO = "one or two trainings"
 _LOGIT_NORM = "Wei et al., ICML 2022; Wu et al., ICLR 2023"
-# Model-free scores use the graph only; their network provides the ID accuracy of the tables.
-_BASELINE, _NO_MODEL = "a baseline without a model", "no model"
 
 #: ``epistemic``: a node is unlike those seen in training. ``aleatoric``: its class is ambiguous.
 Uncertainty = Literal["epistemic", "aleatoric"]
@@ -118,9 +116,6 @@ def kinds_of_evidence(num_hops: int = 32, eta: float = 0.1) -> tuple[Scorer, ...
         scoring.TwoSided(scoring.FeatureSum()),
         scoring.TwoSided(scoring.Propagated(scoring.MaxSoftmax(), num_hops, eta)),
     )
-
-
-# --- the methods of the paper's tables, in their order ---------------------------------------------------------------
 
 
 @_method("msp", "Hendrycks and Gimpel, ICLR 2017")
@@ -255,9 +250,6 @@ def _nodesafe_pp(
     return objective + lambda2 * objectives.BoundUniform(lambda1, start=start), scorer
 
 
-# --- methods beyond the paper's tables -------------------------------------------------------------------------------
-
-
 @_method("msp-prop", "Hendrycks and Gimpel, ICLR 2017; Wu et al., ICLR 2023", transductive=True, cost=_SHARED)
 def _msp_prop(num_hops: int = NUM_HOPS, eta: float = ETA, prior_nodes: float = PRIOR_NODES) -> Parts:
     """msp averaged over the graph. For unknown nodes that come in groups."""  # noqa: D403, the name of a method
@@ -355,32 +347,23 @@ def _gold(weight: float = _GOLD, num_hops: int = NUM_HOPS, eta: float = ETA, pri
     return objective, _propagated(scoring.Energy(), num_hops, eta, prior_nodes)
 
 
-@_method("nonzeros", _BASELINE, cost=_NO_MODEL)
-def _non_zeros() -> Parts:
-    """How many features are not zero: what any method must beat."""
-    return objectives.CrossEntropy(), scoring.NonZeros()
+def _model_free(name: str, scorer: str, what: str) -> str:
+    def build() -> Parts:
+        return objectives.CrossEntropy(), getattr(scoring, scorer)()
+
+    summary = f"{what}: what any method must beat."
+    register_method(Recipe(name, build, "a baseline without a model", cost="no model", summary=summary))
+    return name
 
 
-@_method("degree", _BASELINE, cost=_NO_MODEL)
-def _degree() -> Parts:
-    """How many edges a node has: what any method must beat."""
-    return objectives.CrossEntropy(), scoring.Degree()
-
-
-@_method("neighbour-cosine", _BASELINE, cost=_NO_MODEL)
-def _neighbour_cosine() -> Parts:
-    """How similar a node is to its neighbours: what any method must beat."""
-    return objectives.CrossEntropy(), scoring.NeighbourCosine()
-
-
-@_method("centred-cosine", _BASELINE, cost=_NO_MODEL)
-def _centred_cosine() -> Parts:
-    """The same after the mean is taken off: what any method must beat."""
-    return objectives.CrossEntropy(), scoring.CentredCosine()
-
-
-#: The model-free scores, printed below every table: a method that loses to them has learnt nothing.
-MODEL_FREE = ("nonzeros", "degree", "neighbour-cosine", "centred-cosine")
+#: The model-free scores, printed below every table: a method that loses to them has learnt nothing. They use the graph
+#: only; their network provides the ID accuracy of the tables.
+MODEL_FREE = (
+    _model_free("nonzeros", "NonZeros", "How many features are not zero"),
+    _model_free("degree", "Degree", "How many edges a node has"),
+    _model_free("neighbour-cosine", "NeighbourCosine", "How similar a node is to its neighbours"),
+    _model_free("centred-cosine", "CentredCosine", "The same after the mean is taken off"),
+)
 
 
 def default_method(has_exposure: bool) -> str:

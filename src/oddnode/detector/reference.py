@@ -40,13 +40,11 @@ class ReferenceNodes:
 
     @classmethod
     def of(cls, graph: Graph, nodes: Tensor) -> ReferenceNodes:
-        """Remember nodes of a graph."""
         nodes = nodes.sort().values
         edges = graph.edges_to(nodes)
         return cls(nodes, _checksums(graph.x[nodes]), edges[:, :: 1 + edges.shape[1] // _MOST_EDGES])
 
     def find(self, graph: Graph, among: Tensor | None = None) -> Tensor | None:
-        """Find the nodes in another graph."""
         nodes, checksums = self.nodes.to(graph.device), self.checksums.to(graph.device)
         if among is None:
             here = nodes[nodes < graph.num_nodes]

@@ -47,9 +47,6 @@ _DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
 
-# --- the schema of config.json ---------------------------------------------------------------------------------------
-
-
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     """The saved arguments of `Detector`, except for its parts; the device and the trainer are not saved."""
 
@@ -116,9 +113,6 @@ class FileEntry(Struct, frozen=True, forbid_unknown_fields=True):
     sha256: str
 
 
-# --- writing ---------------------------------------------------------------------------------------------------------
-
-
 def check_target(target: Path) -> None:
     """Check that a model can be written, so that a mistake shows before the training and not after it."""
     standing = next(parent for parent in target.absolute().parents if parent.exists())
@@ -173,9 +167,6 @@ def _entry(raw: bytes) -> FileEntry:
 
 def _manifest(entries: dict[str, FileEntry]) -> bytes:
     return (json.dumps(msgspec.to_builtins(entries), indent=1) + "\n").encode()
-
-
-# --- reading ---------------------------------------------------------------------------------------------------------
 
 
 def read_config(folder: Path) -> dict[str, Any]:

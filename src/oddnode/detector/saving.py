@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,9 +52,8 @@ _PLAIN = (bool, int, float, str, type(None))
 _REFERENCE = ("nodes", "checksums", "edges")
 _EXTRA = "extra."
 _FEW_LAYERS = 50
-
-
-# --- writing ---------------------------------------------------------------------------------------------------------
+# Backbones whose state is all in the saved tensors, so that they need not be initialised.
+_ALL_SAVED = ("gcn", "mlp", "gat", "jknet", "mixhop")
 
 
 def save(
@@ -137,9 +137,6 @@ def tensors_of(detector: Detector) -> dict[str, Tensor]:
     return tensors
 
 
-# --- reading ---------------------------------------------------------------------------------------------------------
-
-
 def load(
     detector_class: type[Detector],
     path: str | os.PathLike,
@@ -217,7 +214,6 @@ def _own(config: dict[str, Any], given: Any, what: str, advice: str) -> Any:
 
 @gradients_enabled()
 def _restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor]) -> Detector:
-    """Restore the saved state of a detector."""
     device = resolve_device(detector.device)
     calibration = _calibration(config, tensors)  # stays on the CPU
     module = _filled_module(detector, config, _take(tensors, "module.")).to(device).eval()
@@ -332,21 +328,31 @@ def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, T
     if own is None and detector.num_layers > max(_FEW_LAYERS, len(weights)):
         raise ModelFileError(f"settings.num_layers is {detector.num_layers}, but there are {len(weights)} weights")
     with torch.device("meta"):
-        sketch = _new_network(detector, config) if own is None else own
+        sketch = own or _new_network(detector, config)
     _check_weights(sketch, config.num_networks, weights)
-    module = as_module(
-        [_new_network(detector, config) if own is None else copy.deepcopy(own) for _ in range(config.num_networks)]
-    )
+    modules = []
+    for _ in range(config.num_networks):
+        if detector.backbone in _ALL_SAVED:
+            modules.append(copy.deepcopy(sketch)._apply(_allocated))
+        else:
+            modules.append(copy.deepcopy(own) if own else _new_network(detector, config))
+    module = as_module(modules)
     module.load_state_dict(weights)
     return module
 
 
+def _allocated(sketch: Tensor) -> Tensor:
+    # As `torch.nn.Module.to_empty` does, for which torch would import sympy.
+    return torch.empty_strided(sketch.shape, sketch.stride(), dtype=sketch.dtype)
+
+
 def _new_network(detector: Detector, config: ModelConfig) -> nn.Module:
-    try:
-        with seeded(0), new_weights():
+    # Ours draw no numbers on the meta device. Redirecting them would import torch._dynamo, most of a second.
+    with nullcontext() if detector.backbone in _ALL_SAVED else seeded(0), new_weights():
+        try:
             return new_backbone(detector, config.num_features, config.num_classes).to(getattr(torch, config.dtype))
-    except (RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
-        raise ModelFileError(f"the backbone cannot be built from these settings: {first_line(error)}") from None
+        except (RuntimeError, ValueError, TypeError, OverflowError, MemoryError) as error:
+            raise ModelFileError(f"the backbone cannot be built from these settings: {first_line(error)}") from None
 
 
 def _check_weights(network: nn.Module, num_networks: int, weights: dict[str, Tensor]) -> None:

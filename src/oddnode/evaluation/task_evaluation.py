@@ -10,8 +10,7 @@ from torch import Tensor
 from oddnode.detector import Calibration, Detector
 from oddnode.evaluation.results import METRICS
 from oddnode.functional import CalibrationError, aupr, auroc
-from oddnode.protocols import EvaluationProtocol, get_protocol
-from oddnode.scoring import Outputs
+from oddnode.protocols import get_protocol
 from oddnode.tasks import Task
 
 
@@ -71,13 +70,23 @@ def evaluate(detector: Detector, task: Task, outputs: TaskOutputs | None = None)
         name: detector.score_samples(outputs.tests[name]).cpu()[data.ood_mask.cpu()]
         for name, data in task.tests.items()
     }
-    tests = {name: _detection(id_scores, scores, protocol) for name, scores in ood_scores.items()}
+    tests = {
+        name: {
+            "auroc": 100 * auroc(id_scores, scores),
+            "aupr": 100 * aupr(id_scores, scores),
+            "fpr95": 100 * protocol.fpr_at_tpr(id_scores, scores),
+        }
+        for name, scores in ood_scores.items()
+    }
     result: dict[str, Any] = {m: sum(t[m] for t in tests.values()) / len(tests) for m in METRICS[:3]}
     calibration = detector.calibration_ or _calibration_on_validation_nodes(detector)
     if calibration is not None:
         caught = [_flagged(calibration, scores) for scores in ood_scores.values()]
         result |= {"caught": sum(caught) / len(caught), "false_alarms": _flagged(calibration, id_scores)}
-    result["id_acc"] = _accuracy(detector, task, outputs.id_test, protocol)
+    nodes = task.id_test.mask.cpu()
+    y, classes = task.id_test.data.y.cpu()[nodes], detector.predict(outputs.id_test).cpu()[nodes]
+    probabilities = detector.predict_proba(outputs.id_test).cpu()[nodes]
+    result["id_acc"] = 100 * protocol.id_accuracy(classes, probabilities, y, task.name)
     result["tests"] = tests
     return result
 
@@ -97,18 +106,3 @@ def _calibration_on_validation_nodes(detector: Detector) -> Calibration | None:
 def _flagged(calibration: Calibration, scores: Tensor) -> float:
     """The share of flagged nodes, in percent."""
     return 100 * calibration.detect(scores).double().mean().item()
-
-
-def _detection(id_scores: Tensor, ood_scores: Tensor, protocol: EvaluationProtocol) -> dict[str, float]:
-    return {
-        "auroc": 100 * auroc(id_scores, ood_scores),
-        "aupr": 100 * aupr(id_scores, ood_scores),
-        "fpr95": 100 * protocol.fpr_at_tpr(id_scores, ood_scores),
-    }
-
-
-def _accuracy(detector: Detector, task: Task, outputs: Outputs, protocol: EvaluationProtocol) -> float:
-    nodes = task.id_test.mask.cpu()
-    y = task.id_test.data.y.cpu()[nodes]
-    predicted, probabilities = detector.predict(outputs).cpu()[nodes], detector.predict_proba(outputs).cpu()[nodes]
-    return 100 * protocol.id_accuracy(predicted, probabilities, y, task.name)

@@ -30,11 +30,6 @@ def conformal_p_values(scores: Any, calibration: Any) -> np.ndarray:
     calibration : array_like or Tensor
         Scores ``[n]`` of in-distribution nodes that were used neither for training nor for choosing the epoch.
 
-    Returns
-    -------
-    ndarray
-        P-values ``[N]``, from 1 / (n + 1) to 1.
-
     Examples
     --------
     >>> conformal_p_values([0.5, 2.5, 9.0], calibration=[1.0, 2.0, 3.0])
@@ -61,11 +56,6 @@ def conformal_p_values_per_class(scores: Any, classes: Any, calibration: Any, ca
     calibration_classes : array_like or Tensor
         The predicted class of each calibration node ``[n]``.
 
-    Returns
-    -------
-    ndarray
-        P-values ``[N]``.
-
     Examples
     --------
     >>> conformal_p_values_per_class([1.5, 1.5], [0, 1], [1.0, 2.0, 3.0], [0, 0, 1])
@@ -89,7 +79,7 @@ def threshold_at(calibration: Any, false_alarm_rate: float) -> float:
     """Compute the threshold below which nodes are flagged, for a given rate of false alarms.
 
     It is the k-th lowest calibration score with k = floor(rate (n + 1)), so ``score < threshold`` is equivalent to
-    ``p_value <= rate``.
+    ``p_value <= rate``. With fewer calibration nodes than the rate needs, a `CalibrationError` is raised.
 
     Parameters
     ----------
@@ -97,16 +87,6 @@ def threshold_at(calibration: Any, false_alarm_rate: float) -> float:
         Scores ``[n]`` of in-distribution nodes that were used neither for training nor for choosing the epoch.
     false_alarm_rate : float
         The probability, between 0 and 1, that a known node is flagged.
-
-    Returns
-    -------
-    float
-        The threshold.
-
-    Raises
-    ------
-    CalibrationError
-        If there are fewer calibration nodes than the rate needs.
 
     Examples
     --------
@@ -125,7 +105,8 @@ def threshold_at(calibration: Any, false_alarm_rate: float) -> float:
             f"but there are {known.size}; hold out more known nodes, or choose a rate of "
             f"{100 / (known.size + 1):.3g} % or more"
         )
-    return float(known[_floor(false_alarm_rate * (known.size + 1)) - 1])
+    # In floating point, 0.29 * 100 is 28.999999999999996 instead of 29.
+    return float(known[math.floor(round(false_alarm_rate * (known.size + 1), 9)) - 1])
 
 
 def nodes_needed(false_alarm_rate: float) -> int:
@@ -156,11 +137,6 @@ def benjamini_hochberg(p_values: Any, fdr: float = 0.1) -> np.ndarray:
     fdr : float
         The false discovery rate, a share between 0 and 1.
 
-    Returns
-    -------
-    ndarray
-        One boolean per node ``[N]``, true = flagged.
-
     Examples
     --------
     >>> benjamini_hochberg([0.01, 0.04, 0.5, 0.03], fdr=0.1)
@@ -179,7 +155,7 @@ def benjamini_hochberg(p_values: Any, fdr: float = 0.1) -> np.ndarray:
 
 
 def check_rate(rate: float, name: str = "false_alarm_rate") -> float:
-    """Check that a rate is strictly between 0 and 1.
+    """Check that a rate is strictly between 0 and 1, and return it.
 
     Parameters
     ----------
@@ -187,20 +163,10 @@ def check_rate(rate: float, name: str = "false_alarm_rate") -> float:
         The share.
     name : str
         Its name in the message.
-
-    Returns
-    -------
-    float
-        The same share.
     """
     if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0.0 < rate < 1.0:
         raise ValueError(f"`{name}` is {rate!r}, expected a share between 0 and 1, for example 0.05 for 5 %")
     return float(rate)
-
-
-def _floor(value: float) -> int:
-    # In floating point, 0.29 * 100 is 28.999999999999996 instead of 29.
-    return math.floor(round(value, 9))
 
 
 def _array(values: Any) -> np.ndarray:

@@ -28,14 +28,8 @@ def expected_squared_error(logits: Tensor, y: Tensor) -> Tensor:
     y : Tensor
         Classes ``[N]``.
 
-    Returns
-    -------
-    Tensor
-        One number per node ``[N]``, in double precision.
-
     Examples
     --------
-    >>> import torch
     >>> expected_squared_error(torch.zeros(1, 2), torch.tensor([0]))  # Dir(1, 1): 2 / 4 + (2 / 4) / 3
     tensor([0.6667], dtype=torch.float64)
     """
@@ -58,14 +52,8 @@ def expected_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     y : Tensor
         Classes ``[N]``.
 
-    Returns
-    -------
-    Tensor
-        One number per node ``[N]``, in double precision.
-
     Examples
     --------
-    >>> import torch
     >>> expected_cross_entropy(torch.zeros(1, 2), torch.tensor([0]))  # Dir(1, 1): psi(2) - psi(1) = 1
     tensor([1.0000], dtype=torch.float64)
     """
@@ -83,11 +71,6 @@ def dirichlet_entropy(logits: Tensor) -> Tensor:
     ----------
     logits : Tensor
         Logarithms of the Dirichlet's parameters ``[N, C]``.
-
-    Returns
-    -------
-    Tensor
-        One number per node ``[N]``, in double precision.
     """
     alpha = logits.double().exp()
     total = alpha.sum(dim=-1)
@@ -106,11 +89,6 @@ def dirichlet_kl(logits: Tensor, prior: Tensor) -> Tensor:
         Logarithms of the Dirichlet's parameters ``[N, C]``.
     prior : Tensor
         The prior's parameters themselves, ``[N, C]`` or ``[C]``.
-
-    Returns
-    -------
-    Tensor
-        One number per node ``[N]``, in double precision.
     """
     alpha, prior = logits.double().exp(), prior.double()
     surprise = torch.digamma(alpha) - torch.digamma(alpha.sum(dim=-1, keepdim=True))

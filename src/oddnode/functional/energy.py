@@ -28,21 +28,15 @@ _MANY_NODES = 2**22
 
 
 def negative_energy(logits: Tensor) -> Tensor:
-    r"""Compute the negative energy :math:`-E(z) = \log \sum_c e^{z_c}` of every row.
+    r"""Compute the negative energy :math:`-E(z) = \log \sum_c e^{z_c}` of every row; higher = more in-distribution.
 
     Parameters
     ----------
     logits : Tensor
         Shape ``[..., C]``.
 
-    Returns
-    -------
-    Tensor
-        Shape ``[...]``; higher = more in-distribution.
-
     Examples
     --------
-    >>> import torch
     >>> negative_energy(torch.tensor([[0.0, 0.0], [10.0, 0.0]]))
     tensor([ 0.6931, 10.0000])
     """
@@ -80,14 +74,8 @@ def propagate(
         One weight per edge ``[E]``, 0 or more, for a weighted mean; a node whose edges all have weight 0 is isolated.
         Only together with an ``edge_index`` that is a tensor: a matrix contains the weights.
 
-    Returns
-    -------
-    Tensor
-        Propagated scores, of the same shape.
-
     Examples
     --------
-    >>> import torch
     >>> path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])  # 0 - 1 - 2, and node 3 on its own
     >>> propagate(torch.tensor([4.0, 0.0, 0.0, 1.0]), path, num_hops=1)
     tensor([2., 1., 0., 1.])
@@ -125,7 +113,7 @@ def _walk(
 def propagate_to(
     scores: Tensor, matrix: SparseMatrix, nodes: Tensor | None, num_hops: int, eta: float, isolated: Isolated
 ) -> Tensor:
-    """Compute the propagated scores of some nodes, for a matrix and nodes that are used many times.
+    """Compute the propagated scores of some nodes ``[M]``, for a matrix and nodes that are used many times.
 
     If there are few nodes, their rows of the matrix of the whole propagation are computed once, and each call is a
     product with these rows.
@@ -140,11 +128,6 @@ def propagate_to(
         Positions ``[M]`` of the nodes; ``None`` stands for all.
     num_hops, eta, isolated
         As in `propagate`.
-
-    Returns
-    -------
-    Tensor
-        Shape ``[M]``, or ``[N]`` for all nodes.
     """
     matrix = matrix.with_self_loops_where_empty if isolated == "keep" else matrix
     if nodes is None:
@@ -171,7 +154,7 @@ def _draw_signs(signs: Tensor, generator: torch.Generator) -> None:
 def support(
     matrix: SparseMatrix | NeighbourMean, num_hops: int, eta: float, probes_at_once: int = _PROBES_IN_A_GROUP
 ) -> Tensor:
-    r"""Estimate the effective number of nodes in a propagated score: :math:`m_v = 1 / \sum_u P_{vu}^2`.
+    r"""Estimate the effective number of nodes in each propagated score: :math:`m_v = 1 / \sum_u P_{vu}^2`.
 
     :math:`P` is the matrix that `propagate` multiplies by: :math:`m_v` is 1 for a node without neighbours, and at most
     the size of its component. The sum is estimated as the mean of :math:`(P r)_v^2` over 64 vectors :math:`r` of random
@@ -187,11 +170,6 @@ def support(
         Share of its own score that a node keeps in every hop.
     probes_at_once : int
         How many random vectors are propagated together, 8, 16, 32 or 64: more are faster and take more memory.
-
-    Returns
-    -------
-    Tensor
-        One number per node ``[N]``.
 
     Examples
     --------

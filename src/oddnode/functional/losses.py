@@ -57,7 +57,6 @@ def bound_loss(logits: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> import torch
     >>> bound_loss(torch.tensor([[3.0, 4.0], [0.0, 5.0]]))  # both of norm 5
     tensor(0.)
     """
@@ -76,7 +75,6 @@ def uniform_loss(logits: Tensor) -> Tensor:
 
     Examples
     --------
-    >>> import torch
     >>> uniform_loss(torch.tensor([[1.0, 2.0], [3.0, 2.0]]))  # sums 3 and 5: variance 2, mean 4
     tensor(0.5000)
     """
@@ -98,7 +96,6 @@ def energy_hinge_loss(energy_in: Tensor, energy_out: Tensor, m_in: float | Tenso
 
     Examples
     --------
-    >>> import torch
     >>> energy_hinge_loss(torch.tensor([-4.0, -6.0]), torch.tensor([-3.0]), m_in=-5, m_out=-1)
     tensor(4.5000)
     """

@@ -19,7 +19,7 @@ def surprise(
     two_sided: bool = False,
     is_sorted: bool = False,
 ) -> Tensor:
-    r"""Compute minus the logarithm of the share of the reference that is as low as each score.
+    r"""Compute minus the logarithm of the share of the reference that is as low as each score, in double precision.
 
     With :math:`n` reference values :math:`r_1 \le r_2 \le \dots`, of which :math:`a` are below :math:`s` and :math:`b`
     equal it, it is :math:`-\log \frac{a + b/2 + 1/2}{n + 1}`. Below all of them, ranks say no more, and
@@ -39,11 +39,6 @@ def surprise(
         Whether to take the smaller of the shares that are as low and as high, twice; at least 0.
     is_sorted : bool
         Whether the reference values are in ascending order already, if many scores are compared with them in parts.
-
-    Returns
-    -------
-    Tensor
-        Shape ``[N]``, in double precision; the higher, the more unusual.
 
     Examples
     --------
@@ -80,11 +75,8 @@ def _add_tail(surprises: Tensor, scores: Tensor, reference: Tensor, is_lowest: T
     """Add how far scores lie below the reference; the lowest reference value itself is compared with the second."""
     beyond = (scores < reference[0]) | is_lowest
     lowest = torch.where(is_lowest[beyond], reference[1], reference[0])
-    surprises[beyond] += torch.log1p((lowest - scores[beyond]) / _tail_scale(reference))
-
-
-def _tail_scale(reference: Tensor) -> Tensor:
-    """The mean distance of the lowest values from the upper end of the tail; 1 if they are all equal."""
+    # The mean distance of the lowest values from the upper end of the tail; 1 if they are all equal.
     end = min(max(_FEWEST_IN_TAIL, int(_TAIL_SHARE * len(reference))), len(reference) - 1)
     scale = (reference[end] - reference[:end]).mean()
-    return torch.where(scale > 0, scale, torch.ones_like(scale))
+    scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+    surprises[beyond] += torch.log1p((lowest - scores[beyond]) / scale)

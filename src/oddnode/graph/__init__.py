@@ -10,7 +10,6 @@ from oddnode.graph.profile import GraphProfile as GraphProfile
 from oddnode.graph.profile import one_way_share as one_way_share
 from oddnode.graph.profile import profile_graph as profile_graph
 from oddnode.graph.sampling import CSRSampler as CSRSampler
-from oddnode.graph.sampling import SampledEdges as SampledEdges
 from oddnode.graph.sampling import neighbourhood as neighbourhood
 from oddnode.graph.sampling import node_blocks as node_blocks
 from oddnode.graph.source import GraphSource as GraphSource

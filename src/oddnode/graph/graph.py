@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import partial
+from functools import wraps
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
-from torch_geometric.utils import add_self_loops, remove_self_loops
 
 from oddnode.functional import support
 from oddnode.graph.source import GraphSource, as_source
@@ -35,29 +34,36 @@ from oddnode.ops import (
 _SPARSE_BELOW = 0.15
 
 T = TypeVar("T")
+_Basis = Literal["graph", "edges", "features"]
 
 
-class GraphCache:
-    """Checked features and graphs by device and by the user's tensors they come from."""
+def cached_in(derived_from: _Basis) -> Callable[[Callable[[Any], T]], Callable[[Any], T]]:
+    """Compute a property once, as `Graph.cached` does."""
 
-    def __init__(self) -> None:
-        self._values: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+    def decorate(make: Callable[[Any], T]) -> Callable[[Any], T]:
+        return wraps(make)(lambda graph: graph.cached(make.__name__, lambda: make(graph), derived_from))
 
-    def get(self, make: Callable[[], Any], device: torch.device, *sources: Any) -> Any:
-        """Call ``make`` once for the same sources."""
-        key = (device, *(id(source) for source in sources))
-        if key not in self._values:
-            self._values[key] = make(), sources  # hold references, so that Python cannot reuse the ids in the key
-        return self._values[key][0]
+    return decorate
 
 
-_active_cache: ContextVar[GraphCache | None] = ContextVar("graph_cache", default=None)
+# Checked features and graphs by device and by the user's tensors they come from.
+_active_cache: ContextVar[dict[tuple[Any, ...], tuple[Any, Any]] | None] = ContextVar("graph_cache", default=None)
+
+
+def _once(make: Callable[[], Any], device: torch.device, *sources: Any) -> Any:
+    """Call ``make`` once for the same sources within `graph_cache`."""
+    cache, key = _active_cache.get(), (device, *(id(source) for source in sources))
+    if cache is None:
+        return make()
+    if key not in cache:
+        cache[key] = make(), sources  # hold references, so that Python cannot reuse the ids in the key
+    return cache[key][0]
 
 
 @contextmanager
 def graph_cache() -> Iterator[None]:
     """Check and prepare each graph only once within the block; the data must not change in the meantime."""
-    token = _active_cache.set(GraphCache())
+    token = _active_cache.set({})
     try:
         yield
     finally:
@@ -130,7 +136,7 @@ class Graph:
 
     @classmethod
     def from_data(cls, data: GraphSource, device: torch.device | str = "cpu") -> Graph:
-        """Make a graph from a PyG ``Data`` after checking it.
+        """Make a graph from a PyG ``Data`` after checking it, without edges of weight 0.
 
         Parameters
         ----------
@@ -139,25 +145,19 @@ class Graph:
             `oddnode.graph.as_source` takes.
         device : torch.device or str
             The device of the graph.
-
-        Returns
-        -------
-        Graph
-            The checked graph, without edges of weight 0; within `graph_cache` the same one for the same tensors.
         """
         data = as_source(data)
         as_graph = getattr(data, "as_graph", None)
         if as_graph is not None:  # a source that is not in memory, such as a folder, makes a graph of its own
             return as_graph(device)
         device = torch.device(device)
-        cache = _active_cache.get() or GraphCache()
 
         def make() -> Graph:
-            x = cache.get(lambda: _checked_features(data).to(device), device, data.x)
+            x = _once(lambda: _checked_features(data).to(device), device, data.x)
             edges, weight = _checked_edges(data, x.dtype)
             return cls(x, edges.to(device), None if weight is None else weight.to(device))
 
-        return cache.get(make, device, data.x, data.edge_index, getattr(data, "edge_weight", None))
+        return _once(make, device, data.x, data.edge_index, getattr(data, "edge_weight", None))
 
     def __repr__(self) -> str:
         return f"Graph({self.num_nodes} nodes, {self.num_edges} edges, {self.x.shape[1]} features, {self.device})"
@@ -174,9 +174,7 @@ class Graph:
 
     # --- cached values and graphs that share them ---
 
-    def cached(
-        self, key: Hashable, make: Callable[[], T], derived_from: Literal["graph", "edges", "features"] = "graph"
-    ) -> T:
+    def cached(self, key: Hashable, make: Callable[[], T], derived_from: _Basis = "graph") -> T:
         """Compute a value once and cache it in the graph.
 
         Parameters
@@ -188,20 +186,11 @@ class Graph:
         derived_from : {"graph", "edges", "features"}
             What the value depends on. Graphs with the same edges and dtype (`with_features`) share values that depend
             on the edges.
-
-        Returns
-        -------
-        object
-            The value.
         """
-        cache = self.cache(derived_from)
+        cache = self._caches[derived_from]
         if key not in cache:
             cache[key] = make()
         return cache[key]
-
-    def cache(self, derived_from: Literal["graph", "edges", "features"] = "graph") -> dict[Hashable, Any]:
-        """The values of `cached`, for code that computes them in place."""
-        return self._caches[derived_from]
 
     def share_features(self, other: Graph) -> None:
         """Share values derived from the features with another graph, if it has the same tensor ``x``."""
@@ -209,17 +198,12 @@ class Graph:
             self._caches["features"] = other._caches["features"]
 
     def with_features(self, x: Tensor) -> Graph:
-        """Put other features on the same edges.
+        """Put other features on the same edges; both graphs share the matrices of these, also those built later.
 
         Parameters
         ----------
         x : Tensor
             Features ``[N, F']``, floating point.
-
-        Returns
-        -------
-        Graph
-            A graph that shares the matrices of the edges with this one, including those that either builds later.
         """
         other = Graph(x, self.edge_index, None if self.edge_weight is None else self.edge_weight.to(x.dtype))
         if x.dtype == self.x.dtype:
@@ -261,9 +245,10 @@ class Graph:
     # --- features ---
 
     @property
+    @cached_in("features")
     def density(self) -> float:
         """The share of non-zero features."""
-        return self.cached("density", lambda: torch.count_nonzero(self.x).item() / max(self.x.numel(), 1), "features")
+        return torch.count_nonzero(self.x).item() / max(self.x.numel(), 1)
 
     @property
     def is_sparse(self) -> bool:
@@ -276,29 +261,27 @@ class Graph:
         return self.sparse_features if self.device.type == "cpu" and self.is_sparse else None
 
     @property
+    @cached_in("features")
     def sparse_features(self) -> SparseMatrix:
-        """The features as a sparse matrix."""
-        return self.cached("sparse_features", lambda: SparseMatrix.from_dense(self.x), "features")
+        return SparseMatrix.from_dense(self.x)
 
     @property
+    @cached_in("features")
     def feature_pattern(self) -> tuple[SparsePattern, Tensor]:
         """The sparsity pattern of the features, and their values in its order."""
-
-        def make() -> tuple[SparsePattern, Tensor]:
-            row, col = self.x.nonzero(as_tuple=True)
-            return SparsePattern(row, col, (self.x.shape[0], self.x.shape[1])), self.x[row, col]
-
-        return self.cached("feature_pattern", make, "features")
+        row, col = self.x.nonzero(as_tuple=True)
+        return SparsePattern(row, col, (self.x.shape[0], self.x.shape[1])), self.x[row, col]
 
     @property
+    @cached_in("features")
     def max_abs_feature(self) -> float:
         """The largest magnitude of a feature."""
-        return self.cached("max_abs_feature", lambda: max(map(abs, torch.stack(self.x.aminmax()).tolist())), "features")
+        return max(map(abs, torch.stack(self.x.aminmax()).tolist()))
 
     @property
+    @cached_in("features")
     def has_negative(self) -> bool:
-        """Whether a feature is below 0."""
-        return self.cached("has_negative", lambda: bool((self.x < 0).any()), "features")
+        return bool((self.x < 0).any())
 
     def times_features(self, weight: Tensor, rows: slice | Tensor = slice(None)) -> Tensor:
         """Compute ``X W^T`` at some nodes ``[n, C]``, for a weight laid out as in `torch.nn.Linear`, ``[C, F]``."""
@@ -309,26 +292,22 @@ class Graph:
     # --- edges ---
 
     @property
+    @cached_in("edges")
     def incoming(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """The edges by target in their own order, on the CPU: offsets, sources, and indices in ``edge_index``.
 
         The latter are ``None`` if the edges are stored in this order. Samplers draw from this order, so that it is part
         of what a seed determines; `csr` sorts by source as well.
         """
-        return self.cached("incoming", self._make_incoming, "edges")
-
-    def _make_incoming(self) -> tuple[Tensor, Tensor, Tensor | None]:
         source, target = self.edge_index.cpu()
         order = target.argsort(stable=True)
         counts = torch.bincount(target, minlength=self.num_nodes)
         return torch.cat([counts.new_zeros(1), counts.cumsum(0)]), source[order], order
 
     @property
+    @cached_in("edges")
     def csr(self) -> CSR:
         """The edges sorted by target, then by source."""
-        return self.cached("csr", self._make_csr, "edges")
-
-    def _make_csr(self) -> CSR:
         source, target = self.edge_index
         pairs, order = (target * self.num_nodes + source).sort(stable=True)
         counts = torch.bincount(target, minlength=self.num_nodes)
@@ -358,25 +337,23 @@ class Graph:
         return counts.index_add_(0, target, (source != target).long())
 
     @property
+    @cached_in("edges")
     def in_degree(self) -> Tensor:
         """Sum of the weights of the edges that lead to each node ``[N]``; without weights, the number of these edges.
 
         A repeated edge counts as often as it is repeated.
         """
-        return self.cached("in_degree", self._make_in_degree, "edges")
-
-    def _make_in_degree(self) -> Tensor:
         if self.edge_weight is None:
             return torch.bincount(self.edge_index[1], minlength=self.num_nodes)
         return weighted_in_degree(self.edge_index, self.num_nodes, self.edge_weight)
 
     @property
+    @cached_in("edges")
     def effective_degree(self) -> Tensor:
         """Effective sample size (Kish) of each node's edge weights ``[N]``; without weights, the number of edges."""
         if self.edge_weight is None:
             return self.in_degree
-        make = partial(effective_degree, self.edge_index, self.num_nodes, self.edge_weight)
-        return self.cached("effective_degree", make, "edges")
+        return effective_degree(self.edge_index, self.num_nodes, self.edge_weight)
 
     @property
     def mean_edge_weight(self) -> float:
@@ -385,10 +362,10 @@ class Graph:
         return 1.0 if weight is None or not len(weight) else float(weight.double().mean())
 
     @property
+    @cached_in("edges")
     def is_symmetric(self) -> bool:
         """Whether every edge comes with the one in the other direction, as often and with the same weight."""
-        make = partial(is_symmetric, self.edge_index, self.num_nodes, self.edge_weight)
-        return self.cached("is_symmetric", make, "edges")
+        return is_symmetric(self.edge_index, self.edge_weight)
 
     def weight_back(self, edges: Tensor) -> Tensor:
         """By how many equal edges the target of each edge ``[2, e]`` counts around its source, in a symmetric graph.
@@ -407,22 +384,24 @@ class Graph:
     # --- matrices ---
 
     @property
+    @cached_in("edges")
     def gcn_matrix(self) -> SparseMatrix:
         """``D^-1/2 (A + I) D^-1/2``, with missing self-loops added."""
-        make = partial(gcn_matrix, edge_index=self.edge_index, edge_weight=self.edge_weight)
-        return self.cached("gcn_matrix", lambda: make(self.random_walk), "edges")
+        return gcn_matrix(self.random_walk, self.edge_index, self.edge_weight)
 
     @property
     def gcn_scale(self) -> Tensor:
         """``D^-1/2`` of the graph convolution, in which every node has a self-loop, ``[N]``."""
-        return self.cached("gcn_scale", self._make_gcn_scale, "edges")[0]
+        return self._gcn_scale[0]
 
     @property
     def loop_weight(self) -> Tensor:
         """The weights of these self-loops ``[N]``."""
-        return self.cached("gcn_scale", self._make_gcn_scale, "edges")[1]
+        return self._gcn_scale[1]
 
-    def _make_gcn_scale(self) -> tuple[Tensor, Tensor]:
+    @property
+    @cached_in("edges")
+    def _gcn_scale(self) -> tuple[Tensor, Tensor]:
         ones = torch.ones_like(self.edge_index[0], dtype=self.x.dtype)
         weight = ones if self.edge_weight is None else self.edge_weight
         edges, weight = with_self_loops(self.edge_index, self.num_nodes, weight)
@@ -432,24 +411,30 @@ class Graph:
     @property
     def attention(self) -> SparsePattern:
         """The nodes that a node attends to: the source of each incoming edge, and itself once."""
-        return self.cached("attention", self._make_attention, "edges")[0]
+        return self._attention[0]
 
     @property
     def attention_bias(self) -> Tensor | None:
         """The logarithms of the weights of these edges, and 0 for the node itself; ``None`` without weights."""
-        return self.cached("attention", self._make_attention, "edges")[1]
-
-    def _make_attention(self) -> tuple[SparsePattern, Tensor | None]:
-        edges, weight = remove_self_loops(self.edge_index, self.edge_weight)
-        (source, target), weight = add_self_loops(edges, weight, fill_value=1.0, num_nodes=self.num_nodes)
-        pattern = SparsePattern.of_unsorted(target, source, (self.num_nodes, self.num_nodes))
-        return pattern, None if weight is None else weight[target.argsort(stable=True)].log()
+        return self._attention[1]
 
     @property
+    @cached_in("edges")
+    def _attention(self) -> tuple[SparsePattern, Tensor | None]:
+        kept = self.edge_index[0] != self.edge_index[1]
+        nodes = torch.arange(self.num_nodes, device=self.device)
+        source, target = torch.cat([self.edge_index[:, kept], nodes.expand(2, -1)], dim=1)
+        pattern = SparsePattern.of_unsorted(target, source, (self.num_nodes, self.num_nodes))
+        if self.edge_weight is None:
+            return pattern, None
+        weight = torch.cat([self.edge_weight[kept], self.edge_weight.new_ones(self.num_nodes)])
+        return pattern, weight[target.argsort(stable=True)].log()
+
+    @property
+    @cached_in("edges")
     def random_walk(self) -> SparseMatrix:
         """``D^-1 A`` without added self-loops: the mean over a node's neighbours."""
-        make = partial(neighbour_mean_matrix, self.edge_index, self.num_nodes, self.x.dtype, self.edge_weight)
-        return self.cached("random_walk", make, "edges")
+        return neighbour_mean_matrix(self.edge_index, self.num_nodes, self.x.dtype, self.edge_weight)
 
     def walk_without_return(self, count: Tensor, counts_return: bool) -> Any:
         """The random walk of a symmetric graph with weights, for means around a source that leave the target out.
@@ -467,27 +452,23 @@ class Graph:
         return self.cached(key, lambda: support(self.random_walk, num_hops, eta), "edges")
 
     @property
+    @cached_in("graph")
     def smoothed_x(self) -> Tensor:
         """``D^-1/2 (A + I) D^-1/2 X``: the part of the first graph convolution without weights."""
-        return self.cached("smoothed_x", lambda: self.gcn_matrix @ self.x)
+        return self.gcn_matrix @ self.x
 
     def convolve(self, values: Tensor) -> Tensor:
         """Compute ``D^-1/2 (A + I) D^-1/2 V`` for ``[N, C]`` values, without a gradient."""
         return self.gcn_matrix @ values.detach()
 
     def convolve_features(self, weight: Tensor) -> Tensor:
-        """Compute ``D^-1/2 (A + I) D^-1/2 X W^T`` in the cheaper order.
+        """Compute ``D^-1/2 (A + I) D^-1/2 X W^T``, ``[N, C]``, in the cheaper order.
 
         Parameters
         ----------
         weight : Tensor
             Laid out as in `torch.nn.Linear`, ``[C, F]``. Within a training step, graphs with the same features share
             their product with the same tensor object, such as a parameter.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[N, C]``.
         """
         features = self.sparse_x
         if features is None:
@@ -513,7 +494,7 @@ class Graph:
         yield slice(None)
 
     def empty(self, width: int | None, dtype: torch.dtype | None = None, is_factor: bool = False) -> Tensor:
-        """Allocate a result for every node; of a graph on disk, in a temporary file if it is large.
+        """Allocate ``[N, width]`` or ``[N]`` values; of a graph on disk, in a temporary file if they are large.
 
         Parameters
         ----------
@@ -522,12 +503,7 @@ class Graph:
         dtype : torch.dtype, optional
             By default that of the features.
         is_factor : bool
-            Whether a product reads it next, at random, so that it should be in memory if it fits.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[N, width]`` or ``[N]``, not initialised.
+            Whether a product reads them next, at random, so that they should be in memory if they fit.
         """
         shape = (self.num_nodes,) if width is None else (self.num_nodes, width)
         return self.x.new_empty(shape, dtype=dtype or self.x.dtype)
@@ -550,6 +526,15 @@ class Graph:
         tensor([2., 2., 2.])
         """
         yield slice(None)
+
+    def by_rows(
+        self, width: int | None, make: Callable[[slice], Tensor], dtype: torch.dtype | None = None, factor: bool = False
+    ) -> Tensor:
+        """Compute a result for every node, some rows at a time; arguments as for `empty`."""
+        out = self.empty(width, dtype, factor)
+        for rows in self.shards(out):
+            out[rows] = make(rows)
+        return out
 
     def neighbour_means(
         self,

@@ -75,11 +75,6 @@ def profile_graph(graph: Graph, nodes: Tensor, y: Tensor) -> GraphProfile:
     y : Tensor
         Their classes, ``[M]``.
 
-    Returns
-    -------
-    GraphProfile
-        Its statistics.
-
     Examples
     --------
     >>> graph = Graph(torch.ones(3, 1), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -114,17 +109,12 @@ def profile_graph(graph: Graph, nodes: Tensor, y: Tensor) -> GraphProfile:
 
 
 def one_way_share(graph: Graph) -> float:
-    """Estimate the share of edges without an edge back, from some 10,000 of them.
+    """Estimate the share of edges without an edge back, from 0 to 1, by some 10,000 of them.
 
     Parameters
     ----------
     graph : Graph
-        The graph. Self-loops do not count, and repeated edges count once.
-
-    Returns
-    -------
-    float
-        From 0 for an undirected graph, or one without edges, to 1.
+        The graph. Self-loops do not count, and repeated edges count once; without any edge the share is 0.
 
     Examples
     --------
@@ -133,7 +123,8 @@ def one_way_share(graph: Graph) -> float:
     """
     if graph.is_on_disk:  # where edges are sorted, so that a look-up does not read all of them
         return _one_way_share_of_sorted(graph)
-    source, target = _edges_between(graph)
+    edges = graph.edge_index
+    source, target = edges[:, edges[0] != edges[1]]
     step = 1 + len(source) // _ENOUGH_EDGES
     back = (target[::step] * graph.num_nodes + source[::step]).unique()
     if not len(back):
@@ -152,13 +143,6 @@ def _one_way_share_of_sorted(graph: Graph) -> float:
     if not edges.shape[1]:
         return 0.0
     return 1.0 - int(graph.contains(edges.flip(0)).sum()) / edges.shape[1]
-
-
-def _edges_between(graph: Graph) -> tuple[Tensor, Tensor]:
-    """Sources and targets of edges that are not self-loops."""
-    source, target = graph.edge_index
-    joins = source != target
-    return source[joins], target[joins]
 
 
 def _edges_to(graph: Graph, nodes: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:

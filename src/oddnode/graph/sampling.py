@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.sampler import BaseSampler, NodeSamplerInput, SamplerOutput
 
 from oddnode.graph.graph import Graph
 
-
-class SampledEdges(NamedTuple):
-    """Sampled nodes in the order of sampling, and the edges between them."""
-
-    nodes: Tensor  # Indices of the nodes in the graph `[m]`, the seeds first
-    row: Tensor  # Sources of the edges `[e]`, as indices into the nodes
-    col: Tensor  # Targets of the edges `[e]`, as indices into the nodes
-    edge: Tensor  # Indices of the edges in the CSR form `[e]`
-    num_nodes: list[int]  # Number of new nodes in each hop; the first are the seeds
-    num_edges: list[int]  # Number of edges in each hop
+if TYPE_CHECKING:
+    from torch_geometric.sampler import NodeSamplerInput, SamplerOutput
 
 
-class CSRSampler(BaseSampler):
+class CSRSampler:
     """Samples incoming edges hop by hop, without replacement; for PyG's `torch_geometric.loader.NodeLoader`.
 
     The seeds come first among the sampled nodes, then the nodes of the first hop, and so on. Every node is expanded
@@ -46,6 +37,7 @@ class CSRSampler(BaseSampler):
 
     Examples
     --------
+    >>> from torch_geometric.sampler import NodeSamplerInput
     >>> star = CSRSampler([0, 3, 3, 3, 3], [1, 2, 3], num_neighbours=[2])
     >>> out = star.sample_from_nodes(NodeSamplerInput(None, torch.tensor([0])))
     >>> out.num_sampled_nodes
@@ -78,16 +70,16 @@ class CSRSampler(BaseSampler):
 
     def sample_from_nodes(self, index: NodeSamplerInput, **kwargs: Any) -> SamplerOutput:
         out = self.draw(index.node)
-        metadata = (index.input_id, index.time)
-        return SamplerOutput(
-            out.nodes, out.row, out.col, out.edge, None, out.num_nodes, out.num_edges, metadata=metadata
-        )
+        out.metadata = (index.input_id, index.time)
+        return out
 
     def sample_from_edges(self, index: Any, neg_sampling: Any = None) -> SamplerOutput:
         raise NotImplementedError("CSRSampler samples around nodes, not around edges")
 
-    def draw(self, seeds: Tensor) -> SampledEdges:
+    def draw(self, seeds: Tensor) -> SamplerOutput:
         """Sample the neighbourhood of some nodes ``[n]``, all different."""
+        from torch_geometric.sampler import SamplerOutput
+
         numbering = NodeNumbering(seeds.numpy())
         rows, cols, edges, num_edges = [], [], [], []
         first, num_nodes = 0, [len(numbering.nodes)]
@@ -102,7 +94,7 @@ class CSRSampler(BaseSampler):
             num_edges.append(len(chosen))
         none = np.empty(0, dtype=np.int64)
         row, col, edge = (torch.from_numpy(np.concatenate([none, *parts])) for parts in (rows, cols, edges))
-        return SampledEdges(torch.from_numpy(numbering.nodes), row, col, edge, num_nodes, num_edges)
+        return SamplerOutput(torch.from_numpy(numbering.nodes), row, col, edge, None, num_nodes, num_edges)
 
     def _incoming(self, nodes: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Indices of sampled edges, and the indices of their targets among the nodes."""
@@ -161,7 +153,7 @@ def neighbourhood(graph: Graph, nodes: Tensor, num_hops: int) -> tuple[Graph, in
         indices = around.edge if order is None else order[around.edge]
         weight = graph.edge_weight[indices.to(graph.device)]
     edges = torch.stack([around.row, around.col]).to(graph.device)
-    return Graph(graph.x[around.nodes.to(graph.device)], edges, weight), len(around.nodes) - around.num_nodes[-1]
+    return Graph(graph.x[around.node.to(graph.device)], edges, weight), len(around.node) - around.num_sampled_nodes[-1]
 
 
 def node_blocks(graph: Graph, most_edges: int) -> Iterator[slice]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-import sys
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
-from torch_geometric.data import Data, HeteroData
 
+from oddnode._utils.lazy import is_instance
 from oddnode.graph.validation import GraphError
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data, HeteroData
 
 # The attributes of a NetworkX graph's nodes that are read, with the value of a node that lacks one.
 _NODE_ATTRIBUTES: dict[str, int | bool] = {"y": -1} | dict.fromkeys(
@@ -45,13 +47,6 @@ class GraphSource(Protocol):
     A source whose edges are not in memory, such as `oddnode.large.GraphFolder`, has a method ``as_graph(device)`` that
     returns a `oddnode.graph.Graph` of its own; its ``edge_index`` is then not read.
 
-    Attributes
-    ----------
-    x : Tensor
-        Features ``[N, F]``. Results are moved to the device of this tensor.
-    edge_index : Tensor
-        Edges ``[2, E]``, from source to target, as indices of nodes.
-
     Examples
     --------
     >>> from dataclasses import dataclass
@@ -67,17 +62,17 @@ class GraphSource(Protocol):
 
     @property
     def x(self) -> Tensor:
-        """Features ``[N, F]``."""
+        """Features ``[N, F]``. Results are moved to the device of this tensor."""
         ...
 
     @property
     def edge_index(self) -> Tensor:
-        """Edges ``[2, E]``."""
+        """Edges ``[2, E]``, from source to target, as indices of nodes."""
         ...
 
 
 def as_source(source: Any, name: str = "data") -> GraphSource:
-    """Return what a user gave as a graph, or raise an error that says what to give.
+    """Return what a user gave as a graph, its tensors not checked yet, or raise an error that says what to give.
 
     Parameters
     ----------
@@ -90,11 +85,6 @@ def as_source(source: Any, name: str = "data") -> GraphSource:
     name : str
         Its name in messages.
 
-    Returns
-    -------
-    GraphSource
-        The graph, whose tensors are not checked yet.
-
     Examples
     --------
     >>> import networkx
@@ -103,9 +93,9 @@ def as_source(source: Any, name: str = "data") -> GraphSource:
     >>> as_source(graph)
     Data(x=[3, 2], edge_index=[2, 4])
     """
-    if isinstance(source, HeteroData):
+    if is_instance(source, "torch_geometric.data", "HeteroData"):
         return _from_hetero_data(source, name)
-    if _is_networkx(source):
+    if is_instance(source, "networkx", "Graph"):
         return _from_networkx(source, name)
     if hasattr(source, "as_graph"):  # reading the edges of such a source could fill the memory
         return source
@@ -138,17 +128,15 @@ def _from_hetero_data(data: HeteroData, name: str) -> Data:
             f"{name} is a HeteroData with {num_types} types of nodes and {len(data.edge_types)} of edges, but a "
             "detector knows one type of each; make one graph of it with its to_homogeneous()"
         )
+    from torch_geometric.data import Data
+
     stores = [*data.node_stores, *data.edge_stores]
     return Data.from_dict({key: value for store in stores for key, value in store.items()})
 
 
-def _is_networkx(source: Any) -> bool:
-    # Nobody has a NetworkX graph without having imported NetworkX, so that it need not be imported here.
-    networkx = sys.modules.get("networkx")
-    return networkx is not None and isinstance(source, networkx.Graph)
-
-
 def _from_networkx(graph: Any, name: str) -> Data:
+    from torch_geometric.data import Data
+
     index = {node: number for number, node in enumerate(graph)}
     facts = [values for _, values in graph.nodes(data=True)]
     lacking = next((node for node, values in graph.nodes(data=True) if "x" not in values), None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -15,9 +15,6 @@ class TraceableGraph(Graph):
 
     Its matrices have those parts of the interface of `oddnode.ops.SparseMatrix` that networks and scorers use.
     """
-
-    def __init__(self, x: Tensor, edge_index: Tensor):
-        super().__init__(x, edge_index)
 
     @property
     def sparse_x(self) -> None:
@@ -36,7 +33,6 @@ class TraceableGraph(Graph):
 
     @property
     def random_walk(self) -> Any:
-        """As for `Graph`."""
         source, target = self.edge_index
         degree = _sums(torch.ones_like(target, dtype=self.x.dtype), target, self.num_nodes)
         return _EdgeMatrix(target, source, 1.0 / degree[target], degree == 0)
@@ -47,14 +43,13 @@ class TraceableGraph(Graph):
         raise NotImplementedError("graph attention works on sorted edges (PyG's own GATConv does not)")
 
 
-class _EdgeMatrix:
+class _EdgeMatrix(NamedTuple):
     """A sparse matrix by its coordinates; ``is_empty`` marks the rows without an entry where that matters."""
 
-    def __init__(self, row: Tensor, col: Tensor, value: Tensor, is_empty: Tensor | None = None):
-        self.row = row
-        self.col = col
-        self.value = value
-        self.is_empty = is_empty
+    row: Tensor
+    col: Tensor
+    value: Tensor
+    is_empty: Tensor | None = None
 
     @property
     def with_self_loops_where_empty(self) -> _EdgeMatrix:

@@ -6,7 +6,6 @@ import math
 from dataclasses import dataclass
 
 import torch
-from sklearn.model_selection import train_test_split
 from torch import Tensor
 
 from oddnode.graph.graph import Graph
@@ -91,11 +90,6 @@ def training_set(
         Share of the training nodes to split off if there is no ``val_mask``.
     seed : int
         Seed of this split.
-
-    Returns
-    -------
-    TrainingSet
-        The data of one training.
     """
     graph = Graph.from_data(data, device)
     train_nodes = check_mask(data, "train_mask")
@@ -184,7 +178,7 @@ def _check_classes(y_train: Tensor, y_val: Tensor, num_classes: int, num_spare_l
 
 
 def split_validation(data: GraphSource, nodes: Tensor, share: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Split validation nodes off the training nodes, stratified by class, at least one per class.
+    """Split validation nodes off the training nodes, stratified by class; returns the sorted indices of both.
 
     Parameters
     ----------
@@ -193,14 +187,9 @@ def split_validation(data: GraphSource, nodes: Tensor, share: float, seed: int) 
     nodes : Tensor
         Indices of the training nodes, ``[n]``.
     share : float
-        The share of them to split off.
+        The share of them to split off; at least one of each class.
     seed : int
         Seed of the split.
-
-    Returns
-    -------
-    train, val : Tensor
-        Sorted indices.
     """
     labels = check_labels(data, nodes, "training")
     classes, counts = labels.unique(return_counts=True)
@@ -211,6 +200,8 @@ def split_validation(data: GraphSource, nodes: Tensor, share: float, seed: int) 
             "give data.val_mask, or label more nodes"
         )
     num_val = max(round(share * len(nodes)), len(classes))
+    from sklearn.model_selection import train_test_split
+
     kept, held_out = train_test_split(
         nodes.cpu().numpy(), test_size=num_val, stratify=labels.cpu().numpy(), random_state=seed
     )

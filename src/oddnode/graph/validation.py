@@ -27,7 +27,8 @@ def _refuse_meta(tensor: Tensor, name: str) -> None:
         raise GraphError(f"{name} is on the meta device, which holds no numbers; move the data to a real device")
 
 
-def _refuse_sparse(tensor: Tensor, name: str) -> None:
+def _check_dense(tensor: Tensor, name: str) -> None:
+    _refuse_meta(tensor, name)
     if tensor.layout != torch.strided:
         raise GraphError(f"{name} has the layout {tensor.layout}, expected a dense tensor; call its to_dense()")
 
@@ -82,8 +83,7 @@ def _checked_edges(data: GraphSource, dtype: torch.dtype) -> tuple[Tensor, Tenso
         return edges, None
     if not isinstance(weight, Tensor):
         raise GraphError(f"data.edge_weight is {type(weight).__name__}, expected a tensor with one number per edge")
-    _refuse_meta(weight, "data.edge_weight")
-    _refuse_sparse(weight, "data.edge_weight")
+    _check_dense(weight, "data.edge_weight")
     try:
         check_edge_weight(weight, edges.shape[1], "data.edge_weight")
     except ValueError as error:
@@ -146,7 +146,7 @@ def _checked_edge_index(data: GraphSource) -> Tensor:
 
 
 def check_mask(data: GraphSource, name: str, required: bool = True) -> Tensor | None:
-    """Check a mask of a graph.
+    """Check a mask of a graph, and return the indices of the selected nodes ``[n]``.
 
     Parameters
     ----------
@@ -155,12 +155,7 @@ def check_mask(data: GraphSource, name: str, required: bool = True) -> Tensor | 
     name : str
         The mask, for example ``"train_mask"``.
     required : bool
-        Whether its absence is an error.
-
-    Returns
-    -------
-    Tensor or None
-        Indices of the selected nodes ``[n]``; ``None`` if an optional mask is absent.
+        Whether its absence is an error; otherwise ``None`` is returned.
     """
     mask = getattr(data, name, None)
     if mask is None:
@@ -174,8 +169,7 @@ def checked_nodes(mask: object, num_nodes: int, name: str) -> Tensor:
     """Check a mask that selects at least one node."""
     if not isinstance(mask, Tensor):
         raise GraphError(f"{name} is {type(mask).__name__}, expected a boolean tensor")
-    _refuse_meta(mask, name)
-    _refuse_sparse(mask, name)
+    _check_dense(mask, name)
     if mask.dtype != torch.bool or mask.dim() != 1 or mask.shape[0] != num_nodes:
         raise GraphError(
             f"{name} is {mask.dtype} of shape {list(mask.shape)}, "
@@ -192,7 +186,7 @@ def as_labels(y: Tensor) -> Tensor:
 
 
 def check_labels(data: GraphSource, nodes: Tensor, what: str) -> Tensor:
-    """Check that nodes are labelled.
+    """Check that nodes are labelled, and return their classes 0, 1, 2, ... ``[n]``.
 
     Parameters
     ----------
@@ -202,17 +196,11 @@ def check_labels(data: GraphSource, nodes: Tensor, what: str) -> Tensor:
         Indices of the nodes to check ``[n]``.
     what : str
         What they are, for messages: ``"training"``, ``"validation"``.
-
-    Returns
-    -------
-    Tensor
-        Their classes 0, 1, 2, ... ``[n]``.
     """
     y = getattr(data, "y", None)
     if not isinstance(y, Tensor):
         raise GraphError(f"data.y is {type(y).__name__}, expected one class (0, 1, 2, ...) per node")
-    _refuse_meta(y, "data.y")
-    _refuse_sparse(y, "data.y")
+    _check_dense(y, "data.y")
     y = as_labels(y)
     if y.dim() != 1 or y.shape[0] != data.x.shape[0] or y.is_floating_point() or y.is_complex():
         raise GraphError(

@@ -37,7 +37,6 @@ class ArrayEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def num_bytes(self) -> int:
-        """The size of the file."""
         return prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
@@ -56,7 +55,6 @@ class ArrayWriter(AbstractContextManager):
             self._file.close()
 
     def append(self, rows: np.ndarray | Tensor) -> None:
-        """Write more rows."""
         rows = rows.numpy() if isinstance(rows, Tensor) else rows
         if self._shape[0] and self._shape[1:] != rows.shape[1:]:
             raise FolderError(
@@ -68,7 +66,6 @@ class ArrayWriter(AbstractContextManager):
         self._shape = (self._shape[0] + len(rows), *rows.shape[1:])
 
     def close(self) -> ArrayEntry:
-        """Flush the file to disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
         self._file.close()
@@ -112,19 +109,13 @@ def check_sum(path: Path, entry: ArrayEntry) -> None:
         )
 
 
-def check_positive(path: Path, values: Tensor) -> None:
-    """Raise an error for an array of other values than finite numbers above 0."""
-    for part in values.split(_READ_AT_ONCE):
-        if not bool(((part > 0) & (part < torch.inf)).all()):  # NaN compares as neither
-            raise FolderError(f"{path} has weights that are not finite numbers above 0; prepare the graph again")
-
-
 def check_once(path: Path, entry: ArrayEntry, weights: Tensor | None = None) -> None:
     """Compare the checksum of a file, unless this process has done so since the file was written."""
     if file_stamp(path) not in _checked:
         check_sum(path, entry)
-        if weights is not None:
-            check_positive(path, weights)
+        for part in () if weights is None else weights.split(_READ_AT_ONCE):
+            if not bool(((part > 0) & (part < torch.inf)).all()):  # NaN compares as neither
+                raise FolderError(f"{path} has weights that are not finite numbers above 0; prepare the graph again")
         mark_checked(path)
 
 

@@ -29,7 +29,6 @@ class SortedEdges(NamedTuple):
     num_repeated: int  # How many edges were left out because others join the same nodes
 
     def loops(self, first: int) -> dict[str, np.ndarray]:
-        """Find the nodes with edges to themselves."""
         targets = np.repeat(np.arange(first, first + len(self.counts)), self.counts)
         is_loop = self.sources == targets.astype(np.uint64)
         nodes, owner, counts = np.unique(targets[is_loop], return_inverse=True, return_counts=True)
@@ -53,7 +52,6 @@ class EdgeBuckets:
         self.count = -(-(stop - start) // self.width)
 
     def fill(self, chunks: Iterable[CheckedEdges]) -> None:
-        """Divide edges among the files."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             files = [stack.enter_context(self._file(number).open("wb")) for number in range(self.count)]
@@ -67,7 +65,6 @@ class EdgeBuckets:
                     files[number].write(records[ends[number - 1] if number else 0 : ends[number]].data)
 
     def sorted(self, unique: bool) -> Iterator[SortedEdges]:
-        """Read the edges in the order of their targets."""
         for number in range(self.count):
             first = self.start + number * self.width
             last = min(first + self.width, self.stop)

@@ -105,7 +105,6 @@ class FolderBuilder(AbstractContextManager):
 
     @property
     def is_complete(self) -> bool:
-        """Whether the folder has this graph already."""
         if not (self.out / MANIFEST).exists():
             return False
         if read_manifest(self.out).made_from == self.made_from:
@@ -155,7 +154,6 @@ class FolderBuilder(AbstractContextManager):
         facts: dict[str, Any] | None = None,
         notes: list[str] | None = None,
     ) -> None:
-        """Write the nodes."""
         self._stage("nodes", lambda: self._write_nodes(chunks(), facts, notes))
 
     def _write_nodes(self, chunks: Iterable[NodeChunk], facts: dict[str, Any] | None, notes: list[str] | None) -> Stage:
@@ -184,7 +182,6 @@ class FolderBuilder(AbstractContextManager):
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes that were added."""
         return self._progress.stages["nodes"].facts["num_nodes"]
 
     def id_arrays(self) -> dict[str, np.ndarray]:
@@ -201,7 +198,6 @@ class FolderBuilder(AbstractContextManager):
         total: int | None = None,
         notes: list[str] | None = None,
     ) -> None:
-        """Write the edges, sorted by target."""
         stages = self._progress.stages
         if "edges" not in stages:
             read = self._stage("buckets", lambda: self._read_edges(chunks(), both_directions, simple, total, notes))
@@ -245,7 +241,6 @@ class FolderBuilder(AbstractContextManager):
 
     @property
     def _dtype(self) -> str:
-        """The dtype of the features and of the weights."""
         return self._progress.stages["nodes"].arrays["x"].dtype
 
     @property
@@ -254,7 +249,6 @@ class FolderBuilder(AbstractContextManager):
         return self._progress.stages["edges"].num_repeated
 
     def finish(self, notes: Sequence[str] = ()) -> GraphFolder:
-        """Complete the folder."""
         if not self.is_complete:
             stages = [self._progress.stages[name] for name in ("nodes", "edges")]
             arrays = {name: entry for stage in stages for name, entry in stage.arrays.items()}
@@ -264,7 +258,8 @@ class FolderBuilder(AbstractContextManager):
                     part.replace(self.out / part.name)
             facts = {name: fact for stage in stages for name, fact in stage.facts.items()}
             noted = [*(note for stage in self._progress.stages.values() for note in stage.notes), *notes]
-            Manifest(format=FORMAT, arrays=arrays, made_from=self.made_from, notes=noted, **facts).write(self.out)
+            manifest = Manifest(format=FORMAT, arrays=arrays, made_from=self.made_from, notes=noted, **facts)
+            write_json(self.out / MANIFEST, manifest)
         shutil.rmtree(self._building, ignore_errors=True)
         return GraphFolder(self.out)
 
@@ -279,7 +274,6 @@ class _IdWriter:
         self._num_bytes = 0
 
     def append(self, ids: np.ndarray | None, start: int) -> None:
-        """Write more ids."""
         count = 0 if ids is None else len(ids)
         if ids is None or count == 0:
             return
@@ -302,7 +296,6 @@ class _IdWriter:
         return self._writers[name]
 
     def close(self) -> dict[str, ArrayEntry]:
-        """Flush the files to disk."""
         if len(self._writers) == 3:
             raise FolderError("some ids are integers and some are strings; give all of them as one or the other")
         entries = {name: writer.close() for name, writer in self._writers.items()}
@@ -357,11 +350,6 @@ def build_folder(
     on_progress : callable, optional
         Called with what is done, the total (``None`` if unknown), and a description.
 
-    Returns
-    -------
-    GraphFolder
-        The folder.
-
     Examples
     --------
     >>> import tempfile, numpy as np
@@ -390,11 +378,6 @@ def folder_from_data(data: GraphSource, out: str | os.PathLike, on_progress: Pro
         The folder: a new or empty one.
     on_progress : callable, optional
         As for `build_folder`.
-
-    Returns
-    -------
-    GraphFolder
-        The folder.
     """
     graph = Graph.from_data(data)
     columns = {name: getattr(data, name, None) for name in ("y", *MASKS)}

@@ -13,6 +13,8 @@ from oddnode.graph import GraphError
 #: Some edges ``[2, n]`` from source to target, as indices of nodes; or a pair of these and their weights ``[n]``.
 EdgeChunk = np.ndarray | tuple[np.ndarray, np.ndarray]
 
+_LARGEST_SUM = float(np.finfo(np.float32).max)
+
 
 @dataclass(frozen=True)
 class NodeChunk:
@@ -67,7 +69,6 @@ class CheckedEdges(NamedTuple):
     weight: np.ndarray | None  # Their weights `[n]`, in double precision
 
     def only(self, which: np.ndarray) -> CheckedEdges:
-        """Keep some of the edges."""
         weight = None if self.weight is None else self.weight[which]
         return CheckedEdges(self.source[which], self.target[which], weight)
 
@@ -88,7 +89,11 @@ def edges_of(
         if edges.weight is not None:
             with np.errstate(over="ignore"):  # what is infinite is refused as well
                 total += edges.weight.sum() * (2 if both else 1)
-            _check_sum_of_weights(total)
+            if total > _LARGEST_SUM:
+                raise GraphError(
+                    f"the weights of the edges sum to {total:.2g} or more, but single precision ends at "
+                    f"{_LARGEST_SUM:.2g}; divide the weights by their mean"
+                )
             edges = edges.only(edges.weight > 0)
         yield edges
         if both:
@@ -126,12 +131,3 @@ def _checked_weights(weight: np.ndarray, num_edges: int, first: int) -> np.ndarr
             f"{first + index}; expected finite weights of 0 or more"
         )
     return weight
-
-
-def _check_sum_of_weights(total: float) -> None:
-    largest = float(np.finfo(np.float32).max)
-    if total > largest:
-        raise GraphError(
-            f"the weights of the edges sum to {total:.2g} or more, but single precision ends at {largest:.2g}; divide "
-            "the weights by their mean"
-        )

@@ -17,7 +17,7 @@ from torch_geometric.data.graph_store import EdgeLayout
 from oddnode.graph import CSR
 from oddnode.large.arrays import FolderError, check_once, check_sum, file_stamp, map_array
 from oddnode.large.graph import FolderGraph
-from oddnode.large.graph_arrays import GraphArrays, arrays_on
+from oddnode.large.graph_arrays import LEAST, GraphArrays, missing_memory
 from oddnode.large.manifest import Manifest, read_manifest
 from oddnode.large.ranks import active_ranks
 
@@ -81,7 +81,9 @@ class GraphFolder(FeatureStore, GraphStore):
         super().__init__()
         self.path = Path(path)
         self.manifest: Manifest = read_manifest(self.path)
+        self.num_nodes, self.num_edges = self.manifest.num_nodes, self.manifest.num_edges
         self._set({name: map_array(self._file(name), entry) for name, entry in self.manifest.arrays.items()})
+        self.num_features = self.x.shape[1]
 
     def _set(self, arrays: dict[str, Tensor]) -> None:
         self._arrays = arrays
@@ -97,21 +99,6 @@ class GraphFolder(FeatureStore, GraphStore):
         return f"GraphFolder({self.path}, {self.num_nodes} nodes, {self.num_edges} edges, {self.num_features} features)"
 
     @property
-    def num_nodes(self) -> int:
-        """Number of nodes."""
-        return self.manifest.num_nodes
-
-    @property
-    def num_edges(self) -> int:
-        """Number of edges."""
-        return self.manifest.num_edges
-
-    @property
-    def num_features(self) -> int:
-        """Number of features of a node."""
-        return self.x.shape[1]
-
-    @property
     def edge_index(self) -> Tensor:
         """Edges ``[2, E]``, all of them in memory: 16 bytes an edge."""
         target = torch.repeat_interleave(torch.arange(self.num_nodes), self.offsets.diff())
@@ -123,24 +110,20 @@ class GraphFolder(FeatureStore, GraphStore):
         return bool((self.manifest.table or {}).get("directed", False))
 
     def with_masks(self, **masks: Tensor) -> GraphFolder:
-        """Choose other nodes to learn from or to calibrate on.
+        """The same folder with other nodes to learn from or to calibrate on; nothing is written.
 
         Parameters
         ----------
         **masks
             By name (``train_mask``, ``val_mask``, ...), one boolean per node ``[N]``.
-
-        Returns
-        -------
-        GraphFolder
-            The same folder with these masks; nothing is written.
         """
         unknown = set(masks) - set(MASKS)
         if unknown:
             raise FolderError(f"{sorted(unknown)[0]!r} is not a mask, expected one of {', '.join(MASKS)}")
         chosen = self._given_masks() | masks
         other = type(self)(self.path)
-        other.manifest = _without(other.manifest, set(chosen))
+        own = {name: entry for name, entry in other.manifest.arrays.items() if name not in chosen}
+        other.manifest = replace(other.manifest, arrays=own)
         other._set(other._arrays | chosen)
         return other
 
@@ -149,17 +132,12 @@ class GraphFolder(FeatureStore, GraphStore):
         return {name: self._arrays[name] for name in MASKS if name in self._arrays.keys() - self.manifest.arrays.keys()}
 
     def ids(self, start: int = 0, stop: int | None = None) -> np.ndarray:
-        """Read the ids of nodes.
+        """Read the ids of nodes, integers or strings ``[n]``.
 
         Parameters
         ----------
         start, stop : int
             The first node, and the one after the last; all by default.
-
-        Returns
-        -------
-        numpy.ndarray
-            Integers or strings ``[n]``.
         """
         arrays, stop = self.id_arrays(), self.num_nodes if stop is None else stop
         if "ids" in arrays:
@@ -171,40 +149,25 @@ class GraphFolder(FeatureStore, GraphStore):
         return np.array([text[a - ends[0] : b - ends[0]].decode() for a, b in pairwise(ends)], dtype=object)
 
     def id_arrays(self) -> dict[str, np.ndarray]:
-        """Return the arrays that hold the ids.
+        """Return the arrays that hold the ids, none if these are the indices.
 
-        Returns
-        -------
-        dict
-            ``ids`` for integers; ``id_offsets`` and ``id_bytes`` for strings, as in Arrow; empty if the ids are the
-            indices.
+        They are ``ids`` for integers; ``id_offsets`` and ``id_bytes`` for strings, as in Arrow.
         """
         return {name: self._arrays[name].numpy() for name in ID_ARRAYS if name in self._arrays}
 
     def verify(self) -> Self:
-        """Compare the checksums of all files; edges and features are compared anyway when they are first used.
-
-        Returns
-        -------
-        GraphFolder
-            The folder itself, if nothing is damaged.
-        """
+        """Compare the checksums of all files; edges and features are compared anyway when they are first used."""
         for name, entry in self.manifest.arrays.items():
             check_sum(self._file(name), entry)
         return self
 
     def as_graph(self, device: torch.device | str = "cpu") -> Any:
-        """Make the graph that detectors work on.
+        """Make the graph that detectors work on; on the CPU, its products stream the edges from disk.
 
         Parameters
         ----------
         device : torch.device or str
             The device. A GPU must have enough memory for the whole graph.
-
-        Returns
-        -------
-        FolderGraph
-            On the CPU its products stream the edges from disk.
         """
         ranks, arrays = active_ranks(), self._arrays
         names = [name for name in _CHECKED if name in self.manifest.arrays]
@@ -217,7 +180,11 @@ class GraphFolder(FeatureStore, GraphStore):
         loops = arrays["loop_nodes"], counts, arrays.get("loop_weights", counts)
         csr = CSR(self.offsets, self.sources, self.edge_weight)
         own = GraphArrays(self.path, self.x, csr, loops, "folder", self.manifest.max_abs_feature)
-        return FolderGraph(arrays_on(self, own, torch.device(device)))
+        device = torch.device(device)
+        missing = missing_memory(self, device, LEAST)
+        if missing is not None:
+            raise FolderError(f"{missing}; use device='cpu', which reads the graph from disk")
+        return FolderGraph(own if device.type == "cpu" else own.copy_to(device))
 
     def _check_edges(self) -> None:
         """Raise an error for edges that name other nodes than there are: a product would read any memory."""
@@ -267,23 +234,11 @@ class GraphFolder(FeatureStore, GraphStore):
         size = self.num_nodes, self.num_nodes
         return [EdgeAttr(edge_type=None, layout=EdgeLayout.CSC, is_sorted=True, size=size)]
 
-    def _put_tensor(self, tensor: Any, attr: TensorAttr) -> bool:
+    def _refuse(self, *_: Any) -> bool:
         return False
 
-    def _remove_tensor(self, attr: TensorAttr) -> bool:
-        return False
-
-    def _put_edge_index(self, edge_index: Any, edge_attr: EdgeAttr) -> bool:
-        return False
-
-    def _remove_edge_index(self, edge_attr: EdgeAttr) -> bool:
-        return False
+    _put_tensor = _remove_tensor = _put_edge_index = _remove_edge_index = _refuse
 
 
 def _reopened(kind: type[GraphFolder], path: Path, masks: dict[str, Tensor]) -> GraphFolder:
     return kind(path).with_masks(**masks) if masks else kind(path)
-
-
-def _without(manifest: Manifest, names: set[str]) -> Manifest:
-    arrays = {name: entry for name, entry in manifest.arrays.items() if name not in names}
-    return replace(manifest, arrays=arrays)

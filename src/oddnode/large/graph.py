@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from math import prod
-from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from oddnode.functional import support
 from oddnode.graph import CSR, Graph, GraphError
+from oddnode.graph.graph import cached_in
 from oddnode.large.arrays import at_once, is_in_file, row_chunks
 from oddnode.large.buffers import filled, own_copy, shared_buffer
 from oddnode.large.graph_arrays import LARGEST_PROBES, GraphArrays
@@ -27,20 +27,6 @@ _PROBES = {"cpu": (16, 8), "cuda": (64, 32, 16, 8)}
 _PROBES_IN_MEMORY = {"cpu": 2**30, "cuda": LARGEST_PROBES}
 # What passes through a network, or is computed from rows, at a time.
 _BYTES_AT_ONCE = 2**25
-
-T = TypeVar("T")
-
-
-def _cached(function: Callable[[FolderGraph], T]) -> T:
-    """A property that is computed once, until `FolderGraph.release`."""
-
-    def get(graph: FolderGraph) -> T:
-        cache = graph.cache("edges")
-        if function.__name__ not in cache:
-            cache[function.__name__] = function(graph)
-        return cache[function.__name__]
-
-    return cast("T", property(get, doc=function.__doc__))
 
 
 class FolderGraph(Graph):
@@ -63,7 +49,6 @@ class FolderGraph(Graph):
 
     @property
     def edge_index(self) -> Tensor:  # type: ignore[override]
-        """Refused: the edges are on disk."""
         raise GraphError(
             f"the edges of {self.folder.path} are on disk, and this operation needs `edge_index` in memory; load the "
             "graph as `Data`"
@@ -78,7 +63,6 @@ class FolderGraph(Graph):
         self.folder.release()
 
     def with_features(self, x: Tensor) -> FolderGraph:
-        """Put other features on the same edges."""
         other = FolderGraph(self.folder, x)
         if x.dtype == self.x.dtype:
             other._caches["edges"] = self._caches["edges"]
@@ -115,19 +99,18 @@ class FolderGraph(Graph):
         nodes, often, total = self.folder.loops
         stays = keep[nodes.long()]
         csr = CSR(offsets, sources[:done], None if weights is None else weights[:done])
-        return self.folder.part(x, csr, (index[nodes.long()][stays], often[stays], total[stays]))
+        loops = index[nodes.long()][stays], often[stays], total[stays]
+        return GraphArrays(self.folder.path, x, csr, loops, "part")
 
     def without_edges(self) -> FolderGraph:
-        """Make a graph of the same nodes without edges."""
         none = self.folder.loops[0][:0].long()
-        offsets = torch.zeros(self.num_nodes + 1, dtype=torch.long, device=self.device)
-        return FolderGraph(self.folder.part(self.x, CSR(offsets, self.csr.sources[:0], None), (none, none, none)))
+        csr = CSR(torch.zeros_like(self.csr.offsets), self.csr.sources[:0], None)
+        return FolderGraph(GraphArrays(self.folder.path, self.x, csr, (none, none, none), "part"))
 
     # --- features ---
 
     @property
     def max_abs_feature(self) -> float:
-        """The largest magnitude of a feature, from the manifest."""
         known = self.folder.max_abs_feature if self._has_own_features else None
         return super().max_abs_feature if known is None else known
 
@@ -145,19 +128,14 @@ class FolderGraph(Graph):
         return self._times(self.smoothed_x, weight)
 
     def _times(self, values: Tensor, weight: Tensor) -> Tensor:
-        out = self.empty(len(weight))
-        for rows in self.shards(out):
-            out[rows] = values[rows] @ weight.detach().t()
-        return out
+        return self.by_rows(len(weight), lambda rows: values[rows] @ weight.detach().t())
 
     @property
     def smoothed_moments(self) -> Moments:
-        """Mean and covariance of the rows of `smoothed_x`."""
         return self._moments("ax-moments", self.smoothed_x)
 
     @property
     def feature_moments(self) -> Moments:
-        """Mean and covariance of the rows of the features."""
         return self._moments("x-moments", self.x)
 
     def _moments(self, name: str, rows: Tensor) -> Moments:
@@ -194,24 +172,20 @@ class FolderGraph(Graph):
 
     @property
     def in_degree(self) -> Tensor:
-        """Number of edges that lead to each node ``[N]``, or the sum of their weights."""
         return self.neighbours.in_degree
 
     @property
     def effective_degree(self) -> Tensor:
-        """Effective sample size (Kish) of each node's edge weights ``[N]``."""
         return self.neighbours.effective_degree
 
     @property
     def mean_edge_weight(self) -> float:
-        """Mean weight of an edge; 1 without weights or edges."""
         if self.edge_weight is None or not self.num_edges:
             return 1.0
         return float(self.in_degree.sum()) / self.num_edges
 
     @property
     def is_symmetric(self) -> bool:
-        """Whether every edge comes with the one in the other direction, as often and with the same weight."""
         there, back = self.folder.sidecar("symmetry", self._direction_sums, "float64").tolist()
         return sums_agree(there, back)
 
@@ -224,34 +198,34 @@ class FolderGraph(Graph):
 
     # --- products ---
 
-    @_cached
+    @property
+    @cached_in("edges")
     def neighbours(self) -> NeighbourSum:
-        """Sums over the neighbours of every node."""
         return NeighbourSum(*self.csr)
 
-    @_cached
+    @property
+    @cached_in("edges")
     def random_walk(self) -> FolderWalk:  # type: ignore[override]
-        """``D^-1 A`` without added self-loops."""
         return FolderWalk(self.neighbours, self.x.dtype, self.folder.empty)
 
     def walk_without_return(self, count: Tensor, counts_return: bool) -> FolderWalk:
         sums = SumWithoutReturn(self.neighbours, count, counts_return)
         return FolderWalk(sums, self.x.dtype, self.folder.empty)
 
-    @_cached
+    @property
+    @cached_in("edges")
     def gcn_scale(self) -> Tensor:
-        """``D^-1/2`` of the graph convolution, which gives each node one self-loop, ``[N]``."""
         return (self.in_degree + self._missing_loops).to(self.x.dtype).pow_(-0.5)
 
     @property
     def loop_weight(self) -> Tensor:
-        """The weight of the one self-loop that each node has in the graph convolution ``[N]``."""
         nodes, counts, weights = self.folder.loops
         own = self.x.new_ones(self.num_nodes)
         own[nodes.long()] = (weights / counts).to(own.dtype)
         return own
 
-    @_cached
+    @property
+    @cached_in("edges")
     def _missing_loops(self) -> Tensor:
         """How many self-loops a node lacks to have one; below 0 for a node with several.
 
@@ -267,7 +241,6 @@ class FolderGraph(Graph):
         return missing
 
     def convolve(self, values: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Compute ``D^-1/2 (A + I) D^-1/2 V + b``."""
         out = self.empty(values.shape[1])
         for columns in column_groups(values):
             self._convolve(values[:, columns], out[:, columns], None if bias is None else bias[columns])
@@ -290,21 +263,17 @@ class FolderGraph(Graph):
         self.neighbours.all_gather(out)
 
     @property
+    @cached_in("graph")
     def smoothed_x(self) -> Tensor:
-        """``D^-1/2 (A + I) D^-1/2 X``, a sidecar; of other features than the folder's, a temporary file."""
-        cache = self.cache()
-        if "smoothed_x" not in cache and self._has_own_features:
-            cache["smoothed_x"] = self.folder.sidecar("ax", lambda: self.convolve(self.x), self._dtype)
-        elif "smoothed_x" not in cache:
-            cache["smoothed_x"] = self.convolve(self.x)
-        return cache["smoothed_x"]
+        if self._has_own_features:
+            return self.folder.sidecar("ax", lambda: self.convolve(self.x), self._dtype)
+        return self.convolve(self.x)
 
     @property
     def _dtype(self) -> str:
         return str(self.x.dtype).removeprefix("torch.")
 
     def support(self, num_hops: int, eta: float) -> Tensor:
-        """Effective number of nodes that each propagated score averages, a sidecar."""
         name = re.sub(r"[^0-9a-z-]", "_", f"support-{num_hops}-{eta!r}-{self._dtype}")
         kind = "cpu" if self.device.type == "cpu" else "cuda"
         fitting = _PROBES_IN_MEMORY[kind] // max(self.num_nodes * self.x.dtype.itemsize, 1)
@@ -316,7 +285,11 @@ class FolderGraph(Graph):
         return self.folder.sidecar(name, make, self._dtype)
 
     def neighbour_sums(self, values: Tensor) -> Tensor:
-        return self.random_walk.sums(values)
+        out = torch.empty_like(values)
+        for block in self.neighbours.own_blocks():
+            out[block.start : block.stop] = self.neighbours.of_block(block, values)
+        self.neighbours.all_gather(out)
+        return out if self.edge_weight is None else out.mul_(self.in_degree.to(out.dtype))
 
     def rows_around(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The GCN matrix at some nodes: its columns ``[m]``, and coordinates ``[2, e]`` and values of its entries."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 from weakref import WeakValueDictionary
 
 import torch
 from torch import Tensor
 
 from oddnode.graph import CSR
-from oddnode.large.arrays import FolderError, file_stamp
+from oddnode.large.arrays import file_stamp
 from oddnode.large.buffers import scratch_buffer
 from oddnode.large.manifest import MANIFEST
 from oddnode.large.sidecars import sidecar
@@ -55,10 +55,6 @@ class GraphArrays:
         if self.kind == "part":
             self._sidecars.clear()
 
-    def part(self, x: Tensor, csr: CSR, loops: tuple[Tensor, Tensor, Tensor]) -> GraphArrays:
-        """The arrays of a part of the graph."""
-        return GraphArrays(self.path, x, csr, loops, "part")
-
     def copy_to(self, device: torch.device) -> GraphArrays:
         """Return the copy of a folder on a GPU: the same one as long as somebody uses it."""
         key = _key(self.path, device)
@@ -66,9 +62,7 @@ class GraphArrays:
         if known is None:
             csr = CSR(*(None if each is None else each.to(device) for each in self.csr))  # type: ignore[arg-type]
             nodes, counts, weights = (each.to(device) for each in self.loops)
-            known = GraphArrays(
-                self.path, self.x.to(device), csr, (nodes, counts, weights), "copy", self.max_abs_feature
-            )
+            known = replace(self, x=self.x.to(device), csr=csr, loops=(nodes, counts, weights), kind="copy")
             _copies[key] = known
         return known
 
@@ -81,30 +75,24 @@ def _key(path: Path, device: torch.device) -> tuple[object, ...]:
     return (*file_stamp(path / MANIFEST), str(device))
 
 
-class _Copies(NamedTuple):
-    """How often the features and the edges of a graph are in memory at the same time."""
-
-    features: int
-    edges: int
-
-
-# At least the averages over neighbours, scaled features for these, and edges in blocks of sources for propagation.
-_LEAST = _Copies(3, 2)
+# How often the features and the edges of a graph are in memory at the same time. At least there are the averages over
+# neighbours, scaled features for these, and edges in blocks of sources for propagation.
+LEAST = 3, 2
 # The default method has features and edges without the reference nodes besides, and a neighbourhood sum of every node.
-_ENOUGH = _Copies(6, 4)
+_ENOUGH = 6, 4
 # Copies of random vectors, of which there are 64: before and after a hop, and as they were drawn.
 _COPIES_OF_PROBES = 3
 # Values per node beside these: degrees, scales, scores, logits.
 _VALUES_PER_NODE = 32
 
 
-def missing_memory(folder: GraphFolder, device: torch.device, copies: _Copies = _ENOUGH) -> str | None:
+def missing_memory(folder: GraphFolder, device: torch.device, copies: tuple[int, int] = _ENOUGH) -> str | None:
     """Say why a folder does not fit into the memory of a GPU."""
     if device.type != "cuda" or _key(folder.path, device) in _copies:
         return None
     itemsize = folder.x.dtype.itemsize
     probes = min(64 * folder.num_nodes * itemsize, LARGEST_PROBES)
-    needed = copies.features * folder.x.nbytes + copies.edges * folder.sources.nbytes
+    needed = copies[0] * folder.x.nbytes + copies[1] * folder.sources.nbytes
     needed += _VALUES_PER_NODE * folder.num_nodes * itemsize + _COPIES_OF_PROBES * probes
     if folder.edge_weight is not None:
         needed += folder.num_edges * itemsize
@@ -114,13 +102,3 @@ def missing_memory(folder: GraphFolder, device: torch.device, copies: _Copies = 
     if needed <= free:
         return None
     return f"{folder.path} needs about {needed / 1e9:.1f} GB on {device}, where {free / 1e9:.1f} GB are free"
-
-
-def arrays_on(folder: GraphFolder, arrays: GraphArrays, device: torch.device) -> GraphArrays:
-    """The arrays of a folder on a device; an error says if they do not fit."""
-    if device.type == "cpu":
-        return arrays
-    missing = missing_memory(folder, device, _LEAST)
-    if missing is not None:
-        raise FolderError(f"{missing}; use device='cpu', which reads the graph from disk")
-    return arrays.copy_to(device)

@@ -40,10 +40,6 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     table: dict[str, Any] | None = None  # How the tables that it was made from were read, as a model saves it
     notes: list[str] = []  # Notes for the user on how they were read
 
-    def write(self, folder: Path) -> None:
-        """Write the manifest, which completes a folder."""
-        write_json(folder / MANIFEST, self)
-
 
 def read_manifest(folder: Path) -> Manifest:
     """Read and check the manifest of a folder."""

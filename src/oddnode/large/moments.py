@@ -44,7 +44,6 @@ class Moments(NamedTuple):
 
     @classmethod
     def unpacked(cls, packed: Tensor, count: int) -> Moments:
-        """Take `packed` moments apart."""
         return cls(count, packed[0], packed[1:])
 
     @property

@@ -91,7 +91,6 @@ class NeighbourSum:
         return self._bounds[ranks.world_size]
 
     def blocks(self) -> Iterator[RowBlock]:
-        """Read the edges in order."""
         return self._blocks(0, len(self.offsets) - 1)
 
     def own_blocks(self) -> Iterator[RowBlock]:
@@ -243,17 +242,11 @@ class FolderWalk(NeighbourMean):
         sums: NeighbourSum,
         dtype: torch.dtype,
         empty: Callable[[tuple[int, ...], torch.dtype], Tensor],
-        self_loops_where_empty: bool = False,
     ):
-        super().__init__(sums.offsets, sums.sources, self_loops_where_empty)
+        super().__init__(sums.offsets, sums.sources)
         self.neighbours = sums
         self.dtype = dtype
         self.empty = empty
-
-    @cached_property
-    def with_self_loops_where_empty(self) -> FolderWalk:
-        """The same with every isolated node as its own neighbour."""
-        return FolderWalk(self.neighbours, self.dtype, self.empty, self_loops_where_empty=True)
 
     @cached_property
     def _for_columns(self) -> NeighbourMean | None:
@@ -261,8 +254,7 @@ class FolderWalk(NeighbourMean):
         alone = active_ranks().world_size == 1
         if self.neighbours.weights is not None or not triton_kernels.can_run(self.device) or not alone:
             return None
-        walk = neighbour_mean_of_sorted(self.offsets, self.sources)
-        return walk.with_self_loops_where_empty if self.self_loops_where_empty else walk
+        return neighbour_mean_of_sorted(self.offsets, self.sources)
 
     def inverse_degree(self, dtype: torch.dtype) -> Tensor:
         """Compute what makes a mean of what `NeighbourSum.of_block` returns: 1 / degree, or 1 where it is a mean."""
@@ -272,23 +264,16 @@ class FolderWalk(NeighbourMean):
         # Not kept: it would take memory, and takes no time to compute.
         return counts.to(dtype).reciprocal_().masked_fill_(counts == 0, 0.0)
 
-    def sums(self, values: Tensor) -> Tensor:
-        """Sum values, times the weights of edges, over every node's neighbours."""
-        out = torch.empty_like(values)
-        for block in self.neighbours.own_blocks():
-            out[block.start : block.stop] = self.neighbours.of_block(block, values)
-        self.neighbours.all_gather(out)
-        return out if self.neighbours.weights is None else out.mul_(self.neighbours.in_degree.to(out.dtype))
-
     def __matmul__(self, values: Tensor) -> Tensor:
         return self.diffuse(values, eta=0.0, num_hops=1)
 
     def diffuse(self, values: Tensor, eta: float, num_hops: int) -> Tensor:
-        """Repeat ``v <- eta v + (1 - eta) M v``, without a gradient."""
         values = values.detach()
         if values.dim() == 1:
             if self._for_columns is not None:
-                return self._for_columns.diffuse(values, eta, num_hops)
+                walk = self._for_columns
+                walk = walk.with_self_loops_where_empty if self.self_loops_where_empty else walk
+                return walk.diffuse(values, eta, num_hops)
             return self._diffuse_into(shared_buffer(tuple(values.shape), values), in_memory(values), eta, num_hops)
         out = self.empty(tuple(values.shape), values.dtype)
         copies, many = (1 if num_hops < 2 else 2), num_hops > 2

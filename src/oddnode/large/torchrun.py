@@ -43,7 +43,6 @@ class MemoryOfRanks(NamedTuple):
 
     @classmethod
     def of_machine(cls) -> MemoryOfRanks:
-        """Those of this machine."""
         return cls(memory_limit(), memory_share(), memory_share() // local_ranks())
 
 
@@ -135,7 +134,6 @@ class JoinedRanks(Ranks):
 
     @contextmanager
     def by_itself(self) -> Iterator[None]:
-        """Refuse exchanges in the block, which the other ranks do not go through."""
         before, self._is_alone = self._is_alone, True
         try:
             yield

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from itertools import pairwise
 from typing import Any
 
+import torch
 import torch.nn.functional as F
-from torch import nn
-from torch_geometric.nn import JumpingKnowledge
+from torch import Tensor, nn
 
 from oddnode.nn.base import Backbone
-from oddnode.nn.convs import PreparedGATConv, PreparedGCNConv, PreparedMixHopConv
+from oddnode.nn.convs import PreparedGCNConv
 from oddnode.nn.stages import Activation, Attention, Convolution, Jump, Linear, Norm, RowWise, Stage, Stages
 
 
@@ -152,6 +152,8 @@ class GAT(_Normalised):
     def __init__(
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
     ):
+        from oddnode.nn.pyg_convs import PreparedGATConv
+
         wide = self._HEADS * hidden_channels
         super().__init__(wide, num_layers, num_layers - 1, dropout)
         widths = [in_channels] + [wide] * (num_layers - 2)
@@ -165,6 +167,10 @@ class GAT(_Normalised):
         for place, (layer, norm) in enumerate(zip(layers, self.norms, strict=True), 1):
             hidden += [layer, Norm(norm), RowWise(F.elu, place)]
         return Stages(hidden, [last])
+
+
+def _maximum(parts: list[Tensor]) -> Tensor:
+    return torch.stack(parts, dim=-1).max(dim=-1)[0]
 
 
 class JKNet(_Normalised):
@@ -191,12 +197,11 @@ class JKNet(_Normalised):
         super().__init__(hidden_channels, num_layers, num_layers, dropout)
         widths = [in_channels] + [hidden_channels] * num_layers
         self.convs = nn.ModuleList(PreparedGCNConv(a, b) for a, b in pairwise(widths))
-        self.jump = JumpingKnowledge("max")
         self.lin = nn.Linear(hidden_channels, out_channels)
 
     def stages(self) -> Stages:
         first, *rest = self._activated(map(Convolution, self.convs))
-        return Stages([first, Jump(self.jump, rest)], [Linear(self.lin)])
+        return Stages([first, Jump(_maximum, rest)], [Linear(self.lin)])
 
 
 class MixHop(_Normalised):
@@ -221,6 +226,8 @@ class MixHop(_Normalised):
     def __init__(
         self, in_channels: int, hidden_channels: int, out_channels: int, num_layers: int = 2, dropout: float = 0.0
     ):
+        from oddnode.nn.pyg_convs import PreparedMixHopConv
+
         wide = len(self._HOPS) * hidden_channels
         super().__init__(wide, num_layers, num_layers, dropout)
         widths = [in_channels] + [wide] * (num_layers - 1)

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oddnode.graph import Graph, positive_edges
+from oddnode.large.graph import FolderGraph
+from oddnode.large.moments import Moments
 from oddnode.nn.stages import Activation, Linear, Stages, is_graph_convolution, run_stages
 from oddnode.ops import DropoutStream, PreNormActivations, check_edge_weight
 
@@ -42,19 +45,14 @@ class Backbone(nn.Module):
             cls.supports_capture = False
 
     def stages(self) -> Stages:
-        """List the stages that the backbone consists of, to run fast in memory, in blocks and on disk.
+        """List the stages up to the hidden features and those to the logits, to run in memory, in blocks and on disk.
 
         A backbone without stages defines ``embed`` and ``head``.
-
-        Returns
-        -------
-        Stages
-            Those up to the hidden features, and those from there to the logits.
         """
         raise NotImplementedError(f"{type(self).__name__} defines neither stages nor embed and head")
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """Compute the logits of every node.
+        """Compute the logits ``[N, C]`` of every node.
 
         Parameters
         ----------
@@ -64,49 +62,31 @@ class Backbone(nn.Module):
             Edges ``[2, E]``, from source to target.
         edge_weight : Tensor, optional
             Their weights ``[E]``, 0 or more; by default every edge counts as one.
-
-        Returns
-        -------
-        Tensor
-            Logits ``[N, C]``.
         """
-        if edge_weight is None:
-            return self.run(Graph(x, edge_index))
-        check_edge_weight(edge_weight, edge_index.shape[1])
-        return self.run(Graph(x, *positive_edges(edge_index, edge_weight.to(x.dtype))))
+        return self.run(checked_graph(x, edge_index, edge_weight))
 
     def run(self, graph: Graph) -> Tensor:
-        """Compute the logits of every node of a prepared graph.
+        """Compute the logits ``[N, C]`` of every node of a prepared graph.
 
         Parameters
         ----------
         graph : Graph
             The graph, with its features.
-
-        Returns
-        -------
-        Tensor
-            Logits ``[N, C]``.
         """
         return self.head(self.embed(graph), graph)
 
     def embed(self, graph: Graph) -> Tensor:
-        """Compute the features before the last layer, after activation and dropout.
+        """Compute the features before the last layer ``[N, H]``, after activation and dropout.
 
         Parameters
         ----------
         graph : Graph
             The graph, with its features.
-
-        Returns
-        -------
-        Tensor
-            Hidden features ``[N, H]``.
         """
         return run_stages(self.stages().hidden, None, graph, self)
 
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
-        """Apply the last layer.
+        """Apply the last layer, for logits ``[N, C]``.
 
         Parameters
         ----------
@@ -114,11 +94,6 @@ class Backbone(nn.Module):
             Hidden features ``[N, H]``.
         graph : Graph
             The graph whose edges it uses.
-
-        Returns
-        -------
-        Tensor
-            Logits ``[N, C]``.
         """
         return run_stages(self.stages().head, hidden, graph, self)
 
@@ -163,13 +138,21 @@ class Backbone(nn.Module):
         return self.dropout == 0.0
 
 
-def stages_of(module: nn.Module) -> Stages | None:
-    """List the stages of a backbone whose outputs follow from them alone; ``None`` for any other network."""
+def checked_graph(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Graph:
+    """Make a graph of what a module's ``forward`` is called with."""
+    if edge_weight is None:
+        return Graph(x, edge_index)
+    check_edge_weight(edge_weight, edge_index.shape[1])
+    return Graph(x, *positive_edges(edge_index, edge_weight.to(x.dtype)))
+
+
+def stages_of(module: nn.Module, any_head: bool = False) -> Stages | None:
+    """List the stages of a backbone whose outputs, or hidden features, follow from them alone; ``None`` for others."""
     kind = type(module)
     if not isinstance(module, Backbone) or not issubclass(kind, Backbone) or kind.stages is Backbone.stages:
         return None
-    follows = kind.run is Backbone.run and kind.embed is Backbone.embed and kind.head is Backbone.head
-    return module.stages() if follows else None
+    follows = kind.run is Backbone.run and kind.embed is Backbone.embed
+    return module.stages() if follows and (any_head or kind.head is Backbone.head) else None
 
 
 class RegularLayers(NamedTuple):
@@ -200,17 +183,64 @@ class RegularLayers(NamedTuple):
         return cls(uses_edges, layers, [each.norm for each in activations])  # type: ignore[attr-defined]
 
 
+class TwoLayers(NamedTuple):
+    """The parts, not copied, of a network that is trained on graphs on disk as a whole.
+
+    The first layer of a GCN is ``(A X) W^T + b``, that of an MLP ``X W^T + b``. Batch norm, ReLU and dropout work on
+    rows, and the last layer is linear, so that its product with the edges can come last, when a row has few columns.
+    """
+
+    weight: Tensor  # of the first layer, `[H, F]`
+    bias: Tensor  # `[H]`
+    norm: nn.Module  # batch norm, or the identity
+    last_weight: Tensor  # of the last layer, `[C, H]`
+    last_bias: Tensor  # `[C]`
+    uses_edges: bool  # whether both layers convolve
+
+    @classmethod
+    def of(cls, module: nn.Module) -> TwoLayers:
+        parts, blocker = RegularLayers.of(module), network_blocker(module)
+        if parts is None or blocker is not None:
+            raise ValueError(
+                f"{blocker}; to train on the whole of a graph on disk needs two linear layers or graph convolutions "
+                "with batch norm and ReLU between them, others train with trainer=MiniBatch()"
+            )
+        (first, last), [norm] = parts.layers, parts.norms
+        return cls(first.weight, first.bias, norm, last.weight, last.bias, parts.uses_edges)
+
+    def inputs(self, graph: Graph) -> Tensor:
+        """The constant matrix that the first layer multiplies by, ``[N, F]``."""
+        return graph.smoothed_x if self.uses_edges else graph.x
+
+    def moments(self, graph: Graph) -> Moments:
+        """Mean and covariance of the rows of `inputs`."""
+        if isinstance(graph, FolderGraph):
+            return graph.smoothed_moments if self.uses_edges else graph.feature_moments
+        return graph.cached(("moments", self.uses_edges), lambda: Moments.of(self.inputs(graph)))
+
+    @torch.no_grad()
+    def hidden(self, inputs: Tensor) -> Tensor:
+        return self.norm(torch.addmm(self.bias, inputs, self.weight.t())).relu()
+
+
+def network_blocker(module: nn.Module) -> str | None:
+    """Say why a network cannot be taken apart into two layers."""
+    parts = RegularLayers.of(module)
+    norms: list[Any] = [] if parts is None else parts.norms
+    if parts is None or not all(type(n) is nn.Identity or (type(n) is nn.BatchNorm1d and n.affine) for n in norms):
+        return f"{type(module).__name__} has other layers than linear ones or graph convolutions"
+    return None if len(parts.layers) == 2 else f"the network has {len(parts.layers)} layers"
+
+
 def shared_layer(module: nn.Module, graph: Graph) -> PreNormActivations | None:
     """What a training pass and an evaluation of the same weights share: the first layer, up to batch norm.
 
     ``None`` if the network is not one whose rest can be computed by `rest_of`.
     """
-    kind = type(module)
-    if not isinstance(module, Backbone) or not issubclass(kind, Backbone) or kind.stages is Backbone.stages:
+    stages = stages_of(module, any_head=True)  # a head of its own is called
+    if stages is None or not isinstance(module, Backbone):
         return None
-    if kind.embed is not Backbone.embed or kind.run is not Backbone.run:
-        return None  # it may do anything; a head of its own is called
-    (first, *rest), head = module.stages()
+    (first, *rest), head = stages
     # The last layer must be computable for some nodes alone: from their rows, or by one graph convolution.
     convolving = [stage for stage in head if stage.num_hops]
     is_local = not convolving or (len(convolving) == 1 and is_graph_convolution(convolving[0]))

@@ -40,18 +40,9 @@ class Layerwise:
     def __init__(self, stages: Stages, graph: Graph, fit_norms: bool = False):
         stream = Stream(graph, fit_norms)
         with torch.no_grad():
-            self._hidden = stream.through(stages.hidden, None)
-            self._logits = stream.through(stages.head, self._hidden)
-
-    @torch.no_grad()
-    def hidden_of(self, rows: Tensor | slice) -> Tensor:
-        """Compute the features before the last layer of some nodes."""
-        return self._hidden(rows)
-
-    @torch.no_grad()
-    def logits_of(self, rows: Tensor | slice) -> Tensor:
-        """Compute the logits of some nodes."""
-        return self._logits(rows)
+            hidden = stream.through(stages.hidden, None)
+            logits = stream.through(stages.head, hidden)
+        self.hidden_of, self.logits_of = torch.no_grad()(hidden), torch.no_grad()(logits)
 
 
 class Neighbourhoods:
@@ -63,11 +54,9 @@ class Neighbourhoods:
         self.num_hops = sufficient_hops(module, graph)
 
     def hidden_of(self, rows: Tensor | slice) -> Tensor:
-        """Compute the features before the last layer of some nodes."""
         return self._run(rows, embed_with)
 
     def logits_of(self, rows: Tensor | slice) -> Tensor:
-        """Compute the logits of some nodes."""
         return self._run(rows, run_backbone)
 
     @torch.no_grad()
@@ -165,17 +154,7 @@ def _tried_nodes(graph: Graph) -> Tensor:
 
 
 def in_blocks(module: nn.Module, graph: Graph) -> Layerwise | Neighbourhoods:
-    """Prepare a network to be computed for some nodes of a graph at a time, equal to a pass over the whole graph.
-
-    Examples
-    --------
-    >>> import torch
-    >>> from oddnode.nn import GAT
-    >>> path = Graph(torch.eye(3), torch.tensor([[0, 1], [1, 2]]))
-    >>> network = GAT(3, 4, 2).eval()
-    >>> torch.allclose(in_blocks(network, path).logits_of(slice(1, 3)), network.run(path)[1:])
-    True
-    """
+    """Prepare a network to be computed for some nodes of a graph at a time, equal to a pass over the whole graph."""
     stages = stages_of(module)
     return Neighbourhoods(module, graph) if stages is None else Layerwise(stages, graph)
 

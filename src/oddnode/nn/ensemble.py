@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from oddnode._utils.random import mixed_bits
-from oddnode.graph import Graph, positive_edges
+from oddnode.nn.base import checked_graph
 from oddnode.nn.forward import run_backbone
-from oddnode.ops import check_edge_weight
 
 
 class Ensemble(nn.Module):
@@ -27,7 +26,7 @@ class Ensemble(nn.Module):
         self.members = nn.ModuleList(members)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
-        """Compute the logarithms of the members' mean probabilities.
+        """Compute the logarithms of the members' mean probabilities, ``[N, C]``.
 
         Parameters
         ----------
@@ -37,31 +36,18 @@ class Ensemble(nn.Module):
             Edges ``[2, E]``, from source to target.
         edge_weight : Tensor, optional
             Their weights ``[E]``, for members that take weights.
-
-        Returns
-        -------
-        Tensor
-            Log probabilities ``[N, C]``.
         """
-        if edge_weight is not None:
-            check_edge_weight(edge_weight, edge_index.shape[1])
-            edge_index, edge_weight = positive_edges(edge_index, edge_weight.to(x.dtype))
-        graph = Graph(x, edge_index, edge_weight)
+        graph = checked_graph(x, edge_index, edge_weight)
         return mean_log_probabilities([run_backbone(member, graph) for member in self.members])
 
 
 def mean_log_probabilities(logits: list[Tensor]) -> Tensor:
-    """Compute the logarithm of the mean of several networks' probabilities.
+    """Compute the logarithm of the mean of several networks' probabilities, ``[N, C]``.
 
     Parameters
     ----------
     logits : list of Tensor
         Logits ``[N, C]`` of every network.
-
-    Returns
-    -------
-    Tensor
-        Log probabilities ``[N, C]``.
     """
     logs = torch.stack([z.log_softmax(dim=-1) for z in logits])
     return logs.double().exp().mean(dim=0).log().clamp_min(-1e4).to(logs.dtype)
@@ -76,11 +62,6 @@ def member_seeds(seed: int, count: int) -> list[int]:
         The seed of the ensemble.
     count : int
         How many members there are.
-
-    Returns
-    -------
-    list of int
-        One seed for each.
 
     Examples
     --------

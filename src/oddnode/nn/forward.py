@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
-from torch_geometric.data import Data
-from torch_geometric.nn import MessagePassing, MixHopConv, Sequential
 
+from oddnode._utils.lazy import is_instance
 from oddnode.graph import Graph
 from oddnode.nn.base import Backbone, stages_of
 from oddnode.nn.convs import PreparedGCNConv
@@ -20,7 +19,7 @@ _GRAPH_NAMES = ("data", "batch", "graph")
 
 
 def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
-    """Compute the logits of every node with a backbone or with any other module.
+    """Compute the logits ``[N, C]`` of every node with a backbone or with any other module.
 
     Parameters
     ----------
@@ -30,11 +29,6 @@ def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
         weights, or ``forward(data)``, which gets a `torch_geometric.data.Data` with the ``edge_weight`` of the graph.
     graph : Graph
         The graph, with its features.
-
-    Returns
-    -------
-    Tensor
-        Logits ``[N, C]``.
     """
     if isinstance(module, Backbone):
         return module.run(graph)
@@ -62,6 +56,8 @@ def _called(module: nn.Module, graph: Graph) -> Any:
         return module(x, edge_index, **weights)
     if _takes_graph(signature):
         if _fits(signature, 1):
+            from torch_geometric.data import Data
+
             return module(Data(x=x, edge_index=edge_index, **weights))
     elif _fits(signature, 2, *weights):
         return module(x, edge_index, **weights)
@@ -76,21 +72,18 @@ def _called(module: nn.Module, graph: Graph) -> Any:
 def takes_edge_weight(module: nn.Module) -> bool:
     """Whether a module uses the weights of edges.
 
+    True for a `Backbone`, for a module whose ``forward`` has a parameter ``edge_weight`` and uses it, and for one with
+    ``forward(data)``, which gets the weights with the rest of the graph.
+
     Parameters
     ----------
     module : torch.nn.Module
         As for `run_backbone`.
-
-    Returns
-    -------
-    bool
-        True for a `Backbone`, for a module whose ``forward`` has a parameter ``edge_weight`` and uses it, and for one
-        with ``forward(data)``, which gets the weights with the rest of the graph.
     """
     if isinstance(module, Backbone):
         return True
-    if isinstance(module, Sequential):
-        return "edge_weight" in module.signature.param_dict
+    if is_instance(module, "torch_geometric.nn", "Sequential"):
+        return "edge_weight" in cast(Any, module).signature.param_dict
     # Some of PyG's models accept weights and do not use them.
     if not getattr(module, "supports_edge_weight", True):
         return False
@@ -99,18 +92,13 @@ def takes_edge_weight(module: nn.Module) -> bool:
 
 
 def receptive_hops(module: nn.Module) -> int:
-    """Count from how many hops away nodes change a node's logits, by the convolutions of a module.
+    """Count from how many hops away nodes change a node's logits, by the convolutions of a module; 0 without any.
 
     Parameters
     ----------
     module : torch.nn.Module
         As for `run_backbone`; every convolution counts once, one of several hops as so many. An attribute ``num_hops``
         of the module, if it has one, says otherwise.
-
-    Returns
-    -------
-    int
-        The number of hops; 0 for a module without convolutions.
     """
     stated, stages = getattr(module, "num_hops", None), stages_of(module)
     if isinstance(stated, int):
@@ -121,9 +109,9 @@ def receptive_hops(module: nn.Module) -> int:
 
 
 def _hops_of(layer: nn.Module) -> int:
-    if isinstance(layer, MixHopConv):
-        return max(layer.powers)
-    if isinstance(layer, MessagePassing):
+    if is_instance(layer, "torch_geometric.nn", "MixHopConv"):
+        return max(cast(Any, layer).powers)
+    if is_instance(layer, "torch_geometric.nn", "MessagePassing"):
         return int(getattr(layer, "K", 1))
     return int(isinstance(layer, PreparedGCNConv))
 
@@ -147,11 +135,13 @@ def _fits(signature: inspect.Signature, count: int, *names: str) -> bool:
 
 def _takes_graph(signature: inspect.Signature) -> bool:
     first = next(iter(signature.parameters.values()), None)
-    return first is not None and (first.name in _GRAPH_NAMES or first.annotation in (Data, "Data"))
+    if first is None:
+        return False
+    return first.name in _GRAPH_NAMES or getattr(first.annotation, "__name__", first.annotation) == "Data"
 
 
 def embed_with(module: nn.Module, graph: Graph) -> Tensor:
-    """Compute the features before the last layer.
+    """Compute the features ``[N, H]`` before the last layer.
 
     For a user's module these are the input of the layer that is called last among those with parameters of their own
     and no layers inside (a `torch.nn.Linear`, a PyG convolution taken as a whole, ...).
@@ -162,11 +152,6 @@ def embed_with(module: nn.Module, graph: Graph) -> Tensor:
         As for `run_backbone`.
     graph : Graph
         The graph, with its features.
-
-    Returns
-    -------
-    Tensor
-        Hidden features ``[N, H]``.
     """
     if isinstance(module, Backbone):
         return module.embed(graph)
@@ -202,7 +187,7 @@ def embed_with(module: nn.Module, graph: Graph) -> Tensor:
 def _layers(module: nn.Module, is_root: bool = True) -> Iterator[nn.Module]:
     """Layers with parameters that have no such layers inside; a PyG convolution counts as one."""
     inside = [child for child in module.children() if any(True for _ in child.parameters())]
-    if isinstance(module, MessagePassing):
+    if is_instance(module, "torch_geometric.nn", "MessagePassing"):
         yield module
     elif inside:
         for child in inside:

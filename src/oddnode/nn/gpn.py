@@ -38,11 +38,6 @@ def personalised_page_rank(
         How many hops.
     teleport : float
         The share of the first values in every hop.
-
-    Returns
-    -------
-    Tensor
-        Shape ``[N, C]``.
     """
     spread = values
     for _ in range(num_hops):
@@ -88,7 +83,7 @@ class RadialFlows(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def log_prob(self, z: Tensor) -> Tensor:
-        r"""Compute log-densities of points under every flow.
+        r"""Compute log-densities of points under every flow, ``[N, flows]``.
 
         Where a point goes in the end does not matter, only its distances do. A layer keeps it on the line through the
         centre, :math:`z' = (1-s) z_0 + s z`, so by Stewart's theorem its squared distance to any place :math:`p`
@@ -99,11 +94,6 @@ class RadialFlows(nn.Module):
         ----------
         z : Tensor
             Points ``[N, d]``.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[N, flows]``.
         """
         places = torch.cat([self.centre, self.centre.new_zeros(1, *self.centre.shape[1:])])
         apart = (places.unsqueeze(1) - places.unsqueeze(0)).square().sum(dim=-1, keepdim=True)
@@ -229,17 +219,12 @@ class GPN(Backbone):
         return hidden.detach() if self.training and self._is_warming_up else hidden
 
     def evidence(self, hidden: Tensor) -> Tensor:
-        """Compute the evidence of every class, before it is spread.
+        """Compute the evidence of every class before it is spread, ``[N, C]``, positive.
 
         Parameters
         ----------
         hidden : Tensor
             Latent positions ``[N, H]``.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[N, C]``, positive.
         """
         scale = 0.5 * hidden.shape[1] * math.log(4 * math.pi)
         # A spare logit has no training node: its prior is zero and its evidence the least there is.

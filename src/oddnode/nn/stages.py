@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from oddnode.graph import Graph, neighbourhood, node_blocks
-from oddnode.nn.convs import PreparedGATConv, PreparedGCNConv
+from oddnode.nn.convs import PreparedGCNConv, convolved
 from oddnode.ops import PreNormActivations
 
 if TYPE_CHECKING:
     from oddnode.nn.base import Backbone
+    from oddnode.nn.pyg_convs import PreparedGATConv
 
 #: A matrix with a row for every node: computes those of some nodes, given by index or as a slice.
 NodeMatrix = Callable[[Tensor | slice], Tensor]
@@ -76,7 +77,6 @@ class Stream:
         self.graph, self.fit_norms = graph, fit_norms
 
     def through(self, stages: Sequence[Stage], values: NodeMatrix | None) -> NodeMatrix:
-        """Stream stages one after another."""
         for stage in stages:
             values = stage.stream(values, self)
         return (lambda rows: self.graph.x[rows]) if values is None else values
@@ -87,18 +87,7 @@ class Stream:
             return self.graph.times_features(lin.weight)  # type: ignore[arg-type]
         return self.stored(lambda rows: lin(values(rows)))
 
-    def convolved(self, values: NodeMatrix | None, lin: nn.Module, power: int) -> Tensor:
-        """``A^p H W^T`` of all nodes: the narrow factor travels over the edges."""
-        if values is None and power > 0:
-            product, done = self.graph.convolve_features(lin.weight), 1  # type: ignore[arg-type]
-        else:
-            product, done = self.times(values, lin), 0
-        for _ in range(power - done):
-            product = self.graph.convolve(product)
-        return product
-
     def stored(self, values: NodeMatrix) -> Tensor:
-        """The rows of all nodes."""
         out = self.graph.empty(_width(values))
         for rows in self.chunks(values):
             out[rows] = values(rows)
@@ -146,8 +135,10 @@ class Convolution(Stage):
         return self.conv(values, graph)
 
     def stream(self, values: NodeMatrix | None, stream: Stream) -> NodeMatrix:
-        pairs = zip(self.conv.powers, self.conv.lins, strict=True)
-        hops = [stream.convolved(values, lin, power) for power, lin in pairs]
+        graph, hops = stream.graph, []
+        for power, lin in zip(self.conv.powers, self.conv.lins, strict=True):
+            product = None if values is None else stream.times(values, lin)
+            hops.append(convolved(product, lin.weight, power, graph, graph.convolve))
         if len(hops) == 1:
             return lambda rows: hops[0][rows] + self.bias
         return lambda rows: torch.cat([hop[rows] for hop in hops], dim=1) + self.bias
@@ -291,7 +282,6 @@ class ColumnMoments:
         self._squares: Tensor | float = 0.0
 
     def update(self, rows: Tensor) -> None:
-        """Add some rows."""
         variance, mean = torch.var_mean(rows.double(), dim=0, correction=0)
         total = self.count + len(rows)
         step = mean - self.mean

@@ -80,7 +80,7 @@ class TrainingPass:
         return self.exposure_logits is not None
 
     def energies(self, hops: int, eta: float, isolated: Isolated) -> tuple[Tensor, Tensor]:
-        """Compute energies of the labelled and of the exposed nodes, propagated over their own graphs.
+        """Compute energies of the labelled ``[n]`` and of the exposed nodes ``[m]``, propagated over their own graphs.
 
         Parameters
         ----------
@@ -90,11 +90,6 @@ class TrainingPass:
             Share of its own energy that a node keeps in every hop.
         isolated : {"keep", "shrink"}
             How a node without incoming edges is treated; see `oddnode.functional.energy.propagate`.
-
-        Returns
-        -------
-        inside, outside : Tensor
-            Shapes ``[n]`` and ``[m]``.
         """
         assert self.exposure_graph is not None
         assert self.exposure_logits is not None
@@ -116,11 +111,6 @@ def validation_loss(view: TrainingPass) -> Tensor:
     ----------
     view : TrainingPass
         A pass whose labelled nodes are the validation nodes.
-
-    Returns
-    -------
-    Tensor
-        A scalar; lower is better.
     """
     return losses.cross_entropy(view.train_logits, view.y)
 
@@ -164,7 +154,7 @@ class Objective:
         raise TypeError(f"{type(self).__name__} does not define a loss")
 
     def prepare(self, data: TrainingSet, train: Train) -> Objective:
-        """Compute what is constant during a training; called before the first step.
+        """Compute what is constant during a training, before the first step; returns this objective or a copy with it.
 
         Parameters
         ----------
@@ -172,11 +162,6 @@ class Objective:
             The data of the training.
         train : callable
             Trains another module, such as a teacher; see `oddnode.training.train`.
-
-        Returns
-        -------
-        Objective
-            The objective to train with: this one, or a copy with the computed values.
         """
         return self
 
@@ -203,27 +188,22 @@ class Sum(Objective):
 
     @property
     def needs_exposure(self) -> bool:
-        """Whether any term needs known OOD nodes."""
         return any(term.needs_exposure for _, term in self.parts)
 
     @property
     def needs_hidden(self) -> bool:
-        """Whether any term needs hidden features."""
         return any(term.needs_hidden for _, term in self.parts)
 
     @property
     def needs_all_logits(self) -> bool:
-        """Whether any term reads logits of nodes other than the labelled and the exposed ones."""
         return any(term.needs_all_logits for _, term in self.parts)
 
     @property
     def supports_capture(self) -> bool:
-        """Whether all terms do."""
         return all(term.supports_capture for _, term in self.parts)
 
     @property
     def starts(self) -> frozenset[int]:
-        """The epochs in which its terms take effect."""
         return frozenset(term.start for _, term in self.parts)
 
     def prepare(self, data: TrainingSet, train: Train) -> Sum:

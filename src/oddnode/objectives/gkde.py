@@ -27,7 +27,7 @@ _SEARCHES = 512
 
 
 def hop_counts(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    """Count, for each node, the sources of each class that are exactly ``d`` hops away.
+    """Count, for each node, the sources of each class that are exactly 0, 1, ..., 10 hops away, ``[11, N, C]``.
 
     All searches advance by one hop in one sparse product.
 
@@ -40,14 +40,8 @@ def hop_counts(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int) 
     num_classes : int
         Number of classes.
 
-    Returns
-    -------
-    Tensor
-        Counts ``[11, N, C]`` for 0, 1, ..., 10 hops.
-
     Examples
     --------
-    >>> import torch
     >>> path = Graph(torch.zeros(3, 1), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))  # 0 - 1 - 2
     >>> hop_counts(path, torch.tensor([0]), torch.tensor([0]), num_classes=1)[:3, :, 0]
     tensor([[1., 0., 0.],
@@ -69,7 +63,7 @@ def hop_counts(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int) 
 
 
 def kernel_prior(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int) -> Tensor:
-    r"""Compute the Dirichlet parameters of the prior from the labelled nodes (Zhao et al., equation 6).
+    r"""Compute the Dirichlet parameters of the prior from the labelled nodes, ``[N, C]`` (Zhao et al., equation 6).
 
     .. math:: \hat\alpha_{v,c} = 1 + \sum_{u: y_u = c} \frac{1}{\sqrt{2\pi}} e^{-d(u, v)^2 / 2}
 
@@ -83,11 +77,6 @@ def kernel_prior(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int
         Positions and classes ``[n]`` of the labelled nodes.
     num_classes : int
         Number of classes.
-
-    Returns
-    -------
-    Tensor
-        Shape ``[N, C]``, every entry 1 or more.
     """
     hops = torch.arange(_MAX_HOPS + 1, dtype=graph.x.dtype, device=graph.device)
     kernel = (-hops.square() / 2).exp() / math.sqrt(2 * math.pi)
@@ -113,17 +102,12 @@ class KernelPrior(Term):
         return replace(self, prior=kernel_prior(data.graph, sources, labels, data.num_logits))
 
     def labelled(self, data: TrainingSet) -> tuple[Tensor, Tensor]:
-        """Choose the nodes that the prior starts from.
+        """Choose the nodes that the prior starts from: their positions and classes, ``[n]`` each.
 
         Parameters
         ----------
         data : TrainingSet
             The data of the training.
-
-        Returns
-        -------
-        sources, labels : Tensor
-            Their positions and classes, ``[n]``.
         """
         return data.train, data.y_train
 

@@ -13,18 +13,10 @@ import torch
 from torch import Tensor
 
 from oddnode._utils.random import current_generator
-from oddnode.functional import (
-    Isolated,
-    dirichlet_entropy,
-    expected_cross_entropy,
-    expected_squared_error,
-    losses,
-    negative_energy,
-)
+from oddnode.functional import Isolated, dirichlet, losses, negative_energy
 from oddnode.objectives.base import Term, TrainingPass
 
 
-@dataclass(frozen=True, repr=False)
 class CrossEntropy(Term):
     """Cross-entropy of the labelled nodes.
 
@@ -61,7 +53,6 @@ class LogitNorm(Term):
         return losses.logit_norm_loss(step.train_logits, step.y, self.tau)
 
 
-@dataclass(frozen=True, repr=False)
 class OutlierExposure(Term):
     """Uniform predictions on the exposed nodes.
 
@@ -195,7 +186,6 @@ class SyntheticExposure(Term):
 # the aleatoric one.
 
 
-@dataclass(frozen=True, repr=False)
 class ExpectedSquaredError(Term):
     """Classification of the labelled nodes by the expected squared error, summed.
 
@@ -206,10 +196,9 @@ class ExpectedSquaredError(Term):
     """
 
     def __call__(self, step: TrainingPass) -> Tensor:
-        return expected_squared_error(step.train_logits, step.y).sum()
+        return dirichlet.expected_squared_error(step.train_logits, step.y).sum()
 
 
-@dataclass(frozen=True, repr=False)
 class ExpectedCrossEntropy(Term):
     """Classification of the labelled nodes by the expected cross-entropy, summed.
 
@@ -220,10 +209,9 @@ class ExpectedCrossEntropy(Term):
     """
 
     def __call__(self, step: TrainingPass) -> Tensor:
-        return expected_cross_entropy(step.train_logits, step.y).sum()
+        return dirichlet.expected_cross_entropy(step.train_logits, step.y).sum()
 
 
-@dataclass(frozen=True, repr=False)
 class NegativeEntropy(Term):
     """Minus the entropy of the labelled nodes' Dirichlet distributions, summed; keeps them wide.
 
@@ -234,4 +222,4 @@ class NegativeEntropy(Term):
     """
 
     def __call__(self, step: TrainingPass) -> Tensor:
-        return -dirichlet_entropy(step.train_logits).sum()
+        return -dirichlet.dirichlet_entropy(step.train_logits).sum()

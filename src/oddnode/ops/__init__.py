@@ -16,7 +16,6 @@ from oddnode.ops.dropout import DropoutStream as DropoutStream
 from oddnode.ops.dropout import PreNormActivations as PreNormActivations
 from oddnode.ops.dropout import ReluDropout as ReluDropout
 from oddnode.ops.dropout import dropout_factor as dropout_factor
-from oddnode.ops.dropout import dropout_keys as dropout_keys
 from oddnode.ops.dropout import dropout_scales as dropout_scales
 from oddnode.ops.dropout import stacked_keys as stacked_keys
 from oddnode.ops.neighbour_means import BlockedNeighbourMean as BlockedNeighbourMean
@@ -29,11 +28,6 @@ from oddnode.ops.optim import Adam as Adam
 from oddnode.ops.sparse import BlockMatrix as BlockMatrix
 from oddnode.ops.sparse import FeatureProducts as FeatureProducts
 from oddnode.ops.sparse import SparseMatrix as SparseMatrix
-from oddnode.ops.sparse_pattern import SparsePattern as SparsePattern
-from oddnode.ops.triton_kernels import TILE as TILE
+from oddnode.ops.sparse import SparsePattern as SparsePattern
 from oddnode.ops.triton_kernels import Mix as Mix
-from oddnode.ops.triton_kernels import add_block as add_block
-from oddnode.ops.triton_kernels import can_run as can_run
-from oddnode.ops.triton_kernels import mix as mix
 from oddnode.ops.triton_kernels import relu_dropout as relu_dropout
-from oddnode.ops.triton_kernels import sum_ranges as sum_ranges

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from oddnode.ops.sparse import SparseMatrix
 
@@ -49,7 +48,7 @@ def effective_degree(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) ->
     return torch.where(squares > 0, sums.square() / squares, (sums > 0).double())
 
 
-def is_symmetric(edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None) -> bool:
+def is_symmetric(edge_index: Tensor, edge_weight: Tensor | None = None) -> bool:
     """Find out whether every edge comes with the one in the other direction, as often and with the same weight."""
     relative = None if edge_weight is None else edge_weight.double() / edge_weight.double().mean()
     source, target = edge_index
@@ -100,18 +99,17 @@ def gcn_matrix(walk: SparseMatrix, edge_index: Tensor, edge_weight: Tensor | Non
     A node with a self-loop gets no other; repeated self-loops of one node count as one with their mean weight.
     """
     num_nodes, dtype = walk.shape[0], walk.dtype
-    if edge_weight is not None:
-        edges, weight = with_self_loops(edge_index, num_nodes, edge_weight.to(dtype))
-        scale = weighted_in_degree(edges, num_nodes, weight).to(dtype).pow(-0.5)
-        return SparseMatrix(edges[1], edges[0], scale[edges[0]] * weight * scale[edges[1]], walk.shape)
-    target, source, _ = walk.coordinates()
-    if walk.nnz == edge_index.shape[1] and not bool((source == target).any()):
-        # Without repeated edges and self-loops, the edges need not be sorted again.
-        scale = (walk.row_counts() + 1).to(dtype).pow(-0.5)
-        everywhere = torch.ones(num_nodes, dtype=torch.bool, device=walk.device)
-        return walk.with_values(scale[source] * scale[target]).with_diagonal(everywhere, scale * scale)
-    (source, target), weight = gcn_norm(edge_index, None, num_nodes, dtype=dtype)
-    return SparseMatrix(target, source, weight, walk.shape)
+    if edge_weight is None:
+        target, source, _ = walk.coordinates()
+        if walk.nnz == edge_index.shape[1] and not bool((source == target).any()):
+            # Without repeated edges and self-loops, the edges need not be sorted again.
+            scale = (walk.row_counts() + 1).to(dtype).pow(-0.5)
+            everywhere = torch.ones(num_nodes, dtype=torch.bool, device=walk.device)
+            return walk.with_values(scale[source] * scale[target]).with_diagonal(everywhere, scale * scale)
+        edge_weight = torch.ones_like(edge_index[0], dtype=dtype)
+    edges, weight = with_self_loops(edge_index, num_nodes, edge_weight.to(dtype))
+    scale = weighted_in_degree(edges, num_nodes, weight).to(dtype).pow(-0.5)
+    return SparseMatrix(edges[1], edges[0], scale[edges[0]] * weight * scale[edges[1]], walk.shape)
 
 
 def with_self_loops(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) -> tuple[Tensor, Tensor]:

@@ -18,18 +18,12 @@ _LARGEST_INT32 = 2**31 - 1
 _FEW_COLUMNS = 16
 
 
-def _swallow_warning() -> None:
-    """Make torch say now that CSR is in beta, which it says once per process and no user can act on.
-
-    Warnings are filtered for all threads at once, so they must not be filtered later, while several threads score.
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        index = torch.zeros(2, dtype=torch.long, device="cpu")
-        torch.sparse_csr_tensor(index, index[:0], index[:0], (1, 1), check_invariants=False)
-
-
-_swallow_warning()
+# Torch says once per process that CSR is in beta, on which no user can act. It says so now: warnings are filtered for
+# all threads at once, so they must not be filtered later, while several threads score.
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", UserWarning)
+    _none = torch.zeros(2, dtype=torch.long, device="cpu")
+    torch.sparse_csr_tensor(_none, _none[:0], _none[:0], (1, 1), check_invariants=False)
 
 
 def from_coordinates(row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -38,8 +32,7 @@ def from_coordinates(row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, 
     csr = coo.coalesce().to_sparse_csr()
     if max(csr.values().numel(), *shape) > _LARGEST_INT32:
         return csr
-    crow, col = csr.crow_indices().int(), csr.col_indices().int()
-    return torch.sparse_csr_tensor(crow, col, csr.values(), shape, check_invariants=False)
+    return from_offsets(csr.crow_indices().int(), csr.col_indices().int(), csr.values(), shape)
 
 
 def with_diagonal(tensor: Tensor, rows: Tensor, value: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ this is also many times faster than ``torch.nn.functional.dropout``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -88,15 +89,11 @@ def dropout_factor(p: float) -> float:
     return 65536 / max(65536 - round(p * 65536), 1)
 
 
-_TABLES: dict[tuple[torch.dtype, torch.device], Tensor] = {}
-
-
+@cache
 def _halves(dtype: torch.dtype, device: torch.device) -> Tensor:
     """For every byte its eight bits, doubled."""
-    if (dtype, device) not in _TABLES:
-        byte, bit = torch.arange(256).unsqueeze(1), torch.arange(8)
-        _TABLES[dtype, device] = (2 * ((byte >> bit) & 1)).to(device, dtype)
-    return _TABLES[dtype, device]
+    byte, bit = torch.arange(256).unsqueeze(1), torch.arange(8)
+    return (2 * ((byte >> bit) & 1)).to(device, dtype)
 
 
 def _random_words(counter: Tensor, low: Tensor, high: Tensor) -> Tensor:

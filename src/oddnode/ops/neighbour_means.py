@@ -7,8 +7,9 @@ here it is divided by once. On a GPU a small Triton kernel sums neighbours; else
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -63,22 +64,14 @@ def sum_neighbours(
 
 
 class NeighbourMean:
-    """``D^-1 A`` of a graph, by its incoming edges in CSR form.
-
-    Examples
-    --------
-    >>> import torch
-    >>> walk = NeighbourMean.from_edges(torch.tensor([[0, 1, 1], [1, 0, 2]]), 3)
-    >>> walk.diffuse(torch.tensor([4.0, 0.0, 0.0]), eta=0.5, num_hops=1)
-    tensor([2., 2., 0.])
-    """
+    """``D^-1 A`` of a graph, by its incoming edges in CSR form."""
 
     dtype = torch.float32  # of estimates that depend on the edges alone
+    self_loops_where_empty = False
 
-    def __init__(self, offsets: Tensor, sources: Tensor, self_loops_where_empty: bool = False):
+    def __init__(self, offsets: Tensor, sources: Tensor):
         self.offsets = offsets
         self.sources = sources
-        self.self_loops_where_empty = self_loops_where_empty
         self._inverse_degrees: dict[torch.dtype, Tensor] = {}
 
     @classmethod
@@ -93,16 +86,13 @@ class NeighbourMean:
 
     @property
     def device(self) -> torch.device:
-        """The device that holds the edges."""
         return self.sources.device
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes there are."""
         return len(self.offsets) - 1
 
     def row_counts(self) -> Tensor:
-        """How many neighbours each node has, ``[N]``."""
         return self.offsets.diff()
 
     def inverse_degree(self, dtype: torch.dtype) -> Tensor:
@@ -113,9 +103,11 @@ class NeighbourMean:
         return self._inverse_degrees[dtype]
 
     @cached_property
-    def with_self_loops_where_empty(self) -> NeighbourMean:
+    def with_self_loops_where_empty(self) -> Self:
         """The same with every node that has no neighbour as its own; the edges are not copied for that."""
-        return NeighbourMean(self.offsets, self.sources, self_loops_where_empty=True)
+        looped = copy(self)
+        looped.self_loops_where_empty = True
+        return looped
 
     def own_share(self, eta: float, like: Tensor) -> float | Tensor:
         """The share of its own value that a node keeps in every hop."""
@@ -134,7 +126,6 @@ class NeighbourMean:
         return LongRows(self.offsets[:-1], self.offsets[1:])
 
     def sums(self, values: Tensor) -> Tensor:
-        """Sum values over every node's neighbours."""
         if _kernels.can_run(values.device):
             return sum_neighbours(self.offsets, self.sources, values, self._long_rows)
         gathered = values.index_select(0, self.sources)
@@ -178,9 +169,8 @@ class BlockedNeighbourMean(NeighbourMean):
     Worth it where values of all nodes do not fit there: reading them in random order is what a hop costs.
     """
 
-    def __init__(self, counts: Sequence[Tensor], sources: Sequence[Tensor], self_loops_where_empty: bool = False):
+    def __init__(self, counts: Sequence[Tensor], sources: Sequence[Tensor]):
         self.counts, self.block_sources = list(counts), list(sources)
-        self.self_loops_where_empty = self_loops_where_empty
         self._inverse_degrees = {}
         self._bases = [_tile_bases(each) for each in counts]
 
@@ -227,11 +217,6 @@ class BlockedNeighbourMean(NeighbourMean):
         for each in self.counts[1:]:
             total += each
         return total
-
-    @cached_property
-    def with_self_loops_where_empty(self) -> BlockedNeighbourMean:
-        """The same with every node that has no neighbour as its own."""
-        return BlockedNeighbourMean(self.counts, self.block_sources, self_loops_where_empty=True)
 
     @cached_property
     def transposed(self) -> NeighbourMean:

@@ -21,7 +21,11 @@ class Adam:
 
     def __init__(self, parameters: Sequence[Tensor], lr: float, weight_decay: float = 0.0, fused: bool = True):
         self.parameters = list(parameters)
-        self._transposed = [_lies_transposed(parameter) for parameter in self.parameters]
+        # Torch's CPU kernel is faster with contiguous tensors: where a weight lies transposed, its transpose is moved.
+        self._transposed = [
+            p.device.type == "cpu" and p.dim() == 2 and not p.is_contiguous() and p.t().is_contiguous()
+            for p in self.parameters
+        ]
         pairs = zip(self.parameters, self._transposed, strict=True)
         self._contiguous = [p.detach().t() if transposed else p for p, transposed in pairs]
         self._means = [torch.zeros_like(values) for values in self._contiguous]
@@ -43,13 +47,11 @@ class Adam:
         }
 
     def zero_grad(self) -> None:
-        """Drop all gradients."""
         for parameter in self.parameters:
             parameter.grad = None
 
     @torch.no_grad()
     def step(self) -> None:
-        """Move every parameter that has a gradient."""
         grads = [
             p.grad.t() if transposed and p.grad is not None else p.grad
             for p, transposed in zip(self.parameters, self._transposed, strict=True)
@@ -61,10 +63,3 @@ class Adam:
         if moved:
             values, present, means, squares, steps = (list(column) for column in zip(*moved, strict=True))
             adam(values, present, means, squares, [], steps, **self._settings)
-
-
-def _lies_transposed(parameter: Tensor) -> bool:
-    """Whether to update the transpose: torch's CPU kernel is faster with contiguous tensors."""
-    if parameter.device.type != "cpu" or parameter.dim() != 2 or parameter.is_contiguous():
-        return False
-    return parameter.t().is_contiguous()

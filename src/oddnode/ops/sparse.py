@@ -23,16 +23,7 @@ _FEW_NETWORKS = 16
 
 
 class SparseMatrix:
-    """A constant sparse matrix in CSR form whose product with a dense one is differentiable.
-
-    Examples
-    --------
-    >>> import torch
-    >>> swap = SparseMatrix(torch.tensor([0, 1]), torch.tensor([1, 0]), torch.ones(2), (2, 2))
-    >>> swap @ torch.tensor([[1.0], [2.0]])
-    tensor([[2.],
-            [1.]])
-    """
+    """A constant sparse matrix in CSR form whose product with a dense one is differentiable."""
 
     #: Of a `oddnode.ops.BlockMatrix`, all its blocks along the diagonal of one matrix.
     diagonal: SparseMatrix | None = None
@@ -43,7 +34,6 @@ class SparseMatrix:
     def _set(self, tensor: Tensor) -> None:
         self.shape: tuple[int, int] = (tensor.shape[0], tensor.shape[1])
         self._csr = tensor
-        self._csr_transposed: Tensor | None = None
         self._longest: dict[bool, int] = {}
         self._rows_of: tuple[Tensor, tuple[float, int], Tensor] | None = None
         self._dense_diffusions: dict[tuple[float, int], Tensor] = {}
@@ -56,32 +46,26 @@ class SparseMatrix:
 
     @classmethod
     def from_csr(cls, crow: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> SparseMatrix:
-        """Make a matrix of the parts of its CSR form, which are not checked."""
         return cls._of(csr.from_offsets(crow, col, value, shape))
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> SparseMatrix:
-        """Take the non-zero entries of a dense matrix."""
         row, col = dense.nonzero(as_tuple=True)
         return cls(row, col, dense[row, col], (dense.shape[0], dense.shape[1]))
 
     @property
     def nnz(self) -> int:
-        """The number of stored entries."""
         return self._csr.values().numel()
 
     @property
     def device(self) -> torch.device:
-        """The device that holds the matrix."""
         return self._csr.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """The type of its numbers."""
         return self._csr.dtype
 
     def row_counts(self) -> Tensor:
-        """How many entries each row has, ``[rows]``."""
         return self._csr.crow_indices().diff()
 
     @cached_property
@@ -102,7 +86,6 @@ class SparseMatrix:
         return SparseMatrix._of(csr.with_diagonal(self._csr, rows, value))
 
     def with_values(self, value: Tensor) -> SparseMatrix:
-        """Put other numbers at the same entries."""
         return SparseMatrix.from_csr(self._csr.crow_indices(), self._csr.col_indices(), value, self.shape)
 
     def coordinates(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,11 +93,9 @@ class SparseMatrix:
         return csr.coordinates(self._csr)
 
     def to_dense(self) -> Tensor:
-        """The same matrix with its zeros written out."""
         return self._csr.to_dense()
 
     def to(self, target: torch.device | torch.dtype | str) -> SparseMatrix:
-        """Copy the matrix to another device or into another precision."""
         return self._of(self._csr.to(target))
 
     def rows(self, nodes: Tensor) -> tuple[SparseMatrix, Tensor]:
@@ -160,20 +141,18 @@ class SparseMatrix:
         return self._dense_diffusions[eta, num_hops]
 
     def longest_row(self, transpose: bool) -> int:
-        """The largest number of entries in a row."""
         if transpose not in self._longest:
             self._longest[transpose] = int(self.oriented(transpose).crow_indices().diff().max())
         return self._longest[transpose]
 
     def oriented(self, transpose: bool) -> Tensor:
         """The matrix or its transpose as a CSR tensor of torch."""
-        return self._transposed() if transpose else self._csr
+        return self._csr_transposed if transpose else self._csr
 
-    def _transposed(self) -> Tensor:
-        if self._csr_transposed is None:
-            row, col, value = csr.coordinates(self._csr)
-            self._csr_transposed = csr.from_coordinates(col, row, value, (self.shape[1], self.shape[0]))
-        return self._csr_transposed
+    @cached_property
+    def _csr_transposed(self) -> Tensor:
+        row, col, value = csr.coordinates(self._csr)
+        return csr.from_coordinates(col, row, value, (self.shape[1], self.shape[0]))
 
     def __matmul__(self, dense: Tensor) -> Tensor:
         if dense.dtype != self.dtype:
@@ -205,7 +184,6 @@ class BlockMatrix(SparseMatrix):
         return super().prefers_dense and len(self.blocks) <= _FEW_NETWORKS
 
     def dense_diffusion(self, eta: float, num_hops: int) -> Tensor:
-        """The dense matrices that `diffuse` multiplies by."""
         if (eta, num_hops) not in self._dense_diffusions:
             dense = [block.dense_diffusion(eta, num_hops) for block in self.blocks]
             self._dense_diffusions[eta, num_hops] = torch.stack(dense)
@@ -213,7 +191,6 @@ class BlockMatrix(SparseMatrix):
 
     @cached_property
     def with_self_loops_where_empty(self) -> BlockMatrix:
-        """The same for every one of the matrices."""
         return BlockMatrix([block.with_self_loops_where_empty for block in self.blocks])
 
 
@@ -223,15 +200,6 @@ class FeatureProducts:
     The product is the largest cost of a step on a CPU. The ID graph and an exposure graph often differ in their edges
     alone; they then share one product, forward and backward. An instance belongs to a single step: weights must not
     change while it is in use, and nothing of it may be kept for the next step.
-
-    Examples
-    --------
-    >>> import torch
-    >>> features = SparseMatrix.from_dense(torch.eye(2))
-    >>> weight = torch.nn.Parameter(torch.ones(3, 2))
-    >>> products = FeatureProducts()
-    >>> products.linear(features, weight) is products.linear(features, weight)
-    True
     """
 
     def __init__(self) -> None:
@@ -347,3 +315,82 @@ def _stacked(function: Any, batch_dim: int, values: Tensor, matrix: SparseMatrix
     columns = values.movedim(batch_dim, 1)
     out = _apply(function, columns.flatten(1), matrix, *settings)
     return out.unflatten(1, columns.shape[1:]), 1
+
+
+class SparsePattern:
+    """The pattern of matrices whose values vary, sorted by rows. Entries with equal coordinates count apart."""
+
+    def __init__(self, row: Tensor, col: Tensor, shape: tuple[int, int]):
+        self.row, self.col, self.shape = row, col, shape
+        counts = torch.bincount(row, minlength=shape[0])
+        self.offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        self._offsets32, self._col32 = self.offsets.int(), col.int()
+
+    @classmethod
+    def of_unsorted(cls, row: Tensor, col: Tensor, shape: tuple[int, int]) -> SparsePattern:
+        """Sort entries in any order by row."""
+        order = row.argsort(stable=True)
+        return cls(row[order], col[order], shape)
+
+    @cached_property
+    def _by_column(self) -> tuple[Tensor, SparsePattern]:
+        """The order of the transpose's entries, and its pattern."""
+        order = self.col.argsort(stable=True)
+        return order, SparsePattern(self.col[order], self.row[order], (self.shape[1], self.shape[0]))
+
+    def times(self, values: Tensor, dense: Tensor) -> Tensor:
+        """Multiply a dense matrix by the one with these values; differentiable in both."""
+        return _Times.apply(values, dense, self)
+
+    def dots(self, left: Tensor, right: Tensor) -> Tensor:
+        """Compute for every entry the inner product of a row of ``left`` and a row of ``right``."""
+        return _Dots.apply(left, right, self)
+
+    def _times_transposed(self, values: Tensor, dense: Tensor) -> Tensor:
+        order, transposed = self._by_column
+        return transposed.times(values[order], dense)
+
+    def _matrix(self, values: Tensor) -> SparseMatrix:
+        return SparseMatrix.from_csr(self._offsets32, self._col32, values, self.shape)
+
+
+class _Times(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, dense: Tensor, pattern: SparsePattern) -> Tensor:
+        ctx.save_for_backward(values, dense)
+        ctx.pattern = pattern
+        return pattern._matrix(values.detach().contiguous()) @ dense.detach().contiguous()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        (values, dense), pattern = ctx.saved_tensors, ctx.pattern
+        to_values, to_dense, _ = ctx.needs_input_grad
+        return (
+            pattern.dots(grads[0], dense) if to_values else None,
+            pattern._times_transposed(values, grads[0]) if to_dense else None,
+            None,
+        )
+
+
+class _Dots(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, left: Tensor, right: Tensor, pattern: SparsePattern) -> Tensor:
+        ctx.save_for_backward(left, right)
+        ctx.pattern = pattern
+        ones = pattern._matrix(left.new_ones(len(pattern.row)))
+        # Torch's kernel refuses more entries than the matrix has elements, which repeated ones can be.
+        if ones.is_plain and ones.nnz <= pattern.shape[0] * pattern.shape[1]:
+            return torch.sparse.sampled_addmm(
+                ones.oriented(transpose=False), left.contiguous(), right.t(), beta=0.0
+            ).values()
+        return (left[pattern.row] * right[pattern.col]).sum(dim=1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        (left, right), pattern = ctx.saved_tensors, ctx.pattern
+        to_left, to_right, _ = ctx.needs_input_grad
+        return (
+            pattern.times(grads[0], right) if to_left else None,
+            pattern._times_transposed(grads[0], left) if to_right else None,
+            None,
+        )

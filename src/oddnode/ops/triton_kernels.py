@@ -255,26 +255,10 @@ def relu_dropout(
     else:
         grad = grad.contiguous()
         out = torch.zeros_like(values) if rows is not None else torch.empty_like(values)
-    total, block = chosen * networks * width, 1024
+    total, block, words_per_node = chosen * networks * width, 1024, -(-width // (32 if one_bit else 2))
+    tensors = values, values if rows is None else rows, table, count, values if grad is None else grad, out
+    sizes = total, networks, width, words_per_node, table[0].numel(), place, threshold, scale
+    switches = {"ONE_BIT": one_bit, "HAS_ROWS": rows is not None, "BACKWARD": grad is not None}
     with torch.cuda.device_of(values):
-        _relu_dropout[(-(-total // block),)](
-            values,
-            values if rows is None else rows,
-            table,
-            count,
-            values if grad is None else grad,
-            out,
-            total,
-            networks,
-            width,
-            -(-width // (32 if one_bit else 2)),
-            table[0].numel(),
-            place,
-            threshold,
-            scale,
-            ONE_BIT=one_bit,
-            HAS_ROWS=rows is not None,
-            BACKWARD=grad is not None,
-            BLOCK=block,
-        )
+        _relu_dropout[(-(-total // block),)](*tensors, *sizes, **switches, BLOCK=block)
     return out

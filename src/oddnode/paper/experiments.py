@@ -6,7 +6,8 @@ Items carry their numbers in the paper. A scope chooses the tasks: those of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import chain, product
 from typing import Any
 
 from oddnode._utils.suggestions import unknown
@@ -148,34 +149,33 @@ def methods_of(protocol: str) -> list[str]:
     return [name for name in known if name not in MODEL_FREE] + [name for name in known if name in MODEL_FREE]
 
 
-def _all_methods(tasks: Iterable[str], protocol: str) -> list[Run]:
-    return [Run(task, protocol, method) for task in tasks for method in methods_of(protocol)]
-
-
-def _core(tasks: Iterable[str], protocol: str) -> list[Run]:
-    return [Run(task, protocol, method) for task in tasks for method in CORE]
+def _runs(
+    tasks: Iterable[str], protocol: str, methods: Iterable[str] | None = None, backbones: Iterable[str] = ("gcn",)
+) -> list[Run]:
+    """List the runs of methods, by default all that the protocol has, under some backbones on some tasks."""
+    names = methods_of(protocol) if methods is None else methods
+    return [Run(*run) for run in product(tasks, (protocol,), names, backbones)]
 
 
 def _everything(scope: Scope, protocol: str) -> list[Run]:
-    return _all_methods(scope.tasks, protocol)
+    return _runs(scope.tasks, protocol)
 
 
 def _detail(name: str) -> Callable[[Scope, str], list[Run]]:
-    return lambda scope, protocol: _all_methods(scope.details.get(name, ()), protocol)
+    return lambda scope, protocol: _runs(scope.details.get(name, ()), protocol)
 
 
 def _ablation(scope: Scope, protocol: str) -> list[Run]:
+    tasks = [task for group in scope.groups.values() for task in group]
     return [
-        Run(task, protocol, method, settings=settings)
-        for tasks in scope.groups.values()
-        for task in tasks
-        for method in ("nodesafe", "nodesafe++")
+        replace(run, settings=settings)
+        for run in _runs(tasks, protocol, ("nodesafe", "nodesafe++"))
         for settings in ABLATIONS.values()
     ]
 
 
 def _motivation(scope: Scope, protocol: str) -> list[Run]:
-    return [Run(scope.picture, protocol, method) for method in ("energy", "gnnsafe", "nodesafe")]
+    return _runs([scope.picture], protocol, ("energy", "gnnsafe", "nodesafe"))
 
 
 #: The methods of the figure of score distributions, in its two rows.
@@ -201,9 +201,7 @@ def networks_tasks(scope: Scope) -> tuple[str, ...]:
 
 
 def _networks(scope: Scope, protocol: str) -> list[Run]:
-    if protocol != "clean":
-        return []
-    return [Run(task, protocol, "nodesafe", b) for task in networks_tasks(scope) for b in scope.networks]
+    return _runs(networks_tasks(scope), protocol, ("nodesafe",), scope.networks) if protocol == "clean" else []
 
 
 @dataclass(frozen=True)
@@ -246,10 +244,10 @@ ITEMS: dict[str, Item] = {
     item.name: item
     for item in (
         Item("table1", "Table 1", "Detection on the citation graphs, three shifts each",
-             lambda scope, protocol: _all_methods(scope.citation, protocol),
+             lambda scope, protocol: _runs(scope.citation, protocol),
              "the citation graphs, three shifts each"),
         Item("table2", "Table 2", "Detection on Twitch and Arxiv, with ID accuracy",
-             lambda scope, protocol: _all_methods(scope.others, protocol), "Twitch and Arxiv"),
+             lambda scope, protocol: _runs(scope.others, protocol), "Twitch and Arxiv"),
         Item("table3", "Table 3", "Ablation: without the bound term, without the uniform term", _ablation),
         Item("table4", "Table 4", "Twitch, every OOD graph", _detail("table4"), "Twitch"),
         Item("table5", "Table 5", "Arxiv, every OOD year", _detail("table5"), "Arxiv, every OOD year"),
@@ -257,26 +255,25 @@ ITEMS: dict[str, Item] = {
         Item("table7", "Table 7", "CiteSeer in detail, with ID accuracy", _detail("table7"), "CiteSeer"),
         Item("table8", "Table 8", "PubMed in detail, with ID accuracy", _detail("table8"), "PubMed"),
         Item("table9", "Table 9", "Seconds of training per epoch and of inference",
-             lambda scope, protocol: _all_methods(scope.timed.values(), protocol)),
+             lambda scope, protocol: _runs(scope.timed.values(), protocol)),
         Item("table10", "Table 10", "Best epoch, and the AUROC there",
-             lambda scope, protocol: _core(scope.timed.values(), protocol)),
+             lambda scope, protocol: _runs(scope.timed.values(), protocol, CORE)),
         Item("claims", "abstract and section 4.2", "Mean reduction of FPR95 by the paper's term, per OOD type",
-             lambda scope, protocol: _core(scope.tasks, protocol)),
+             lambda scope, protocol: _runs(scope.tasks, protocol, CORE)),
         Item("agreement", "not in the paper", "How near our numbers come to the printed ones, by method", _everything),
         Item("networks", "not in the paper", "NODESAFE under five backbones on every task, protocol clean", _networks),
         Item("wins", "not in the paper", "Which method beats which: wins over cells and seeds, a test", _everything),
         Item("figure1", "Figure 1", "Extreme scores spread to neighbours; variance of scores with and without UB",
              _motivation),
         Item("figure2", "Figure 2", "2-D logits of a GAT under cross-entropy, LogitNorm and UB",
-             lambda scope, protocol: [Run(scope.picture, protocol, m, PLANAR)
-                                      for m in ("gnnsafe", "gnnsafe+logitnorm", "nodesafe")]),
+             lambda scope, protocol: _runs([scope.picture], protocol, ("gnnsafe", "gnnsafe+logitnorm", "nodesafe"),
+                                           [PLANAR])),
         Item("figure3", "Figure 3", "Score distributions of ID and OOD nodes, eight methods",
-             lambda scope, protocol: [Run(scope.distributions[0], protocol, m) for row in DISTRIBUTIONS for m in row]),
+             lambda scope, protocol: _runs(scope.distributions[:1], protocol, chain(*DISTRIBUTIONS))),
         Item("figure4", "Figure 4", "The graph coloured by score, GNNSafe and NODESAFE, ID and OOD", _motivation),
         Item("figure5", "Figure 5", "Sensitivity to the epoch where UB starts, to lambda1, to lambda2", _sensitivity),
         Item("figure6", "Figure 6", "Four methods under five backbones on three shifts",
-             lambda scope, protocol: [Run(task, protocol, m, network) for task in scope.backbones
-                                      for network in scope.networks for m in CORE]),
+             lambda scope, protocol: _runs(scope.backbones, protocol, CORE, scope.networks)),
     )
 }  # fmt: skip
 

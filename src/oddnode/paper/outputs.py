@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
 
-from oddnode._utils.atomic_files import new_file
-from oddnode._utils.markdown import escape_markdown, pipe_table
-from oddnode.bench.tables import caption, compare_table, is_model_free, model_free_last, paper_mean_pair
-from oddnode.detector import RECIPES, get_recipe
+from oddnode._utils.atomic_files import write_text
+from oddnode._utils.result_tables import escape_markdown, pipe_table
+from oddnode.bench.tables import caption, compare_table, mean_pair, model_free_last, paper_mean_pair
+from oddnode.detector import MODEL_FREE, RECIPES, get_recipe
 from oddnode.evaluation import Result
 from oddnode.paper.experiments import ITEMS, Run, methods_of
 from oddnode.paper.plan import Plan, absent_data
@@ -31,36 +31,32 @@ features here than in the paper ([tasks](tasks.md)). What of the paper reproduce
 """
 
 
-def make_all(
-    plan: Plan, store: Store, out: Path, command: str, on_step: Callable[[str], None] | None = None
-) -> tuple[list[Path], list[str]]:
+def make_all(plan: Plan, store: Store, out: Path, command: str) -> tuple[list[Path], list[str]]:
     """Write all outputs of a plan."""
     results, written = Results(plan, store), []
     notes = [f"left out because its record is damaged: {label}" for label in results.damaged]
-    step = on_step or (lambda what: None)
     for folder in ("tables", "figures"):
         (out / folder).mkdir(parents=True, exist_ok=True)
     for item in plan.items:
         if item.name in BUILDERS and item.runs(plan.scope, plan.protocols[0]):
-            step(item.name)
             table = build_table(results, item.name)
             for ending, text in (("md", table.to_markdown()), ("tex", table.to_latex()), ("csv", table.to_csv())):
-                written.append(_write(out / "tables" / f"{item.name}.{ending}", text))
-    written.append(_write(out / "results.md", results_page(results, command)))
-    drawn, missing = _draw(plan, results, out / "figures", step)
+                written.append(write_text(out / "tables" / f"{item.name}.{ending}", text))
+    written.append(write_text(out / "results.md", results_page(results, command)))
+    drawn, missing = _draw(plan, results, out / "figures")
     written += drawn
     notes += missing
     if find_spec("plotly") is None:
         notes.append("the report needs plotly: pip install 'oddnode[report]', then run the same command again")
     else:
-        from oddnode.paper.report import write_page
+        from oddnode.paper.report import make_page
+        from oddnode.paper.webpage import write_html
 
-        step("report")
-        written.append(write_page(store, plan, out / "report.html"))
+        written.append(write_html(make_page(store, plan), out / "report.html"))
     return written, notes
 
 
-def _draw(plan: Plan, results: Results, folder: Path, step: Callable[[str], None]) -> tuple[list[Path], list[str]]:
+def _draw(plan: Plan, results: Results, folder: Path) -> tuple[list[Path], list[str]]:
     names = [item.name for item in plan.items if item.is_figure]
     if names and find_spec("matplotlib") is None:
         return [], ["figures need matplotlib: pip install 'oddnode[plot]', then run the same command again"]
@@ -68,18 +64,11 @@ def _draw(plan: Plan, results: Results, folder: Path, step: Callable[[str], None
 
     written, notes = [], []
     for name in names:
-        step(name)
         try:
             written += draw_figure(results, name, folder)
         except (NothingToDraw, StoreError) as reason:  # no finished trainings, or none with node scores
             notes.append(f"{name} could not be drawn: {reason}")
     return written, notes
-
-
-def _write(path: Path, text: str) -> Path:
-    with new_file(path) as part:
-        part.write_text(text, encoding="utf-8")
-    return path
 
 
 def results_page(results: Results, command: str) -> str:
@@ -110,13 +99,6 @@ def results_page(results: Results, command: str) -> str:
     return "\n".join(parts)
 
 
-def _main_runs(results: Results, protocol: str) -> list[Run]:
-    plan = results.plan
-    known = {run for item in plan.items for run in plan.runs(item)}
-    every = [Run(task, protocol, method) for task in plan.scope.tasks for method in methods_of(protocol)]
-    return [run for run in every if run in known]
-
-
 def _backbone_parts(results: Results) -> list[str]:
     item = ITEMS["figure6"]
     parts = []
@@ -133,7 +115,7 @@ def summary_table(results: Sequence[Result]) -> str:
     """Format `summary_rows` as Markdown, with model-free scores in italics."""
     head, *rows = summary_rows(results)
     body = [
-        [f"*{name}*" if is_model_free(name) else name, exposure, *cells, f"**{mean}**", printed]
+        [f"*{name}*" if name in MODEL_FREE else name, exposure, *cells, f"**{mean}**", printed]
         for name, exposure, *cells, mean, printed in rows
     ]
     return f"AUROC ↑ / FPR95 ↓ by kind of shift\n\n{pipe_table(head, body)}\n"
@@ -157,14 +139,16 @@ def summary_rows(results: Sequence[Result]) -> list[list[str]]:
 
 def main_results(results: Results, protocol: str) -> list[Result]:
     """List the results of all methods on all tasks of the main tables, if there are any."""
-    every = [results.result(run) for run in _main_runs(results, protocol)]
-    return [result for result in every if result.runs]
+    plan = results.plan
+    known = {run for item in plan.items for run in plan.runs(item)}
+    every = [Run(task, protocol, method) for task in plan.scope.tasks for method in methods_of(protocol)]
+    return [result for run in every if run in known and (result := results.result(run)).runs]
 
 
 def _mean_of(by_cell: dict[tuple[str, str], Result], tasks: Sequence[str], method: str) -> str:
     if any((task, method) not in by_cell for task in tasks):
         return "-"
-    return " / ".join(f"{fmean(by_cell[task, method].mean(m) for task in tasks):.1f}" for m in ("auroc", "fpr95"))
+    return mean_pair([by_cell[task, method] for task in tasks])
 
 
 def grids(results: Sequence[Result]) -> list[list[Result]]:
@@ -184,7 +168,7 @@ def grids(results: Sequence[Result]) -> list[list[Result]]:
 
 def accuracy_table(results: Sequence[Result]) -> str:
     """Format the ID accuracy of every method on every task as Markdown."""
-    results = [r for r in results if not is_model_free(r.method)]
+    results = [r for r in results if r.method not in MODEL_FREE]
     tasks = list(dict.fromkeys(r.task for r in results))
     by_cell = {(r.task, r.method): r for r in results}
     body = []

@@ -6,6 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import product
 
 from oddnode.paper.experiments import PLANAR, Item, Run, Scope, methods_of
 from oddnode.paper.record import Record
@@ -44,15 +45,6 @@ class Plan:
         """Look up the training of a run; ``None`` if the plan has none for this seed."""
         return self._by_run.get((run, seed))
 
-    def add(self, item: Item) -> None:
-        """Add the trainings of an item."""
-        known = {training.identity: training for training in self.trainings}
-        for run in self.runs(item):
-            for seed in range(1 if item.shows_one_seed else self.seeds):
-                training = replace(_training(_plain(run), self.epochs), seed=seed)
-                self._by_run[run, seed] = known.setdefault(training.identity, training)
-        self.trainings = sorted(known.values(), key=lambda t: (-estimate_cost(t), t.seed, t.label))
-
 
 def make_plan(
     scope: Scope,
@@ -68,8 +60,12 @@ def make_plan(
     plan = Plan(scope, items, protocols, seeds or scope.seeds, scope.epochs, folder, device)
     wanted = {run.task: None for item in items for protocol in protocols for run in item.runs(scope, protocol)}
     plan.absent = _absent([task for task in wanted if task not in done], folder)
+    known: dict[str, Training] = {}
     for item in items:
-        plan.add(item)
+        for run, seed in product(plan.runs(item), range(1 if item.shows_one_seed else plan.seeds)):
+            training = replace(_training(_plain(run), plan.epochs), seed=seed)
+            plan._by_run[run, seed] = known.setdefault(training.identity, training)
+    plan.trainings = sorted(known.values(), key=lambda t: (-estimate_cost(t), t.seed, t.label))
     return plan
 
 

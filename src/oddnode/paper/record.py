@@ -134,18 +134,6 @@ class Graphs:
         return list(self.ood_mask)
 
 
-def graphs_of(facts: dict[str, Any], arrays: dict[str, np.ndarray]) -> Graphs:
-    """Rebuild graphs from facts and arrays as `oddnode.runner.execute.describe_graphs` makes them."""
-    names: dict[str, str] = facts["graphs"]
-    return Graphs(
-        facts=facts,
-        id_mask=arrays["id_mask"],
-        ood_mask={name: arrays[f"ood_mask/{name}"] for name in names if name != "id"},
-        y={name: arrays[f"y/{stored}"] for name, stored in names.items()},
-        degree={name: arrays[f"degree/{stored}"] for name, stored in names.items()},
-    )
-
-
 def packed(arrays: dict[str, np.ndarray]) -> bytes:
     """Arrays as the bytes of an ``.npz`` file."""
     buffer = io.BytesIO()

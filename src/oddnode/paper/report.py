@@ -5,21 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, metadata
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from oddnode._utils.result_tables import Table
-from oddnode.bench.tables import is_model_free
-from oddnode.detector import RECIPES
+from oddnode.detector import MODEL_FREE, RECIPES
 from oddnode.paper.experiments import Run
 from oddnode.paper.plan import Plan, absent_data
 from oddnode.paper.record import Graphs, Record, StoreError
 from oddnode.paper.results import Results
 from oddnode.paper.store import Store
 from oddnode.paper.tables import SPREAD, build_table
-from oddnode.paper.webpage import Cell, Method, Nodes, Page, Scores, write_html
+from oddnode.paper.webpage import Cell, Method, Nodes, Page, Scores
 from oddnode.paper.webpage.model import take
 from oddnode.tasks import MissingDataError, Task, load_task
 from oddnode.webpage import KNOWN, OTHER, UNKNOWN, Picture, Source, draw_picture
@@ -32,11 +30,6 @@ _PAPER = "https://proceedings.mlr.press/v235/yang24n.html"
 
 # The main table of the report has the numbers of these.
 _SHOWN_ANYWAY = ("table1", "table2", "table6", "table7", "table8")
-
-
-def write_page(store: Store, plan: Plan, path: Path) -> Path:
-    """Write the report of a plan as one self-contained HTML file."""
-    return write_html(make_page(store, plan), path)
 
 
 def make_page(store: Store, plan: Plan) -> Page:
@@ -59,7 +52,7 @@ def make_page(store: Store, plan: Plan) -> Page:
         },
         title=f"oddnode report: {plan.scope.name}",
         notice="" if plan.epochs is None else quick,
-        methods={name: Method(recipe.needs_exposure, is_model_free(name)) for name, recipe in RECIPES.items()},
+        methods={name: Method(recipe.needs_exposure, name in MODEL_FREE) for name, recipe in RECIPES.items()},
         featured=_FEATURED,
         links=_links(),
     )
@@ -145,6 +138,7 @@ def _cell_of(results: Results, records: dict[str, Record], task: str, protocol: 
     masks = {"id": graphs.id_mask, **graphs.ood_mask}
     nodes = {name: _nodes(name, mask, graphs, data) for name, mask in masks.items()}
     scores = {method: _all_scores(record, method) for method, record in records.items()}
+    unknown_name, about = _DIGITS.get(task, (_SHIFTS.get(task.split("/")[-1], "unknown nodes"), ""))
     return Cell(
         task=task,
         protocol=protocol,
@@ -153,16 +147,9 @@ def _cell_of(results: Results, records: dict[str, Record], task: str, protocol: 
         unknown=nodes,
         methods={m: {name: take(s, np.flatnonzero(masks[name])) for name, s in by.items()} for m, by in scores.items()},
         picture=None if data is None else _picture(graphs, data, scores),
-        unknown_name=_unknown_name(task),
-        about=_DIGITS[task][1] if task in _DIGITS else "",
+        unknown_name=unknown_name,
+        about=about,
     )
-
-
-def _unknown_name(task: str) -> str:
-    if task in _DIGITS:
-        return _DIGITS[task][0]
-    shift = task.split("/")[-1]
-    return _SHIFTS.get(shift, "unknown nodes")
 
 
 def _all_scores(record: Record, method: str) -> dict[str, Scores]:

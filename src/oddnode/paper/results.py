@@ -82,11 +82,7 @@ class Results:
                 f"{on['system']}, {on['device']}, {on['cores']} cores"
             )
             kinds.setdefault(kind, set()).add(on["date"])
-        return [f"{kind}, {_span(dates)}" for kind, dates in sorted(kinds.items())]
-
-
-def _span(dates: set[str]) -> str:
-    return min(dates) if len(dates) == 1 else f"{min(dates)} to {max(dates)}"
+        return [f"{kind}, {' to '.join(sorted({min(dates), max(dates)}))}" for kind, dates in sorted(kinds.items())]
 
 
 @cache

@@ -75,7 +75,9 @@ def run_plan(
         setup = Setup(plan.device, plan.data_dir, node_scores=True, gpu_share=1 / jobs)
         worker = PlanWorker(folder, code, any_version, setup, keep_scores)
         lost: dict[str, Training] = {}
-        engine = engine or _default_engine(jobs, threads, plan.device)
+        # A forked child must not inherit the store's file, which this process has open.
+        processes = Processes(jobs, threads, on_gpu=is_gpu(plan.device))
+        engine = engine or (InProcess(threads) if jobs == 1 else processes)
         for outcome in _outcomes(plan, store, worker, jobs, engine, lost):
             summary.made += 1
             report(outcome.training.label)
@@ -92,11 +94,6 @@ def _clear_up(plan: Plan, store: Store) -> Summary:
         store.drop(training)
     found = len(plan.trainings) - len(unfinished(plan, store))
     return Summary(len(plan.trainings), found, repaired=[training.label for training in damaged])
-
-
-def _default_engine(jobs: int, threads: int, device: str) -> Engine:
-    # A forked child must not inherit the store's file, which this process has open.
-    return InProcess(threads) if jobs == 1 else Processes(jobs, threads, on_gpu=is_gpu(device))
 
 
 def _to_retry(plan: Plan, store: Store) -> list[Training]:

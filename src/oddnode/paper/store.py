@@ -30,7 +30,7 @@ from uuid import uuid4
 import numpy as np
 from filelock import BaseFileLock, FileLock, Timeout
 
-from oddnode.paper.record import DamagedRecord, Graphs, Record, StoreError, checksum_of, graphs_of, packed, unpacked
+from oddnode.paper.record import DamagedRecord, Graphs, Record, StoreError, checksum_of, packed, unpacked
 from oddnode.runner.work import Training
 
 FILE = "runs.sqlite"
@@ -213,8 +213,16 @@ class Store:
         StoreError
             If they are missing, or, as `DamagedRecord`, damaged.
         """
-        facts, arrays = self._checked_graphs(training)
-        return graphs_of(json.loads(facts), unpacked(arrays))
+        text, blob = self._checked_graphs(training)
+        facts, arrays = json.loads(text), unpacked(blob)
+        names: dict[str, str] = facts["graphs"]
+        return Graphs(
+            facts=facts,
+            id_mask=arrays["id_mask"],
+            ood_mask={name: arrays[f"ood_mask/{name}"] for name in names if name != "id"},
+            y={name: arrays[f"y/{stored}"] for name, stored in names.items()},
+            degree={name: arrays[f"degree/{stored}"] for name, stored in names.items()},
+        )
 
     def damaged(self, trainings: Iterable[Training]) -> list[Training]:
         """List the trainings whose record or graphs are damaged.

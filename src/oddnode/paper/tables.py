@@ -8,16 +8,12 @@ from statistics import fmean
 
 from oddnode._utils.result_tables import Entry, Grid, Row, Table
 from oddnode.bench.paper_numbers import paper_number
-from oddnode.bench.tables import is_model_free
-from oddnode.detector import get_recipe
+from oddnode.detector import MODEL_FREE, get_recipe
 from oddnode.evaluation import METRIC_TITLES, METRICS
 from oddnode.evaluation.statistics import Comparison, compare, holm
 from oddnode.paper.experiments import ABLATIONS, CORE, ITEMS, SCOPES, Run, methods_of, networks_tasks
 from oddnode.paper.results import Results, paper_facts
 from oddnode.protocols import get_protocol
-
-#: The grids of a table and the notes under them.
-Built = tuple[list[Grid], list[str]]
 
 #: How the spread over seeds is written in files.
 SPREAD = "mean ± standard deviation"
@@ -57,78 +53,90 @@ PAIRS = (
 
 _SMOKE = "A smoke run: few epochs, and digits in place of all data. It shows that everything works, not how well."
 
+#: The notes under the tables that have some.
+_NOTES = {
+    "table3": "Without one half of the term the other half has all of its weight (lambda1 = 0 or 1); what weight the "
+    "paper left to it is not stated.",
+    "table9": "Training: the whole of fit divided by the epochs, evaluation after every epoch included. Methods that "
+    "share a training share its time.\n"
+    "Timed while other trainings ran beside it, with one thread each; the paper's numbers are of an NVIDIA 3090.",
+    "table10": "Citation graphs: structure shift, as in the paper. The AUROCs that the paper prints here for GNNSAFE++ "
+    "on Cora, CiteSeer and PubMed (81.88, 65.58, 72.78) are the AUPRs of its other tables.",
+    "claims": "Mean over the data sets with that OOD type. The tables of the paper give 7.2 where its text says 5.8 "
+    "(label, with exposure). For NODESAFE on CiteSeer with feature shift its main table prints 42.47 and its appendix "
+    "45.47; the appendix is used here, the main table gives the 18.0 of the text.",
+    "agreement": "The published protocol is made to agree; the clean one is not. The paper's numbers are of single "
+    "runs, ours are means over seeds.",
+    "wins": "A positive advantage (percentage points, mean over cells) means that the first method is better. p: "
+    "Wilcoxon's signed-rank test, two-sided, on the differences of the cells' means over seeds; Holm: adjusted for "
+    "the number of comparisons in the table. Seeds are not counted as independent evidence. Cells of one data set "
+    "share its graph, so p is if anything too small.",
+}
+
 
 def build_table(results: Results, name: str) -> Table:
     """Build a table from the finished trainings."""
     item, plan = ITEMS[name], results.plan
-    grids, notes = BUILDERS[name](results, name)
+    grids = [grid for protocol in plan.protocols_of(item) for grid in BUILDERS[name](results, protocol, name)]
+    notes = _NOTES[name].split("\n") if name in _NOTES else []
+    if name == "table2":
+        tasks = _present(results, plan.scope.others)
+        notes = ["Twitch has other features here than in the paper."] if "twitch" in tasks else []
+        notes += [note for protocol in plan.protocols for note in get_protocol(protocol).notes(tasks)]
+    if name == "networks" and "clean" not in plan.protocols:
+        notes = ["Only under the clean protocol."]
     if plan.scope.name == "smoke":
         notes = [*notes, _SMOKE]
-    tasks = dict.fromkeys(run.task for protocol in plan.protocols for run in item.runs(plan.scope, protocol))
+    wanted = dict.fromkeys(run.task for protocol in plan.protocols for run in item.runs(plan.scope, protocol))
     # Without the reason, which names folders of this machine; tables are published.
-    notes = [*notes, *(f"{task} is missing: its data was not found." for task in tasks if task in plan.absent)]
+    notes = [*notes, *(f"{task} is missing: its data was not found." for task in wanted if task in plan.absent)]
     return Table(name, item.title_on(plan.scope), grids, notes, item.where)
 
 
 # Detection: the main tables, those in detail, the ablation, and NODESAFE under other networks
 
 
-def _main_table(results: Results, name: str) -> Built:
+def _main_table(results: Results, protocol: str, name: str) -> list[Grid]:
     tasks = _present(results, results.plan.scope.citation)
     grids = []
-    for protocol in results.plan.protocols:
-        for metric in ("fpr95", "auroc", "aupr"):
-            rows = []
-            for method in methods_of(protocol):
-                cells = [_run_entry(results, Run(task, protocol, method), metric) for task in tasks]
-                rows.append(_method_row(method, [*cells, _mean_entry(cells)]))
-            caption = _caption(results, protocol)
-            grids.append(Grid(METRIC_TITLES[metric], (*tasks, "mean"), tuple(rows), caption, protocol))
-    return grids, []
+    for metric in ("fpr95", "auroc", "aupr"):
+        rows = []
+        for method in methods_of(protocol):
+            cells = [_run_entry(results, Run(task, protocol, method), metric) for task in tasks]
+            rows.append(_method_row(method, [*cells, _mean_entry(cells)]))
+        grids.append(_grid(results, protocol, METRIC_TITLES[metric], (*tasks, "mean"), rows))
+    return grids
 
 
-def _networks_table(results: Results, name: str) -> Built:
-    if "clean" not in results.plan.protocols:
-        return [], ["Only under the clean protocol."]
+def _networks_table(results: Results, protocol: str, name: str) -> list[Grid]:
+    if protocol != "clean":
+        return []
     scope = results.plan.scope
     tasks = _present(results, networks_tasks(scope))
     grids = []
     for metric in ("fpr95", "auroc", "id_acc"):
         rows = []
         for network in scope.networks:
-            cells = [_run_entry(results, Run(task, "clean", "nodesafe", network), metric) for task in tasks]
+            cells = [_run_entry(results, Run(task, protocol, "nodesafe", network), metric) for task in tasks]
             # The paper's numbers on the side are those of a GCN.
             cells = [cell if network == "gcn" else replace(cell, paper=None) for cell in cells]
             rows.append(Row(network, (*cells, _mean_entry(cells)), group="networks"))
-        caption = f"protocol clean, nodesafe, {_seeds_phrase(results)}, percent"
-        grids.append(Grid(METRIC_TITLES[metric], (*tasks, "mean"), tuple(rows), caption, "clean", "backbone"))
-    return grids, []
+        grid = _grid(results, protocol, METRIC_TITLES[metric], (*tasks, "mean"), rows, row_title="backbone")
+        grids.append(replace(grid, caption=grid.caption.replace("backbone gcn", "nodesafe")))
+    return grids
 
 
-def _others_table(results: Results, name: str) -> Built:
-    tasks = _present(results, results.plan.scope.others)
-    notes = ["Twitch has other features here than in the paper."] if "twitch" in tasks else []
-    for protocol in results.plan.protocols:
-        notes += get_protocol(protocol).notes(tasks)
-    return _cell_grids(results, tasks), notes
+def _per_cell_table(results: Results, protocol: str, name: str) -> list[Grid]:
+    scope = results.plan.scope
+    tasks = scope.others if name == "table2" else scope.details.get(name, ())
+    return [_detail_grid(results, task, protocol, None, METRICS) for task in _present(results, tasks)]
 
 
-def _per_cell_table(results: Results, name: str) -> Built:
-    return _cell_grids(results, _present(results, results.plan.scope.details.get(name, ()))), []
-
-
-def _per_graph_table(results: Results, name: str) -> Built:
+def _per_graph_table(results: Results, protocol: str, name: str) -> list[Grid]:
     return [
         _detail_grid(results, task, protocol, test, _DETECTION)
-        for protocol in results.plan.protocols
         for task in _present(results, results.plan.scope.details.get(name, ()))
         for test in results.tests(task, protocol)
-    ], []
-
-
-def _cell_grids(results: Results, tasks: Sequence[str]) -> list[Grid]:
-    return [
-        _detail_grid(results, task, protocol, None, METRICS) for protocol in results.plan.protocols for task in tasks
     ]
 
 
@@ -138,20 +146,12 @@ def _detail_grid(results: Results, task: str, protocol: str, test: str | None, m
         for method in methods_of(protocol)
     ]
     title = task if test is None or task.endswith(f"/{test}") else f"{task}/{test}"
-    return Grid(title, _titles(metrics), tuple(rows), _caption(results, protocol), protocol)
+    return _grid(results, protocol, title, [METRIC_TITLES[metric] for metric in metrics], rows)
 
 
-def _ablation_table(results: Results, name: str) -> Built:
-    grids = [
-        _ablation_grid(results, protocol, group, tasks)
-        for protocol in results.plan.protocols_of(ITEMS[name])
-        for group, tasks in results.plan.scope.groups.items()
-        if _present(results, tasks)
-    ]
-    return grids, [
-        "Without one half of the term the other half has all of its weight (lambda1 = 0 or 1); what weight the paper "
-        "left to it is not stated."
-    ]
+def _ablation_table(results: Results, protocol: str, name: str) -> list[Grid]:
+    groups = results.plan.scope.groups.items()
+    return [_ablation_grid(results, protocol, group, tasks) for group, tasks in groups if _present(results, tasks)]
 
 
 def _ablation_grid(results: Results, protocol: str, group: str, tasks: Sequence[str]) -> Grid:
@@ -166,64 +166,39 @@ def _ablation_grid(results: Results, protocol: str, group: str, tasks: Sequence[
                 entries.append(Entry(_mean_entry(cells).values, float(said[metric]) if said else None))
             rows.append(Row(method + left_out, tuple(entries), group=method))
     title = f"{group}, mean of {len(tasks)} shifts" if len(tasks) > 1 else group
-    return Grid(title, _titles(_DETECTION), tuple(rows), _caption(results, protocol), protocol)
+    return _grid(results, protocol, title, [METRIC_TITLES[metric] for metric in _DETECTION], rows)
 
 
 # Cost: seconds, and the number of epochs to the best one
 
 
-def _seconds_table(results: Results, name: str) -> Built:
+def _seconds_table(results: Results, protocol: str, name: str) -> list[Grid]:
+    rows = []
+    for method in methods_of(protocol):
+        entries: list[Entry] = []
+        for label, task in _timed(results).items():
+            records, said = results.records(Run(task, protocol, method)), _paper_fact("seconds", method, label)
+            training = tuple(r.facts["seconds"]["fit"] / r.facts["epochs"] for r in records)
+            inference = tuple(r.facts["seconds"]["forward"] + r.metrics(method)["score_seconds"] for r in records)
+            entries.append(Entry(training, said.get("train_s_per_epoch"), digits=4))
+            entries.append(Entry(inference, said.get("inference_s"), digits=4))
+        rows.append(Row(method, tuple(entries), model_free=method in MODEL_FREE))
     what = "seconds: training per epoch, inference over all test graphs"
-    grids = []
-    for protocol in results.plan.protocols:
-        rows = [
-            Row(method, _seconds(results, protocol, method), model_free=is_model_free(method))
-            for method in methods_of(protocol)
-        ]
-        columns = _timed_columns(results, "training", "inference")
-        grids.append(Grid("seconds", columns, tuple(rows), _caption(results, protocol, what), protocol))
-    return grids, [
-        "Training: the whole of fit divided by the epochs, evaluation after every epoch included. Methods that share a "
-        "training share its time.",
-        "Timed while other trainings ran beside it, with one thread each; the paper's numbers are of an NVIDIA 3090.",
-    ]
+    return [_grid(results, protocol, "seconds", _timed_columns(results, "training", "inference"), rows, what)]
 
 
-def _seconds(results: Results, protocol: str, method: str) -> tuple[Entry, ...]:
-    entries: list[Entry] = []
-    for label, task in _timed(results).items():
-        records, said = results.records(Run(task, protocol, method)), _paper_fact("seconds", method, label)
-        training = tuple(r.facts["seconds"]["fit"] / r.facts["epochs"] for r in records)
-        inference = tuple(r.facts["seconds"]["forward"] + r.metrics(method)["score_seconds"] for r in records)
-        entries.append(Entry(training, said.get("train_s_per_epoch"), digits=4))
-        entries.append(Entry(inference, said.get("inference_s"), digits=4))
-    return tuple(entries)
-
-
-def _convergence_table(results: Results, name: str) -> Built:
+def _convergence_table(results: Results, protocol: str, name: str) -> list[Grid]:
+    rows = []
+    for method in CORE:
+        entries: list[Entry] = []
+        for label, task in _timed(results).items():
+            run, said = Run(task, protocol, method), _paper_fact("convergence", method, label)
+            epochs = tuple(float(r.facts["best_epoch"]) for r in results.records(run))
+            entries.append(Entry(epochs, said.get("best_epoch"), digits=0))
+            entries.append(Entry(tuple(results.values(run, "auroc")), said.get("auroc")))
+        rows.append(Row(method, tuple(entries), group=method.replace("nodesafe", "gnnsafe")))
     what = "the epoch with the lowest validation loss, and AUROC there in percent"
-    grids = []
-    for protocol in results.plan.protocols:
-        rows = [
-            Row(method, _convergence(results, protocol, method), group=method.replace("nodesafe", "gnnsafe"))
-            for method in CORE
-        ]
-        columns = _timed_columns(results, "best epoch ↓", "AUROC ↑")
-        grids.append(Grid("convergence", columns, tuple(rows), _caption(results, protocol, what), protocol))
-    return grids, [
-        "Citation graphs: structure shift, as in the paper. The AUROCs that the paper prints here for GNNSAFE++ on "
-        "Cora, CiteSeer and PubMed (81.88, 65.58, 72.78) are the AUPRs of its other tables."
-    ]
-
-
-def _convergence(results: Results, protocol: str, method: str) -> tuple[Entry, ...]:
-    entries: list[Entry] = []
-    for label, task in _timed(results).items():
-        run, said = Run(task, protocol, method), _paper_fact("convergence", method, label)
-        epochs = tuple(float(r.facts["best_epoch"]) for r in results.records(run))
-        entries.append(Entry(epochs, said.get("best_epoch"), digits=0))
-        entries.append(Entry(tuple(results.values(run, "auroc")), said.get("auroc")))
-    return tuple(entries)
+    return [_grid(results, protocol, "convergence", _timed_columns(results, "best epoch ↓", "AUROC ↑"), rows, what)]
 
 
 def _timed(results: Results) -> Mapping[str, str]:
@@ -244,23 +219,15 @@ def _paper_fact(table: str, method: str, dataset: str) -> dict[str, float]:
 # Comparisons: with the paper's claims, with its printed numbers, and between methods
 
 
-def _claims_table(results: Results, name: str) -> Built:
+def _claims_table(results: Results, protocol: str, name: str) -> list[Grid]:
     columns = ("measured here", "claimed in the paper's text", "from the paper's tables")
     title = "FPR95 of GNNSafe minus FPR95 of NODESAFE (with exposure: of the ++ methods)"
-    grids = []
-    for protocol in results.plan.protocols:
-        rows = [
-            _claim_row(results, protocol, kind, exposure, pair)
-            for kind in _TYPES
-            for exposure, pair in (("no", CORE[:2]), ("yes", CORE[2:]))
-        ]
-        caption = _caption(results, protocol, "percentage points")
-        grids.append(Grid(title, columns, tuple(rows), caption, protocol, "kind of shift"))
-    return grids, [
-        "Mean over the data sets with that OOD type. The tables of the paper give 7.2 where its text says 5.8 (label, "
-        "with exposure). For NODESAFE on CiteSeer with feature shift its main table prints 42.47 and its appendix "
-        "45.47; the appendix is used here, the main table gives the 18.0 of the text."
+    rows = [
+        _claim_row(results, protocol, kind, exposure, pair)
+        for kind in _TYPES
+        for exposure, pair in (("no", CORE[:2]), ("yes", CORE[2:]))
     ]
+    return [_grid(results, protocol, title, columns, rows, "percentage points", "kind of shift")]
 
 
 def _claim_row(results: Results, protocol: str, kind: str, exposure: str, pair: Sequence[str]) -> Row:
@@ -285,22 +252,15 @@ def _reduction(results: Results, task: str, protocol: str, base: str, ours: str)
     return Entry.of({seed: before[seed] - after[seed] for seed in before} if before.keys() == after.keys() else {})
 
 
-def _agreement_table(results: Results, name: str) -> Built:
-    columns = tuple(
+def _agreement_table(results: Results, protocol: str, name: str) -> list[Grid]:
+    columns = [
         f"{METRIC_TITLES[metric]}: {what}"
         for metric, near in _NEAR.items()
         for what in ("mean difference", "mean distance", f"cells within {near:g} points")
-    )
-    grids = []
-    for protocol in results.plan.protocols:
-        entries = {method: _agreement(results, protocol, method) for method in methods_of(protocol)}
-        rows = tuple(Row(method, own) for method, own in entries.items() if own)
-        caption = _caption(results, protocol, "percentage points")
-        grids.append(Grid("ours minus the paper's", columns, rows, caption, protocol))
-    return grids, [
-        "The published protocol is made to agree; the clean one is not. The paper's numbers are of single runs, ours "
-        "are means over seeds."
     ]
+    entries = {method: _agreement(results, protocol, method) for method in methods_of(protocol)}
+    rows = [Row(method, own) for method, own in entries.items() if own]
+    return [_grid(results, protocol, "ours minus the paper's", columns, rows, "percentage points")]
 
 
 def _agreement(results: Results, protocol: str, method: str) -> tuple[Entry, ...]:
@@ -315,22 +275,16 @@ def _agreement(results: Results, protocol: str, method: str) -> tuple[Entry, ...
     return tuple(entries)
 
 
-def _wins_table(results: Results, name: str) -> Built:
+def _wins_table(results: Results, protocol: str, name: str) -> list[Grid]:
     columns = ("mean advantage", "cells: won / tied / lost", "cell and seed: won / tied / lost", "p", "p, Holm")
+    caption = f"protocol {protocol}, backbone gcn, {results.plan.seeds} seeds"
     grids = []
-    for protocol in results.plan.protocols:
-        caption = f"protocol {protocol}, backbone gcn, {results.plan.seeds} seeds"
-        for metric in _NEAR:
-            compared = _compared(results, protocol, metric)
-            adjusted = holm([comparison.p_value for comparison in compared.values()])
-            rows = tuple(_win_row(*pair, p) for pair, p in zip(compared.items(), adjusted, strict=True))
-            grids.append(Grid(f"Advantage in {METRIC_TITLES[metric]}", columns, rows, caption, protocol, "methods"))
-    return grids, [
-        "A positive advantage (percentage points, mean over cells) means that the first method is better. p: "
-        "Wilcoxon's signed-rank test, two-sided, on the differences of the cells' means over seeds; Holm: adjusted for "
-        "the number of comparisons in the table. Seeds are not counted as independent evidence. Cells of one data set "
-        "share its graph, so p is if anything too small."
-    ]
+    for metric in _NEAR:
+        compared = _compared(results, protocol, metric)
+        adjusted = holm([comparison.p_value for comparison in compared.values()])
+        rows = tuple(_win_row(*pair, p) for pair, p in zip(compared.items(), adjusted, strict=True))
+        grids.append(Grid(f"Advantage in {METRIC_TITLES[metric]}", columns, rows, caption, protocol, "methods"))
+    return grids
 
 
 def _compared(results: Results, protocol: str, metric: str) -> dict[str, Comparison]:
@@ -369,29 +323,31 @@ def _present(results: Results, tasks: Iterable[str]) -> list[str]:
     return [task for task in tasks if task not in results.plan.absent]
 
 
-def _titles(metrics: Sequence[str]) -> tuple[str, ...]:
-    return tuple(METRIC_TITLES[metric] for metric in metrics)
-
-
-def _seeds_phrase(results: Results) -> str:
+def _grid(
+    results: Results,
+    protocol: str,
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Row],
+    what: str = "percent",
+    row_title: str = "method",
+) -> Grid:
     count = results.plan.seeds
-    return f"{count} seeds, {SPREAD}" if count > 1 else "one seed, no spread"
-
-
-def _caption(results: Results, protocol: str, what: str = "percent") -> str:
-    return f"protocol {protocol}, backbone gcn, {_seeds_phrase(results)}, {what}"
+    seeds = f"{count} seeds, {SPREAD}" if count > 1 else "one seed, no spread"
+    caption = f"protocol {protocol}, backbone gcn, {seeds}, {what}"
+    return Grid(title, tuple(columns), tuple(rows), caption, protocol, row_title)
 
 
 def _method_row(method: str, entries: Sequence[Entry]) -> Row:
     """The row of a method; methods with and without exposure are separate groups."""
-    if is_model_free(method):
+    if method in MODEL_FREE:
         return Row(method, tuple(entries), model_free=True)
     return Row(method, tuple(entries), group="exposure" if get_recipe(method).needs_exposure else "no exposure")
 
 
 def _run_entry(results: Results, run: Run, metric: str, test: str | None = None) -> Entry:
     """The numbers of a run over the seeds, and the paper's number."""
-    if metric == "id_acc" and is_model_free(run.method):
+    if metric == "id_acc" and run.method in MODEL_FREE:
         return Entry(text="-")
     cell = f"{run.task}/{test}" if test else run.task
     return Entry.of(results.by_seed(run, metric, test), paper_number(cell, run.method, metric))
@@ -410,9 +366,9 @@ def _mean_entry(entries: Sequence[Entry]) -> Entry:
 
 
 #: The builder of each table.
-BUILDERS: dict[str, Callable[[Results, str], Built]] = {
+BUILDERS: dict[str, Callable[[Results, str, str], list[Grid]]] = {
     "table1": _main_table,
-    "table2": _others_table,
+    "table2": _per_cell_table,
     "table3": _ablation_table,
     "table4": _per_graph_table,
     "table5": _per_graph_table,

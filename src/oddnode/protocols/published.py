@@ -1,6 +1,6 @@
 """The published protocol: the behaviour of the code behind the paper's numbers, quirk by quirk.
 
-`detector` assembles the quirks from ordinary parts, each marked below; parts that no other method needs are in
+Quirks are assembled from ordinary parts, each marked below; parts that no other method needs are in
 `oddnode.protocols.published_terms`. Quirks of the data are in the protocol's `TaskRules`. The quirks:
 
  1. The exposure graph goes through the network in training mode in every method of the energy family, also in those
@@ -102,37 +102,6 @@ _SETTINGS: dict[str, dict[str, Any]] = {
 _NEGATED = ("odin", "mahalanobis")
 
 
-def detector(
-    method: str,
-    task: Task,
-    backbone: str | nn.Module = "gcn",
-    seed: int = 0,
-    device: str = "auto",
-    *,
-    as_coded: bool = False,
-    **overrides: Any,
-) -> Detector:
-    """Build the detector of a method with the published settings for a task."""
-    recipe = get_recipe(method)
-    if method not in METHODS:
-        raise ValueError(
-            f"{method!r} has no published settings. Known: {', '.join(METHODS)}. Use the clean protocol for it."
-        )
-    objective, scorer = METHODS[method](task.name)
-    if method == "gkde":  # only its prior depends on the data of the task and not just on its name
-        objective = objective + _PRIOR_WEIGHT * MisplacedPrior.of(task)  # quirk 13
-    if as_coded and method in _NEGATED:
-        scorer = Negated(scorer)
-    settings: dict[str, Any] = {
-        "dropout": 0.5 if method.startswith(("nodesafe", "msp", "odin")) else 0.0,  # quirk 10
-        "num_spare_logits": task.num_left_out,  # quirk 7
-        "batch_norm": "running",  # quirk 2
-        "propagation": "as-given",
-    }
-    settings |= _SETTINGS.get(method, {}) | overrides
-    return Detector(recipe.backbone or backbone, objective, scorer, seed=seed, device=device, **settings)
-
-
 class PublishedProtocol(EvaluationProtocol):
     """The quirks above, as one protocol."""
 
@@ -151,14 +120,31 @@ class PublishedProtocol(EvaluationProtocol):
         backbone: str | nn.Module = "gcn",
         seed: int = 0,
         device: str = "auto",
+        *,
+        as_coded: bool = False,
         **overrides: Any,
     ) -> Detector:
-        own = {name: overrides.pop(name) for name in ("lambda1", "lambda2", "start") if name in overrides}
-        made = detector(method, task, backbone, seed, device, **overrides)
-        if own:
-            assert made.objective is not None
-            made.objective = reweighted(made.objective, **own)
-        return made
+        recipe = get_recipe(method)
+        if method not in METHODS:
+            raise ValueError(
+                f"{method!r} has no published settings. Known: {', '.join(METHODS)}. Use the clean protocol for it."
+            )
+        objective, scorer = METHODS[method](task.name)
+        if method == "gkde":  # only its prior depends on the data of the task and not just on its name
+            objective = objective + _PRIOR_WEIGHT * MisplacedPrior.of(task)  # quirk 13
+        weights = {name: overrides.pop(name) for name in ("lambda1", "lambda2", "start") if name in overrides}
+        if weights:
+            objective = reweighted(objective, **weights)
+        if as_coded and method in _NEGATED:
+            scorer = Negated(scorer)
+        settings: dict[str, Any] = {
+            "dropout": 0.5 if method.startswith(("nodesafe", "msp", "odin")) else 0.0,  # quirk 10
+            "num_spare_logits": task.num_left_out,  # quirk 7
+            "batch_norm": "running",  # quirk 2
+            "propagation": "as-given",
+        }
+        settings |= _SETTINGS.get(method, {}) | overrides
+        return Detector(recipe.backbone or backbone, objective, scorer, seed=seed, device=device, **settings)
 
     def hyper_parameters(self, method: str, task: str) -> dict[str, Any]:
         weight = _LAMBDA2.get(task, (1.0, 1.0))[method.endswith("++")]
@@ -166,16 +152,25 @@ class PublishedProtocol(EvaluationProtocol):
         return own if method.endswith("++") else own | {"start": 20}
 
     def fpr_at_tpr(self, id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> float:
-        return fpr_at_nearest_tpr(id_scores, ood_scores, tpr)
+        # Quirk 11: the share of OOD nodes accepted at the threshold whose ID recall is nearest to ``tpr``.
+        inside, outside = np.sort(id_scores.numpy()), ood_scores.numpy()
+        thresholds = np.unique(np.concatenate([inside, outside]))
+        recall = 1.0 - np.searchsorted(inside, thresholds) / inside.size
+        gap = np.abs(recall - tpr)
+        nearest = thresholds[np.flatnonzero(gap <= gap.min() + 1e-9)[0]]  # the lowest of equally near thresholds
+        return float(np.mean(outside >= nearest))
 
     def id_accuracy(self, predicted: Tensor, probabilities: Tensor, y: Tensor, task: str) -> float:
-        return id_accuracy(probabilities, y, task)
+        if task == "twitch":  # quirk 12: the ROC-AUC of the second class
+            return float(roc_auc_score(y.numpy(), probabilities[:, 1].numpy()))
+        return (probabilities.argmax(dim=-1) == y).double().mean().item()
 
     def notes(self, tasks: Sequence[str]) -> list[str]:
         return ["Under the published protocol the ID accuracy of Twitch is a ROC-AUC."] if "twitch" in tasks else []
 
 
 PUBLISHED = PublishedProtocol()
+detector = PUBLISHED.detector
 
 
 def _margins(task: str, energy_ft: bool = False) -> tuple[float, float, float]:
@@ -234,20 +229,3 @@ METHODS: dict[str, Callable[[str], tuple[Objective, Scorer]]] = {
     "degree": lambda task: (CrossEntropy(), Degree()),
     "neighbour-cosine": lambda task: (CrossEntropy(), NeighbourCosine()),
 }
-
-
-def fpr_at_nearest_tpr(id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> float:
-    """Quirk 11: the share of OOD nodes accepted at the threshold whose ID recall is nearest to ``tpr``."""
-    inside, outside = np.sort(id_scores.numpy()), ood_scores.numpy()
-    thresholds = np.unique(np.concatenate([inside, outside]))
-    recall = 1.0 - np.searchsorted(inside, thresholds) / inside.size
-    gap = np.abs(recall - tpr)
-    nearest = thresholds[np.flatnonzero(gap <= gap.min() + 1e-9)[0]]  # the lowest of equally near thresholds
-    return float(np.mean(outside >= nearest))
-
-
-def id_accuracy(probabilities: Tensor, y: Tensor, task: str) -> float:
-    """Quirk 12: accuracy, but the ROC-AUC of the second class on Twitch."""
-    if task == "twitch":
-        return float(roc_auc_score(y.numpy(), probabilities[:, 1].numpy()))
-    return (probabilities.argmax(dim=-1) == y).double().mean().item()

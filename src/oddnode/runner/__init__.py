@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from oddnode.runner.engine import Processes as Processes
     from oddnode.runner.engine import Worker as Worker
     from oddnode.runner.engine import WorkerDied as WorkerDied
-    from oddnode.runner.engine import num_cores as num_cores
-    from oddnode.runner.engine import remote_setup as remote_setup
     from oddnode.runner.execute import Setup as Setup
     from oddnode.runner.execute import execute_group as execute_group
     from oddnode.runner.ray_cluster import RayExecutor as RayExecutor

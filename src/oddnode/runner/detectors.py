@@ -36,7 +36,8 @@ def build_detector(training: Training, method: str, task: Task, device: str = "a
     """
     backbone: str | nn.Module = training.backbone
     if backbone == PLANAR:
-        backbone = new_planar_gat(task, training.seed)
+        with seeded(training.seed), new_weights():
+            backbone = PlanarGAT(task.train.x.shape[1], 64, task.num_classes, dropout=0.5)
     general: dict[str, Any] = {} if training.epochs is None else {"epochs": training.epochs}
     protocol = get_protocol(training.protocol)
     return protocol.detector(method, task, backbone, training.seed, device, **dict(training.settings), **general)
@@ -45,13 +46,7 @@ def build_detector(training: Training, method: str, task: Task, device: str = "a
 @cache
 def training_key(training: Training, method: str) -> str:
     """Describe a method's training in full; methods with equal keys train the same network if their seeds are equal."""
-    return repr(_outlined_detector(replace(training, seed=0, methods=(method,))).training_key(include_seed=False))
-
-
-def forget_methods() -> None:
-    """Drop what is cached of methods by name, so that a name may come to mean another method."""
-    training_key.cache_clear()
-    _outlined_detector.cache_clear()
+    return repr(outlined_detector(replace(training, seed=0, methods=(method,))).training_key(include_seed=False))
 
 
 def distinct_trainings(
@@ -86,12 +81,12 @@ def may_stack(training: Training) -> bool:
 
     The trainer decides. A wrong guess only makes the grouping less efficient.
     """
-    detector = _outlined_detector(replace(training, seed=0, methods=training.methods[:1]))
+    detector = outlined_detector(replace(training, seed=0, methods=training.methods[:1]))
     return detector.backbone == "gcn" and detector.batch_norm == "id-graph"
 
 
 @cache
-def _outlined_detector(training: Training) -> Detector:
+def outlined_detector(training: Training) -> Detector:
     """The detector of a training's first method, built without data."""
     # The planar network depends on the data; its detector otherwise equals that of a GAT.
     named = replace(training, backbone="gat") if training.backbone == PLANAR else training
@@ -129,9 +124,3 @@ class PlanarGAT(Backbone):
     def head(self, hidden: Tensor, graph: Graph) -> Tensor:
         """Turn points into logits."""
         return self.to_logits(hidden)
-
-
-def new_planar_gat(task: Task, seed: int) -> PlanarGAT:
-    """Build a network for a task, with initial weights determined by the seed."""
-    with seeded(seed), new_weights():
-        return PlanarGAT(task.train.x.shape[1], 64, task.num_classes, dropout=0.5)

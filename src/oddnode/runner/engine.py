@@ -19,7 +19,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from contextlib import contextmanager
 from dataclasses import replace
 from multiprocessing import connection, get_all_start_methods, get_context
 from pathlib import Path
@@ -85,21 +84,15 @@ class InProcess:
         self.threads = threads
 
     def run(self, groups: Iterable[Group], worker: Worker) -> Iterator[Outcome]:
-        with _threads(self.threads):
+        import torch
+
+        before = torch.get_num_threads()
+        torch.set_num_threads(self.threads or before)
+        try:
             for group in groups:
                 yield from worker(group)
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(before if count is None else count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        finally:
+            torch.set_num_threads(before)
 
 
 class Processes:

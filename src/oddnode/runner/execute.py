@@ -11,14 +11,13 @@ import platform
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from oddnode._version import __version__
 from oddnode.detector import Detector, as_scorer
@@ -27,7 +26,7 @@ from oddnode.graph import graph_cache
 from oddnode.protocols import clean, published  # noqa: F401
 from oddnode.runner.detectors import build_detector
 from oddnode.runner.fitting import Fitted, fit_stacks
-from oddnode.runner.work import PLANAR, Group, Outcome, Training, one_by_one
+from oddnode.runner.work import PLANAR, Group, Outcome, Training
 from oddnode.scoring import Outputs, ScorerWrapper
 from oddnode.tasks import Task, arrivals, arxiv, digits, load_tasks, planetoid, twitch  # noqa: F401
 from oddnode.training import TrainingError
@@ -58,12 +57,6 @@ class Setup:
     gpu_share: float = 1.0
 
 
-def execute(training: Training, data_dir: str | None = None, device: str = "auto") -> Outcome:
-    """Execute one training, with node scores."""
-    [outcome] = execute_group(one_by_one([training])[0], Setup(device, data_dir, node_scores=True))
-    return outcome
-
-
 def execute_group(group: Group, setup: Setup) -> Iterator[Outcome]:
     """Execute the trainings of a group and yield the outcome of each as soon as it is available.
 
@@ -91,8 +84,8 @@ def _execute_task(
     began = time.perf_counter()
     trainings = [training for stack in stacks for training in stack]
     seeds = tuple(dict.fromkeys(training.seed for training in trainings))
-    loaded = dict(zip(seeds, _load(name, trainings[0].protocol, setup.data_dir, seeds), strict=True))
-    tasks = {seed: own.task for seed, own in loaded.items()}
+    loaded = dict(zip(seeds, loaded_tasks(name, trainings[0].protocol, setup, seeds), strict=True))
+    tasks = {seed: task for seed, (task, _) in loaded.items()}
     load_seconds = (time.perf_counter() - began) / len(trainings)
     new = [stack for stack in stacks if not all(_fit_key(training) in fits for training in stack)]
     with graph_cache():
@@ -101,7 +94,7 @@ def _execute_task(
         for fitted in chain(reused, fit_stacks(new, tasks, setup.device, setup.gpu_share)):
             if fitted.detector is not None and not fitted.detector.needs_exposure:
                 fits[_fit_key(fitted.training)] = fitted.detector
-            yield _outcome(fitted, loaded[fitted.training.seed], setup, load_seconds)
+            yield _outcome(fitted, *loaded[fitted.training.seed], setup, load_seconds)
 
 
 def _fit_key(training: Training) -> tuple[Any, ...]:
@@ -109,29 +102,18 @@ def _fit_key(training: Training) -> tuple[Any, ...]:
     return training.parameters, training.backbone, training.seed, training.settings, training.epochs
 
 
-class _LoadedTask:
-    """A task and its description, which is made on first use."""
-
-    def __init__(self, task: Task):
-        self.task = task
-
-    @cached_property
-    def description(self) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        return describe_graphs(self.task)
+#: Facts and arrays that describe the graphs of a task.
+_Description = tuple[dict[str, Any], dict[str, np.ndarray]]
 
 
 @lru_cache(maxsize=2)
-def _load(name: str, protocol: str, data_dir: str | None, seeds: tuple[int, ...]) -> list[_LoadedTask]:
-    """Load the tasks of several seeds; they are cached for the next group on the same data."""
-    return [_LoadedTask(task) for task in load_tasks(name, data_dir, seeds, protocol)]
+def loaded_tasks(name: str, protocol: str, setup: Setup, seeds: tuple[int, ...]) -> list[tuple[Task, _Description]]:
+    """Load and describe the tasks of several seeds; they are cached for the next group on the same data."""
+    tasks = load_tasks(name, setup.data_dir, seeds, protocol)
+    return [(task, describe_graphs(task) if setup.node_scores else ({}, {})) for task in tasks]
 
 
-def forget_tasks() -> None:
-    """Drop the cached tasks, so that a name may come to mean another task."""
-    _load.cache_clear()
-
-
-def _outcome(fitted: Fitted, loaded: _LoadedTask, setup: Setup, load_seconds: float) -> Outcome:
+def _outcome(fitted: Fitted, task: Task, description: _Description, setup: Setup, load_seconds: float) -> Outcome:
     outcome = Outcome(fitted.training, error=fitted.error)
     outcome.facts = {
         "made_on": _made_on(setup.device),
@@ -139,25 +121,19 @@ def _outcome(fitted: Fitted, loaded: _LoadedTask, setup: Setup, load_seconds: fl
         "methods": {},
     }
     if setup.node_scores:
-        outcome.graph_facts, outcome.graph_arrays = loaded.description
+        outcome.graph_facts, outcome.graph_arrays = description
         outcome.facts |= {name: outcome.graph_facts[name] for name in ("data", "graphs")}
     if fitted.detector is not None:
         try:
-            _Scoring(fitted.detector, loaded.task, setup, outcome).run()
+            _Scoring(fitted.detector, task, setup, outcome).run()
         except Exception as error:
             outcome.error, outcome.metrics, outcome.arrays, outcome.facts["methods"] = error, {}, {}, {}
     if outcome.error is not None:
-        outcome.facts |= _failure(outcome.error)
+        # A loss that becomes infinite would do so again; if memory ran out, another attempt may succeed.
+        diverged, text = isinstance(outcome.error, TrainingError), str(outcome.error)
+        message = text if diverged else f"{type(outcome.error).__name__}: {text}"
+        outcome.facts |= {"error": message, "retry": not diverged}
     return outcome
-
-
-def _failure(error: Exception) -> dict[str, Any]:
-    """The facts of a training that failed.
-
-    A loss that becomes infinite would do so again; if memory ran out, another attempt may succeed.
-    """
-    diverged = isinstance(error, TrainingError)
-    return {"error": str(error) if diverged else f"{type(error).__name__}: {error}", "retry": not diverged}
 
 
 class _Scoring:
@@ -183,7 +159,7 @@ class _Scoring:
             "epochs": self.detector.epochs,
             "history": {name: [h[name] for h in self.detector.history_] for name in ("loss", "val_loss")},
         }
-        self._keep("predicted", _predicted)
+        self._keep("predicted", lambda graph: graph.logits.argmax(dim=-1).cpu().numpy().astype(np.int16))
         if self.training.backbone == PLANAR:
             self._keep("plane", lambda graph: graph.hidden.cpu().numpy())
         began = time.perf_counter()
@@ -238,10 +214,6 @@ class _CachedScorer(ScorerWrapper):
         return self.known[id(outputs)]
 
 
-def _predicted(outputs: Outputs) -> np.ndarray:
-    return outputs.logits.argmax(dim=-1).cpu().numpy().astype(np.int16)
-
-
 def _wait_for(tensor: Tensor) -> None:
     """Wait until a tensor is computed, without waiting for the trainings on other streams."""
     if tensor.is_cuda:
@@ -262,7 +234,7 @@ def _made_on(device: str) -> dict[str, Any]:
     }
 
 
-def describe_graphs(task: Task) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def describe_graphs(task: Task) -> _Description:
     """Describe the graphs that a task's detectors are scored on."""
     tests = dict(task.tests)
     same = [name for name, data in tests.items() if data is task.id_test.data]
@@ -273,7 +245,9 @@ def describe_graphs(task: Task) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     for stored in dict.fromkeys(names.values()):
         data = graphs[stored]
         targets = data.edge_index[1].cpu().numpy()
-        arrays[f"y/{stored}"] = _classes(data)
+        # A shifted copy of a graph has no labels.
+        y = data.y if isinstance(data.get("y"), Tensor) else torch.full((data.num_nodes,), -1)
+        arrays[f"y/{stored}"] = y.cpu().numpy().astype(np.int16)
         arrays[f"degree/{stored}"] = np.bincount(targets, minlength=data.num_nodes).astype(np.int32)
     facts = {
         "graphs": names,
@@ -283,12 +257,6 @@ def describe_graphs(task: Task) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "data": _fingerprint(task),
     }
     return facts, arrays
-
-
-def _classes(data: Data) -> np.ndarray:
-    """Classes of a graph's nodes; -1 if it has no labels (a shifted copy of a graph)."""
-    y = data.y if isinstance(data.get("y"), Tensor) else torch.full((data.num_nodes,), -1)
-    return y.cpu().numpy().astype(np.int16)
 
 
 def _fingerprint(task: Task) -> str:

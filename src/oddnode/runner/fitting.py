@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -34,25 +34,22 @@ def fit_stacks(
 
     If a stack fails, its trainings are run one by one, so that one failure does not affect the others.
     """
-    waiting = deque(_start_all([_Fit(stack, tasks, device) for stack in stacks], device, gpu_share))
+    memory, waiting = _Memory(device, gpu_share), deque[_Fit]()
+    for stack in stacks:
+        fit = _Fit(stack, tasks, device)
+        if waiting and not memory.has_room():
+            _wait_for_all(waiting)
+        fit.start()
+        if waiting and isinstance(fit.error, torch.OutOfMemoryError):
+            _wait_for_all(waiting)
+            fit.start()
+        memory.note_training()
+        waiting.append(fit)
     while waiting:
         yield from waiting.popleft().finish()
 
 
-def _start_all(fits: list[_Fit], device: str, gpu_share: float) -> list[_Fit]:
-    memory = _Memory(device, gpu_share)
-    for index, fit in enumerate(fits):
-        if index and not memory.has_room():
-            _wait_for_all(fits[:index])
-        fit.start()
-        if index and isinstance(fit.error, torch.OutOfMemoryError):
-            _wait_for_all(fits[:index])
-            fit.start()
-        memory.note_training()
-    return fits
-
-
-def _wait_for_all(fits: list[_Fit]) -> None:
+def _wait_for_all(fits: Iterable[_Fit]) -> None:
     for fit in fits:
         fit.wait()
     torch.cuda.empty_cache()

@@ -10,7 +10,6 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -39,7 +38,7 @@ class RayExecutor(ThreadPoolExecutor):
         super().__init__(self.max_workers, thread_name_prefix="oddnode-ray")
         options = {"num_cpus": threads, "num_gpus": int(on_gpu), "max_retries": 0, "num_returns": "streaming"}
         self._remote = self._ray.remote(**options)(_steps)
-        self._workplace = _Workplace(threads, file_plugins(), store_key())
+        self._needs = threads, file_plugins(), store_key()
         self._running: set[Any] = set()
         self._lock = Lock()
         self._is_cancelled = False
@@ -78,7 +77,7 @@ class RayExecutor(ThreadPoolExecutor):
         with self._lock:
             if self._is_cancelled:
                 raise CancelledError
-            steps = self._remote.remote(self._workplace, fn, args, kwargs)
+            steps = self._remote.remote(*self._needs, fn, args, kwargs)
             self._running.add(steps)
         where = "a worker that had not started yet"
         try:
@@ -97,33 +96,20 @@ class RayExecutor(ThreadPoolExecutor):
                 self._running.discard(steps)
 
 
-@dataclass(frozen=True)
-class _Workplace:
-    """What a process needs before it runs calls."""
-
-    threads: int
-    plugins: tuple[Path, ...]  # Files of plugins to load
-    source: str  # The key that the source must have
-
-    def enter(self) -> None:
-        """Prepare this process; raise an error if its source is not the expected one."""
-        import torch
-
-        load_plugins(self.plugins)
-        if store_key() != self.source:
-            raise ValueError(
-                f"{socket.gethostname()} has another source of oddnode or its plugins (key {store_key()}) than the "
-                f"machine that started the run (key {self.source}); install the same version on every machine"
-            )
-        torch.set_num_threads(self.threads)
-
-
 def _steps(
-    workplace: _Workplace, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    threads: int, plugins: tuple[Path, ...], source: str, fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any]
 ) -> Iterator[Any]:
-    """Tell who runs a call, then run it; both reach the caller at once."""
+    """Tell who runs a call, then run it, if the source has the expected key; both reach the caller at once."""
+    import torch
+
     yield socket.gethostname(), os.getpid()
-    workplace.enter()
+    load_plugins(plugins)
+    if store_key() != source:
+        raise ValueError(
+            f"{socket.gethostname()} has another source of oddnode or its plugins (key {store_key()}) than the "
+            f"machine that started the run (key {source}); install the same version on every machine"
+        )
+    torch.set_num_threads(threads)
     yield fn(*args, **kwargs)
 
 

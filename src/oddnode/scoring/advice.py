@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 from torch import Tensor
 
 from oddnode.graph import GraphProfile
@@ -92,7 +91,7 @@ def advised_scorer(scorer: Scorer, graph: GraphProfile, apply: bool = True) -> t
 
 
 def doubt_about(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> str | None:
-    """Say if scores are hardly determined by what the network has learnt.
+    """Say, in a message for the user, if scores are hardly determined by what the network has learnt.
 
     This is so where propagation over a dense graph averages the network's own scores away, so that only the place of a
     node in the graph is left, and where the networks of an ensemble do not agree on the order of nodes.
@@ -106,11 +105,6 @@ def doubt_about(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> str | None:
         The network's outputs on the training graph.
     nodes : Tensor
         Positions ``[n]`` of known nodes that the network was not trained on.
-
-    Returns
-    -------
-    str or None
-        A message for the user; ``None`` if there is no doubt.
     """
     if scorer.needs_reference or scorer.needs_labelled_nodes or len(nodes) < 3:
         return None
@@ -136,15 +130,12 @@ def doubt_about(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> str | None:
 def spread_left(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> float:
     """Measure how much of the spread of own scores propagation leaves: the ratio of the standard deviations.
 
+    Of an ensemble, it is the mean over its networks; of a scorer that does not propagate, 1.
+
     Parameters
     ----------
     scorer, outputs, nodes
         As for `doubt_about`.
-
-    Returns
-    -------
-    float
-        Of an ensemble, the mean over its networks; 1 for a scorer that does not propagate.
     """
     if scorer.num_hops_used == 0:
         return 1.0
@@ -156,18 +147,14 @@ def spread_left(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> float:
 
 
 def rank_agreement(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> float:
-    """Measure how far the networks of an ensemble agree on the order of nodes.
+    """Measure how far the networks of an ensemble agree on the order of nodes, by Spearman's rank correlation.
+
+    It is the mean over all pairs of networks; 1 for a single network, and if a network gives all nodes the same score.
 
     Parameters
     ----------
     scorer, outputs, nodes
         As for `doubt_about`.
-
-    Returns
-    -------
-    float
-        Spearman's rank correlation, the mean over all pairs of networks; 1 for a single network, and if a network gives
-        all nodes the same score.
     """
     members = _members(scorer, outputs)
     if len(members) < 2:
@@ -175,6 +162,8 @@ def rank_agreement(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> float:
     scores = torch.stack([own.propagated_score(member)[nodes] for own, member in members])
     if scores.dim() != 2:  # not one number per node, which is refused where nodes are scored
         return 1.0
+    from scipy.stats import rankdata  # a slow import that only fit needs
+
     ranks = rankdata(scores.detach().cpu().numpy(), axis=1)
     if not ranks.std(axis=1).all():
         return 1.0
@@ -183,6 +172,5 @@ def rank_agreement(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> float:
 
 
 def _members(scorer: Scorer, outputs: Outputs) -> list[tuple[Scorer, Outputs]]:
-    """The scorer of every network with the network's outputs."""
     scorers = scorer.scorers if isinstance(scorer, EnsembleMean) else (scorer,)
     return list(zip(scorers, outputs.members or [outputs], strict=True))

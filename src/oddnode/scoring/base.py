@@ -8,9 +8,9 @@ from typing import Any
 
 from torch import Tensor
 
-from oddnode.scoring import reasons
 from oddnode.scoring.findings import Comparison, Finding
 from oddnode.scoring.outputs import Outputs
+from oddnode.scoring.reasons import share_of_known
 
 
 class ScorerDefaults:
@@ -28,114 +28,35 @@ class ScorerDefaults:
     kinds: tuple[str, ...] = ()
 
     def fit_reference(self, outputs: Outputs) -> Any:
-        """Learn from the reference nodes, after `fit`.
-
-        Parameters
-        ----------
-        outputs : Outputs
-            The network's outputs on the training graph with the reference nodes in it; ``outputs.reference`` has their
-            positions.
-
-        Returns
-        -------
-        Scorer
-            A fitted copy; the same scorer unless it `needs_reference`.
-        """
+        """Learn from the reference nodes of the training graph, ``outputs.reference``, after `fit`: a fitted copy."""
         return self
 
     def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Any:
-        """Learn from nodes that are known to be OOD, after `fit_reference`.
+        """Learn from nodes that are known to be OOD, after `fit_reference`, for scorers that need that: a fitted copy.
 
-        Only scorers that `needs_reference` are fitted so.
-
-        Parameters
-        ----------
-        known : Outputs
-            The network's outputs on the training graph without the reference nodes.
-        nodes : Tensor
-            Positions ``[n]`` of known nodes in it that the network was not trained on.
-        exposure : Outputs
-            The network's outputs on the exposure graph.
-        exposed : Tensor
-            Positions ``[m]`` of the nodes in it that are known to be OOD.
-
-        Returns
-        -------
-        Scorer
-            A fitted copy; the same scorer unless it `needs_exposure`.
+        ``nodes`` of the training graph without the reference nodes (``known``) are known ones that the network was not
+        trained on; ``exposed`` nodes of the exposure graph are known to be OOD.
         """
         return self
 
     def score_at(self: Any, outputs: Outputs, nodes: Tensor) -> Tensor:
-        """Score some nodes of a graph.
-
-        Parameters
-        ----------
-        outputs : Outputs
-            The network's outputs on a graph of N nodes.
-        nodes : Tensor
-            Positions ``[n]``.
-
-        Returns
-        -------
-        Tensor
-            Scores ``[n]``.
-        """
+        """Score some nodes of a graph, ``[n]``."""
         return outputs.scores_of(self)[nodes]
 
     def propagated_score(self: Any, outputs: Outputs) -> Tensor:
-        """Score every node ``[N]`` as `score` does, but before shrinkage towards a prior.
-
-        Parameters
-        ----------
-        outputs : Outputs
-            The network's outputs on a graph of N nodes.
-        """
+        """Score every node ``[N]`` as `score` does, but before shrinkage towards a prior."""
         return outputs.scores_of(self)
 
     def limited_to(self, num_hops: int) -> Any:
-        """Limit the propagation.
-
-        Parameters
-        ----------
-        num_hops : int
-            The maximum number of hops, 0 or more.
-
-        Returns
-        -------
-        Scorer
-            A copy whose `num_hops_used` is at most ``num_hops``.
-        """
+        """A copy whose `num_hops_used` is at most ``num_hops``."""
         return copy.copy(self)
 
     def informativeness(self, outputs: Outputs) -> float:
-        """Measure how much the scores carry on the training graph, so that a combination can weigh them.
-
-        Parameters
-        ----------
-        outputs : Outputs
-            As for `fit_reference`.
-
-        Returns
-        -------
-        float
-            From 0 (nothing: the scores are noise on this graph) to 1, the default.
-        """
+        """How much the scores carry on the training graph, for a combination: from 0 (they are noise there) to 1."""
         return 1.0
 
     def comparisons(self, outputs: Outputs) -> list[Comparison]:
-        """Compare every node with reference nodes by each of `kinds`.
-
-        Parameters
-        ----------
-        outputs : Outputs
-            The network's outputs on a graph of N nodes.
-
-        Returns
-        -------
-        list of Comparison
-            One for each network; empty if there are no `kinds`.
-        """
+        """Compare every node with reference nodes by each of `kinds`, for each network."""
         return []
 
 
@@ -175,7 +96,7 @@ class Scorer(ScorerDefaults):
         return f"{type(self).__name__}({', '.join(settings)})"
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Scorer:
-        """Learn from the training graph.
+        """Learn from the training graph; returns a fitted copy, and leaves the scorer itself unchanged.
 
         Parameters
         ----------
@@ -185,41 +106,26 @@ class Scorer(ScorerDefaults):
             Positions of the labelled training nodes ``[n]``.
         y : Tensor
             Their classes ``[n]``.
-
-        Returns
-        -------
-        Scorer
-            A fitted copy; the scorer itself is unchanged.
         """
         return copy.copy(self)
 
     def score(self, outputs: Outputs) -> Tensor:
-        """Score every node of a graph.
+        """Score every node of a graph ``[N]``, higher = more in-distribution.
 
         Parameters
         ----------
         outputs : Outputs
             The network's outputs on a graph of N nodes.
-
-        Returns
-        -------
-        Tensor
-            Scores ``[N]``, higher = more in-distribution.
         """
         raise TypeError(f"{type(self).__name__} does not define a score")
 
     def own_score(self, outputs: Outputs) -> Tensor:
-        """Score every node without the scores of its neighbours.
+        """Score every node ``[N]`` without the scores of its neighbours: as `score` does, unless it propagates.
 
         Parameters
         ----------
         outputs : Outputs
             The network's outputs on a graph of N nodes.
-
-        Returns
-        -------
-        Tensor
-            Scores ``[N]``; the same as `score` unless the scorer propagates.
         """
         return outputs.scores_of(self)
 
@@ -241,7 +147,8 @@ class Scorer(ScorerDefaults):
         found : Finding
             The node's score, those of known nodes, and the graph.
         """
-        return reasons.general(found)
+        side = "higher" if found.is_high else "lower"
+        return f"Its score by {found.kind} ({found.value:.3g}) is {side} than that of {share_of_known(found.share)}."
 
     @property
     def learns_from_training_graph(self) -> bool:

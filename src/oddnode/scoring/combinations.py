@@ -26,7 +26,9 @@ def all_of(flag: str) -> Any:
 
 
 class CombinedScorer(Scorer):
-    """Base of scorers that are made of others: they need what any of these needs."""
+    """Base of scorers that are made of others, their ``scorers``: they need what any of these needs."""
+
+    scorers: tuple[Scorer, ...]
 
     needs_raw_logits = any_of("needs_raw_logits")
     needs_labelled_nodes = any_of("needs_labelled_nodes")
@@ -37,11 +39,13 @@ class CombinedScorer(Scorer):
     @property
     def inner(self) -> tuple[Scorer, ...]:
         """The other scorers."""
-        raise NotImplementedError
+        return self.scorers
 
     def changed(self, change: Callable[[Scorer], Scorer]) -> Self:
         """A copy with every inner scorer changed."""
-        raise NotImplementedError
+        changed = copy.copy(self)
+        changed.scorers = tuple(change(scorer) for scorer in self.scorers)
+        return changed
 
     def limited_to(self, num_hops: int) -> Self:
         return self.changed(lambda scorer: scorer.limited_to(num_hops))
@@ -64,7 +68,6 @@ class ScorerWrapper(CombinedScorer):
 
     @property
     def inner(self) -> tuple[Scorer, ...]:
-        """The other scorer alone."""
         return (self.scorer,)
 
     def changed(self, change: Callable[[Scorer], Scorer]) -> Self:
@@ -176,14 +179,6 @@ class EnsembleMean(CombinedScorer):
             Number of networks.
         """
         return cls(tuple(copy.deepcopy(scorer) for _ in range(num_members)))
-
-    @property
-    def inner(self) -> tuple[Scorer, ...]:
-        """The scorer of every network."""
-        return self.scorers
-
-    def changed(self, change: Callable[[Scorer], Scorer]) -> Self:
-        return type(self)(tuple(change(scorer) for scorer in self.scorers))
 
     def _members(self, outputs: Outputs) -> zip[tuple[Scorer, Outputs]]:
         return zip(self.scorers, outputs.members, strict=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
@@ -160,9 +159,7 @@ class Evidence(CombinedScorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         compared = self._compared(outputs)
-        result = outputs.graph.empty(None, torch.float64)
-        for rows in outputs.graph.shards(result):
-            result[rows] = self._combined_at(compared, rows)
+        result = outputs.graph.by_rows(None, lambda rows: self._combined_at(compared, rows), torch.float64)
         return self._with_references(result, compared, outputs)
 
     def score_at(self, outputs: Outputs, nodes: Tensor) -> Tensor:
@@ -188,17 +185,12 @@ class Evidence(CombinedScorer):
         return result.to(outputs.graph.x.dtype)
 
     def scores(self, outputs: Outputs) -> Tensor:
-        """Score every node by every scorer.
+        """Score every node by every scorer, ``[N, K]`` in double precision.
 
         Parameters
         ----------
         outputs : Outputs
             The network's outputs on a graph of N nodes.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[N, K]``, in double precision.
         """
         shared = sharing(self.scorers)
         average_together(shared, outputs)
@@ -207,13 +199,14 @@ class Evidence(CombinedScorer):
             keep(scorer.score(outputs)) if isinstance(scorer, ScorerWrapper) else outputs.scores_of(scorer)
             for scorer in shared
         ]
-        out = outputs.graph.empty(len(found), torch.float64)
-        for rows in outputs.graph.shards(out):
-            out[rows] = torch.stack([each[rows].detach().double() for each in found], dim=1)
-        return out
+
+        def columns(rows: slice) -> Tensor:
+            return torch.stack([each[rows].detach().double() for each in found], dim=1)
+
+        return outputs.graph.by_rows(len(found), columns, torch.float64)
 
     def combined(self, scores: Tensor, reference: Tensor | None = None) -> Tensor:
-        """Combine the scores of nodes that training has not seen.
+        """Combine the scores of nodes that training has not seen, ``[N]`` in double precision.
 
         Parameters
         ----------
@@ -221,11 +214,6 @@ class Evidence(CombinedScorer):
             From `scores`, ``[N, K]``.
         reference : Tensor, optional
             Those of the reference nodes in the same graph ``[r, K]``; by default as they were in the training graph.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[N]``, in double precision.
         """
         weights = self._weights(reference is not None)
         known = self.reference_.to(scores) if reference is None else reference
@@ -241,23 +229,22 @@ class Evidence(CombinedScorer):
         return _Against(weights, (-known).sort().values)
 
     def surprises(self, outputs: Outputs) -> Tensor:
-        r"""Compute how unusual every node is by every scorer, :math:`-\log p_k(v)`.
+        r"""Compute how unusual every node is by every scorer, :math:`-\log p_k(v)`, ``[N, K]`` in double precision.
+
+        It is 0 for a scorer without weight.
 
         Parameters
         ----------
         outputs : Outputs
             The network's outputs on a graph of N nodes.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[N, K]``, in double precision; 0 for a scorer without weight.
         """
         compared = self._compared(outputs)
-        found = outputs.graph.empty(len(self.scorers), torch.float64)
-        for rows in outputs.graph.shards(found):
+
+        def of_rows(rows: slice) -> Tensor:
             own = self._surprises(compared.scores[rows], compared.ranked)
-            found[rows] = own * (self._weights_of_nodes(compared, rows) > 0)
+            return own * (self._weights_of_nodes(compared, rows) > 0)
+
+        found = outputs.graph.by_rows(len(self.scorers), of_rows, torch.float64)
         if outputs.reference is not None:
             own = self._surprises(compared.reference, compared.ranked, leave_one_out=True)
             found[outputs.reference] = own * (compared.new.weights.to(own) > 0)
@@ -273,20 +260,12 @@ class Evidence(CombinedScorer):
     def comparisons(self, outputs: Outputs) -> list[Comparison]:
         compared = self._compared(outputs)
         surprises = self.surprises(outputs)
-        contributions = outputs.graph.empty(len(self.scorers), torch.float64)
-        for rows in outputs.graph.shards(contributions):
-            contributions[rows] = surprises[rows].pow(self.power) * self._weights_of_nodes(compared, rows)
+
+        def of_rows(rows: slice) -> Tensor:
+            return surprises[rows].pow(self.power) * self._weights_of_nodes(compared, rows)
+
+        contributions = outputs.graph.by_rows(len(self.scorers), of_rows, torch.float64)
         return [Comparison(self.scorers, outputs, compared.scores, compared.reference, surprises, contributions)]
-
-    @property
-    def inner(self) -> tuple[Scorer, ...]:
-        """The scorers that are combined."""
-        return self.scorers
-
-    def changed(self, change: Callable[[Scorer], Scorer]) -> Self:
-        changed = copy.copy(self)
-        changed.scorers = tuple(change(scorer) for scorer in self.scorers)
-        return changed
 
     @property
     def _given_weights(self) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -23,22 +23,16 @@ class FeatureSpace(NamedTuple):
     @classmethod
     def of(cls, graph: Graph, dimensions: int) -> FeatureSpace:
         """Find the space of a training graph; it is computed once for each graph."""
-        cache, key = graph.cache("features"), ("feature_space", dimensions)
-        if key not in cache:
-            cache[key] = _found(graph, dimensions)
-        return cache[key]
+        return graph.cached(("feature_space", dimensions), lambda: _found(graph, dimensions), "features")
 
     def coordinates(self, graph: Graph, rows: slice | Tensor = slice(None)) -> Tensor:
-        """Compute the coordinates of nodes."""
         mean, basis = self.mean.to(graph.x), self.basis.to(graph.x)
-        return _projected(graph, mean, basis, rows)
+        lengths = _lengths(graph, mean, rows)
+        return (graph.times_features(basis.t(), rows) - mean @ basis) / lengths.unsqueeze(1)
 
     def all_coordinates(self, graph: Graph, is_factor: bool = False) -> Tensor:
         """Compute the coordinates of all nodes; ``is_factor`` as for `oddnode.graph.Graph.empty`."""
-        out = graph.empty(self.basis.shape[1], is_factor=is_factor)
-        for rows in graph.shards(out):
-            out[rows] = self.coordinates(graph, rows)
-        return out
+        return graph.by_rows(self.basis.shape[1], lambda rows: self.coordinates(graph, rows), factor=is_factor)
 
 
 def _found(graph: Graph, dimensions: int) -> FeatureSpace:
@@ -50,23 +44,23 @@ def _found(graph: Graph, dimensions: int) -> FeatureSpace:
     start = torch.randn(x.shape[1], width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     basis = torch.linalg.qr(start.to(x)).Q
     for _ in range(_ITERATIONS if width < x.shape[1] else 0):
-        basis = torch.linalg.qr(_transposed_product(graph, mean, basis)).Q
+        basis = torch.linalg.qr(_transposed_product(graph, FeatureSpace(mean, basis))).Q
     gram = torch.zeros_like(basis[:width])
     for rows in graph.row_slices():
-        centred = _projected(graph, mean, basis, rows)
+        centred = FeatureSpace(mean, basis).coordinates(graph, rows)
         gram += centred.t() @ centred
     _, vectors = torch.linalg.eigh(gram)
     return FeatureSpace(mean, basis @ vectors.flip(1)[:, :dimensions])
 
 
-def _transposed_product(graph: Graph, mean: Tensor, basis: Tensor) -> Tensor:
+def _transposed_product(graph: Graph, space: FeatureSpace) -> Tensor:
     """``U^T U basis``, where the rows of ``U`` are centred and have unit length."""
-    product, total = torch.zeros_like(basis), torch.zeros_like(basis[0])
+    product, total = torch.zeros_like(space.basis), torch.zeros_like(space.basis[0])
     for rows in graph.row_slices():
-        values = _projected(graph, mean, basis, rows) / _lengths(graph, mean, rows).unsqueeze(1)
+        values = space.coordinates(graph, rows) / _lengths(graph, space.mean, rows).unsqueeze(1)
         product += _transposed_features(graph, rows, values)
         total += values.sum(dim=0)
-    return product - torch.outer(mean, total)
+    return product - torch.outer(space.mean, total)
 
 
 def _transposed_features(graph: Graph, rows: slice, values: Tensor) -> Tensor:
@@ -75,12 +69,6 @@ def _transposed_features(graph: Graph, rows: slice, values: Tensor) -> Tensor:
         return graph.x[rows].t() @ values
     row, col, value = graph.sparse_features.coordinates()
     return SparseMatrix(col, row, value, (graph.x.shape[1], graph.num_nodes)) @ values
-
-
-def _projected(graph: Graph, mean: Tensor, basis: Tensor, rows: slice | Tensor) -> Tensor:
-    """Centred rows of unit length times the basis."""
-    lengths = _lengths(graph, mean, rows)
-    return (graph.times_features(basis.t(), rows) - mean @ basis) / lengths.unsqueeze(1)
 
 
 def _lengths(graph: Graph, mean: Tensor, rows: slice | Tensor) -> Tensor:
@@ -93,9 +81,7 @@ def _lengths(graph: Graph, mean: Tensor, rows: slice | Tensor) -> Tensor:
 
 
 def _squared_lengths(graph: Graph) -> Tensor:
-    cache = graph.cache("features")
-    if "squared_lengths" not in cache:
-        cache["squared_lengths"] = squared = graph.empty(None, torch.float64)
-        for rows in graph.shards(squared):
-            squared[rows] = graph.x[rows].double().square().sum(dim=1)
-    return cache["squared_lengths"]
+    def of_rows(rows: slice) -> Tensor:
+        return graph.x[rows].double().square().sum(dim=1)
+
+    return graph.cached("squared_lengths", lambda: graph.by_rows(None, of_rows, torch.float64), "features")

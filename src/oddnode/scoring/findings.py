@@ -1,4 +1,4 @@
-"""What kinds of evidence found at a node: the facts that `oddnode.scoring.reasons` puts into words."""
+"""What kinds of evidence found at a node: the facts that `oddnode.Scorer.reason` puts into words."""
 
 from __future__ import annotations
 
@@ -188,17 +188,12 @@ class Finding:
         return torch.cat(found, dim=1) if found else neighbours.new_zeros(2, 0)
 
     def by_most(self, judge: Callable[[View], Tensor]) -> Tensor:
-        """What more than half of the networks say.
+        """What more than half of the networks say, booleans ``[n]``.
 
         Parameters
         ----------
         judge : callable
             The booleans ``[n]`` of a network.
-
-        Returns
-        -------
-        Tensor
-            Booleans ``[n]``.
         """
         return torch.stack([judge(view) for view in self.views]).double().mean(dim=0) > 0.5
 

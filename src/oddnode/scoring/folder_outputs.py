@@ -13,7 +13,7 @@ from torch import Tensor
 from oddnode.graph import Graph
 from oddnode.large.graph import FolderGraph
 from oddnode.nn import Layerwise, Neighbourhoods, in_blocks, mean_log_probabilities
-from oddnode.nn.two_layers import TwoLayers, network_blocker
+from oddnode.nn.base import TwoLayers, network_blocker
 from oddnode.scoring.outputs import Outputs
 
 if TYPE_CHECKING:
@@ -64,38 +64,29 @@ class FolderOutputs(Outputs):
 
     @cached_property
     def hidden(self) -> Tensor:
-        """Features before the last layer, ``[N, H]``, of all nodes."""
-        return _by_rows(self.graph, self.hidden_of(slice(0, 1)).shape[1], self.hidden_of)
+        return self.graph.by_rows(self.hidden_of(slice(0, 1)).shape[1], self.hidden_of)
 
-    @cached_property
-    def all_logits(self) -> Tensor:
-        """Logits of every node, spare ones included, ``[N, C + spare]``."""
-        if self.members:
-            return self._mean([member.all_logits for member in self.members])
+    def _own_logits(self) -> Tensor:
         layers = self._layers
         if not isinstance(layers, TwoLayers):
-            return _by_rows(self.graph, layers.logits_of(slice(0, 1)).shape[1], layers.logits_of)
+            return self.graph.by_rows(layers.logits_of(slice(0, 1)).shape[1], layers.logits_of)
         with torch.no_grad():
             weight, bias = layers.last_weight, layers.last_bias
             if not layers.uses_edges:
-                return _by_rows(self.graph, len(weight), lambda rows: self.hidden_of(rows) @ weight.t() + bias)
-            products = _by_rows(self.graph, len(weight), lambda rows: self.hidden_of(rows) @ weight.t())
+                return self.graph.by_rows(len(weight), lambda rows: self.hidden_of(rows) @ weight.t() + bias)
+            products = self.graph.by_rows(len(weight), lambda rows: self.hidden_of(rows) @ weight.t())
             return self.graph.convolve(products, bias)
 
-    @cached_property
-    def _members_mean(self) -> Tensor:
-        return self._mean([member.logits for member in self.members])
-
-    def _mean(self, parts: list[Tensor]) -> Tensor:
-        width = parts[0].shape[1]
-        return _by_rows(self.graph, width, lambda rows: mean_log_probabilities([part[rows] for part in parts]))
+    def _mean(self, logits: list[Tensor]) -> Tensor:
+        width = logits[0].shape[1]
+        return self.graph.by_rows(width, lambda rows: mean_log_probabilities([part[rows] for part in logits]))
 
     def scores_of(self, scorer: Scorer) -> Tensor:
         def scores() -> Tensor:
             if not scorer.is_row_wise:
                 found = scorer.score(self)
                 return self.graph.keep(found) if isinstance(found, Tensor) else found  # refused where it is used
-            return _by_rows(self.graph, None, lambda rows: scorer.score(_Rows(self, rows)))
+            return self.graph.by_rows(None, lambda rows: scorer.score(_Rows(self, rows)))
 
         return self.cached(scorer, "score", scores)
 
@@ -124,11 +115,3 @@ class _AloneOutputs(FolderOutputs):
         layers = super()._layers
         assert isinstance(layers, TwoLayers)
         return layers._replace(uses_edges=False)
-
-
-def _by_rows(graph: FolderGraph, width: int | None, make: Callable[[slice], Tensor]) -> Tensor:
-    """Compute a result some rows at a time."""
-    out = graph.empty(width)
-    for rows in graph.shards(out):
-        out[rows] = make(rows)
-    return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -10,7 +11,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
@@ -67,7 +67,14 @@ class Mahalanobis(Scorer):
         return torch.cat(chunks).to(outputs.hidden.dtype)
 
     def reason(self, found: Finding) -> str:
-        return reasons.hidden_distance(found)
+        if found.around or found.median >= 0.0:
+            return super().reason(found)
+        ratio = math.sqrt(max(0.0, found.value / found.median))
+        only = "only " if found.is_high else ""
+        return (
+            f"Its hidden features are {only}{ratio:.3g} times as far from the nearest class as those of known nodes in "
+            "the median."
+        )
 
     def _score(self, hidden: Tensor) -> Tensor:
         hidden = hidden.double()

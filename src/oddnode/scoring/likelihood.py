@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
+from oddnode.scoring.reasons import share_of_known
 
 # A class's features are mixed with so many rows of average features, so that none of them is impossible.
 _AVERAGE_ROWS = 10.0
@@ -63,7 +63,8 @@ class FeatureLikelihood(Scorer):
         return _best_mean(fit, graph.x.abs().sum(dim=1))
 
     def reason(self, found: Finding) -> str:
-        return reasons.feature_likelihood(found)
+        whose, of = ("The features around it", "those around") if found.around else ("Its features", "those of")
+        return f"{whose} fit no class well: {of} {share_of_known(found.share)} fit one better."
 
 
 def _best_mean(fit: Tensor, size: Tensor) -> Tensor:

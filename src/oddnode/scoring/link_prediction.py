@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 import torch
@@ -13,11 +14,11 @@ from torch import Tensor
 
 from oddnode.graph import Graph
 from oddnode.ops import Adam
-from oddnode.scoring import reasons
 from oddnode.scoring.feature_space import FeatureSpace
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.links import EdgeScorer
 from oddnode.scoring.outputs import Outputs
+from oddnode.scoring.reasons import be, listed, out_of, share_of_known
 
 _BATCH = 2048
 _BATCHES_ON_DISK = 64
@@ -68,25 +69,29 @@ class LinkPrediction(EdgeScorer):
     left_: Tensor = field(init=False, repr=False, compare=False)
     right_: Tensor = field(init=False, repr=False, compare=False)
     bias_: Tensor = field(init=False, repr=False, compare=False)
-    mean_: Tensor = field(init=False, repr=False, compare=False)
-    limit_: Tensor = field(init=False, repr=False, compare=False)
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         graph = outputs.graph
         fitted = copy.copy(self)
         fitted.centre_, fitted.basis_ = FeatureSpace.of(graph, self.dimensions)
         # Scorers of one network, and later ones, share the training graph; training is the same each time.
-        cache, key = graph.cache(), ("link_prediction", self.dimensions, self.rank, self.steps)
-        if key not in cache:
-            cache[key] = _train(fitted._space().all_coordinates(graph), graph, self.rank, self.steps)
-        fitted.left_, fitted.right_, fitted.bias_ = cache[key]
+        key = ("link_prediction", self.dimensions, self.rank, self.steps)
+        make = partial(_train, fitted._space(), graph, self.rank, self.steps)
+        fitted.left_, fitted.right_, fitted.bias_ = graph.cached(key, make)
         return fitted._with_mean(outputs)
 
     def score(self, outputs: Outputs) -> Tensor:
         return super().score(outputs) * (outputs.graph.effective_degree.to(outputs.graph.x.dtype) + 1).sqrt()
 
-    def reason(self, found: Finding) -> str:
-        return reasons.links(found, found.by_most(lambda view: view.scorer.implausible(view.outputs, found.links)))
+    def _reason(self, found: Finding, against: Tensor) -> str:
+        count, whose = int(against.sum()), "The links around it" if found.around else "Its links"
+        if not count:
+            return f"{whose} are, taken together, less plausible than those of {share_of_known(found.share)}."
+        to = " of its neighbours" if found.around else f" (to {listed(found, against)})"
+        return (
+            f"{whose} are unlike those seen in training: {out_of(count, len(against), 'link')}{to} {be(count)} less "
+            "plausible than 95 % of the links there."
+        )
 
     def _space(self) -> FeatureSpace:
         return FeatureSpace(self.centre_, self.basis_)
@@ -98,9 +103,8 @@ class LinkPrediction(EdgeScorer):
 
     def _mean_scores(self, outputs: Outputs) -> Tensor:
         graph, rank = outputs.graph, self.left_.shape[1]
-        sides, both = graph.empty(2 * rank, is_factor=True), graph.empty(None)
-        for rows in graph.shards(sides):
-            sides[rows] = self._sides(graph, rows)
+        sides = graph.by_rows(2 * rank, lambda rows: self._sides(graph, rows), factor=True)
+        both = graph.empty(None)
         # The sum over a node's edges is a product with the sum of its neighbours' sides.
         for rows, near in graph.neighbour_means(sides, both):
             left, right = sides[rows].chunk(2, dim=1)
@@ -114,8 +118,9 @@ class LinkPrediction(EdgeScorer):
 
 
 @torch.enable_grad()
-def _train(coordinates: Tensor, graph: Graph, rank: int, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+def _train(space: FeatureSpace, graph: Graph, rank: int, steps: int) -> tuple[Tensor, Tensor, Tensor]:
     """Train a bilinear predictor to tell edges from random pairs."""
+    coordinates = space.all_coordinates(graph)
     generator = torch.Generator().manual_seed(0)
     width = coordinates.shape[1]
     device, dtype = coordinates.device, coordinates.dtype

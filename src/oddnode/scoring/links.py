@@ -12,10 +12,10 @@ from torch import Tensor
 
 from oddnode.functional import auroc
 from oddnode.graph import Graph
-from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
+from oddnode.scoring.reasons import listed, of_neighbours, out_of, share_of_known
 
 # An edge is implausible if it scores below all but this share of the edges of the training graph.
 _IMPLAUSIBLE = 0.05
@@ -25,6 +25,7 @@ _MOST_EDGES = 20_000
 _LARGE_ON_GPU, _COLUMNS_ON_GPU = 2**32, 16
 
 
+@dataclass
 class EdgeScorer(Scorer):
     """Base of scorers that average a score of a node's edges, with one more edge of the mean score.
 
@@ -34,8 +35,8 @@ class EdgeScorer(Scorer):
 
     supports_folders = True
 
-    mean_: Tensor
-    limit_: Tensor
+    mean_: Tensor = field(init=False, repr=False, compare=False)
+    limit_: Tensor = field(init=False, repr=False, compare=False)
 
     def _edge_scores(self, outputs: Outputs, edges: Tensor, are_joined: bool = True) -> Tensor:
         """Score pairs of nodes ``[2, e]``, which are edges of the graph or, if not ``are_joined``, random pairs."""
@@ -49,10 +50,6 @@ class EdgeScorer(Scorer):
         graph = outputs.graph
         degree = graph.effective_degree.to(graph.x.dtype)
         return (degree * self._mean_scores(outputs) + self.mean_.to(graph.x)) / (degree + 1)
-
-    def edge_scores(self, outputs: Outputs) -> Tensor:
-        """Score every edge."""
-        return self._edge_scores(outputs, outputs.graph.edge_index)
 
     def informativeness(self, outputs: Outputs) -> float:
         """Measure how far the edges of reference nodes score above random pairs, 0 (not at all) to 1 (always)."""
@@ -71,6 +68,14 @@ class EdgeScorer(Scorer):
         """Find edges that score lower than 95 % of those of the training graph."""
         scores = self._edge_scores(outputs, edges).double()
         return scores < self.limit_.to(scores)
+
+    def reason(self, found: Finding) -> str:
+        against = found.by_most(lambda view: view.scorer.implausible(view.outputs, found.links))
+        return self._reason(found, against) if len(against) else super().reason(found)
+
+    def _reason(self, found: Finding, against: Tensor) -> str:
+        """Say which of a node's links are implausible."""
+        raise NotImplementedError
 
     def _with_mean(self, outputs: Outputs) -> Self:
         """Learn the mean score of the training graph's edges and the limit of implausible ones; 0 if it has none."""
@@ -105,17 +110,22 @@ class CentredCosine(EdgeScorer):
     kind = "link similarity"
 
     centre_: Tensor = field(init=False, repr=False, compare=False)
-    mean_: Tensor = field(init=False, repr=False, compare=False)
-    limit_: Tensor = field(init=False, repr=False, compare=False)
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         fitted = copy.copy(self)
         fitted.centre_ = outputs.graph.x.mean(dim=0)
         return fitted._with_mean(outputs)
 
-    def reason(self, found: Finding) -> str:
-        against = found.by_most(lambda view: view.scorer.implausible(view.outputs, found.links))
-        return reasons.link_similarity(found, against)
+    def _reason(self, found: Finding, against: Tensor) -> str:
+        if found.around:
+            return Scorer.reason(self, found)
+        unlike = "Its features are unlike those of its neighbours:"
+        if not against.any():
+            return f"{unlike} {share_of_known(found.share)} are more similar to theirs."
+        return (
+            f"{unlike} {of_neighbours(found, against)} less similar to it than the nodes at 95 % of the links seen in "
+            "training are to each other."
+        )
 
     def _edge_scores(self, outputs: Outputs, edges: Tensor, are_joined: bool = True) -> Tensor:
         source, target = (self._unit_rows(outputs.graph, nodes) for nodes in edges)
@@ -129,10 +139,8 @@ class CentredCosine(EdgeScorer):
         return scores
 
     def _all_unit_rows(self, graph: Graph, columns: slice) -> Tensor:
-        unit = graph.empty(columns.stop - columns.start, is_factor=True)
-        for rows in graph.shards(unit):
-            unit[rows] = self._unit_rows(graph, rows)[:, columns]
-        return unit
+        width = columns.stop - columns.start
+        return graph.by_rows(width, lambda rows: self._unit_rows(graph, rows)[:, columns], factor=True)
 
     def _unit_rows(self, graph: Graph, rows: slice | Tensor) -> Tensor:
         return F.normalize(graph.x[rows] - self.centre_.to(graph.x), dim=1)
@@ -164,9 +172,16 @@ class NeighbourhoodCosine(CentredCosine):
         The mean score of the edges of the training graph, and the 5 % quantile, scalars.
     """
 
-    def reason(self, found: Finding) -> str:
-        against = found.by_most(lambda view: view.scorer.implausible(view.outputs, found.links))
-        return reasons.surrounding_similarity(found, against)
+    def _reason(self, found: Finding, against: Tensor) -> str:
+        if found.around:
+            return Scorer.reason(self, found)
+        count, unlike = int(against.sum()), "Its features are unlike those around"
+        if not count:
+            return f"{unlike} its neighbours: {share_of_known(found.share)} are more similar to theirs."
+        return (
+            f"{unlike} {out_of(count, len(against), 'neighbour')} ({listed(found, against)}): they are less similar "
+            "than at 95 % of the links seen in training."
+        )
 
     def _edge_scores(self, outputs: Outputs, edges: Tensor, are_joined: bool = True) -> Tensor:
         graph, (source, target) = outputs.graph, edges
@@ -213,13 +228,12 @@ class NeighbourhoodCosine(CentredCosine):
 
     def _made_surroundings(self, graph: Graph) -> tuple[Tensor, Tensor]:
         degree = graph.effective_degree.to(graph.x)
-        around, norms = graph.empty(graph.x.shape[1]), graph.empty(None)
+        around = graph.empty(graph.x.shape[1])
         for columns in _column_groups(graph):
             unit, out = self._all_unit_rows(graph, columns), around[:, columns]
             for rows, near in graph.neighbour_means(unit, out):
                 out[rows] = unit[rows] + near * degree[rows].unsqueeze(1)
-        for rows in graph.shards(norms):
-            norms[rows] = around[rows].norm(dim=1)
+        norms = graph.by_rows(None, lambda rows: around[rows].norm(dim=1))
         return around, torch.maximum(norms, (degree + 1).sqrt()) / (degree + 1)
 
 

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from oddnode.functional import negative_energy
 from oddnode.nn import run_backbone
-from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
+from oddnode.scoring.reasons import told_apart
 
 
 @dataclass
@@ -31,7 +31,17 @@ class MaxSoftmax(Scorer):
         return _confidence(outputs.all_logits, outputs.num_classes).exp()
 
     def reason(self, found: Finding) -> str:
-        return reasons.confidence(found)
+        value, median = told_apart(100 * found.value, 100 * found.median)
+        sure = "unusually sure" if found.is_high else "unsure"
+        if found.around:
+            return (
+                f"Around it the classifier is {sure}: the highest probability is {value} % on average, around known "
+                f"nodes {median} % in the median."
+            )
+        return (
+            f"The classifier is {sure} of it: its highest probability is {value} %, that of known nodes {median} % in "
+            "the median."
+        )
 
 
 @dataclass

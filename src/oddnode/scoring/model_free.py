@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
@@ -26,7 +25,10 @@ class NonZeros(Scorer):
         return -torch.count_nonzero(x, dim=1).to(x.dtype)
 
     def reason(self, found: Finding) -> str:
-        return reasons.nonzeros(found)
+        if found.around:
+            return super().reason(found)
+        low, high = found.known_range()
+        return f"It has {-found.value:.0f} non-zero features; 95 % of known nodes have {-high:.0f} to {-low:.0f}."
 
 
 @dataclass
@@ -40,7 +42,11 @@ class FeatureSum(Scorer):
         return outputs.graph.x.sum(dim=1)
 
     def reason(self, found: Finding) -> str:
-        return reasons.feature_sum(found)
+        if found.around:
+            return super().reason(found)
+        low, high = found.known_range()
+        known = f"those of 95 % of known nodes to between {low:.4g} and {high:.4g}"
+        return f"Its features sum to {found.value:.4g}; {known}."
 
 
 @dataclass

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from oddnode.functional import propagate
 from oddnode.graph import Graph
-from oddnode.scoring import reasons
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.feature_space import FeatureSpace
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
+from oddnode.scoring.reasons import of_neighbours, share_of_known, told_apart
 
 # Number of nodes that are compared with the training graph at a time, so that their similarities stay in the cache of a
 # processor; on a GPU so many times more.
@@ -90,7 +90,12 @@ class NeighbourhoodFeatures(Scorer):
         return scores
 
     def reason(self, found: Finding) -> str:
-        return reasons.neighbourhood(found)
+        value, median = told_apart(found.value, found.median, fewest=2)
+        where = "in the region around it" if found.around else "around it"
+        return (
+            f"The features {where} are unlike those in training: their cosine to the most similar ones there is "
+            f"{value}, for known nodes {median} in the median."
+        )
 
     def _coordinates(self, graph: Graph, columns: slice = slice(None)) -> Tensor:
         space = FeatureSpace(self.centre_, self.basis_[:, columns])
@@ -149,7 +154,15 @@ class ClassAgreement(Scorer):
 
     def reason(self, found: Finding) -> str:
         own = int(found.outputs.without_edges.logits[found.node].argmax())
-        return reasons.class_agreement(found, own, found.outputs.logits[found.links[0]].argmax(dim=1))
+        classes = found.outputs.logits[found.links[0]].argmax(dim=1)
+        other, name = classes != own, found.names.of_class
+        if found.around or not len(classes):
+            return super().reason(found)
+        if not bool(other.any()):
+            return f"Its features and its neighbours agree less on a class than those of {share_of_known(found.share)}."
+        differing = classes[other].unique().tolist()
+        predicted = name(differing[0]) if len(differing) == 1 else "other classes"
+        return f"Its own features suggest {name(own)}, but {of_neighbours(found, other)} predicted as {predicted}."
 
 
 def _agreement(outputs: Outputs) -> tuple[Tensor, Tensor]:
@@ -157,9 +170,8 @@ def _agreement(outputs: Outputs) -> tuple[Tensor, Tensor]:
     graph = outputs.graph
     alone, num_classes = outputs.without_edges.all_logits, outputs.num_classes
     logits = outputs.all_logits
-    around, agreement = graph.empty(num_classes, is_factor=True), graph.empty(None)
-    for rows in graph.shards(around):
-        around[rows] = logits[rows].softmax(dim=-1)[:, :num_classes]
+    around = graph.by_rows(num_classes, lambda rows: logits[rows].softmax(dim=-1)[:, :num_classes], factor=True)
+    agreement = graph.empty(None)
     degree = graph.effective_degree.to(graph.x.dtype)
     for rows, near in graph.neighbour_means(around, agreement):
         own = alone[rows].softmax(dim=-1)[:, :num_classes]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+@dataclass(eq=False, repr=False)
 class Outputs:
     """A trained network's outputs on one graph, computed on first use and shared by all scorers.
 
@@ -42,23 +44,16 @@ class Outputs:
         Whether a node was in the training graph ``[N]``, reference nodes included; by default none was.
     """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        graph: Graph,
-        num_classes: int,
-        labelled: Tensor | None = None,
-        references: Sequence[Tensor] = (),
-        far: Tensor | None = None,
-        seen: Tensor | None = None,
-    ):
-        self.module = module
-        self.graph = graph
-        self.num_classes = num_classes
-        self.labelled = labelled
-        self.references = tuple(references)
-        self.far = far
-        self.seen = seen
+    module: nn.Module
+    graph: Graph
+    num_classes: int
+    labelled: Tensor | None = None
+    references: Sequence[Tensor] = ()
+    far: Tensor | None = None
+    seen: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        self.references = tuple(self.references)
         self._cache: dict[tuple[int, str], tuple[object, Any]] = {}
         self._fitted: list[tuple[Scorer, Tensor, Tensor, Scorer]] = []
 
@@ -78,11 +73,6 @@ class Outputs:
             The name of the value.
         make : callable
             Computes the value; called without arguments the first time.
-
-        Returns
-        -------
-        object
-            The value.
         """
         key = id(owner), name
         if key not in self._cache:
@@ -96,11 +86,6 @@ class Outputs:
         ----------
         owner, name, make
             As for `cached`.
-
-        Returns
-        -------
-        object
-            The value.
         """
         return make()
 
@@ -116,11 +101,6 @@ class Outputs:
             The scorer.
         train, y : Tensor
             Positions of the training nodes and their classes, ``[n]`` each.
-
-        Returns
-        -------
-        Scorer
-            The fitted scorer; for the same objects the same one.
         """
         for known, *data, fitted in self._fitted:
             if known is scorer and data[0] is train and data[1] is y:
@@ -134,17 +114,12 @@ class Outputs:
         return self.references[0] if self.references else None
 
     def scores_of(self, scorer: Scorer) -> Tensor:
-        """Score every node by a fitted scorer, once; several scorers may change or propagate the same scores.
+        """Score every node ``[N]`` by a scorer, once; several scorers may change or propagate the same scores.
 
         Parameters
         ----------
         scorer : Scorer
             A fitted scorer.
-
-        Returns
-        -------
-        Tensor
-            Scores ``[N]``.
         """
         return self.cached(scorer, "score", lambda: scorer.score(self))
 
@@ -153,12 +128,10 @@ class Outputs:
         """The outputs of each network of an ensemble; empty for a single network."""
         if not isinstance(self.module, Ensemble):
             return []
-        networks: Iterable[nn.Module] = self.module.members
         own: list[tuple[Tensor, ...]] = [(each,) for each in self.references] or [()] * self.num_networks
-        pairs = zip(networks, own, strict=True)
         return [
             type(self)(network, self.graph, self.num_classes, self.labelled, each, seen=self.seen)
-            for network, each in pairs
+            for network, each in zip(self.module.members, own, strict=True)
         ]
 
     @cached_property
@@ -176,10 +149,14 @@ class Outputs:
     @cached_property
     def all_logits(self) -> Tensor:
         """Logits of every node, spare ones included, ``[N, C + spare]``."""
-        if self.members:
-            return mean_log_probabilities([member.all_logits for member in self.members])
+        return self._mean([member.all_logits for member in self.members]) if self.members else self._own_logits()
+
+    def _own_logits(self) -> Tensor:
         with torch.no_grad():
             return run_backbone(self.module, self.graph)
+
+    def _mean(self, logits: list[Tensor]) -> Tensor:
+        return mean_log_probabilities(logits)
 
     @property
     def logits(self) -> Tensor:
@@ -188,7 +165,7 @@ class Outputs:
 
     @cached_property
     def _members_mean(self) -> Tensor:
-        return mean_log_probabilities([member.logits for member in self.members])
+        return self._mean([member.logits for member in self.members])
 
     @cached_property
     def hidden(self) -> Tensor:
@@ -197,16 +174,11 @@ class Outputs:
             return embed_with(self.module, self.graph)
 
     def hidden_of(self, nodes: Tensor) -> Tensor:
-        """Return the hidden features of some nodes.
+        """Return the hidden features of some nodes ``[n, H]``.
 
         Parameters
         ----------
         nodes : Tensor
             Positions ``[n]``.
-
-        Returns
-        -------
-        Tensor
-            Shape ``[n, H]``.
         """
         return self.hidden[nodes]

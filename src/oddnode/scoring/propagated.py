@@ -62,13 +62,7 @@ class Propagated(PropagatingScorer):
         return fitted
 
     def informativeness(self, outputs: Outputs) -> float:
-        """Measure the share of the inner scores' spread over the reference nodes that is left, up to 1.
-
-        Parameters
-        ----------
-        outputs : Outputs
-            As for `oddnode.Scorer.fit_reference`.
-        """
+        # The share of the inner scores' spread over the reference nodes that is left, up to 1.
         assert outputs.reference is not None
         own, averages = (each[outputs.reference].double() for each in (self.own_score(outputs), self.score(outputs)))
         left = float(averages.std() / own.std()) if float(own.std()) > 0 else 1.0

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from oddnode.tables.graphs import TableGraph as TableGraph
     from oddnode.tables.graphs import read_graph as read_graph
     from oddnode.tables.graphs import read_nodes as read_nodes
-    from oddnode.tables.labels import Labels as Labels
     from oddnode.tables.labels import Split as Split
     from oddnode.tables.labels import encode_labels as encode_labels
     from oddnode.tables.labels import read_marks as read_marks
@@ -32,10 +31,7 @@ if TYPE_CHECKING:
     from oddnode.tables.model import calibrate_folder as calibrate_folder
     from oddnode.tables.model import fit_tables as fit_tables
     from oddnode.tables.model import score_folder as score_folder
-    from oddnode.tables.reader import JoinedTable as JoinedTable
-    from oddnode.tables.reader import MemoryTable as MemoryTable
     from oddnode.tables.reader import Table as Table
-    from oddnode.tables.reader import TableSource as TableSource
     from oddnode.tables.reader import files_matching as files_matching
     from oddnode.tables.reader import open_table as open_table
     from oddnode.tables.reports import CalibrationReport as CalibrationReport
@@ -46,7 +42,6 @@ if TYPE_CHECKING:
     from oddnode.tables.schema import read_schema as read_schema
     from oddnode.tables.schema import schema_of as schema_of
     from oddnode.tables.times import TrainUntil as TrainUntil
-    from oddnode.tables.training import PrepareReport as PrepareReport
     from oddnode.tables.training import TrainingTables as TrainingTables
     from oddnode.tables.used_rows import UsedRows as UsedRows
     from oddnode.tables.values import TableError as TableError

@@ -149,7 +149,6 @@ class WeightColumn(Struct, frozen=True, forbid_unknown_fields=True):
     decimal_comma: bool = False  # Whether strings like `"3,5"` are numbers
 
     def read(self, array: Any, batch: Batch) -> np.ndarray:
-        """Read the weights of a batch of edges."""
         try:
             values = to_numbers(array, self.decimal_comma)
         except pa.ArrowException:  # dates, lists and the like

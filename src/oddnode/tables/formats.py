@@ -168,7 +168,6 @@ class CsvFile(TableFile):
             raise TableError(f"{path} has no header; its first line must name the columns")
 
     def batches(self, names: list[str]) -> Iterator[Any]:
-        """Read some columns."""
         # A row must fit into a block; the rows of a table with a long header may be long, too.
         size = max(_BLOCK, 4 * self._header_size)
         with (
@@ -186,7 +185,6 @@ class CsvFile(TableFile):
 
     @classmethod
     def writer(cls, file: IO[bytes], schema: Any) -> Any:
-        """Open a writer."""
         return arrow_csv.CSVWriter(file, schema, write_options=arrow_csv.WriteOptions(quoting_style="needed"))
 
     def _open(self) -> IO[bytes]:
@@ -253,18 +251,15 @@ class ParquetFile(TableFile):
             self._num_rows = file.metadata.num_rows
 
     def batches(self, names: list[str]) -> Iterator[Any]:
-        """Read some columns."""
         with parquet.ParquetFile(self.path) as file:
             yield from file.iter_batches(batch_size=ROWS, columns=names)
 
     @property
     def num_rows(self) -> int:
-        """The number of rows."""
         return self._num_rows
 
     @classmethod
     def writer(cls, file: IO[bytes], schema: Any) -> Any:
-        """Open a writer."""
         return parquet.ParquetWriter(file, schema)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -65,7 +66,7 @@ class TableGraph:
     ----------
     ids : pyarrow.Array
         Ids of the N nodes, in the order of the table.
-    data : torch_geometric.data.Data
+    source : GraphSource
         Their features and edges, with weights if the edges have some.
     num_edges : int
         Number of different edges in the table of edges.
@@ -80,20 +81,27 @@ class TableGraph:
     """
 
     ids: Any
-    data: Data
+    source: Any
     num_edges: int
     columns: dict[str, Any]
     name: str
     notes: list[str]
     is_arrival: np.ndarray | None = None
 
+    @property
+    def data(self) -> Data:
+        """The graph as a `torch_geometric.data.Data`."""
+        from torch_geometric.data import Data
 
-def as_data(**arrays: Any) -> Data:
-    """Make a graph of arrays, which it shares."""
+        return Data(**vars(self.source))
+
+
+def as_source(**arrays: Any) -> SimpleNamespace:
+    """Make a graph of arrays, which it shares; a `Data` would import PyG, which takes as long as torch."""
     import torch  # here, because names of columns are checked without it
-    from torch_geometric.data import Data
 
-    return Data(**{name: torch.from_numpy(a) if isinstance(a, np.ndarray) else a for name, a in arrays.items()})
+    tensors = {name: torch.from_numpy(a) if isinstance(a, np.ndarray) else a for name, a in arrays.items()}
+    return SimpleNamespace(**tensors)
 
 
 def read_graph(
@@ -124,10 +132,10 @@ def read_graph(
         notes.append(f"there is no column {until.column!r}, so the column split does not say which rows are arrivals")
     options = msgspec.structs.replace(schema, ignore_unknown_edges=ignore_unknown_edges)
     read = read_edges(edge_table, rows.ids, options, schema.weights)
-    data = as_data(x=rows.x, edge_index=read.index, edge_weight=read.weight)
-    num_edges = data.num_edges if schema.directed else data.num_edges // 2
+    source = as_source(x=rows.x, edge_index=read.index, edge_weight=read.weight)
+    num_edges = read.index.shape[1] // (1 if schema.directed else 2)
     notes += notes_on_scored_columns(schema.features, rows.counts) + read.notes
-    return TableGraph(rows.ids, data, num_edges, rows.columns, table.name, notes, is_arrival)
+    return TableGraph(rows.ids, source, num_edges, rows.columns, table.name, notes, is_arrival)
 
 
 @dataclass(frozen=True)
@@ -140,31 +148,17 @@ class Arrivals:
     has_new_label: np.ndarray
     num_edges: int  # Number of edges that arrivals have
 
-    def check(self, is_flagged: np.ndarray) -> ArrivalCheck:
-        """Count how a fitted model judges the arrivals."""
+    def check(self, is_flagged: np.ndarray) -> dict[str, Any]:
+        """Count how a fitted model judges the arrivals, as fields of a `FitReport`."""
         known, new = self.is_arrival & self.has_known_label, self.is_arrival & self.has_new_label
         unlabelled = self.is_arrival & ~known & ~new
-        return ArrivalCheck(
-            num_arrivals=int(self.is_arrival.sum()),
-            num_arrival_edges=self.num_edges,
-            num_known_arrivals=int(known.sum()),
-            observed_false_alarm_rate=float(is_flagged[known].mean()) if known.any() else None,
-            num_new_label_arrivals=int(new.sum()),
-            num_new_label_flagged=int(is_flagged[new].sum()),
-            num_unlabelled_arrivals=int(unlabelled.sum()),
-            num_unlabelled_flagged=int(is_flagged[unlabelled].sum()),
-        )
-
-
-@dataclass(frozen=True)
-class ArrivalCheck:
-    """How a fitted model judges arrivals."""
-
-    num_arrivals: int  # Number of rows that came after those to train on
-    num_arrival_edges: int  # Number of their edges
-    num_known_arrivals: int  # Number of arrivals with a label that the model knows
-    observed_false_alarm_rate: float | None  # The share of these that is flagged; `None` if there are none
-    num_new_label_arrivals: int
-    num_new_label_flagged: int
-    num_unlabelled_arrivals: int
-    num_unlabelled_flagged: int
+        return {
+            "num_arrivals": int(self.is_arrival.sum()),
+            "num_arrival_edges": self.num_edges,
+            "num_known_arrivals": int(known.sum()),
+            "observed_false_alarm_rate": float(is_flagged[known].mean()) if known.any() else None,
+            "num_new_label_arrivals": int(new.sum()),
+            "num_new_label_flagged": int(is_flagged[new].sum()),
+            "num_unlabelled_arrivals": int(unlabelled.sum()),
+            "num_unlabelled_flagged": int(is_flagged[unlabelled].sum()),
+        }

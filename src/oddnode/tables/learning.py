@@ -89,11 +89,9 @@ class ColumnStatistics:
 
     @property
     def is_text(self) -> bool:
-        """Whether the column is read as categories."""
         return self.is_category or self.first_text is not None
 
     def update(self, array: Any, batch: Batch) -> None:
-        """Add the values of a batch."""
         types = pa.types
         check_type(array, batch, self.name)
         if not types.is_string(array.type) and not types.is_null(array.type):
@@ -193,9 +191,6 @@ class ColumnStatistics:
             return False
         strings = pa.array(sorted(self.strings))
         return any("," in text for text in self.strings) and bool(are_numbers(strings, decimal_comma=True).all())
-
-
-# --- what is told to the user ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from msgspec.structs import replace
-from torch_geometric.data import Data
 
-from oddnode.detector import (
-    Detector,
-    ModelFileError,
-    as_scorer,
-    default_method,
-    full_batch_blocker,
-    load,
-    save,
-)
+from oddnode.detector import Detector, ModelFileError, as_scorer, default_method, full_batch_blocker, load, save
 from oddnode.functional import CalibrationError, threshold_at
 from oddnode.tables.graphs import TableGraph, read_graph
 from oddnode.tables.ids import arrow_ids
@@ -251,8 +242,8 @@ class TableModel:
         held_out, left_out = _calibration_rows(graph, known_column, used_rows, rate)
         before = self.detector.threshold_
         graph, _ = with_references(self.detector, used_rows, graph)
-        self.detector.calibrate(graph.data, rate, torch.from_numpy(held_out))
-        self.basis = "in place" if self.detector.outputs(graph.data).references else "stored"
+        self.detector.calibrate(graph.source, rate, torch.from_numpy(held_out))
+        self.basis = "in place" if self.detector.outputs(graph.source).references else "stored"
         return calibration_report(self.detector, before, graph, left_out)
 
     def set_false_alarm_rate(self, false_alarm_rate: float) -> CalibrationReport:
@@ -303,9 +294,6 @@ class TableModel:
         return cls(detector, schema, used_rows, basis)
 
 
-# --- fitting ---------------------------------------------------------------------------------------------------------
-
-
 def fit_tables(
     source: TrainingTables | GraphFolder,
     method: str | None = None,
@@ -321,7 +309,7 @@ def fit_tables(
     detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
     data, compares = graph.data, as_scorer(detector.scorer).needs_reference
     _check_before_training(graph, method, detector, false_alarm_rate)
-    if not isinstance(data, Data):
+    if not isinstance(source, TrainingTables):
         blocker = full_batch_blocker(detector)
         if detector.trainer is None and blocker is not None:
             graph.notes.append(f"trained in mini-batches of sampled neighbourhoods: {blocker}")
@@ -334,15 +322,14 @@ def fit_tables(
         detector.set_false_alarm_rate(false_alarm_rate)
     else:
         detector.calibrate(data, false_alarm_rate)
-    model, check = TableModel(detector, graph.schema, graph.used_rows), None
+    model, checked = TableModel(detector, graph.schema, graph.used_rows), dict[str, Any]()
     if graph.arrivals is not None:
         outputs, _ = compared_outputs(detector, model.used_rows, graph.arrivals.graph, model.basis)
-        check = graph.arrivals.check(detector.detect(outputs).numpy())
-    return model, fit_report(method, detector, graph, check)
+        checked = graph.arrivals.check(detector.detect(outputs).numpy())
+    return model, fit_report(method, detector, graph, checked)
 
 
 def _check_before_training(graph: TrainingGraph, method: str, detector: Detector, false_alarm_rate: float) -> None:
-    """Validate what can be validated before training."""
     has_exposure = graph.exposure is not None
     if as_scorer(detector.scorer).needs_labelled_nodes:
         raise TableError(
@@ -390,17 +377,18 @@ def _calibration_rows(
     return held_out, left_out
 
 
-# --- graphs on disk --------------------------------------------------------------------------------------------------
-
-
 def _training_graph(folder: GraphFolder, seed: int) -> TrainingGraph:
     schema = _schema_in(folder)
     if folder.y is None:
         raise TableError(f"{folder.path} has no labels; prepare the graph with `label_column`")
-    split = _split_of(folder, schema, seed)
+    split, none = _split_of(folder, schema, seed), np.empty((2, 0), dtype=np.int64)
+    used = UsedRows.of(_ids(folder), split, folder.x.numpy(), none, with_others=False)
+    if used is not None:
+        num_edges = int(folder.offsets.diff()[torch.from_numpy(split.calibration)].sum())
+        used = replace(used, num_reference_edges=num_edges, folder=folder.manifest.made_from)
     masks = {name: torch.from_numpy(mask) for name, mask in split.masks(folder.num_nodes).items()}
     masked = folder if folder.train_mask is not None else folder.with_masks(**masks)
-    return TrainingGraph(masked, None, split, schema, _used_rows(folder, split), [], list(folder.manifest.notes))
+    return TrainingGraph(masked, None, split, schema, used, [], list(folder.manifest.notes))
 
 
 def _schema_in(folder: GraphFolder) -> TableSchema:
@@ -420,15 +408,6 @@ def _split_of(folder: GraphFolder, schema: TableSchema, seed: int) -> Split:
 
 def _ids(folder: GraphFolder) -> Any:
     return arrow_ids(folder.id_arrays(), 0, folder.num_nodes)
-
-
-def _used_rows(folder: GraphFolder, split: Split) -> UsedRows | None:
-    none = np.empty((2, 0), dtype=np.int64)
-    used = UsedRows.of(_ids(folder), split, folder.x.numpy(), none, with_others=False)
-    if used is None:
-        return None
-    num_edges = int(folder.offsets.diff()[torch.from_numpy(split.calibration)].sum())
-    return replace(used, num_reference_edges=num_edges, folder=folder.manifest.made_from)
 
 
 def _check_same_columns(model: TableModel, folder: GraphFolder) -> None:
@@ -501,7 +480,6 @@ def calibrate_folder(
 
 
 def _known(model: TableModel, folder: GraphFolder) -> np.ndarray:
-    """The nodes with labels that the model knows."""
     if folder.y is None:
         raise TableError(f"{folder.path} has no labels; prepare the graph with `label_column`")
     if list(model.schema.classes) != folder.manifest.classes:

@@ -40,11 +40,9 @@ class Batch:
 
     @property
     def num_rows(self) -> int:
-        """The number of rows."""
         return len(self.arrays[0]) if self.arrays else 0
 
     def row_name(self, row: int) -> str:
-        """Name a row in a message."""
         return f"{self.unit} {self.first + (row if self.rows is None else int(self.rows[row]))}"
 
 
@@ -55,8 +53,7 @@ class TableSource(ABC):
     columns: list[str]  # The names of its columns
 
     @abstractmethod
-    def batches(self, names: Sequence[str]) -> Iterator[Batch]:
-        """Read some columns."""
+    def batches(self, names: Sequence[str]) -> Iterator[Batch]: ...
 
     @property
     def parts(self) -> list[TableSource]:
@@ -64,7 +61,6 @@ class TableSource(ABC):
         return [self]
 
     def require(self, names: Sequence[str], what: str) -> None:
-        """Check that the table has certain columns."""
         existing = set(self.columns)
         for name in names:
             if name in existing:
@@ -195,7 +191,6 @@ class JoinedTable(TableSource):
 
     @property
     def parts(self) -> list[TableSource]:
-        """The tables."""
         return self._parts
 
     def batches(self, names: Sequence[str]) -> Iterator[Batch]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 from oddnode.detector import Detector
-from oddnode.tables.graphs import ArrivalCheck, TableGraph
+from oddnode.tables.graphs import TableGraph
 from oddnode.tables.learning import ColumnSummary
 from oddnode.tables.training import TrainingGraph
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FitReport:
     """A report on a fitted model.
 
@@ -34,12 +34,14 @@ class FitReport:
     num_exposed, num_exposed_flagged : int or None
         Number of nodes known to be OOD that were trained on, and how many of them the model flags; ``None`` if none
         were given.
-    num_arrivals, num_arrival_edges, num_known_arrivals, num_new_label_arrivals, num_new_label_flagged : int or None
-        As for `oddnode.tables.graphs.ArrivalCheck`; ``None`` if rows have no times.
-    num_unlabelled_arrivals, num_unlabelled_flagged : int or None
-        As for `oddnode.tables.graphs.ArrivalCheck`.
+    num_arrivals, num_arrival_edges : int or None
+        Number of rows that came after those to train on, and of their edges; ``None`` if rows have no times.
+    num_known_arrivals, num_new_label_arrivals, num_unlabelled_arrivals : int or None
+        Number of arrivals with a label that the model knows, with another one, and without a label.
     observed_false_alarm_rate : float or None
-        As for `oddnode.tables.graphs.ArrivalCheck`.
+        The share of arrivals with a known label that is flagged; ``None`` if there are none.
+    num_new_label_flagged, num_unlabelled_flagged : int or None
+        Number of the others that are flagged.
     columns : list of ColumnSummary
         How the columns of the table of nodes were read.
     notes : list of str
@@ -59,27 +61,28 @@ class FitReport:
     threshold: float
     mean_degree: float
     homophily: float | None
-    num_exposed: int | None
-    num_exposed_flagged: int | None
-    num_arrivals: int | None
-    num_arrival_edges: int | None
-    num_known_arrivals: int | None
-    observed_false_alarm_rate: float | None
-    num_new_label_arrivals: int | None
-    num_new_label_flagged: int | None
-    num_unlabelled_arrivals: int | None
-    num_unlabelled_flagged: int | None
+    num_exposed: int | None = None
+    num_exposed_flagged: int | None = None
+    num_arrivals: int | None = None
+    num_arrival_edges: int | None = None
+    num_known_arrivals: int | None = None
+    observed_false_alarm_rate: float | None = None
+    num_new_label_arrivals: int | None = None
+    num_new_label_flagged: int | None = None
+    num_unlabelled_arrivals: int | None = None
+    num_unlabelled_flagged: int | None = None
     columns: list[ColumnSummary]
     notes: list[str] = field(default_factory=list)
 
 
-def fit_report(method: str, detector: Detector, graph: TrainingGraph, arrivals: ArrivalCheck | None) -> FitReport:
-    """Report on a fit."""
+def fit_report(method: str, detector: Detector, graph: TrainingGraph, checked: dict[str, Any]) -> FitReport:
+    """Report on a fit, and on how the model judges exposed nodes and arrivals."""
     profile, directed = detector.graph_profile_, graph.schema.directed
-    exposed, flagged = _exposed(detector, graph)
-    checked: dict[str, Any] = (
-        dict.fromkeys(one.name for one in fields(ArrivalCheck)) if arrivals is None else asdict(arrivals)
-    )
+    if graph.exposure is not None:
+        flagged = detector.detect(graph.exposure)
+        if hasattr(graph.exposure, "ood_mask"):
+            flagged = flagged[graph.exposure.ood_mask]
+        checked = checked | {"num_exposed": len(flagged), "num_exposed_flagged": int(flagged.sum())}
     return FitReport(
         method=method,
         num_nodes=profile.num_nodes,
@@ -94,22 +97,10 @@ def fit_report(method: str, detector: Detector, graph: TrainingGraph, arrivals: 
         threshold=detector.threshold_,
         mean_degree=profile.mean_degree,
         homophily=profile.homophily,
-        num_exposed=exposed,
-        num_exposed_flagged=flagged,
         **checked,
         columns=graph.columns,
         notes=graph.notes + detector.advice_,
     )
-
-
-def _exposed(detector: Detector, graph: TrainingGraph) -> tuple[int, int] | tuple[None, None]:
-    """Number of known OOD nodes, and of those among them that are flagged."""
-    if graph.exposure is None:
-        return None, None
-    flagged = detector.detect(graph.exposure)
-    if "ood_mask" in graph.exposure:
-        flagged = flagged[graph.exposure.ood_mask]
-    return len(flagged), int(flagged.sum())
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -43,9 +43,6 @@ _MORE_THAN_RATE = 0.15
 _ENOUGH = 20
 
 
-# --- what nodes are compared with ------------------------------------------------------------------------------------
-
-
 def checked_basis(value: Any) -> ThresholdBasis:
     """Check the section of a model's config on the basis of its threshold."""
     if value not in get_args(ThresholdBasis):
@@ -58,13 +55,13 @@ def with_references(detector: Detector, used_rows: UsedRows | None, graph: Table
     """Mark the reference rows in tables, if the detector compares nodes with such rows."""
     if not detector.state_.references or used_rows is None:
         return graph, "the reference rows are not in these tables"
-    data = copy.copy(graph.data)
+    data = copy.copy(graph.source)
     mask, message = used_rows.reference_rows(graph.ids, data.x.numpy(), data.edge_index.numpy())
     if mask is not None:
         data.reference_mask = torch.from_numpy(mask)
         seen = used_rows.seen_rows(graph.ids)
         data.seen_mask = None if seen is None else torch.from_numpy(seen)
-    return replace(graph, data=data), message
+    return replace(graph, source=data), message
 
 
 def compared_outputs(
@@ -72,7 +69,7 @@ def compared_outputs(
 ) -> tuple[Outputs, list[str]]:
     """Run the network on tables, whose nodes are compared with the reference rows that the threshold fits."""
     graph, message = with_references(detector, used_rows, graph)
-    return fitting_outputs(detector, detector.outputs(graph.data), message, basis)
+    return fitting_outputs(detector, detector.outputs(graph.source), message, basis)
 
 
 def fitting_outputs(
@@ -94,9 +91,6 @@ def fitting_outputs(
         "much or differs the false-alarm rate may not hold: give old and new nodes together (several `nodes` and "
         f"`edges`), or {_RECALIBRATE}"
     ]
-
-
-# --- the table -------------------------------------------------------------------------------------------------------
 
 
 def check_id_column(schema: TableSchema, detector: Detector) -> None:
@@ -195,9 +189,6 @@ def _evidence_column(kind: str) -> str:
     return f"p_{kind.replace(' ', '_')}"
 
 
-# --- whether the threshold fits --------------------------------------------------------------------------------------
-
-
 def note_on_threshold(
     scores: np.ndarray, is_calibration: np.ndarray, is_new: np.ndarray, calibration: Calibration
 ) -> list[str]:
@@ -210,9 +201,9 @@ def note_on_threshold(
     rate = _percent(calibration.false_alarm_rate)
     has_known = len(known) >= _ENOUGH
     if has_known:
-        shift = _shift(known, calibration, "two-sided")
+        shift = _Shift(known, calibration, "two-sided")
         flagged = shift.below > calibration.false_alarm_rate + _MORE_THAN_RATE
-        if shift.chance < _CHANCE and (flagged or shift.is_large):
+        if (flagged or shift.is_large) and not shift.is_chance:
             return [
                 f"the threshold does not fit these tables: of the {len(known)} calibration rows in them, "
                 f"{_percent(shift.below)} score below it, where about {rate} should, and {_percent(shift.above)} above "
@@ -220,8 +211,8 @@ def note_on_threshold(
             ]
     if not len(new):
         return []
-    shift = _shift(new, calibration, "less" if has_known else "two-sided")
-    if shift.chance > _CHANCE or not shift.is_large:
+    shift = _Shift(new, calibration, "less" if has_known else "two-sided")
+    if not shift.is_large or shift.is_chance:
         return []
     # Unknown nodes explain low scores, never high ones.
     unless = "unless that many are unknown, " if shift.below > calibration.false_alarm_rate else ""
@@ -232,29 +223,34 @@ def note_on_threshold(
     ]
 
 
-class _Shift(NamedTuple):
-    below: float
-    above: float
-    size: float
-    chance: float
-
-    @property
-    def is_large(self) -> bool:
-        return self.size > _LARGEST_SHIFT or self.above > _MOST_ABOVE
-
-
-def _shift(scores: np.ndarray, calibration: Calibration, alternative: Literal["two-sided", "less"]) -> _Shift:
-    """Shares of scores below the threshold and above all calibration scores, and the test of Kolmogorov and Smirnov.
+class _Shift:
+    """How scores differ from those at calibration: shares beyond these, and the test of Kolmogorov and Smirnov.
 
     With the alternative "less", the distribution function of the scores is less: they are higher.
     """
-    from scipy.stats import ks_2samp
 
-    known = calibration.scores.numpy().astype(np.float64)
-    values = scores.astype(np.float64)
-    test = ks_2samp(values, known, alternative=alternative, method="asymp")
-    below, above = (values < calibration.threshold).mean(), (values > known.max()).mean()
-    return _Shift(float(below), float(above), float(test.statistic), float(test.pvalue))
+    def __init__(self, scores: np.ndarray, calibration: Calibration, alternative: Literal["two-sided", "less"]):
+        self._values, self._known = (each.astype(np.float64) for each in (scores, calibration.scores.numpy()))
+        self._alternative: Literal["two-sided", "less"] = alternative
+        self.below = float((self._values < calibration.threshold).mean())
+        self.above = float((self._values > self._known.max()).mean())
+
+    @property
+    def is_large(self) -> bool:
+        both = np.concatenate([self._values, self._known])
+        shares = [
+            np.searchsorted(np.sort(each), both, side="right") / len(each) for each in (self._values, self._known)
+        ]
+        less = shares[1] - shares[0]
+        size = np.abs(less).max() if self._alternative == "two-sided" else less.max()
+        return self.above > _MOST_ABOVE or float(size) > _LARGEST_SHIFT
+
+    @property
+    def is_chance(self) -> bool:
+        from scipy.stats import ks_2samp  # takes a third of the time of torch to import, and few tables need it
+
+        test = ks_2samp(self._values, self._known, alternative=self._alternative, method="asymp")
+        return bool(test.pvalue >= _CHANCE)
 
 
 def _percent(share: float) -> str:

@@ -71,7 +71,6 @@ class TrainUntil:
         return np.concatenate(parts)
 
     def is_arrival(self, array: Any, batch: Batch) -> np.ndarray:
-        """Tell which times are after the value."""
         array = missing_to_null(array)
         valid = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
         is_later = np.zeros(len(array), dtype=bool)
@@ -86,43 +85,39 @@ class TrainUntil:
             strings = array.to_pylist()
             wrong = next((i for i, text in enumerate(strings) if _NUMBER.fullmatch(text) is None), None)
             if wrong is not None:
-                raise self._wrong(strings[wrong], batch, valid[wrong])
+                raise self._wrong(batch, strings[wrong], valid[wrong])
             return np.array([_number(text) for text in strings], dtype=object)
         if types.is_decimal(kind):
             array = array.cast(pa.float64())
         elif not (types.is_integer(kind) or types.is_floating(kind) or types.is_null(kind)):
-            raise self._wrong_type(array, batch)
+            raise self._wrong_type(batch, array)
         return array.to_numpy(zero_copy_only=False)
 
     def _moments(self, array: Any, batch: Batch, valid: np.ndarray) -> np.ndarray:
-        """Times in microseconds since 1970."""
         types, kind = pa.types, array.type
         if types.is_date(kind) or types.is_timestamp(kind):
             zone = kind.tz if types.is_timestamp(kind) else None
             return array.cast(pa.timestamp("us", tz=zone), safe=False).cast(pa.int64()).to_numpy(zero_copy_only=False)
         if not (types.is_string(kind) or types.is_null(kind)):
-            raise self._wrong_type(array, batch)
+            raise self._wrong_type(batch, array)
         moments = np.empty(len(array), dtype=np.int64)
         for row, text in enumerate(array.to_pylist()):
             try:
                 moments[row] = _microseconds(text)
             except ValueError:
-                raise self._wrong(text, batch, valid[row]) from None
+                raise self._wrong(batch, text, valid[row]) from None
         return moments
 
-    def _wrong(self, text: str, batch: Batch, row: int) -> TableError:
+    def _wrong(self, batch: Batch, text: str, row: int) -> TableError:
         expected = "a number" if self.is_number else "a date or time like 2024-05-31 or 2024-05-31T18:00"
-        return TableError(
-            f"{batch.table}: column {self.column!r} has {quoted(text)} in {batch.row_name(int(row))}, expected "
-            f"{expected}, like the value of `train_until`, {quoted(self.value)}"
-        )
+        return self._error(batch, f"has {quoted(text)} in {batch.row_name(int(row))}", expected)
 
-    def _wrong_type(self, array: Any, batch: Batch) -> TableError:
-        expected = "numbers" if self.is_number else "dates or times"
-        return TableError(
-            f"{batch.table}: column {self.column!r} holds {array.type}, expected {expected}, like the value of "
-            f"`train_until`, {quoted(self.value)}"
-        )
+    def _wrong_type(self, batch: Batch, array: Any) -> TableError:
+        return self._error(batch, f"holds {array.type}", "numbers" if self.is_number else "dates or times")
+
+    def _error(self, batch: Batch, found: str, expected: str) -> TableError:
+        value = f"the value of `train_until`, {quoted(self.value)}"
+        return TableError(f"{batch.table}: column {self.column!r} {found}, expected {expected}, like {value}")
 
 
 def _number(text: str) -> int | float:

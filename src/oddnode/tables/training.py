@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,7 +16,7 @@ import numpy as np
 
 from oddnode.tables.columns import ColumnCounts, FeatureRecipe, WeightColumn
 from oddnode.tables.edges import EdgeReader, Edges, edge_columns, note_on_repeated, read_edges
-from oddnode.tables.graphs import Arrivals, Nodes, TableGraph, as_data, read_nodes
+from oddnode.tables.graphs import Arrivals, Nodes, TableGraph, as_source, read_nodes
 from oddnode.tables.ids import arrow_ids
 from oddnode.tables.labels import Labels, Split, encode_labels, read_marks, read_split, split_labelled
 from oddnode.tables.learning import (
@@ -33,8 +34,6 @@ from oddnode.tables.used_rows import UsedRows
 from oddnode.tables.values import TableError, listed, pa, pc, quoted
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
     from oddnode.large import GraphFolder, NodeChunk
 
 
@@ -42,31 +41,14 @@ if TYPE_CHECKING:
 class TrainingGraph:
     """A graph to fit on, in memory or on disk."""
 
-    data: Data | GraphFolder  # The graph, with classes and masks
-    exposure: Data | None
+    data: Any  # The graph, with classes and masks
+    exposure: SimpleNamespace | None
     split: Split  # The use of the labelled nodes
     schema: TableSchema  # The schema to read further tables with
     used_rows: UsedRows | None  # The ids of the labelled nodes, as hashes
     columns: list[ColumnSummary]  # How the columns were read
     notes: list[str]  # Notes for the user
     arrivals: Arrivals | None = None  # The rows that came after those to train on; `None` if rows have no times
-
-
-@dataclass(frozen=True)
-class PrepareReport:
-    """A report on a graph folder."""
-
-    num_nodes: int
-    num_edges: int  # Columns of an `edge_index`
-    num_features: int
-    labels: list[str | int | bool] | None  # The label of each class; `None` if there are no labels
-    notes: list[str]  # Notes for the user
-
-    @classmethod
-    def of(cls, folder: GraphFolder) -> PrepareReport:
-        """Report on a folder."""
-        manifest = folder.manifest
-        return cls(folder.num_nodes, folder.num_edges, folder.num_features, manifest.classes, manifest.notes)
 
 
 @dataclass(frozen=True)
@@ -129,7 +111,7 @@ class TrainingTables:
             rows, edges = rows.filter(~is_arrival), edges.between(~is_arrival)
         labels, marked = self._labels(rows.columns)
         split = self._split(rows, labels, seed)
-        data = as_data(
+        data = as_source(
             x=rows.x, edge_index=edges.index, edge_weight=edges.weight, y=labels.y, **split.masks(len(rows.x))
         )
         data.directed = options.directed
@@ -151,8 +133,6 @@ class TrainingTables:
             notes=notes,
             arrivals=arrivals,
         )
-
-    # --- columns -----------------------------------------------------------------------------------------------------
 
     def _feature_columns(self) -> tuple[list[str], dict[str, str]]:
         """The names of the feature columns, and what the columns hold that are neither ids nor features."""
@@ -268,8 +248,6 @@ class TrainingTables:
         ]
         return [summary_of_role(options.id_column, "id", rows.ids, where), label, *others]
 
-    # --- labels, arrivals and exposure -------------------------------------------------------------------------------
-
     def _encoded(self, array: Any) -> Labels:
         return encode_labels(array, self._table.name, self.options.label_column, self.options.unlabelled)
 
@@ -319,7 +297,7 @@ class TrainingTables:
         is_known, marked = ~is_new & (labels.y >= 0), self._marked(rows.columns)
         if marked is not None:
             is_known &= ~marked
-        data = as_data(x=rows.x, edge_index=edges.index, edge_weight=edges.weight)
+        data = as_source(x=rows.x, edge_index=edges.index, edge_weight=edges.weight)
         directions = 1 if self.options.directed else 2
         graph = TableGraph(rows.ids, data, edges.index.shape[1] // directions, rows.columns, self._table.name, [])
         num_edges = int(is_arrival[edges.index].any(axis=0).sum()) // directions
@@ -335,10 +313,10 @@ class TrainingTables:
         )
 
     def _exposure(
-        self, data: Data, marked: np.ndarray | None, recipe: FeatureRecipe, weights: WeightColumn | None
-    ) -> Data | None:
+        self, data: SimpleNamespace, marked: np.ndarray | None, recipe: FeatureRecipe, weights: WeightColumn | None
+    ) -> SimpleNamespace | None:
         if marked is not None:
-            return as_data(x=data.x, edge_index=data.edge_index, edge_weight=data.edge_weight, ood_mask=marked)
+            return as_source(x=data.x, edge_index=data.edge_index, edge_weight=data.edge_weight, ood_mask=marked)
         if self.exposure_nodes is None:
             return None
         table, index, weight = open_table(self.exposure_nodes, "exposed nodes"), np.empty((2, 0), dtype=np.int64), None
@@ -349,9 +327,7 @@ class TrainingTables:
             edge_table = open_table(self.exposure_edges, "edges of exposed nodes")
             edges = read_edges(edge_table, rows.ids, self.options, weights)
             index, weight = edges.index, edges.weight
-        return as_data(x=rows.x, edge_index=index, edge_weight=weight)
-
-    # --- graphs on disk ----------------------------------------------------------------------------------------------
+        return as_source(x=rows.x, edge_index=index, edge_weight=weight)
 
     def prepare(self, out: str | os.PathLike, on_progress: Any = None) -> GraphFolder:
         """Write the graph to a folder, with little memory, or go on with a run that was stopped.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import pickletools  # it splits a file into operations and runs none  # nosec B403
-from enum import Enum, auto
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -22,18 +22,8 @@ _MOST_OPERATIONS = 2**22
 _DTYPES = {code.encode(): np.dtype(f"<{code}") for code in ("i4", "i8", "f4", "f8")}
 
 
-class _Name(Enum):
-    """What a name in a file stands for, and the arrays and matrices whose content follows."""
-
-    RECONSTRUCT = auto()
-    NDARRAY = auto()
-    DTYPE = auto()
-    CSR_MATRIX = auto()
-    DEFAULTDICT = auto()
-    LIST = auto()
-    NEW_ARRAY = auto()
-    NEW_CSR_MATRIX = auto()
-
+#: What a name in a file stands for, and the arrays and matrices whose content follows.
+_Name = Enum("_Name", "RECONSTRUCT NDARRAY DTYPE CSR_MATRIX DEFAULTDICT LIST NEW_ARRAY NEW_CSR_MATRIX")
 
 _NAMES = {
     "numpy.core.multiarray _reconstruct": _Name.RECONSTRUCT,
@@ -80,8 +70,10 @@ class _Machine:
                 stack.append(argument.encode())
             case "NONE" | "NEWTRUE" | "NEWFALSE":
                 stack.append({"NONE": None, "NEWTRUE": True, "NEWFALSE": False}[name])
+            case "GLOBAL" if argument in _NAMES:
+                stack.append(_NAMES[argument])
             case "GLOBAL":
-                stack.append(_named(argument))
+                raise ValueError(f"it refers to {argument.replace(' ', '.')[:60]}, which data does not need")
             case "BINPUT" | "LONG_BINPUT":
                 self.memo[argument] = stack[-1]
             case "BINGET" | "LONG_BINGET":
@@ -117,13 +109,6 @@ class _Machine:
         items = self.stack[start:]
         del self.stack[start:]
         return items
-
-
-def _named(name: str) -> _Name:
-    known = _NAMES.get(name)
-    if known is None:
-        raise ValueError(f"it refers to {name.replace(' ', '.')[:60]}, which data does not need")
-    return known
 
 
 def _repeated(value: Any) -> Any:
@@ -194,12 +179,8 @@ def _csr_matrix(shape: tuple, indptr: Any, indices: Any, data: Any) -> scipy.spa
         raise ValueError("it has a matrix without two sizes")
     if not all(isinstance(part, np.ndarray) and part.ndim == 1 for part in (indptr, indices, data)):
         raise ValueError("it has a matrix whose parts are not arrays")
-    if (
-        indptr.dtype.kind != "i"
-        or indices.dtype.kind != "i"
-        or len(indptr) != shape[0] + 1
-        or len(indices) != len(data)
-    ):
+    kinds, sizes = indptr.dtype.kind + indices.dtype.kind, (len(indptr), len(indices))
+    if kinds != "ii" or sizes != (shape[0] + 1, len(data)):
         raise ValueError(f"it has a matrix whose parts do not fit its {shape[0]} rows")
     # SciPy does not look at the pointers of a matrix that claims to be empty.
     if indptr[0] != 0 or indptr[-1] != len(indices) or (indptr[1:] < indptr[:-1]).any():

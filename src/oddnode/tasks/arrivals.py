@@ -18,11 +18,11 @@ from torch_geometric.data import Data
 from oddnode.tasks.alterations import ALTERATIONS
 from oddnode.tasks.catalogue import PLACEMENTS, Placement
 from oddnode.tasks.datasets import CLEAN, ScoredNodes, Task, TaskRules
-from oddnode.tasks.shifts import induced
+from oddnode.tasks.shifts import induced, renumbered, split_classes
 
 _GROUP = 8
 _FEWEST_UNKNOWN = 20
-_TRAIN_PER_CLASS, _VAL_PER_CLASS = 20, 40
+_VAL_PER_CLASS = 40
 
 
 @dataclass(frozen=True)
@@ -105,23 +105,21 @@ def arrivals_task(name: str, data: Data, arrivals: Arrivals, seed: int = 0, rule
     drawn = _draw_classes(data, arrivals, seed) if arrivals.kind == "label" else _draw_altered(data, arrivals, seed)
     # From the edges as given, so that it is the same for alterations of features and of edges.
     train = induced(_with(data, y=drawn.data.y), drawn.train)
-    train.train_mask, train.val_mask = _split(train.y, _rng(seed, "split"))
+    train.train_mask, train.val_mask = split_classes(train.y, _VAL_PER_CLASS, _rng(seed, "split"))
     train.test_mask = torch.zeros_like(train.val_mask)
-    scored = _in_order(drawn.data, drawn.train, drawn.known | drawn.unknown)
-    grown, num_train = scored.num_nodes, train.num_nodes
+    nodes = _in_order(drawn.train, drawn.known | drawn.unknown)
+    scored = induced(drawn.data, nodes)
     for mask in ("train_mask", "val_mask"):
-        scored[mask] = torch.zeros(grown, dtype=torch.bool)
-        scored[mask][:num_train] = train[mask]
-    arrived = _in_order(Data(known=drawn.known, unknown=drawn.unknown), drawn.train, drawn.known | drawn.unknown)
-    scored.ood_mask = arrived.unknown
-    exposure = _exposure(data, drawn, arrivals, seed)
+        scored[mask] = torch.zeros(len(nodes), dtype=torch.bool)
+        scored[mask][: train.num_nodes] = train[mask]
+    scored.ood_mask = drawn.unknown[nodes]
     return Task(
         name=name,
         train=train,
-        id_test=ScoredNodes(scored, arrived.known),
+        id_test=ScoredNodes(scored, drawn.known[nodes]),
         tests={"arrivals": scored},
         num_classes=int(train.y.max()) + 1,
-        exposure=exposure,
+        exposure=_exposure(data, drawn, arrivals, seed),
         protocol=rules.protocol,
     )
 
@@ -134,16 +132,15 @@ def _draw_classes(data: Data, arrivals: Arrivals, seed: int) -> _Drawn:
     known_classes = [c for c in range(num_classes) if c not in unknown_classes]
     if not known_classes or not bool(is_unknown.any()):
         raise ValueError(f"the unknown classes are {unknown_classes}, expected some of 0..{num_classes - 1}, not all")
-    y = torch.full_like(data.y, -1)
-    for new, old in enumerate(known_classes):
-        y[data.y == old] = new
     known_nodes = (~is_unknown).nonzero().squeeze(1).numpy()
     known = _mask(_rng(seed, "known").permutation(known_nodes)[: round(arrivals.growth * len(known_nodes))], data)
     count = _num_unknown(arrivals, len(known_nodes))
     chosen = _place(data.edge_index, is_unknown, ~is_unknown, arrivals.placement, count, _rng(seed, arrivals.placement))
     unknown = _mask(chosen, data)
     exposed = _place(data.edge_index, is_unknown & ~unknown, ~is_unknown, "scattered", count, _rng(seed, "exposed"))
-    return _Drawn(_with(data, y=y), ~is_unknown & ~known, known, unknown, _mask(exposed, data))
+    return _Drawn(
+        _with(data, y=renumbered(data.y, known_classes)), ~is_unknown & ~known, known, unknown, _mask(exposed, data)
+    )
 
 
 def _draw_altered(data: Data, arrivals: Arrivals, seed: int) -> _Drawn:
@@ -169,7 +166,7 @@ def _exposure(data: Data, drawn: _Drawn, arrivals: Arrivals, seed: int) -> Data 
     if not bool(drawn.exposed.any()):
         return None
     if arrivals.kind == "label":
-        exposed = _in_order(drawn.data, drawn.train, drawn.exposed)
+        exposed = induced(drawn.data, _in_order(drawn.train, drawn.exposed))
         exposed.ood_mask = torch.arange(exposed.num_nodes) >= int(drawn.train.sum())
         return exposed
     graph = induced(_with(data, ood_mask=drawn.exposed), drawn.train)
@@ -221,33 +218,13 @@ def _groups(edge_index: Tensor, allowed: Tensor, count: int, rng: np.random.Gene
                 yield from group
 
 
-def _split(y: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Draw 20 training and 40 validation nodes of every class; a small class gives a third and the rest."""
-    train, val = torch.zeros(2, len(y), dtype=torch.bool)
-    for label in range(int(y.max()) + 1):
-        nodes = torch.from_numpy(rng.permutation((y == label).nonzero().squeeze(1).numpy()))
-        cut = min(_TRAIN_PER_CLASS, max(1, len(nodes) // 3))
-        train[nodes[:cut]] = True
-        val[nodes[cut : cut + _VAL_PER_CLASS]] = True
-    return train, val
-
-
 def _num_unknown(arrivals: Arrivals, num_known: int) -> int:
     return max(_FEWEST_UNKNOWN, round(arrivals.share * num_known))
 
 
-def _in_order(data: Data, first: Tensor, then: Tensor) -> Data:
-    """Restrict a graph to the nodes of two masks, in this order."""
-    nodes = torch.cat([mask.nonzero().squeeze(1) for mask in (first, then)])
-    part = Data(**{key: value[nodes] for key, value in data.items() if key not in ("edge_index", "edge_weight")})
-    if data.edge_index is not None:
-        place = torch.full((len(first),), -1)
-        place[nodes] = torch.arange(len(nodes))
-        edges = place[data.edge_index]
-        inside = (edges >= 0).all(dim=0)
-        part.edge_index = edges[:, inside]
-        part.edge_weight = None if data.edge_weight is None else data.edge_weight[inside]
-    return part
+def _in_order(first: Tensor, then: Tensor) -> Tensor:
+    """The nodes of two masks, one after the other."""
+    return torch.cat([mask.nonzero().squeeze(1) for mask in (first, then)])
 
 
 def _mask(nodes: np.ndarray, data: Data) -> Tensor:

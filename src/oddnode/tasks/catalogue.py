@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import TYPE_CHECKING, Literal, get_args
 
 from oddnode._utils.lazy import LazyModule
@@ -38,12 +39,14 @@ _digits, _planetoid, _twitch, _arxiv, _arrivals = (
 
 # Digits
 
-DIGITS = DatasetSpec.from_graph(
-    "digits",
-    lambda data_dir, seed: _digits.digits_graph(seed),
-    label_split=([0, 1, 2, 3, 4], [5], [6, 7, 8, 9]),
-    licence="BSD-3-Clause, UCI (CC BY 4.0)",
-    seconds=1.0,
+register_dataset(
+    DatasetSpec.from_graph(
+        "digits",
+        lambda data_dir, seed: _digits.digits_graph(seed),
+        label_split=([0, 1, 2, 3, 4], [5], [6, 7, 8, 9]),
+        licence="BSD-3-Clause, UCI (CC BY 4.0)",
+        seconds=1.0,
+    )
 )
 
 # Cora, CiteSeer and PubMed
@@ -90,8 +93,8 @@ def _planetoid_set(name: str) -> DatasetSpec:
     )
 
 
-#: Cora, CiteSeer and PubMed.
-PLANETOID = tuple(_planetoid_set(name) for name in FOLDERS)
+for _name in FOLDERS:
+    register_dataset(_planetoid_set(_name))
 
 # Twitch
 
@@ -116,12 +119,14 @@ def twitch_files(*regions: str) -> DataFiles:
     )
 
 
-TWITCH = DatasetSpec(
-    "twitch",
-    (TaskSpec("twitch", lambda *given: _twitch.twitch_task(*given)),),
-    licence="no licence stated; cite Rozemberczki et al. 2019",
-    files=twitch_files(*TWITCH_REGIONS),
-    seconds=5.5,
+register_dataset(
+    DatasetSpec(
+        "twitch",
+        (TaskSpec("twitch", lambda *given: _twitch.twitch_task(*given)),),
+        licence="no licence stated; cite Rozemberczki et al. 2019",
+        files=twitch_files(*TWITCH_REGIONS),
+        seconds=5.5,
+    )
 )
 
 # Arxiv
@@ -139,14 +144,15 @@ ARXIV_FILES = DataFiles(
     folders_in_cache=_ARXIV_FOLDERS,
 )
 
-
-ARXIV = DatasetSpec(
-    "arxiv",
-    (TaskSpec("arxiv", lambda *given: _arxiv.arxiv_task(*given)),),
-    licence="ODC-BY 1.0; cite Hu et al. 2020",
-    files=ARXIV_FILES,
-    optional=True,  # large, and never downloaded automatically
-    seconds=80.0,
+register_dataset(
+    DatasetSpec(
+        "arxiv",
+        (TaskSpec("arxiv", lambda *given: _arxiv.arxiv_task(*given)),),
+        licence="ODC-BY 1.0; cite Hu et al. 2020",
+        files=ARXIV_FILES,
+        optional=True,  # large, and never downloaded automatically
+        seconds=80.0,
+    )
 )
 
 # Arrivals
@@ -162,26 +168,6 @@ KINDS = ("label", "feature", "structure")
 UNSEEN_KINDS = ("noisy", "shuffled", "overlinked", "bridged")
 
 
-def arrivals_families() -> dict[str, TaskFamily]:
-    """The families of the benchmark by name.
-
-    ``arrivals`` has the three kinds, scattered and grouped, with 5 % unknown arrivals; ``arrivals-1%`` and
-    ``arrivals-20%`` have other shares, and ``unseen`` has the kinds that no setting was chosen on.
-    """
-    groups: dict[str, tuple[tuple[str, ...], float]] = {
-        "arrivals": (KINDS, 0.05),
-        "arrivals-1%": (KINDS, 0.01),
-        "arrivals-20%": (KINDS, 0.2),
-        "unseen": (UNSEEN_KINDS, 0.05),
-    }
-    return {
-        f"{group}/{kind}-{placement}": _arrivals_family(kind, placement, share)
-        for group, (kinds, share) in groups.items()
-        for kind in kinds
-        for placement in PLACEMENTS
-    }
-
-
 def _arrivals_family(kind: str, placement: Placement, share: float) -> TaskFamily:
     def make(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
         return _arrivals.arrivals_task(name, data, _arrivals.Arrivals(kind, placement, share), seed, rules)
@@ -190,10 +176,16 @@ def _arrivals_family(kind: str, placement: Placement, share: float) -> TaskFamil
     return TaskFamily(make, training_graph=f"{nodes}, {100 * share:g} % unknown arrivals")
 
 
-for _spec in (DIGITS, *PLANETOID, TWITCH, ARXIV):
-    register_dataset(_spec)
-for _name, _family in arrivals_families().items():
-    register_family(_name, _family, ["digits", *(spec.name for spec in PLANETOID)])
+# Scattered and grouped arrivals, of other shares too, and those of kinds that no setting was chosen on.
+for _group, _kinds, _share in (
+    ("arrivals", KINDS, 0.05),
+    ("arrivals-1%", KINDS, 0.01),
+    ("arrivals-20%", KINDS, 0.2),
+    ("unseen", UNSEEN_KINDS, 0.05),
+):
+    for _kind, _placement in product(_kinds, PLACEMENTS):
+        _family = _arrivals_family(_kind, _placement, _share)
+        register_family(f"{_group}/{_kind}-{_placement}", _family, ["digits", *FOLDERS])
 
 #: The ten tasks of the paper's main benchmark: nine on citation graphs, and Twitch.
 PAPER_TASKS = [

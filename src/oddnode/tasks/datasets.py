@@ -221,15 +221,12 @@ class DataFiles:
         """
         folders = self.folders(data_dir)
         missing = [name for name in self.names if not any((folder / name).is_file() for folder in folders)]
+        named = ", ".join(missing) if len(missing) < 4 else f"{missing[0]} and {len(missing) - 1} more files"
         return (
-            f"{self.title} is missing {_shortened(missing) or 'files in one folder'}; looked in "
+            f"{self.title} is missing {named or 'files in one folder'}; looked in "
             f"{', '.join(map(str, folders)) or 'no folder'}. {self.how_to_get[:1].upper()}{self.how_to_get[1:]}, then "
             "name <data dir> by `data_dir` or ODDNODE_DATA"
         )
-
-
-def _shortened(names: list[str]) -> str:
-    return ", ".join(names) if len(names) < 4 else f"{names[0]} and {len(names) - 1} more files"
 
 
 @dataclass(frozen=True)
@@ -291,7 +288,12 @@ def leave_out(id_classes: Iterable[int], exposure_classes: Iterable[int], ood_cl
     split = tuple(id_classes), tuple(exposure_classes), tuple(ood_classes)
 
     def make(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
-        _check_classes(name, data.y, split)
+        named, known = [c for part in split for c in part], data.y.unique().tolist()
+        if not set(named) <= set(known) or len(set(named)) < len(named) or not split[0] or not split[2]:
+            raise ValueError(
+                f"the classes of {name} are ID {split[0]}, exposed {split[1]} and OOD {split[2]}; expected different "
+                f"classes of {known}, with at least one ID and one OOD class"
+            )
         return _shifts.label_task(name, data, *split, rules=rules)
 
     return TaskFamily(make, uses_seed=False)
@@ -485,13 +487,3 @@ def _checked_graph(dataset: str, data: Any, seed: int) -> Data:
     elif absent:
         raise ValueError(f"the graph of the data set {dataset!r} has no {', '.join(absent)}; give all masks or none")
     return data
-
-
-def _check_classes(task: str, y: Tensor, split: LabelSplit) -> None:
-    """Refuse a split with classes that do not occur in ``y``, or with one that is in two of its parts."""
-    named, known = [c for part in split for c in part], y.unique().tolist()
-    if not set(named) <= set(known) or len(set(named)) < len(named) or not split[0] or not split[2]:
-        raise ValueError(
-            f"the classes of {task} are ID {split[0]}, exposed {split[1]} and OOD {split[2]}; expected different "
-            f"classes of {known}, with at least one ID and one OOD class"
-        )

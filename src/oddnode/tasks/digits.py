@@ -8,9 +8,9 @@ from sklearn.datasets import load_digits
 from sklearn.neighbors import kneighbors_graph
 from torch_geometric.data import Data
 
+from oddnode.tasks.shifts import split_classes
+
 _NEIGHBOURS = 5
-_TRAIN_PER_CLASS = 20
-_VAL_PER_CLASS = 30
 
 
 def digits_graph(seed: int = 0) -> Data:
@@ -32,16 +32,6 @@ def digits_graph(seed: int = 0) -> Data:
         edge_index=torch.from_numpy(np.stack([source, target])).long(),
         y=torch.from_numpy(digits.target).long(),
     )
-    data.train_mask, data.val_mask, data.test_mask = _split(digits.target, seed)
+    data.train_mask, data.val_mask = split_classes(data.y, 30, np.random.default_rng(seed))
+    data.test_mask = ~(data.train_mask | data.val_mask)
     return data
-
-
-def _split(y: np.ndarray, seed: int) -> tuple[torch.Tensor, ...]:
-    rng = np.random.default_rng(seed)
-    masks = np.zeros((3, y.size), dtype=bool)
-    for label in np.unique(y):
-        nodes = rng.permutation(np.flatnonzero(y == label))
-        cuts = [_TRAIN_PER_CLASS, _TRAIN_PER_CLASS + _VAL_PER_CLASS]
-        for mask, part in zip(masks, np.split(nodes, cuts), strict=True):
-            mask[part] = True
-    return tuple(torch.from_numpy(mask) for mask in masks)

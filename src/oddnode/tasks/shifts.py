@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -138,9 +138,7 @@ def structure_task(name: str, data: Data, seed: int = 0, rules: TaskRules = CLEA
         The rules of the protocol.
     """
     num_classes = int(data.y.max()) + 1
-    seeds = _independent_seeds(seed)
-    test, exposure = (structure_shift(data, num_classes, s) for s in seeds)
-    return _shift_task(name, data, "structure", test, exposure, rules)
+    return _shift_task(name, data, "structure", lambda s: structure_shift(data, num_classes, s), seed, rules)
 
 
 def feature_task(name: str, data: Data, seed: int = 0, rules: TaskRules = CLEAN) -> Task:
@@ -159,15 +157,11 @@ def feature_task(name: str, data: Data, seed: int = 0, rules: TaskRules = CLEAN)
     rules : TaskRules
         The rules of the protocol.
     """
-    test, exposure = (feature_shift(data, s) for s in _independent_seeds(seed))
-    return _shift_task(name, data, "feature", test, exposure, rules)
+    return _shift_task(name, data, "feature", lambda s: feature_shift(data, s), seed, rules)
 
 
-def _independent_seeds(seed: int) -> list[int]:
-    return [int(s) for s in np.random.SeedSequence(seed).generate_state(2)]
-
-
-def _shift_task(name: str, data: Data, kind: str, test: Data, exposure: Data, rules: TaskRules) -> Task:
+def _shift_task(name: str, data: Data, kind: str, shift: Callable[[int], Data], seed: int, rules: TaskRules) -> Task:
+    test, exposure = (shift(int(s)) for s in np.random.SeedSequence(seed).generate_state(2))
     return Task(
         name=name,
         train=data,
@@ -211,7 +205,7 @@ def label_task(
     )
     full = data.clone()
     numbered = [*id_classes, *exposure_classes, *ood_classes] if rules.keep_left_out_nodes else id_classes
-    full.y = _renumbered(data.y, numbered)
+    full.y = renumbered(data.y, numbered)
     for mask in ("train_mask", "val_mask", "test_mask"):
         full[mask] = data[mask] & is_id
     full.ood_mask = is_ood
@@ -234,12 +228,12 @@ def label_task(
     )
 
 
-def _renumbered(y: Tensor, classes: Sequence[int]) -> Tensor:
+def renumbered(y: Tensor, classes: Sequence[int]) -> Tensor:
     """Labels 0, 1, ... in the order of ``classes``; -1 for every other class."""
-    renumbered = torch.full_like(y, -1)
+    numbers = torch.full_like(y, -1)
     for new, old in enumerate(classes):
-        renumbered[y == old] = new
-    return renumbered
+        numbers[y == old] = new
+    return numbers
 
 
 def induced(data: Data, nodes: Tensor) -> Data:
@@ -250,13 +244,24 @@ def induced(data: Data, nodes: Tensor) -> Data:
     data : Data
         The graph.
     nodes : Tensor
-        Mask of the nodes ``[n]``.
+        Mask of the nodes ``[n]``, or their indices in the order that they are to have.
     """
     edge_index, edge_weight = subgraph(
         nodes, data.edge_index, data.edge_weight, relabel_nodes=True, num_nodes=data.num_nodes
     )
     part = {key: value[nodes] for key, value in data.items() if key not in ("edge_index", "edge_weight")}
     return Data(edge_index=edge_index, edge_weight=edge_weight, **part)
+
+
+def split_classes(y: Tensor, num_val: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Draw 20 training and ``num_val`` validation nodes of every class; a small class gives a third and the rest."""
+    train, val = torch.zeros(2, len(y), dtype=torch.bool)
+    for label in range(int(y.max()) + 1):
+        nodes = torch.from_numpy(rng.permutation((y == label).nonzero().squeeze(1).numpy()))
+        cut = min(20, max(1, len(nodes) // 3))
+        train[nodes[:cut]] = True
+        val[nodes[cut : cut + num_val]] = True
+    return train, val
 
 
 def one_one_eight(num_nodes: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:

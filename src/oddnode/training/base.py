@@ -75,13 +75,7 @@ class TrainingHandle(Generic[T]):
         self._error: BaseException | None = None
 
     def result(self) -> T:
-        """Wait for the end.
-
-        Returns
-        -------
-        object
-            The outcome; every call returns the same object, or raises the same error.
-        """
+        """Wait for the end; every call returns the same outcome, or raises the same error."""
         if self._finish is not None:
             finish, self._finish = self._finish, None  # with all that it refers to
             try:
@@ -113,7 +107,8 @@ class Trainer(Protocol):
         """Start to train several networks in place, each on its own data.
 
         A trainer may do all the work here, or leave some of it to a device that works in the background. When
-        ``result()`` of the handle returns, every module has the weights of its best epoch and is in evaluation mode.
+        ``result()`` of the handle returns, with a `TrainingResult` for each network, every module has the weights of
+        its best epoch and is in evaluation mode.
 
         Parameters
         ----------
@@ -129,11 +124,6 @@ class Trainer(Protocol):
             The settings.
         on_epoch : callable, optional
             Called with the number of epochs done, counted over all networks.
-
-        Returns
-        -------
-        TrainingHandle
-            Its ``result()`` has one `TrainingResult` for each network.
         """
         ...
 
@@ -156,8 +146,3 @@ def is_ours(part: object) -> bool:
 def has_foreign_parts(module: nn.Module, objective: Objective) -> bool:
     """Whether there are parts that may draw random numbers from elsewhere than the stream of the training."""
     return not all(is_ours(part) for part in (module, *terms_of(objective)))
-
-
-def counted_from(before: int, on_epoch: Callable[[int], None] | None) -> Callable[[int], None] | None:
-    """Count the epochs of one network after those of the networks before it."""
-    return None if on_epoch is None else lambda epochs: on_epoch(before + epochs)

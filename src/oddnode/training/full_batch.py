@@ -14,17 +14,9 @@ from oddnode._utils.random import new_dropout_seed, redirected, seeded
 from oddnode.graph import TrainingSet
 from oddnode.nn import Backbone
 from oddnode.objectives import Objective
-from oddnode.training.base import (
-    Trainer,
-    TrainingConfig,
-    TrainingHandle,
-    TrainingResult,
-    as_sum,
-    counted_from,
-    has_foreign_parts,
-)
+from oddnode.training.base import Trainer, TrainingConfig, TrainingHandle, TrainingResult, as_sum, has_foreign_parts
 from oddnode.training.cuda_graphs import CapturedSteps
-from oddnode.training.loop import TrainingLoop
+from oddnode.training.loop import TrainingLoop, counted_from
 from oddnode.training.single import SingleTrainee, last_pass_statistics
 from oddnode.training.stacked import StackedGCNs, stacking_blocker
 
@@ -139,11 +131,6 @@ def train(
         Called with the number of epochs done.
     **settings
         As for `TrainingConfig`.
-
-    Returns
-    -------
-    TrainingResult
-        Which epoch was kept, and all losses.
     """
     handle = FullBatch().start([module], objective, [data], [new_dropout_seed()], TrainingConfig(**settings), on_epoch)
     [outcome] = handle.result()

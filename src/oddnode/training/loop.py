@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing
 from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from oddnode.graph import TrainingSet
+from oddnode.objectives import Objective
 from oddnode.ops import Adam
-from oddnode.training.base import TrainingConfig, TrainingError, TrainingHandle, TrainingResult, counted_from
+from oddnode.training.base import Trainer, TrainingConfig, TrainingError, TrainingHandle, TrainingResult, as_sum
 
 S = TypeVar("S")
 
@@ -56,7 +58,9 @@ class Trainee(Protocol[S]):
     batch_sizes: Sequence[int] = ()
     step_counter: Tensor
     starts: frozenset[int]
-    capture_blocker: str | None
+
+    @property
+    def capture_blocker(self) -> str | None: ...
 
     def parameters(self) -> list[nn.Parameter]: ...
 
@@ -102,17 +106,12 @@ class TrainingLoop:
         self._reads_every_step = self.device.type == "cpu"
 
     def start(self, on_epoch: Callable[[int], None] | None = None) -> TrainingHandle[list[TrainingResult]]:
-        """Take all steps.
+        """Take all steps; ``result()`` of the handle is that of `finish`.
 
         Parameters
         ----------
         on_epoch : callable, optional
             Called with the number of epochs done.
-
-        Returns
-        -------
-        TrainingHandle
-            Its ``result()`` is that of `finish`.
         """
         for epoch in range(self.epochs):
             for batch in range(self.trainee.num_batches):
@@ -160,13 +159,7 @@ class TrainingLoop:
         self.trainee.update_best(better, self._best)
 
     def finish(self) -> list[TrainingResult]:
-        """Validate the last weights and load the best ones.
-
-        Returns
-        -------
-        list of TrainingResult
-            One for each network.
-        """
+        """Validate the last weights and load the best ones; one result for each network."""
         self._validate(self.trainee.shared_forward(self.epochs))
         self._check_finite(len(self._losses) - 1)
         self.trainee.load_best(self._best)
@@ -202,13 +195,33 @@ class TrainingLoop:
         )
 
 
-def train_in_turn(
-    trainees: Generator[Trainee[Any], None, None], config: TrainingConfig, on_epoch: Callable[[int], None] | None
-) -> TrainingHandle[list[TrainingResult]]:
-    """Train one network after another; the generator is closed before an error leaves its contexts open."""
-    results: list[TrainingResult] = []
-    with closing(trainees):
-        for trainee in trainees:
-            counted = counted_from(len(results) * config.epochs, on_epoch)
-            results += TrainingLoop(trainee, config).start(counted).result()
-    return TrainingHandle(lambda: results)
+def counted_from(before: int, on_epoch: Callable[[int], None] | None) -> Callable[[int], None] | None:
+    """Count the epochs of one network after those of the networks before it."""
+    return None if on_epoch is None else lambda epochs: on_epoch(before + epochs)
+
+
+class TrainsInTurn(Trainer):
+    """A trainer that is done with one network before the next one is prepared."""
+
+    def _trainees(
+        self, networks: Iterable[tuple[nn.Module, TrainingSet, int]], objective: Objective, config: TrainingConfig
+    ) -> Generator[Trainee[Any], None, None]:
+        """Prepare networks, each with its data and its seed; what is open while one is trained is closed after it."""
+        raise NotImplementedError
+
+    def start(
+        self,
+        modules: Sequence[nn.Module],
+        objective: Objective,
+        data: Sequence[TrainingSet],
+        seeds: Sequence[int],
+        config: TrainingConfig,
+        on_epoch: Callable[[int], None] | None = None,
+    ) -> TrainingHandle[list[TrainingResult]]:
+        results: list[TrainingResult] = []
+        networks = zip(modules, data, seeds, strict=True)
+        with closing(self._trainees(networks, as_sum(objective), config)) as trainees:
+            for trainee in trainees:
+                counted = counted_from(len(results) * config.epochs, on_epoch)
+                results += TrainingLoop(trainee, config).start(counted).result()
+        return TrainingHandle(lambda: results)

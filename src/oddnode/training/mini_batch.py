@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -18,21 +18,14 @@ from torch_geometric.loader import NodeLoader
 from torch_geometric.sampler import NodeSamplerInput, SamplerOutput
 
 from oddnode._utils.random import borrowed, redirected, seeded
-from oddnode.graph import CSRSampler, Graph, SampledEdges, TrainingSet
+from oddnode.graph import CSRSampler, Graph, TrainingSet
 from oddnode.graph.sampling import NodeNumbering
 from oddnode.nn import Backbone, batch_norms, fit_batch_norm, receptive_hops, run_backbone, takes_edge_weight
 from oddnode.objectives import Objective
 from oddnode.ops import SparseMatrix
-from oddnode.training.base import (
-    Trainer,
-    TrainingConfig,
-    TrainingHandle,
-    TrainingResult,
-    as_sum,
-    has_foreign_parts,
-)
+from oddnode.training.base import TrainingConfig, has_foreign_parts
 from oddnode.training.full_batch import train
-from oddnode.training.loop import train_in_turn
+from oddnode.training.loop import TrainsInTurn
 from oddnode.training.single import EXPOSURE_GRAPH, ID_GRAPH, NetworkTrainee, last_pass_statistics
 
 _log = logging.getLogger("oddnode")
@@ -62,26 +55,20 @@ class _BatchSampler(CSRSampler):
         out.metadata = (index.input_id, index.time)
         return out
 
-    def draw(self, seeds: Tensor) -> SampledEdges:
+    def draw(self, seeds: Tensor) -> SamplerOutput:
         if self._for_pyg_lib is None:
             return super().draw(seeds)
-        generator = torch.Generator().manual_seed(int(self._rng.integers(2**62)))
-        return _drawn_by_pyg_lib(*self._for_pyg_lib, seeds, self.num_neighbours, generator)
-
-
-def _drawn_by_pyg_lib(
-    offsets: Tensor, sources: Tensor, seeds: Tensor, num_neighbours: Sequence[int], generator: torch.Generator
-) -> SampledEdges:
-    # Times of nodes and seeds, and in newer versions times and weights of edges: there are none.
-    newer = pyg_typing.WITH_EDGE_TIME_NEIGHBOR_SAMPLE, pyg_typing.WITH_WEIGHTED_NEIGHBOR_SAMPLE
-    nothing = [None] * (2 + sum(newer))
-    is_csc, replace, directed, disjoint, returns_edges = True, False, True, False, True
-    arguments = is_csc, replace, directed, disjoint, "uniform", returns_edges
-    with borrowed(generator):
-        row, col, nodes, edge, num_nodes, num_edges = torch.ops.pyg.neighbor_sample(
-            offsets, sources, seeds.to(sources.dtype), list(num_neighbours), *nothing, *arguments
-        )
-    return SampledEdges(nodes.long(), row.long(), col.long(), edge.long(), list(num_nodes), list(num_edges))
+        offsets, sources = self._for_pyg_lib
+        # Times of nodes and seeds, and in newer versions times and weights of edges: there are none.
+        newer = pyg_typing.WITH_EDGE_TIME_NEIGHBOR_SAMPLE, pyg_typing.WITH_WEIGHTED_NEIGHBOR_SAMPLE
+        nothing = [None] * (2 + sum(newer))
+        is_csc, replace, directed, disjoint, returns_edges = True, False, True, False, True
+        arguments = is_csc, replace, directed, disjoint, "uniform", returns_edges
+        with borrowed(torch.Generator().manual_seed(int(self._rng.integers(2**62)))):
+            row, col, nodes, edge, num_nodes, num_edges = torch.ops.pyg.neighbor_sample(
+                offsets, sources, seeds.to(sources.dtype), list(self.num_neighbours), *nothing, *arguments
+            )
+        return SamplerOutput(nodes.long(), row.long(), col.long(), edge.long(), None, list(num_nodes), list(num_edges))
 
 
 @dataclass(frozen=True)
@@ -188,7 +175,7 @@ class MiniBatches:
 
 
 @dataclass(frozen=True)
-class MiniBatch(Trainer):
+class MiniBatch(TrainsInTurn):
     """Trains on batches of labelled nodes with a sample of the nodes around them (GraphSAGE; Hamilton et al., 2017).
 
     The gradients of a step need memory for the sampled nodes only. An epoch passes over all labelled nodes once, or
@@ -228,16 +215,23 @@ class MiniBatch(Trainer):
     num_hops: int | None = None
     batches_per_epoch: int | None = None
 
-    def start(
-        self,
-        modules: Sequence[nn.Module],
-        objective: Objective,
-        data: Sequence[TrainingSet],
-        seeds: Sequence[int],
-        config: TrainingConfig,
-        on_epoch: Callable[[int], None] | None = None,
-    ) -> TrainingHandle[list[TrainingResult]]:
-        objective = as_sum(objective)
+    def _trainees(
+        self, networks: Iterable[tuple[nn.Module, TrainingSet, int]], objective: Objective, config: TrainingConfig
+    ) -> Generator[SampledTrainee, None, None]:
+        self._check(objective)
+        for module, data, seed in networks:
+            # Our own parts draw from the stream; redirecting costs time, so only what else there may be is redirected.
+            is_foreign = has_foreign_parts(module, objective)
+            keeps_last = last_pass_statistics(module) if config.batch_norm == "id-graph" else nullcontext()
+            with seeded(seed), redirected() if is_foreign else nullcontext(), keeps_last:
+                prepared = objective.prepare(data, train)
+                if isinstance(module, Backbone):
+                    module.prepare(data)
+                trainee = SampledTrainee(module, prepared, data, config, self, seed)
+                with trainee.statistics_of_random_nodes():
+                    yield trainee
+
+    def _check(self, objective: Objective) -> None:
         if objective.needs_all_logits or objective.needs_hidden:
             raise ValueError(
                 f"{objective} needs the outputs at all nodes, but mini-batches have those of a few; use "
@@ -249,27 +243,6 @@ class MiniBatch(Trainer):
             )
         if self.batches_per_epoch is not None and self.batches_per_epoch < 1:
             raise ValueError(f"batches_per_epoch is {self.batches_per_epoch}, expected 1 or more, or None for all")
-        return train_in_turn(self._trainees(modules, objective, data, seeds, config), config, on_epoch)
-
-    def _trainees(
-        self,
-        modules: Sequence[nn.Module],
-        objective: Objective,
-        data: Sequence[TrainingSet],
-        seeds: Sequence[int],
-        config: TrainingConfig,
-    ) -> Generator[SampledTrainee, None, None]:
-        for module, own, seed in zip(modules, data, seeds, strict=True):
-            # Our own parts draw from the stream; redirecting costs time, so only what else there may be is redirected.
-            is_foreign = has_foreign_parts(module, objective)
-            keeps_last = last_pass_statistics(module) if config.batch_norm == "id-graph" else nullcontext()
-            with seeded(seed), redirected() if is_foreign else nullcontext(), keeps_last:
-                prepared = objective.prepare(own, train)
-                if isinstance(module, Backbone):
-                    module.prepare(own)
-                trainee = SampledTrainee(module, prepared, own, config, self, seed)
-                with trainee.statistics_of_random_nodes():
-                    yield trainee
 
 
 class SampledTrainee(NetworkTrainee[None]):
@@ -298,7 +271,7 @@ class SampledTrainee(NetworkTrainee[None]):
         labelled = batches(data.graph, data.train, num_random=num_random)
         self.num_batches = min(settings.batches_per_epoch or len(labelled), len(labelled))
         self.batch_sizes: list[int] = []
-        super().__init__(module, objective, data, config.batch_norm, seed, config.epochs * self.num_batches)
+        super().__init__(module, objective, data, config.batch_norm, seed, config.epochs)
         self._train = _repeated(labelled)
         some = _some_of(data.val, settings, seed)
         self._y_val = data.y_val[some]

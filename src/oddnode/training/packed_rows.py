@@ -9,7 +9,7 @@ more backwards; hidden features are kept in between if there is room for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,20 +17,51 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from oddnode.graph import TrainingSet
+from oddnode.graph import Graph, TrainingSet
 from oddnode.large.arrays import at_once
+from oddnode.large.graph import FolderGraph
 from oddnode.large.ranks import active_ranks
-from oddnode.nn.two_layers import TwoLayers
+from oddnode.nn.base import TwoLayers
 from oddnode.objectives import Objective
-from oddnode.ops import dropout_factor
-from oddnode.training.base import Trainer, TrainingConfig, TrainingHandle, TrainingResult, as_sum
+from oddnode.ops import SparseMatrix, dropout_factor
+from oddnode.training.base import TrainingConfig
 from oddnode.training.full_batch import train
-from oddnode.training.loop import train_in_turn
-from oddnode.training.packed_nodes import PackedNodes
+from oddnode.training.loop import TrainsInTurn
 from oddnode.training.single import NetworkTrainee
 
 # The memory of hidden features that a GPU keeps from the forward to the backward pass.
 _ROOM_ON_GPU = 2**32
+
+
+class PackedNodes(NamedTuple):
+    """Everything that the logits of some nodes depend on."""
+
+    rows: Tensor  # Positions of these nodes and their neighbours `[m]`
+    inputs: Tensor  # The rows of the first product there, minus the mean of all rows, `[m, F]`
+    matrix: SparseMatrix | None  # The last convolution `[n, m]`; `None` for a network that sees no edges
+
+    @classmethod
+    def of(cls, nodes: Tensor, graph: Graph, layers: TwoLayers) -> PackedNodes:
+        """Copy the rows that some nodes need."""
+        rows, matrix = nodes, None
+        if layers.uses_edges:
+            rows, matrix = _rows_around(graph, nodes)
+        source, mean = layers.inputs(graph), layers.moments(graph).mean.to(graph.x.dtype)
+        if not isinstance(graph, FolderGraph):
+            return cls(rows, source[rows] - mean, matrix)
+        inputs = graph.folder.empty((len(rows), source.shape[1]), source.dtype)
+        for places in torch.arange(len(rows)).split(2**18):
+            inputs[places] = source[rows[places]] - mean
+        return cls(rows, inputs, matrix)
+
+
+def _rows_around(graph: Graph, nodes: Tensor) -> tuple[Tensor, SparseMatrix]:
+    """The nodes and their neighbours ``[m]``, and the convolution of the former from the latter ``[n, m]``."""
+    if not isinstance(graph, FolderGraph):
+        matrix, rows = graph.gcn_matrix.rows(nodes)
+        return rows, matrix
+    rows, (row, column), values = graph.rows_around(nodes)
+    return rows, SparseMatrix(row, column, values, (len(nodes), len(rows)))
 
 
 class _Rows(NamedTuple):
@@ -103,16 +134,15 @@ class PackedTrainee(NetworkTrainee[PackedForward]):
         module: nn.Module,
         objective: Objective,
         data: TrainingSet,
-        packed: tuple[PackedNodes, PackedNodes],
+        packed: list[PackedNodes],
         dropout_seed: int,
         rows_at_once: int,
-        num_steps: int,
+        epochs: int,
     ):
-        super().__init__(module, objective, data, "id-graph", dropout_seed, num_steps)
+        super().__init__(module, objective, data, "id-graph", dropout_seed, epochs)
         self._packed = packed
         self._layers = TwoLayers.of(module)
         self._moments = self._layers.moments(data.graph)
-        self._dropout: float = module.dropout  # type: ignore[assignment]
         self._rows_at_once = at_once(rows_at_once, data.graph.device)
         self._room = _room_for(packed[0].inputs, len(self._layers.weight))
 
@@ -136,7 +166,7 @@ class PackedTrainee(NetworkTrainee[PackedForward]):
 
     def loss(self, shared: PackedForward, epoch: int) -> Tensor:
         self._stream.at(epoch, 0)
-        logits = self._logits(shared, self._packed[0], self._dropout)
+        logits = self._logits(shared, self._packed[0], self.module.dropout)
         return self.objective(self._pass(epoch, logits, self.data.y_train)).reshape(1)
 
     def _logits(self, shared: PackedForward, packed: PackedNodes, dropout: float) -> Tensor:
@@ -161,7 +191,7 @@ class PackedTrainee(NetworkTrainee[PackedForward]):
 
 
 @dataclass(frozen=True)
-class PackedRows(Trainer):
+class PackedRows(TrainsInTurn):
     """The trainer for graphs on disk; it trains what `oddnode.training.FullBatch` would, one network after another.
 
     It is faster than full batches for large graphs in memory, too, if few nodes are labelled.
@@ -175,27 +205,13 @@ class PackedRows(Trainer):
 
     rows_at_once: int = 2**14
 
-    def start(
-        self,
-        modules: Sequence[nn.Module],
-        objective: Objective,
-        data: Sequence[TrainingSet],
-        seeds: Sequence[int],
-        config: TrainingConfig,
-        on_epoch: Callable[[int], None] | None = None,
-    ) -> TrainingHandle[list[TrainingResult]]:
-        objective = as_sum(objective)
-
-        def trainees() -> Generator[PackedTrainee, None, None]:
-            packed: dict[int, tuple[PackedNodes, PackedNodes]] = {}  # networks with the same data share its rows
-            for module, own, seed in zip(modules, data, seeds, strict=True):
-                if id(own) not in packed:
-                    layers = TwoLayers.of(module)
-                    packed[id(own)] = (
-                        PackedNodes.of(own.train, own.graph, layers),
-                        PackedNodes.of(own.val, own.graph, layers),
-                    )
-                prepared, rows = objective.prepare(own, train), packed[id(own)]
-                yield PackedTrainee(module, prepared, own, rows, seed, self.rows_at_once, config.epochs)
-
-        return train_in_turn(trainees(), config, on_epoch)
+    def _trainees(
+        self, networks: Iterable[tuple[nn.Module, TrainingSet, int]], objective: Objective, config: TrainingConfig
+    ) -> Generator[PackedTrainee, None, None]:
+        packed: dict[int, list[PackedNodes]] = {}  # networks with the same data share its rows
+        for module, data, seed in networks:
+            if id(data) not in packed:
+                layers = TwoLayers.of(module)
+                packed[id(data)] = [PackedNodes.of(nodes, data.graph, layers) for nodes in (data.train, data.val)]
+            prepared, rows = objective.prepare(data, train), packed[id(data)]
+            yield PackedTrainee(module, prepared, data, rows, seed, self.rows_at_once, config.epochs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -46,18 +47,20 @@ class NetworkTrainee(Trainee[S]):
         data: TrainingSet,
         batch_norm: BatchNormStatistics,
         dropout_seed: int,
-        num_steps: int,
+        epochs: int,
     ):
-        self.module, self.objective, self.data = module, objective, data
+        self.module: Any = module
+        self.objective, self.data = objective, data
         self.starts = objective.starts
         self.step_counter = torch.zeros(1, dtype=torch.long, device=data.graph.device)
         self._from_id_graph = batch_norm == "id-graph"
         self._norms = batch_norms(module)
+        self._subsets: dict[str, tuple[Tensor, Graph]] = {}
         self._backbones = [layer for layer in module.modules() if isinstance(layer, Backbone)]
         self._stream = DropoutStream(dropout_seed)
         if self._backbones and self.step_counter.device.type != "cpu":
             places = max(backbone.num_dropout_places for backbone in self._backbones)
-            self._stream.follow(self.step_counter, num_steps, places)
+            self._stream.follow(self.step_counter, epochs * self.num_batches, places)
         for backbone in self._backbones:
             backbone.stream = self._stream
 
@@ -95,7 +98,6 @@ class NetworkTrainee(Trainee[S]):
             self.module.begin_epoch(epoch)
 
     def _set_mode(self, training: bool, norms: bool) -> None:
-        """Set the mode of the network, and that of its batch norm."""
         self.module.train(training)
         if norms != training:
             for norm in self._norms:
@@ -142,27 +144,18 @@ class SingleTrainee(NetworkTrainee[SingleForward]):
         How many steps there will be at most.
     """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        objective: Objective,
-        data: TrainingSet,
-        batch_norm: BatchNormStatistics,
-        dropout_seed: int,
-        epochs: int,
-    ):
-        super().__init__(module, objective, data, batch_norm, dropout_seed, epochs)
-        self.capture_blocker = self._capture_blocker()
-        # Without dropout a training pass over the ID graph *is* the evaluation of the weights it starts from.
-        self._pass_evaluates = self._from_id_graph and isinstance(module, Backbone) and module.is_deterministic
-        self._subsets: dict[str, tuple[Tensor, Graph]] = {}
-
-    def _capture_blocker(self) -> str | None:
+    @property
+    def capture_blocker(self) -> str | None:
         if not self.objective.supports_capture:
             return "a term of the objective does not declare supports_capture = True"
         if not getattr(self.module, "supports_capture", False):
             return f"{type(self.module).__name__} does not declare supports_capture = True"
         return None
+
+    @property
+    def _pass_evaluates(self) -> bool:
+        """Without dropout a training pass over the ID graph *is* the evaluation of the weights it starts from."""
+        return self._from_id_graph and isinstance(self.module, Backbone) and self.module.is_deterministic
 
     def shared_forward(self, epoch: int) -> SingleForward:
         # The first layer, or a whole pass where that evaluates the weights too.
@@ -180,7 +173,8 @@ class SingleTrainee(NetworkTrainee[SingleForward]):
         data = self.data
         self._set_mode(training=False, norms=self._from_id_graph)
         if shared.pre_norm is not None:
-            logits = self._rest(shared.pre_norm, shared.graph, self._subset("validation", data.val, data.graph))
+            subset = self._subset("validation", data.val, data.graph)
+            logits = rest_of(self.module, shared.pre_norm, shared.graph, subset)
         elif shared.logits is not None:
             logits = shared.logits[data.val]
         else:
@@ -188,10 +182,7 @@ class SingleTrainee(NetworkTrainee[SingleForward]):
         return self._validation_loss(logits, data.y_val)
 
     def loss(self, shared: SingleForward, epoch: int) -> Tensor:
-        return self.objective(self._training_pass(shared, epoch)).reshape(1)
-
-    def _training_pass(self, shared: SingleForward, epoch: int) -> TrainingPass:
-        """A pass over the ID graph and, where the objective needs it, over the exposure graph."""
+        # A pass over the ID graph and, where the objective needs it, over the exposure graph.
         data, everything = self.data, self.objective.needs_all_logits or shared.pre_norm is None
         self._set_training(epoch, epoch, ID_GRAPH)
         hidden, logits = self._run(shared, everything)
@@ -205,7 +196,7 @@ class SingleTrainee(NetworkTrainee[SingleForward]):
             logits = self._run_exposure(data.exposure, None if everything else data.exposed, shared.products)
             step.exposure_graph, step.exposure_logits = data.exposure, logits
             step.exposed = data.exposed if everything else torch.arange(len(data.exposed), device=logits.device)
-        return step
+        return self.objective(step).reshape(1)
 
     def _run(self, shared: SingleForward, everything: bool) -> tuple[Tensor | None, Tensor]:
         """Hidden features, where the objective needs them, and logits of the ID graph."""
@@ -213,7 +204,7 @@ class SingleTrainee(NetworkTrainee[SingleForward]):
             return None, shared.logits
         if shared.pre_norm is not None:
             subset = None if everything else self._subset("training", self.data.train, self.data.graph)
-            return None, self._rest(shared.pre_norm, shared.graph, subset)
+            return None, rest_of(self.module, shared.pre_norm, shared.graph, subset)
         if not self.objective.needs_hidden:
             return None, run_backbone(self.module, shared.graph)
         if not isinstance(self.module, Backbone):
@@ -231,21 +222,15 @@ class SingleTrainee(NetworkTrainee[SingleForward]):
         pre_norm = shared_layer(self.module, view)
         assert pre_norm is not None
         subset = None if len(nodes) == graph.num_nodes else self._subset("exposure", nodes, graph)
-        return self._rest(pre_norm, view, subset)
-
-    def _rest(self, pre_norm: PreNormActivations, graph: Graph, subset: tuple[Tensor, Graph] | None) -> Tensor:
-        assert isinstance(self.module, Backbone)
-        return rest_of(self.module, pre_norm, graph, subset)
+        return rest_of(self.module, pre_norm, view, subset)
 
     def _subset(self, role: str, nodes: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
         """`receptive_field`, computed once; captured steps refer to it."""
         if role not in self._subsets:
-            assert isinstance(self.module, Backbone)
             self._subsets[role] = receptive_field(self.module, nodes, graph)
         return self._subsets[role]
 
     def _head(self, hidden: Tensor) -> Tensor:
         """Logits of isolated nodes with these hidden features."""
-        assert isinstance(self.module, Backbone)
         no_edges = torch.empty(2, 0, dtype=torch.long, device=hidden.device)
         return self.module.head(hidden, Graph(hidden, no_edges))

@@ -29,20 +29,15 @@ from oddnode.training.single import EXPOSURE_GRAPH, ID_GRAPH
 _SPARSE_BELOW, _WIDE = 0.05, 256
 
 
-def is_same_graph(a: Graph | None, b: Graph | None) -> bool:
+def is_same_graph(a: Graph, b: Graph) -> bool:
     """Say whether two graphs have the same features, edges and edge weights."""
+    parts = "edge_index", "x", "edge_weight"
+    return a is b or all(_is_equal(getattr(a, name), getattr(b, name)) for name in parts)
+
+
+def _is_equal(a: Tensor | None, b: Tensor | None) -> bool:
     if a is None or b is None:
         return a is b
-    return a is b or (_is_equal(a.edge_index, b.edge_index) and _is_equal(a.x, b.x) and _has_same_weights(a, b))
-
-
-def _has_same_weights(a: Graph, b: Graph) -> bool:
-    if a.edge_weight is None or b.edge_weight is None:
-        return a.edge_weight is b.edge_weight
-    return _is_equal(a.edge_weight, b.edge_weight)
-
-
-def _is_equal(a: Tensor, b: Tensor) -> bool:
     return a is b or (a.data_ptr() == b.data_ptr() and a.shape == b.shape) or torch.equal(a, b)
 
 
@@ -59,13 +54,12 @@ class SharedGraph:
     """One graph under all networks."""
 
     def __init__(self, graph: Graph, width: int):
-        self.graph = graph
+        self.graph = self.term_view = graph  # the one that terms of the objective see
         on_gpu = graph.device.type == "cuda"
         pays_off = on_gpu and width >= _WIDE and graph.density < _SPARSE_BELOW
         self.sparse_x = graph.sparse_features if pays_off else graph.sparse_x
 
     def convolve_features(self, weight: FirstWeight) -> Tensor:
-        """Compute the first convolution."""
         if self.sparse_x is None:
             product = self.graph.smoothed_x @ weight.flat.t()
         else:
@@ -73,14 +67,8 @@ class SharedGraph:
         return product.unflatten(1, weight.weight.shape[1:])
 
     def convolve(self, values: Tensor, matrix: SparseMatrix | None = None) -> Tensor:
-        """Multiply by the adjacency."""
         matrix = self.graph.gcn_matrix if matrix is None else matrix
         return (matrix @ values.flatten(1)).unflatten(1, values.shape[1:])
-
-    @property
-    def term_view(self) -> Graph:
-        """The graph that terms of the objective see."""
-        return self.graph
 
 
 class GraphPerNetwork:
@@ -95,7 +83,6 @@ class GraphPerNetwork:
         self.term_view: Graph = _ViewOfMany(graphs)
 
     def convolve_features(self, weight: FirstWeight) -> Tensor:
-        """Compute the first convolution."""
         if self._sparse_x is not None:
             product = weight.products.linear(self._sparse_x, weight.flat)
             return self.convolve(product.unflatten(1, weight.weight.shape[1:]))
@@ -103,7 +90,6 @@ class GraphPerNetwork:
         return torch.bmm(self._smoothed, weight.weight.transpose(0, 1)).transpose(0, 1)
 
     def convolve(self, values: Tensor, matrix: SparseMatrix | None = None) -> Tensor:
-        """Multiply by every network's adjacency."""
         assert matrix is None, "logits of an exposure graph are computed for all nodes"
         stacked = self._adjacency.diagonal @ values.transpose(0, 1).flatten(0, 1)
         return stacked.unflatten(0, (self._size, -1)).transpose(0, 1)
@@ -269,10 +255,7 @@ class StackedGCNs(Trainee[StackedForward]):
 
     def loss(self, shared: StackedForward, epoch: int) -> Tensor:
         logits = self._logits(shared.normalised, self._graph, ID_GRAPH, self._train_subset)
-        return self._objective_losses(logits, self._exposure_logits(shared.weight), epoch)
-
-    def _objective_losses(self, logits: Tensor, exposure_logits: Tensor | None, epoch: int) -> Tensor:
-        """The objective of every network ``[S]`` under `torch.vmap`, from logits ``[S, N, C]``."""
+        exposure_logits = self._exposure_logits(shared.weight)
         everything, data = self._needs_all, self.data
         train = self._train if everything else torch.arange(logits.shape[1], device=logits.device)
 
@@ -286,15 +269,6 @@ class StackedGCNs(Trainee[StackedForward]):
         inputs = (logits, train, self._y_train, exposure_logits, self._exposed)
         dims = tuple(None if i is None or (i is train and train.dim() == 1) else 0 for i in inputs)
         return torch.vmap(one, in_dims=dims)(*inputs)
-
-    def _logits_shapes(self) -> tuple[tuple[int, int, int], tuple[int, int, int] | None]:
-        """Shapes of the logits that `_objective_losses` takes."""
-        classes = self.data.num_logits
-        inside = self.data.graph.num_nodes if self._needs_all else self._train.shape[-1]
-        if self._exposure is None or self._exposed is None:
-            return (self.size, inside, classes), None
-        outside = self._exposure.term_view.num_nodes if self._needs_all else self._exposed.shape[1]
-        return (self.size, inside, classes), (self.size, outside, classes)
 
     def _exposure_logits(self, weight: FirstWeight) -> Tensor | None:
         if self._exposure is None:
@@ -333,7 +307,9 @@ class StackedGCNs(Trainee[StackedForward]):
             place = dropped * len(self._scales) + layer
             return ReluDropout.apply(values, rows, self._keys, self.step_counter, place, self._dropout)
         hidden = (values if rows is None else values.index_select(0, rows)).relu()
-        return hidden * self._dropout_scales(hidden, layer, dropped, rows)
+        keys = self._keys.index_select(0, self.step_counter)[0, dropped * len(self._scales) + layer]
+        nodes = torch.arange(hidden.shape[0], device=hidden.device) if rows is None else rows
+        return hidden * dropout_scales(keys, nodes, hidden.shape[-1], self._dropout, hidden.dtype)
 
     def _normalised(self, values: Tensor, layer: int, is_id_graph: bool) -> Tensor:
         """Batch norm; whatever is not the ID graph is normalised by the ID graph's statistics."""
@@ -343,11 +319,6 @@ class StackedGCNs(Trainee[StackedForward]):
             flat, mean, variance, self._scales[layer], self._shifts[layer], is_id_graph, momentum=1.0, eps=self._eps
         )
         return flat.view(values.shape)
-
-    def _dropout_scales(self, hidden: Tensor, layer: int, graph: int, rows: Tensor | None) -> Tensor:
-        keys = self._keys.index_select(0, self.step_counter)[0, graph * len(self._scales) + layer]
-        nodes = torch.arange(hidden.shape[0], device=hidden.device) if rows is None else rows
-        return dropout_scales(keys, nodes, hidden.shape[-1], self._dropout, hidden.dtype)
 
     @torch.no_grad()
     def load_best(self, best: list[Tensor]) -> None:
@@ -371,23 +342,18 @@ class StackedGCNs(Trainee[StackedForward]):
 def stacking_blocker(
     modules: Sequence[nn.Module], objective: Objective, data: Sequence[TrainingSet], batch_norm: str
 ) -> str | None:
-    """Find out what keeps networks from training stacked.
+    """Find out what keeps networks from training stacked; ``None`` where nothing does.
 
     Parameters
     ----------
     modules : sequence of torch.nn.Module
         The networks.
     objective : Objective
-        What they minimise. Terms from outside this library are tried out on made-up logits.
+        What they minimise. Terms from outside this library are tried out.
     data : sequence of TrainingSet
         One for each network.
     batch_norm : {"id-graph", "running"}
         Where batch norm takes its evaluation statistics from.
-
-    Returns
-    -------
-    str or None
-        The reason; ``None`` where they can.
     """
     first, shapes = data[0], {_shape_of(module) for module in modules}
     if None in shapes:
@@ -436,16 +402,8 @@ def _objective_blocker(modules: Sequence[nn.Module], objective: Objective, data:
 
 
 def _try_out(stack: StackedGCNs) -> None:
-    """Compute the losses of made-up logits of the right shapes, and their gradients, with all terms."""
-    shape, exposure_shape = stack._logits_shapes()
-    exposure_logits = None if exposure_shape is None else _made_up(exposure_shape, stack.data)
-    losses = stack._objective_losses(_made_up(shape, stack.data), exposure_logits, max(stack.starts, default=0))
+    """Compute the losses of a training pass with all terms, and their gradients; no network is changed."""
+    losses = stack.loss(stack.shared_forward(0), max(stack.starts, default=0))
     if losses.shape != (stack.size,):
         raise ValueError(f"it returns shape {list(losses.shape[1:])} for a network, expected a scalar")
     losses.sum().backward()
-
-
-def _made_up(shape: tuple[int, ...], data: TrainingSet) -> Tensor:
-    x = data.graph.x
-    numbers = torch.linspace(-1.0, 1.0, torch.Size(shape).numel(), dtype=x.dtype, device=x.device)
-    return numbers.view(shape).requires_grad_()

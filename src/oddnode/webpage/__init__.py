@@ -10,7 +10,6 @@ May import: _utils.
 
 from oddnode.webpage.html import ArrayPool as ArrayPool
 from oddnode.webpage.html import render_page as render_page
-from oddnode.webpage.html import write_page as write_page
 from oddnode.webpage.picture import KNOWN as KNOWN
 from oddnode.webpage.picture import OTHER as OTHER
 from oddnode.webpage.picture import UNKNOWN as UNKNOWN

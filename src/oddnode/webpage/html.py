@@ -8,13 +8,10 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
-from oddnode._utils.atomic_files import new_file
 
 _PACKAGE = "oddnode.webpage"
 
@@ -50,13 +47,6 @@ def render_page(
             **content,
         )
     )
-
-
-def write_page(text: str, path: Path) -> Path:
-    """Write a page atomically; a file that was there is replaced."""
-    with new_file(path) as part:
-        part.write_text(text, encoding="utf-8")
-    return path
 
 
 @cache

@@ -21,11 +21,6 @@ def spring_layout(edge_index: np.ndarray, num_nodes: int, iterations: int = 100,
 
     A force-directed layout (after Fruchterman and Reingold, 1991) in which edges attract, only the nearest nodes repel
     each other, and all nodes are attracted to the centre. It takes seconds for thousands of nodes and is deterministic.
-
-    Examples
-    --------
-    >>> spring_layout(np.array([[0, 1], [1, 0]]), 3).shape
-    (3, 2)
     """
     rng = np.random.default_rng(seed)
     place = rng.normal(size=(num_nodes, 2))

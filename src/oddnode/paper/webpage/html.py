@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from oddnode._utils.atomic_files import write_text
 from oddnode.bench.paper_numbers import paper_number
 from oddnode.evaluation import METRICS, Result
 from oddnode.paper.webpage.model import Cell, Method, Nodes, Page, Scores, take
 from oddnode.paper.webpage.opening import Opening, choose_opening, compare_pairs
-from oddnode.webpage import ArrayPool, Picture, render_page, write_page
+from oddnode.webpage import ArrayPool, Picture, render_page
 
 # The parts of the page's script, in the order in which they run.
 _SCRIPTS = (
@@ -34,7 +35,7 @@ def write_html(page: Page, path: Path) -> Path:
     path : Path
         The file; one that was there is replaced.
     """
-    return write_page(render(page), path)
+    return write_text(path, render(page))
 
 
 def render(page: Page) -> str:
@@ -90,7 +91,8 @@ def _facts(page: Page) -> dict[str, Any]:
 def encode(page: Page) -> dict[str, Any]:
     """Encode the data of the page for its script, as values for JSON."""
     pool = ArrayPool()
-    limit = _node_limit(page.cells)
+    lists = sum(len(cell.methods) * (1 + len(cell.unknown)) for cell in page.cells)
+    limit = max(_MIN_NODES, _SCORE_BYTES // (4 * max(lists, 1)))  # the most nodes of a graph that are shown
     opening = choose_opening(page)
     cells = [_cell(cell, pool, limit) for cell in page.cells]
     names = dict.fromkeys([*(r.method for r in page.results), *(m for cell in page.cells for m in cell.methods)])
@@ -98,7 +100,7 @@ def encode(page: Page) -> dict[str, Any]:
     return {
         "rows": [_row(result, methods[result.method]) for result in page.results],
         "cells": cells,
-        "opening": None if opening is None else _opening(opening),
+        "opening": opening and _opening(opening),
         "methods": {n: {"exposure": m.needs_exposure, "model_free": m.is_model_free} for n, m in methods.items()},
         "tables": [table.as_json() for table in page.tables],
         "arrays": pool.arrays,
@@ -115,44 +117,24 @@ def _pixels(values: np.ndarray) -> str:
     return "".join(_PIXELS[value] for value in values.ravel())
 
 
-def _node_limit(cells: Any) -> int:
-    """The maximum number of nodes of a graph that are shown."""
-    lists = sum(len(cell.methods) * (1 + len(cell.unknown)) for cell in cells)
-    return max(_MIN_NODES, _SCORE_BYTES // (4 * max(lists, 1)))
-
-
 def _row(result: Result, method: Method) -> dict[str, Any]:
     metrics = [metric for metric in METRICS if not (metric == "id_acc" and method.is_model_free)]
     numbers = {
         metric: {
-            "seeds": [_short(run[metric]) for run in result.runs],
+            "seeds": [round(run[metric], 3) if np.isfinite(run[metric]) else None for run in result.runs],
             "printed": paper_number(result.task, result.method, metric),
         }
         for metric in metrics
     }
-    return {
-        "task": result.task,
-        "method": result.method,
-        "protocol": result.protocol,
-        "backbone": result.backbone,
-        "seeds": result.seeds,
-        "numbers": numbers,
-    }
-
-
-def _short(number: float) -> float | None:
-    return round(number, 3) if np.isfinite(number) else None
+    names = ("task", "method", "protocol", "backbone", "seeds")
+    return {name: getattr(result, name) for name in names} | {"numbers": numbers}
 
 
 def _cell(cell: Cell, pool: ArrayPool, limit: int) -> dict[str, Any]:
     nodes = {"id": cell.known, **cell.unknown}
     rng = np.random.default_rng(0)
     chosen = {name: np.sort(rng.permutation(len(part))[:limit]) for name, part in nodes.items()}
-    return {
-        "task": cell.task,
-        "about": cell.about,
-        "protocol": cell.protocol,
-        "seed": cell.seed,
+    return {name: getattr(cell, name) for name in ("task", "about", "protocol", "seed")} | {
         "tests": list(cell.unknown),
         "nodes": {name: _nodes(part, chosen[name], pool) for name, part in nodes.items()},
         "methods": {
@@ -188,12 +170,9 @@ def _scores(scores: Scores, pool: ArrayPool) -> dict[str, Any]:
 
 
 def _picture(picture: Picture, pool: ArrayPool) -> dict[str, Any]:
-    return {
+    arrays = {name: pool.add(getattr(picture, name)) for name in ("graph", "ids", "kind", "shown")}
+    return arrays | {
         "graphs": picture.graphs,
-        "graph": pool.add(picture.graph),
-        "ids": pool.add(picture.ids),
-        "kind": pool.add(picture.kind),
-        "shown": pool.add(picture.shown),
         "x": pool.add(np.round(1000 * picture.place[:, 0]).astype(np.int64)),
         "y": pool.add(np.round(1000 * picture.place[:, 1]).astype(np.int64)),
         "from": pool.add(picture.edges[0]),

@@ -58,7 +58,7 @@ class Opening:
     @property
     def reason(self) -> str:
         """Why the example is flagged."""
-        why = self._scores.why
+        why = self.cell.methods[self.method][self.test].why
         return "" if self.example is None or why is None else str(why[self.example])
 
     @property
@@ -70,10 +70,6 @@ class Opening:
         label = -1 if nodes.shown is None else int(nodes.shown[self.example])
         return f"Node {nodes.ids[self.example]}" + (f" (class {label})" if label >= 0 else "")
 
-    @property
-    def _scores(self) -> Scores:
-        return self.cell.methods[self.method][self.test]
-
 
 def choose_opening(page: Page) -> Opening | None:
     """Choose the first cell of unseen classes, or else the first, and the first two of the page's featured methods."""
@@ -81,7 +77,9 @@ def choose_opening(page: Page) -> Opening | None:
     if not cells:
         return None
     index, cell = next((pair for pair in cells if pair[1].task.endswith("/label")), cells[0])
-    method, beside = _featured(page, cell)
+    present = [method for method in page.featured if method in cell.methods]
+    chosen = list(dict.fromkeys([*present, *cell.methods]))
+    method, beside = chosen[0], chosen[1 % len(chosen)]  # the same twice if there is one only
     test = next(iter(cell.unknown))
     scores = cell.methods[method]
     threshold = _threshold(scores["id"].values)
@@ -96,13 +94,6 @@ def choose_opening(page: Page) -> Opening | None:
         shares=_shares(page, cell, test, method),
         example=_example(scores[test], threshold),
     )
-
-
-def _featured(page: Page, cell: Cell) -> tuple[str, str]:
-    """The two methods; the same twice if there is one only."""
-    present = [method for method in page.featured if method in cell.methods]
-    chosen = list(dict.fromkeys([*present, *cell.methods]))
-    return chosen[0], chosen[1 % len(chosen)]
 
 
 def _shares(page: Page, cell: Cell, test: str, method: str) -> dict[str, float]:

@@ -1,18 +1,28 @@
-"""The engine: all groups are done, a process that dies costs one training, errors reach the caller."""
+"""Engines, with processes of their own and with executors: all groups are done, errors reach the caller.
+
+A process that dies costs one training; trainings of an executor's dead worker run again.
+"""
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from oddnode.runner.engine import InProcess, Processes, WorkerDied, _next_group, can_fork
+from oddnode.runner.engine import Futures, InProcess, Processes, WorkerDied, _next_group, can_fork, remote_setup
+from oddnode.runner.execute import Setup
 from oddnode.runner.work import Group, Outcome, Training
 from oddnode.tasks import MissingDataError
 
@@ -26,7 +36,7 @@ GROUPS = [Group(tuple((training(4 * n + place),) for place in range(4))) for n i
 
 def tell_process(group: Group) -> Iterator[Outcome]:
     for one in group.trainings:
-        yield Outcome(one, facts={"process": os.getpid()})
+        yield Outcome(one, facts={"process": os.getpid(), "alone": len(group.trainings) == 1})
 
 
 def die_at(seed: int, group: Group) -> Iterator[Outcome]:
@@ -52,11 +62,19 @@ def fail_oddly(group: Group) -> Iterator[Outcome]:
     yield from fail(group, OddError("a", "b"))
 
 
-@pytest.mark.parametrize("engine", [InProcess(), Processes(2), Processes(2, may_fork=True), Processes(9)])
+def seeds(outcomes: list[Outcome]) -> Counter[int]:
+    return Counter(outcome.training.seed for outcome in outcomes)
+
+
+@pytest.mark.parametrize("engine", [InProcess(), Processes(2), Processes(2, may_fork=True), Processes(9), "executor"])
 def test_every_training_is_done_once(engine: Any) -> None:
-    outcomes = list(engine.run(GROUPS, tell_process))
-    assert Counter(outcome.training.seed for outcome in outcomes) == Counter(range(12))
-    if isinstance(engine, Processes):
+    with ExitStack() as stack:
+        if engine == "executor":
+            executor = ProcessPoolExecutor(2, mp_context=get_context("forkserver"))
+            engine = Futures(stack.enter_context(executor), 2)
+        outcomes = list(engine.run(GROUPS, tell_process))
+    assert seeds(outcomes) == Counter(range(12))
+    if not isinstance(engine, InProcess):
         assert os.getpid() not in {outcome.facts["process"] for outcome in outcomes}
 
 
@@ -64,7 +82,7 @@ def test_a_process_that_dies_costs_one_training() -> None:
     outcomes = list(Processes(2).run(GROUPS, partial(die_at, 5)))
     lost = [outcome.training.seed for outcome in outcomes if isinstance(outcome.error, WorkerDied)]
     assert lost == [5]
-    assert Counter(outcome.training.seed for outcome in outcomes) == Counter(range(12))
+    assert seeds(outcomes) == Counter(range(12))
 
 
 def lose_device_at(seed: int, told: bool, group: Group) -> Iterator[Outcome]:
@@ -82,7 +100,7 @@ def lose_device_at(seed: int, told: bool, group: Group) -> Iterator[Outcome]:
 @pytest.mark.parametrize("told", [True, False])
 def test_a_process_that_loses_its_gpu_is_replaced(told: bool) -> None:
     outcomes = list(Processes(1).run(GROUPS, partial(lose_device_at, 5, told)))
-    assert Counter(outcome.training.seed for outcome in outcomes) == Counter(range(12))
+    assert seeds(outcomes) == Counter(range(12))
     [lost] = [outcome for outcome in outcomes if outcome.error is not None]
     assert lost.training.seed == 5
     before, after = ({o.facts["process"] for o in outcomes if o.training.seed in seeds} for seeds in ((4,), (6, 7)))
@@ -157,3 +175,89 @@ def test_nothing_is_forked_where_there_is_an_accelerator(monkeypatch: pytest.Mon
     monkeypatch.setattr(asked, lambda: True)
     assert not can_fork()
     assert Processes(2, may_fork=True)._start_method() == Processes(2)._start_method() == "spawn"
+
+
+class Threads(ThreadPoolExecutor):
+    """Calls in threads; a call whose group has one of some seeds dies, as many times as is said."""
+
+    def __init__(self, deaths: dict[int, int] | None = None):
+        super().__init__(2)
+        self.deaths = Counter(deaths)
+        self.num_submitted = 0
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.num_submitted += 1
+        [seed] = [one.seed for one in args[1].trainings if self.deaths[one.seed]][:1] or [None]
+        if seed is None:
+            return super().submit(fn, *args, **kwargs)
+        self.deaths[seed] -= 1
+        future: Future[Any] = Future()
+        future.set_exception(WorkerDied("worker 17 on host-a died"))
+        return future
+
+
+def test_trainings_of_a_dead_worker_run_again_one_by_one(caplog: pytest.LogCaptureFixture) -> None:
+    with Threads({5: 3}) as executor:
+        outcomes = list(Futures(executor, 2).run(GROUPS, tell_process))
+    assert seeds(outcomes) == Counter(range(12))
+    assert not [outcome for outcome in outcomes if outcome.error]
+    assert {outcome.training.seed for outcome in outcomes if outcome.facts["alone"]} == {4, 5, 6, 7}
+    again = "worker 17 on host-a died; running again: digits/label, msp, clean, seed"
+    assert caplog.messages == [f"{again} 4 and 3 more", f"{again} 5", f"{again} 5"]
+
+
+def test_a_training_that_always_dies_is_given_up(caplog: pytest.LogCaptureFixture) -> None:
+    with Threads({5: 99}) as executor:
+        outcomes = list(Futures(executor, 2, attempts=2).run(GROUPS, tell_process))
+        assert executor.deaths[5] == 99 - 3
+    assert seeds(outcomes) == Counter(range(12))
+    [lost] = [outcome for outcome in outcomes if outcome.error]
+    assert lost.training.seed == 5
+    assert isinstance(lost.error, WorkerDied)
+    assert "given up after 2 attempts: digits/label, msp, clean, seed 5" in caplog.messages[-1]
+
+
+def test_an_error_of_an_executors_worker_says_where(caplog: pytest.LogCaptureFixture) -> None:
+    with Threads() as executor, pytest.raises(MissingDataError, match="not here"):
+        list(Futures(executor, 2).run(GROUPS, partial(fail, error=MissingDataError("not here"))))
+    assert caplog.messages[0].endswith(": not here")
+    assert caplog.records[0].levelno == logging.WARNING
+
+
+def wait_for(event: Event, group: Group) -> Iterator[Outcome]:
+    event.wait(60)
+    yield from tell_process(group)
+
+
+def test_groups_are_taken_when_they_are_needed() -> None:
+    taken, event = [], Event()
+
+    def groups() -> Iterator[Group]:
+        for n in range(20):
+            taken.append(n)
+            yield Group(((training(n),),))
+
+    with Threads() as executor:
+        running = Futures(executor, 2).run(groups(), partial(wait_for, event))
+        event.set()
+        next(running)
+        assert len(taken) == 4  # two that run, and two so that nobody waits
+        assert len(list(running)) == 19
+
+
+def test_closing_the_iterator_cancels_what_waits() -> None:
+    with Threads() as executor:
+        running = Futures(executor, 3).run(GROUPS * 9, tell_process)
+        next(running)
+        running.close()  # type: ignore[attr-defined]
+        with pytest.raises(RuntimeError, match="after shutdown"):
+            executor.submit(tell_process, tell_process, GROUPS[0])
+    assert executor.num_submitted == 7
+
+
+def test_other_machines_get_whole_paths_and_the_kind_of_device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    setup = remote_setup(Setup("auto", "data", node_scores=True, gpu_share=0.25))
+    assert setup == Setup("cpu", str(tmp_path / "data"), node_scores=True, gpu_share=1.0)
+    assert remote_setup(Setup("cuda:3")) == Setup("cuda", None)
