@@ -68,12 +68,12 @@ def real_data() -> Path:
 @pytest.fixture(autouse=True)
 def auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests give the same numbers on every machine: those that need a GPU ask for it by name, or pretend to have it."""
-    real = torch.cuda.is_available
+    is_available, device_type = torch.cuda.is_available, devices.device_type
 
-    def best_type() -> str:
-        return "cuda" if torch.cuda.is_available is not real and torch.cuda.is_available() else "cpu"
+    def type_here(device: str) -> str:
+        return "cpu" if device == "auto" and torch.cuda.is_available is is_available else device_type(device)
 
-    monkeypatch.setattr(devices, "_best_type", best_type)
+    monkeypatch.setattr(devices, "device_type", type_here)
 
 
 @pytest.fixture
@@ -102,6 +102,17 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         return subprocess.CompletedProcess(arguments, code, shown.out, shown.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a wheel and a source distribution of this tree."""
+    pytest.importorskip("build", reason="PACKAGES NOT TESTED: install build")
+    folder = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(Path(__file__).parents[1])]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
 
 
 @pytest.fixture

@@ -16,14 +16,6 @@ PACKAGES = [path for path in MODULES if path.name == "__init__.py" and path.pare
 MAX_FUNCTION_LINES = 60
 
 
-def name_of(path: Path) -> str:
-    return path.relative_to(SOURCE).as_posix()
-
-
-def parse(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
 def functions(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """Name and lines of every function's body: without its signature, which may declare many options, and docstring."""
     for node in ast.walk(tree):
@@ -40,20 +32,18 @@ def test_the_source_keeps_its_budget_of_lines(folder: str) -> None:
     assert lines <= budget[folder]
 
 
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_functions_are_short(path: Path) -> None:
-    assert {name: lines for name, lines in functions(parse(path)) if lines > MAX_FUNCTION_LINES} == {}
-
-
-@pytest.mark.parametrize("path", PACKAGES, ids=name_of)
-def test_packages_say_what_they_may_import(path: Path) -> None:
-    docstring = ast.get_docstring(parse(path)) or ""
-    assert any(line.startswith("May import") for line in docstring.splitlines())
-
-
-@pytest.mark.parametrize("path", MODULES, ids=name_of)
-def test_nothing_imports_from_the_root_package(path: Path) -> None:
+def test_functions_are_short_and_nothing_imports_from_the_root_package() -> None:
     """The names of `oddnode` itself are for users; inside, a name comes from the package that defines it."""
-    imports = [node for node in ast.walk(parse(path)) if isinstance(node, ast.ImportFrom)]
-    from_root = [alias.name for node in imports if node.module == "oddnode" and not node.level for alias in node.names]
-    assert from_root == []
+    too_long, from_root = [], []
+    for path in MODULES:
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        too_long += [(path, name) for name, lines in functions(tree) if lines > MAX_FUNCTION_LINES]
+        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+        from_root += [path for node in imports if node.module == "oddnode" and not node.level]
+    assert (too_long, from_root) == ([], [])
+
+
+@pytest.mark.parametrize("path", PACKAGES, ids=lambda path: path.parent.name)
+def test_packages_say_what_they_may_import(path: Path) -> None:
+    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+    assert any(line.startswith("May import") for line in docstring.splitlines())

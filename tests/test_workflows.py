@@ -62,17 +62,6 @@ def linux_jobs() -> Iterator[tuple[str, str]]:
                 yield name, job
 
 
-@pytest.fixture(scope="module")
-def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a wheel and a source distribution of this tree."""
-    pytest.importorskip("build", reason="WORKFLOWS NOT RUN: install build")
-    folder = tmp_path_factory.mktemp("dist")
-    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return folder
-
-
 def stand_in(environment: Path, *more: Path) -> Path:
     """Make a virtual environment that sees the packages of this one, but not this oddnode; returns its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(environment)], check=True)
@@ -111,6 +100,7 @@ def variables(workspace: Path) -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "PATH": os.pathsep.join(map(str, programs)),
         "PYTEST_ADDOPTS": PYTEST_OPTIONS,
+        "PYTEST_XDIST_AUTO_NUM_WORKERS": "1",
         "GITHUB_WORKSPACE": str(workspace),
         "GITHUB_REF_NAME": f"v{__version__}",
         "GITHUB_SERVER_URL": "https://github.com",
@@ -144,30 +134,21 @@ def test_the_lines_of_a_job_run(workflow: str, job: str, tmp_path: Path, dist: P
         shell(step["run"], workspace, environment, *([] if is_executed(step) else ["-n"]))
 
 
-def test_lines_that_call_make_are_those_of_continuous_integration_here() -> None:
+def test_exceptions_exist_and_lines_that_call_make_are_those_of_continuous_integration_here() -> None:
     here = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-    lines = [step["run"] for name, job in linux_jobs() for step in steps(WORKFLOWS[name]["jobs"][job])]
-    called = {line for line in lines if line.startswith("make ")}
+    every = [step for name, job in linux_jobs() for step in steps(WORKFLOWS[name]["jobs"][job])]
+    assert (NEEDS_NETWORK | NEEDS_TOOL.keys()) - {step["name"] for step in every} == set()
+    called = {step["run"] for step in every if step["run"].startswith("make ")}
     assert called == {"make check", "make test", "make docs"}
     assert called <= set(here)
-
-
-def test_exceptions_are_steps_that_exist() -> None:
-    names = [step["name"] for name, job in linux_jobs() for step in steps(WORKFLOWS[name]["jobs"][job])]
-    assert (NEEDS_NETWORK | NEEDS_TOOL.keys()) - set(names) == set()
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_no_line_contains_an_expression(name: str) -> None:
-    """GitHub pastes expressions into a line before the shell reads it, so the name of a branch could run a command."""
-    for job in WORKFLOWS[name]["jobs"].values():
-        assert [step["run"] for step in steps(job) if "${{" in step["run"]] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_workflows_may_do_little(name: str) -> None:
     assert WORKFLOWS[name]["permissions"] == {"contents": "read"}
     for job in WORKFLOWS[name]["jobs"].values():
+        # GitHub pastes expressions into a line before the shell reads it, so the name of a branch could run a command.
+        assert [step["run"] for step in steps(job) if "${{" in step["run"]] == []
         used = [step for step in job.get("steps", []) if "uses" in step]
         assert all("@" in step["uses"] for step in used)
         checkouts = [step for step in used if step["uses"].startswith("actions/checkout")]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from oddnode._utils import atomic_files
-from oddnode._utils.atomic_files import hidden_sibling, new_file, new_folder, read_folder, recover
+from oddnode._utils.atomic_files import new_file, new_folder, read_folder, recover
 
 FILES = ("a", "b", "c")
 
@@ -49,65 +49,35 @@ def _write_half(path: Path, failure: BaseException) -> None:
     raise failure
 
 
-def test_a_file_appears_whole_and_replaces_the_old_one(tmp_path: Path) -> None:
+def test_files_appear_whole_with_the_usual_permissions(tmp_path: Path) -> None:
     target = tmp_path / "out.txt"
     target.write_text("old")
-    with new_file(target) as part:
-        part.write_text("new")
-        assert target.read_text() == "old"
-    assert target.read_text() == "new"
-    assert [p.name for p in tmp_path.iterdir()] == ["out.txt"]
-
-
-@pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
-def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path: Path, failure: BaseException) -> None:
-    target = tmp_path / "out.txt"
-    target.write_text("old")
-    with pytest.raises(type(failure)), new_file(target) as part:
-        _write_half(part, failure)
-    assert target.read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["out.txt"]
-
-
-def test_a_full_disk_names_what_did_not_fit(tmp_path: Path) -> None:
-    full = OSError(errno.ENOSPC, "No space left on device")
-    with (
-        pytest.raises(OSError, match=r"cannot write .*out.txt: No space left on device"),
-        new_file(tmp_path / "out.txt") as part,
-    ):
-        _write_half(part, full)
-
-
-@pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
-def test_a_failure_leaves_the_old_folder_and_nothing_else(tmp_path: Path, failure: BaseException) -> None:
-    target = tmp_path / "model"
-    target.mkdir()
-    (target / "a").write_text("old")
-    with pytest.raises(type(failure)), new_folder(target) as part:
-        _write_half(part / "a", failure)
-    assert (target / "a").read_text() == "old"
-    assert [p.name for p in tmp_path.iterdir()] == ["model"]
-
-
-def test_new_files_have_the_usual_permissions(tmp_path: Path) -> None:
     mask = os.umask(0o022)
     try:
-        with new_folder(tmp_path / "m") as part:
-            (part / "a").write_text("")
-        with new_file(tmp_path / "f") as part:
-            part.write_text("")
+        with new_file(target) as part:
+            part.write_text("new")
+            assert target.read_text() == "old"
+        assert [p.name for p in tmp_path.iterdir()] == ["out.txt"]
+        save(tmp_path / "m", "new")
     finally:
         os.umask(mask)
+    assert target.read_text() == "new"
     assert stat.S_IMODE((tmp_path / "m").stat().st_mode) == 0o755
-    assert stat.S_IMODE((tmp_path / "f").stat().st_mode) == 0o644
+    assert stat.S_IMODE(target.stat().st_mode) == 0o644
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with (
-        pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist"),
-        new_file(tmp_path / "nowhere/a"),
-    ):
-        pass
+@pytest.mark.parametrize("failure", [KeyboardInterrupt(), OSError(errno.ENOSPC, "No space left on device")])
+@pytest.mark.parametrize("new", [new_file, new_folder])
+def test_a_failure_leaves_what_was_there(tmp_path: Path, failure: BaseException, new: Callable[[Path], Any]) -> None:
+    target = tmp_path / "out"
+    inside = "" if new is new_file else "a"
+    (target / inside).parent.mkdir(exist_ok=True)
+    (target / inside).write_text("old")
+    message = r"cannot write .*out.*: No space left on device" if isinstance(failure, OSError) else None
+    with pytest.raises(type(failure), match=message), new(target) as part:
+        _write_half(part / inside, failure)
+    assert (target / inside).read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
 @pytest.mark.parametrize("new", [new_file, new_folder])
@@ -116,7 +86,7 @@ def test_a_name_too_long_for_its_sibling_is_refused_before_the_work(tmp_path: Pa
         pytest.fail("the work was done")
 
 
-def test_the_longest_name_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_longest_name_works_and_a_missing_folder_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getpid", lambda: 2**32 - 1)
     longest = 0
     for length in range(1, 256):
@@ -128,6 +98,11 @@ def test_the_longest_name_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with new_file(tmp_path / ("n" * longest)) as part:
         assert len(part.name) <= 255
     assert longest > 200
+    with (
+        pytest.raises(FileNotFoundError, match=r"the folder .*nowhere does not exist"),
+        new_file(tmp_path / "nowhere/a"),
+    ):
+        pass
 
 
 CALLS = ("mkdir", "rename", "replace", "unlink", "rmdir", "fsync", "listdir")
@@ -305,16 +280,9 @@ def test_a_folder_that_cannot_be_put_back_is_kept(tmp_path: Path, dead: int, mon
     def refuse(*_: Path) -> None:
         raise PermissionError
 
-    target = tmp_path / "m"
+    target = tmp_path / "a.b (c)[d]"  # a name that is no pattern
     aside = sibling_of(target, "old", dead)
     aside.mkdir()
     monkeypatch.setattr(os, "rename", refuse)
     recover(target)
     assert atomic_files.moved_aside(target) == aside
-
-
-def test_the_name_of_a_sibling_is_found_again(tmp_path: Path) -> None:
-    target = tmp_path / "a.b (c)[d]"
-    sibling = hidden_sibling(target, "old")
-    sibling.mkdir()
-    assert atomic_files.moved_aside(target) == sibling

@@ -13,6 +13,7 @@ from oddnode._utils.lazy import LazyModule
 SOURCE = Path(oddnode.__file__).parent
 IS_LAZY = [path.parent.name for path in SOURCE.glob("*/__init__.py") if "exports(" in path.read_text()]
 LAZY = ["oddnode", *sorted(f"oddnode.{package}" for package in IS_LAZY)]
+assert {"detector", "nn", "protocols", "tables", "tasks"} <= set(IS_LAZY)
 
 
 @pytest.mark.parametrize("package", LAZY)
@@ -34,7 +35,3 @@ def test_a_module_is_imported_when_a_name_of_it_is_used() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
     with pytest.raises(AttributeError, match="no attribute 'flor'"):
         _ = LazyModule("math").flor
-
-
-def test_there_are_lazy_packages() -> None:
-    assert {"oddnode.detector", "oddnode.nn", "oddnode.protocols", "oddnode.tables", "oddnode.tasks"} <= set(LAZY)

@@ -130,9 +130,7 @@ def test_an_entry_point_names_a_module_of_an_installed_package(tmp_path: Path, m
     assert file_plugins() == ()  # another process finds the entry point itself
 
 
-def test_a_broken_entry_point_is_named_with_its_distribution_file_and_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broken_entry_point_is_named_with_file_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "entry_broken.py", "x = 1\nx.y\n")
     install(tmp_path, "entry_broken", "faulty", monkeypatch)
     with pytest.raises(

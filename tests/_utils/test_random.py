@@ -39,31 +39,20 @@ def test_a_stream_has_the_numbers_of_torchs_generator_and_leaves_it_alone() -> N
         assert torch.equal(ours, theirs)
 
 
-def test_outside_of_a_block_torchs_own_generator_is_used() -> None:
+def test_blocks_nest_and_outside_of_them_or_for_a_callers_generator_torchs_own_is_used() -> None:
+    with seeded(1), redirected():
+        first = new_dropout_seed()
+        with seeded(1):
+            assert new_dropout_seed() == first
+        assert new_dropout_seed() != first
+        own = torch.rand(3, generator=torch.Generator().manual_seed(2))
+    assert torch.equal(own, torch.rand(3, generator=torch.Generator().manual_seed(2)))
     assert current_generator(CPU) is None
     with torch.random.fork_rng(devices=[]), redirected():
         torch.manual_seed(1)
         seed = new_dropout_seed()
         torch.manual_seed(1)
         assert seed == int(torch.randint(2**62, ()))
-
-
-def test_blocks_nest_and_go_on_where_they_were() -> None:
-    with seeded(1):
-        first = new_dropout_seed()
-        with seeded(1):
-            assert new_dropout_seed() == first
-        assert new_dropout_seed() != first
-    assert current_generator(CPU) is None
-
-
-def test_a_generator_of_the_callers_is_used_within_a_block() -> None:
-    with seeded(1), redirected():
-        own = torch.rand(3, generator=torch.Generator().manual_seed(2))
-    assert torch.equal(own, torch.rand(3, generator=torch.Generator().manual_seed(2)))
-
-
-def test_layers_on_the_meta_device_need_no_numbers() -> None:
     with torch.device("meta"), seeded(0), new_weights():
         assert nn.Linear(2, 3).weight.is_meta
 

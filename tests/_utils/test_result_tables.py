@@ -52,6 +52,7 @@ def test_markdown_has_spread_paper_and_the_best_in_bold() -> None:
     assert "| b | **15.0** | 2.0 |" in text
     assert "| *c* | 99.0 | not here |" in text
     assert "a note" in text
+    assert Entry((-0.001,)).shown() == "0.0"  # no minus before zero
 
 
 def test_latex_is_booktabs_and_escapes() -> None:
@@ -86,10 +87,6 @@ def test_csv_has_every_number_unrounded() -> None:
     assert float(rows[0]["std"]) == stdev([10.0, 20.0])
     assert rows[0]["paper"] == "12.34"
     assert rows[-1]["text"] == "not here"
-
-
-def test_a_minus_before_zero_is_not_shown() -> None:
-    assert Entry((-0.001,)).shown() == "0.0"
 
 
 def test_a_page_gets_the_mean_the_ends_and_the_printed_number() -> None:

@@ -19,20 +19,20 @@ from oddnode.evaluation import Result
 from oddnode.runner import fitting
 from oddnode.training import TrainingError, TrainingHandle
 
+PROGRESS: list[tuple[int, int, str]] = []
+
 
 @pytest.fixture(scope="module")
 def results() -> list[Result]:
-    return benchmark("digits/label", ["gnnsafe", "msp"], seeds=2, jobs=1)
+    return benchmark("digits/label", ["gnnsafe", "msp"], 2, jobs=1, on_progress=lambda *said: PROGRESS.append(said))
 
 
-def test_results_come_in_the_order_asked_for_with_every_seed(results: list[Result]) -> None:
+def test_results_come_in_order_and_a_shared_training_gives_what_one_of_its_own_gives(results: list[Result]) -> None:
     assert [(r.task, r.method, r.seeds) for r in results] == [
         ("digits/label", "gnnsafe", 2),
         ("digits/label", "msp", 2),
     ]
-
-
-def test_a_shared_training_gives_what_a_training_of_its_own_gives(results: list[Result]) -> None:
+    assert PROGRESS == [(1, 2, "digits/label, seed 0"), (2, 2, "digits/label, seed 1")]
     task = load_task("digits/label", seed=1)
     alone = evaluate(Detector.from_recipe("msp", seed=1).fit(task.train), task)
     assert alone == results[1].runs[1]
@@ -50,16 +50,9 @@ def test_methods_that_share_a_training_share_it(monkeypatch: pytest.MonkeyPatch)
     assert len(fits) == 2
 
 
-@pytest.mark.parametrize("device", ["cpu", "cpu:0", "auto"])
-def test_devices_by_other_names(device: str) -> None:
-    results = benchmark("digits/label", ["gnnsafe", "nodesafe"], seeds=1, device=device, jobs=1)
-    assert [result.method for result in results] == ["gnnsafe", "nodesafe"]
-
-
-def test_progress_counts_cells(monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[tuple[int, int, str]] = []
-    benchmark("digits/label", ["msp", "nodesafe"], seeds=2, jobs=1, on_progress=lambda *said: seen.append(said))
-    assert seen == [(1, 2, "digits/label, seed 0"), (2, 2, "digits/label, seed 1")]
+def test_a_device_by_another_name(results: list[Result]) -> None:
+    [found] = benchmark("digits/label", ["gnnsafe"], seeds=1, device="cpu:0", jobs=1)
+    assert found.runs == results[0].runs[:1]
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -73,19 +66,14 @@ def test_a_training_that_fails_is_the_callers_error(monkeypatch: pytest.MonkeyPa
         benchmark("digits/label", "msp", seeds=2, jobs=jobs, device="cpu")
 
 
-def test_processes_give_the_same_numbers_as_one() -> None:
-    one = benchmark("digits/label", "msp", seeds=2, jobs=1, device="cpu")
-    two = benchmark("digits/label", "msp", seeds=2, jobs=2, device="cpu")
-    for a, b in zip(one[0].runs, two[0].runs, strict=True):
-        assert a["auroc"] == pytest.approx(b["auroc"], abs=0.2)
-
-
-def test_a_benchmark_takes_one_process_per_core_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_give_the_numbers_of_one_by_default(results: list[Result], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "num_cores", lambda: 2)
     torch.ones(300, 300) @ torch.ones(300, 300)  # a parent whose threads have worked can still be forked
-    alone = benchmark("digits/label", "msp", seeds=2, jobs=2, device="cpu")
-    by_itself = benchmark("digits/label", "msp", seeds=2, device="cpu")
-    assert [r.runs for r in by_itself] == [r.runs for r in alone]
+    [two] = benchmark("digits/label", "msp", seeds=2, jobs=2, device="cpu")
+    for a, b in zip(results[1].runs, two.runs, strict=True):
+        assert a["auroc"] == pytest.approx(b["auroc"], abs=0.2)
+    [by_itself] = benchmark("digits/label", "msp", seeds=2, device="cpu")
+    assert by_itself.runs == two.runs
 
 
 @pytest.mark.parametrize(("device", "forks", "jobs"), [("cpu", True, 5), ("cpu", False, 1), ("cuda", True, 1)])
@@ -95,15 +83,17 @@ def test_processes_by_default(monkeypatch: pytest.MonkeyPatch, device: str, fork
     assert run._default_jobs(device) == jobs
 
 
-def test_seeds_in_one_go_give_what_they_give_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    one_by_one = benchmark("digits/label", ["msp", "nodesafe"], seeds=2, jobs=1)
+def test_seeds_in_one_go_give_what_they_give_one_by_one(results: list[Result], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "is_gpu", lambda device: True)
-    assert [r.runs for r in benchmark("digits/label", ["msp", "nodesafe"], seeds=2)] == [r.runs for r in one_by_one]
+    assert [r.runs for r in benchmark("digits/label", ["gnnsafe", "msp"], seeds=2)] == [r.runs for r in results]
 
 
-def test_groups_of_methods() -> None:
+def test_groups_of_methods_and_the_papers_numbers() -> None:
     assert expand_methods(["all"]) == list(RECIPES)
     assert expand_methods(["nodesafe", "all"])[0] == "nodesafe"
+    assert paper_number("twitch", "nodesafe++", "fpr95") == 3.43
+    assert paper_number("twitch/es", "nodesafe", "auroc") == 94.44
+    assert paper_number("digits/label", "nodesafe", "auroc") is None
 
 
 @pytest.mark.parametrize(
@@ -120,12 +110,6 @@ def test_groups_of_methods() -> None:
 def test_mistakes_are_found_before_the_work(arguments: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         benchmark(**arguments)
-
-
-def test_papers_numbers() -> None:
-    assert paper_number("twitch", "nodesafe++", "fpr95") == 3.43
-    assert paper_number("twitch/es", "nodesafe", "auroc") == 94.44
-    assert paper_number("digits/label", "nodesafe", "auroc") is None
 
 
 def test_report_files_hold_the_results(results: list[Result], tmp_path: Path) -> None:
@@ -149,10 +133,6 @@ def test_report_files_hold_the_results(results: list[Result], tmp_path: Path) ->
     report = (folder / "report.md").read_text()
     assert "digits/label" in report
     assert "counts tasks, not seeds: with 1 that differs, p is 1 at best" in report
-
-
-def test_a_single_method_is_compared_with_nothing(results: list[Result], tmp_path: Path) -> None:
-    write_report(results, tmp_path)
-    write_report(results[:1], tmp_path)
-    assert not (tmp_path / "comparisons.csv").exists()
-    assert "Paired comparisons" not in (tmp_path / "report.md").read_text()
+    write_report(results[:1], folder)  # a single method is compared with nothing
+    assert not (folder / "comparisons.csv").exists()
+    assert "Paired comparisons" not in (folder / "report.md").read_text()

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import struct
-import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
-from subprocess import CompletedProcess
 from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from oddnode.bench.trackers import log_results, open_tracker
 from oddnode.evaluation import Result
+from tests.cli.test_app import CLI
 from tests.paper_helpers import result_of
 
-CLI = Callable[..., "CompletedProcess[str]"]
-
-NO_MLFLOW, NO_TENSORBOARD, NO_WANDB = (
-    f"{name.upper()} IS NOT TESTED: pip install 'oddnode[{name}]'" for name in ("mlflow", "tensorboard", "wandb")
+NO_MLFLOW, NO_TENSORBOARD = (
+    f"{name.upper()} IS NOT TESTED: pip install 'oddnode[{name}]'" for name in ("mlflow", "tensorboard")
 )
 AUROCS = [90.25, 80.5, 85.125]
 
@@ -45,26 +40,21 @@ def mlflow_runs(store: Any, experiment: str = "oddnode") -> list[Any]:
 
 
 def test_mlflow_has_a_run_with_every_seed_and_the_means(store: Any) -> None:
-    log_results([result(), result("degree")], [open_tracker(f"mlflow={store.tracking_uri}")])
+    changed = replace(result(), settings={"num_hops": 2, "eta": 0.5})
+    log_results([changed, result("degree")], [open_tracker(f"mlflow={store.tracking_uri}")])
     by_method = {run.data.params["method"]: run for run in mlflow_runs(store)}
     run = by_method["msp"]
     assert run.info.status == "FINISHED"
     assert run.info.run_name == "digits/label msp"
     assert {"task": "digits/label", "protocol": "clean", "seeds": "3"}.items() <= run.data.params.items()
+    assert run.data.params["settings"] == "num_hops=2, eta=0.5"
+    assert not [name for name in run.data.metrics if "settings" in name]
     assert run.data.metrics["auroc"] == pytest.approx(fmean(AUROCS), abs=1e-4)
     assert run.data.metrics["auroc_std"] == pytest.approx(stdev(AUROCS), abs=1e-4)
     history = store.get_metric_history(run.info.run_id, "per_seed/auroc")
     assert [(point.step, point.value) for point in history] == list(enumerate(AUROCS))
     assert "id_acc" in run.data.metrics
     assert not [name for name in by_method["degree"].data.metrics if "id_acc" in name]  # it classifies nothing
-
-
-def test_changed_settings_are_a_parameter_and_no_metric(store: Any) -> None:
-    changed = replace(result(), settings={"num_hops": 2, "eta": 0.5})
-    log_results([changed], [open_tracker(f"mlflow={store.tracking_uri}")])
-    [run] = mlflow_runs(store)
-    assert run.data.params["settings"] == "num_hops=2, eta=0.5"
-    assert not [name for name in run.data.metrics if "settings" in name]
 
 
 def test_a_second_benchmark_goes_to_the_same_experiment(store: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,47 +81,20 @@ def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
     assert b"method msp" in text.tensor_proto.string_val[0]
 
 
-def records_of(file: Path) -> list[Any]:
-    """The records of a file of Weights & Biases: seven bytes, then LevelDB's log format with a protobuf in each."""
-    from wandb.proto.wandb_internal_pb2 import Record
-
-    raw, place, part, records = file.read_bytes(), 7, b"", []
-    while place + 7 <= len(raw):
-        left = 32768 - place % 32768
-        if left < 7:  # no header fits into the rest of a block
-            place += left
-            continue
-        _, length, kind = struct.unpack("<IHB", raw[place : place + 7])
-        part += raw[place + 7 : place + 7 + length]
-        place += 7 + length
-        if kind in (1, 4):  # a whole record, or the last part of one
-            records.append(Record.FromString(part))
-            part = b""
-    return records
-
-
-def test_weights_and_biases_writes_files_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wandb = pytest.importorskip("wandb", reason=NO_WANDB)
+def test_weights_and_biases_gets_every_seed_and_the_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in, since the package is in none of the environments that run tests."""
+    wandb = MagicMock()
+    monkeypatch.setitem(sys.modules, "wandb", wandb)
     monkeypatch.setenv("WANDB_MODE", "offline")
-    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
     log_results([result()], [open_tracker("wandb=mine")])
-    wandb.teardown()  # its own process writes the file, and has now ended
-    [file] = tmp_path.rglob("*.wandb")
-    history = [
-        {item.nested_key[0]: json.loads(item.value_json) for item in record.history.item}
-        for record in records_of(file)
-        if record.HasField("history")
-    ]
-    assert [(row["seed"], row["per_seed/auroc"]) for row in history] == list(enumerate(AUROCS))
-    [run] = [record.run for record in records_of(file) if record.HasField("run")]
-    assert (run.project, run.display_name) == ("mine", "digits/label msp")
-    summary = {
-        update.key: update.value_json
-        for record in records_of(file)
-        if record.HasField("summary")
-        for update in record.summary.update
-    }
-    assert json.loads(summary["auroc"]) == pytest.approx(fmean(AUROCS), abs=1e-4)
+    wandb.login.assert_not_called()  # without a network
+    asked = wandb.init.call_args.kwargs
+    assert (asked["project"], asked["name"]) == ("mine", "digits/label msp")
+    run = wandb.init.return_value.__enter__.return_value
+    logged = [call.args[0] for call in run.log.call_args_list]
+    assert [(row["seed"], row["per_seed/auroc"]) for row in logged] == list(enumerate(AUROCS))
+    [means] = run.summary.update.call_args.args
+    assert means["auroc"] == pytest.approx(fmean(AUROCS), abs=1e-4)
 
 
 def test_the_command_line_logs_what_it_prints(store: Any, cli: CLI) -> None:
@@ -145,7 +108,6 @@ def test_the_command_line_logs_what_it_prints(store: Any, cli: CLI) -> None:
 @pytest.mark.parametrize(
     ("log", "missing", "message"),
     [
-        ("mlfow", None, "unknown tracker 'mlfow'. Did you mean 'mlflow'?"),
         ("mlflow", "mlflow", "pip install 'oddnode[mlflow]'"),
         ("wandb", "wandb", "pip install 'oddnode[wandb]'"),
         ("tensorboard", "torch.utils.tensorboard", "pip install 'oddnode[tensorboard]'"),
@@ -165,22 +127,12 @@ def test_a_tracker_that_cannot_be_used_is_an_error_before_the_work(
     assert message in done.stderr
 
 
-def test_a_misspelt_tracker_is_answered_without_torch() -> None:
-    code = "import sys; sys.argv = ['oddnode', 'bench', '--log', 'mlfow']\n"
-    code += "from oddnode.cli.app import main\ntry: main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "Did you mean 'mlflow'" in done.stderr
-
-
 def test_a_tracker_that_refuses_says_why(store: Any) -> None:
     with pytest.raises(ValueError, match="mlflow cannot be used: "):
         open_tracker("mlflow=nosuch://place")
 
 
-def test_results_are_printed_and_written_before_a_tracker_fails(
-    store: Any, tmp_path: Path, cli: CLI, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_results_come_before_a_failure(store: Any, tmp_path: Path, cli: CLI, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any, **__: Any) -> None:
         raise KeyError("no space")
 

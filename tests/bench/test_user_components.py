@@ -1,22 +1,19 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 
 from oddnode import CrossEntropy, Detector, Energy, MaxLogit, MaxSoftmax, Recipe, Task, benchmark, evaluate, load_task
 from oddnode._utils import plugins
 from oddnode.bench import run
-from oddnode.bench.choices import expand_methods, task_of_file
+from oddnode.bench.choices import expand_methods
 from oddnode.detector import RECIPES
 from oddnode.runner import Futures
 from oddnode.tasks import TASKS
-
-CLI = Callable[..., "CompletedProcess[str]"]
+from tests.cli.test_app import CLI
 
 LARGEST_LOGIT = Recipe("largest", lambda: (CrossEntropy(), MaxLogit()), "unpublished", settings={"epochs": 20})
 
@@ -100,13 +97,10 @@ def test_mistakes_name_what_was_expected_and_leave_nothing(arguments: dict, mess
     assert (list(TASKS), expand_methods(["all"])) == before
 
 
-def test_processes_that_would_not_know_the_objects_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_and_machines_that_would_not_know_the_objects_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "can_fork", lambda: False)
     with pytest.raises(ValueError, match="jobs is 2, but tasks and methods that are given as objects"):
         benchmark(my_task, "msp", seeds=2, jobs=2, device="cpu")
-
-
-def test_other_machines_do_not_have_objects() -> None:
     with ThreadPoolExecutor(1) as executor:
         for arguments in ({"tasks": my_task, "methods": "msp"}, {"methods": LARGEST_LOGIT}):
             with pytest.raises(ValueError, match="given as objects can only be run on this machine"):
@@ -134,8 +128,3 @@ def test_the_command_line_takes_a_function_of_a_file(tmp_path: Path, cli: CLI, m
     assert "defines no 'shfted'; it defines shifted" in wrong.stderr
     missing = cli("bench", "--task", "nowhere.py:f", "--methods", "msp", fails=True)
     assert "nowhere.py does not exist" in missing.stderr
-
-
-def test_other_texts_are_no_files() -> None:
-    assert task_of_file("digits/label") is None
-    assert task_of_file("mine.py") is None

@@ -24,26 +24,15 @@ GRAPH = BlockModel(60_001, 600_000, features=8, labelled=3_000, node_chunk=7_000
 CHUNKS = (GRAPH.nodes_of, GRAPH.num_node_chunks), (GRAPH.pairs_of, GRAPH.num_edge_chunks)
 
 
-def digest(graph: BlockModel, chunk: int) -> str:
-    """The bytes of a chunk of nodes and of a chunk of pairs."""
-    nodes = graph.nodes_of(chunk)
-    arrays = [nodes.id, nodes.x, nodes.block, nodes.label, nodes.split, *graph.pairs_of(chunk)]
-    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
-
-
 @pytest.fixture(scope="module")
 def pairs() -> np.ndarray:
     return np.hstack([np.stack(GRAPH.pairs_of(chunk)) for chunk in range(GRAPH.num_edge_chunks)])
 
 
 @pytest.fixture(scope="module")
-def block() -> np.ndarray:
-    return np.concatenate([GRAPH.nodes_of(chunk).block for chunk in range(GRAPH.num_node_chunks)])
-
-
-@pytest.fixture(scope="module")
-def degree(pairs: np.ndarray) -> np.ndarray:
-    return np.bincount(pairs.ravel(), minlength=GRAPH.nodes)
+def nodes() -> dict[str, np.ndarray]:
+    chunks = [GRAPH.nodes_of(chunk) for chunk in range(GRAPH.num_node_chunks)]
+    return {name: np.concatenate([getattr(chunk, name) for chunk in chunks]) for name in chunks[0].__annotations__}
 
 
 ALONE = """
@@ -67,12 +56,14 @@ def test_a_chunk_made_alone_in_another_process_has_the_same_bytes(tmp_path: Path
 
 def test_the_bytes_are_those_of_every_machine() -> None:
     """Recorded once: a change of the generator, or a machine that rounds otherwise, gives other graphs."""
-    assert digest(GRAPH, 1)[:16] == "93f8de7d205dca43"
+    nodes = GRAPH.nodes_of(1)
+    arrays = [nodes.id, nodes.x, nodes.block, nodes.label, nodes.split, *GRAPH.pairs_of(1)]
+    found = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+    assert found[:16] == "93f8de7d205dca43"
 
 
-def test_every_node_and_every_pair_is_there_once(pairs: np.ndarray) -> None:
-    ids = np.concatenate([GRAPH.nodes_of(chunk).id for chunk in range(GRAPH.num_node_chunks)])
-    np.testing.assert_array_equal(ids, np.arange(GRAPH.nodes))
+def test_every_node_and_every_pair_is_there_once(nodes: dict[str, np.ndarray], pairs: np.ndarray) -> None:
+    np.testing.assert_array_equal(nodes["id"], np.arange(GRAPH.nodes))
     assert pairs.shape == (2, GRAPH.edges // 2)
     assert pairs.min() >= 0
     assert pairs.max() < GRAPH.nodes
@@ -89,17 +80,13 @@ def test_homophily_is_as_asked(homophily: float) -> None:
     assert np.mean(graph.block_of(source) == graph.block_of(target)) == pytest.approx(homophily, abs=0.003)
 
 
-def test_the_share_of_unknown_nodes_is_as_asked(block: np.ndarray) -> None:
+def test_blocks_labels_and_splits_are_as_asked(nodes: dict[str, np.ndarray]) -> None:
+    block, label, split = nodes["block"], nodes["label"], nodes["split"]
     assert np.mean(block >= GRAPH.known_blocks) == pytest.approx(GRAPH.unknown_share, abs=1e-4)
     sizes = np.bincount(block)
     assert len(sizes) == 7
     assert np.ptp(sizes[:5]) <= 1
     assert np.ptp(sizes[5:]) <= 1
-
-
-def test_only_known_nodes_are_labelled_and_splits_are_as_asked(block: np.ndarray) -> None:
-    chunks = [GRAPH.nodes_of(chunk) for chunk in range(GRAPH.num_node_chunks)]
-    label, split = (np.concatenate([getattr(part, name) for part in chunks]) for name in ("label", "split"))
     assert (block[label >= 0] < GRAPH.known_blocks).all()
     np.testing.assert_array_equal(label[label >= 0], block[label >= 0])
     np.testing.assert_array_equal(label >= 0, split >= 0)
@@ -118,24 +105,23 @@ def test_degrees_follow_the_power_law(tail: int, exponent: float) -> None:
     assert 1 + 1 / np.mean(np.log(large / large[-1])) == pytest.approx(exponent, abs=0.25)
 
 
-def test_some_nodes_are_isolated_and_some_in_tiny_components(pairs: np.ndarray, degree: np.ndarray) -> None:
+def test_some_nodes_are_isolated_and_some_in_tiny_components(pairs: np.ndarray) -> None:
     matrix = coo_array((np.ones(pairs.shape[1]), tuple(pairs)), shape=(GRAPH.nodes, GRAPH.nodes))
     sizes = np.bincount(connected_components(matrix, directed=False)[1])
     assert np.sum(sizes == 3) >= GRAPH.tiny * GRAPH.nodes / 3 - 7
     assert np.sum(sizes == 3) == pytest.approx(GRAPH.tiny * GRAPH.nodes / 3, abs=20)
-    assert np.mean(degree == 0) >= GRAPH.isolated - 7 / GRAPH.nodes
+    assert np.mean(np.bincount(pairs.ravel(), minlength=GRAPH.nodes) == 0) >= GRAPH.isolated - 7 / GRAPH.nodes
     assert sizes.max() > 0.9 * GRAPH.nodes
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_the_graph_in_memory_has_every_edge_in_both_directions(pairs: np.ndarray, workers: int) -> None:
+def test_the_graph_in_memory_has_edges_both_ways(nodes: dict[str, np.ndarray], pairs: np.ndarray, workers: int) -> None:
     data = GRAPH.data(workers=workers)
     assert data.edge_index.shape == (2, GRAPH.edges)
     np.testing.assert_array_equal(data.edge_index[:, : GRAPH.pairs], pairs)
     assert torch.equal(data.edge_index[:, GRAPH.pairs :], data.edge_index[:, : GRAPH.pairs].flip(0))
-    chunks = [GRAPH.nodes_of(chunk) for chunk in range(GRAPH.num_node_chunks)]
-    np.testing.assert_array_equal(data.x, np.concatenate([part.x for part in chunks]))
-    np.testing.assert_array_equal(data.y, np.concatenate([part.block for part in chunks]))
+    np.testing.assert_array_equal(data.x, nodes["x"])
+    np.testing.assert_array_equal(data.y, nodes["block"])
     assert [int(data[f"{name}_mask"].sum()) for name in ("train", "val", "calibration")] == [1_200, 600, 1_200]
 
 

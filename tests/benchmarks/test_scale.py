@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 import scale
 from block_model import BlockModel
-from memory_limit import MemoryGroup, NoMemoryGroup
 from scale import Stage, auroc, growth, one_size, verdicts
 
 GRAPH = BlockModel(2_000, 10_000, features=4, labelled=400)
@@ -50,9 +49,7 @@ def test_every_stage_is_measured_and_the_answer_is_judged(tmp_path: Path) -> Non
     np.testing.assert_array_equal(scores, 1.0 * (is_known ^ is_wrong))
 
 
-def test_a_stage_that_fails_ends_the_size_and_shows_what_it_said(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stage_that_fails_ends_the_size_and_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     stages = [python("prepare", "raise SystemExit('the disk is full')", tmp_path), python("fit", "pass", tmp_path)]
     rows, scores = one_size(GRAPH, stages, tmp_path / "run", LIMIT, {})
     assert [(each["stage"], each["status"]) for each in rows] == [("prepare", 1)]
@@ -60,11 +57,8 @@ def test_a_stage_that_fails_ends_the_size_and_shows_what_it_said(
     assert "the disk is full" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("cgroups")
 def test_a_stage_that_needs_more_than_the_limit_is_out_of_memory(tmp_path: Path) -> None:
-    try:
-        MemoryGroup(LIMIT).remove()
-    except NoMemoryGroup as error:
-        pytest.skip(f"MEMORY LIMIT NOT TESTED: {error}")
     rows, _ = one_size(GRAPH, [python("fit", f"b'x' * {2 * LIMIT}", tmp_path)], tmp_path / "run", LIMIT, {})
     assert (rows[0]["status"], rows[0]["out of memory"]) == (-9, True)
 
@@ -97,19 +91,13 @@ def test_growth_and_verdicts_are_those_of_a_hand_computation() -> None:
     failed = [line.split(":")[0] for line, word in judged.items() if word == "DOES NOT HOLD"]
     assert failed == ["prepare at 10^8 edges under 8 GiB", "fit at 10^8 edges under 2 GiB", "train"]
     assert judged["score at 10^8 edges under 8 GiB: seconds: 120.5 (must be 0 to 180)"] == "holds"
-
-
-def test_ranks_are_judged_by_their_time_and_their_scores() -> None:
-    row = {"stage": "2 ranks to 2 threads", "edges": 10**7, "ratio of seconds": 1.2}
-    judged = verdicts([row | {"largest difference of ranks": 1e-6}, row | {"largest difference of ranks": 1e-4}], {})
-    words = [line.rpartition(": ")[2] for line in judged]
-    assert words == ["DOES NOT HOLD", "holds", "DOES NOT HOLD", "DOES NOT HOLD"]
+    ranks = {"stage": "2 ranks to 2 threads", "edges": 10**7, "ratio of seconds": 1.2}
+    lines = verdicts([ranks | {"largest difference of ranks": gap} for gap in (1e-6, 1e-4)], {})
+    assert [line.rpartition(": ")[2] for line in lines] == ["DOES NOT HOLD", "holds", "DOES NOT HOLD", "DOES NOT HOLD"]
 
 
 @pytest.mark.slow
-def test_tables_run_through_today_s_commands_and_the_answer_is_right(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_tables_run_through_commands_and_answers_are_right(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     arguments = ["--edges", "2e4", "--limit", "4GiB", "--method", "nodesafe", "--in-memory", "--work", str(tmp_path)]
     monkeypatch.setattr("sys.argv", ["scale.py", *arguments, "--out", str(tmp_path / "results")])
     monkeypatch.setattr(scale, "start_seconds", lambda *_: {"fit": 1.0, "score": 1.0})

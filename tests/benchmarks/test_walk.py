@@ -1,18 +1,13 @@
-"""The counts of a walk: by hand on a toy package, and against cProfile on a real fit."""
+"""The counts of a walk, by hand on a toy package."""
 
 from __future__ import annotations
 
-import cProfile
-import pstats
 import sys
 from pathlib import Path
 
 import pytest
 import walk
-from torch_geometric.data import Data
 from walk import Function
-
-import oddnode
 
 TOY = {
     "pyproject.toml": '[[tool.importlinter.contracts]]\nid = "layers"\nlayers = ["high", "left | right", "low"]\n',
@@ -36,9 +31,7 @@ def unused():
 }
 
 
-def test_functions_crossings_and_upward_calls_of_a_toy_are_those_counted_by_hand(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_functions_crossings_and_upward_calls_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in TOY.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -56,18 +49,3 @@ def test_functions_crossings_and_upward_calls_of_a_toy_are_those_counted_by_hand
     assert walk.crossings(passed, layers) == {(start, work), (work, apply), (apply, key)}  # the last through sorted()
     counts = {"files": 3, "functions": 5 + len(comprehension), "packages": 3, "crossings": 3, "upward": 1}
     assert walk.count(passed, layers) == {**counts, "passes_large": False}
-
-
-def test_a_fit_passes_the_functions_that_cprofile_sees(two_groups: Data) -> None:
-    root = Path(oddnode.__file__).parent
-
-    def fit() -> None:
-        oddnode.Detector.from_recipe("nodesafe", epochs=2).fit(two_groups)
-
-    fit()  # what is computed only once is not of this walk
-    passed = walk.watch(root, fit)
-    with cProfile.Profile() as profile:
-        fit()
-    entries = pstats.Stats(profile).stats  # type: ignore[attr-defined]
-    expected = {(Path(file), name) for file, _, name in entries if Path(file).is_relative_to(root)}
-    assert {(root / function.file, function.name.split(".")[-1]) for function in passed.functions} == expected

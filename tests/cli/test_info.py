@@ -10,19 +10,9 @@ from torch_geometric.data import Data
 
 from oddnode import CrossEntropy, Detector, Energy
 from tests.cli.test_app import CLI
-from tests.tables.examples import example, read_csv, write_csv
+from tests.tables.examples import read_csv, write_csv
 
 FIT = ("fit", "--nodes", "nodes.csv", "--edges", "edges.csv", "--id-column", "name", "--label-column", "kind")
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with nodes.csv and edges.csv."""
-    nodes, edges = example(240)
-    write_csv(tmp_path / "nodes.csv", [row | {"size": "" if i < 9 else row["size"]} for i, row in enumerate(nodes)])
-    write_csv(tmp_path / "edges.csv", edges)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.mark.parametrize("direction", [(), ("--directed",)])
@@ -42,6 +32,8 @@ def test_it_names_the_method_and_counts_edges_as_fit_did(folder: Path, cli: CLI,
 
 
 def test_it_says_how_columns_are_read(folder: Path, cli: CLI) -> None:
+    rows = read_csv(folder / "nodes.csv")
+    write_csv(folder / "nodes.csv", [row | {"size": "" if i < 9 else row["size"]} for i, row in enumerate(rows)])
     cli(*FIT, "--set", "epochs=2", "--out", "model")
     shown = cli("info", "model").stdout
     sizes = [float(row["size"]) for row in read_csv(folder / "nodes.csv") if row["size"]]
@@ -63,7 +55,7 @@ def test_one_label_predicts_nothing(folder: Path, cli: CLI) -> None:
     assert "labels:            a; alone, so predicted says nothing\n" in cli("info", "model").stdout
 
 
-def test_a_model_from_python_shows_its_parts(two_groups: Data, tmp_path: Path, cli: CLI) -> None:
+def test_a_model_from_python_shows_its_parts_and_damage_is_refused(two_groups: Data, tmp_path: Path, cli: CLI) -> None:
     Detector("gcn", CrossEntropy(), Energy(), epochs=2, device="cpu").fit(two_groups).save(tmp_path / "own")
     shown = cli("info", str(tmp_path / "own")).stdout
     assert "method:" not in shown
@@ -73,11 +65,6 @@ def test_a_model_from_python_shows_its_parts(two_groups: Data, tmp_path: Path, c
     assert "decisions:         not calibrated\n" in shown
     Detector.from_recipe("msp", epochs=2, device="cpu").fit(two_groups).save(tmp_path / "msp")
     assert "method:            msp\n" in cli("info", str(tmp_path / "msp")).stdout
-
-
-def test_a_damaged_model_is_refused(two_groups: Data, tmp_path: Path, cli: CLI) -> None:
-    Detector.from_recipe("msp", epochs=2, device="cpu").fit(two_groups).save(tmp_path / "m")
-    weights = tmp_path / "m" / "model.safetensors"
+    weights = tmp_path / "msp" / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
-    done = cli("info", str(tmp_path / "m"), fails=True)
-    assert "model.safetensors is damaged or was changed" in done.stderr
+    assert "model.safetensors is damaged or was changed" in cli("info", str(tmp_path / "msp"), fails=True).stderr

@@ -8,20 +8,18 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_app import CLI
-from tests.tables.examples import example, read_csv, write_csv
+from tests.tables.examples import read_csv, write_csv
 
 PREPARE = ("prepare", "--nodes", "nodes.csv", "--edges", "edges*.csv")
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with nodes.csv and two files of edges."""
-    nodes, edges = example(240)
-    write_csv(tmp_path / "nodes.csv", nodes)
-    write_csv(tmp_path / "edges1.csv", edges[::2])
-    write_csv(tmp_path / "edges2.csv", edges[1::2])
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+@pytest.fixture(autouse=True)
+def two_files(folder: Path) -> None:
+    """The edges are in two files."""
+    edges = read_csv(folder / "edges.csv")
+    write_csv(folder / "edges1.csv", edges[::2])
+    write_csv(folder / "edges2.csv", edges[1::2])
+    (folder / "edges.csv").unlink()
 
 
 def test_prepare_fit_score_and_calibrate(folder: Path, cli: CLI) -> None:
@@ -84,25 +82,17 @@ def test_options_that_do_not_go_together(folder: Path, cli: CLI, command: str, m
     assert message in " ".join(refused.stderr.split())
 
 
-def test_settings_are_those_of_the_method(folder: Path, cli: CLI) -> None:
-    cli(*PREPARE, "--id-column", "name", "--label-column", "kind", "--out", "graph")
-    cli("fit", "--graph", "graph", "--set", "num_hops=3", "--set", "epochs=2", "--out", "model")
-    shown = json.loads(cli("info", "model", "--json").stdout)
-    assert shown["method"] == "nodesafe-evidence"
-    assert shown["settings"]["epochs"] == 2
-
-
-def test_another_network_is_trained_in_mini_batches_and_says_so(folder: Path, cli: CLI) -> None:
-    cli(*PREPARE, "--id-column", "name", "--label-column", "kind", "--out", "graph")
-    fitted = cli("fit", "--graph", "graph", "--backbone", "gat", "--set", "epochs=5", "--out", "model")
-    assert "trained in mini-batches of sampled neighbourhoods: the network is gat" in " ".join(fitted.stderr.split())
-    assert json.loads(cli("info", "model", "--json").stdout)["backbone"] == "gat"
-    cli("score", "model", "--graph", "graph", "--out", "scores.csv")
-    assert len(read_csv(folder / "scores.csv")) == 240
-
-
-def test_a_method_that_cannot_be_used_on_disk_is_refused(folder: Path, cli: CLI) -> None:
+def test_settings_networks_and_methods_that_cannot_be_used_on_disk(folder: Path, cli: CLI) -> None:
     cli(*PREPARE, "--id-column", "name", "--label-column", "kind", "--out", "graph")
     refused = cli("fit", "--graph", "graph", "--method", "odin", "--out", "model", fails=True)
     assert "cannot be used on a graph on disk: ODIN needs the edges or the features" in refused.stderr
     assert not (folder / "model").exists()
+    cli("fit", "--graph", "graph", "--set", "num_hops=3", "--set", "epochs=2", "--out", "model")
+    shown = json.loads(cli("info", "model", "--json").stdout)
+    assert shown["method"] == "nodesafe-evidence"
+    assert shown["settings"]["epochs"] == 2
+    fitted = cli("fit", "--graph", "graph", "--backbone", "gat", "--set", "epochs=5", "--out", "other")
+    assert "trained in mini-batches of sampled neighbourhoods: the network is gat" in " ".join(fitted.stderr.split())
+    assert json.loads(cli("info", "other", "--json").stdout)["backbone"] == "gat"
+    cli("score", "other", "--graph", "graph", "--out", "scores.csv")
+    assert len(read_csv(folder / "scores.csv")) == 240

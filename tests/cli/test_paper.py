@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -16,27 +17,33 @@ from oddnode.paper.store import Store
 from oddnode.runner.source_key import source_key
 from tests.cli.test_app import CLI, OneDeath, oddnode
 
+TABLE10 = ("--smoke", "--protocol", "clean", "--seeds", "1", "--device", "cpu", "--only", "table10")
 
-@pytest.mark.slow
-def test_part_of_the_smoke_run_says_what_it_did_and_goes_on(tmp_path: Path, cli: CLI) -> None:
-    arguments = ["--smoke", "--out", str(tmp_path), "--protocol", "clean", "--seeds", "1", "--jobs", "1"]
-    done = oddnode("paper", *arguments, "--only", "table10")
+
+@pytest.fixture(scope="module")
+def table10(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the command leaves, run by a process of its own."""
+    folder = tmp_path_factory.mktemp("table10")
+    done = oddnode("paper", *TABLE10, "--jobs", "1", "--out", str(folder))
     assert "4 trainings for 1 tables and figures, 0 of them done" in done.stderr
-    assert (tmp_path / "tables" / "table10.tex").exists()
-    again = cli("paper", *arguments, "--only", "table10,claims", "--dry-run", "--json")
-    facts = json.loads(again.stdout)
+    assert (folder / "tables" / "table10.tex").exists()
+    return folder
+
+
+def test_a_later_run_goes_on(table10: Path, tmp_path: Path, cli: CLI) -> None:
+    folder = shutil.copytree(table10, tmp_path / "copy")
+    more = (*TABLE10[:-1], "table10,claims", "--out", str(folder), "--json")
+    facts = json.loads(cli("paper", *more, "--dry-run").stdout)
     assert (facts["trainings"], facts["done_before"]) == (12, 4)
-    written = cli("paper", *arguments, "--only", "table10,claims", "--no-train", "--json")
-    facts = json.loads(written.stdout)
-    assert (tmp_path / "tables" / "claims.md").exists()
-    assert facts["store_bytes"] == sum(f.stat().st_size for f in tmp_path.glob("runs.sqlite*"))
+    facts = json.loads(cli("paper", *more, "--no-train").stdout)
+    assert (folder / "tables" / "claims.md").exists()
+    assert facts["store_bytes"] == sum(f.stat().st_size for f in folder.glob("runs.sqlite*"))
 
 
 @pytest.mark.slow
 def test_part_of_the_smoke_run_on_a_cluster(tmp_path: Path, cli: CLI, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oddnode.runner.ray_cluster.RayExecutor", OneDeath)
-    arguments = ["--smoke", "--out", str(tmp_path), "--protocol", "clean", "--seeds", "1", "--device", "cpu"]
-    done = cli("paper", *arguments, "--only", "table10", "--engine", "ray")
+    done = cli("paper", *TABLE10, "--out", str(tmp_path), "--engine", "ray")
     assert "4 trainings for 1 tables and figures, 0 of them done" in done.stderr
     assert "in 2 processes" in done.stderr
     assert "note: worker 17 on host-a died; running again: digits/" in done.stderr
@@ -44,16 +51,12 @@ def test_part_of_the_smoke_run_on_a_cluster(tmp_path: Path, cli: CLI, monkeypatc
         assert len(store.finished()) == 4
 
 
-def test_without_any_data_there_is_nothing_to_do(tmp_path: Path, cli: CLI) -> None:
+def test_no_data_and_a_store_that_is_none_are_told(tmp_path: Path, cli: CLI) -> None:
     done = cli("paper", "--out", str(tmp_path), "--only", "table4", "--data-dir", str(tmp_path), fails=True)
     assert "no data set was found (twitch)" in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
-
-
-def test_a_store_that_is_none_is_said_to_be_damaged(tmp_path: Path, cli: CLI) -> None:
     (tmp_path / "runs.sqlite").write_bytes(os.urandom(5000))
-    arguments = ["--smoke", "--out", str(tmp_path), "--protocol", "clean", "--seeds", "1", "--only", "table10"]
-    done = cli("paper", *arguments, "--no-train")
+    done = cli("paper", *TABLE10, "--out", str(tmp_path), "--no-train")
     assert "was damaged; 0 records were recovered" in done.stderr
 
 
@@ -65,18 +68,16 @@ def test_the_name_of_a_folder_is_no_markup(tmp_path: Path, cli: CLI, name: str) 
     assert str(tmp_path / name / "report.html") in done.stderr
 
 
-@pytest.mark.slow
-def test_a_flipped_bit_in_a_record_is_made_good(tmp_path: Path) -> None:
-    arguments = ["--smoke", "--out", str(tmp_path), "--protocol", "clean", "--seeds", "1", "--jobs", "1"]
-    oddnode("paper", *arguments, "--only", "table10")
+def test_a_flipped_bit_in_a_record_is_made_good(table10: Path, tmp_path: Path, cli: CLI) -> None:
+    folder = shutil.copytree(table10, tmp_path / "copy")
     flips = ((b'"best_epoch"', 3, 0x80), (b'"seconds": {"fit"', 1, 1), (b'{"fit": ', 2, 1))
-    with closing(sqlite3.connect(tmp_path / "runs.sqlite", isolation_level=None)) as db:
+    with closing(sqlite3.connect(folder / "runs.sqlite", isolation_level=None)) as db:
         rows = db.execute("SELECT rowid, CAST(facts AS BLOB) FROM trainings").fetchmany(3)
         for (number, facts), (text, place, mask) in zip(rows, flips, strict=True):
             damaged = bytearray(facts)
             damaged[facts.index(text) + place] ^= mask
             db.execute("UPDATE trainings SET facts = CAST(? AS TEXT) WHERE rowid = ?", (bytes(damaged), number))
-    done = oddnode("paper", *arguments, "--only", "table10")
+    done = cli("paper", *TABLE10, "--jobs", "1", "--out", str(folder))
     assert done.stderr.count("a damaged record was replaced by a new training: digits/") == 3
 
 

@@ -10,7 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from oddnode import __version__
 from tests.tables.examples import example, write_csv
+
+Answer = tuple[int, str, list[str]]
+Answers = dict[str, Answer]
 
 SLOW = ("torch", "torch._dynamo", "torch_geometric", "sklearn", "scipy.stats", "pandas")
 FIT = ("fit", "--nodes", "nodes.csv", "--edges", "edges.csv", "--id-column", "name", "--label-column", "kind")
@@ -38,8 +42,16 @@ json.dump(answers, sys.stdout)
 """
 
 SCORING = [*SCORE, "--out", "scores.csv"]
-FACTS = (["methods"], ["methods", "nodesafe"], ["datasets"], ["info", "model"], ["info", "model", "--json"])
-
+COMMANDS = ("bench", "methods", "datasets", "info", "paper", "fit", "score", "calibrate", "prepare")
+HELP = (["--help"], *([command, "--help"] for command in COMMANDS))
+FACTS = (
+    ["--version"],
+    ["methods"],
+    ["methods", "nodesafe"],
+    ["datasets"],
+    ["info", "model"],
+    ["info", "model", "--json"],
+)
 
 MISTAKES: list[tuple[list[str], str]] = [
     (["bench", "--methods", "nodesave"], "Did you mean 'nodesafe'"),
@@ -49,6 +61,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["bench", "--protocol", "clear"], "Did you mean 'clean'"),
     (["bench", "--device", "gpu7"], "unknown device 'gpu7'"),
     (["bench", "--engine", "rey"], "Did you mean 'ray'"),
+    (["bench", "--log", "mlfow"], "unknown tracker 'mlfow'. Did you mean 'mlflow'"),
     (["bench", "--set", "num_hop=2"], "Did you mean 'num_hops'"),
     (["bench", "--task", "twitch", "--data-dir", "nowhere"], "nowhere does not exist"),
     (["bench", "--task", "twitch", "--data-dir", "."], "Twitch is missing"),
@@ -82,7 +95,7 @@ MISTAKES: list[tuple[list[str], str]] = [
 ]
 
 
-def run(folder: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, str, list[str]]]:
+def run(folder: Path, commands: Sequence[Sequence[str]]) -> list[Answer]:
     """The exit status of every command, what it printed, and the slow modules that it imported."""
     code = f"SLOW = {SLOW}\n{DRIVER}"
     given = json.dumps([list(command) for command in commands])
@@ -93,7 +106,7 @@ def run(folder: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, str,
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, str, list[str]]]:
+def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     """The answers to all commands below, where two tables, a model and a folder that is no model are."""
     folder = tmp_path_factory.mktemp("start")
     nodes, edges = example(240)
@@ -101,29 +114,31 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[int, st
     write_csv(folder / "edges.csv", edges)
     (folder / "no-model").mkdir()
     fit = [*FIT, "--method", "nodesafe", "--set", "epochs=3", "--out", "model"]
-    commands = [*FACTS, *(command for command, _ in MISTAKES)]
+    commands = [*HELP, *FACTS, *(command for command, _ in MISTAKES)]
     found = run(folder, [fit]) + run(folder, commands) + run(folder, [SCORING])
     return {" ".join(command): answer for command, answer in zip([fit, *commands, SCORING], found, strict=True)}
 
 
-@pytest.mark.parametrize("command", FACTS, ids=" ".join)
-def test_facts_need_no_torch(answers: dict[str, tuple[int, str, list[str]]], command: list[str]) -> None:
+@pytest.mark.parametrize("command", [*HELP, *FACTS], ids=" ".join)
+def test_help_and_facts_need_no_torch(answers: Answers, command: list[str]) -> None:
     code, text, imported = answers[" ".join(command)]
     assert (code, imported) == (0, []), text
+    if command == ["--version"]:
+        assert text.strip() == f"oddnode {__version__}"
+    if command[-1] == "--help":
+        assert "Usage" in text
+    if command in HELP[1:]:
+        assert f"oddnode {command[0]}" in text.partition("Examples")[2]
 
 
 @pytest.mark.parametrize(("command", "message"), MISTAKES)
-def test_a_mistake_is_one_line_without_torch(
-    answers: dict[str, tuple[int, str, list[str]]], command: list[str], message: str
-) -> None:
+def test_a_mistake_is_one_line_without_torch(answers: Answers, command: list[str], message: str) -> None:
     code, text, imported = answers[" ".join(command)]
     assert message in text
     assert (code, imported, text.count("\n")) == (1, [], 1)
 
 
-def test_scores_need_torch_but_not_what_takes_as_long_to_import(
-    answers: dict[str, tuple[int, str, list[str]]],
-) -> None:
+def test_scores_need_torch_but_not_what_takes_as_long_to_import(answers: Answers) -> None:
     code, text, imported = answers[" ".join(SCORING)]
     assert code == 0, text
     assert set(imported) - {"pandas"} == {"torch"}  # pyarrow imports pandas where it is installed

@@ -8,21 +8,8 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
 from tests.cli.test_app import CLI
 from tests.tables.examples import example, read_csv, write_csv
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, with nodes.csv and edges.csv."""
-    nodes, edges = example(240)
-    write_csv(tmp_path / "nodes.csv", nodes)
-    write_csv(tmp_path / "edges.csv", edges)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
 
 BOTH = ("--nodes", "nodes.csv", "--edges", "edges.csv")
 FIT = ("fit", *BOTH, "--id-column", "name", "--label-column", "kind", "--out", "model")
@@ -34,15 +21,18 @@ def change(path: Path, **columns: Callable[[int], object]) -> None:
     write_csv(path, [row | {name: value(i) for name, value in columns.items()} for i, row in enumerate(rows)])
 
 
-def test_fit_prints_one_line_per_column(folder: Path, cli: CLI) -> None:
+def test_fit_prints_a_line_per_column_and_a_label_may_start_like_an_option(folder: Path, cli: CLI) -> None:
+    rows = read_csv(folder / "nodes.csv")
+    write_csv(folder / "nodes.csv", [row | {"kind": row["kind"] or "-1"} for row in rows])
     change(folder / "nodes.csv", size=lambda i: "" if i < 5 else i / 7)
-    done = cli(*FIT)
+    done = cli(*FIT, "--unlabelled", "-1", "--unlabelled", "?")
     assert done.stdout.splitlines()[:4] == [
         "column name: id, 240 different, 240 values, 0 missing",
         "column kind: label, 2 different, 160 values, 80 missing",
         "column size: number, 0.714286 to 34.1429, 235 values, 5 missing",
         "column colour: category, 3 different, 240 values, 0 missing",
     ]
+    assert "labels:            a, b\n" in done.stdout
     assert (
         "note: missing numbers count as the mean of their column, and a feature marks them: size (5 of 240)"
         in done.stderr
@@ -63,13 +53,6 @@ def test_errors_and_notes_name_options(folder: Path, cli: CLI) -> None:
     assert "labels:            a, b\n" in settled.stdout
     exposed = cli(*FIT, "--overwrite", "--drop-columns", "day", "--method", "nodesafe++", fails=True)
     assert "(--exposure-nodes)" in exposed.stderr
-
-
-def test_a_label_that_starts_like_an_option_can_be_named(folder: Path, cli: CLI) -> None:
-    rows = read_csv(folder / "nodes.csv")
-    write_csv(folder / "nodes.csv", [row | {"kind": row["kind"] or "-1"} for row in rows])
-    done = cli(*FIT, "--unlabelled", "-1", "--unlabelled", "?", "--json")
-    assert json.loads(done.stdout)["labels"] == ["a", "b"]
 
 
 def test_a_file_from_a_european_spreadsheet_is_read(folder: Path, cli: CLI) -> None:
@@ -98,24 +81,18 @@ def test_a_model_is_not_overwritten_unasked(folder: Path, cli: CLI) -> None:
 
 
 def test_calibrate_then_score_with_the_same_file(folder: Path, cli: CLI) -> None:
-    cli(*FIT)
+    fitted = json.loads(cli(*FIT, "--json").stdout)
+    loose = json.loads(cli("calibrate", "model", "--false-alarm-rate", "0.2", "--out", "loose", "--json").stdout)
+    assert (loose["num_calibration"], loose["old_threshold"]) == (fitted["num_calibration"], fitted["threshold"])
+    assert loose["threshold"] > loose["old_threshold"]
+    assert "nothing to do" in cli("calibrate", "model", "--out", "x", fails=True).stderr
+    assert "together" in cli("calibrate", "model", "--nodes", "nodes.csv", "--out", "x", fails=True).stderr
     change(folder / "nodes.csv", checked=lambda i: "x" if i % 2 else "")
-    done = cli("calibrate", "model", *BOTH, "--known-column", "checked", "--out", "new", "--json")
-    report = json.loads(done.stdout)
+    report = json.loads(cli("calibrate", "model", *BOTH, "--known-column", "checked", "--out", "new", "--json").stdout)
     assert report["num_calibration"] + report["num_left_out"] == 120
     assert report["num_left_out"] > 0
     scored = cli("score", "new", *BOTH, "--out", "s.csv")
     assert scored.stderr.strip() == "note: nodes.csv: columns that the model was not fitted on are ignored: checked"
-
-
-def test_calibrating_for_another_rate_needs_no_tables(folder: Path, cli: CLI) -> None:
-    fitted = json.loads(cli(*FIT, "--json").stdout)
-    done = cli("calibrate", "model", "--false-alarm-rate", "0.2", "--out", "loose", "--json")
-    report = json.loads(done.stdout)
-    assert (report["num_calibration"], report["old_threshold"]) == (fitted["num_calibration"], fitted["threshold"])
-    assert report["threshold"] > report["old_threshold"]
-    assert "nothing to do" in cli("calibrate", "model", "--out", "x", fails=True).stderr
-    assert "together" in cli("calibrate", "model", "--nodes", "nodes.csv", "--out", "x", fails=True).stderr
 
 
 def test_new_nodes_are_scored_beside_the_old_ones(folder: Path, cli: CLI) -> None:
@@ -134,7 +111,7 @@ def test_new_nodes_are_scored_beside_the_old_ones(folder: Path, cli: CLI) -> Non
     assert (len(rows), rows[-1]["name"], rows[-1]["split"]) == (241, "new1", "")
 
 
-def test_exposed_nodes_are_counted(folder: Path, cli: CLI) -> None:
+def test_exposed_nodes_are_counted_and_a_class_that_only_they_have_is_named(folder: Path, cli: CLI) -> None:
     change(folder / "nodes.csv", spam=lambda i: "x" if i % 12 == 1 else "")
     done = cli(*FIT, "--exposure-column", "spam", "--json")
     report = json.loads(done.stdout)
@@ -144,13 +121,9 @@ def test_exposed_nodes_are_counted(folder: Path, cli: CLI) -> None:
     assert report["num_exposed_flagged"] == sum(flagged[1::12])
     labelled = sum(row["kind"] != "" for row in read_csv(folder / "nodes.csv")[1::12])
     assert f"the labels of {labelled} nodes that are marked as known to be OOD are not used" in report["notes"]
-
-
-def test_a_class_that_only_exposed_nodes_have_is_named(folder: Path, cli: CLI) -> None:
-    change(folder / "nodes.csv", spam=lambda i: "x" if i < 20 else "")
     rows = read_csv(folder / "nodes.csv")
     write_csv(folder / "nodes.csv", [row | ({"kind": "c"} if row["spam"] else {}) for row in rows])
-    done = cli(*FIT, "--exposure-column", "spam")
+    done = cli(*FIT, "--exposure-column", "spam", "--overwrite")
     assert "labels:            a, b\n" in done.stdout
     assert "are not used; no other node has the label 'c', so it is not known" in done.stderr
 

@@ -21,7 +21,7 @@ from torch_geometric.data import Data
 from oddnode import CalibrationError, CrossEntropy, Detector, Energy, MaxSoftmax, ModelFileError, Propagated, load_task
 from oddnode._utils import atomic_files
 from oddnode.detector import RECIPES, check_target, load, read_config, save, saving
-from oddnode.detector.saved_files import Settings
+from oddnode.detector.recipes import Settings
 from oddnode.objectives import Term, TrainingPass
 from oddnode.protocols.published_terms import AllLogitsEnergy
 from oddnode.scoring import Outputs, Scorer
@@ -137,7 +137,7 @@ def test_an_own_module_gets_its_weights_back(graph: Data, tmp_path: Path) -> Non
 
 
 def test_a_module_for_a_model_of_the_librarys_own_is_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match="a backbone was given, but the saved model has its own: 'gcn'"):
+    with pytest.raises(ValueError, match="backbone was given, but the saved model has its own: 'gcn'"):
         Detector.load(folder, backbone=Net())
 
 

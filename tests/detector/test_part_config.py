@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from oddnode import ModelFileError
-from oddnode.detector.part_config import _settings, decode, encode, library
+from oddnode.detector.part_config import decode, encode, library, struct_of
 from oddnode.objectives import Objective
 from oddnode.scoring import Energy, Scorer
 
@@ -19,7 +19,7 @@ def sample(kind: type) -> dict[str, Any]:
     try:
         return encode(kind(), "part")
     except TypeError:
-        given = {field.name: encode(Energy(), "part") for field in _settings(kind)}
+        given = {name: encode(Energy(), "part") for name in struct_of(kind).__struct_fields__}
         return {"class": kind.__name__, **given}
 
 
@@ -27,10 +27,10 @@ def sample(kind: type) -> dict[str, Any]:
 def test_odd_values_of_every_setting_are_parts_or_refused(kind: type) -> None:
     base: Any = Objective if issubclass(kind, Objective) else Scorer
     whole = sample(kind)
-    for field in _settings(kind):
+    for name in struct_of(kind).__struct_fields__:
         for value in ODD_VALUES:
             try:
-                found = decode(whole | {field.name: value}, base, "part")
+                found = decode(whole | {name: value}, base, "part")
             except ModelFileError as refused:
                 assert str(refused).startswith("part")  # noqa: PT017, either is right
             else:

@@ -13,7 +13,7 @@ from oddnode.bench import benchmark, expand_methods
 from oddnode.bench.tables import compare_table, markdown_table
 from oddnode.cli.app import app
 from oddnode.detector import MODEL_FREE, RECIPES, Detector, Recipe, fitting, setting_types
-from oddnode.detector.saved_files import Settings
+from oddnode.detector.recipes import Settings
 from oddnode.evaluation import Result
 from oddnode.protocols import published
 from oddnode.tasks import load_task

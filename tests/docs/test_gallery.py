@@ -31,20 +31,17 @@ def made(gallery: ModuleType) -> dict[str, Any]:
     return gallery.run_page()
 
 
-def test_unknown_arrivals_are_found(made: dict[str, Any]) -> None:
+def test_unknown_arrivals_are_found_and_the_evidence_speaks_against_them(made: dict[str, Any]) -> None:
     flagged, known, unknown = made["flagged"], made["known"], made["unknown"]
     assert flagged[unknown].float().mean() > 0.8
     assert flagged[known].float().mean() < 0.15
     assert torch.equal(flagged[known], made["scores"][known] <= made["threshold"])
-
-
-def test_the_evidence_speaks_against_the_node(made: dict[str, Any]) -> None:
-    assert bool(made["unknown"][made["node"]])
+    assert bool(unknown[made["node"]])
     assert max(made["evidence"].values()) > math.log(10)
     assert made["why"].endswith(".")
 
 
-def test_methods_differ_on_the_same_arrivals(made: dict[str, Any]) -> None:
+def test_methods_differ_on_the_same_arrivals_and_paler_ones_are_flagged_more_often(made: dict[str, Any]) -> None:
     counted = made["known"] | made["unknown"]
     area = {
         name: roc_auc_score(made["known"][counted].numpy(), scores[counted].numpy())
@@ -53,19 +50,16 @@ def test_methods_differ_on_the_same_arrivals(made: dict[str, Any]) -> None:
     assert len(area) == 4
     assert min(area.values()) > 0.7
     assert max(area, key=area.__getitem__) == "nodesafe-evidence"
-
-
-def test_paler_arrivals_are_flagged_more_often(made: dict[str, Any]) -> None:
     shares = list(made["alarms"].values())
     assert shares == sorted(shares)
     assert shares[-1] > 0.5
 
 
-@pytest.mark.parametrize("rate", [0.05, 0.1, 0.2])
-def test_the_rate_holds_on_average(made: dict[str, Any], rate: float) -> None:
-    observed = [(draw <= rate).double().mean().item() for draw in made["draws"]]
-    assert len(observed) == 30
-    assert np.mean(observed) == pytest.approx(rate, abs=0.02)
+def test_the_rate_holds_on_average(made: dict[str, Any]) -> None:
+    assert len(made["draws"]) == 30
+    for rate in (0.05, 0.1, 0.2):
+        observed = [(draw <= rate).double().mean().item() for draw in made["draws"]]
+        assert np.mean(observed) == pytest.approx(rate, abs=0.02)
 
 
 def test_the_table_flags_digits_that_nobody_labelled(made: dict[str, Any]) -> None:

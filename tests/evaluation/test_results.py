@@ -15,11 +15,14 @@ def result_of(*aurocs: float, **more: float) -> Result:
     return Result("digits/label", "msp", "clean", "gcn", runs)
 
 
-def test_a_row_per_seed_has_names_and_unrounded_numbers() -> None:
+def test_a_row_per_seed_has_names_settings_and_unrounded_numbers() -> None:
     first, second = result_of(90.123456789, 80.0).per_seed()
     assert list(first) == ["task", "method", "protocol", "backbone", "seed", *METRICS]
     assert (first["seed"], first["auroc"]) == (0, 90.123456789)
     assert (second["seed"], second["auroc"]) == (1, 80.0)
+    changed = replace(result_of(90.0, 80.0), settings={"num_hops": 2})
+    assert [row["settings"] for row in (changed.summary(), *changed.per_seed())] == ["num_hops=2"] * 3
+    assert "settings" not in result_of(90.0).summary()
 
 
 def test_a_result_has_decisions_if_all_of_its_runs_have_them() -> None:
@@ -37,13 +40,7 @@ def test_a_result_has_decisions_if_all_of_its_runs_have_them() -> None:
     assert "caught" not in result.summary()
 
 
-def test_rows_say_which_settings_were_changed() -> None:
-    result = replace(result_of(90.0, 80.0), settings={"num_hops": 2})
-    assert [row["settings"] for row in (result.summary(), *result.per_seed())] == ["num_hops=2"] * 3
-    assert "settings" not in result_of(90.0).summary()
-
-
-def test_data_frames_of_seeds_and_of_means() -> None:
+def test_data_frames_of_seeds_and_of_means(monkeypatch: pytest.MonkeyPatch) -> None:
     result = result_of(90.0, 80.0, 85.0)
     frame = pandas.concat([result.to_pandas(), result_of(70.0).to_pandas()])
     assert list(frame["auroc"]) == [90.0, 80.0, 85.0, 70.0]
@@ -53,9 +50,6 @@ def test_data_frames_of_seeds_and_of_means() -> None:
     assert means.loc[0, "seeds"] == 3
     assert means.loc[0, "auroc"] == fmean([90.0, 80.0, 85.0])
     assert means.loc[0, "auroc_std"] == stdev([90.0, 80.0, 85.0])
-
-
-def test_without_pandas_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="pip install pandas"):
-        result_of(90.0).to_pandas()
+        result.to_pandas()

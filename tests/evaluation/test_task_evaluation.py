@@ -47,12 +47,15 @@ def detector_and_task(
     return Detector.wrap(Features(), MaxLogit(), data, num_classes=2, propagation="as-given", device="cpu"), task
 
 
-def test_numbers_are_those_counted_by_hand() -> None:
+def test_numbers_are_those_counted_by_hand_and_those_of_scikit_learn() -> None:
     result = evaluate(*detector_and_task(ID_SCORES, wrong=3))
     # Of the ID nodes lie above an OOD node: 1 above 9.5, 5 above each 5.5, 7 above 3.0 and one equal, 10 above 0.5.
     assert result["tests"]["near"]["auroc"] == pytest.approx((1 + 5 + 5 + 7.5 + 6 * 10) / 10 * 10)
     precisions = [1 / 1, 2 / 3, 3 / 4, 4 / 5, 5 / 6, 6 / 9, 7 / 10, 8 / 12, 9 / 13, 10 / 14]
     assert result["tests"]["near"]["aupr"] == pytest.approx(100 * sum(precisions) / 10)
+    is_id, scores = np.array([1] * len(ID_SCORES) + [0] * len(NEAR)), np.array(ID_SCORES + NEAR)
+    assert result["tests"]["near"]["auroc"] == pytest.approx(100 * roc_auc_score(is_id, scores))
+    assert result["tests"]["near"]["aupr"] == pytest.approx(100 * average_precision_score(is_id, scores))
     # Nine of ten ID nodes are not 95 %, so the threshold is 1, and four OOD nodes are at or above it.
     assert result["tests"]["near"]["fpr95"] == pytest.approx(40.0)
     assert result["tests"]["far"] == {"auroc": 100.0, "aupr": 100.0, "fpr95": 0.0}
@@ -83,13 +86,9 @@ def test_decisions_are_those_counted_by_hand() -> None:
     # The lowest of 19: one in 20 is 5 %.
     result = evaluate(*with_validation(19))
     assert (result["caught"], result["false_alarms"]) == (pytest.approx((near + far) / 2), 0.0)
-
-
-def test_without_enough_validation_nodes_there_are_no_decisions() -> None:
-    result = evaluate(*with_validation(18))
-    assert not {"caught", "false_alarms"} & set(result)
-    result = evaluate(*detector_and_task(ID_SCORES, wrong=3))  # no training nodes are known
-    assert not {"caught", "false_alarms"} & set(result)
+    # Too few validation nodes for any decision, or none that are known.
+    for given in (with_validation(18), detector_and_task(ID_SCORES, wrong=3)):
+        assert not {"caught", "false_alarms"} & set(evaluate(*given))
 
 
 def test_a_threshold_that_fit_left_is_used() -> None:
@@ -100,13 +99,6 @@ def test_a_threshold_that_fit_left_is_used() -> None:
     assert detector.threshold_ == 4.0
     assert result["false_alarms"] == pytest.approx(30.0)
     assert result["caught"] == pytest.approx((70.0 + 100.0) / 2)
-
-
-def test_areas_are_those_of_scikit_learn() -> None:
-    result = evaluate(*detector_and_task(ID_SCORES, wrong=0))["tests"]["near"]
-    is_id, scores = np.array([1] * len(ID_SCORES) + [0] * len(NEAR)), np.array(ID_SCORES + NEAR)
-    assert result["auroc"] == pytest.approx(100 * roc_auc_score(is_id, scores))
-    assert result["aupr"] == pytest.approx(100 * average_precision_score(is_id, scores))
 
 
 def test_the_published_protocol_reads_fpr_at_the_nearest_recall_and_twitch_by_its_roc_auc() -> None:

@@ -88,7 +88,7 @@ def test_what_fit_has_computed_for_all_nodes_is_forgotten_and_computed_again(tmp
         graph = part.outputs.graph
         assert isinstance(graph, FolderGraph)
         assert graph.folder.kind == "part"
-        assert "smoothed_x" not in graph._caches["graph"]
+        assert "smoothed_x" not in vars(graph)
         assert not graph.folder._sidecars
     again = detector.with_scorer(detector.state_.base_scorer)
     torch.testing.assert_close(again.score_samples(folder), detector.score_samples(folder), atol=1e-12, rtol=0)

@@ -33,7 +33,7 @@ def dense_gcn(data: Data) -> Tensor:
 def graph_of(folder: GraphFolder, edges_at_once: int) -> FolderGraph:
     graph = folder.as_graph()
     sums = NeighbourSum(folder.offsets, folder.sources, folder.edge_weight, edges_at_once)
-    graph.cached("neighbours", lambda: sums, "edges")
+    graph.neighbours = sums
     return graph
 
 

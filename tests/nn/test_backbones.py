@@ -13,8 +13,8 @@ from torch_geometric.nn import GATConv, GCNConv, MixHopConv
 from oddnode.graph import Graph
 from oddnode.nn import BACKBONES as ALL_BACKBONES
 from oddnode.nn import GAT, GCN, MLP, JKNet, MixHop
-from oddnode.nn.convs import PreparedGCNConv
 from oddnode.nn.pyg_convs import PreparedGATConv
+from oddnode.nn.stages import PreparedGCNConv
 from oddnode.ops import DropoutStream
 
 BACKBONES = {"gcn": GCN, "mlp": MLP, "gat": GAT, "jknet": JKNet, "mixhop": MixHop}

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from oddnode.graph import Graph, training_set
 from oddnode.nn import Backbone, Layerwise, embed_with, in_blocks, receptive_hops
 from oddnode.nn.base import network_blocker
-from oddnode.nn.convs import PreparedGCNConv
-from oddnode.nn.stages import Activation, Convolution, Linear, RowWise, Stages
+from oddnode.nn.stages import Activation, Convolution, Linear, PreparedGCNConv, RowWise, Stages
 from oddnode.objectives import BoundUniform, CrossEntropy
 from oddnode.scoring import FolderOutputs
 from oddnode.training import FullBatch, PackedRows, Trainer, TrainingConfig, stacking_blocker

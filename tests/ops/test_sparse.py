@@ -264,7 +264,7 @@ warnings.simplefilter("error")
 filters = list(warnings.filters)
 index = torch.tensor([0, 1])
 csr.from_coordinates(index, index, torch.ones(2), (2, 2))
-csr.from_offsets(torch.tensor([0, 1, 2]), index, torch.ones(2), (2, 2))
+oddnode.ops.SparseMatrix.from_csr(torch.tensor([0, 1, 2]), index, torch.ones(2), (2, 2))
 assert list(warnings.filters) == filters
 assert ("ignore", None, UserWarning, None, 0) not in torch_filters
 print("quiet")

@@ -16,7 +16,7 @@ from oddnode.paper.report import make_page
 from oddnode.paper.store import Store
 from oddnode.paper.webpage import Page, write_html
 from tests.browser import Browser, start_chromium
-from tests.paper_helpers import execute
+from tests.paper_helpers import run
 
 
 @dataclass
@@ -52,11 +52,8 @@ def report(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     folder = tmp_path_factory.mktemp("report")
     scope = replace(SCOPES["smoke"], citation=("digits/label", "digits/structure"), others=(), epochs=3, seeds=1)
     plan = make_plan(scope, choose_items(["claims"]))
+    run(plan, folder)
     with Store(folder) as store:
-        for training in plan.trainings:
-            done = execute(training)
-            store.save(training, "test", done.facts, done.arrays)
-            store.save_graphs(training, done.graph_facts, done.graph_arrays)
         content = make_page(store, plan)
         yield Report(write_html(content, folder / "report.html"), store, content)
 

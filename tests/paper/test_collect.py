@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,8 @@ import pytest
 
 from oddnode.paper.run import run_plan
 from oddnode.paper.store import Store
-from oddnode.runner.engine import Futures, WorkerDied
+from oddnode.runner.engine import Futures, Processes, Worker, WorkerDied
+from oddnode.runner.work import Group, Outcome
 from tests.paper_helpers import CODE, detection_tables, run, tiny_plan
 
 PLAN = tiny_plan("claims", "table3")
@@ -24,18 +27,9 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return detection_tables(PLAN, folder)
 
 
-@pytest.fixture
-def thread() -> Iterator[ThreadPoolExecutor]:
-    import torch
-
-    before = torch.get_num_threads()
-    with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(1,)) as executor:
-        yield executor
-    torch.set_num_threads(before)
-
-
-def test_what_comes_back_is_stored(expected: dict[str, str], thread: ThreadPoolExecutor, tmp_path: Path) -> None:
-    summary = run_plan(PLAN, tmp_path, CODE, engine=Futures(thread, 1))
+def test_what_comes_back_is_stored(expected: dict[str, str], tmp_path: Path) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        summary = run_plan(PLAN, tmp_path, CODE, engine=Futures(thread, 1))
     assert (summary.made, summary.lost) == (len(PLAN.trainings), [])
     assert detection_tables(PLAN, tmp_path) == expected
     assert list((tmp_path / "locks").iterdir()) == []
@@ -43,11 +37,11 @@ def test_what_comes_back_is_stored(expected: dict[str, str], thread: ThreadPoolE
         assert all(record.arrays for record in store.records())
 
 
-def test_trainings_that_another_process_has_claimed_are_left_to_it(thread: ThreadPoolExecutor, tmp_path: Path) -> None:
+def test_trainings_that_another_process_has_claimed_are_left_to_it(tmp_path: Path) -> None:
     theirs, *others = PLAN.trainings
     seen = []
 
-    with Store(tmp_path, CODE) as store:
+    with Store(tmp_path, CODE) as store, ThreadPoolExecutor(1) as thread:
         claim = store.claim(theirs)
         assert claim.__enter__()
 
@@ -76,10 +70,31 @@ class Deadly(ThreadPoolExecutor):
         return future
 
 
-def test_a_training_whose_workers_die_is_lost_and_nothing_else(tmp_path: Path) -> None:
+class Dying(Processes):
+    """Processes that die at one training, as those do that run out of memory."""
+
+    def __init__(self, victim: str):
+        super().__init__(2)
+        self.victim = victim
+
+    def run(self, groups: Iterable[Group], worker: Worker) -> Iterator[Outcome]:
+        return super().run(groups, partial(die_or_work, self.victim, worker))
+
+
+def die_or_work(victim: str, worker: Worker, group: Group) -> Iterator[Outcome]:
+    if victim in {training.identity for training in group.trainings}:
+        os._exit(9)
+    yield from worker(group)
+
+
+@pytest.mark.parametrize("is_remote", [True, False])
+def test_a_training_whose_workers_die_is_lost_and_nothing_else(tmp_path: Path, is_remote: bool) -> None:
     victim = PLAN.trainings[1]
     with Deadly(victim.identity) as executor:
-        summary = run_plan(PLAN, tmp_path, CODE, engine=Futures(executor, 1))
+        engine = Futures(executor, 1) if is_remote else Dying(victim.identity)
+        summary = run_plan(PLAN, tmp_path, CODE, jobs=2, engine=engine)
     assert summary.lost == [victim.label]
     assert summary.made == len(PLAN.trainings) - 1
     assert list((tmp_path / "locks").iterdir()) == []
+    with Store(tmp_path, CODE) as store:
+        assert len(store.finished()) == len(PLAN.trainings) - 1

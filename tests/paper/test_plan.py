@@ -22,23 +22,15 @@ from oddnode.runner.work import Training
 from tests.paper_helpers import TINY, execute, tiny_plan
 
 
-def test_methods_on_one_training_share_it() -> None:
+def test_methods_and_items_share_trainings() -> None:
     plan = tiny_plan("table1")
     trained = {training.methods for training in plan.trainings}
     [shared] = [methods for methods in trained if "msp" in methods]
     assert {"msp", "energy", "gnnsafe", "odin", "mahalanobis", "knn", "grasp", "degree"} <= set(shared)
     assert sorted(m for methods in trained for m in methods) == sorted(RECIPES)
     assert {("nodesafe", "nodesafe-msp"), ("nodesafe-ensemble",), ("nodesafe++",)} <= trained
-
-
-def test_the_published_protocol_shares_less() -> None:
-    plan = tiny_plan("table1", protocols=("published",))
-    trained = {training.methods for training in plan.trainings}
-    assert ("energy", "gnnsafe") in trained
-    assert ("mahalanobis",) in trained
-
-
-def test_items_share_trainings() -> None:
+    published = tiny_plan("table1", protocols=("published",))
+    assert {("energy", "gnnsafe"), ("mahalanobis",)} <= {training.methods for training in published.trainings}
     alone = [len(tiny_plan(name).trainings) for name in ("table1", "table6", "claims")]
     assert len(tiny_plan("table1", "table6", "claims").trainings) == max(alone)
 
@@ -49,9 +41,7 @@ def test_settings_that_are_the_methods_own_are_no_training_of_their_own() -> Non
     assert own is not None
     for setting in (("start", 20), ("lambda1", 0.001), ("lambda2", 1.0)):
         assert plan.training(Run("digits/label", "clean", "nodesafe", settings=(setting,)), 0) is own
-
-
-def test_pictures_of_one_training_need_one_seed() -> None:
+    # Pictures of one training need one seed.
     assert len(tiny_plan("figure2", seeds=3).trainings) == 3
     assert len(tiny_plan("figure5", seeds=3).trainings) == 3 * len(tiny_plan("figure5").trainings)
 
@@ -74,11 +64,6 @@ def test_missing_data_is_a_reason_and_no_error(tmp_path: Path, monkeypatch: pyte
     assert plan.trainings == []
 
 
-def test_an_unknown_item_gets_a_suggestion() -> None:
-    with pytest.raises(ValueError, match="Did you mean 'figure3'"):
-        choose_items(["figur3"])
-
-
 def named_task(name: str, protocol: Any) -> Task:
     """A task of another name: the published settings go by that, and by nothing in the data."""
     return replace(load_task("digits/label", protocol=protocol), name=name)
@@ -91,7 +76,7 @@ def published(method: str, task: str, **settings: float) -> dict[str, tuple[floa
     return {type(t).__name__: (round(w, 9), t.start) for w, t in objective.parts if type(t) in terms}  # type: ignore
 
 
-def test_published_terms_take_other_weights() -> None:
+def test_terms_take_other_weights() -> None:
     assert published("nodesafe", "cora/structure") == {"SignedUniform": (0.012, 21), "Bound": (11.988, 21)}
     assert published("nodesafe", "cora/structure", lambda1=0.0) == {"Bound": (12.0, 21)}
     assert published("nodesafe", "cora/structure", lambda1=1.0) == {"SignedUniform": (12.0, 21)}
@@ -99,9 +84,6 @@ def test_published_terms_take_other_weights() -> None:
     assert published("nodesafe", "twitch", start=50) == {"SignedUniform": (0.001, 51), "Bound": (0.999, 51)}
     assert published("nodesafe", "twitch", start=0) == {"SignedUniform": (0.001, 0), "Bound": (0.999, 0)}
     assert published("nodesafe++", "cora/feature", lambda1=1.0) == {"ExposedUniform": (10.0, 121)}
-
-
-def test_clean_terms_take_other_weights() -> None:
     training = Training("digits/label", "clean", "gcn", 0, ("nodesafe",), (("lambda1", 1.0),))
     objective = build_detector(training, "nodesafe", load_task("digits/label"), "cpu").objective
     assert [t.lambda1 for _, t in objective.parts if isinstance(t, BoundUniform)] == [1.0]  # type: ignore

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from functools import partial
+from contextlib import closing
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from oddnode.paper.plan import Plan
 from oddnode.paper.run import Progress, default_jobs, run_plan
 from oddnode.paper.store import Store
-from oddnode.runner.engine import Processes, Worker
-from oddnode.runner.work import Group, Outcome
 from tests.paper_helpers import CODE, detection_tables, run, tiny_plan
-
-ITEMS = ("table1", "claims", "table3")
 
 
 @pytest.fixture(scope="module")
 def plan() -> Plan:
-    return tiny_plan(*ITEMS, seeds=2)
+    return tiny_plan("claims", "table3", seeds=5)
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +45,21 @@ def start() -> Any:
     return begin
 
 
+class Undisturbed(NamedTuple):
+    folder: Path
+    tables: dict[str, str]
+    seconds: float
+
+
 @pytest.fixture(scope="module")
-def undisturbed(plan: Plan, start: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], float]:
-    """Tables and seconds of a run that nobody stops; in a process of its own, like all that is compared with it."""
+def undisturbed(plan: Plan, start: Any, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    """A run that nobody stops; in a process of its own, like all that is compared with it."""
     folder = tmp_path_factory.mktemp("undisturbed")
     began = time.monotonic()
     process = start(run, plan, folder)
     process.join()
     assert process.exitcode == 0
-    return detection_tables(plan, folder), time.monotonic() - began
+    return Undisturbed(folder, detection_tables(plan, folder), time.monotonic() - began)
 
 
 def finished(folder: Path) -> set[str]:
@@ -64,92 +67,71 @@ def finished(folder: Path) -> set[str]:
         return store.finished()
 
 
-def test_twenty_kills_at_random_moments_change_nothing(
-    plan: Plan, undisturbed: tuple[dict[str, str], float], start: Any, tmp_path: Path
-) -> None:
-    expected, seconds = undisturbed
+def test_twenty_random_kills_change_nothing(plan: Plan, undisturbed: Undisturbed, start: Any, tmp_path: Path) -> None:
     rng = random.Random(0)
-    kills, window = 0, 2.5 * seconds / len(plan.trainings)
-    while kills < 20 or not finished(tmp_path):
+    kills, at_work, window = 0, 0, undisturbed.seconds / 4
+    while kills < 20 or at_work < 5:
+        before = finished(tmp_path)
         process = start(run, plan, tmp_path)
         process.join(rng.uniform(0, window))
-        if process.is_alive():
-            process.kill()
-            process.join()
+        process.kill()
+        process.join()
+        assert process.exitcode in (0, -signal.SIGKILL)
+        done = finished(tmp_path)
+        if process.exitcode:
             kills += 1
-        else:  # faster than thought: some of it is to be done again
-            assert process.exitcode == 0
-            with Store(tmp_path, CODE) as store:
+            at_work += done != before
+        with Store(tmp_path, CODE) as store:
+            assert store.damaged(plan.trainings) == []
+            if len(done) == len(plan.trainings):  # faster than thought: some of it is to be done again
                 for training in rng.sample(plan.trainings, len(plan.trainings) // 2):
                     store.drop(training)
-        if kills % 5 == 0 and not finished(tmp_path):
+        if kills % 5 == 0 and at_work < kills / 4:
             window *= 1.5  # a busy machine: the kills are to fall into working time
-    with Store(tmp_path, CODE) as store:
-        assert store.damaged(plan.trainings) == []
-    assert len(finished(tmp_path)) < len(plan.trainings), "the kills did not fall into working time"
     process = start(run, plan, tmp_path)
     process.join()
-    assert detection_tables(plan, tmp_path) == expected
+    assert detection_tables(plan, tmp_path) == undisturbed.tables
 
 
 def _run_and_tell(plan: Plan, folder: Path, said: Path) -> None:
-    said.write_text(str(run(plan, folder).made))
+    summary = run(plan, folder)
+    said.write_text(json.dumps([summary.made, summary.found, summary.repaired]))
 
 
-def test_two_processes_on_one_store_share_the_work(
-    plan: Plan, undisturbed: tuple[dict[str, str], float], start: Any, tmp_path: Path
-) -> None:
+def test_two_processes_on_a_store_share_work(plan: Plan, undisturbed: Undisturbed, start: Any, tmp_path: Path) -> None:
     said = [tmp_path / "first", tmp_path / "second"]
     workers = [start(_run_and_tell, plan, tmp_path, path) for path in said]
     for process in workers:
         process.join()
     assert [process.exitcode for process in workers] == [0, 0]
-    made = [int(path.read_text()) for path in said]
+    made = [json.loads(path.read_text())[0] for path in said]
     assert all(made)
     assert sum(made) == len(plan.trainings)
-    assert detection_tables(plan, tmp_path) == undisturbed[0]
+    assert detection_tables(plan, tmp_path) == undisturbed.tables
 
 
-def test_several_jobs_give_the_same_numbers_and_tell_how_far_they_are(
-    plan: Plan, undisturbed: tuple[dict[str, str], float], tmp_path: Path
-) -> None:
+def test_several_jobs_give_the_same_numbers_and_progress(plan: Plan, undisturbed: Undisturbed, tmp_path: Path) -> None:
     seen: list[Progress] = []
     run_plan(plan, tmp_path, CODE, jobs=2, on_progress=seen.append)
-    assert detection_tables(plan, tmp_path) == undisturbed[0]
+    assert detection_tables(plan, tmp_path) == undisturbed.tables
     assert (seen[0].done, seen[-1].done, seen[-1].total) == (0, len(plan.trainings), len(plan.trainings))
     assert seen[-1].share == pytest.approx(1.0)
 
 
-def test_damage_is_reported_and_made_good(
-    plan: Plan, undisturbed: tuple[dict[str, str], float], start: Any, tmp_path: Path
-) -> None:
-    process = start(run, plan, tmp_path)
-    process.join()
+def test_a_run_that_is_done_makes_good_damage(plan: Plan, undisturbed: Undisturbed, start: Any, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(undisturbed.folder, tmp_path / "copy"))
+    assert run_plan(plan, folder, CODE, jobs=2).found == len(plan.trainings)
+    file = folder / "runs.sqlite"
+    assert file.read_bytes() == (undisturbed.folder / "runs.sqlite").read_bytes()
     hurt = plan.trainings[3]
-    db = sqlite3.connect(tmp_path / "runs.sqlite")
-    [blob] = db.execute("SELECT arrays FROM trainings WHERE identity = ?", (hurt.identity,)).fetchone()
-    flipped = blob[:100] + bytes([blob[100] ^ 1]) + blob[101:]
-    db.execute("UPDATE trainings SET arrays = ? WHERE identity = ?", (flipped, hurt.identity))
-    db.commit()
-    db.close()
-    said = tmp_path / "said"
-    process = start(_repair, plan, tmp_path, said)
+    with closing(sqlite3.connect(file)) as db, db:
+        [blob] = db.execute("SELECT arrays FROM trainings WHERE identity = ?", (hurt.identity,)).fetchone()
+        flipped = blob[:100] + bytes([blob[100] ^ 1]) + blob[101:]
+        db.execute("UPDATE trainings SET arrays = ? WHERE identity = ?", (flipped, hurt.identity))
+    process = start(_run_and_tell, plan, folder, tmp_path / "said")
     process.join()
-    assert said.read_text() == f"{[hurt.label]} {len(plan.trainings) - 1}"
-    assert detection_tables(plan, tmp_path) == undisturbed[0]
-
-
-def _repair(plan: Plan, folder: Path, said: Path) -> None:
-    summary = run_plan(plan, folder, CODE)
-    said.write_text(f"{summary.repaired} {summary.found}")
-
-
-def test_a_run_that_is_done_does_nothing(plan: Plan, start: Any, tmp_path: Path) -> None:
-    process = start(run, plan, tmp_path)
-    process.join()
-    before = (tmp_path / "runs.sqlite").read_bytes()
-    assert run_plan(plan, tmp_path, CODE, jobs=2).found == len(plan.trainings)
-    assert (tmp_path / "runs.sqlite").read_bytes() == before
+    assert json.loads((tmp_path / "said").read_text()) == [1, len(plan.trainings) - 1, [hurt.label]]
+    assert detection_tables(plan, folder) == undisturbed.tables
 
 
 def test_scores_of_single_nodes_are_kept_as_long_as_asked_for(tmp_path: Path) -> None:
@@ -171,46 +153,15 @@ def test_another_version_of_the_source_starts_anew_unless_told_otherwise(tmp_pat
     assert run_plan(plan, tmp_path, "new").found == 0
 
 
-def test_a_process_that_dies_costs_one_training(tmp_path: Path) -> None:
-    plan = tiny_plan("claims")
-    victim = plan.trainings[1]
-    summary = run_plan(plan, tmp_path, CODE, jobs=2, engine=_Dying(victim.identity))
-    assert summary.lost == [victim.label]
-    with Store(tmp_path, CODE) as store:
-        assert len(store.finished()) == len(plan.trainings) - 1
-
-
-class _Dying:
-    """Processes that die at one training, as those do that run out of memory."""
-
-    is_remote = False
-
-    def __init__(self, victim: str):
-        self.victim = victim
-
-    def run(self, groups: Iterable[Group], worker: Worker) -> Iterator[Outcome]:
-        return Processes(2).run(groups, partial(_die_or_work, self.victim, worker))
-
-
-def _die_or_work(victim: str, worker: Worker, group: Group) -> Iterator[Outcome]:
-    if victim in {training.identity for training in group.trainings}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    yield from worker(group)
-
-
-def test_seeds_in_one_go_give_what_they_give_one_by_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_on_a_gpu_seeds_in_one_go_give_what_they_give_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("oddnode.paper.run.num_cores", lambda: 64)
+    assert [default_jobs(device) for device in ("cpu", "cuda")] == [64, 12]  # more would wait for each other
     plan = tiny_plan("claims", "table3", seeds=2)
     run(plan, tmp_path / "alone")
     # As on a GPU: all trainings of a task in one group, and their seeds fitted in one call.
     monkeypatch.setattr("oddnode.paper.run.is_gpu", lambda device: True)
     assert run(plan, tmp_path / "stacked").made == len(plan.trainings)
     assert detection_tables(plan, tmp_path / "stacked") == detection_tables(plan, tmp_path / "alone")
-
-
-def test_a_gpu_is_not_shared_by_more_processes_than_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oddnode.paper.run.num_cores", lambda: 64)
-    assert default_jobs("cpu") == 64
-    assert default_jobs("cuda") == 12
 
 
 def test_a_training_that_fails_is_reported_and_tried_again(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -230,11 +181,11 @@ def _no_memory(*_: object) -> None:
 
 
 @pytest.mark.slow
-def test_workers_die_with_their_parent_and_the_command_goes_on(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "oddnode", "paper", "--smoke", "--out", str(tmp_path), "--jobs", "2"]
-    command += ["--only", "table10", "--protocol", "clean", "--seeds", "1", "--device", "cpu"]
+def test_workers_die_with_their_parent_and_the_command_goes_on(tmp_path: Path, cli: Any) -> None:
+    chosen = ["paper", "--smoke", "--out", str(tmp_path), "--only", "table10", "--protocol", "clean", "--seeds", "1"]
+    command = [sys.executable, "-m", "oddnode", *chosen, "--jobs", "2", "--device", "cpu"]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while _count(tmp_path) < 1 and time.monotonic() < deadline:
         time.sleep(0.05)
     workers = _children(process.pid)
@@ -245,7 +196,7 @@ def test_workers_die_with_their_parent_and_the_command_goes_on(tmp_path: Path) -
         time.sleep(0.05)
     assert not any(map(_alive, workers))
     reached = _count(tmp_path)
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
+    done = cli(*chosen, "--jobs", "1", "--device", "cpu", "--json")
     assert f'"done_before": {reached}' in done.stdout
     assert (tmp_path / "tables" / "table10.md").exists()
 

@@ -54,18 +54,7 @@ def test_a_record_comes_back_as_it_was_written(tmp_path: Path) -> None:
             record.scores("msp")
 
 
-def test_records_are_found_by_what_they_are_of(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        save(store)
-        save(store, other(1))
-        assert len(store.records()) == 2
-        assert [r.training.seed for r in store.records(seed=1)] == [1]
-        assert [r.training.seed for r in store.records(method="energy")] == [0]
-        assert [r.training.seed for r in store.records(settings=())] == [1]
-        assert store.records(task="cora/label") == []
-
-
-def test_only_records_of_the_asked_for_version_count(tmp_path: Path) -> None:
+def test_records_are_found_by_what_they_are_of_and_by_version(tmp_path: Path) -> None:
     with Store(tmp_path, code="a") as store:
         save(store, code="a")
         save(store, other(1), code="b")
@@ -73,9 +62,12 @@ def test_only_records_of_the_asked_for_version_count(tmp_path: Path) -> None:
         assert store.get(other(1)) is None
     with Store(tmp_path) as store:
         assert store.finished() == {TRAINING.identity, other(1).identity}
-
-
-def test_scorers_do_not_determine_a_training_but_settings_do() -> None:
+        assert len(store.records()) == 2
+        assert [r.training.seed for r in store.records(seed=1)] == [1]
+        assert [r.training.seed for r in store.records(method="energy")] == [0]
+        assert [r.training.seed for r in store.records(settings=())] == [1]
+        assert store.records(task="cora/label") == []
+    # Scorers do not determine a training, but settings do.
     assert Training("t", "clean", "gcn", 0, ("msp",)).identity == Training("t", "clean", "gcn", 0, ("odin",)).identity
     assert Training("t", "clean", "gcn", 0, ("msp",)).identity != Training("t", "clean", "gcn", 1, ("msp",)).identity
     changed = Training("t", "clean", "gcn", 0, ("msp",), (("lambda1", 0.5),))
@@ -175,9 +167,7 @@ def test_no_flipped_bit_stops_a_run_or_doubles_a_row(tmp_path: Path, sound_file:
     ("text", "place", "mask"),
     [(b'"methods"', 3, 0x80), (b'{"graphs"', 2, 1), (b'"auroc"', 1, 1), (b'"epochs"', 4, 0x80)],
 )
-def test_a_flipped_bit_in_a_text_is_found_and_named(
-    tmp_path: Path, sound_file: bytes, text: bytes, place: int, mask: int
-) -> None:
+def test_a_flipped_bit_of_text_is_found(tmp_path: Path, sound_file: bytes, text: bytes, place: int, mask: int) -> None:
     content = bytearray(sound_file)
     content[content.rindex(text) + place] ^= mask
     (tmp_path / "runs.sqlite").write_bytes(content)
@@ -219,13 +209,7 @@ def test_records_of_another_store_can_be_taken_over(tmp_path: Path) -> None:
             here.take_from(tmp_path / "nowhere")
 
 
-def test_a_file_that_is_no_store_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "runs.sqlite").write_text("no database at all, but long enough to be looked at " * 40)
-    with pytest.raises(StoreError, match="move it away"):
-        Store(tmp_path)
-
-
-def test_a_store_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+def test_a_store_of_a_newer_format_or_none_is_refused(tmp_path: Path) -> None:
     with Store(tmp_path) as store:
         save(store)
         store._db.execute("PRAGMA user_version=99")
@@ -236,6 +220,9 @@ def test_a_store_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="newer oddnode"):
         Store(tmp_path)
     assert recover(tmp_path) is None
+    (tmp_path / "runs.sqlite").write_text("no database at all, but long enough to be looked at " * 40)
+    with pytest.raises(StoreError, match="move it away"):
+        Store(tmp_path)
 
 
 def test_a_full_disk_is_said_and_loses_nothing(tmp_path: Path) -> None:
@@ -280,23 +267,17 @@ def _claim_and_wait(folder: Path, ready: object) -> None:
         ready.recv()  # type: ignore[attr-defined]
 
 
-def test_the_claim_of_a_killed_process_is_gone(tmp_path: Path) -> None:
-    with Store(tmp_path) as store:
-        with claimed_by_another(tmp_path), store.claim(TRAINING) as mine:
-            assert not mine
-        with store.claim(TRAINING) as mine:
-            assert mine
-
-
-def test_a_damaged_file_that_somebody_has_open_is_left_alone(tmp_path: Path) -> None:
-    with Store(tmp_path):
-        pass  # so that nothing is left in the log of what was written
+def test_a_damaged_file_that_is_open_is_left_alone_and_a_killed_process_claims_nothing(tmp_path: Path) -> None:
+    with Store(tmp_path) as store, claimed_by_another(tmp_path), store.claim(TRAINING) as mine:
+        assert not mine
     with claimed_by_another(tmp_path):
         (tmp_path / "runs.sqlite").write_bytes(os.urandom(5000))
         with pytest.raises(StoreError, match="another process has it open"):
             recover(tmp_path)
     assert recover(tmp_path) == 0  # a mark of a process that was killed does not count
     assert (tmp_path / "damaged-1.sqlite").exists()
+    with Store(tmp_path) as store, store.claim(TRAINING) as mine:
+        assert mine  # nor does its claim
 
 
 def _die_while_writing(folder: Path) -> None:

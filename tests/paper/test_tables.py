@@ -1,4 +1,4 @@
-"""The paper's tables, from numbers that were written by hand."""
+"""The paper's tables and the page of results, from numbers that were written by hand."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import fmean
 
 import pytest
+from markdown_it import MarkdownIt
 
 from oddnode._utils.result_tables import Entry, Grid, Row
-from oddnode.bench.paper_numbers import paper_number
+from oddnode.bench.tables import compare_table
+from oddnode.evaluation import Result
 from oddnode.paper.experiments import SCOPES, choose_items
+from oddnode.paper.outputs import accuracy_table, backbone_table, grids, results_page, summary_table
 from oddnode.paper.plan import make_plan
-from oddnode.paper.results import Results, paper_facts
+from oddnode.paper.results import Results
 from oddnode.paper.store import Store
 from oddnode.paper.tables import _mean_entry as mean_entry
 from oddnode.paper.tables import build_table
-from tests.paper_helpers import CODE, TINY, record_facts, tiny_plan
+from tests.paper_helpers import CODE, TINY, record_facts, result_of, tiny_plan
 
 #: AUROC and FPR95 of seeds 0 and 1.
 WRITTEN: dict[tuple[str, str], Sequence[tuple[float, float]]] = {
@@ -76,19 +78,6 @@ def test_costs_are_those_of_the_records(written: Results) -> None:
     assert seconds.columns == ("digits, training", "digits, inference")
     assert [entry.values for entry in row_of(seconds, "nodesafe").entries] == [(1.5, 1.5), (0.75, 0.75)]
     assert [entry.values for entry in row_of(convergence, "nodesafe").entries] == [(1.0, 2.0), (90.0, 94.0)]
-
-
-def test_the_papers_claims_follow_from_its_tables() -> None:
-    claimed = {(row["type"], row["exposure"]): float(row["reduction"]) for row in paper_facts("claims")}
-    gains = [
-        (paper_number(f"{data}/structure", "gnnsafe", "fpr95") or 0)
-        - (paper_number(f"{data}/structure", "nodesafe", "fpr95") or 0)
-        for data in ("cora", "citeseer", "pubmed")
-    ]
-    assert fmean(gains) == pytest.approx(claimed["structure", "no"], abs=0.05)
-    assert paper_number("twitch", "gnnsafe", "fpr95") - paper_number("twitch", "nodesafe", "fpr95") == pytest.approx(  # type: ignore[operator]
-        claimed["graph", "no"], abs=0.05
-    )
 
 
 def test_claims_are_differences_of_fpr(written: Results) -> None:
@@ -160,3 +149,62 @@ def test_a_mean_over_cells_pairs_the_same_seeds_only() -> None:
     other_seed = [full[0], Entry.of({0: 30.0, 2: 60.0}, paper=3.0)]
     assert mean_entry(other_seed) == Entry(paper=2.0)
     assert mean_entry([]).mean is None
+
+
+def fake(task: str, method: str, auroc: float, backbone: str = "gcn") -> Result:
+    return result_of(task, method, auroc, auroc, backbone=backbone)
+
+
+def test_methods_and_tasks_make_one_grid_with_the_model_free_scores_last() -> None:
+    results = [
+        fake("cora/label", "degree", 50.0),
+        fake("cora/label", "msp", 80.0),
+        fake("twitch", "msp", 90.0),
+        fake("twitch", "degree", 40.0),
+    ]
+    [grid] = grids(results)
+    table = compare_table(grid)
+    assert "| msp | 80.0±0.0 / 20.0±0.0 | 90.0±0.0 / 10.0±0.0 | **85.0 / 15.0** |" in table
+    assert table.index("| msp |") < table.index("| *degree* |")
+    assert "2 seeds" in table
+    everywhere, rest = grids([*results, fake("cora/label", "knn", 70.0)])  # a method that misses a task
+    assert compare_table(everywhere) == table
+    assert "| knn | 70.0±0.0 / 30.0±0.0 | **70.0 / 30.0** |" in compare_table(rest)
+
+
+def test_the_summary_averages_by_kind_of_shift() -> None:
+    results = [fake("cora/label", "msp", 80.0), fake("citeseer/label", "msp", 70.0), fake("twitch", "msp", 90.0)]
+    table = summary_table(results)
+    assert "| method | exposure | label | twitch | mean of 3 cells | the paper prints |" in table
+    assert "| msp | no | 75.0 / 25.0 | 90.0 / 10.0 | **80.0 / 20.0** | 71.1 / 61.5 |" in table
+
+
+def test_accuracy_leaves_out_scores_that_classify_nothing_and_backbones_share_a_table() -> None:
+    table = accuracy_table([fake("twitch", "msp", 90.0), fake("twitch", "degree", 40.0)])
+    assert "| msp | 80.0±0.0 | **80.0** |" in table
+    assert "degree" not in table
+    table = backbone_table([fake("cora/label", "nodesafe", 80.0), fake("cora/label", "nodesafe", 60.0, "mlp")])
+    assert "| gcn | 80.0±0.0 / 20.0±0.0 |" in table
+    assert "| mlp | 60.0±0.0 / 40.0±0.0 | **60.0 / 40.0** |" in table
+
+
+def test_the_message_and_the_machine_of_a_failed_training_are_shown_as_they_are(tmp_path: Path) -> None:
+    plan = tiny_plan("table1")
+    plan.absent = {"arxiv": "no files in /data"}
+    failed, message = plan.trainings[0], "ValueError: *x* | a_b_c\n\n# <b>no</b> `heading` [2](url) &lt; $y$ \\ end"
+    with Store(tmp_path, CODE) as store:
+        facts = record_facts(failed, {}) | {"error": message, "retry": False, "methods": {}}
+        facts["made_on"] |= {"system": "x86_64\n\n# <script>alert(1)</script> [a](b)"}
+        store.save(failed, CODE, facts, {})
+        page = results_page(Results(plan, store), "oddnode paper")
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(page.split("## Trainings that failed")[1])
+    assert [token.type for token in tokens if token.nesting == 0] == ["inline"]
+    [inline] = (token for token in tokens if token.type == "inline")
+    assert inline.children is not None
+    assert {child.type for child in inline.children} <= {"text", "text_special"}
+    assert "".join(child.content for child in inline.children) == f"{failed.label}: {' '.join(message.split())}"
+    assert "its data was not found: arxiv" in page
+    assert "/data" not in page  # a folder of one machine
+    shown = MarkdownIt("commonmark").render(page)
+    assert "<script>" not in shown
+    assert "x86_64 # &lt;script&gt;alert(1)&lt;/script&gt; [a](b)" in shown

@@ -11,7 +11,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ from oddnode.paper.webpage.html import encode
 from oddnode.paper.webpage.opening import choose_opening, compare_pairs
 from oddnode.tasks import MissingDataError, load_task
 from oddnode.webpage import KNOWN, OTHER, UNKNOWN, Source, draw_picture, html
-from tests.paper_helpers import execute
+from tests.paper_helpers import run
 
 
 def decoded(encoded: dict[str, Any], number: int) -> np.ndarray:
@@ -67,14 +66,12 @@ def test_pairs_have_their_means_their_wins_and_what_the_paper_prints() -> None:
             result("cora/feature", "nodesafe", [1.0, 1.0]),  # without its rival
         ]
     )
-    assert pair.ours == (30.0, 43.5)
-    assert pair.best == (True, False)
+    assert (pair.ours, pair.best) == ((30.0, 43.5), (True, False))
     assert pair.sentence == "NODESAFE lets fewer unknown nodes through than GNNSafe in 1 of 2 cells."
     # Printed: 25.63 and 29.41 for NODESAFE, 73.15 and 30.83 for GNNSafe.
     assert pair.printed == pytest.approx((27.52, 51.99))
     [equal] = compare_pairs([result("digits/label", method, [1.0]) for method in ("nodesafe", "gnnsafe")])
-    assert equal.best == (True, True)
-    assert equal.printed is None
+    assert (equal.best, equal.printed) == ((True, True), None)
     assert compare_pairs([]) == []
 
 
@@ -108,86 +105,44 @@ def test_the_page_opens_with_what_a_method_finds_at_a_threshold_that_accepts_95_
     assert best is not None
     assert best.standing == "Other methods that find more: none of 1."
     assert choose_opening(Page([])) is None
-
-
-def test_the_example_is_the_oddest_of_the_flagged_unknown_nodes_that_have_a_reason() -> None:
-    known = [float(value) for value in range(20)]
+    # The example is the oddest of the flagged unknown nodes that have a reason.
     cell = found_cell("some/label", good=(known, [-3.0, -2.0, -1.0, 4.0, *[0.5] * 6]))
     why = np.array(["", "because", "since", "in spite of its score", *[""] * 6], dtype=object)
     told = replace(cell.methods["good"]["new"], why=why)
-    cell = replace(cell, methods={"good": cell.methods["good"] | {"new": told}})
-    opening = choose_opening(Page([], [cell]))
+    opening = choose_opening(Page([], [replace(cell, methods={"good": cell.methods["good"] | {"new": told}})]))
     assert opening is not None
     assert (opening.example_name, opening.reason) == ("Node 101", "because")
-
-
-def test_links_come_from_the_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    installed = Message()
-    for line in (
-        "Issues, https://a.example/issues",
-        "Repository, https://a.example",
-        "Documentation, http://b.example",
-    ):
-        installed["Project-URL"] = line
-    monkeypatch.setattr(report, "metadata", lambda name: installed)
-    links = report._links()
-    assert list(links) == ["Documentation", "Repository", "Paper"]
-    text = render(Page([], links=links | {"Hostile": "javascript:alert(1)"}))
-    assert re.findall(r'<a href="([^#"][^"]*)"', text) == [
-        "https://a.example",
-        links["Paper"],
-    ]  # http and scripts are not
-
-
-def test_equal_arrays_are_stored_once() -> None:
-    cell = large_cell(50, 60)
-    encoded = encode(Page([], [cell, replace(cell, protocol="published")]))
-    first, second = encoded["cells"]
-    assert first["methods"] == second["methods"]
-    assert len({text for _, text in encoded["arrays"]}) == len(encoded["arrays"])
-    np.testing.assert_array_equal(decoded(encoded, first["nodes"]["late"]["ids"]), cell.unknown["late"].ids)
 
 
 def test_large_graphs_are_shown_in_part_and_every_method_on_the_same_nodes() -> None:
     pytest.importorskip("plotly")
     cell = large_cell(400_000, 1_000)
-    encoded = encode(Page([], [cell]))
-    [shown] = encoded["cells"]
+    encoded = encode(Page([], [cell, replace(cell, protocol="published")]))
+    shown, again = encoded["cells"]
+    assert shown["methods"] == again["methods"]  # equal arrays are stored once
+    assert len({text for _, text in encoded["arrays"]}) == len(encoded["arrays"])
     ids = decoded(encoded, shown["nodes"]["id"]["ids"])
     assert shown["nodes"]["id"]["total"] == 400_000
     assert 1_000 < len(ids) < 200_000
     for method in ("msp", "energy"):
         values = decoded(encoded, shown["methods"][method]["id"]["values"])
         np.testing.assert_array_equal(values, (ids - 7) / 2)
-    assert len(decoded(encoded, shown["nodes"]["late"]["ids"])) == 1_000
+    np.testing.assert_array_equal(decoded(encoded, shown["nodes"]["late"]["ids"]), cell.unknown["late"].ids)
     assert len(render(Page([], [cell]))) < 8e6
 
 
-def test_numbers_that_are_none_are_gaps() -> None:
-    rows = encode(Page([result("digits/label", "msp", [float("nan")])]))["rows"]
-    assert rows[0]["numbers"]["fpr95"] == {"seeds": [None], "printed": None}
-
-
-def test_methods_are_marked_as_the_page_is_told() -> None:
+def test_methods_are_marked_as_the_page_is_told_and_numbers_that_are_none_are_gaps() -> None:
     marks = {"degree": Method(is_model_free=True), "oe": Method(needs_exposure=True)}
-    encoded = encode(Page([result("digits/label", name, [1.0]) for name in ("degree", "oe", "new")], methods=marks))
-    assert [list(row["numbers"]) for row in encoded["rows"]] == [
-        ["auroc", "aupr", "fpr95"],
-        ["auroc", "aupr", "fpr95", "id_acc"],
-        ["auroc", "aupr", "fpr95", "id_acc"],
-    ]
+    results = [result("digits/label", name, [float("nan")]) for name in ("degree", "oe", "new")]
+    encoded = encode(Page(results, methods=marks))
+    every = ["auroc", "aupr", "fpr95", "id_acc"]
+    assert [list(row["numbers"]) for row in encoded["rows"]] == [every[:3], every, every]
+    assert encoded["rows"][0]["numbers"]["fpr95"] == {"seeds": [None], "printed": None}
     assert encoded["methods"] == {
         "degree": {"exposure": False, "model_free": True},
         "oe": {"exposure": True, "model_free": False},
         "new": {"exposure": False, "model_free": False},
     }
-
-
-def test_the_page_of_a_plan_marks_exposure_and_model_free_scores(runs: tuple[Store, Plan]) -> None:
-    methods = make_page(*runs).methods
-    assert methods["nodesafe++"] == Method(needs_exposure=True)
-    assert methods["nodesafe"] == Method()
-    assert methods["degree"] == Method(is_model_free=True)
 
 
 def test_a_picture_has_the_edges_of_the_graph_between_its_nodes() -> None:
@@ -206,7 +161,7 @@ def test_a_picture_has_the_edges_of_the_graph_between_its_nodes() -> None:
     np.testing.assert_array_equal(picture.kind, kind[picture.ids])
 
 
-def test_two_graphs_are_drawn_side_by_side() -> None:
+def test_two_graphs_are_drawn_side_by_side_and_graphs_without_edges_can_be() -> None:
     ring = np.stack([np.arange(30), np.roll(np.arange(30), 1)])
     kinds = np.zeros(30, dtype=int)
     sources = [Source(name, ring, kinds, kinds, {"m": kinds * 1.0}, {"m": kinds}) for name in ("id", "es")]
@@ -215,11 +170,7 @@ def test_two_graphs_are_drawn_side_by_side() -> None:
     assert len(picture.ids) == 60
     assert picture.place[picture.graph == 0, 0].max() < picture.place[picture.graph == 1, 0].min()
     assert not (picture.graph[picture.edges[0]] != picture.graph[picture.edges[1]]).any()
-
-
-def test_isolated_nodes_and_graphs_without_edges_can_be_drawn() -> None:
-    none = np.zeros((2, 0), dtype=int)
-    kinds = np.repeat([KNOWN, UNKNOWN], 40)
+    none, kinds = np.zeros((2, 0), dtype=int), np.repeat([KNOWN, UNKNOWN], 40)
     picture = draw_picture([Source("x", none, kinds, kinds, {}, {})], num_nodes=20)
     assert len(picture.ids) == 20
     assert np.isfinite(picture.place).all()
@@ -229,11 +180,8 @@ def test_isolated_nodes_and_graphs_without_edges_can_be_drawn() -> None:
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Store, Plan]]:
     scope = replace(SCOPES["smoke"], citation=("digits/label", "digits/feature"), others=(), epochs=2, seeds=2)
     plan = make_plan(scope, choose_items(["claims"]), protocols=("clean",))
-    with Store(tmp_path_factory.mktemp("runs")) as store:
-        for training in plan.trainings:
-            done = execute(training)
-            store.save(training, "test", done.facts, done.arrays)
-            store.save_graphs(training, done.graph_facts, done.graph_arrays)
+    run(plan, folder := tmp_path_factory.mktemp("runs"))
+    with Store(folder) as store:
         yield store, plan
 
 
@@ -257,6 +205,9 @@ def test_the_page_has_what_the_store_has(runs: tuple[Store, Plan]) -> None:
     assert label.unknown["label"].shown is not None
     assert set(label.unknown["label"].shown.tolist()) == {6, 7, 8, 9}
     assert "torch" in page.terms["Made on"]
+    assert page.methods["nodesafe++"] == Method(needs_exposure=True)
+    assert page.methods["nodesafe"] == Method()
+    assert page.methods["degree"] == Method(is_model_free=True)
     assert [table.as_json()["title"] for table in page.tables] == [
         "Mean reduction of FPR95 by the paper's term, per OOD type (abstract and section 4.2)"
     ]
@@ -276,58 +227,26 @@ def test_the_file_needs_nothing_else(runs: tuple[Store, Plan], tmp_path: Path) -
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
 
-def cells_of(text: str) -> list[list[str]]:
-    """The rows of the table of pairs, as text."""
-    table = text.split('id="pairs"')[1].split("</table>")[0]
-    rows = re.findall(r"<tr>(.*?)</tr>", table, flags=re.DOTALL)
-    cells = [re.findall(r"<t[dh].*?</t[dh]>", row, flags=re.DOTALL) for row in rows]
-    return [[" ".join(re.sub(r"<.*?>", " ", cell).split()) for cell in row] for row in cells]
-
-
-def test_pairs_of_methods_stand_in_a_table_with_the_better_one_in_bold() -> None:
-    pytest.importorskip("plotly")
-    page = Page(
-        [
-            result("cora/structure", "nodesafe", [20.0, 30.0]),
-            result("cora/structure", "gnnsafe", [50.0, 60.0]),
-            result("digits/label", "nodesafe", [36.0, 34.0]),
-            result("digits/label", "gnnsafe", [31.0, 33.0]),
-            result("digits/label", "nodesafe++", [18.04], "published"),
-            result("digits/label", "gnnsafe++", [9.0], "published"),
-        ]
-    )
-    text = render(page)
-    assert cells_of(text) == [
-        ["protocol", "NODESAFE", "GNNSafe", "NODESAFE wins"],
-        ["clean, without exposure", "30.0 paper 25.6 (1 of 2 cells)", "43.5 paper 73.2 (1 of 2 cells)", "1 of 2"],
-        ["published, with exposure (++)", "18.0", "9.0", "0 of 1"],
-    ]
-    assert re.findall(r"<b>(\d.*?)</b>", text.split('id="pairs"')[1].split("</table>")[0]) == ["30.0", "9.0"]
-
-
 def test_the_page_and_its_data_load_no_torch() -> None:
     code = "import sys, oddnode.paper.webpage.model; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
 
-def test_a_template_that_names_what_is_not_there_is_an_error() -> None:
+def test_names_cannot_break_the_page() -> None:
+    pytest.importorskip("plotly")
+    addresses = ["https://a.example", "http://b.example", "javascript:alert(1)"]  # only the first becomes a link
+    page = Page([], title="</title><script>alert(1)</script>", terms={"<b>": "</dd><script>"}, notice="<i>")
+    text = render(replace(page, links={f"Link {i}": address for i, address in enumerate(addresses)}))
+    assert re.findall(r'<a href="([^#"][^"]*)"', text) == addresses[:1]
+    assert "<script>alert" not in text
+    assert "</dd><script>" not in text
+    assert "<i>" not in text.split("<main>")[1].split("</section>")[0]
     with pytest.raises(UndefinedError, match="'missing' is undefined"):
         html.templates("oddnode.paper.webpage").from_string("{{ missing }}").render()
 
 
-def test_names_cannot_break_the_page() -> None:
-    pytest.importorskip("plotly")
-    page = Page([], title="</title><script>alert(1)</script>", terms={"<b>": "</dd><script>"}, notice="<i>")
-    text = render(page)
-    assert "<script>alert" not in text
-    assert "</dd><script>" not in text
-    assert "<i>" not in text.split("<main>")[1].split("</section>")[0]
-
-
-def test_without_the_data_there_is_no_drawing_but_a_page(
-    runs: tuple[Store, Plan], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_data_a_page_has_no_drawing(runs: tuple[Store, Plan], monkeypatch: pytest.MonkeyPatch) -> None:
     def gone(*_: Any) -> None:
         raise MissingDataError("gone")
 

@@ -76,36 +76,30 @@ def test_nothing_is_cut_and_nothing_scrolls_inside_the_page(browser: Browser, re
         assert browser.js(SHORT_PICKERS) == []
 
 
-def test_the_first_screen_of_a_phone_has_the_finding_and_the_picture(phone: Browser) -> None:
+def test_the_panel_of_a_tapped_node_is_in_sight(phone: Browser) -> None:
+    for graph in ("graph-a", "graph-b"):
+        x, y = free_node(phone, graph)
+        for kind, points in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
+            phone.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+        phone.settle()
+        assert phone.text("#node-title").endswith(": unknown")
+        assert in_window(phone, "#node")
+        covered: Any = phone.js(
+            "const box = document.getElementById('node').getBoundingClientRect();"
+            "return document.getElementById('node').contains("
+            "document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2))"
+        )
+        assert covered
+
+
+def test_the_first_screen_has_the_finding_and_what_is_tapped_is_in_sight(phone: Browser, report: Report) -> None:
     phone.js("window.scrollTo(0, 0)")
     for part in ("h1", ".brand", "#hero", "nav [href='#about']"):
         assert in_window(phone, part), part
-
-
-@pytest.mark.parametrize("graph", ["graph-a", "graph-b"])
-def test_the_panel_of_a_tapped_node_is_in_sight(phone: Browser, graph: str) -> None:
-    x, y = free_node(phone, graph)
-    for kind, points in (("touchStart", [{"x": x, "y": y}]), ("touchEnd", [])):
-        phone.driver.execute_cdp_cmd("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
-    phone.settle()
-    assert phone.text("#node-title").endswith(": unknown")
-    assert in_window(phone, "#node")
-    covered: Any = phone.js(
-        "const box = document.getElementById('node').getBoundingClientRect();"
-        "return document.getElementById('node').contains("
-        "document.elementFromPoint(box.left + box.width / 2, box.top + box.height / 2))"
-    )
-    assert covered
-
-
-def test_the_panel_of_a_tapped_image_is_in_sight(phone: Browser) -> None:
     phone.show("#gallery .panel:nth-child(1) button:nth-child(3)").click()
     label = phone.find("#gallery .panel:nth-child(1) button:nth-child(3)").get_attribute("aria-label")
     assert phone.text("#image-title").lower().startswith(label.split(",")[0])
     assert in_window(phone, "#image-panel")
-
-
-def test_the_threshold_follows_a_finger(phone: Browser, report: Report) -> None:
     known, unknown = report.scores("digits/label", "nodesafe")
     before = threshold_of(phone)
     phone.drag("#threshold", -40)

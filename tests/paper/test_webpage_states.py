@@ -252,7 +252,7 @@ def test_every_choice_above_the_results_shows_its_rows(page: Browser, report: Re
         assert fprs == pytest.approx(expected, abs=0.051)
 
 
-def test_every_title_of_the_results_sorts_both_ways(page: Browser) -> None:
+def test_every_title_of_the_results_sorts_both_ways_and_a_further_table_unfolds(page: Browser) -> None:
     page.choose("#table-cell", "all")
     for column in range(1, 7):
         for direction in ("first", "second"):
@@ -263,6 +263,9 @@ def test_every_title_of_the_results_sorts_both_ways(page: Browser) -> None:
             assert order in ("ascending", "descending")
             assert values == sorted(values, reverse=order == "descending"), (column, direction)
     page.choose("#table-cell", "digits/label")
+    assert not page.find("#more-tables details table").is_displayed()
+    page.click("#more-tables details summary")
+    assert page.find("#more-tables details table").is_displayed()
 
 
 def test_every_link_of_the_menu_lands_with_its_heading_in_sight(page: Browser) -> None:

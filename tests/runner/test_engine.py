@@ -107,25 +107,19 @@ def test_a_process_that_loses_its_gpu_is_replaced(told: bool) -> None:
     assert before.isdisjoint(after)
 
 
-@pytest.mark.parametrize("engine", [InProcess(), Processes(2)])
-def test_an_error_of_the_worker_is_raised_as_it_is(engine: Any) -> None:
-    with pytest.raises(MissingDataError, match="not here"):
-        list(engine.run(GROUPS, partial(fail, error=MissingDataError("not here"))))
-
-
 def fail_in_a_helper(group: Group) -> Iterator[Outcome]:
     yield Outcome(group.trainings[0])
     dict[str, int]()["missing"]
 
 
-def test_an_error_from_another_process_says_where_it_was_raised() -> None:
+def test_an_error_is_raised_as_it_is_and_says_where_it_was_raised() -> None:
+    for engine in (InProcess(), Processes(2)):
+        with pytest.raises(MissingDataError, match="not here"):
+            list(engine.run(GROUPS, partial(fail, error=MissingDataError("not here"))))
     with pytest.raises(KeyError) as caught:
         list(Processes(2).run(GROUPS, fail_in_a_helper))
     assert "fail_in_a_helper" in "".join(caught.value.__notes__)
-
-
-def test_an_error_that_cannot_travel_is_told() -> None:
-    with pytest.raises(RuntimeError, match="OddError: ab"):
+    with pytest.raises(RuntimeError, match="OddError: ab"):  # it cannot travel
         list(Processes(2).run(GROUPS, fail_oddly))
 
 

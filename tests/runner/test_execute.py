@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from oddnode import Detector, Energy, MaxSoftmax, Propagated, evaluate, load_task
+from oddnode import Detector, Energy, evaluate, load_task
 from oddnode.paper.record import Record
 from oddnode.runner.detectors import distinct_trainings
-from oddnode.runner.execute import Setup, _CachedScorer, execute_group
+from oddnode.runner.execute import Setup, execute_group
 from oddnode.runner.fitting import Fitted, fit_stacks
 from oddnode.runner.work import Group, Training, cell_groups
 from tests.paper_helpers import execute
@@ -27,6 +27,8 @@ def test_the_numbers_are_those_of_evaluate() -> None:
         "msp": evaluate(fitted, task),
         "energy": evaluate(fitted.with_scorer(Energy()), task),
     }
+    assert "reasons" not in outcome.facts  # for want of evidence
+    assert Record(training, "test", outcome.facts, bytes).reasons("msp") == {"id": {}, "label": {}}
 
 
 def grouped(*methods: str) -> Group:
@@ -42,9 +44,7 @@ def grouped(*methods: str) -> Group:
     return group
 
 
-def test_tasks_with_the_same_training_graph_share_a_fit_with_the_numbers_of_their_own(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_tasks_with_the_same_training_graph_share_a_fit_and_no_number_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     fitted: list[str] = []
 
     def counted(stacks: list[tuple[Training, ...]], *others: Any) -> Iterator[Fitted]:
@@ -64,13 +64,6 @@ def test_tasks_with_the_same_training_graph_share_a_fit_with_the_numbers_of_thei
     assert len({str(outcome.metrics) for outcome in shared.values()}) == 4
 
 
-def test_a_cached_scorer_says_what_the_other_is() -> None:
-    inner = Propagated(Energy(), num_hops=3)
-    cached = _CachedScorer(inner)
-    assert (cached.num_hops_used, cached.needs_raw_logits) == (3, True)
-    assert not _CachedScorer(MaxSoftmax()).needs_raw_logits
-
-
 def test_flagged_images_are_kept_with_their_reasons() -> None:
     training = Training("digits/feature", "clean", "gcn", 0, ("evidence",), (), 5)
     task = load_task("digits/feature", seed=0)
@@ -82,9 +75,3 @@ def test_flagged_images_are_kept_with_their_reasons() -> None:
         nodes = detector.detect(graph).nonzero().squeeze(1).tolist()
         assert kept[name] == dict(zip(nodes, detector.reasons(graph), strict=True))
     assert len(kept["feature"]) > 100
-
-
-def test_methods_without_evidence_keep_no_reasons() -> None:
-    outcome = execute(Training("digits/label", "clean", "gcn", 0, ("msp",), (), 2))
-    assert "reasons" not in outcome.facts
-    assert Record(outcome.training, "test", outcome.facts, bytes).reasons("msp") == {"id": {}, "label": {}}

@@ -11,7 +11,6 @@ import torch
 from oddnode import Detector, load_task
 from oddnode.detector import start_fitting
 from oddnode.runner import fitting
-from oddnode.runner.detectors import distinct_trainings
 from oddnode.runner.fitting import Fitted, fit_stacks
 from oddnode.runner.work import Training
 from oddnode.training import TrainingError, TrainingHandle
@@ -54,27 +53,20 @@ def names(fits: list[Fitted]) -> list[tuple[str, int, bool]]:
 @pytest.mark.parametrize(
     ("room", "expected"), [(True, "start start finish finish"), (False, "start finish start finish")]
 )
-def test_all_stacks_are_started_at_once_where_they_fit(
-    monkeypatch: pytest.MonkeyPatch, room: bool, expected: str
-) -> None:
+def test_stacks_are_started_at_once_where_they_fit(monkeypatch: pytest.MonkeyPatch, room: bool, expected: str) -> None:
     done = noted(monkeypatch)
     monkeypatch.setattr(fitting._Memory, "has_room", lambda self: room)
     assert names(list(fit_stacks(TWO, TASKS, "cpu"))) == [("gnnsafe", 0, True), ("nodesafe", 0, True)]
     assert " ".join(done) == expected
 
 
-def test_a_stack_that_finds_no_memory_is_started_again_when_the_others_are_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_stack_that_finds_no_memory_is_started_again_when_others_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
     done = noted(monkeypatch, fail_at=1)
     assert names(list(fit_stacks(TWO, TASKS, "cpu"))) == [("gnnsafe", 0, True), ("nodesafe", 0, True)]
     assert done == ["start", "out of memory", "finish", "start", "finish"]
-
-
-def test_a_first_training_that_finds_no_memory_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     noted(monkeypatch, fail_at=0)
     first, second = fit_stacks(TWO, TASKS, "cpu")
-    assert isinstance(first.error, torch.OutOfMemoryError)
+    assert isinstance(first.error, torch.OutOfMemoryError)  # there were no others
     assert first.detector is None
     assert second.error is None
 
@@ -101,9 +93,7 @@ def test_a_stack_gives_what_each_training_gives_alone() -> None:
 
 
 @pytest.mark.parametrize(("share", "rooms"), [(1.0, [True, False]), (0.5, [False, False])])
-def test_room_is_what_the_largest_training_took_twice(
-    monkeypatch: pytest.MonkeyPatch, share: float, rooms: list[bool]
-) -> None:
+def test_room_is_twice_the_largest_training(monkeypatch: pytest.MonkeyPatch, share: float, rooms: list[bool]) -> None:
     taken = iter([10, 30, 35, 59, 61])  # at the start, after two trainings, and when asked
     monkeypatch.setattr(fitting._Memory, "_now", lambda self: next(taken))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -112,10 +102,3 @@ def test_room_is_what_the_largest_training_took_twice(
     memory.note_training()
     memory.note_training()
     assert [memory.has_room(), memory.has_room()] == rooms
-
-
-def test_methods_that_train_the_same_network_are_one_training() -> None:
-    found = distinct_trainings("digits/label", "clean", "gcn", ["msp", "gkde", "gnnsafe", "nodesafe", "nodesafe-msp"])
-    assert [t.methods for t in found] == [("msp", "gnnsafe"), ("gkde",), ("nodesafe", "nodesafe-msp")]
-    found = distinct_trainings("digits/label", "published", "gcn", ["msp", "energy", "gnnsafe"])
-    assert [t.methods for t in found] == [("msp",), ("energy", "gnnsafe")]

@@ -41,15 +41,19 @@ def executor() -> Iterator[RayExecutor]:
             yield executor
 
 
-def test_calls_run_in_two_other_processes(executor: RayExecutor) -> None:
-    calls = [executor.submit(_tell_process, 1.0) for _ in range(4)]
+def test_calls_run_in_two_other_processes(executor: RayExecutor, tmp_path: Path) -> None:
+    calls = [executor.submit(_meet, tmp_path) for _ in range(2)]
     processes = {call.result() for call in calls}
     assert len(processes) == 2
     assert os.getpid() not in processes
 
 
-def _tell_process(seconds: float) -> int:
-    time.sleep(seconds)
+def _meet(folder: Path) -> int:
+    """Wait for another process, if there is one."""
+    (folder / str(os.getpid())).touch()
+    deadline = time.monotonic() + 300
+    while len(list(folder.iterdir())) < 2 and time.monotonic() < deadline:
+        time.sleep(0.05)
     return os.getpid()
 
 
@@ -67,10 +71,13 @@ def test_a_call_whose_worker_is_killed_says_which(executor: RayExecutor, caplog:
     assert found[2] == socket.gethostname()
     os.kill(int(found[1]), signal.SIGKILL)
     with pytest.raises(WorkerDied, match=f"worker {found[1]} on {found[2]} died"):
-        call.result(timeout=60)
+        call.result()
 
 
-def test_a_machine_with_another_source_is_refused(executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_or_another_source_is_refused(executor: RayExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="but a training needs 99 cores"):
+        RayExecutor(threads=99)
+    assert executor.submit(os.getpid).result() != os.getpid()  # the connection is not that executor's to close
     monkeypatch.setattr(executor, "_needs", (*executor._needs[:2], "older"))
     with pytest.raises(ValueError, match=r"another source of oddnode.*\(key older\); install the same version"):
         executor.submit(os.getpid).result()
@@ -101,15 +108,7 @@ def _killer(caplog: pytest.LogCaptureFixture) -> Iterator[list[int]]:
         thread.join()
 
 
-def test_a_cluster_without_room_is_refused(executor: RayExecutor) -> None:
-    with pytest.raises(ValueError, match="but a training needs 99 cores"):
-        RayExecutor(threads=99)
-    assert executor.submit(os.getpid).result() != os.getpid()  # the connection is not that executor's to close
-
-
-def test_a_plan_survives_the_kill_of_a_worker_with_the_same_tables(
-    executor: RayExecutor, caplog: pytest.LogCaptureFixture, tmp_path: Path
-) -> None:
+def test_a_plan_survives_a_kill(executor: RayExecutor, caplog: pytest.LogCaptureFixture, tmp_path: Path) -> None:
     plan = tiny_plan("claims", "table3", seeds=2)
     run(plan, tmp_path / "alone")
     caplog.set_level(logging.INFO, "oddnode.runner")
@@ -136,9 +135,7 @@ def test_running_calls_are_ended_when_the_executor_is_told_to(executor: RayExecu
     calls = [executor.submit(time.sleep, 300) for _ in range(3)]
     while not executor._running:
         time.sleep(0.05)
-    began = time.monotonic()
     executor.shutdown(cancel_futures=True)
-    assert time.monotonic() - began < 60
     for call in calls:
         with pytest.raises(CancelledError):
             call.result()

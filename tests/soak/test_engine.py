@@ -15,6 +15,7 @@ import pytest
 
 from soak.cases import Case
 from soak.engine import Engine
+from soak.summary import Summary
 from soak.trial import Family, Trial
 
 
@@ -24,7 +25,7 @@ class Odd(Family):
     name = "odd"
     quota = 10
     kinds: ClassVar[tuple[str, ...]] = ("fine", "dies", "raises", "is wrong")
-    limit = 2.0
+    limit = 300.0
     batch = 4
 
     def trial(self, kind: str, rng: Random, work: Path) -> Iterator[Trial]:
@@ -32,7 +33,7 @@ class Odd(Family):
         if kind == "dies":
             os.kill(os.getpid(), signal.SIGKILL)
         if kind == "hangs":
-            time.sleep(60)
+            time.sleep(600)
         if kind == "fills the memory":
             held = bytearray(b"x") * 2**29
             time.sleep(len(held))
@@ -43,18 +44,18 @@ class Odd(Family):
 
 class Hangs(Odd):
     kinds: ClassVar[tuple[str, ...]] = ("hangs",)
+    limit = 2.0
 
 
 class Fills(Odd):
     kinds: ClassVar[tuple[str, ...]] = ("fills the memory",)
-    limit = 30.0
 
 
 def run(family: Family, folder: Path, trials: int) -> list[Trial]:
     found: list[Trial] = []
     engine = Engine([family], 7, folder, 2, lambda _, trial: found.append(trial))
     engine.prepare()
-    engine.run(time.monotonic() + 60, enough=lambda: len(found) >= trials)
+    engine.run(time.monotonic() + 600, enough=lambda: len(found) >= trials)
     return found
 
 
@@ -101,6 +102,23 @@ def test_families_keep_pace_with_their_quotas(tmp_path: Path) -> None:
     counts: Counter[str] = Counter()
     engine = Engine([Many(), Few()], 0, tmp_path, 1, lambda family, trial: counts.update([family.name]))
     engine.prepare()
-    engine.run(time.monotonic() + 60, enough=lambda: counts.total() >= 90)
+    engine.run(time.monotonic() + 600, enough=lambda: counts.total() >= 90)
     assert 60 <= counts["many"] <= 84
     assert 8 <= counts["few"] <= 16
+
+
+def test_trials_violations_and_shares_are_counted() -> None:
+    summary = Summary()
+    summary.add("models", Trial("bit", parsed=False, accepted=False))
+    summary.add("models", Trial("bit", "it loads", parsed=True, accepted=True))
+    summary.add("models", Trial("number", parsed=True, accepted=False))
+    summary.add("kills", Trial("save"))
+    assert summary.num_violations == 1
+    assert summary.total("models") == 3
+    assert summary.markdown().splitlines()[2:] == [
+        "| **models** | 3 | 1 | 67% | 33% |",
+        "| bit | 2 | 1 | 50% | 50% |",
+        "| number | 1 | 0 | 100% | 0% |",
+        "| **kills** | 1 | 0 |  |  |",
+        "| save | 1 | 0 |  |  |",
+    ]

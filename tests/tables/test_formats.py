@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from oddnode.tables import FORMATS, Table, TableError, TableFile, TableModel, add_format, write_table
+from oddnode._utils.registry import undone_registrations
+from oddnode.tables import Table, TableError, TableFile, TableModel, register_format, write_table
 from tests.tables.examples import FIT, example
 
 
@@ -118,39 +119,34 @@ def test_a_long_text_repeated_often_is_refused_before_it_fills_the_memory(tmp_pa
     assert "column 'id' has 19 GiB of text in 10000 rows" in done.stderr
 
 
-def test_a_format_is_one_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As docs/plugins.md shows it: Arrow files are read, written, counted and named in messages."""
-    monkeypatch.setattr("oddnode.tables.formats.FORMATS", dict(FORMATS))
-
-    @add_format
-    class ArrowFile(TableFile):
-        name = "arrow"
-        suffixes = written = (".arrow", ".feather")
-
-        def __init__(self, path: Path, encoding: str | None = None):
-            super().__init__(path)
-            with self.errors(), pa.ipc.open_file(path) as file:
-                self.columns = file.schema.names
-
-        def batches(self, names: list[str]) -> Iterator[Any]:
-            with pa.ipc.open_file(self.path) as file:
-                for number in range(file.num_record_batches):
-                    yield file.get_batch(number).select(names)
-
-        @classmethod
-        def writer(cls, file: Any, schema: Any) -> Any:
-            return pa.ipc.new_file(file, schema)
-
+def test_the_format_of_the_docs_is_read_written_and_named_in_messages(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/plugins.md").read_text(encoding="utf-8")
+    code = page.split("## A table format\n", 1)[1].split("```python\n", 1)[1].split("```", 1)[0]
     frames = [pa.Table.from_pylist(rows) for rows in example()]
-    nodes, edges = tmp_path / "nodes.arrow", tmp_path / "edges.feather"
-    for frame, path in zip(frames, (nodes, edges), strict=True):
-        assert write_table(frame, path) == 0
-    model, _ = TableModel.fit(nodes, edges, **FIT)
-    model.score(nodes, edges, tmp_path / "scores.arrow")
-    scored = pa.ipc.open_file(tmp_path / "scores.arrow").read_all()
-    assert scored.equals(model.score_frame(*frames))
-    (tmp_path / "bad.arrow").write_bytes(b"?")
-    with pytest.raises(TableError, match=r"bad\.arrow cannot be read as arrow"):
-        Table(tmp_path / "bad.arrow")
-    with pytest.raises(TableError, match=r"neither \.csv nor \.parquet nor \.arrow"):
-        Table(tmp_path / "n.json")
+    nodes, edges = tmp_path / "nodes.ndjson", tmp_path / "edges.ndjson"
+    with undone_registrations():
+        exec(code, {"__name__": "example"})
+        for frame, path in zip(frames, (nodes, edges), strict=True):
+            assert write_table(frame, path) == 0
+        model, _ = TableModel.fit(nodes, edges, **FIT)
+        model.score(nodes, edges, tmp_path / "scores.ndjson")
+        scored = [json.loads(line) for line in (tmp_path / "scores.ndjson").read_text().splitlines()]
+        assert scored == model.score_frame(*frames).to_pylist()
+        (tmp_path / "bad.ndjson").write_bytes(b"?")
+        with pytest.raises(TableError, match=r"bad\.ndjson cannot be read as ndjson"):
+            Table(tmp_path / "bad.ndjson")
+        with pytest.raises(TableError, match=r"neither \.csv nor \.parquet nor \.ndjson"):
+            Table(tmp_path / "n.json")
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"name": "csv", "suffixes": (".new",)}, "there is a table format named 'csv' already"),
+        ({"name": "new", "suffixes": (".csv",)}, r"files that end in \.csv are read as csv already"),
+        ({"name": "new"}, "needs a name and suffixes"),
+    ],
+)
+def test_a_format_that_another_one_has_is_refused(attributes: dict[str, Any], message: str) -> None:
+    with undone_registrations(), pytest.raises((TypeError, ValueError), match=message):
+        register_format(type("New", (TableFile,), attributes))

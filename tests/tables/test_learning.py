@@ -10,7 +10,8 @@ import pyarrow as pa
 import pytest
 
 from oddnode.tables import FeatureRecipe, TableError, learn_features, open_table, read_nodes
-from oddnode.tables.learning import notes_on_fitted_columns, notes_on_scored_columns
+from oddnode.tables.columns import notes_on_scored_columns
+from oddnode.tables.learning import notes_on_fitted_columns
 from tests.tables.examples import training_tables
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from subprocess import CompletedProcess
 
 import numpy as np
 import pytest
@@ -24,16 +22,15 @@ from oddnode.tasks import (
     Task,
     arrivals_task,
     dataset_states,
-    digits_graph,
     expand_tasks,
     induced,
     load_task,
 )
 from oddnode.tasks.alterations import ALTERATIONS
+from tests.cli.test_app import CLI
 from tests.tasks.test_registry import assert_same
 from tests.tasks.test_shifts import is_mixture
 
-CLI = Callable[..., CompletedProcess[str]]
 ALTERED = tuple(ALTERATIONS)
 OF_EDGES = ("structure", "overlinked", "bridged")
 
@@ -72,14 +69,12 @@ def arrived(task: Task) -> tuple[Data, int, Tensor, Tensor]:
     return scored, task.train.num_nodes, known, unknown
 
 
-# The rule
-
-
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize("kind", ["label", *ALTERED])
 def test_nothing_of_any_arrival_is_in_the_training_graph(kind: str, placement: str) -> None:
     data = numbered_graph()
-    task = made(kind, placement)
+    task = made(kind, placement, data=data)
+    assert all(torch.equal(data[key], value) for key, value in numbered_graph().to_dict().items())  # as it was given
     names = numbers(task.train.x)
     assert len(set(names)) == len(names)
     assert torch.equal(task.train.x, data.x[names])
@@ -121,17 +116,6 @@ def test_kinds_and_placements_of_a_seed_share_a_training_graph() -> None:
     assert not torch.equal(made("feature", seed=4).train.x, tasks[0].train.x)
 
 
-def test_the_users_graph_is_not_changed() -> None:
-    data = numbered_graph()
-    for kind in ("label", *ALTERED):
-        made(kind, data=data)
-    fresh = numbered_graph()
-    assert all(torch.equal(data[key], fresh[key]) for key in ("x", "edge_index", "y"))
-
-
-# Counts
-
-
 @pytest.mark.parametrize("placement", PLACEMENTS)
 @pytest.mark.parametrize(("share", "unknown"), [(0.01, 20), (0.05, 30), (0.2, 120)])
 def test_shares_are_those_of_the_known_nodes(share: float, unknown: int, placement: str) -> None:
@@ -145,8 +129,7 @@ def test_shares_are_those_of_the_known_nodes(share: float, unknown: int, placeme
 
 
 def test_shares_of_classes_are_those_of_the_known_classes() -> None:
-    data = numbered_graph()
-    known_nodes = int((data.y >= 3).sum())
+    known_nodes = int((numbered_graph().y >= 3).sum())
     for share in (0.01, 0.05, 0.2):
         _, num_train, known, unknown = arrived(made("label", "grouped", share=share))
         assert len(unknown) == max(20, round(share * known_nodes))
@@ -163,18 +146,6 @@ def test_twenty_train_and_forty_validate_in_every_class(kind: str) -> None:
     assert not bool(task.train.test_mask.any())
 
 
-# Placement
-
-
-@pytest.mark.parametrize("kind", ["label", "feature"])
-def test_scattered_arrivals_have_a_known_neighbour(kind: str) -> None:
-    scored, _, _, unknown = arrived(made(kind))
-    is_unknown = scored.ood_mask
-    for node in unknown.tolist():
-        neighbours = scored.edge_index[0][scored.edge_index[1] == node]
-        assert bool((~is_unknown[neighbours]).any())
-
-
 def group_sizes(graph: Data) -> list[int]:
     """The sizes of the connected groups of unknown nodes."""
     edges = induced(graph, graph.ood_mask).edge_index.numpy()
@@ -184,41 +155,39 @@ def group_sizes(graph: Data) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", ["label", "feature"])
-def test_grouped_arrivals_are_connected_groups_of_about_eight(kind: str) -> None:
-    scored, _, _, unknown = arrived(made(kind, "grouped", share=0.1))
-    groups = group_sizes(scored)
+def test_scattered_arrivals_have_a_known_neighbour_and_grouped_ones_are_groups_of_about_eight(kind: str) -> None:
+    grouped, _, _, unknown = arrived(made(kind, "grouped", share=0.1))
+    groups = group_sizes(grouped)
     # The last group may be cut, and groups that touch look like one.
     assert sum(size < 4 for size in groups) <= 1
     assert len(groups) <= len(unknown) / 6
-    assert len(group_sizes(arrived(made(kind, "scattered", share=0.1))[0])) > 2 * len(groups)
-
-
-# Kinds
+    scattered, _, _, unknown = arrived(made(kind, "scattered", share=0.1))
+    assert len(group_sizes(scattered)) > 2 * len(groups)
+    for node in unknown.tolist():
+        neighbours = scattered.edge_index[0][scattered.edge_index[1] == node]
+        assert bool((~scattered.ood_mask[neighbours]).any())
 
 
 @pytest.mark.parametrize("placement", PLACEMENTS)
-def test_unknown_classes_are_those_that_training_lacks(placement: str) -> None:
+@pytest.mark.parametrize("chosen", [None, (1, 5)])
+def test_unknown_classes_are_those_that_training_lacks(placement: str, chosen: tuple[int, ...] | None) -> None:
     data = numbered_graph()
-    task = made("label", placement)
+    task = arrivals_task("t", data, Arrivals("label", placement, unknown_classes=chosen))  # type: ignore[arg-type]
     scored, num_train, known, unknown = arrived(task)
     names = numbers(scored.x)
-    assert task.num_classes == 3
-    assert {int(data.y[names[node]]) for node in unknown.tolist()} <= {0, 1, 2}
+    lacking = chosen or (0, 1, 2)
+    left = torch.tensor([number for number in range(6) if number not in lacking])
+    assert task.num_classes == len(left)
+    assert {int(data.y[names[node]]) for node in unknown.tolist()} <= set(lacking)
     assert scored.y[unknown].unique().tolist() == [-1]
     for nodes in (torch.arange(num_train), known):
-        assert torch.equal(scored.y[nodes], data.y[[names[node] for node in nodes.tolist()]] - 3)
+        assert torch.equal(left[scored.y[nodes]], data.y[[names[node] for node in nodes.tolist()]])
 
 
-def test_unknown_classes_can_be_chosen() -> None:
-    data = numbered_graph()
-    task = arrivals_task("t", data, Arrivals("label", "scattered", unknown_classes=(1, 5)))
-    scored, num_train, _, unknown = arrived(task)
-    names = numbers(scored.x)
-    assert {int(data.y[names[node]]) for node in unknown.tolist()} == {1, 5}
-    assert [int(data.y[names[node]]) for node in range(num_train)] == [[0, 2, 3, 4][c] for c in task.train.y.tolist()]
-    for classes in ((0, 1, 2, 3, 4, 5), (9,)):
-        with pytest.raises(ValueError, match=r"expected some of 0..5, not all"):
-            arrivals_task("t", data, Arrivals("label", "scattered", unknown_classes=classes))
+@pytest.mark.parametrize("classes", [(0, 1, 2, 3, 4, 5), (9,)])
+def test_unknown_classes_that_leave_none_or_do_not_exist_are_refused(classes: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"expected some of 0..5, not all"):
+        arrivals_task("t", numbered_graph(), Arrivals("label", "scattered", unknown_classes=classes))
 
 
 @pytest.mark.parametrize(("num_classes", "unknown"), [(2, 1), (3, 1), (4, 2), (7, 3)])
@@ -262,17 +231,12 @@ def altered(kind: str, data: Data, nodes: list[int], seed: int = 0) -> tuple[Ten
     return x, edge_index
 
 
-def test_mixed_features_are_between_those_of_two_nodes() -> None:
-    data = numbered_graph()
+def test_mixed_and_swapped_features_are_those_of_others() -> None:
+    data, nodes = numbered_graph(), list(range(40))
     x, _ = altered("feature", data, [3, 9])
     assert is_mixture(x[3], data.x)
     assert is_mixture(x[9], data.x)
     assert not is_mixture(data.x[3] + 0.5, data.x)
-
-
-def test_swapped_features_are_those_of_another_class() -> None:
-    data = numbered_graph()
-    nodes = list(range(40))
     x, _ = altered("swapped", data, nodes)
     for node in nodes:
         giver = int(x[node, 0]) - 1
@@ -288,13 +252,10 @@ def test_shuffled_features_are_the_same_values() -> None:
     assert len(orders) > 4
 
 
-def test_thinned_features_are_kept_or_gone() -> None:
+def test_thinned_features_are_kept_or_gone_and_noisy_ones_get_as_many_more() -> None:
     x, _ = altered("thinned", Data(x=torch.ones(50, 100), edge_index=None), list(range(50)))
     assert set(x.unique().tolist()) == {0.0, 1.0}
     assert float(x.mean()) == pytest.approx(0.3, abs=0.03)
-
-
-def test_noisy_features_get_as_many_more() -> None:
     x, _ = altered("noisy", Data(x=ROWS, edge_index=None), [0, 1, 2])
     # Row 0: two of four get the mean 1.5; row 1: one gets 3; row 2, which is empty: one gets 1.
     for row, mean, count in ((0, 1.5, 2), (1, 3.0, 1), (2, 1.0, 1)):
@@ -314,6 +275,10 @@ def test_rewired_edges_keep_their_near_end_and_bridges_lead_to_one_other_class()
             if kind == "bridged":
                 [other] = set(data.y[after].tolist())
                 assert other != int(data.y[node])
+    # The far ends are drawn among all nodes, so arrivals stay joined to the training graph.
+    scored, num_train, _, unknown = arrived(made("structure"))
+    far = scored.edge_index[0][torch.isin(scored.edge_index[1], unknown)]
+    assert float((far < num_train).double().mean()) == pytest.approx(num_train / 600, abs=0.12)
 
 
 def test_overlinked_nodes_have_twice_their_edges_or_three_more() -> None:
@@ -364,16 +329,6 @@ def test_a_moved_edge_keeps_its_weight() -> None:
     assert len(set(after) - set(before)) <= 1  # but for one edge of another node that moved to this one
 
 
-def test_edges_lead_to_known_and_unknown_alike() -> None:
-    """The far ends of rewired edges are drawn among all nodes, so arrivals stay joined to the training graph."""
-    scored, num_train, _, unknown = arrived(made("structure"))
-    far = scored.edge_index[0][torch.isin(scored.edge_index[1], unknown)]
-    assert float((far < num_train).double().mean()) == pytest.approx(num_train / 600, abs=0.12)
-
-
-# Exposure
-
-
 @pytest.mark.parametrize("kind", ["label", "feature", "structure"])
 def test_exposed_nodes_are_others_than_the_arrivals(kind: str) -> None:
     task = made(kind)
@@ -382,6 +337,8 @@ def test_exposed_nodes_are_others_than_the_arrivals(kind: str) -> None:
     exposed = task.exposure.ood_mask
     assert bool(exposed.any())
     if kind == "label":
+        few = Arrivals("label", "scattered", share=0.2, unknown_classes=(0,))  # no unknown node is left
+        assert arrivals_task("t", numbered_graph(num_classes=12), few).exposure is None
         arrivals = set(numbers(scored.x[num_train:]))
         assert not set(numbers(task.exposure.x[exposed])) & arrivals
         assert torch.equal(task.exposure.x[:num_train], task.train.x)
@@ -393,15 +350,6 @@ def test_exposed_nodes_are_others_than_the_arrivals(kind: str) -> None:
             not torch.equal(coalesce(task.exposure.edge_index), coalesce(task.train.edge_index)),
         )
         assert is_altered == (kind == "feature", kind == "structure")
-
-
-def test_without_other_unknown_nodes_there_is_no_exposure() -> None:
-    data = numbered_graph(num_classes=12)
-    few = Arrivals("label", "scattered", share=0.2, unknown_classes=(0,))
-    assert arrivals_task("t", data, few).exposure is None
-
-
-# Mistakes
 
 
 @pytest.mark.parametrize(
@@ -417,14 +365,8 @@ def test_without_other_unknown_nodes_there_is_no_exposure() -> None:
 def test_arrivals_that_make_no_sense_are_refused(arguments: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Arrivals(*arguments)
-
-
-def test_the_published_protocol_has_no_arrivals() -> None:
     with pytest.raises(ValueError, match=r"digits/arrivals/label-scattered: the protocol 'published' keeps unknown"):
         load_task("digits/arrivals/label-scattered", protocol="published")
-
-
-# Names
 
 
 def test_groups_stand_for_their_tasks() -> None:
@@ -457,24 +399,22 @@ def test_the_list_of_data_sets_names_groups_instead_of_their_tasks(cli: CLI) -> 
     assert "scattered" not in table
 
 
-def test_the_share_in_a_name_is_that_of_the_task() -> None:
-    known = digits_graph().num_nodes
-    for group, share in (("arrivals-1%", 0.01), ("arrivals", 0.05), ("arrivals-20%", 0.2)):
-        [scored] = load_task(f"digits/{group}/feature-scattered").tests.values()
-        assert int(scored.ood_mask.sum()) == max(20, round(share * known))
-
-
-@pytest.mark.parametrize("name", expand_tasks(["arrivals", "digits/unseen"]))
-def test_arrivals_of_every_data_set_are_sound_and_the_same_for_the_same_seed(
-    name: str, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        *expand_tasks(["arrivals", "digits/unseen"]),
+        *(f"digits/arrivals-{share}/feature-scattered" for share in ("1%", "20%")),
+    ],
+)
+def test_arrivals_of_every_data_set_are_sound_and_set_by_the_seed(name: str, request: pytest.FixtureRequest) -> None:
     folder = None if name.startswith("digits") else request.getfixturevalue("real_data")
     task, again = (load_task(name, folder, seed=2) for _ in range(2))
     assert task.name == name
     scored, num_train, known, unknown = arrived(task)
     data = load_task(f"{name.split('/')[0]}/structure", folder).train
     num_known = int(num_train + len(known)) if "label" in name else data.num_nodes
-    assert len(unknown) == max(20, round(0.05 * num_known))
+    share = {"arrivals-1%": 0.01, "arrivals-20%": 0.2}.get(name.split("/")[1], 0.05)
+    assert len(unknown) == max(20, round(share * num_known))
     inside = scored.edge_index[:, (scored.edge_index < num_train).all(dim=0)]
     assert edge_set(inside) == edge_set(task.train.edge_index)
     assert torch.equal(scored.x[:num_train], task.train.x)

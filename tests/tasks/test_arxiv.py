@@ -66,42 +66,27 @@ def test_the_files_come_back_as_they_were_written(papers: Papers, tmp_path: Path
     np.testing.assert_array_equal(data.edge_index.t().numpy(), papers.edges)
     np.testing.assert_array_equal(data.y.numpy(), papers.y)
     np.testing.assert_array_equal(year.numpy(), papers.year)
-
-
-def test_the_folder_may_have_the_name_that_ogb_gives_it(papers: Papers, tmp_path: Path) -> None:
-    papers.raw.parent.rename(tmp_path / "ogbn_arxiv")
+    papers.raw.parent.rename(tmp_path / "ogbn_arxiv")  # the name that OGB gives it
     assert arxiv_graph(tmp_path)[0].num_nodes == NODES
 
 
-def test_clean_graphs_hold_no_paper_of_the_future_and_both_directions(papers: Papers, tmp_path: Path) -> None:
-    task = load_task("arxiv", tmp_path)
+YEARS = {2017: (2016, 2017), 2018: (2018,), 2019: (2019,), 2020: (2020,)}
+
+
+@pytest.mark.parametrize("protocol", ["clean", "published"])
+def test_graphs_hold_what_the_protocol_lets_them(papers: Papers, tmp_path: Path, protocol: str) -> None:
+    """Clean ones no paper of the future and both directions, published ones all papers and citations as given."""
+    is_clean = protocol == "clean"
+    task = load_task("arxiv", tmp_path, protocol=protocol)
     graphs = {2015: task.train, 2017: task.exposure, **{int(name): graph for name, graph in task.tests.items()}}
     assert list(graphs) == [2015, 2017, 2018, 2019, 2020]
     for last, graph in graphs.items():
         assert graph is not None
-        names = np.flatnonzero(papers.year <= last)
+        names = np.flatnonzero(papers.year <= last) if is_clean else np.arange(NODES)
         np.testing.assert_allclose(graph.x.numpy(), papers.x[names], rtol=1e-6)
-        assert as_pairs(graph.edge_index, names) == papers.pairs(last, undirected=True)
-
-
-def test_published_graphs_hold_all_papers_and_citations_as_given(papers: Papers, tmp_path: Path) -> None:
-    task = load_task("arxiv", tmp_path, protocol="published")
-    for last, graph in {2015: task.train, 2017: task.exposure, 2019: task.tests["2019"]}.items():
-        assert graph is not None
-        assert graph.num_nodes == NODES
-        assert as_pairs(graph.edge_index, np.arange(NODES)) == papers.pairs(last, undirected=False)
-
-
-def test_ood_papers_are_those_of_the_year(papers: Papers, tmp_path: Path) -> None:
-    for protocol in ("clean", "published"):
-        task = load_task("arxiv", tmp_path, protocol=protocol)
-        assert task.exposure is not None
-        for mask, last, years in (
-            (task.exposure.ood_mask, 2017, (2016, 2017)),
-            *((task.tests[str(year)].ood_mask, year, (year,)) for year in (2018, 2019, 2020)),
-        ):
-            names = np.flatnonzero(papers.year <= last) if protocol == "clean" else np.arange(NODES)
-            np.testing.assert_array_equal(mask.numpy(), np.isin(papers.year[names], years))
+        assert as_pairs(graph.edge_index, names) == papers.pairs(last, undirected=is_clean)
+        if last in YEARS:
+            np.testing.assert_array_equal(graph.ood_mask.numpy(), np.isin(papers.year[names], YEARS[last]))
 
 
 def sizes(task: Task) -> list[int]:
@@ -119,9 +104,7 @@ def test_papers_up_to_2015_are_split_one_to_one_to_eight(papers: Papers, tmp_pat
     np.testing.assert_array_equal(np.flatnonzero(both.train_mask.numpy()), chosen)
 
 
-def test_a_class_without_a_training_paper_is_no_class_in_clean_and_a_spare_logit_in_published(
-    papers: Papers, tmp_path: Path
-) -> None:
+def test_a_class_without_a_training_paper_is_none_or_a_spare_logit(papers: Papers, tmp_path: Path) -> None:
     known = np.flatnonzero(papers.year <= 2015)
     train = known[load_task("arxiv", tmp_path).train.train_mask.numpy()]
     rare = np.setdiff1d(known, train)[:7]
@@ -155,19 +138,15 @@ def test_methods_run_on_it_under_both_protocols(papers: Papers, tmp_path: Path) 
     assert "0.01 * TruncatedHinge(m_in=-9.0, m_out=-4.0" in repr(published.detector("energy-ft", given).objective)
 
 
-def test_missing_files_are_named_with_the_way_to_get_them(papers: Papers, tmp_path: Path) -> None:
+def test_all_holds_arxiv_where_its_files_are_and_missing_ones_are_named(papers: Papers, tmp_path: Path) -> None:
+    assert expand_tasks(["all"], tmp_path)[-1] == "arxiv"
+    assert {state.name: state.state for state in dataset_states(tmp_path)}["arxiv"] == "found"
     (papers.raw / "node_year.csv.gz").unlink()
+    assert "arxiv" not in expand_tasks(["all"], tmp_path)
+    assert expand_tasks(["arxiv"], tmp_path) == ["arxiv"]
     expected = rf"missing node_year.csv.gz; looked in {tmp_path}.*Get https://.*unpack it into <data dir>"
     with pytest.raises(MissingDataError, match=expected):
         load_task("arxiv", tmp_path)
-
-
-def test_all_holds_arxiv_where_its_files_are(papers: Papers, tmp_path: Path) -> None:
-    assert expand_tasks(["all"], tmp_path)[-1] == "arxiv"
-    assert {state.name: state.state for state in dataset_states(tmp_path)}["arxiv"] == "found"
-    (papers.raw / "edge.csv.gz").unlink()
-    assert "arxiv" not in expand_tasks(["all"], tmp_path)
-    assert expand_tasks(["arxiv"], tmp_path) == ["arxiv"]
 
 
 @pytest.mark.parametrize(
@@ -191,9 +170,7 @@ def test_all_holds_arxiv_where_its_files_are(papers: Papers, tmp_path: Path) -> 
         ("node_year.csv.gz", [2015] * NODES, r"node_year.csv.gz has no paper of 2016 and 2017"),
     ],
 )
-def test_damaged_files_are_told_by_line(
-    papers: Papers, tmp_path: Path, file: str, lines: list[object], message: str
-) -> None:
+def test_damage_is_told_by_line(papers: Papers, tmp_path: Path, file: str, lines: list[object], message: str) -> None:
     write(papers.raw / file, lines)
     with pytest.raises(MissingDataError, match=rf"the files in {papers.raw} are damaged: {message}"):
         load_task("arxiv", tmp_path)

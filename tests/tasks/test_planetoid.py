@@ -32,10 +32,14 @@ def consent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", list(FOLDERS))
-def test_graphs_equal_those_of_pyg(name: str, real_data: Path, tmp_path: Path) -> None:
+def test_graphs_equal_those_of_pyg_and_the_public_files_need_no_consent(
+    name: str, real_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(CONSENT)
     shutil.copytree(real_data / "planetoid" / FOLDERS[name] / "raw", tmp_path / FOLDERS[name] / "raw")
     expected = Planetoid(str(tmp_path), FOLDERS[name], transform=NormalizeFeatures())[0]
     found = planetoid_graph(name, real_data)
+    assert found.num_nodes == {"cora": 2708, "citeseer": 3327, "pubmed": 19717}[name]
     torch.testing.assert_close(found.x, expected.x)
     assert torch.equal(found.edge_index, coalesce(expected.edge_index))
     assert torch.equal(found.y, expected.y)
@@ -75,34 +79,6 @@ def raw(tmp_path: Path) -> Path:
     return tmp_path / "planetoid/Cora/raw"
 
 
-class Hostile:
-    """A pickle that runs a command when it is read."""
-
-    def __init__(self, marker: Path):
-        self.marker = marker
-
-    def __reduce__(self) -> tuple:
-        return os.system, (f"touch {self.marker}",)
-
-
-def test_a_hostile_file_runs_nothing(tmp_path: Path, raw: Path) -> None:
-    marker = tmp_path / "ran"
-    (raw / "ind.cora.graph").write_bytes(pickle.dumps(Hostile(marker), protocol=3))
-    with pytest.raises(
-        MissingDataError, match=r"ind.cora.graph is damaged or not a Planetoid file: it refers to \w+.system"
-    ):
-        planetoid_graph("cora", tmp_path)
-    assert not marker.exists()
-
-
-@pytest.mark.parametrize("cut", [0, 1, 40])
-def test_truncated_files_are_named(tmp_path: Path, raw: Path, cut: int) -> None:
-    file = raw / "ind.cora.allx"
-    file.write_bytes(file.read_bytes()[:cut])
-    with pytest.raises(MissingDataError, match=r"ind.cora.allx is damaged"):
-        planetoid_graph("cora", tmp_path)
-
-
 @dataclass
 class Call:
     """A pickle that calls a function when it is read."""
@@ -138,6 +114,7 @@ OBJECTS = Call(np.dtype, ("O8", False, True))
 FIELD = Call(np.dtype, ("V8", False, True), (3, "|", None, ("f",), {"f": ("O", 0)}, 8, 1, 27))
 NOTHING = {"indices": ints([]), "data": np.empty(0, dtype=np.float32)}
 ATTACKS: dict[str, tuple[str, Any, str]] = {
+    "a command": ("graph", Call(os.system, ("touch ran",)), r"it refers to \w+.system"),
     "an array of pointers": ("ally", Call(np.ndarray, ((8, 2), "O", POINTERS)), "a call that data does not need"),
     "a dtype of pointers": ("ally", array((8, 2), OBJECTS, POINTERS), "an array of type b'O8'"),
     "a field of pointers": ("ally", array((8,), FIELD, b""), "an array of type b'V8'|dictionary|tuple of lists"),
@@ -175,10 +152,22 @@ ATTACKS: dict[str, tuple[str, Any, str]] = {
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_hostile_and_damaged_files_are_refused_by_name(tmp_path: Path, raw: Path, attack: str) -> None:
+def test_hostile_and_damaged_files_are_refused_by_name(
+    tmp_path: Path, raw: Path, monkeypatch: pytest.MonkeyPatch, attack: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
     part, value, message = ATTACKS[attack]
     (raw / f"ind.cora.{part}").write_bytes(pickle.dumps(value, protocol=3))
     with pytest.raises(MissingDataError, match=f"ind.cora.{part} is damaged or not a Planetoid file: .*{message}"):
+        planetoid_graph("cora", tmp_path)
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize("cut", [0, 1, 40])
+def test_truncated_files_are_named(tmp_path: Path, raw: Path, cut: int) -> None:
+    file = raw / "ind.cora.allx"
+    file.write_bytes(file.read_bytes()[:cut])
+    with pytest.raises(MissingDataError, match=r"ind.cora.allx is damaged"):
         planetoid_graph("cora", tmp_path)
 
 
@@ -224,21 +213,16 @@ def test_a_thousand_damaged_files_break_nothing(tmp_path: Path, raw: Path) -> No
     assert refused > 500
 
 
-# --- the public files ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.usefixtures("raw")
-def test_other_contents_need_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_needs_consent_and_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert planetoid_graph("cora", tmp_path).num_nodes == 10
+    before = sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*"))
+    load_task("cora/structure", tmp_path).train.x.zero_()
+    assert sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*")) == before
+    assert load_task("cora/structure", tmp_path).train.x.sum() > 0, "a caller's changes must not reach the next one"
     monkeypatch.delenv(CONSENT)
     with pytest.raises(MissingDataError, match=rf"ind.cora.x .* not that of the public file.* set .* {CONSENT}=1"):
         planetoid_graph("cora", tmp_path)
-
-
-@pytest.mark.parametrize("name", list(FOLDERS))
-def test_the_public_files_need_none(name: str, real_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(CONSENT)
-    assert planetoid_graph(name, real_data).num_nodes == {"cora": 2708, "citeseer": 3327, "pubmed": 19717}[name]
 
 
 @pytest.mark.parametrize("part", ["x", "tx", "allx", "y", "ty", "ally", "graph"])
@@ -268,9 +252,7 @@ def downloads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Call
     return lambda get: monkeypatch.setattr(place, lambda url, folder, log: get(url.rsplit("/", 1)[1], folder))
 
 
-def test_a_downloaded_file_that_is_not_the_public_one_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, downloads: Any
-) -> None:
+def test_another_file_that_came_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, downloads: Any) -> None:
     monkeypatch.delenv(CONSENT)
     downloads(lambda name, folder: (Path(folder) / name).write_text("<html>please log in</html>"))
     with pytest.raises(MissingDataError, match=r"could not be downloaded .*checksum is not that of the public file"):
@@ -278,26 +260,15 @@ def test_a_downloaded_file_that_is_not_the_public_one_is_not_kept(
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-def test_missing_data_is_downloaded_into_the_cache(raw: Path, downloads: Any) -> None:
+def test_missing_data_is_downloaded_into_the_cache_or_the_error_says_where_to_put_it(raw: Path, downloads: Any) -> None:
+    downloads(lambda name, folder: os.rename("/nowhere", folder))
+    with pytest.raises(
+        MissingDataError, match=r"could not be downloaded \(FileNotFoundError: .*<data dir>/planetoid/Cora/raw"
+    ):
+        load_task("cora/label")
     asked: list[str] = []
     downloads(lambda name, folder: asked.append(shutil.copy(raw / name, folder)))
     assert planetoid_graph("cora").num_nodes == 10
     assert len(asked) == 8
     assert planetoid_graph("cora").num_nodes == 10
     assert len(asked) == 8, "the second time the cache is read"
-
-
-def test_a_failed_download_says_where_to_put_the_files(downloads: Any) -> None:
-    downloads(lambda name, folder: os.rename("/nowhere", folder))
-    with pytest.raises(
-        MissingDataError, match=r"could not be downloaded \(FileNotFoundError: .*<data dir>/planetoid/Cora/raw"
-    ):
-        load_task("cora/label")
-
-
-@pytest.mark.usefixtures("raw")
-def test_reading_changes_nothing_in_the_data_dir(tmp_path: Path) -> None:
-    before = sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*"))
-    load_task("cora/structure", tmp_path).train.x.zero_()
-    assert sorted(p.relative_to(tmp_path) for p in tmp_path.rglob("*")) == before
-    assert load_task("cora/structure", tmp_path).train.x.sum() > 0, "a caller's changes must not reach the next one"

@@ -67,7 +67,7 @@ def test_a_task_that_is_changed_does_not_change_the_next(real_data: Path) -> Non
         assert torch.equal(tensor, expected)
 
 
-def test_digits_are_all_pixels_of_all_images_with_their_nearest() -> None:
+def test_digits_are_all_pixels_of_all_images_with_their_nearest_and_split_by_class() -> None:
     data = load_task("digits/structure").train
     digits = load_digits()
     torch.testing.assert_close(data.x, torch.from_numpy(digits.data / 16).float())
@@ -75,10 +75,6 @@ def test_digits_are_all_pixels_of_all_images_with_their_nearest() -> None:
     for node in range(50):
         nearest = set(distances[node].argsort()[1:4].tolist())
         assert nearest <= set(data.edge_index[1][data.edge_index[0] == node].tolist())
-
-
-def test_digits_split_is_twenty_and_thirty_per_class() -> None:
-    data = load_task("digits/structure", seed=3).train
     assert torch.bincount(data.y[data.train_mask]).tolist() == [20] * 10
     assert torch.bincount(data.y[data.val_mask]).tolist() == [30] * 10
     assert int(data.test_mask.sum()) == 1797 - 500
@@ -92,11 +88,13 @@ def test_names_stand_for_groups() -> None:
     assert {*expand_tasks(["all"]), "arxiv"} == set(TASKS) - grouped
 
 
-def test_unknown_task_and_protocol_get_the_nearest() -> None:
+def test_unknown_tasks_protocols_and_folders_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"unknown task 'cora/lable'. Did you mean 'cora/label'"):
         load_task("cora/lable")
     with pytest.raises(ValueError, match=r"unknown protocol 'publishd'. Did you mean 'published'"):
         load_task("digits/label", protocol="publishd")
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
+        load_task("cora/label", data_dir=tmp_path / "nowhere")
 
 
 def test_states_say_what_is_missing_and_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,11 +109,6 @@ def test_states_say_what_is_missing_and_how_to_get_it(tmp_path: Path, monkeypatc
     assert states["arxiv"].state == "missing"
     assert "get https://" in states["arxiv"].where
     assert all(state.licence for state in states.values())
-
-
-def test_a_data_dir_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="nowhere does not exist"):
-        load_task("cora/label", data_dir=tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("name", PAPER_TASKS)

@@ -226,7 +226,7 @@ def _siblings(target: Path) -> list[Path]:
         names = os.listdir(target.parent)
     except (OSError, ValueError):
         return []
-    return [target.with_name(name) for name in sorted(names) if form.fullmatch(name)]
+    return list(map(target.with_name, filter(form.fullmatch, sorted(names))))
 
 
 def _is_abandoned(sibling: Path) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -30,6 +32,15 @@ class ModelFileError(ValueError):
     """An invalid saved model; the message names the file or field, what was found and what was expected."""
 
 
+@contextmanager
+def errors_in(place: object) -> Iterator[None]:
+    """Name the file or folder in errors about what is in it."""
+    try:
+        yield
+    except ModelFileError as error:
+        raise ModelFileError(f"{place}: {error}") from None
+
+
 def file_size(path: Path) -> int:
     """Return the size of a regular file; reading a pipe or a device might never end."""
     try:
@@ -40,27 +51,23 @@ def file_size(path: Path) -> int:
     raise ModelFileError(f"{path} is missing or not a regular file")
 
 
-def read_json_bytes(path: Path) -> bytes:
-    """Read a JSON file whose size is within the limit, without parsing it."""
+def read_json(path: Path) -> tuple[Any, bytes]:
+    """Read a JSON file whose size is within the limit, parse it strictly, and return its bytes, too."""
     size = file_size(path)
     if size > LARGEST_JSON:
         raise ModelFileError(f"{path} has {size} bytes, expected at most {LARGEST_JSON}")
     try:
         with path.open("rb") as file:
-            return file.read(LARGEST_JSON)
+            raw = file.read(LARGEST_JSON)
     except OSError as error:
         raise ModelFileError(f"{path} cannot be read: {error.strerror}") from None
-
-
-def parse_json(raw: bytes) -> Any:
-    """Parse JSON strictly."""
     try:
         value = json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unique_names)
         if _SURROGATE.search(raw):  # half of a pair cannot be encoded, and would raise an error much later
             json.dumps(value, ensure_ascii=False).encode()
-        return value
     except (ValueError, RecursionError) as error:
-        raise ModelFileError(f"is damaged: {first_line(error)}") from None
+        raise ModelFileError(f"{path} is damaged: {first_line(error)}") from None
+    return value, raw
 
 
 def checked(value: Any, kind: type[T], where: str) -> T:
@@ -116,6 +123,7 @@ def _refuse_constant(name: str) -> Any:
 
 
 def _unique_names(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len({key for key, _ in pairs}) < len(pairs):
+    value = dict(pairs)
+    if len(value) < len(pairs):
         raise ValueError("a name occurs twice in one object")
-    return dict(pairs)
+    return value

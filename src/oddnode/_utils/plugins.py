@@ -86,10 +86,12 @@ def plugin_files() -> tuple[Path, ...]:
 
 def plugin_of(kind: Any) -> str | None:
     """Find the plugin that defines a class."""
-    module = kind.__module__.split(".")
-    shared = {plugin.name: _num_shared(module, plugin.module.split(".")) for plugin in _loaded.values()}
-    nearest = max(shared, key=lambda name: shared[name], default=None)
-    return nearest if nearest is not None and shared[nearest] else None
+    module, nearest, most = kind.__module__.split("."), None, 0
+    for plugin in _loaded.values():
+        shared = _num_shared(module, plugin.module.split("."))
+        if shared > most:
+            nearest, most = plugin.name, shared
+    return nearest
 
 
 def _num_shared(one: list[str], other: list[str]) -> int:

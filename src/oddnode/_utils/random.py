@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -22,17 +23,17 @@ _stream: ContextVar[_Stream | None] = ContextVar("random_stream", default=None)
 _borrowing = threading.RLock()
 
 
+@dataclass
 class _Stream:
     """Generators of one seed, one for each device that asks for numbers."""
 
-    def __init__(self, seed: int):
-        self._seed = seed
-        self._generators: dict[torch.device, torch.Generator] = {}
+    seed: int
+    generators: dict[torch.device, torch.Generator] = field(default_factory=dict)
 
     def on(self, device: torch.device) -> torch.Generator:
-        if device not in self._generators:
-            self._generators[device] = torch.Generator(device).manual_seed(self._seed)
-        return self._generators[device]
+        if device not in self.generators:
+            self.generators[device] = torch.Generator(device).manual_seed(self.seed)
+        return self.generators[device]
 
 
 @contextmanager
@@ -100,9 +101,14 @@ class _Redirection(TorchDispatchMode):
         draws = torch.Tag.nondeterministic_seeded in func.tags
         if not draws or stream is None or kwargs.get("generator") is not None:
             return func(*args, **kwargs)
-        device, variant = _device_of(args, kwargs), _with_generator(func)
+        device = _device_of(args, kwargs)
         if device.type == "meta":
             return func(*args, **kwargs)
+        if "generator" in [argument.name for argument in func._schema.arguments]:
+            variant = func
+        else:
+            name = "generator" if func._overloadname == "default" else f"{func._overloadname}_generator"
+            variant = getattr(func.overloadpacket, name, None)
         if variant is not None:
             return variant(*args, **kwargs, generator=stream.on(device))
         with borrowed(stream.on(device)):
@@ -115,14 +121,6 @@ def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
         if isinstance(arg, torch.Tensor):
             return arg.device
     return torch.device(kwargs.get("device") or "cpu")
-
-
-def _with_generator(func: Any) -> Any:
-    """The variant of an operation that takes a generator; ``None`` if there is none."""
-    if any(argument.name == "generator" for argument in func._schema.arguments):
-        return func
-    name = "generator" if func._overloadname == "default" else f"{func._overloadname}_generator"
-    return getattr(func.overloadpacket, name, None)
 
 
 @contextmanager
@@ -141,16 +139,11 @@ def borrowed(generator: torch.Generator) -> Iterator[None]:
 
 
 def mixed_bits(*parts: int) -> int:
-    """Hash integers into 64 bits that look random."""
+    """Hash integers into 64 bits that look random, each by splitmix64 (Steele et al., OOPSLA 2014)."""
     state = 0
     for part in parts:
-        state = _mix64(state ^ (part & _MASK64))
+        x = ((state ^ (part & _MASK64)) + 0x9E3779B97F4A7C15) & _MASK64
+        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
+        state = x ^ (x >> 31)
     return state
-
-
-def _mix64(x: int) -> int:
-    """The output function of splitmix64 (Steele et al., OOPSLA 2014)."""
-    x = (x + 0x9E3779B97F4A7C15) & _MASK64
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK64
-    return x ^ (x >> 31)

@@ -1,4 +1,4 @@
-"""Registries, which plugins can add to: methods, backbones, data sets, protocols."""
+"""Registries, which plugins can add to: methods, backbones, data sets, protocols, table formats."""
 
 from __future__ import annotations
 

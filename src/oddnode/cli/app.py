@@ -15,7 +15,7 @@ from rich.markup import escape
 from oddnode._utils.plugins import load_plugins
 from oddnode._version import __version__
 from oddnode.cli import info, paper, tables
-from oddnode.cli.ranks import check_command, is_one_of_several, run_together
+from oddnode.cli.ranks import DIVIDED, is_one_of_several, run_together
 from oddnode.cli.shared import (
     DataDir,
     Device,
@@ -88,7 +88,8 @@ def _root(
         typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    check_command(context.invoked_subcommand)
+    if is_one_of_several() and context.invoked_subcommand not in DIVIDED:
+        raise ValueError(f"`oddnode {context.invoked_subcommand}` cannot run under torchrun")
 
 
 def bench(

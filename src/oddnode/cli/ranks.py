@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from oddnode.large.torchrun import JoinedRanks
 
 
-# The commands that divide their work on a graph on disk.
-_DIVIDED = ("calibrate", "fit", "score")
+#: The commands that divide their work on a graph on disk.
+DIVIDED = ("calibrate", "fit", "score")
 # The first rank tells what all ranks find, so the others let it go first.
 _SECONDS_FOR_FIRST = 1.0
 
@@ -26,12 +26,6 @@ _SECONDS_FOR_FIRST = 1.0
 def is_one_of_several() -> bool:
     """Whether ``torchrun`` has started this process and others."""
     return "TORCHELASTIC_RUN_ID" in os.environ and int(os.environ.get("WORLD_SIZE", "1")) > 1
-
-
-def check_command(name: str | None) -> None:
-    """Raise an error for a command that one process does, if there are several."""
-    if is_one_of_several() and name not in _DIVIDED:
-        raise ValueError(f"`oddnode {name}` cannot run under torchrun")
 
 
 def check_graph(graph: Path | None) -> None:
@@ -72,7 +66,10 @@ def run_together(run: Callable[[], Any]) -> None:
             if ranks.is_first or isinstance(error, RankLost):
                 raise
             raise RuntimeError(f"rank {ranks.rank} ({ranks.heartbeat.processes[ranks.rank]}): {error}") from None
-    sys.exit(0)
+    # Not sys.exit: a thread of gloo that lets go of its last tensor while Python ends would abort the process.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
 
 
 def _run_as(ranks: JoinedRanks, run: Callable[[], Any]) -> None:

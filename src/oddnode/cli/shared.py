@@ -21,7 +21,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from oddnode._utils.suggestions import unknown
-from oddnode.detector import get_recipe, setting_types
+from oddnode.detector import RECIPES, setting_types
 from oddnode.nn import BACKBONES
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ Plugins = Annotated[
     typer.Option(
         "--plugin",
         metavar="FILE.py",
-        help="A Python file that adds methods, backbones or data sets. It is executed. Can be repeated.",
+        help="A Python file that adds methods, backbones, data sets or table formats. It is executed. Can be repeated.",
     ),
 ]
 SetOptions = Annotated[
@@ -143,8 +143,8 @@ class _Notes(logging.Handler):
 
 
 @contextmanager
-def progress_bar(terminal_only: bool) -> Iterator[Callable[[int, int | None, str], None]]:
-    """Show a progress bar; the block gets a function that takes (done, total, description).
+def progress_bar(terminal_only: bool) -> Iterator[Callable[..., None]]:
+    """Show a progress bar; the block gets a function that takes (done, total=None, description="training").
 
     With ``terminal_only`` nothing is printed unless standard error is a terminal.
     """
@@ -155,7 +155,9 @@ def progress_bar(terminal_only: bool) -> Iterator[Callable[[int, int | None, str
     hidden = terminal_only and not err.is_terminal
     with bars.Progress(*columns, console=err, transient=True, disable=hidden) as progress:
         line = progress.add_task("starting", total=None)
-        yield lambda done, total, what: progress.update(line, completed=done, total=total, description=what)
+        yield lambda done, total=None, what="training": progress.update(
+            line, completed=done, total=total, description=what
+        )
 
 
 def parse_settings(given: Sequence[str] | None, methods: Sequence[str]) -> dict[str, Any]:
@@ -167,18 +169,25 @@ def parse_settings(given: Sequence[str] | None, methods: Sequence[str]) -> dict[
     {'num_hops': 2, 'eta': 0.5, 'propagation': 'as-given'}
     """
     types: dict[str, Any] = {}
-    for recipe in reversed([get_recipe(method) for method in methods]):
-        types |= setting_types(recipe)
+    for method in reversed(methods):
+        types |= setting_types(RECIPES[method])
     settings: dict[str, Any] = {}
     for text in given or ():
-        name, equals, value = (part.strip() for part in text.partition("="))
+        name, equals, value = map(str.strip, text.partition("="))
         if not equals:
             raise ValueError(f"--set {text}: expected a name and a value, like num_hops=2")
         if name not in types:
             raise unknown(f"setting of {methods[0]}" if len(methods) == 1 else "setting", name, types)
         if name in settings:
             raise ValueError(f"--set {text}: {name} is set twice")
-        settings[name] = _read(value, types[name], text)
+        kind = types[name]
+        plain = "null" if value.lower() == "none" and NoneType in get_args(kind) else value
+        try:
+            settings[name] = msgspec.convert(plain, kind, strict=False)
+        except msgspec.ValidationError:
+            raise ValueError(f"--set {text}: expected {expected(kind)}") from None
+        if isinstance(settings[name], float) and not math.isfinite(settings[name]):
+            raise ValueError(f"--set {text}: expected a finite number")
     return settings
 
 
@@ -186,21 +195,10 @@ def checked_backbone(name: str, method: str) -> str:
     """Raise an error for a backbone that there is not, or that the method does not take."""
     if name not in BACKBONES:
         raise unknown("backbone", name, BACKBONES)
-    own = get_recipe(method).backbone
+    own = RECIPES[method].backbone
     if own not in (None, name):
         raise ValueError(f"--backbone {name}: {method} has its own network ({own}); leave the option out")
     return name
-
-
-def _read(value: str, kind: Any, given: str) -> Any:
-    plain = "null" if value.lower() == "none" and NoneType in get_args(kind) else value
-    try:
-        read = msgspec.convert(plain, kind, strict=False)
-    except msgspec.ValidationError:
-        raise ValueError(f"--set {given}: expected {expected(kind)}") from None
-    if isinstance(read, float) and not math.isfinite(read):
-        raise ValueError(f"--set {given}: expected a finite number")
-    return read
 
 
 def expected(kind: Any) -> str:
@@ -243,7 +241,7 @@ def visible(text: str) -> str:
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:
     """Print facts by name, one a line or as JSON, and their ``"notes"`` on standard error."""
     if "notes" in facts:
-        facts = facts | {"notes": [as_options(note) for note in facts["notes"]]}
+        facts = facts | {"notes": list(map(as_options, facts["notes"]))}
     if as_json:
         text = json.dumps(facts, indent=1, ensure_ascii=False)
         typer.echo(re.sub(r"[\x7f-\x9f]", lambda match: f"\\u{ord(match.group()):04x}", text))

@@ -126,22 +126,22 @@ def _opened(paths: Sequence[Path] | None, encoding: str | None) -> list[Table] |
     return None if not paths else [Table(path, encoding) for path in paths]
 
 
-def _option_names(options: dict[str, Any]) -> str:
-    return ", ".join("--" + name.replace("_", "-") for name, value in options.items() if value)
+def _option_names(names: list[str]) -> str:
+    return ", ".join("--" + name.replace("_", "-") for name in names)
 
 
 def _require(**options: Any) -> None:
     """Raise an error for options that are missing although there is no --graph."""
-    missing = _option_names({name: not value for name, value in options.items()})
+    missing = [name for name, value in options.items() if not value]
     if missing:
-        raise ValueError(f"give {missing}, or a --graph that `oddnode prepare` wrote")
+        raise ValueError(f"give {_option_names(missing)}, or a --graph that `oddnode prepare` wrote")
 
 
 def _refuse(options: dict[str, Any], other: str) -> None:
     """Raise an error for options that cannot be combined with another."""
-    given = _option_names(options)
+    given = [name for name, value in options.items() if value]
     if given:
-        raise ValueError(f"{given} cannot be combined with {other}")
+        raise ValueError(f"{_option_names(given)} cannot be combined with {other}")
 
 
 def _checked_tables(
@@ -253,7 +253,7 @@ def fit(
     from oddnode.tables import fit_tables
 
     with progress_bar(terminal_only=True) as show:
-        model, report = fit_tables(source, on_epoch=lambda epoch: show(epoch, None, "training"), **settings)
+        model, report = fit_tables(source, on_epoch=show, **settings)
     _save(model, out, graph)
     if not as_json:
         _print_columns(report.columns)
@@ -388,6 +388,7 @@ def prepare(
         Path | None, typer.Option(help="Read the tables as this model does, to score the graph with it.")
     ] = None,
     encoding: Encoding = None,
+    plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
     """Write tables of any size as a graph on disk, with little memory.
@@ -397,6 +398,7 @@ def prepare(
     """
     from oddnode.tables import TrainingTables, files_matching, read_schema
 
+    load_plugins(plugin or ())
     options: TableOptions
     if model is not None:
         own = {name: columns.pop(name) for name in list(columns) if name in _WITH_MODEL}
@@ -412,7 +414,7 @@ def prepare(
     with progress_bar(terminal_only=True) as show:
         folder = read.prepare(out, show)
         show(0, None, "averaging features over neighbours")
-        _ = folder.as_graph().smoothed_moments  # kept in the folder, for every training
+        _ = folder.as_graph().moments(smoothed=True)  # kept in the folder, for every training
     sizes = {name: getattr(folder, name) for name in ("num_nodes", "num_edges", "num_features")}
     facts = {"labels": folder.manifest.classes, "notes": folder.manifest.notes, "graph": str(out)}
     print_facts(sizes | facts, as_json)

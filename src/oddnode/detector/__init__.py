@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from oddnode._utils.checked_json import ModelFileError as ModelFileError
 from oddnode._utils.checked_json import checked as checked
 from oddnode._utils.lazy import exports
+from oddnode.detector.recipes import DETECTOR_SETTINGS as DETECTOR_SETTINGS
 from oddnode.detector.recipes import MODEL_FREE as MODEL_FREE
+from oddnode.detector.recipes import RECIPES as RECIPES
+from oddnode.detector.recipes import Recipe as Recipe
 from oddnode.detector.recipes import default_method as default_method
 from oddnode.detector.recipes import evidential_scorer as evidential_scorer
+from oddnode.detector.recipes import get_recipe as get_recipe
 from oddnode.detector.recipes import kinds_of_evidence as kinds_of_evidence
-from oddnode.detector.registry import DETECTOR_SETTINGS as DETECTOR_SETTINGS
-from oddnode.detector.registry import RECIPES as RECIPES
-from oddnode.detector.registry import Recipe as Recipe
-from oddnode.detector.registry import get_recipe as get_recipe
-from oddnode.detector.registry import register_method as register_method
-from oddnode.detector.registry import setting_types as setting_types
+from oddnode.detector.recipes import register_method as register_method
+from oddnode.detector.recipes import setting_types as setting_types
 from oddnode.detector.saved_files import FORMAT_VERSION as FORMAT_VERSION
 from oddnode.detector.saved_files import check_target as check_target
 from oddnode.detector.saved_files import read_config as read_config

@@ -7,15 +7,15 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self
 
 import torch
 from torch import Tensor, nn
 
-from oddnode._utils.estimator import Estimator, raise_not_fitted
+from oddnode._utils.checked_json import show
 from oddnode._utils.suggestions import unknown
 from oddnode.detector import hub, saving
-from oddnode.detector.explanation import Explanation, explain, node_indices, node_scores, reasons
+from oddnode.detector.explanation import Explanation, explain, node_indices, reasons
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import Calibration, FittedState, as_scorer, calibration_nodes, gradients_enabled
 from oddnode.detector.fitting import (
@@ -28,8 +28,8 @@ from oddnode.detector.fitting import (
     with_dtype,
     wrapped_state,
 )
+from oddnode.detector.recipes import RECIPES
 from oddnode.detector.reference import labelled_nodes, references_in, seen_in
-from oddnode.detector.registry import get_recipe
 from oddnode.functional import CalibrationError
 from oddnode.graph import Graph, GraphError, GraphProfile, GraphSource, as_source
 from oddnode.objectives import CrossEntropy, Objective
@@ -47,6 +47,12 @@ _NOT_CALIBRATED = (
 )
 
 
+def _raise_not_fitted(message: str) -> NoReturn:
+    from sklearn.exceptions import NotFittedError  # takes as long to import as torch
+
+    raise NotFittedError(message)
+
+
 def _learnt(name: str) -> Any:
     """A read-only attribute of the fitted state."""
     return property(lambda detector: getattr(detector.state_, name))
@@ -57,13 +63,13 @@ def _calibrated(name: str) -> Any:
 
     def read(detector: Detector) -> float:
         if detector.calibration_ is None:
-            raise_not_fitted(detector._not_calibrated)
+            _raise_not_fitted(detector._not_calibrated)
         return getattr(detector.calibration_, name)
 
     return property(read)
 
 
-class Detector(Estimator):
+class Detector:
     """A detector of out-of-distribution nodes: a backbone, an objective and a scorer.
 
     Parameters
@@ -136,6 +142,7 @@ class Detector(Estimator):
     torch.Size([1797])
     """
 
+    # The method and its hyper-parameters that the objective and the scorer were built from, and these two.
     _made: tuple[str | None, dict[str, Any], Objective | None, Scorer | str | None] = (None, {}, None, None)
     _state: FittedState
     _calibration: Calibration | None = None
@@ -180,6 +187,48 @@ class Detector(Estimator):
         self.device = device
         self.trainer = trainer
 
+    # The contract of an estimator of scikit-learn, which would take as long to import as torch.
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name.
+
+        Parameters
+        ----------
+        deep : bool
+            Without effect: no parameter is an estimator.
+        """
+        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+
+    def set_params(self, **params: Any) -> Self:
+        """Change some parameters.
+
+        Parameters
+        ----------
+        **params
+            The parameters by name.
+        """
+        known = self.get_params()
+        for name, value in params.items():
+            if name not in known:
+                raise unknown("parameter", name, known)
+            setattr(self, name, value)
+        return self
+
+    def __repr__(self) -> str:
+        defaults = {name: each.default for name, each in inspect.signature(type(self)).parameters.items()}
+        changed = (
+            f"{name}={value!r}" for name, value in self.get_params().items() if repr(value) != repr(defaults[name])
+        )
+        return f"{type(self).__name__}({', '.join(changed)})"
+
+    def __sklearn_tags__(self) -> Any:
+        from sklearn.base import BaseEstimator
+
+        return BaseEstimator().__sklearn_tags__()
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "_state" in vars(self)
+
     @classmethod
     def from_recipe(
         cls,
@@ -201,7 +250,7 @@ class Detector(Estimator):
             Hyper-parameters of the method (``lambda2=1.0``, ``num_hops=2``, ...) or arguments of `Detector`
             (``epochs=50``, ...).
         """
-        recipe = get_recipe(name)
+        recipe = RECIPES[name]
         own = set(recipe.hyper_parameters)
         general = set(inspect.signature(cls.__init__).parameters) - {"self", "objective", "scorer"}
         for key in overrides:
@@ -212,8 +261,9 @@ class Detector(Estimator):
         rest = recipe.settings | {k: v for k, v in overrides.items() if k not in own}
         if recipe.backbone and backbone not in ("gcn", recipe.backbone):
             raise ValueError(f"{name} has its own network ({recipe.backbone}); leave backbone out")
-        backbone = recipe.backbone or backbone
-        return cls(backbone, objective, scorer, seed=seed, device=device, **rest)._made_of(name, given)
+        detector = cls(recipe.backbone or backbone, objective, scorer, seed=seed, device=device, **rest)
+        detector._made = name, given, objective, scorer
+        return detector
 
     def fit(
         self, data: GraphSource, exposure: GraphSource | None = None, *, on_epoch: Callable[[int], None] | None = None
@@ -338,8 +388,7 @@ class Detector(Estimator):
             score below all others.
         """
         outputs, device = self._outputs(data)
-        scores = self._checked(node_scores(self.scorer_, outputs), outputs)
-        return outputs.graph.own_copy(scores.to(device))
+        return outputs.graph.own_copy(self._scores(outputs).to(device))
 
     @gradients_enabled()
     def predict(self, data: GraphSource | Outputs) -> Tensor:
@@ -474,9 +523,7 @@ class Detector(Estimator):
             A graph of N nodes.
         """
         outputs, device = self._outputs(data)
-        explanation = explain(self.state_, outputs)
-        score = self._checked(explanation.score, outputs)
-        return explanation._replace(score=score, neighbour_contribution=score - explanation.own_score).to(device)
+        return explain(self.state_, outputs, self._scores(outputs)).to(device)
 
     @gradients_enabled()
     def reasons(
@@ -649,7 +696,7 @@ class Detector(Estimator):
     def state_(self) -> FittedState:
         """Everything that was learnt, as plain data; the other attributes read it."""
         if "_state" not in vars(self):
-            raise_not_fitted(_NOT_FITTED)
+            _raise_not_fitted(_NOT_FITTED)
         return self._state
 
     @property
@@ -671,19 +718,11 @@ class Detector(Estimator):
     threshold_: float = _calibrated("threshold")
     false_alarm_rate_: float = _calibrated("false_alarm_rate")
 
-    def __sklearn_is_fitted__(self) -> bool:
-        return "_state" in vars(self)
-
     def _with_state(
         self, state: FittedState, calibration: Calibration | None = None, not_calibrated: str = _NOT_CALIBRATED
     ) -> Self:
         """Set the fitted state, and the message if a calibration is missing; nothing else sets them."""
         self._state, self._calibration, self._not_calibrated = state, calibration, not_calibrated
-        return self
-
-    def _made_of(self, method: str | None, hyper_parameters: dict[str, Any]) -> Self:
-        """Remember which method the objective and the scorer were built from."""
-        self._made = method, hyper_parameters, self.objective, self.scorer
         return self
 
     @property
@@ -700,8 +739,8 @@ class Detector(Estimator):
     @property
     def needs_exposure(self) -> bool:
         """Whether `fit` needs a graph with known OOD nodes."""
-        parts = self.objective, as_scorer(self.scorer)
-        return any(part is not None and part.needs_exposure for part in parts)
+        objective, scorer = self.objective, as_scorer(self.scorer)
+        return scorer.needs_exposure or (objective is not None and objective.needs_exposure)
 
     def training_key(self, include_seed: bool = True) -> TrainingKey:
         """Return everything that the training of this detector depends on, so that detectors can share a training.
@@ -731,8 +770,13 @@ class Detector(Estimator):
         data = as_source(data)
         return self.outputs(data), data.x.device
 
-    def _checked(self, scores: Tensor, outputs: Outputs) -> Tensor:
-        """Raise an error for scores that are not finite; nodes far beyond training score below all others."""
+    def _scores(self, outputs: Outputs) -> Tensor:
+        """One finite score per node, or an error; nodes far beyond training score below all others."""
+        scores, expected = outputs.scores_of(self.scorer_), (outputs.graph.num_nodes,)
+        if not isinstance(scores, Tensor) or scores.shape != expected:
+            returned = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
+            raise ValueError(f"{show(self.scorer_)} returned {returned}, expected one score per node, {list(expected)}")
+        scores = scores.detach()
         finite = scores.isfinite()
         if not bool(finite.all()):
             node = int((~finite).nonzero()[0])

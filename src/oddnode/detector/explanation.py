@@ -9,10 +9,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from oddnode._utils.checked_json import show
 from oddnode.detector.feature_range import FAR
 from oddnode.detector.fitted import Calibration, FittedState
-from oddnode.scoring import Comparison, Finding, Names, Outputs, Scorer, View
+from oddnode.scoring import Comparison, Finding, Names, Outputs, View
 from oddnode.scoring.reasons import by_score_alone
 
 # A kind of evidence speaks against a node if at most this share of known nodes is as unusual.
@@ -54,14 +53,13 @@ class Explanation(NamedTuple):
         return self._replace(**{name: getattr(self, name).to(device) for name in self._fields if name != "kinds"})
 
 
-def explain(state: FittedState, outputs: Outputs) -> Explanation:
+def explain(state: FittedState, outputs: Outputs, score: Tensor) -> Explanation:
     """Explain the scores of all nodes of a graph."""
     if state.class_means is None:
         raise ValueError(
             "the nearest training class is unknown: this detector was wrapped without labelled training "
             "nodes of every class; pass Detector.wrap(module, data=...) a graph with train_mask and y"
         )
-    score = node_scores(state.scorer, outputs)
     own = state.scorer.own_score(outputs).detach()
     means = state.class_means.to(outputs.logits)
     nearest = outputs.graph.empty(None, torch.long)
@@ -70,16 +68,6 @@ def explain(state: FittedState, outputs: Outputs) -> Explanation:
     evidence = _mean_surprises(state.scorer.comparisons(outputs), score)
     score, own, nearest, evidence = (outputs.graph.own_copy(values) for values in (score, own, nearest, evidence))
     return Explanation(score, own, score - own, nearest, evidence, state.scorer.kinds)
-
-
-def node_scores(scorer: Scorer, outputs: Outputs) -> Tensor:
-    """Score every node, and raise an error if a scorer does not return one number per node."""
-    scores = outputs.scores_of(scorer)
-    expected = (outputs.graph.num_nodes,)
-    if not isinstance(scores, Tensor) or scores.shape != expected:
-        returned = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-        raise ValueError(f"{show(scorer)} returned {returned}, expected one score per node, {list(expected)}")
-    return scores.detach()
 
 
 def node_indices(nodes: Tensor | Sequence[int], num_nodes: int) -> Tensor:

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from oddnode.detector.recipes import RECIPES
 from oddnode.detector.reference import ReferenceNodes
-from oddnode.detector.registry import RECIPES
 from oddnode.functional import (
     CalibrationError,
     benjamini_hochberg,
@@ -84,23 +84,20 @@ class TrainingOutputs:
                 f"{type(scorer).__name__} compares nodes with reference nodes, but this detector has set none aside; "
                 "fit a new detector with this scorer, or pass Detector.wrap a graph with a reference_mask"
             )
-        wholes = zip(members_of(scorer), self.parts, self.outputs.members or [self.outputs], strict=True)
-        fitted = tuple(part._fit_one(own, whole) for own, part, whole in wholes)
-        return EnsembleMean(fitted) if isinstance(scorer, EnsembleMean) else fitted[0]
-
-    def _fit_one(self, scorer: Scorer, whole: Outputs) -> Scorer:
-        """Fit the scorer of one network, whose outputs on the graph with its reference nodes are ``whole``."""
-        fitted = scorer.fit(self.outputs, self.train, self.y)
-        self.outputs.release()  # the same of the whole graph comes next
-        fitted = fitted.fit_reference(whole)
-        if not fitted.needs_exposure:
-            return fitted
-        if self.exposure is None or self.val is None:
-            raise ValueError(
-                f"{type(scorer).__name__} learns from exposed nodes, but this detector was fitted without any: call "
-                "fit(data, exposure=...)"
-            )
-        return fitted.fit_exposure(self.outputs, self.val, *self.exposure)
+        fitted, wholes = [], self.outputs.members or [self.outputs]
+        for own, part, whole in zip(members_of(scorer), self.parts, wholes, strict=True):
+            learnt = own.fit(part.outputs, part.train, part.y)
+            part.outputs.release()  # the same of the whole graph comes next
+            learnt = learnt.fit_reference(whole)
+            if learnt.needs_exposure:
+                if part.exposure is None or part.val is None:
+                    raise ValueError(
+                        f"{type(own).__name__} learns from exposed nodes, but this detector was fitted without any: "
+                        "call fit(data, exposure=...)"
+                    )
+                learnt = learnt.fit_exposure(part.outputs, part.val, *part.exposure)
+            fitted.append(learnt)
+        return EnsembleMean(tuple(fitted)) if isinstance(scorer, EnsembleMean) else fitted[0]
 
     def class_means(self) -> Tensor | None:
         """Mean logits of every class ``[C, C]``; ``None`` if some class has no training node."""
@@ -196,8 +193,10 @@ def unfitted_copy(module: nn.Module, scorer: Scorer) -> Scorer:
 
 def dtype_of(module: nn.Module) -> torch.dtype:
     """Find the dtype of a network's weights."""
-    weights = (p.dtype for p in module.parameters() if p.is_floating_point())
-    return next(weights, torch.get_default_dtype())
+    for weight in module.parameters():
+        if weight.is_floating_point():
+            return weight.dtype
+    return torch.get_default_dtype()
 
 
 def as_scorer(scorer: Scorer | str | None) -> Scorer:
@@ -286,10 +285,10 @@ class Calibration:
         Calibration
             With the highest threshold at which a known node is flagged with at most this probability.
         """
-        values = _on_cpu(scores)
+        values = torch.as_tensor(scores).detach().cpu()
         threshold = threshold_at(values, false_alarm_rate)
         order = values.argsort(stable=True)
-        own = None if classes is None else _on_cpu(classes)
+        own = None if classes is None else torch.as_tensor(classes).detach().cpu()
         if own is not None and own.shape != values.shape:
             raise ValueError(f"{len(values)} scores have classes of shape {list(own.shape)}, expected one per score")
         return cls(values[order], None if own is None else own[order], float(false_alarm_rate), threshold)
@@ -330,7 +329,7 @@ class Calibration:
         Tensor
             One boolean per node ``[N]``, True = out-of-distribution; equal to ``p_values <= false_alarm_rate``.
         """
-        values = _on_cpu(scores)
+        values = torch.as_tensor(scores).detach().cpu()
         if bool(values.isnan().any()):
             raise ValueError(f"{int(values.isnan().sum())} scores are NaN; no decision is possible")
         # As float64, like the p-values.
@@ -356,10 +355,6 @@ class Calibration:
             One boolean per node ``[N]``, True = flagged.
         """
         return torch.from_numpy(benjamini_hochberg(self.p_values(scores, predicted), fdr))
-
-
-def _on_cpu(values: Any) -> Tensor:
-    return torch.as_tensor(values).detach().cpu()
 
 
 def calibration_nodes(data: GraphSource, mask: Tensor | None, num_classes: int) -> Tensor:

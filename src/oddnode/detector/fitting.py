@@ -9,6 +9,8 @@ import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, get_args
 
 import torch
@@ -166,10 +168,9 @@ def fit_together(
     on_epoch : callable, optional
         Called with the number of finished epochs, summed over all networks.
     """
-    start_fitting(detectors, data, exposures, on_epoch=on_epoch).result()
+    _finish(detectors, *_start(detectors, data, exposures, on_epoch))
 
 
-@gradients_enabled()
 def start_fitting(
     detectors: Sequence[Detector],
     data: Sequence[GraphSource],
@@ -191,11 +192,24 @@ def start_fitting(
     TrainingHandle
         The detectors are fitted when its ``result()`` returns.
     """
+    return TrainingHandle(partial(_finish, detectors, *_start(detectors, data, exposures, on_epoch)))
+
+
+@gradients_enabled()
+def _start(
+    detectors: Sequence[Detector],
+    data: Sequence[GraphSource],
+    exposures: Sequence[GraphSource | None],
+    on_epoch: Callable[[int], None] | None,
+) -> tuple[list[Networks], TrainingHandle[list[TrainingResult]]]:
     first = detectors[0]
-    if len({detector.training_key(include_seed=False) for detector in detectors}) > 1:
-        raise ValueError("detectors that are fitted together must have the same settings except for seed and scorer")
+    for other in detectors[1:]:
+        if other.training_key(include_seed=False) != first.training_key(include_seed=False):
+            raise ValueError(
+                "detectors that are fitted together must have the same settings except for seed and scorer"
+            )
     networks = [new_networks(detector, d, e) for detector, d, e in zip(detectors, data, exposures, strict=True)]
-    handle = trainer_for(first, networks).start(
+    training = trainer_for(first, networks).start(
         [module for each in networks for module in each.modules],
         first.objective or CrossEntropy(),
         [part for each in networks for part in each.parts],
@@ -203,21 +217,23 @@ def start_fitting(
         TrainingConfig(first.epochs, first.lr, first.weight_decay, first.batch_norm),
         on_epoch,
     )
+    return networks, training
 
-    @gradients_enabled()
-    def finish() -> None:
-        results = iter(handle.result())
-        for detector, each in zip(detectors, networks, strict=True):
-            own = [next(results) for _ in each.modules]
-            if each.data.graph.is_on_disk:  # ranks on other processors may have rounded differently
-                for module in each.modules:
-                    active_ranks().broadcast_(list(module.state_dict().values()))
-            state = _trained_state(detector, each, own)
-            detector._with_state(state, calibration_by_references(state))
-            if state.training is not None:
-                state.training.outputs.release()
 
-    return TrainingHandle(finish)
+@gradients_enabled()
+def _finish(
+    detectors: Sequence[Detector], networks: list[Networks], training: TrainingHandle[list[TrainingResult]]
+) -> None:
+    results = iter(training.result())
+    for detector, each in zip(detectors, networks, strict=True):
+        own = list(islice(results, len(each.modules)))
+        if each.data.graph.is_on_disk:  # ranks on other processors may have rounded differently
+            for module in each.modules:
+                active_ranks().broadcast_(list(module.state_dict().values()))
+        state = _trained_state(detector, each, own)
+        detector._with_state(state, calibration_by_references(state))
+        if state.training is not None:
+            state.training.outputs.release()
 
 
 def trainer_for(detector: Detector, networks: list[Networks]) -> Trainer:
@@ -226,8 +242,8 @@ def trainer_for(detector: Detector, networks: list[Networks]) -> Trainer:
         return detector.trainer
     blocker = full_batch_blocker(detector)
     if not any(each.data.graph.is_on_disk for each in networks):
-        parts = [part for each in networks for part in each.parts]
-        packs = blocker is None and not _objective_blocker(detector) and all(map(packing_pays, parts))
+        packs = blocker is None and not _objective_blocker(detector)
+        packs = packs and all(packing_pays(part) for each in networks for part in each.parts)
         return PackedRows() if packs else FullBatch()
     if blocker is None:
         return PackedRows()
@@ -241,8 +257,7 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
     """Check a detector's settings and data, and make the networks to train."""
     data = as_source(data)
     exposure = None if exposure is None else as_source(exposure, "exposure")
-    _check_exposure(detector, exposure)
-    _check_settings(detector)
+    _check_settings(detector, exposure)
     device, backbone = device_for(detector.device, data), detector.backbone
     num_spare_logits = detector.num_spare_logits if isinstance(backbone, str) else 0
     dataset = training_set(data, exposure, device, num_spare_logits, detector.val_share, detector.seed)
@@ -305,7 +320,7 @@ def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
 def _trained_state(detector: Detector, networks: Networks, results: list[TrainingResult]) -> FittedState:
     data, module = networks.data, as_module(networks.modules)
     labelled = torch.cat([data.train, data.val])
-    references = tuple(each.nodes for each in networks.references)
+    references = [each.nodes for each in networks.references]
     parts = [
         _part(own, part, reference, data)
         for own, part, reference in zip(networks.modules, networks.parts, networks.references, strict=bool(references))
@@ -441,7 +456,7 @@ def reset_parameters(module: nn.Module) -> None:
         reset()
 
 
-def _check_exposure(detector: Detector, exposure: GraphSource | None) -> None:
+def _check_settings(detector: Detector, exposure: GraphSource | None) -> None:
     if detector.needs_exposure and exposure is None:
         parts = {"objective": detector.objective, "scorer": as_scorer(detector.scorer)}
         names = " and the ".join(name for name, part in parts.items() if part is not None and part.needs_exposure)
@@ -453,9 +468,6 @@ def _check_exposure(detector: Detector, exposure: GraphSource | None) -> None:
             "exposure was given, but neither the objective nor the scorer of this detector learns from it; leave it "
             "out, or choose a method with exposure"
         )
-
-
-def _check_settings(detector: Detector) -> None:
     for name, least in (("epochs", 1), ("hidden_channels", 1), ("num_spare_logits", 0), ("ensemble", 1)):
         if getattr(detector, name) < least:
             raise ValueError(f"{name} is {getattr(detector, name)}, expected {least} or more")

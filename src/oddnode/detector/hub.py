@@ -20,7 +20,7 @@ from oddnode._utils.result_tables import escape_markdown, pipe_table
 from oddnode._version import __version__
 from oddnode.detector.fitted import as_scorer
 from oddnode.detector.part_config import learnt_of
-from oddnode.detector.registry import RECIPES
+from oddnode.detector.recipes import RECIPES
 from oddnode.detector.saved_files import FILES
 from oddnode.detector.saving import save
 from oddnode.nn import Ensemble

@@ -7,8 +7,9 @@ other class must be passed again when a model is loaded.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import Field, fields, is_dataclass
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
 from functools import cache
 from itertools import chain
 from types import NoneType, UnionType
@@ -32,14 +33,18 @@ _MOST_ITEMS = 2**20
 _DEEPEST = 20
 # This much of its repr identifies a scorer of the user's own when a model is loaded.
 _LONGEST_REPR = 10_000
+# The name of a learnt value ends in one underscore, as in scikit-learn.
+_LEARNT = re.compile(r"[^_](.*[^_])?_")
 
 Part = TypeVar("Part", Objective, Scorer)
 
 
 def encode(part: Objective | Scorer, where: str) -> dict[str, Any]:
     """Describe a part by its class and its settings."""
-    if any(not _is_loadable(type(inner)) for inner in _parts(part)):
-        return {"own": repr(part)[:_LONGEST_REPR]}
+    for _, inner in _parts(part, where):
+        kind = type(inner)
+        if not is_dataclass(kind) or (plugin_of(kind) is None and _library_class(kind.__name__) is not kind):
+            return {"own": repr(part)[:_LONGEST_REPR]}
     config = _encoded(part, where)
     base: Any = type(part)
     decode(config, base, where)  # raises an error now for settings that could not be loaded again
@@ -55,9 +60,10 @@ def _encoded(value: Any, where: str) -> Any:
         return [_encoded(item, where) for item in value]
     if not isinstance(value, (Scorer, Objective)):
         raise TypeError(f"{where} has a {type(value).__name__}, which cannot be saved")
-    plugin = plugin_of(type(value))
-    config: dict[str, Any] = {"class": type(value).__name__} | ({} if plugin is None else {"plugin": plugin})
-    return config | {f.name: _encoded(getattr(value, f.name), f"{where}.{f.name}") for f in _settings(type(value))}
+    kind: Any = type(value)
+    config = {"class": kind.__name__} | ({} if plugin_of(kind) is None else {"plugin": plugin_of(kind)})
+    names = struct_of(kind).__struct_fields__
+    return config | {name: _encoded(getattr(value, name), f"{where}.{name}") for name in names}
 
 
 def decode(config: Any, base: type[Part], where: str, depth: int = 0) -> Part:
@@ -68,7 +74,7 @@ def decode(config: Any, base: type[Part], where: str, depth: int = 0) -> Part:
         raise ModelFileError(f"{where}.class is missing: expected an object with a class, got {show(config)}")
     values = dict(config)
     kind = _class_named(values.pop("class", None), values.pop("plugin", None), base, where)
-    struct, hints = checked(values, _struct_of(kind), where), get_type_hints(kind)
+    struct, hints = checked(values, struct_of(kind), where), get_type_hints(kind)
 
     def built(value: Any, hint: Any, path: str) -> Any:
         if isinstance(value, dict):
@@ -77,7 +83,7 @@ def decode(config: Any, base: type[Part], where: str, depth: int = 0) -> Part:
             return tuple(built(item, hint, f"{path}[{n}]") for n, item in enumerate(value))
         return value
 
-    given = {f.name: built(getattr(struct, f.name), hints[f.name], f"{where}.{f.name}") for f in _settings(kind)}
+    given = {name: built(getattr(struct, name), hints[name], f"{where}.{name}") for name in struct.__struct_fields__}
     try:
         return kind(**given)
     except (ValueError, TypeError) as error:
@@ -85,10 +91,10 @@ def decode(config: Any, base: type[Part], where: str, depth: int = 0) -> Part:
 
 
 @cache
-def _struct_of(kind: type) -> type[msgspec.Struct]:
+def struct_of(kind: type) -> type[msgspec.Struct]:
     """A struct with the settings of a part and limits on their types."""
     hints = get_type_hints(kind)
-    columns = [(f.name, _limited(hints[f.name])) for f in _settings(kind)]
+    columns = [(f.name, _limited(hints[f.name])) for f in fields(kind) if f.init]
     return msgspec.defstruct(kind.__name__, columns, forbid_unknown_fields=True)
 
 
@@ -110,41 +116,35 @@ def _part_in(hint: Any) -> Any:
     """The class of the part in a type, such as ``tuple[tuple[float, Term], ...]``; no type has two."""
     if isinstance(hint, type) and issubclass(hint, (Objective, Scorer)):
         return hint
-    return next((part for part in map(_part_in, get_args(hint)) if part is not None), None)
+    return next(filter(None, map(_part_in, get_args(hint))), None)
 
 
-def _settings(kind: type) -> list[Field]:
-    return [f for f in fields(kind) if f.init]
-
-
-def _is_loadable(kind: type) -> bool:
-    return is_dataclass(kind) and (plugin_of(kind) is not None or _library_class(kind.__name__) is kind)
-
-
-def _library_class(name: Any) -> Any:
+def _library_class(name: str) -> Any:
     """The class of an exported part; modules of higher packages are imported only if the lower ones lack the name."""
-    homes = chain((objectives, scoring), PART_MODULES.values())
-    return next((vars(home)[name] for home in homes if isinstance(name, str) and _is_part(vars(home).get(name))), None)
+    for home in chain((objectives, scoring), PART_MODULES.values()):
+        kind = vars(home).get(name)
+        if isinstance(kind, type) and issubclass(kind, (Objective, Scorer)) and is_dataclass(kind):
+            return kind
+    return None
 
 
 def library() -> dict[str, type]:
     """The objectives and scorers of this library by name."""
-    homes = chain((objectives, scoring), PART_MODULES.values())
-    return {name: kind for home in homes for name, kind in vars(home).items() if _is_part(kind)}
-
-
-def _is_part(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, (Objective, Scorer)) and is_dataclass(value)
+    names = (name for home in chain((objectives, scoring), PART_MODULES.values()) for name in vars(home))
+    return {name: kind for name in names if (kind := _library_class(name)) is not None}
 
 
 def _class_named(name: Any, plugin: Any, base: type, where: str) -> Any:
     if plugin is None:
-        kind = _library_class(name)
+        kind = _library_class(name) if isinstance(name, str) else None
         if kind is None or not issubclass(kind, base):
             known = sorted(n for n, k in library().items() if issubclass(k, base))
             raise ModelFileError(f"{where}.class is {show(name)}, expected one of {', '.join(known)}")
         return kind
-    kinds = [k for k in {*_subclasses(base), base} if k.__name__ == name and plugin_of(k) == plugin]
+    family: list[type] = [base]
+    for kind in family:  # it grows meanwhile
+        family += kind.__subclasses__()
+    kinds = {kind for kind in family if kind.__name__ == name and plugin_of(kind) == plugin}
     if not kinds:
         raise ModelFileError(
             f"{where}.class is {show(name)} of the plugin {show(plugin)}, which is not loaded or does not define it; "
@@ -153,32 +153,26 @@ def _class_named(name: Any, plugin: Any, base: type, where: str) -> Any:
     if len(kinds) > 1:
         homes = ", ".join(sorted(kind.__module__ for kind in kinds))
         raise ModelFileError(f"{where}.class is {show(name)}, which {show(plugin)} defines more than once ({homes})")
-    return kinds[0]
+    return kinds.pop()
 
 
-def _subclasses(kind: type) -> Iterator[type]:
-    children: list[type] = kind.__subclasses__()
-    for child in children:
-        yield child
-        yield from _subclasses(child)
-
-
-def _parts(value: Any) -> Iterator[Objective | Scorer]:
-    inside: Any = ()
-    if isinstance(value, (list, tuple)):
-        inside = value
-    elif isinstance(value, (Scorer, Objective)):
-        yield value
-        inside = [getattr(value, f.name) for f in _settings(type(value))] if is_dataclass(value) else ()
-    for item in inside:
-        yield from _parts(item)
+def _parts(value: Any, path: str) -> Iterator[tuple[str, Objective | Scorer]]:
+    """A part and all parts inside it, by path."""
+    inside: Iterable[tuple[Any, Any]] = ()
+    if isinstance(value, (Objective, Scorer)):
+        yield path, value
+        inside = vars(value).items()
+    elif isinstance(value, (tuple, list)):
+        inside = enumerate(value)
+    for name, item in inside:
+        yield from _parts(item, f"{path}.{name}")
 
 
 def learnt_of(scorer: Scorer) -> Iterator[tuple[str, Any]]:
     """Collect the learnt tensors, numbers and strings of a scorer and the scorers inside it, by path."""
-    for owner_path, owner in _scorers(scorer, "scorer"):
+    for owner_path, owner in _parts(scorer, "scorer"):
         for name, value in vars(owner).items():
-            if not _is_learnt(name) or isinstance(value, Scorer):
+            if not _LEARNT.fullmatch(name) or isinstance(value, Scorer):
                 continue
             path = f"{owner_path}.{name}"
             if not isinstance(value, (Tensor, bool, int, float, str, NoneType)):
@@ -186,27 +180,11 @@ def learnt_of(scorer: Scorer) -> Iterator[tuple[str, Any]]:
             yield path, value
 
 
-def set_learnt(scorer: Scorer, path: str, value: Any) -> None:
-    """Restore a learnt value at a path from `learnt_of`."""
-    owner_path, _, name = path.rpartition(".")
-    owner = dict(_scorers(scorer, "scorer")).get(owner_path)
-    if owner is None or not _is_learnt(name):
-        raise ModelFileError(f"{path!r} is not a learnt value of a scorer of the model")
-    setattr(owner, name, value)
-
-
-def _scorers(value: Any, path: str) -> Iterator[tuple[str, Scorer]]:
-    """A scorer and all scorers inside it, by path."""
-    if isinstance(value, Scorer):
-        yield path, value
-        inside = vars(value).items()
-    elif isinstance(value, (tuple, list)):
-        inside = {str(n): item for n, item in enumerate(value)}.items()
-    else:
-        return
-    for name, item in inside:
-        yield from _scorers(item, f"{path}.{name}")
-
-
-def _is_learnt(name: str) -> bool:
-    return name.endswith("_") and not name.startswith("_") and not name.endswith("__")
+def set_learnt(scorer: Scorer, learnt: dict[str, Any]) -> None:
+    """Restore learnt values at the paths of `learnt_of`."""
+    owners = dict(_parts(scorer, "scorer"))
+    for path, value in learnt.items():
+        owner, _, name = path.rpartition(".")
+        if owner not in owners or not _LEARNT.fullmatch(name):
+            raise ModelFileError(f"{path!r} is not a learnt value of a scorer of the model")
+        setattr(owners[owner], name, value)

@@ -18,50 +18,30 @@ import msgspec
 from msgspec import Meta, Struct
 from safetensors import SafetensorError, safe_open
 
-from oddnode._utils.atomic_files import check_name, moved_aside, read_folder, recover, sync_file
+from oddnode._utils.atomic_files import check_name, moved_aside, read_folder, recover
 from oddnode._utils.checked_json import (
-    LARGEST_INT,
-    LARGEST_JSON,
     Count,
-    LayerCount,
     ModelFileError,
     Number,
     Size,
     checked,
+    errors_in,
     file_size,
     first_line,
-    parse_json,
-    read_json_bytes,
+    read_json,
     show,
 )
 from oddnode._version import __version__
+from oddnode.detector.recipes import Settings
 
 FORMAT = "oddnode detector"
 FORMAT_VERSION = 4
 
-CONFIG, TENSORS, MANIFEST = "config.json", "model.safetensors", "manifest.json"
-FILES = (CONFIG, TENSORS, MANIFEST)
+FILES = CONFIG, TENSORS, MANIFEST = "config.json", "model.safetensors", "manifest.json"
 
 _DTYPES = ("F64", "F32", "F16", "BF16", "I64", "I32", "I16", "I8", "U8", "BOOL")
 # Batch norm's buffers, which are not counted as weights.
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
-
-
-class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The saved arguments of `Detector`, except for its parts; the device and the trainer are not saved."""
-
-    hidden_channels: Count
-    num_layers: LayerCount
-    dropout: Number
-    num_spare_logits: Annotated[int, Meta(ge=0, le=LARGEST_INT)]
-    epochs: Count
-    lr: Number
-    weight_decay: Number
-    val_share: Number
-    batch_norm: Literal["id-graph", "running"]
-    propagation: Literal["auto", "as-given"]
-    ensemble: Annotated[int, Meta(ge=1, le=1000)]
-    seed: int
 
 
 class ProfileConfig(Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,7 +95,7 @@ class FileEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
 def check_target(target: Path) -> None:
     """Check that a model can be written, so that a mistake shows before the training and not after it."""
-    standing = next(parent for parent in target.absolute().parents if parent.exists())
+    standing = next(filter(Path.exists, target.absolute().parents))
     if not standing.is_dir():
         raise NotADirectoryError(f"cannot write {target}: {standing} is not a folder")
     if not os.access(standing, os.W_OK):
@@ -142,30 +122,8 @@ def check_target(target: Path) -> None:
             raise FileExistsError(f"{target} is not replaced, because it is not a saved model: {error}") from None
 
 
-def write_files(folder: Path, config: dict[str, Any], tensors: bytes) -> None:
-    """Write the files of a model, and raise an error if they could not be loaded again."""
-    text = json.dumps(config, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
-    contents = {CONFIG: text.encode(), TENSORS: tensors}
-    if len(contents[CONFIG]) > LARGEST_JSON:
-        raise ValueError(
-            f"{CONFIG} would have {len(contents[CONFIG])} bytes, but at most {LARGEST_JSON} can be loaded again; "
-            "use fewer columns or categories"
-        )
-    contents[MANIFEST] = _manifest({name: _entry(raw) for name, raw in contents.items()})
-    for name, raw in contents.items():
-        (folder / name).write_bytes(raw)
-        sync_file(folder / name)
-    try:
-        _tensor_shapes(folder / TENSORS)
-    except ModelFileError as error:
-        raise ValueError(f"the tensors of the model cannot be saved: {error}") from None
-
-
-def _entry(raw: bytes) -> FileEntry:
-    return FileEntry(len(raw), hashlib.sha256(raw).hexdigest())
-
-
-def _manifest(entries: dict[str, FileEntry]) -> bytes:
+def manifest_of(entries: dict[str, FileEntry]) -> bytes:
+    """The manifest, which has one form only."""
     return (json.dumps(msgspec.to_builtins(entries), indent=1) + "\n").encode()
 
 
@@ -204,10 +162,8 @@ def read_summary(folder: Path) -> tuple[dict[str, Any], ModelConfig, int]:
     """
     raw, _, shapes = read_folder(folder, read_model)
     weights = [name for name in shapes if name.startswith("module.") and not name.endswith(_STATISTICS)]
-    try:
+    with errors_in(folder):
         return raw, checked(raw, ModelConfig, ""), sum(math.prod(shapes[name]) for name in weights)
-    except ModelFileError as error:
-        raise ModelFileError(f"{folder}: {error}") from None
 
 
 def read_model(folder: Path) -> tuple[dict[str, Any], bytes, dict[str, list[int]]]:
@@ -217,7 +173,7 @@ def read_model(folder: Path) -> tuple[dict[str, Any], bytes, dict[str, list[int]
     size = file_size(path)
     if size != entry.bytes:
         raise ModelFileError(f"{path} has {size} bytes, but {entry.bytes} according to {MANIFEST}")
-    shapes = _tensor_shapes(path)
+    shapes = tensor_shapes(path)
     try:
         raw = path.read_bytes()
     except (OSError, MemoryError) as error:
@@ -226,18 +182,19 @@ def read_model(folder: Path) -> tuple[dict[str, Any], bytes, dict[str, list[int]
     return config, raw, shapes
 
 
-def _tensor_shapes(path: Path) -> dict[str, list[int]]:
+def tensor_shapes(path: Path) -> dict[str, list[int]]:
     """The shapes of the tensors. The library compares the header with the size of the file, and reads no numbers."""
+    shapes: dict[str, list[int]] = {}
     try:
         with safe_open(path, "np") as file:
-            tensors = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118, it is not a mapping
-            for name, tensor in tensors.items():
+            for name in file.keys():  # noqa: SIM118, it is not a mapping
+                tensor = file.get_slice(name)
                 if tensor.get_dtype() not in _DTYPES:
-                    kinds = ", ".join(_DTYPES)
-                    raise ModelFileError(f"{name[:60]!r} is {tensor.get_dtype()}, expected one of {kinds}")
-            return {name: tensor.get_shape() for name, tensor in tensors.items()}
+                    raise ModelFileError(f"{name[:60]!r} is {tensor.get_dtype()}, expected one of {', '.join(_DTYPES)}")
+                shapes[name] = tensor.get_shape()
     except (SafetensorError, OSError) as error:
         raise ModelFileError(f"{path} is damaged or not a safetensors file: {first_line(error)}") from None
+    return shapes
 
 
 def _read_config(folder: Path) -> tuple[dict[str, Any], FileEntry]:
@@ -245,22 +202,17 @@ def _read_config(folder: Path) -> tuple[dict[str, Any], FileEntry]:
     config, raw = _read_header(folder)
     version = config.get("format_version")
     if version != FORMAT_VERSION or isinstance(version, bool):
-        older = isinstance(version, int) and version < FORMAT_VERSION
-        advice = (
-            "fit the model again with this version and save it (the file has its settings)"
-            if older
-            else "load it with the version that wrote it"
-        )
+        advice = "load it with the version that wrote it"
+        if isinstance(version, int) and version < FORMAT_VERSION:
+            advice = "fit the model again with this version and save it (the file has its settings)"
         raise ModelFileError(
             f"{folder / CONFIG} has format version {show(version)} (oddnode {show(config.get('oddnode_version'))}), "
             f"but this is oddnode {__version__}, which reads version {FORMAT_VERSION}; {advice}"
         )
-    manifest = read_json_bytes(folder / MANIFEST)
-    try:
-        entries = checked(parse_json(manifest), dict[str, FileEntry], "")
-    except ModelFileError as error:
-        raise ModelFileError(f"{folder / MANIFEST}: {error}") from None
-    if set(entries) != {CONFIG, TENSORS} or manifest != _manifest(entries):
+    manifest, written = read_json(folder / MANIFEST)
+    with errors_in(folder / MANIFEST):
+        entries = checked(manifest, dict[str, FileEntry], "")
+    if set(entries) != {CONFIG, TENSORS} or written != manifest_of(entries):
         raise ModelFileError(f"{folder / MANIFEST} is damaged or was changed")
     _check_content(folder / CONFIG, raw, entries[CONFIG])
     return config, entries[TENSORS]
@@ -279,18 +231,14 @@ def _read_header(folder: Path) -> tuple[dict[str, Any], bytes]:
             f"{folder} is not a saved model: it has no {CONFIG}. A saved model is a folder with {', '.join(FILES)}, as "
             "`oddnode fit --out` and Detector.save write it"
         )
-    raw = read_json_bytes(path)
-    try:
-        config = parse_json(raw)
-    except ModelFileError as error:
-        raise ModelFileError(f"{path} {error}") from None
+    config, raw = read_json(path)
     if not isinstance(config, dict) or config.get("format") != FORMAT:
         raise ModelFileError(f"{path} is not the config of a saved oddnode detector")
     return config, raw
 
 
 def _check_content(path: Path, raw: bytes, entry: FileEntry) -> None:
-    if _entry(raw) != entry:
+    if FileEntry(len(raw), hashlib.sha256(raw).hexdigest()) != entry:
         raise ModelFileError(
             f"{path} is damaged or was changed: its checksum is not that in {MANIFEST}; take another copy of the "
             "model, or save it again"

@@ -7,6 +7,9 @@ every tensor are checked before use; `oddnode.detector.saved_files` checks the f
 from __future__ import annotations
 
 import copy
+import dataclasses
+import hashlib
+import json
 import os
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -20,26 +23,19 @@ from safetensors.torch import load as parse_tensors
 from safetensors.torch import save as format_tensors
 from torch import Tensor, nn
 
-from oddnode._utils.atomic_files import new_folder, read_folder
-from oddnode._utils.checked_json import ModelFileError, checked, first_line, show
+from oddnode._utils.atomic_files import new_folder, read_folder, sync_file
+from oddnode._utils.checked_json import LARGEST_JSON, ModelFileError, checked, errors_in, first_line, show
 from oddnode._utils.devices import resolve_device
 from oddnode._utils.plugins import plugin_of
 from oddnode._utils.random import new_weights, seeded
 from oddnode._version import __version__
+from oddnode.detector import saved_files
 from oddnode.detector.fitted import Calibration, FittedState, as_scorer, gradients_enabled, unfitted_copy
 from oddnode.detector.fitting import as_module, new_backbone
 from oddnode.detector.part_config import Part, decode, encode, learnt_of, set_learnt
+from oddnode.detector.recipes import Settings
 from oddnode.detector.reference import ReferenceNodes, num_cross_fitted
-from oddnode.detector.saved_files import (
-    FORMAT,
-    FORMAT_VERSION,
-    TENSORS,
-    ModelConfig,
-    Settings,
-    check_target,
-    read_model,
-    write_files,
-)
+from oddnode.detector.saved_files import CONFIG, MANIFEST, TENSORS, FileEntry, ModelConfig
 from oddnode.graph import Graph, GraphProfile
 from oddnode.nn import BACKBONES, Ensemble
 from oddnode.objectives import Objective
@@ -64,77 +60,81 @@ def save(
 ) -> None:
     """Save a fitted detector atomically, with further sections of the config and further int64 tensors."""
     target = Path(path)
-    detector.state_  # raises an error if it is not fitted  # noqa: B018
-    check_target(target)
     tensors = tensors_of(detector) | {f"{_EXTRA}{name}": value for name, value in (extra_tensors or {}).items()}
+    saved_files.check_target(target)
     # Copies, because safetensors refuses tensors that share memory.
     blob = format_tensors({name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()})
     config = _config_of(detector) | (extra_config or {})
+    text = json.dumps(config, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    contents = {CONFIG: text.encode(), TENSORS: blob}
+    if len(contents[CONFIG]) > LARGEST_JSON:
+        raise ValueError(
+            f"{CONFIG} would have {len(contents[CONFIG])} bytes, but at most {LARGEST_JSON} can be loaded again; "
+            "use fewer columns or categories"
+        )
+    entries = {name: FileEntry(len(raw), hashlib.sha256(raw).hexdigest()) for name, raw in contents.items()}
+    contents[MANIFEST] = saved_files.manifest_of(entries)
     target.parent.mkdir(parents=True, exist_ok=True)
     with new_folder(target) as folder:
-        write_files(folder, config, blob)
+        for name, raw in contents.items():
+            (folder / name).write_bytes(raw)
+            sync_file(folder / name)
+        try:
+            saved_files.tensor_shapes(folder / TENSORS)
+        except ModelFileError as error:
+            raise ValueError(f"the tensors of the model cannot be saved: {error}") from None
 
 
 def _config_of(detector: Detector) -> dict[str, Any]:
-    params, state, calibration = detector.get_params(deep=False), detector.state_, detector.calibration_
-    graph = state.profile.as_dict()
-    del graph["adjusted_homophily"]  # derived from the others
+    state, calibration, threshold = detector.state_, detector.calibration_, None
+    if calibration is not None:
+        facts = calibration.false_alarm_rate, calibration.threshold, len(calibration.scores)
+        threshold = asdict(saved_files.CalibrationConfig(*facts))
+    backbone: Any = detector.backbone
+    if isinstance(backbone, nn.Module):
+        backbone = {"own": type(backbone).__name__}
+    elif plugin_of(BACKBONES[backbone]) is not None:
+        backbone = {"name": backbone, "plugin": plugin_of(BACKBONES[backbone])}
     config: dict[str, Any] = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
+        "format": saved_files.FORMAT,
+        "format_version": saved_files.FORMAT_VERSION,
         "oddnode_version": __version__,
         "method": detector.method,
         "hyper_parameters": {k: v for k, v in detector.hyper_parameters.items() if isinstance(v, _PLAIN)},
-        "backbone": _backbone_config(detector.backbone),
+        "backbone": backbone,
         "objective": None if detector.objective is None else encode(detector.objective, "objective"),
         "scorer": encode(state.base_scorer, "scorer"),
-        "settings": {name: params[name] for name in Settings.__struct_fields__},
+        "settings": {name: getattr(detector, name) for name in Settings.__struct_fields__},
         "num_features": state.num_features,
         "num_classes": state.num_classes,
         "max_abs_feature": state.max_abs_feature,
         "best_epoch": state.best_epoch,
         "dtype": str(state.dtype).removeprefix("torch."),
-        "graph": graph,
+        "graph": dataclasses.asdict(state.profile),
         "advice": list(state.advice),
         "num_networks": len(state.module.members) if isinstance(state.module, Ensemble) else 1,
         "learnt": {k: v for k, v in learnt_of(state.scorer) if not isinstance(v, Tensor)},
-        "calibration": None
-        if calibration is None
-        else {
-            "false_alarm_rate": calibration.false_alarm_rate,
-            "threshold": calibration.threshold,
-            "num_nodes": len(calibration.scores),
-        },
+        "calibration": threshold,
     }
     # Values that could not be loaded again raise an error now, while the fitted detector still exists.
     checked(config, ModelConfig, "")
     return config
 
 
-def _backbone_config(backbone: str | nn.Module) -> str | dict[str, str]:
-    if isinstance(backbone, nn.Module):
-        return {"own": type(backbone).__name__}
-    plugin = plugin_of(BACKBONES[backbone])
-    return backbone if plugin is None else {"name": backbone, "plugin": plugin}
-
-
 def tensors_of(detector: Detector) -> dict[str, Tensor]:
     """Collect the tensors of a fitted detector, by the names that they have in the file."""
     state, calibration = detector.state_, detector.calibration_
     tensors = {f"module.{name}": value for name, value in state.module.state_dict().items()}
-    odd = next((name for name, value in tensors.items() if not isinstance(value, Tensor)), None)
-    if odd is not None:
-        raise TypeError(f"{type(state.module).__name__} has state {odd!r} that is not a tensor and cannot be saved")
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{type(state.module).__name__} has the state {name!r}, no tensor: it cannot be saved")
     tensors |= {k: v for k, v in learnt_of(state.scorer) if isinstance(v, Tensor)}
     for network, reference in enumerate(state.references):
         tensors |= {f"reference.{network}.{name}": getattr(reference, name) for name in _REFERENCE}
-    if state.class_means is not None:
-        tensors["class_means"] = state.class_means
+    others = {"class_means": state.class_means}
     if calibration is not None:
-        tensors["calibration.scores"] = calibration.scores
-        if calibration.classes is not None:
-            tensors["calibration.classes"] = calibration.classes
-    return tensors
+        others |= {"calibration.scores": calibration.scores, "calibration.classes": calibration.classes}
+    return tensors | {name: value for name, value in others.items() if value is not None}
 
 
 def load(
@@ -148,9 +148,15 @@ def load(
 ) -> tuple[Detector, dict[str, Any], dict[str, Tensor]]:
     """Read a detector, the config that it was saved with, and the extra tensors."""
     folder = Path(path)
-    raw, blob, _ = read_folder(folder, read_model)
-    tensors = _parsed(blob, folder / TENSORS)
+    raw, blob, _ = read_folder(folder, saved_files.read_model)
     try:
+        tensors = parse_tensors(blob)
+    except (SafetensorError, ValueError, RuntimeError, KeyError, TypeError, OverflowError, MemoryError) as error:
+        raise ModelFileError(f"{folder / TENSORS} is damaged or not a safetensors file: {first_line(error)}") from None
+    with errors_in(folder):
+        for name, tensor in tensors.items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise ModelFileError(f"{TENSORS}: {name!r} has NaN or infinite values")
         config = checked(raw, ModelConfig, "")
         detector = detector_class(
             backbone=_backbone(config.backbone, backbone),
@@ -163,30 +169,15 @@ def load(
         for name, value in extra.items():
             _check_tensor(f"{_EXTRA}{name}", value, torch.long, value.shape)
         return _restored(detector, config, tensors), raw, extra
-    except ModelFileError as error:
-        raise ModelFileError(f"{folder}: {error}") from None
-
-
-def _parsed(raw: bytes, path: Path) -> dict[str, Tensor]:
-    """Tensors of finite numbers, by name."""
-    try:
-        tensors = parse_tensors(raw)
-    except (SafetensorError, ValueError, RuntimeError, KeyError, TypeError, OverflowError, MemoryError) as error:
-        raise ModelFileError(f"{path} is damaged or not a safetensors file: {first_line(error)}") from None
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
-            raise ModelFileError(f"{path}: {name!r} has NaN or infinite values")
-    return tensors
 
 
 def _backbone(config: str | dict[str, str], given: nn.Module | None) -> str | nn.Module:
     """The backbone of a saved model: its name, or the user's own module."""
     facts = {"name": config} if isinstance(config, str) else config
-    if "own" in facts:
-        return _own(facts, given, "backbone", "make one of the same shape, whose copy gets the saved weights")
+    own = _own(facts, given, "backbone", "make one of the same shape, whose copy gets the saved weights")
+    if own is not None:
+        return own
     name, plugin = facts.get("name"), facts.get("plugin")
-    if given is not None:
-        raise ValueError(f"a backbone was given, but the saved model has its own: {show(name)}")
     if name is None or name not in BACKBONES:
         of_plugin = "" if plugin is None else f" of the plugin {show(plugin)}"
         raise ModelFileError(f"backbone is {show(name)}{of_plugin}, expected one of {', '.join(BACKBONES)}")
@@ -196,15 +187,16 @@ def _backbone(config: str | dict[str, str], given: nn.Module | None) -> str | nn
 def _part(config: dict[str, Any], given: Part | None, base: type[Part]) -> Part:
     """The objective or scorer of a saved model, or the user's own."""
     what = base.__name__.lower()
-    if "own" in config:
-        return _own(config, given, what, "give it again")
-    if given is not None:
-        raise ValueError(f"{what} was given, but the saved model has its own")
-    return decode(config, base, what)
+    own = _own(config, given, what, "give it again")
+    return decode(config, base, what) if own is None else own
 
 
 def _own(config: dict[str, Any], given: Any, what: str, advice: str) -> Any:
-    if given is None:
+    """The user's own part, which must be given if it was not saved, and only then."""
+    if "own" not in config and given is not None:
+        name = show(config.get("name", config.get("class")))
+        raise ValueError(f"{what} was given, but the saved model has its own: {name}")
+    if "own" in config and given is None:
         raise ModelFileError(
             f"the model has your own {what} {show(config['own'])}, which is not saved; {advice}: "
             f"Detector.load(..., {what}=...)"
@@ -222,16 +214,14 @@ def _restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor
     means = tensors.pop("class_means", None)
     if means is not None:
         _check_tensor("class_means", means, getattr(torch, config.dtype), [config.num_classes] * 2)
-    references = _references(_take(tensors, "reference."))
-    _check_counts(detector.ensemble, config.num_networks, len(references))
+    references = _references(_take(tensors, "reference."), detector.ensemble, config.num_networks)
     if tensors:
         raise ModelFileError(f"the tensor {next(iter(tensors))!r} belongs to no part of the model")
     scorer = as_scorer(detector.scorer)
     # Whether the user gave another scorer than the one of their own that the model was saved with.
     is_other = "own" in config.scorer and encode(scorer, "scorer") != config.scorer
     fitted = unfitted_copy(module, scorer)
-    for path, value in ({} if is_other else config.learnt | learnt).items():
-        set_learnt(fitted, path, value)
+    set_learnt(fitted, {} if is_other else config.learnt | learnt)
     state = FittedState(
         module=module,
         num_features=config.num_features,
@@ -248,7 +238,7 @@ def _restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor
     if is_other:
         state = state.with_scorer(scorer)
     else:  # with another scorer it is no longer of the method
-        detector._made_of(config.method, config.hyper_parameters)
+        detector._made = config.method, config.hyper_parameters, detector.objective, detector.scorer
     if isinstance(detector.backbone, str):
         _try_out(state, device)
     if calibration is None or not is_other:
@@ -294,31 +284,26 @@ def _calibration(config: ModelConfig, tensors: dict[str, Tensor]) -> Calibration
     return calibration
 
 
-def _references(tensors: dict[str, Tensor]) -> tuple[ReferenceNodes, ...]:
-    """The reference nodes of every network from their tensors, ``0.nodes`` and so on."""
+def _references(tensors: dict[str, Tensor], ensemble: int, num_networks: int) -> tuple[ReferenceNodes, ...]:
+    """The reference nodes of every network from ``0.nodes`` and so on; as many networks as `fit` would train."""
     restored: list[ReferenceNodes] = []
     while tensors:
         names = [f"{len(restored)}.{name}" for name in _REFERENCE]
         nodes, checksums, edges = values = [tensors.pop(name, torch.empty(0)) for name in names]
         shapes = [nodes.shape[:1], nodes.shape[:1], (2, edges.shape[-1])]
-        for name, value, dtype, shape in zip(
-            names, values, (torch.long, torch.float64, torch.long), shapes, strict=True
-        ):
+        dtypes = (torch.long, torch.float64, torch.long)
+        for name, value, dtype, shape in zip(names, values, dtypes, shapes, strict=True):
             _check_tensor(f"reference.{name}", value, dtype, shape)
         if bool((nodes < 0).any()) or bool((edges < 0).any()) or bool((edges >= 2**31).any()):
             raise ModelFileError("the reference nodes have indices below 0, or too large")
         restored.append(ReferenceNodes(nodes, checksums, edges))
-    return tuple(restored)
-
-
-def _check_counts(ensemble: int, num_networks: int, num_references: int) -> None:
-    """Refuse a number of networks that `fit` would not train."""
-    possible = {ensemble, num_cross_fitted(ensemble)} if num_references else {ensemble}
-    if num_networks not in possible or num_references not in (0, num_networks):
+    possible = {ensemble, num_cross_fitted(ensemble)} if restored else {ensemble}
+    if num_networks not in possible or len(restored) not in (0, num_networks):
         raise ModelFileError(
-            f"settings.ensemble is {ensemble}, but there are {num_networks} networks, {num_references} of them with "
+            f"settings.ensemble is {ensemble}, but there are {num_networks} networks, {len(restored)} of them with "
             "reference nodes"
         )
+    return tuple(restored)
 
 
 def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, Tensor]) -> nn.Module:
@@ -333,17 +318,14 @@ def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, T
     modules = []
     for _ in range(config.num_networks):
         if detector.backbone in _ALL_SAVED:
-            modules.append(copy.deepcopy(sketch)._apply(_allocated))
+            # As `torch.nn.Module.to_empty` does, for which torch would import sympy.
+            empty = copy.deepcopy(sketch)._apply(lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype))
+            modules.append(empty)
         else:
             modules.append(copy.deepcopy(own) if own else _new_network(detector, config))
     module = as_module(modules)
     module.load_state_dict(weights)
     return module
-
-
-def _allocated(sketch: Tensor) -> Tensor:
-    # As `torch.nn.Module.to_empty` does, for which torch would import sympy.
-    return torch.empty_strided(sketch.shape, sketch.stride(), dtype=sketch.dtype)
 
 
 def _new_network(detector: Detector, config: ModelConfig) -> nn.Module:

@@ -9,6 +9,7 @@ from oddnode.functional.conformal import check_rate as check_rate
 from oddnode.functional.conformal import conformal_p_values as conformal_p_values
 from oddnode.functional.conformal import conformal_p_values_per_class as conformal_p_values_per_class
 from oddnode.functional.conformal import nodes_needed as nodes_needed
+from oddnode.functional.conformal import surprise as surprise
 from oddnode.functional.conformal import threshold_at as threshold_at
 from oddnode.functional.dirichlet import dirichlet_entropy as dirichlet_entropy
 from oddnode.functional.dirichlet import dirichlet_kl as dirichlet_kl
@@ -30,4 +31,3 @@ from oddnode.functional.metrics import aupr as aupr
 from oddnode.functional.metrics import aupr_ood as aupr_ood
 from oddnode.functional.metrics import auroc as auroc
 from oddnode.functional.metrics import fpr_at_tpr as fpr_at_tpr
-from oddnode.functional.surprise import surprise as surprise

@@ -86,7 +86,12 @@ def propagate(
         raise ValueError(f"eta is {eta}, expected a number from 0 to 1")
     if isolated not in get_args(Isolated):
         raise ValueError(f"isolated is {isolated!r}, expected one of {', '.join(get_args(Isolated))}")
-    matrix = _walk(scores, edge_index, edge_weight)
+    if isinstance(edge_index, Tensor):
+        matrix = _walk(scores, edge_index, edge_weight)
+    elif edge_weight is None:
+        matrix = edge_index
+    else:
+        raise ValueError("edge_weight was given with a matrix, which has weights of its own; give the edges as [2, E]")
     if num_hops == 0:
         return scores
     if isolated == "keep":
@@ -94,15 +99,7 @@ def propagate(
     return matrix.diffuse(scores, eta, num_hops)
 
 
-def _walk(
-    scores: Tensor, edge_index: Tensor | SparseMatrix | NeighbourMean, edge_weight: Tensor | None
-) -> SparseMatrix | NeighbourMean:
-    if not isinstance(edge_index, Tensor):
-        if edge_weight is not None:
-            raise ValueError(
-                "edge_weight was given with a matrix, which has weights of its own; give the edges as [2, E]"
-            )
-        return edge_index
+def _walk(scores: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> SparseMatrix | NeighbourMean:
     # A mean without values per edge cannot be weighted.
     is_large = edge_index.is_cuda and edge_index.shape[1] >= _MANY_EDGES and edge_weight is None
     if is_large and scores.dim() == 1:

@@ -25,7 +25,7 @@ def auroc(id_scores: Any, ood_scores: Any) -> float:
     0.875
     """
     inside, outside = _checked(id_scores, "id_scores"), np.sort(_checked(ood_scores, "ood_scores"))
-    below, not_above = (np.searchsorted(outside, inside, side) for side in ("left", "right"))
+    below, not_above = np.searchsorted(outside, inside, "left"), np.searchsorted(outside, inside, "right")
     return float((below + not_above).mean(dtype=np.float64) / (2 * outside.size))
 
 

@@ -22,10 +22,11 @@ from oddnode.ops import (
     FeatureProducts,
     SparseMatrix,
     SparsePattern,
+    direction_sums,
     effective_degree,
     gcn_matrix,
-    is_symmetric,
     neighbour_mean_matrix,
+    sums_agree,
     weighted_in_degree,
     with_self_loops,
 )
@@ -41,23 +42,21 @@ def cached_in(derived_from: _Basis) -> Callable[[Callable[[Any], T]], Callable[[
     """Compute a property once, as `Graph.cached` does."""
 
     def decorate(make: Callable[[Any], T]) -> Callable[[Any], T]:
-        return wraps(make)(lambda graph: graph.cached(make.__name__, lambda: make(graph), derived_from))
+        @wraps(make)
+        def get(graph: Graph) -> T:
+            cache = graph.caches[derived_from]
+            if make.__name__ not in cache:
+                cache[make.__name__] = make(graph)
+            return cache[make.__name__]
+
+        return get
 
     return decorate
 
 
-# Checked features and graphs by device and by the user's tensors they come from.
+# Checked features and graphs by device and by the ids of the user's tensors they come from. These are held as well, so
+# that Python cannot reuse their ids.
 _active_cache: ContextVar[dict[tuple[Any, ...], tuple[Any, Any]] | None] = ContextVar("graph_cache", default=None)
-
-
-def _once(make: Callable[[], Any], device: torch.device, *sources: Any) -> Any:
-    """Call ``make`` once for the same sources within `graph_cache`."""
-    cache, key = _active_cache.get(), (device, *(id(source) for source in sources))
-    if cache is None:
-        return make()
-    if key not in cache:
-        cache[key] = make(), sources  # hold references, so that Python cannot reuse the ids in the key
-    return cache[key][0]
 
 
 @contextmanager
@@ -125,13 +124,19 @@ class Graph:
 
     #: Whether the edges and features are on disk, so that no whole pass of a network fits into memory.
     is_on_disk = False
+    #: Number of nodes.
+    num_nodes: int
+    #: Number of edges.
+    num_edges: int
+    #: The device that holds the graph.
+    device: torch.device
+    #: Values that are computed once, by what they are derived from and their key; see `cached`.
+    caches: dict[str, dict[Hashable, Any]]
 
     def __init__(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None):
-        self.x = x
-        self.edge_index = edge_index
-        self.edge_weight = edge_weight
-        self.num_edges = edge_index.shape[1]
-        self._caches: dict[str, dict[Hashable, Any]] = {"graph": {}, "edges": {}, "features": {}}
+        self.x, self.edge_index, self.edge_weight = x, edge_index, edge_weight
+        self.num_nodes, self.num_edges, self.device = x.shape[0], edge_index.shape[1], x.device
+        self.caches = {"graph": {}, "edges": {}, "features": {}}
         self._products: FeatureProducts | None = None
 
     @classmethod
@@ -150,27 +155,20 @@ class Graph:
         as_graph = getattr(data, "as_graph", None)
         if as_graph is not None:  # a source that is not in memory, such as a folder, makes a graph of its own
             return as_graph(device)
-        device = torch.device(device)
-
-        def make() -> Graph:
-            x = _once(lambda: _checked_features(data).to(device), device, data.x)
+        device, cache = torch.device(device), _active_cache.get()
+        cache = {} if cache is None else cache
+        sources = data.x, data.edge_index, getattr(data, "edge_weight", None)
+        key = device, *map(id, sources)
+        if key not in cache:
+            if key[:2] not in cache:
+                cache[key[:2]] = _checked_features(data).to(device), data.x
+            x = cache[key[:2]][0]
             edges, weight = _checked_edges(data, x.dtype)
-            return cls(x, edges.to(device), None if weight is None else weight.to(device))
-
-        return _once(make, device, data.x, data.edge_index, getattr(data, "edge_weight", None))
+            cache[key] = cls(x, edges.to(device), None if weight is None else weight.to(device)), sources
+        return cache[key][0]
 
     def __repr__(self) -> str:
         return f"Graph({self.num_nodes} nodes, {self.num_edges} edges, {self.x.shape[1]} features, {self.device})"
-
-    @property
-    def num_nodes(self) -> int:
-        """Number of nodes."""
-        return self.x.shape[0]
-
-    @property
-    def device(self) -> torch.device:
-        """The device that holds the graph."""
-        return self.x.device
 
     # --- cached values and graphs that share them ---
 
@@ -187,7 +185,7 @@ class Graph:
             What the value depends on. Graphs with the same edges and dtype (`with_features`) share values that depend
             on the edges.
         """
-        cache = self._caches[derived_from]
+        cache = self.caches[derived_from]
         if key not in cache:
             cache[key] = make()
         return cache[key]
@@ -195,7 +193,7 @@ class Graph:
     def share_features(self, other: Graph) -> None:
         """Share values derived from the features with another graph, if it has the same tensor ``x``."""
         if self.x is other.x:
-            self._caches["features"] = other._caches["features"]
+            self.caches["features"] = other.caches["features"]
 
     def with_features(self, x: Tensor) -> Graph:
         """Put other features on the same edges; both graphs share the matrices of these, also those built later.
@@ -207,13 +205,13 @@ class Graph:
         """
         other = Graph(x, self.edge_index, None if self.edge_weight is None else self.edge_weight.to(x.dtype))
         if x.dtype == self.x.dtype:
-            other._caches["edges"] = self._caches["edges"]
+            other.caches["edges"] = self.caches["edges"]
         return other
 
     def sharing_products(self, products: FeatureProducts) -> Graph:
         """View this graph for one training step, in which graphs share products with common features."""
         view = Graph(self.x, self.edge_index, self.edge_weight)
-        view._caches, view._products = self._caches, products
+        view.caches, view._products = self.caches, products
         return view
 
     def without(self, nodes: Tensor) -> tuple[Graph, Tensor]:
@@ -277,11 +275,6 @@ class Graph:
     def max_abs_feature(self) -> float:
         """The largest magnitude of a feature."""
         return max(map(abs, torch.stack(self.x.aminmax()).tolist()))
-
-    @property
-    @cached_in("features")
-    def has_negative(self) -> bool:
-        return bool((self.x < 0).any())
 
     def times_features(self, weight: Tensor, rows: slice | Tensor = slice(None)) -> Tensor:
         """Compute ``X W^T`` at some nodes ``[n, C]``, for a weight laid out as in `torch.nn.Linear`, ``[C, F]``."""
@@ -365,7 +358,9 @@ class Graph:
     @cached_in("edges")
     def is_symmetric(self) -> bool:
         """Whether every edge comes with the one in the other direction, as often and with the same weight."""
-        return is_symmetric(self.edge_index, self.edge_weight)
+        weight = None if self.edge_weight is None else self.edge_weight.double()
+        source, target = self.edge_index
+        return sums_agree(direction_sums(source, target, None if weight is None else weight / weight.mean()))
 
     def weight_back(self, edges: Tensor) -> Tensor:
         """By how many equal edges the target of each edge ``[2, e]`` counts around its source, in a symmetric graph.
@@ -484,7 +479,7 @@ class Graph:
         """
         matrix, rows = self.gcn_matrix.rows(nodes)
         part = Graph(self.x, self.edge_index, self.edge_weight)
-        part.cached("gcn_matrix", lambda: matrix, "edges")
+        part.caches["edges"]["gcn_matrix"] = matrix
         return rows, part
 
     # --- results for every node, some rows at a time if the graph is on disk ---
@@ -526,15 +521,6 @@ class Graph:
         tensor([2., 2., 2.])
         """
         yield slice(None)
-
-    def by_rows(
-        self, width: int | None, make: Callable[[slice], Tensor], dtype: torch.dtype | None = None, factor: bool = False
-    ) -> Tensor:
-        """Compute a result for every node, some rows at a time; arguments as for `empty`."""
-        out = self.empty(width, dtype, factor)
-        for rows in self.shards(out):
-            out[rows] = make(rows)
-        return out
 
     def neighbour_means(
         self,

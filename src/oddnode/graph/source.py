@@ -99,7 +99,7 @@ def as_source(source: Any, name: str = "data") -> GraphSource:
         return _from_networkx(source, name)
     if hasattr(source, "as_graph"):  # reading the edges of such a source could fill the memory
         return source
-    if not all(hasattr(source, member) for member in ("x", "edge_index")):
+    if not (hasattr(source, "x") and hasattr(source, "edge_index")):
         raise GraphError(
             f"{name} is {type(source).__name__}, expected a graph with x and edge_index, for example a "
             f"torch_geometric.data.Data{_hint(source)}"

@@ -98,8 +98,11 @@ def training_set(
     _check_magnitude(graph, "data.x")
     if val_nodes is None:
         train_nodes, val_nodes = split_validation(data, train_nodes, val_share, seed)
-    else:
-        _check_apart(train_nodes, val_nodes)
+    elif len(shared := train_nodes[torch.isin(train_nodes, val_nodes.to(train_nodes.device))]):
+        raise GraphError(
+            f"{len(shared)} of the {len(train_nodes)} nodes in data.train_mask are also in data.val_mask, the first is "
+            f"node {int(shared[0])}; validation nodes choose the epoch, so the network must not be trained on them"
+        )
     y_train = check_labels(data, train_nodes, "training")
     y_val = check_labels(data, val_nodes, "validation")
     num_classes = int(y_train.max()) + 1
@@ -146,15 +149,6 @@ def _check_magnitude(graph: Graph, name: str) -> None:
         f"{x.dtype} overflows beyond {limit:.2g}; standardise the features (subtract the mean of each, divide by "
         "its standard deviation)"
     )
-
-
-def _check_apart(train: Tensor, val: Tensor) -> None:
-    shared = train[torch.isin(train, val.to(train.device))]
-    if len(shared):
-        raise GraphError(
-            f"{len(shared)} of the {len(train)} nodes in data.train_mask are also in data.val_mask, the first is node "
-            f"{int(shared[0])}; validation nodes choose the epoch, so the network must not be trained on them"
-        )
 
 
 def _check_classes(y_train: Tensor, y_val: Tensor, num_classes: int, num_spare_logits: int) -> None:

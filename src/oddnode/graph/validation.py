@@ -79,7 +79,12 @@ def _checked_edges(data: GraphSource, dtype: torch.dtype) -> tuple[Tensor, Tenso
     edges = _checked_edge_index(data)
     weight = getattr(data, "edge_weight", None)
     if weight is None:
-        _refuse_unnamed_weights(data)
+        unnamed = getattr(data, "edge_attr", None)
+        if isinstance(unnamed, Tensor) and (unnamed.dim() == 1 or unnamed.shape[1:].numel() == 1):
+            raise GraphError(
+                "data.edge_attr has one number per edge; if these are weights, call them edge_weight "
+                "(`data.edge_weight = data.edge_attr.view(-1)`), otherwise remove them (`del data.edge_attr`)"
+            )
         return edges, None
     if not isinstance(weight, Tensor):
         raise GraphError(f"data.edge_weight is {type(weight).__name__}, expected a tensor with one number per edge")
@@ -101,15 +106,6 @@ def positive_edges(edge_index: Tensor, edge_weight: Tensor) -> tuple[Tensor, Ten
     """Leave out edges of weight 0, which count as no edges; single precision decides what is 0."""
     counts = edge_weight.float() > 0
     return (edge_index, edge_weight) if bool(counts.all()) else (edge_index[:, counts], edge_weight[counts])
-
-
-def _refuse_unnamed_weights(data: GraphSource) -> None:
-    weights = getattr(data, "edge_attr", None)
-    if isinstance(weights, Tensor) and (weights.dim() == 1 or weights.shape[1:].numel() == 1):
-        raise GraphError(
-            "data.edge_attr has one number per edge; if these are weights, call them edge_weight "
-            "(`data.edge_weight = data.edge_attr.view(-1)`), otherwise remove them (`del data.edge_attr`)"
-        )
 
 
 def _checked_edge_index(data: GraphSource) -> Tensor:

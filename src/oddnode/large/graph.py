@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cached_property
 from math import prod
 
 import torch
@@ -11,7 +12,6 @@ from torch import Tensor
 
 from oddnode.functional import support
 from oddnode.graph import CSR, Graph, GraphError
-from oddnode.graph.graph import cached_in
 from oddnode.large.arrays import at_once, is_in_file, row_chunks
 from oddnode.large.buffers import filled, own_copy, shared_buffer
 from oddnode.large.graph_arrays import LARGEST_PROBES, GraphArrays
@@ -39,8 +39,9 @@ class FolderGraph(Graph):
         self.x = folder.x if x is None else x
         self.folder = folder
         self.edge_weight = folder.csr.weights
-        self.num_edges = len(folder.csr.sources)
-        self._caches = {"graph": {}, "edges": {"csr": folder.csr}, "features": {}}
+        self.num_nodes, self.num_edges, self.device = len(self.x), len(folder.csr.sources), self.x.device
+        self.caches = {"graph": {}, "edges": {"csr": folder.csr}, "features": {}}
+        self.neighbours = NeighbourSum(*folder.csr)
         self._products = None
         self._has_own_features = self.x is folder.x
 
@@ -56,16 +57,15 @@ class FolderGraph(Graph):
 
     def release(self) -> None:
         """Forget large results; they are computed again when needed."""
-        self._caches["edges"].clear()
-        self._caches["edges"]["csr"] = self.folder.csr
-        if self.folder.kind == "part":
-            self._caches["graph"].pop("smoothed_x", None)
+        self.neighbours = NeighbourSum(*self.csr)
+        large = ["random_walk", "gcn_scale", "_missing_loops"] + ["smoothed_x"] * (self.folder.kind == "part")
+        for name in large:
+            vars(self).pop(name, None)
         self.folder.release()
 
     def with_features(self, x: Tensor) -> FolderGraph:
         other = FolderGraph(self.folder, x)
-        if x.dtype == self.x.dtype:
-            other._caches["edges"] = self._caches["edges"]
+        other.neighbours = self.neighbours
         return other
 
     def without(self, nodes: Tensor) -> tuple[FolderGraph, Tensor]:
@@ -128,21 +128,18 @@ class FolderGraph(Graph):
         return self._times(self.smoothed_x, weight)
 
     def _times(self, values: Tensor, weight: Tensor) -> Tensor:
-        return self.by_rows(len(weight), lambda rows: values[rows] @ weight.detach().t())
+        out = self.empty(len(weight))
+        for rows in self.shards(out):
+            out[rows] = values[rows] @ weight.detach().t()
+        return out
 
-    @property
-    def smoothed_moments(self) -> Moments:
-        return self._moments("ax-moments", self.smoothed_x)
-
-    @property
-    def feature_moments(self) -> Moments:
-        return self._moments("x-moments", self.x)
-
-    def _moments(self, name: str, rows: Tensor) -> Moments:
+    def moments(self, smoothed: bool) -> Moments:
+        """Mean and covariance of the rows of `smoothed_x`, or of the features."""
+        name, rows = ("ax-moments", self.smoothed_x) if smoothed else ("x-moments", self.x)
         if not self._has_own_features:
             return self.cached(name, lambda: Moments.of(rows))
         packed = self.folder.sidecar(name, lambda: Moments.of(rows).packed, "float64")
-        return Moments.unpacked(packed, self.num_nodes)
+        return Moments(self.num_nodes, packed[0], packed[1:])
 
     # --- edges ---
 
@@ -186,8 +183,7 @@ class FolderGraph(Graph):
 
     @property
     def is_symmetric(self) -> bool:
-        there, back = self.folder.sidecar("symmetry", self._direction_sums, "float64").tolist()
-        return sums_agree(there, back)
+        return sums_agree(self.folder.sidecar("symmetry", self._direction_sums, "float64"))
 
     def _direction_sums(self) -> Tensor:
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
@@ -198,13 +194,7 @@ class FolderGraph(Graph):
 
     # --- products ---
 
-    @property
-    @cached_in("edges")
-    def neighbours(self) -> NeighbourSum:
-        return NeighbourSum(*self.csr)
-
-    @property
-    @cached_in("edges")
+    @cached_property
     def random_walk(self) -> FolderWalk:  # type: ignore[override]
         return FolderWalk(self.neighbours, self.x.dtype, self.folder.empty)
 
@@ -212,8 +202,7 @@ class FolderGraph(Graph):
         sums = SumWithoutReturn(self.neighbours, count, counts_return)
         return FolderWalk(sums, self.x.dtype, self.folder.empty)
 
-    @property
-    @cached_in("edges")
+    @cached_property
     def gcn_scale(self) -> Tensor:
         return (self.in_degree + self._missing_loops).to(self.x.dtype).pow_(-0.5)
 
@@ -224,8 +213,7 @@ class FolderGraph(Graph):
         own[nodes.long()] = (weights / counts).to(own.dtype)
         return own
 
-    @property
-    @cached_in("edges")
+    @cached_property
     def _missing_loops(self) -> Tensor:
         """How many self-loops a node lacks to have one; below 0 for a node with several.
 
@@ -262,8 +250,7 @@ class FolderGraph(Graph):
             out[rows] = sums if bias is None else sums.add_(bias)
         self.neighbours.all_gather(out)
 
-    @property
-    @cached_in("graph")
+    @cached_property
     def smoothed_x(self) -> Tensor:
         if self._has_own_features:
             return self.folder.sidecar("ax", lambda: self.convolve(self.x), self._dtype)

@@ -42,10 +42,6 @@ class Moments(NamedTuple):
             count = total
         return cls(count, mean, scatter / count)
 
-    @classmethod
-    def unpacked(cls, packed: Tensor, count: int) -> Moments:
-        return cls(count, packed[0], packed[1:])
-
     @property
     def packed(self) -> Tensor:
         """The mean above the covariance, ``[F + 1, F]``."""

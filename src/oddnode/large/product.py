@@ -22,7 +22,7 @@ from oddnode.large.arrays import at_once, is_in_file
 from oddnode.large.buffers import copied, shared_buffer
 from oddnode.large.ranks import active_ranks
 from oddnode.ops import LongRows, Mix, NeighbourMean, neighbour_mean_of_sorted, sum_neighbours, triton_kernels
-from oddnode.ops.csr import cpu_has_csr_kernel, from_offsets, multiply
+from oddnode.ops.csr import cpu_has_csr_kernel, multiply
 
 _EDGES_AT_ONCE = 2**21
 _WEIGHTS_AT_ONCE = 2**19  # fewer, because the shares of the edges are computed in memory
@@ -160,7 +160,8 @@ class NeighbourSum:
         if values.device.type == "cpu" and cpu_has_csr_kernel() and (is_narrow or values.dtype != torch.float32):
             shape = block.stop - block.start, len(values)
             entries = self._ones_like(values, len(block.sources)) if shares is None else shares
-            return multiply(from_offsets(block.offsets, block.sources, entries, shape), values)
+            rows = torch.sparse_csr_tensor(block.offsets, block.sources, entries, shape, check_invariants=False)
+            return multiply(rows, values)
         columns = values.unsqueeze(1) if is_column else values
         # Sums of embeddings are the fastest product by a matrix of ones; see `oddnode.ops.csr.multiply_wide`.
         sums = F.embedding_bag(

@@ -11,8 +11,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from oddnode.nn.base import Backbone
-from oddnode.nn.convs import PreparedGCNConv
-from oddnode.nn.stages import Activation, Attention, Convolution, Jump, Linear, Norm, RowWise, Stage, Stages
+from oddnode.nn.stages import (
+    Activation,
+    Attention,
+    Convolution,
+    Jump,
+    Linear,
+    Norm,
+    PreparedGCNConv,
+    RowWise,
+    Stage,
+    Stages,
+)
 
 
 class _Normalised(Backbone):
@@ -27,8 +37,10 @@ class _Normalised(Backbone):
 
     def _activated(self, layers: Iterable[Stage]) -> list[Stage]:
         """Batch norm, ReLU and dropout after every layer."""
-        pairs = enumerate(zip(layers, self.norms, strict=True))
-        return [stage for place, (layer, norm) in pairs for stage in (layer, Activation(norm, place))]
+        stages: list[Stage] = []
+        for place, (layer, norm) in enumerate(zip(layers, self.norms, strict=True)):
+            stages += [layer, Activation(norm, place)]
+        return stages
 
 
 class GCN(_Normalised):

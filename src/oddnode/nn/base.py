@@ -7,20 +7,18 @@ prepared `Graph`, which spares them the work that is the same in every step. Any
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from oddnode.graph import Graph, positive_edges
+from oddnode.graph import Graph, TrainingSet, positive_edges
 from oddnode.large.graph import FolderGraph
 from oddnode.large.moments import Moments
 from oddnode.nn.stages import Activation, Linear, Stages, is_graph_convolution, run_stages
 from oddnode.ops import DropoutStream, PreNormActivations, check_edge_weight
-
-if TYPE_CHECKING:
-    from oddnode.graph import TrainingSet
 
 
 class Backbone(nn.Module):
@@ -155,6 +153,11 @@ def stages_of(module: nn.Module, any_head: bool = False) -> Stages | None:
     return module.stages() if follows and (any_head or kind.head is Backbone.head) else None
 
 
+def batch_norms(module: nn.Module) -> list[_BatchNorm]:
+    """Find the batch norms of a network."""
+    return [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+
+
 class RegularLayers(NamedTuple):
     """A backbone of linear layers, or of graph convolutions, with an `Activation` after all but the last."""
 
@@ -215,7 +218,7 @@ class TwoLayers(NamedTuple):
     def moments(self, graph: Graph) -> Moments:
         """Mean and covariance of the rows of `inputs`."""
         if isinstance(graph, FolderGraph):
-            return graph.smoothed_moments if self.uses_edges else graph.feature_moments
+            return graph.moments(self.uses_edges)
         return graph.cached(("moments", self.uses_edges), lambda: Moments.of(self.inputs(graph)))
 
     @torch.no_grad()
@@ -252,12 +255,9 @@ def shared_layer(module: nn.Module, graph: Graph) -> PreNormActivations | None:
 def rest_of(
     module: Backbone, shared: PreNormActivations, graph: Graph, subset: tuple[Tensor, Graph] | None = None
 ) -> Tensor:
-    """Compute logits of all nodes from the first layer, or, with a `receptive_field`, those of some nodes."""
+    """Compute logits of all nodes from the first layer.
+
+    With a ``subset``, the rows that the last layer needs and the graph to apply it on, those of some nodes.
+    """
     rows, part = (None, graph) if subset is None else subset
     return module.head(run_stages(module.stages().hidden[1:], shared, graph, module, rows), part)
-
-
-def receptive_field(module: Backbone, nodes: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
-    """Find the rows that the last layer needs for some nodes, and the graph to apply it on."""
-    has_edges = any(stage.num_hops for stage in module.stages().head)
-    return graph.one_hop_subgraph(nodes) if has_edges else (nodes, graph)

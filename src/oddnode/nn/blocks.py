@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from oddnode.graph import Graph, neighbourhood
-from oddnode.nn.base import stages_of
+from oddnode.nn.base import batch_norms, stages_of
 from oddnode.nn.forward import embed_with, receptive_hops, run_backbone
 from oddnode.nn.stages import ColumnMoments, Stages, Stream
 
@@ -27,11 +27,6 @@ _MOST_NODES = 2**22
 _FIRST_BLOCK = 256
 # Nodes that the number of hops is tried on.
 _NUM_TRIED = 8
-
-
-def batch_norms(module: nn.Module) -> list[_BatchNorm]:
-    """Find the batch norms of a network."""
-    return [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
 
 
 class Layerwise:

@@ -11,7 +11,7 @@ from torch_geometric.nn import GATConv, MixHopConv
 from torch_geometric.utils import softmax
 
 from oddnode.graph import Graph
-from oddnode.nn.convs import convolved
+from oddnode.nn.stages import convolved
 
 
 class PreparedMixHopConv(MixHopConv):

@@ -7,6 +7,7 @@ on disk in a temporary file; everything else works on rows and is computed when 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,7 +19,6 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from oddnode.graph import Graph, neighbourhood, node_blocks
-from oddnode.nn.convs import PreparedGCNConv, convolved
 from oddnode.ops import PreNormActivations
 
 if TYPE_CHECKING:
@@ -30,32 +30,74 @@ NodeMatrix = Callable[[Tensor | slice], Tensor]
 
 # Numbers that are gathered or computed at a time.
 _NUMBERS_AT_ONCE = 2**23
+# Up to this width a CPU multiplies by a weight faster as (W H^T)^T than as H W^T.
+_NARROW = 10
 
 
 class Stage(ABC):
-    """One step of a backbone."""
+    """One step of a backbone.
 
-    #: From how many hops away nodes change a node's row.
+    A matrix with a row for every node is passed on from stage to stage: in memory as a tensor ``[N, C]``, streamed as a
+    function of the indices or the slice of some nodes that computes their rows. ``None`` stands for the graph's
+    features.
+
+    Attributes
+    ----------
+    num_hops : int
+        From how many hops away nodes change a node's row. A stage of your own that reads neighbours must say so:
+        mini-batches and graphs on disk have no more than these.
+    has_dropout : bool
+        Whether its values are random in training.
+    takes_pre_norm : bool
+        Whether it takes `PreNormActivations`, which a training pass and an evaluation can share.
+    """
+
     num_hops: int = 0
-    #: Whether its values are random in training.
     has_dropout: bool = False
-    #: Whether it takes `PreNormActivations`, which a training pass and an evaluation can share.
     takes_pre_norm: bool = False
 
     @abstractmethod
     def run(self, values: Any, graph: Graph, backbone: Backbone) -> Tensor:
-        """Compute the values of all nodes, with gradients, in the mode of the backbone and with its dropout."""
+        """Compute the values of all nodes, with gradients, in the mode of the backbone and with its dropout.
+
+        Parameters
+        ----------
+        values : Tensor or None
+            The result of the stage before.
+        graph : Graph
+            The graph; ``graph.gcn_matrix @ values`` is a graph convolution, ``graph.random_walk @ values`` the mean
+            over neighbours.
+        backbone : Backbone
+            The network that it is part of.
+        """
 
     @abstractmethod
     def stream(self, values: NodeMatrix | None, stream: Stream) -> NodeMatrix:
-        """Compute them for some rows at a time, without gradients, in evaluation mode."""
+        """Compute them for some rows at a time, without gradients, in evaluation mode.
+
+        Parameters
+        ----------
+        values : callable or None
+            The result of the stage before.
+        stream : Stream
+            Has the graph. ``stream.stored(values)`` are the rows of all nodes, which convolutions need; on disk they
+            are in a temporary file.
+        """
 
 
 class Stages(NamedTuple):
-    """The stages of a backbone."""
+    """The stages of a backbone.
 
-    hidden: Sequence[Stage]  # up to the features before the last layer
-    head: Sequence[Stage]  # from these to logits
+    Parameters
+    ----------
+    hidden : sequence of Stage
+        Those up to the features before the last layer.
+    head : sequence of Stage
+        Those from these features to the logits.
+    """
+
+    hidden: Sequence[Stage]
+    head: Sequence[Stage]
 
 
 def run_stages(
@@ -117,6 +159,57 @@ class Linear(Stage):
             return lambda rows: self.lin(values(rows))
         product = stream.times(None, self.lin)
         return lambda rows: product[rows] + self.bias
+
+
+class PreparedGCNConv(nn.Module):
+    """PyG's `GCNConv` by weights and their names, with a product by the graph's prepared matrix as its only step.
+
+    Parameters
+    ----------
+    in_channels, out_channels : int
+        Width of its input and of its output.
+    """
+
+    powers = (1,)  # as of a MixHop convolution with one hop
+
+    def __init__(self, in_channels: int, out_channels: int):
+        super().__init__()
+        self.lin = nn.Linear(in_channels, out_channels, bias=False)
+        self.bias = nn.Parameter(torch.empty(out_channels))
+        self.reset_parameters()  # a second draw, as in PyG's layer: a seed gives the weights that it gives there
+        if out_channels > _NARROW:
+            # The weight is used transposed: laid out in memory that way, neither it nor its gradient is ever copied.
+            self.lin.weight.data = self.lin.weight.data.t().contiguous().t()
+
+    @property
+    def lins(self) -> list[nn.Module]:
+        return [self.lin]
+
+    def reset_parameters(self) -> None:
+        bound = math.sqrt(6.0 / sum(self.lin.weight.shape))  # Glorot and Bengio's
+        nn.init.uniform_(self.lin.weight, -bound, bound)
+        nn.init.zeros_(self.bias)
+
+    def forward(self, hidden: Tensor | None, graph: Graph) -> Tensor:
+        if hidden is None:
+            return graph.convolve_features(self.lin.weight) + self.bias
+        weight = self.lin.weight
+        is_narrow = len(weight) <= _NARROW and hidden.device.type == "cpu"  # faster, forward and backward
+        product = (weight @ hidden.t()).t() if is_narrow else hidden @ weight.t()
+        return graph.gcn_matrix @ product + self.bias
+
+
+def convolved(
+    product: Tensor | None, weight: Tensor, power: int, graph: Graph, convolve: Callable[[Tensor], Tensor]
+) -> Tensor:
+    """``A^p (H W^T)``, from ``H W^T`` or with the graph's features: the narrow factor travels over the edges."""
+    if product is None and power == 0:
+        return graph.times_features(weight)
+    if product is None:
+        product, power = graph.convolve_features(weight), power - 1
+    for _ in range(power):
+        product = convolve(product)
+    return product
 
 
 class Convolution(Stage):
@@ -186,8 +279,8 @@ def _times_dropped(graph: Graph, weight: Tensor, backbone: Backbone) -> Tensor:
 class Norm(Stage):
     """Batch norm, or any other module that works on rows in evaluation."""
 
-    def __init__(self, norm: nn.Module):
-        self.norm = norm
+    def __init__(self, norm: nn.Module, place: int = 0):
+        self.norm, self.place = norm, place  # where it drops, if it does
 
     def run(self, values: Tensor, graph: Graph, backbone: Backbone) -> Tensor:
         return self.norm(values)
@@ -207,10 +300,6 @@ class Activation(Norm):
 
     has_dropout = True
     takes_pre_norm = True
-
-    def __init__(self, norm: nn.Module, place: int):
-        super().__init__(norm)
-        self.place = place
 
     def run(
         self, values: Tensor | PreNormActivations, graph: Graph, backbone: Backbone, rows: Tensor | None = None

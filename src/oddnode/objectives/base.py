@@ -118,36 +118,20 @@ def validation_loss(view: TrainingPass) -> Tensor:
 class Objective:
     """A map from a `TrainingPass` to a loss; objectives add up and take weights."""
 
-    @property
-    def needs_exposure(self) -> bool:
-        """Whether known OOD nodes are needed."""
-        return False
-
-    @property
-    def needs_hidden(self) -> bool:
-        """Whether hidden features are needed."""
-        return False
-
-    @property
-    def needs_all_logits(self) -> bool:
-        """Whether the loss reads logits of nodes other than the labelled and the exposed ones, which is slower."""
-        return True
-
-    @property
-    def supports_capture(self) -> bool:
-        """Whether the loss may be captured in a CUDA graph, and run under `torch.vmap` for stacked networks.
-
-        This requires the same sequence of tensor operations in every epoch (apart from ``start``): the loss draws no
-        random numbers, reads neither ``step.epoch`` nor ``step.hidden``, and no shape or Python branch depends on the
-        values of a tensor (``item()``, boolean masks). If a loss claims this wrongly, it is computed eagerly and one
-        network at a time, where the mistake raises its own error.
-        """
-        return False
-
-    @property
-    def starts(self) -> frozenset[int]:
-        """The epochs in which a term takes effect, so that the loss changes."""
-        return frozenset()
+    #: Whether known OOD nodes are needed.
+    needs_exposure = False
+    #: Whether hidden features are needed.
+    needs_hidden = False
+    #: Whether the loss reads logits of nodes other than the labelled and the exposed ones, which is slower.
+    needs_all_logits = True
+    #: Whether the loss may be captured in a CUDA graph, and run under `torch.vmap` for stacked networks. This requires
+    #: the same sequence of tensor operations in every epoch (apart from ``start``): the loss draws no random numbers,
+    #: reads neither ``step.epoch`` nor ``step.hidden``, and no shape or Python branch depends on the values of a tensor
+    #: (``item()``, boolean masks). If a loss claims this wrongly, it is computed eagerly and one network at a time,
+    #: where the mistake raises its own error.
+    supports_capture = False
+    #: The epochs in which a term takes effect, so that the loss changes.
+    starts: frozenset[int] = frozenset()
 
     def __call__(self, step: TrainingPass) -> Tensor:
         """Compute the loss of one forward pass."""
@@ -186,25 +170,13 @@ class Sum(Objective):
 
     parts: tuple[tuple[float, Term], ...]
 
-    @property
-    def needs_exposure(self) -> bool:
-        return any(term.needs_exposure for _, term in self.parts)
-
-    @property
-    def needs_hidden(self) -> bool:
-        return any(term.needs_hidden for _, term in self.parts)
-
-    @property
-    def needs_all_logits(self) -> bool:
-        return any(term.needs_all_logits for _, term in self.parts)
-
-    @property
-    def supports_capture(self) -> bool:
-        return all(term.supports_capture for _, term in self.parts)
-
-    @property
-    def starts(self) -> frozenset[int]:
-        return frozenset(term.start for _, term in self.parts)
+    def __post_init__(self) -> None:
+        # It needs what any of its terms needs, and supports what all of them do.
+        facts = vars(self)
+        for name in ("needs_exposure", "needs_hidden", "needs_all_logits"):
+            facts[name] = any(getattr(term, name) for _, term in self.parts)
+        facts["supports_capture"] = all(term.supports_capture for _, term in self.parts)
+        facts["starts"] = frozenset(term.start for _, term in self.parts)
 
     def prepare(self, data: TrainingSet, train: Train) -> Sum:
         return Sum(tuple((weight, term.prepare(data, train)) for weight, term in self.parts))
@@ -262,6 +234,11 @@ class Term(Objective):
         return step.epoch >= self.start
 
     def __repr__(self) -> str:
-        shown = sorted(fields(self), key=lambda f: bool(f.kw_only))
-        shown = [f for f in shown if not (f.kw_only and getattr(self, f.name) == f.default)]
-        return f"{type(self).__name__}({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in shown)})"
+        settings, others = [], []
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if not each.kw_only:
+                settings.append(f"{each.name}={value!r}")
+            elif value != each.default:
+                others.append(f"{each.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(settings + others)})"

@@ -100,7 +100,7 @@ class EnergyHinge(Term):
     isolated: Isolated = "keep"
 
     @property
-    def needs_all_logits(self) -> bool:
+    def needs_all_logits(self) -> bool:  # type: ignore[override]
         """True with propagation, which uses the logits of other nodes."""
         return self.num_hops > 0
 

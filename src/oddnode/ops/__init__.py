@@ -7,7 +7,6 @@ from oddnode.ops.adjacency import check_edge_weight as check_edge_weight
 from oddnode.ops.adjacency import direction_sums as direction_sums
 from oddnode.ops.adjacency import effective_degree as effective_degree
 from oddnode.ops.adjacency import gcn_matrix as gcn_matrix
-from oddnode.ops.adjacency import is_symmetric as is_symmetric
 from oddnode.ops.adjacency import neighbour_mean_matrix as neighbour_mean_matrix
 from oddnode.ops.adjacency import sums_agree as sums_agree
 from oddnode.ops.adjacency import weighted_in_degree as weighted_in_degree

@@ -48,20 +48,12 @@ def effective_degree(edge_index: Tensor, num_nodes: int, edge_weight: Tensor) ->
     return torch.where(squares > 0, sums.square() / squares, (sums > 0).double())
 
 
-def is_symmetric(edge_index: Tensor, edge_weight: Tensor | None = None) -> bool:
-    """Find out whether every edge comes with the one in the other direction, as often and with the same weight."""
-    relative = None if edge_weight is None else edge_weight.double() / edge_weight.double().mean()
-    source, target = edge_index
-    there, back = direction_sums(source, target, relative).tolist()
-    return sums_agree(there, back)
-
-
 def direction_sums(source: Tensor, target: Tensor, edge_weight: Tensor | None = None) -> Tensor:
     """Sum over edges in both directions with factors that differ by node, so that sums agree only by chance."""
-    # Node 0 counts as well.
-    (a, b), (c, d) = (
-        [((ends.double() + 1) * factor).frac() for factor in (0.6180339887498949, 0.4142135623730951)]
+    a, b, c, d = (
+        ((ends.double() + 1) * factor).frac()  # node 0 counts as well
         for ends in (source, target)
+        for factor in (0.6180339887498949, 0.4142135623730951)
     )
     there, back = a * d, c * b
     if edge_weight is not None:
@@ -69,8 +61,9 @@ def direction_sums(source: Tensor, target: Tensor, edge_weight: Tensor | None = 
     return torch.stack([there.sum(), back.sum()])
 
 
-def sums_agree(there: float, back: float) -> bool:
-    """Say whether sums of `direction_sums` are those of a graph with every edge in both directions."""
+def sums_agree(sums: Tensor) -> bool:
+    """Say whether `direction_sums` are those of a graph with every edge in both directions."""
+    there, back = sums.tolist()
     return abs(there - back) <= 1e-10 * (there + 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Torch's CSR tensors: building them, taking them apart, and multiplying by them on any device.
+"""Torch's CSR tensors: building them, and multiplying by them on any device.
 
 Indices have 32 bits wherever they fit: half the memory traffic, and kernels that want them so need not convert at every
 product.
@@ -32,38 +32,8 @@ def from_coordinates(row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, 
     csr = coo.coalesce().to_sparse_csr()
     if max(csr.values().numel(), *shape) > _LARGEST_INT32:
         return csr
-    return from_offsets(csr.crow_indices().int(), csr.col_indices().int(), csr.values(), shape)
-
-
-def with_diagonal(tensor: Tensor, rows: Tensor, value: Tensor) -> Tensor:
-    """Insert diagonal entries into a CSR tensor without sorting it again."""
-    crow, col = tensor.crow_indices(), tensor.col_indices()
-    count = len(crow) - 1
-    row = torch.repeat_interleave(torch.arange(count, device=col.device), crow.diff())
-    before = rows.cumsum(0)  # how many rows up to and including this one get an entry
-    # An entry moves by one for every earlier row with a new entry, and for that of its own row if it is right of it.
-    shift = before[row] - (rows[row] & (col < row)).long()
-    left = torch.bincount(row[col < row], minlength=count)
-    new = (crow[:-1].long() + left + before - 1)[rows]
-    columns = torch.empty(len(col) + int(before[-1]) if count else 0, dtype=col.dtype, device=col.device)
-    values = torch.empty(len(columns), dtype=tensor.dtype, device=col.device)
-    old = torch.arange(len(col), device=col.device) + shift
-    columns[old], values[old] = col, tensor.values()
-    columns[new], values[new] = rows.nonzero().squeeze(1).to(col.dtype), value
-    offsets = torch.cat([crow[:1], crow[1:] + before.to(crow.dtype)])
-    return torch.sparse_csr_tensor(offsets, columns, values, tensor.shape, check_invariants=False)
-
-
-def from_offsets(crow: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Build a CSR tensor from its parts, which are not checked."""
-    return torch.sparse_csr_tensor(crow, col, value, shape, check_invariants=False)
-
-
-def coordinates(csr: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Take a CSR tensor apart."""
-    counts = csr.crow_indices().diff()
-    row = torch.repeat_interleave(torch.arange(csr.shape[0], device=csr.device), counts)
-    return row, csr.col_indices().long(), csr.values()
+    crow, col = csr.crow_indices().int(), csr.col_indices().int()
+    return torch.sparse_csr_tensor(crow, col, csr.values(), shape, check_invariants=False)
 
 
 def multiply(csr: Tensor, dense: Tensor, other: Tensor | None = None, share: float = 0.0) -> Tensor:
@@ -84,9 +54,10 @@ def multiply(csr: Tensor, dense: Tensor, other: Tensor | None = None, share: flo
         out = dense.new_empty(csr.shape[0], *dense.shape[1:])
         add = torch.addmv if dense.dim() == 1 else torch.addmm
         return add(out if other is None else other, csr, dense, beta=share, alpha=1.0 - share, out=out)
-    row, col, value = coordinates(csr)
+    row = torch.repeat_interleave(torch.arange(csr.shape[0], device=csr.device), csr.crow_indices().diff())
+    value = csr.values() if dense.dim() == 1 else csr.values().unsqueeze(1)
     out = dense.new_zeros(csr.shape[0], *dense.shape[1:])
-    out.index_add_(0, row, (value if dense.dim() == 1 else value.unsqueeze(1)) * dense[col])
+    out.index_add_(0, row, value * dense[csr.col_indices().long()])
     return out if other is None else share * other + (1.0 - share) * out
 
 

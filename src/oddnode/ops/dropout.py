@@ -8,6 +8,7 @@ this is also many times faster than ``torch.nn.functional.dropout``.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -23,14 +24,14 @@ from oddnode.ops.triton_kernels import relu_dropout
 _BITS = 32
 
 
+@dataclass(eq=False)
 class DropoutStream:
     """The dropout of one network in training; its masks follow from the epoch and graph that `at` has set."""
 
-    def __init__(self, seed: int):
-        self.seed = seed
-        self._where = (0, 0)
-        self._table: Tensor | None = None
-        self._epoch_counter: Tensor | None = None
+    seed: int
+    _where: tuple[int, int] = (0, 0)
+    _table: Tensor | None = None
+    _epoch_counter: Tensor | None = None
 
     def follow(self, epoch_counter: Tensor, epochs: int, layers: int) -> None:
         """Read the epoch from a device-side counter from now on: no Python runs while a CUDA graph is replayed."""
@@ -43,24 +44,24 @@ class DropoutStream:
 
     def scales(self, nodes: Tensor, width: int, p: float, layer: int, dtype: torch.dtype) -> Tensor:
         """Compute what the hidden features of some nodes are multiplied by."""
-        return dropout_scales(self._key(layer).to(nodes.device), nodes, width, p, dtype)
+        epoch, graph = self._where
+        if self._table is not None and self._epoch_counter is not None:
+            key = self._table.index_select(0, self._epoch_counter)[0, graph, layer, 0]
+        else:
+            key = torch.tensor(dropout_keys(self.seed, epoch, graph, layer), dtype=torch.int32)
+        return dropout_scales(key.to(nodes.device), nodes, width, p, dtype)
 
     def scales_like(self, values: Tensor, p: float, layer: int) -> Tensor:
         """Compute what values of any shape are multiplied by, by their flat index."""
         rows = torch.arange(-(-values.numel() // _BITS), device=values.device)
         return self.scales(rows, _BITS, p, layer, values.dtype).flatten()[: values.numel()].view(values.shape)
 
-    def _key(self, layer: int) -> Tensor:
-        epoch, graph = self._where
-        if self._table is not None and self._epoch_counter is not None:
-            return self._table.index_select(0, self._epoch_counter)[0, graph, layer, 0]
-        return torch.tensor(dropout_keys(self.seed, epoch, graph, layer), dtype=torch.int32)
-
 
 def dropout_keys(seed: int, epoch: int, graph: int, layer: int) -> tuple[int, int]:
     """Hash a seed, epoch, graph and layer to two signed 32-bit numbers."""
     bits = mixed_bits(seed, epoch, graph, layer)
-    return _signed(bits & 0xFFFFFFFF), _signed(bits >> 32)
+    low, high = np.array([bits & 0xFFFFFFFF, bits >> 32], dtype=np.uint32).view(np.int32).tolist()
+    return low, high
 
 
 def dropout_scales(key: Tensor, nodes: Tensor, width: int, p: float, dtype: torch.dtype) -> Tensor:
@@ -120,12 +121,8 @@ def _finalise(x: Tensor) -> Tensor:
     x = x ^ ((x >> 16) & 0xFFFF)
     x = x.mul_(0x7FEB352D)
     x = x.bitwise_xor_((x >> 15) & 0x1FFFF)
-    x = x.mul_(_signed(0x846CA68B))
+    x = x.mul_(0x846CA68B - 2**32)
     return x.bitwise_xor_((x >> 16) & 0xFFFF)
-
-
-def _signed(word: int) -> int:
-    return word - 2**32 if word >= 2**31 else word
 
 
 def stacked_keys(seeds: Sequence[int], epochs: int, graphs: int, layers: int) -> Tensor:
@@ -139,39 +136,31 @@ def stacked_keys(seeds: Sequence[int], epochs: int, graphs: int, layers: int) ->
 
 
 def _mix64_all(x: np.ndarray) -> np.ndarray:
-    """`_mix64` of every number; unsigned ones wrap around by themselves."""
+    """splitmix64 of every number; unsigned ones wrap around by themselves."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return x ^ (x >> np.uint64(31))
 
 
+@dataclass(eq=False)
 class PreNormActivations:
     """A layer's values before batch norm; with the values' own statistics they are normalised once."""
 
-    def __init__(self, values: Tensor):
-        self.values = values
-        self._normalised: Tensor | None = None
+    values: Tensor
+    _normalised: Tensor | None = None
 
     def activated(self, norm: nn.Module, rows: Tensor | None = None, scales: Tensor | None = None) -> Tensor:
         """Compute ``relu(norm(values)) * scales``, of all rows or of some."""
         if isinstance(norm, _BatchNorm) and norm.training:
-            hidden = _chosen(self._by_own_statistics(norm), rows)
+            if self._normalised is None:  # once, because batch norm keeps track of the statistics
+                with torch.enable_grad():  # an evaluation without gradients may come before the training pass
+                    self._normalised = norm(self.values)
+            hidden = self._normalised if rows is None else self._normalised.index_select(0, rows)
         else:
-            hidden = norm(_chosen(self.values, rows))
+            hidden = norm(self.values if rows is None else self.values.index_select(0, rows))
         hidden = hidden.relu()
         return hidden if scales is None else hidden * scales
-
-    def _by_own_statistics(self, norm: _BatchNorm) -> Tensor:
-        """All rows after batch norm, which keeps track of their statistics once, however often they are used."""
-        if self._normalised is None:
-            with torch.enable_grad():  # an evaluation without gradients may come before the training pass
-                self._normalised = norm(self.values)
-        return self._normalised
-
-
-def _chosen(values: Tensor, rows: Tensor | None) -> Tensor:
-    return values if rows is None else values.index_select(0, rows)
 
 
 class ReluDropout(torch.autograd.Function):

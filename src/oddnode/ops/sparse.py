@@ -28,42 +28,32 @@ class SparseMatrix:
     #: Of a `oddnode.ops.BlockMatrix`, all its blocks along the diagonal of one matrix.
     diagonal: SparseMatrix | None = None
 
+    shape: tuple[int, int]
+    dtype: torch.dtype
+    device: torch.device
+    nnz: int
+
     def __init__(self, row: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]):
         self._set(csr.from_coordinates(row, col, value, shape))
 
     def _set(self, tensor: Tensor) -> None:
-        self.shape: tuple[int, int] = (tensor.shape[0], tensor.shape[1])
+        self.shape, self.dtype, self.device = (tensor.shape[0], tensor.shape[1]), tensor.dtype, tensor.device
+        self.nnz = tensor.values().numel()
         self._csr = tensor
         self._longest: dict[bool, int] = {}
         self._rows_of: tuple[Tensor, tuple[float, int], Tensor] | None = None
         self._dense_diffusions: dict[tuple[float, int], Tensor] = {}
 
     @classmethod
-    def _of(cls, tensor: Tensor) -> SparseMatrix:
-        matrix = object.__new__(SparseMatrix)
-        matrix._set(tensor)
-        return matrix
-
-    @classmethod
     def from_csr(cls, crow: Tensor, col: Tensor, value: Tensor, shape: tuple[int, int]) -> SparseMatrix:
-        return cls._of(csr.from_offsets(crow, col, value, shape))
+        matrix = object.__new__(SparseMatrix)
+        matrix._set(torch.sparse_csr_tensor(crow, col, value, shape, check_invariants=False))
+        return matrix
 
     @classmethod
     def from_dense(cls, dense: Tensor) -> SparseMatrix:
         row, col = dense.nonzero(as_tuple=True)
         return cls(row, col, dense[row, col], (dense.shape[0], dense.shape[1]))
-
-    @property
-    def nnz(self) -> int:
-        return self._csr.values().numel()
-
-    @property
-    def device(self) -> torch.device:
-        return self._csr.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._csr.dtype
 
     def row_counts(self) -> Tensor:
         return self._csr.crow_indices().diff()
@@ -83,20 +73,36 @@ class SparseMatrix:
 
     def with_diagonal(self, rows: Tensor, value: Tensor) -> SparseMatrix:
         """Insert diagonal entries, in time linear in the number of entries."""
-        return SparseMatrix._of(csr.with_diagonal(self._csr, rows, value))
+        crow, col = self._csr.crow_indices(), self._csr.col_indices()
+        count = len(crow) - 1
+        row = torch.repeat_interleave(torch.arange(count, device=col.device), crow.diff())
+        before = rows.cumsum(0)  # how many rows up to and including this one get an entry
+        # An entry moves by one for every earlier row with a new entry, and for that of its row if it is right of it.
+        shift = before[row] - (rows[row] & (col < row)).long()
+        left = torch.bincount(row[col < row], minlength=count)
+        new = (crow[:-1].long() + left + before - 1)[rows]
+        columns = torch.empty(len(col) + int(before[-1]) if count else 0, dtype=col.dtype, device=col.device)
+        values = torch.empty(len(columns), dtype=self.dtype, device=col.device)
+        old = torch.arange(len(col), device=col.device) + shift
+        columns[old], values[old] = col, self._csr.values()
+        columns[new], values[new] = rows.nonzero().squeeze(1).to(col.dtype), value
+        offsets = torch.cat([crow[:1], crow[1:] + before.to(crow.dtype)])
+        return SparseMatrix.from_csr(offsets, columns, values, self.shape)
 
     def with_values(self, value: Tensor) -> SparseMatrix:
         return SparseMatrix.from_csr(self._csr.crow_indices(), self._csr.col_indices(), value, self.shape)
 
     def coordinates(self) -> tuple[Tensor, Tensor, Tensor]:
         """Rows, columns and numbers of the entries, ``[nnz]`` each."""
-        return csr.coordinates(self._csr)
+        row = torch.repeat_interleave(torch.arange(self.shape[0], device=self.device), self.row_counts())
+        return row, self._csr.col_indices().long(), self._csr.values()
 
     def to_dense(self) -> Tensor:
         return self._csr.to_dense()
 
     def to(self, target: torch.device | torch.dtype | str) -> SparseMatrix:
-        return self._of(self._csr.to(target))
+        moved = self._csr.to(target)
+        return SparseMatrix.from_csr(moved.crow_indices(), moved.col_indices(), moved.values(), self.shape)
 
     def rows(self, nodes: Tensor) -> tuple[SparseMatrix, Tensor]:
         """Cut some rows out, over the columns that they touch."""
@@ -151,7 +157,7 @@ class SparseMatrix:
 
     @cached_property
     def _csr_transposed(self) -> Tensor:
-        row, col, value = csr.coordinates(self._csr)
+        row, col, value = self.coordinates()
         return csr.from_coordinates(col, row, value, (self.shape[1], self.shape[0]))
 
     def __matmul__(self, dense: Tensor) -> Tensor:
@@ -202,8 +208,7 @@ class FeatureProducts:
     change while it is in use, and nothing of it may be kept for the next step.
     """
 
-    def __init__(self) -> None:
-        self._last: tuple[SparseMatrix, Tensor, bool, Tensor] | None = None
+    _last: tuple[SparseMatrix, Tensor, bool, Tensor] | None = None
 
     def linear(self, features: SparseMatrix, weight: Tensor) -> Tensor:
         """Compute ``X W^T``, or return it where the same objects were multiplied last."""

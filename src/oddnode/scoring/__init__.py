@@ -22,9 +22,8 @@ from oddnode.scoring.folder_outputs import FolderOutputs as FolderOutputs
 from oddnode.scoring.grasp import GRASP as GRASP
 from oddnode.scoring.hidden_space import KNN as KNN
 from oddnode.scoring.hidden_space import Mahalanobis as Mahalanobis
-from oddnode.scoring.likelihood import FeatureLikelihood as FeatureLikelihood
-from oddnode.scoring.link_prediction import LinkPrediction as LinkPrediction
 from oddnode.scoring.links import CentredCosine as CentredCosine
+from oddnode.scoring.links import LinkPrediction as LinkPrediction
 from oddnode.scoring.links import NeighbourhoodCosine as NeighbourhoodCosine
 from oddnode.scoring.logits import ODIN as ODIN
 from oddnode.scoring.logits import Energy as Energy
@@ -35,6 +34,7 @@ from oddnode.scoring.model_free import FeatureSum as FeatureSum
 from oddnode.scoring.model_free import NeighbourCosine as NeighbourCosine
 from oddnode.scoring.model_free import NonZeros as NonZeros
 from oddnode.scoring.neighbourhood import ClassAgreement as ClassAgreement
+from oddnode.scoring.neighbourhood import FeatureLikelihood as FeatureLikelihood
 from oddnode.scoring.neighbourhood import NeighbourhoodFeatures as NeighbourhoodFeatures
 from oddnode.scoring.outputs import Outputs as Outputs
 from oddnode.scoring.propagated import Propagated as Propagated

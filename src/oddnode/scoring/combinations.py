@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -17,12 +17,12 @@ from oddnode.scoring.outputs import Outputs
 
 def any_of(flag: str) -> Any:
     """A property: whether a flag holds for any of the inner scorers."""
-    return property(lambda self: any(getattr(scorer, flag) for scorer in self.inner))
+    return property(lambda self: any(getattr(scorer, flag) for scorer in self.scorers))
 
 
 def all_of(flag: str) -> Any:
     """A property: whether a flag holds for all inner scorers."""
-    return property(lambda self: all(getattr(scorer, flag) for scorer in self.inner))
+    return property(lambda self: all(getattr(scorer, flag) for scorer in self.scorers))
 
 
 class CombinedScorer(Scorer):
@@ -34,21 +34,12 @@ class CombinedScorer(Scorer):
     needs_labelled_nodes = any_of("needs_labelled_nodes")
     needs_reference = any_of("needs_reference")
     needs_exposure = any_of("needs_exposure")
-    num_hops_used = property(lambda self: max(scorer.num_hops_used for scorer in self.inner))
-
-    @property
-    def inner(self) -> tuple[Scorer, ...]:
-        """The other scorers."""
-        return self.scorers
-
-    def changed(self, change: Callable[[Scorer], Scorer]) -> Self:
-        """A copy with every inner scorer changed."""
-        changed = copy.copy(self)
-        changed.scorers = tuple(change(scorer) for scorer in self.scorers)
-        return changed
+    num_hops_used = property(lambda self: max(scorer.num_hops_used for scorer in self.scorers))
 
     def limited_to(self, num_hops: int) -> Self:
-        return self.changed(lambda scorer: scorer.limited_to(num_hops))
+        limited = copy.copy(self)
+        limited.scorers = tuple(scorer.limited_to(num_hops) for scorer in self.scorers)
+        return limited
 
 
 @dataclass
@@ -67,25 +58,29 @@ class ScorerWrapper(CombinedScorer):
     two_sided = any_of("two_sided")
 
     @property
-    def inner(self) -> tuple[Scorer, ...]:
+    def scorers(self) -> tuple[Scorer, ...]:  # type: ignore[override]
         return (self.scorer,)
 
-    def changed(self, change: Callable[[Scorer], Scorer]) -> Self:
+    def _around(self, scorer: Scorer) -> Self:
+        """A copy that changes the scores of a third scorer."""
         changed = copy.copy(self)
-        changed.scorer = change(self.scorer)
+        changed.scorer = scorer
         return changed
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
-        return self.changed(lambda scorer: outputs.fitted(scorer, train, y))
+        return self._around(outputs.fitted(self.scorer, train, y))
 
     def own_score(self, outputs: Outputs) -> Tensor:
         return self.scorer.own_score(outputs)
 
     def fit_reference(self, outputs: Outputs) -> Self:
-        return self.changed(lambda scorer: scorer.fit_reference(outputs))
+        return self._around(self.scorer.fit_reference(outputs))
 
     def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Self:
-        return self.changed(lambda scorer: scorer.fit_exposure(known, nodes, exposure, exposed))
+        return self._around(self.scorer.fit_exposure(known, nodes, exposure, exposed))
+
+    def limited_to(self, num_hops: int) -> Self:
+        return self._around(self.scorer.limited_to(num_hops))
 
     def informativeness(self, outputs: Outputs) -> float:
         return self.scorer.informativeness(outputs)
@@ -211,6 +206,6 @@ def sharing(scorers: Sequence[Scorer]) -> list[Scorer]:
     for scorer in scorers:
         if isinstance(scorer, ScorerWrapper):
             inner = known.get(repr(scorer.scorer), scorer.scorer)
-            scorer = scorer if inner is scorer.scorer else scorer.changed(lambda _, inner=inner: inner)  # type: ignore[misc]
+            scorer = scorer if inner is scorer.scorer else scorer._around(inner)
         shared.append(scorer)
     return shared

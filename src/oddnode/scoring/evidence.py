@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, Self
 
 import torch
@@ -132,7 +133,8 @@ class Evidence(CombinedScorer):
             raise ValueError("evidence is compared with reference nodes, but there are fewer than two")
         fitted = copy.copy(self)
         fitted.scorers = tuple(sharing([scorer.fit_reference(outputs) for scorer in self.scorers]))
-        fitted.reference_ = fitted._scores_once(outputs)[outputs.reference]
+        scores = outputs.cached(fitted.scorers, "scores", partial(fitted.scores, outputs))
+        fitted.reference_ = scores[outputs.reference]
         inside = len(self.scorers) - self.num_elsewhere
         carried = [min(1.0, scorer.informativeness(outputs) / _ENOUGH_LEFT) for scorer in fitted.scorers[:inside]]
         carried += [1.0] * self.num_elsewhere
@@ -158,8 +160,9 @@ class Evidence(CombinedScorer):
         return self.learns_weights
 
     def score(self, outputs: Outputs) -> Tensor:
-        compared = self._compared(outputs)
-        result = outputs.graph.by_rows(None, lambda rows: self._combined_at(compared, rows), torch.float64)
+        compared, result = self._compared(outputs), outputs.graph.empty(None, torch.float64)
+        for rows in outputs.graph.shards(result):
+            result[rows] = self._combined_at(compared, rows)
         return self._with_references(result, compared, outputs)
 
     def score_at(self, outputs: Outputs, nodes: Tensor) -> Tensor:
@@ -174,13 +177,13 @@ class Evidence(CombinedScorer):
         result = torch.empty_like(own[:, 0])
         for chosen, against in ((is_seen, compared.seen), (~is_seen, compared.new)):
             if chosen.any():
-                result[chosen] = self._combined(own[chosen], compared.ranked, against)
+                total = self._total(own[chosen], compared.ranked, against.weights)
+                result[chosen] = -surprise(-total, against.known, is_sorted=True)
         return result
 
     def _with_references(self, result: Tensor, compared: _Compared, outputs: Outputs) -> Tensor:
         if outputs.reference is not None:
-            surprises = self._surprises(compared.reference, compared.ranked, leave_one_out=True)
-            known = self._total(surprises, compared.new.weights)
+            known = self._total(compared.reference, compared.ranked, compared.new.weights, leave_one_out=True)
             result[outputs.reference] = -surprise(-known, -known, leave_one_out=True)
         return result.to(outputs.graph.x.dtype)
 
@@ -199,11 +202,10 @@ class Evidence(CombinedScorer):
             keep(scorer.score(outputs)) if isinstance(scorer, ScorerWrapper) else outputs.scores_of(scorer)
             for scorer in shared
         ]
-
-        def columns(rows: slice) -> Tensor:
-            return torch.stack([each[rows].detach().double() for each in found], dim=1)
-
-        return outputs.graph.by_rows(len(found), columns, torch.float64)
+        scores = outputs.graph.empty(len(found), torch.float64)
+        for rows in outputs.graph.shards(scores):
+            scores[rows] = torch.stack([each[rows].detach().double() for each in found], dim=1)
+        return scores
 
     def combined(self, scores: Tensor, reference: Tensor | None = None) -> Tensor:
         """Combine the scores of nodes that training has not seen, ``[N]`` in double precision.
@@ -218,14 +220,11 @@ class Evidence(CombinedScorer):
         weights = self._weights(reference is not None)
         known = self.reference_.to(scores) if reference is None else reference
         ranked = known.sort(dim=0).values
-        return self._combined(scores, ranked, self._against(known, ranked, weights))
-
-    def _combined(self, scores: Tensor, ranked: Tensor, against: _Against) -> Tensor:
-        total = self._total(self._surprises(scores, ranked), against.weights)
-        return -surprise(-total, against.known, is_sorted=True)
+        against = self._against(known, ranked, weights)
+        return -surprise(-self._total(scores, ranked, weights), against.known, is_sorted=True)
 
     def _against(self, reference: Tensor, ranked: Tensor, weights: Tensor) -> _Against:
-        known = self._total(self._surprises(reference, ranked, leave_one_out=True), weights)
+        known = self._total(reference, ranked, weights, leave_one_out=True)
         return _Against(weights, (-known).sort().values)
 
     def surprises(self, outputs: Outputs) -> Tensor:
@@ -238,13 +237,10 @@ class Evidence(CombinedScorer):
         outputs : Outputs
             The network's outputs on a graph of N nodes.
         """
-        compared = self._compared(outputs)
-
-        def of_rows(rows: slice) -> Tensor:
+        compared, found = self._compared(outputs), outputs.graph.empty(len(self.scorers), torch.float64)
+        for rows in outputs.graph.shards(found):
             own = self._surprises(compared.scores[rows], compared.ranked)
-            return own * (self._weights_of_nodes(compared, rows) > 0)
-
-        found = outputs.graph.by_rows(len(self.scorers), of_rows, torch.float64)
+            found[rows] = own * (self._weights_of_nodes(compared, rows) > 0)
         if outputs.reference is not None:
             own = self._surprises(compared.reference, compared.ranked, leave_one_out=True)
             found[outputs.reference] = own * (compared.new.weights.to(own) > 0)
@@ -258,13 +254,10 @@ class Evidence(CombinedScorer):
         return tuple(f"{kind} {count + 1}" if count else kind for kind, count in zip(kinds, before, strict=True))
 
     def comparisons(self, outputs: Outputs) -> list[Comparison]:
-        compared = self._compared(outputs)
-        surprises = self.surprises(outputs)
-
-        def of_rows(rows: slice) -> Tensor:
-            return surprises[rows].pow(self.power) * self._weights_of_nodes(compared, rows)
-
-        contributions = outputs.graph.by_rows(len(self.scorers), of_rows, torch.float64)
+        compared, surprises = self._compared(outputs), self.surprises(outputs)
+        contributions = outputs.graph.empty(len(self.scorers), torch.float64)
+        for rows in outputs.graph.shards(contributions):
+            contributions[rows] = surprises[rows].pow(self.power) * self._weights_of_nodes(compared, rows)
         return [Comparison(self.scorers, outputs, compared.scores, compared.reference, surprises, contributions)]
 
     @property
@@ -275,7 +268,8 @@ class Evidence(CombinedScorer):
         return new, (*new[:inside], *[0.0] * self.num_elsewhere) if self.seen_weights is None else self.seen_weights
 
     def _compared(self, outputs: Outputs) -> _Compared:
-        scores, in_place = self._scores_once(outputs), outputs.reference is not None
+        scores = outputs.cached(self.scorers, "scores", partial(self.scores, outputs))
+        in_place = outputs.reference is not None
         reference = scores[outputs.reference] if in_place else self.reference_.to(scores)
         ranked = reference.sort(dim=0).values
         is_seen = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
@@ -285,16 +279,15 @@ class Evidence(CombinedScorer):
         new, seen = (self._against(reference, ranked, each) for each in (self._weights(in_place), self.seen_weights_))
         return _Compared(scores, reference, ranked, is_seen, new, seen)
 
-    def _scores_once(self, outputs: Outputs) -> Tensor:
-        return outputs.cached(self.scorers, "scores", lambda: self.scores(outputs))
-
     def _surprises(self, scores: Tensor, reference: Tensor, leave_one_out: bool = False) -> Tensor:
         columns = []
         for scorer, own, known in zip(self.scorers, scores.unbind(dim=1), reference.unbind(dim=1), strict=True):
             columns.append(surprise(own, known, leave_one_out, scorer.two_sided, is_sorted=True))
         return torch.stack(columns, dim=1)
 
-    def _total(self, surprises: Tensor, weights: Tensor) -> Tensor:
+    def _total(self, scores: Tensor, reference: Tensor, weights: Tensor, leave_one_out: bool = False) -> Tensor:
+        """The evidence against nodes with these scores ``[n]``."""
+        surprises = self._surprises(scores, reference, leave_one_out)
         return surprises.pow(self.power) @ weights.to(surprises)
 
     def _weights_of_nodes(self, compared: _Compared, rows: slice) -> Tensor:

@@ -22,8 +22,27 @@ class FeatureSpace(NamedTuple):
 
     @classmethod
     def of(cls, graph: Graph, dimensions: int) -> FeatureSpace:
-        """Find the space of a training graph; it is computed once for each graph."""
-        return graph.cached(("feature_space", dimensions), lambda: _found(graph, dimensions), "features")
+        """Find the space of a training graph, once for each graph.
+
+        Subspace iteration, which is exact from the start if there are no more features than directions.
+        """
+        known, key, x = graph.caches["features"], ("feature_space", dimensions), graph.x
+        if key in known:
+            return known[key]
+        mean = x.mean(dim=0)
+        width = min(dimensions + _OVERSAMPLING, x.shape[1])
+        # An own generator on the CPU, so that the space depends neither on the caller's random numbers nor the device.
+        start = torch.randn(x.shape[1], width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+        basis = torch.linalg.qr(start.to(x)).Q
+        for _ in range(_ITERATIONS if width < x.shape[1] else 0):
+            basis = torch.linalg.qr(_transposed_product(graph, cls(mean, basis))).Q
+        gram = torch.zeros_like(basis[:width])
+        for rows in graph.row_slices():
+            centred = cls(mean, basis).coordinates(graph, rows)
+            gram += centred.t() @ centred
+        _, vectors = torch.linalg.eigh(gram)
+        known[key] = cls(mean, basis @ vectors.flip(1)[:, :dimensions])
+        return known[key]
 
     def coordinates(self, graph: Graph, rows: slice | Tensor = slice(None)) -> Tensor:
         mean, basis = self.mean.to(graph.x), self.basis.to(graph.x)
@@ -32,25 +51,10 @@ class FeatureSpace(NamedTuple):
 
     def all_coordinates(self, graph: Graph, is_factor: bool = False) -> Tensor:
         """Compute the coordinates of all nodes; ``is_factor`` as for `oddnode.graph.Graph.empty`."""
-        return graph.by_rows(self.basis.shape[1], lambda rows: self.coordinates(graph, rows), factor=is_factor)
-
-
-def _found(graph: Graph, dimensions: int) -> FeatureSpace:
-    """Subspace iteration, which is exact from the start if there are no more features than directions."""
-    x = graph.x
-    mean = x.mean(dim=0)
-    width = min(dimensions + _OVERSAMPLING, x.shape[1])
-    # An own generator on the CPU, so that the space depends neither on the caller's random numbers nor on the device.
-    start = torch.randn(x.shape[1], width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    basis = torch.linalg.qr(start.to(x)).Q
-    for _ in range(_ITERATIONS if width < x.shape[1] else 0):
-        basis = torch.linalg.qr(_transposed_product(graph, FeatureSpace(mean, basis))).Q
-    gram = torch.zeros_like(basis[:width])
-    for rows in graph.row_slices():
-        centred = FeatureSpace(mean, basis).coordinates(graph, rows)
-        gram += centred.t() @ centred
-    _, vectors = torch.linalg.eigh(gram)
-    return FeatureSpace(mean, basis @ vectors.flip(1)[:, :dimensions])
+        out = graph.empty(self.basis.shape[1], is_factor=is_factor)
+        for rows in graph.shards(out):
+            out[rows] = self.coordinates(graph, rows)
+        return out
 
 
 def _transposed_product(graph: Graph, space: FeatureSpace) -> Tensor:
@@ -73,15 +77,13 @@ def _transposed_features(graph: Graph, rows: slice, values: Tensor) -> Tensor:
 
 def _lengths(graph: Graph, mean: Tensor, rows: slice | Tensor) -> Tensor:
     """The length of centred rows; 1 for a row of length zero."""
-    squared = _squared_lengths(graph)[rows]
+    known = graph.caches["features"]
+    if "squared_lengths" not in known:
+        squared = graph.empty(None, torch.float64)
+        for some in graph.shards(squared):
+            squared[some] = graph.x[some].double().square().sum(dim=1)
+        known["squared_lengths"] = squared
     inner = graph.times_features(mean.unsqueeze(0), rows).squeeze(1)
-    shifted = squared - 2 * inner.double() + mean.double().square().sum()
+    shifted = known["squared_lengths"][rows] - 2 * inner.double() + mean.double().square().sum()
     lengths = shifted.clamp_min(0.0).sqrt().to(graph.x.dtype)
     return torch.where(lengths > 1e-6, lengths, torch.ones_like(lengths))
-
-
-def _squared_lengths(graph: Graph) -> Tensor:
-    def of_rows(rows: slice) -> Tensor:
-        return graph.x[rows].double().square().sum(dim=1)
-
-    return graph.cached("squared_lengths", lambda: graph.by_rows(None, of_rows, torch.float64), "features")

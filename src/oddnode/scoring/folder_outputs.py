@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
@@ -64,31 +64,45 @@ class FolderOutputs(Outputs):
 
     @cached_property
     def hidden(self) -> Tensor:
-        return self.graph.by_rows(self.hidden_of(slice(0, 1)).shape[1], self.hidden_of)
+        hidden = self.graph.empty(self.hidden_of(slice(0, 1)).shape[1])
+        for rows in self.graph.shards(hidden):
+            hidden[rows] = self.hidden_of(rows)
+        return hidden
 
-    def _own_logits(self) -> Tensor:
+    @cached_property
+    @torch.no_grad()
+    def all_logits(self) -> Tensor:
+        if self.members:
+            return super().all_logits
         layers = self._layers
         if not isinstance(layers, TwoLayers):
-            return self.graph.by_rows(layers.logits_of(slice(0, 1)).shape[1], layers.logits_of)
-        with torch.no_grad():
-            weight, bias = layers.last_weight, layers.last_bias
-            if not layers.uses_edges:
-                return self.graph.by_rows(len(weight), lambda rows: self.hidden_of(rows) @ weight.t() + bias)
-            products = self.graph.by_rows(len(weight), lambda rows: self.hidden_of(rows) @ weight.t())
-            return self.graph.convolve(products, bias)
+            logits = self.graph.empty(layers.logits_of(slice(0, 1)).shape[1])
+            for rows in self.graph.shards(logits):
+                logits[rows] = layers.logits_of(rows)
+            return logits
+        products = self.graph.empty(len(layers.last_weight))
+        for rows in self.graph.shards(products):
+            own = self.hidden_of(rows) @ layers.last_weight.t()
+            products[rows] = own if layers.uses_edges else own + layers.last_bias
+        return self.graph.convolve(products, layers.last_bias) if layers.uses_edges else products
 
     def _mean(self, logits: list[Tensor]) -> Tensor:
-        width = logits[0].shape[1]
-        return self.graph.by_rows(width, lambda rows: mean_log_probabilities([part[rows] for part in logits]))
+        mean = self.graph.empty(logits[0].shape[1])
+        for rows in self.graph.shards(mean):
+            mean[rows] = mean_log_probabilities([part[rows] for part in logits])
+        return mean
 
     def scores_of(self, scorer: Scorer) -> Tensor:
-        def scores() -> Tensor:
-            if not scorer.is_row_wise:
-                found = scorer.score(self)
-                return self.graph.keep(found) if isinstance(found, Tensor) else found  # refused where it is used
-            return self.graph.by_rows(None, lambda rows: scorer.score(_Rows(self, rows)))
+        return self.cached(scorer, "score", partial(self._scores, scorer))
 
-        return self.cached(scorer, "score", scores)
+    def _scores(self, scorer: Scorer) -> Tensor:
+        if not scorer.is_row_wise:
+            found = scorer.score(self)
+            return self.graph.keep(found) if isinstance(found, Tensor) else found  # refused where it is used
+        scores = self.graph.empty(None)
+        for rows in self.graph.shards(scores):
+            scores[rows] = scorer.score(_Rows(self, rows))
+        return scores
 
     def kept(self, owner: object, name: str, make: Callable[[], T]) -> T:
         return self.cached(owner, name, make)

@@ -63,7 +63,14 @@ class Mahalanobis(Scorer):
         return fitted
 
     def score(self, outputs: Outputs) -> Tensor:
-        chunks = [self._score(hidden) for hidden in outputs.hidden.split(_CHUNK)]
+        device, chunks = outputs.hidden.device, []
+        precision, means = self.precision_.to(device), self.means_.to(device)
+        of_means = (means @ precision * means).sum(dim=1)
+        for hidden in outputs.hidden.split(_CHUNK):
+            # (h - m)^T P (h - m) = h^T P h - 2 m^T P h + m^T P m: one product with P for all classes.
+            weighted = hidden.double() @ precision
+            own = (weighted * hidden.double()).sum(dim=1, keepdim=True)
+            chunks.append(-(own - 2 * weighted @ means.t() + of_means).amin(dim=1))
         return torch.cat(chunks).to(outputs.hidden.dtype)
 
     def reason(self, found: Finding) -> str:
@@ -75,15 +82,6 @@ class Mahalanobis(Scorer):
             f"Its hidden features are {only}{ratio:.3g} times as far from the nearest class as those of known nodes in "
             "the median."
         )
-
-    def _score(self, hidden: Tensor) -> Tensor:
-        hidden = hidden.double()
-        precision, means = self.precision_.to(hidden.device), self.means_.to(hidden.device)
-        # (h - m)^T P (h - m) = h^T P h - 2 m^T P h + m^T P m: one product with P for all classes.
-        weighted = hidden @ precision
-        own = (weighted * hidden).sum(dim=1, keepdim=True)
-        of_means = (means @ precision * means).sum(dim=1)
-        return -(own - 2 * weighted @ means.t() + of_means).amin(dim=1)
 
 
 @dataclass
@@ -117,10 +115,9 @@ class KNN(Scorer):
         return fitted
 
     def score(self, outputs: Outputs) -> Tensor:
-        return torch.cat([self._score(hidden) for hidden in outputs.hidden.split(_CHUNK)])
-
-    def _score(self, hidden: Tensor) -> Tensor:
-        # Exact, because the fast mode loses the precision of small distances, which matter most.
-        bank = self.bank_.to(hidden.device)
-        distances = torch.cdist(F.normalize(hidden, dim=1), bank, compute_mode="donot_use_mm_for_euclid_dist")
-        return -distances.kthvalue(self.k, dim=1).values
+        bank, chunks = self.bank_.to(outputs.hidden.device), []
+        for hidden in outputs.hidden.split(_CHUNK):
+            # Exact, because the fast mode loses the precision of small distances, which matter most.
+            distances = torch.cdist(F.normalize(hidden, dim=1), bank, compute_mode="donot_use_mm_for_euclid_dist")
+            chunks.append(-distances.kthvalue(self.k, dim=1).values)
+        return torch.cat(chunks)

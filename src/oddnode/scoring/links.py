@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Self
 
 import torch
@@ -12,10 +14,12 @@ from torch import Tensor
 
 from oddnode.functional import auroc
 from oddnode.graph import Graph
+from oddnode.ops import Adam
 from oddnode.scoring.base import Scorer
+from oddnode.scoring.feature_space import FeatureSpace
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
-from oddnode.scoring.reasons import listed, of_neighbours, out_of, share_of_known
+from oddnode.scoring.reasons import be, listed, of_neighbours, out_of, share_of_known
 
 # An edge is implausible if it scores below all but this share of the edges of the training graph.
 _IMPLAUSIBLE = 0.05
@@ -23,6 +27,10 @@ _IMPLAUSIBLE = 0.05
 _MOST_EDGES = 20_000
 # Of larger matrices than this many bytes, a GPU has this many columns at a time besides others.
 _LARGE_ON_GPU, _COLUMNS_ON_GPU = 2**32, 16
+# The training of a link predictor: edges in a batch, batches of a graph on disk that are read together, and Adam's
+# settings.
+_BATCH, _BATCHES_ON_DISK = 2048, 64
+_RATE, _DECAY = 0.01, 1e-4
 
 
 @dataclass
@@ -79,16 +87,15 @@ class EdgeScorer(Scorer):
 
     def _with_mean(self, outputs: Outputs) -> Self:
         """Learn the mean score of the training graph's edges and the limit of implausible ones; 0 if it has none."""
-        fitted = copy.copy(self)
         graph = outputs.graph
         degree = graph.effective_degree.double()
-        total = (degree * fitted._mean_scores(outputs).double()).sum()
-        fitted.mean_ = total / degree.sum().clamp_min(1)
+        total = (degree * self._mean_scores(outputs).double()).sum()
+        self.mean_ = total / degree.sum().clamp_min(1)
         places = torch.arange(0, graph.num_edges, 1 + graph.num_edges // _MOST_EDGES, device=graph.device)
-        scores = fitted._edge_scores(outputs, graph.edges_at(places)).double()
+        scores = self._edge_scores(outputs, graph.edges_at(places)).double()
         rank = int(_IMPLAUSIBLE * len(scores)) + 1
-        fitted.limit_ = scores.kthvalue(rank).values if len(scores) else scores.sum()
-        return fitted
+        self.limit_ = scores.kthvalue(rank).values if len(scores) else scores.sum()
+        return self
 
 
 @dataclass
@@ -139,8 +146,10 @@ class CentredCosine(EdgeScorer):
         return scores
 
     def _all_unit_rows(self, graph: Graph, columns: slice) -> Tensor:
-        width = columns.stop - columns.start
-        return graph.by_rows(width, lambda rows: self._unit_rows(graph, rows)[:, columns], factor=True)
+        unit = graph.empty(columns.stop - columns.start, is_factor=True)
+        for rows in graph.shards(unit):
+            unit[rows] = self._unit_rows(graph, rows)[:, columns]
+        return unit
 
     def _unit_rows(self, graph: Graph, rows: slice | Tensor) -> Tensor:
         return F.normalize(graph.x[rows] - self.centre_.to(graph.x), dim=1)
@@ -185,7 +194,7 @@ class NeighbourhoodCosine(CentredCosine):
 
     def _edge_scores(self, outputs: Outputs, edges: Tensor, are_joined: bool = True) -> Tensor:
         graph, (source, target) = outputs.graph, edges
-        around, length = self._surroundings(outputs)
+        around, length = outputs.kept(self, "surroundings", partial(self._surroundings, graph))
         unit = self._unit_rows(graph, target)
         total, count = (around[source] * unit).sum(dim=1), graph.effective_degree.to(unit)[source] + 1
         if are_joined and graph.is_symmetric:
@@ -195,7 +204,7 @@ class NeighbourhoodCosine(CentredCosine):
 
     def _mean_scores(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
-        around, length = self._surroundings(outputs)
+        around, length = outputs.kept(self, "surroundings", partial(self._surroundings, graph))
         degree = graph.effective_degree.to(length)
         # In a symmetric graph, a node without edges is nobody's neighbour: its count does not matter.
         count = degree.clamp_min(1) if graph.is_symmetric else degree + 1
@@ -218,22 +227,20 @@ class NeighbourhoodCosine(CentredCosine):
             sums.append(total)
         return sums[0] if len(sums) == 1 else torch.stack(sums).sum(dim=0)
 
-    def _surroundings(self, outputs: Outputs) -> tuple[Tensor, Tensor]:
+    def _surroundings(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """The sum over every node and its neighbours ``[N, F]``, and the length of their mean ``[N]``.
 
         The length is at least that of as many random directions: shorter ones cancel, and say nothing about a
         direction.
         """
-        return outputs.kept(self, "surroundings", lambda: self._made_surroundings(outputs.graph))
-
-    def _made_surroundings(self, graph: Graph) -> tuple[Tensor, Tensor]:
         degree = graph.effective_degree.to(graph.x)
-        around = graph.empty(graph.x.shape[1])
+        around, norms = graph.empty(graph.x.shape[1]), graph.empty(None)
         for columns in _column_groups(graph):
             unit, out = self._all_unit_rows(graph, columns), around[:, columns]
             for rows, near in graph.neighbour_means(unit, out):
                 out[rows] = unit[rows] + near * degree[rows].unsqueeze(1)
-        norms = graph.by_rows(None, lambda rows: around[rows].norm(dim=1))
+        for rows in graph.shards(norms):
+            norms[rows] = around[rows].norm(dim=1)
         return around, torch.maximum(norms, (degree + 1).sqrt()) / (degree + 1)
 
 
@@ -242,3 +249,146 @@ def _column_groups(graph: Graph) -> list[slice]:
     width = graph.x.shape[1]
     step = width if graph.device.type == "cpu" or graph.x.nbytes <= _LARGE_ON_GPU else _COLUMNS_ON_GPU
     return [slice(first, min(first + step, width)) for first in range(0, width, step)]
+
+
+@dataclass
+class LinkPrediction(EdgeScorer):
+    r"""The log-odds of a node's edges, by a link predictor that was trained on the training graph.
+
+    The score is :math:`(m + \sum_{u \in N(v)} o_{uv}) / \sqrt{d_v + 1}`, with the log-odds :math:`o_{uv}` of an edge
+    and their mean :math:`m` over the edges of the training graph: several implausible edges count more than one, by as
+    much as their sum is less likely to be chance. With edge weights, the sum is the weighted mean times :math:`d_v`,
+    which is how many equal edges a node's edges are worth.
+
+    An edge between :math:`u` and :math:`v` has the log-odds :math:`\tfrac12 (P z_u \cdot Q z_v + Q z_u \cdot P z_v) +
+    b`, where :math:`z` are the features in a space of ``dimensions`` (`oddnode.scoring.feature_space`) and :math:`P, Q`
+    have ``rank`` rows. They are trained to tell the edges of the training graph from random pairs; no labels are used.
+    Edge weights do not count in this training: any edge is an edge.
+
+    Parameters
+    ----------
+    dimensions : int
+        Number of dimensions of the space.
+    rank : int
+        Rank of the predictor.
+    steps : int
+        Number of steps of Adam.
+
+    Attributes
+    ----------
+    centre_, basis_ : Tensor
+        The feature space, ``[F]`` and ``[F, D]``.
+    left_, right_, bias_ : Tensor
+        The predictor: P and Q, ``[D, rank]``, and b.
+    mean_, limit_ : Tensor
+        The mean log-odds of the edges of the training graph, and the 5 % quantile, scalars.
+    """
+
+    kind = "links"
+    supports_folders = True
+
+    dimensions: int = 64
+    rank: int = 16
+    steps: int = 300
+    centre_: Tensor = field(init=False, repr=False, compare=False)
+    basis_: Tensor = field(init=False, repr=False, compare=False)
+    left_: Tensor = field(init=False, repr=False, compare=False)
+    right_: Tensor = field(init=False, repr=False, compare=False)
+    bias_: Tensor = field(init=False, repr=False, compare=False)
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
+        graph = outputs.graph
+        fitted = copy.copy(self)
+        fitted.centre_, fitted.basis_ = space = FeatureSpace.of(graph, self.dimensions)
+        # Scorers of one network, and later ones, share the training graph; training is the same each time.
+        known, key = graph.caches["graph"], ("link_prediction", self.dimensions, self.rank, self.steps)
+        if key not in known:
+            known[key] = _train(space, graph, self.rank, self.steps)
+        fitted.left_, fitted.right_, fitted.bias_ = known[key]
+        return fitted._with_mean(outputs)
+
+    def score(self, outputs: Outputs) -> Tensor:
+        return super().score(outputs) * (outputs.graph.effective_degree.to(outputs.graph.x.dtype) + 1).sqrt()
+
+    def _reason(self, found: Finding, against: Tensor) -> str:
+        count, whose = int(against.sum()), "The links around it" if found.around else "Its links"
+        if not count:
+            return f"{whose} are, taken together, less plausible than those of {share_of_known(found.share)}."
+        to = " of its neighbours" if found.around else f" (to {listed(found, against)})"
+        return (
+            f"{whose} are unlike those seen in training: {out_of(count, len(against), 'link')}{to} {be(count)} less "
+            "plausible than 95 % of the links there."
+        )
+
+    def _edge_scores(self, outputs: Outputs, edges: Tensor, are_joined: bool = True) -> Tensor:
+        source, target = (self._sides(outputs.graph, nodes).chunk(2, dim=1) for nodes in edges)
+        both = (source[0] * target[1]).sum(dim=1) + (source[1] * target[0]).sum(dim=1)
+        return both / 2 + self.bias_.to(both)
+
+    def _mean_scores(self, outputs: Outputs) -> Tensor:
+        graph = outputs.graph
+        sides, both = graph.empty(2 * self.left_.shape[1], is_factor=True), graph.empty(None)
+        for rows in graph.shards(sides):
+            sides[rows] = self._sides(graph, rows)
+        # The sum over a node's edges is a product with the sum of its neighbours' sides.
+        for rows, near in graph.neighbour_means(sides, both):
+            left, right = sides[rows].chunk(2, dim=1)
+            both[rows] = (torch.cat([right, left], dim=1) * near).sum(dim=1)
+        return both / 2 + self.bias_.to(both) * (graph.in_degree > 0)
+
+    def _sides(self, graph: Graph, rows: slice | Tensor) -> Tensor:
+        """``P z`` and ``Q z`` of nodes ``[n, 2 rank]``."""
+        coordinates = FeatureSpace(self.centre_, self.basis_).coordinates(graph, rows)
+        return coordinates @ torch.cat([self.left_, self.right_], dim=1).to(coordinates)
+
+
+@torch.enable_grad()
+def _train(space: FeatureSpace, graph: Graph, rank: int, steps: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Train a bilinear predictor to tell edges from random pairs."""
+    coordinates = space.all_coordinates(graph)
+    generator = torch.Generator().manual_seed(0)
+    width = coordinates.shape[1]
+    device, dtype = coordinates.device, coordinates.dtype
+    left = (torch.randn(width, rank, generator=generator, dtype=torch.float64) / width**0.5).to(device, dtype)
+    right, bias = left.clone(), torch.zeros((), device=device, dtype=dtype)
+    if not graph.num_edges:
+        return torch.zeros_like(left), right, bias
+    parameters = [value.requires_grad_() for value in (left, right, bias)]
+    optimiser = Adam(parameters, lr=_RATE, weight_decay=_DECAY, fused=False)
+    for rows, source, target, other in _batches(coordinates, graph, steps, generator):
+        side = rows[source] @ left
+        linked = (side * (rows[target] @ right)).sum(dim=1) + bias
+        random = (side * (rows[other] @ right)).sum(dim=1) + bias
+        loss = F.softplus(-linked).mean() + F.softplus(random).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return left.detach(), right.detach(), bias.detach()
+
+
+def _batches(
+    coordinates: Tensor, graph: Graph, steps: int, generator: torch.Generator
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Features, and positions in them: the sources and targets of some edges, and random other nodes ``[b]``.
+
+    Of a graph on disk, the edges and features of several batches are read together and in order: to read a file at
+    random takes long if it does not fit into memory.
+    """
+    together = _BATCHES_ON_DISK if graph.is_on_disk else 1
+    for first in range(0, steps, together):
+        drawn = [
+            torch.randint(most, (_BATCH,), generator=generator)
+            for _ in range(min(together, steps - first))
+            for most in (graph.num_edges, graph.num_nodes)
+        ]
+        chosen, other = (torch.cat(each).to(coordinates.device) for each in (drawn[::2], drawn[1::2]))
+        if not graph.is_on_disk:
+            yield coordinates, *graph.edges_at(chosen), other
+            continue
+        order = chosen.argsort()
+        edges = torch.empty((2, len(chosen)), dtype=torch.long, device=chosen.device)
+        edges[:, order] = graph.edges_at(chosen[order])
+        nodes, place = torch.stack([*edges, other]).unique(return_inverse=True)
+        rows = coordinates[nodes]
+        for source, target, another in zip(*(each.split(_BATCH) for each in place), strict=True):
+            yield rows, source, target, another

@@ -1,4 +1,4 @@
-"""Scorers that compare a node and its surroundings with those of the training graph, and with each other."""
+"""Scorers that compare a node's features and surroundings with those of the training graph, and with each other."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode.functional import propagate
-from oddnode.graph import Graph
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.feature_space import FeatureSpace
 from oddnode.scoring.findings import Finding
@@ -25,6 +24,58 @@ _CHUNK, _MORE_ON_GPU = 1024, 64
 _COLUMNS_AT_ONCE = 16
 # The share of its own features that a node keeps in every hop.
 _ETA = 0.5
+# A class's features are mixed with so many rows of average features, so that none of them is impossible.
+_AVERAGE_ROWS = 10.0
+
+
+@dataclass
+class FeatureLikelihood(Scorer):
+    r"""How well a node's features fit the class that they fit best.
+
+    Features are taken as counts of words: :math:`\max_c \sum_j x_{vj} \log \pi_{cj} / \sum_j x_{vj}`, where
+    :math:`\pi_{cj}` is the share of feature :math:`j` in the features of class :math:`c` in the training graph, mixed
+    with a little of its share in all of them. The classes of nodes without a label are those that the network predicts.
+    A negative value counts as another word.
+
+    Attributes
+    ----------
+    log_shares_ : Tensor
+        The logarithms of the shares :math:`\pi`, ``[C, 2F]``: of positive values, then of negative ones.
+    """
+
+    is_row_wise = True
+
+    log_shares_: Tensor = field(init=False, repr=False, compare=False)
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
+        fitted = copy.copy(self)
+        graph, classes = outputs.graph, outputs.logits.argmax(dim=1)
+        classes[train] = y
+        counts = torch.zeros(outputs.num_classes, 2 * graph.x.shape[1], dtype=torch.float64, device=graph.device)
+        for rows in graph.row_slices():
+            members = F.one_hot(classes[rows], outputs.num_classes).to(graph.x.dtype).t()
+            x = graph.x[rows]
+            counts += torch.cat([members @ part for part in (x.clamp_min(0), (-x).clamp_min(0))], dim=1).double()
+        average = counts.sum(dim=0) / graph.num_nodes
+        smallest = average.sum().clamp_min(1e-12) / (1e3 * counts.shape[1])
+        mixed = counts + _AVERAGE_ROWS * (average + smallest)
+        fitted.log_shares_ = (mixed / mixed.sum(dim=1, keepdim=True)).log().to(graph.x.dtype)
+        return fitted
+
+    def score(self, outputs: Outputs) -> Tensor:
+        graph = outputs.graph
+        positive, negative = self.log_shares_.to(graph.x).chunk(2, dim=1)
+        if bool((graph.x < 0).any()):
+            fit = graph.x.clamp_min(0) @ positive.t() + (-graph.x).clamp_min(0) @ negative.t()
+            size = graph.x.abs().sum(dim=1)
+        else:
+            fit, size = graph.times_features(positive), graph.x.sum(dim=1)
+        # The best mean over a node's words; a node without any gets 0, the best of all.
+        return fit.amax(dim=1) / size.clamp_min(torch.finfo(size.dtype).tiny).where(size > 0, torch.ones_like(size))
+
+    def reason(self, found: Finding) -> str:
+        whose, of = ("The features around it", "those around") if found.around else ("Its features", "those of")
+        return f"{whose} fit no class well: {of} {share_of_known(found.share)} fit one better."
 
 
 @dataclass
@@ -77,16 +128,28 @@ class NeighbourhoodFeatures(Scorer):
         fitted.centre_, fitted.basis_ = FeatureSpace.of(graph, self.dimensions)
         order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
         chosen = order[: self.bank_size].to(graph.device)
-        fitted.bank_ = F.normalize(fitted._averages_at(graph, chosen), dim=1)
+        width, found = fitted.basis_.shape[1], []
+        step = _COLUMNS_AT_ONCE if graph.is_on_disk else width  # averages of other nodes are not kept
+        for first in range(0, width, step):
+            space = FeatureSpace(fitted.centre_, fitted.basis_[:, first : first + step])
+            coordinates = space.all_coordinates(graph, is_factor=True)
+            found.append(propagate(coordinates, graph.random_walk, self.num_hops, _ETA)[chosen])
+        fitted.bank_ = F.normalize(torch.cat(found, dim=1), dim=1)
         return fitted
 
     def score(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
         walk = graph.random_walk.with_self_loops_where_empty
-        scores, coordinates = graph.empty(None), self._coordinates(graph)
+        scores, bank = graph.empty(None), self.bank_.to(graph.x)
+        coordinates = FeatureSpace(self.centre_, self.basis_).all_coordinates(graph, is_factor=True)
+        step = _CHUNK if graph.device.type == "cpu" else _CHUNK * _MORE_ON_GPU
         means = graph.neighbour_means(coordinates, scores, walk, self.num_hops, _ETA, in_place=True)
         for rows, averages in means:
-            scores[rows] = self._similarities(averages)
+            found = []
+            for chunk in averages.split(step):
+                nearest = (F.normalize(chunk, dim=1) @ bank.t()).topk(min(self.k, len(bank)), dim=1).values
+                found.append(nearest[:, min(1, len(bank) - 1) :].mean(dim=1))
+            scores[rows] = torch.cat(found)
         return scores
 
     def reason(self, found: Finding) -> str:
@@ -96,31 +159,6 @@ class NeighbourhoodFeatures(Scorer):
             f"The features {where} are unlike those in training: their cosine to the most similar ones there is "
             f"{value}, for known nodes {median} in the median."
         )
-
-    def _coordinates(self, graph: Graph, columns: slice = slice(None)) -> Tensor:
-        space = FeatureSpace(self.centre_, self.basis_[:, columns])
-        return space.all_coordinates(graph, is_factor=True)
-
-    def _averages(self, graph: Graph, columns: slice = slice(None)) -> Tensor:
-        return propagate(self._coordinates(graph, columns), graph.random_walk, self.num_hops, _ETA)
-
-    def _averages_at(self, graph: Graph, nodes: Tensor) -> Tensor:
-        """Those of a few nodes ``[n, D]``."""
-        if not graph.is_on_disk:
-            return self._averages(graph)[nodes]
-        found = []  # averages of other nodes are not kept, which takes less memory
-        for first in range(0, self.basis_.shape[1], _COLUMNS_AT_ONCE):
-            found.append(self._averages(graph, slice(first, first + _COLUMNS_AT_ONCE))[nodes])
-        return torch.cat(found, dim=1)
-
-    def _similarities(self, averages: Tensor) -> Tensor:
-        step = _CHUNK if averages.device.type == "cpu" else _CHUNK * _MORE_ON_GPU
-        return torch.cat([self._similarity(chunk) for chunk in averages.split(step)])
-
-    def _similarity(self, averages: Tensor) -> Tensor:
-        bank = self.bank_.to(averages)
-        nearest = (F.normalize(averages, dim=1) @ bank.t()).topk(min(self.k, len(bank)), dim=1).values
-        return nearest[:, min(1, len(bank) - 1) :].mean(dim=1)
 
 
 @dataclass
@@ -170,8 +208,9 @@ def _agreement(outputs: Outputs) -> tuple[Tensor, Tensor]:
     graph = outputs.graph
     alone, num_classes = outputs.without_edges.all_logits, outputs.num_classes
     logits = outputs.all_logits
-    around = graph.by_rows(num_classes, lambda rows: logits[rows].softmax(dim=-1)[:, :num_classes], factor=True)
-    agreement = graph.empty(None)
+    around, agreement = graph.empty(num_classes, is_factor=True), graph.empty(None)
+    for rows in graph.shards(around):
+        around[rows] = logits[rows].softmax(dim=-1)[:, :num_classes]
     degree = graph.effective_degree.to(graph.x.dtype)
     for rows, near in graph.neighbour_means(around, agreement):
         own = alone[rows].softmax(dim=-1)[:, :num_classes]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
@@ -121,7 +121,7 @@ class Outputs:
         scorer : Scorer
             A fitted scorer.
         """
-        return self.cached(scorer, "score", lambda: scorer.score(self))
+        return self.cached(scorer, "score", partial(scorer.score, self))
 
     @cached_property
     def members(self) -> list[Outputs]:
@@ -149,9 +149,8 @@ class Outputs:
     @cached_property
     def all_logits(self) -> Tensor:
         """Logits of every node, spare ones included, ``[N, C + spare]``."""
-        return self._mean([member.all_logits for member in self.members]) if self.members else self._own_logits()
-
-    def _own_logits(self) -> Tensor:
+        if self.members:
+            return self._mean([member.all_logits for member in self.members])
         with torch.no_grad():
             return run_backbone(self.module, self.graph)
 

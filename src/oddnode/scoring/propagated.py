@@ -97,16 +97,10 @@ class Propagated(PropagatingScorer):
 
     def propagated_score(self, outputs: Outputs) -> Tensor:
         def averages() -> Tensor:
-            return self._averaged(outputs.scores_of(self.scorer), outputs)
+            scores = outputs.scores_of(self.scorer)
+            return propagate(scores, outputs.graph.random_walk, self.num_hops, self.eta, self.isolated)
 
         return outputs.cached(self, "averages", averages)
-
-    @property
-    def _range(self) -> tuple[int, float, Isolated]:
-        return self.num_hops, self.eta, self.isolated
-
-    def _averaged(self, scores: Tensor, outputs: Outputs) -> Tensor:
-        return propagate(scores, outputs.graph.random_walk, *self._range)
 
 
 def average_together(scorers: Iterable[Scorer], outputs: Outputs) -> None:
@@ -119,11 +113,12 @@ def average_together(scorers: Iterable[Scorer], outputs: Outputs) -> None:
         while isinstance(scorer, ScorerWrapper) and not isinstance(scorer, Propagated):
             scorer = scorer.scorer
         if isinstance(scorer, Propagated):
-            groups.setdefault(scorer._range, []).append(scorer)
-    for group in groups.values():
+            groups.setdefault((scorer.num_hops, scorer.eta, scorer.isolated), []).append(scorer)
+    for scope, group in groups.items():
         if len(group) > 1:
             columns = torch.stack([outputs.scores_of(each.scorer) for each in group], dim=1)
-            for each, averages in zip(group, group[0]._averaged(columns, outputs).unbind(dim=1), strict=True):
+            columns = propagate(columns, outputs.graph.random_walk, *scope)
+            for each, averages in zip(group, columns.unbind(dim=1), strict=True):
                 outputs.cached(each, "averages", partial(outputs.graph.keep, averages))
 
 

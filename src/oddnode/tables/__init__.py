@@ -16,7 +16,10 @@ if TYPE_CHECKING:
     from oddnode.tables.edges import read_edges as read_edges
     from oddnode.tables.formats import FORMATS as FORMATS
     from oddnode.tables.formats import TableFile as TableFile
-    from oddnode.tables.formats import add_format as add_format
+    from oddnode.tables.formats import check_target as check_target
+    from oddnode.tables.formats import neutralised as neutralised
+    from oddnode.tables.formats import register_format as register_format
+    from oddnode.tables.formats import write_table as write_table
     from oddnode.tables.graphs import Nodes as Nodes
     from oddnode.tables.graphs import TableGraph as TableGraph
     from oddnode.tables.graphs import read_graph as read_graph
@@ -45,8 +48,5 @@ if TYPE_CHECKING:
     from oddnode.tables.training import TrainingTables as TrainingTables
     from oddnode.tables.used_rows import UsedRows as UsedRows
     from oddnode.tables.values import TableError as TableError
-    from oddnode.tables.writer import check_target as check_target
-    from oddnode.tables.writer import neutralised as neutralised
-    from oddnode.tables.writer import write_table as write_table
 else:
     __getattr__, __dir__, __all__ = exports(__name__)

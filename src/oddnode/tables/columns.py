@@ -14,12 +14,24 @@ from msgspec import Meta, Struct
 
 from oddnode.detector import ModelFileError
 from oddnode.tables.reader import Batch
-from oddnode.tables.values import TableError, arrow_errors, as_argument, as_text, missing_to_null, pa, pc, quoted
+from oddnode.tables.values import (
+    TableError,
+    arrow_errors,
+    as_argument,
+    as_text,
+    listed,
+    missing_to_null,
+    pa,
+    pc,
+    quoted,
+)
 
 #: More different strings than this in one column are names or free text, not categories.
 MOST_CATEGORIES = 256
 # Numbers are clipped at this many standard deviations, so that one outlier does not dominate the network's sums.
 _FARTHEST = 5.0
+# By Chebyshev's inequality no more than this share of the fitted table lies that far.
+_MOST_CLIPPED = 1 / 25
 _NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$"
 
 
@@ -171,8 +183,8 @@ class WeightColumn(Struct, frozen=True, forbid_unknown_fields=True):
 def check_type(array: Any, batch: Batch, column: str) -> None:
     """Raise an error for a column of dates, lists or other values that are neither numbers nor text."""
     types, kind = pa.types, array.type
-    usable = ("integer", "floating", "boolean", "string", "null", "decimal")
-    if not any(getattr(types, f"is_{name}")(kind) for name in usable):
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind) or types.is_decimal(kind)
+    if not (is_number or types.is_string(kind) or types.is_null(kind)):
         raise TableError(
             f"{batch.table}: column {column!r} holds {kind}, expected numbers or text; turn it into one of these, "
             f"or leave it out when fitting: `drop_columns` {as_argument([column])}"
@@ -200,3 +212,46 @@ def are_numbers(array: Any, decimal_comma: bool = False) -> np.ndarray:
     strings = missing_to_null(array).cast(pa.string())
     strings = pc.replace_substring(strings, ",", ".") if decimal_comma else strings
     return pc.match_substring_regex(strings, _NUMBER).fill_null(True).to_numpy(zero_copy_only=False)
+
+
+def notes_on_scored_columns(recipe: FeatureRecipe, counts: Sequence[ColumnCounts]) -> list[str]:
+    """Say which columns of a table differ from the fitted table."""
+    pairs = list(zip(recipe.columns, counts, strict=True))
+    notes = []
+    missing = [
+        f"{column.name} ({count.missing} of {count.rows})"
+        for column, count in pairs
+        if not isinstance(column, Category) and count.missing and not column.has_missing
+    ]
+    infinite = [f"{column.name} ({count.infinite} of {count.rows})" for column, count in pairs if count.infinite]
+    if missing:
+        notes.append(
+            f"missing numbers count as the mean; none was missing when the model was fitted: {listed(missing)}"
+        )
+    if infinite:
+        notes.append(f"infinite numbers count as missing: {listed(infinite)}")
+    for column, count in pairs:
+        if isinstance(column, Category):
+            notes += _note_on_categories(column, count)
+        elif count.clipped > _MOST_CLIPPED * count.rows:
+            notes.append(
+                f"column {column.name!r}: {count.clipped} of {count.rows} values (for example {count.example:g}) are "
+                f"more than 5 standard deviations from those the model was fitted on (mean {column.mean:g}, standard "
+                f"deviation {column.scale:g}) and are clipped; has the unit changed?"
+            )
+    return notes
+
+
+def _note_on_categories(column: Category, count: ColumnCounts) -> list[str]:
+    if not count.unseen:
+        return []
+    values = count.rows - count.missing
+    number = f"more than {MOST_CATEGORIES}" if len(count.new) > MOST_CATEGORIES else str(len(count.new))
+    plural = "category" if number == "1" else "categories"
+    note = (
+        f"column {column.name!r}: {count.unseen} of {values} values are of {number} {plural} that the model was not "
+        f"fitted on (for example {quoted(min(count.new))}); they count as missing"
+    )
+    if 2 * count.unseen > values:
+        note += f". The model knows {listed([quoted(text) for text in column.categories], 5)}; are they spelt alike?"
+    return [note]

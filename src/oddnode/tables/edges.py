@@ -1,15 +1,15 @@
-"""A table of edges, read in chunks of node indices; in memory, all chunks joined."""
+"""Ids of nodes, millions of which are looked up, and a table of edges, read in chunks of node indices."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from oddnode.tables.columns import WeightColumn
-from oddnode.tables.ids import IdIndex, read_ids, similar_id
 from oddnode.tables.reader import Batch, TableSource
 from oddnode.tables.schema import TableOptions
 from oddnode.tables.values import TableError, arrow_errors, concatenated, listed, pa, pc, quoted
@@ -18,6 +18,98 @@ from oddnode.tables.values import TableError, arrow_errors, concatenated, listed
 _PENDING = 2**20
 # Edges of a chunk for a graph on disk. A look-up of strings hashes all ids anew, so that it pays to look up many.
 _EDGES_AT_ONCE = {"numbers": 2**20, "strings": 2**23}
+_PADDED_NUMBER = re.compile(r"0*(\d+)(\.0+)?")
+# A table of all numbers between the lowest and the highest id takes at most this many entries per node.
+_SPREAD = 8
+
+
+def read_ids(array: Any, batch: Batch, column: str) -> Any:
+    """Read ids as integers or trimmed strings, none of them missing."""
+    if pa.types.is_uint64(array.type):  # may be too large for int64
+        array = array.cast(pa.string())
+    elif pa.types.is_integer(array.type):
+        array = array.cast(pa.int64())
+    elif pa.types.is_string(array.type):
+        array = pc.utf8_trim_whitespace(array)
+        array = pc.if_else(pc.equal(array, ""), pa.scalar(None, pa.string()), array)
+    elif not pa.types.is_null(array.type):
+        raise TableError(f"{batch.table}: column {column!r} holds {array.type}, expected ids as text or integers")
+    if array.null_count:
+        row = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
+        raise TableError(f"{batch.table}: column {column!r} has no id in {batch.row_name(row)}")
+    return array
+
+
+def check_unique(ids: Any, table: TableSource, column: str) -> None:
+    """Raise an error if two nodes have the same id."""
+    if pa.types.is_integer(ids.type):
+        numbers = ids.to_numpy(zero_copy_only=False)
+        if bool((numbers[1:] > numbers[:-1]).all()):  # quickly seen, and takes little memory
+            return
+    if len(ids.unique()) == len(ids):
+        return
+    counts = ids.value_counts()
+    repeated = counts.field(0).to_pylist()[int(np.argmax(counts.field(1).to_numpy() > 1))]
+    raise TableError(
+        f"{table.name}: column {column!r} has the id {quoted(repeated)} more than once; ids must be unique"
+    )
+
+
+def similar_id(unknown: Any, ids: Any) -> Any | None:
+    """Find an id that differs from another one in its zeros or capitals only, as ``7`` from ``007`` or ``7.0``."""
+    wanted = _simplified(unknown)
+    return next((known for known in ids.slice(0, 2**20).to_pylist() if _simplified(known) == wanted), None)
+
+
+def _simplified(value: Any) -> str:
+    text = str(value).strip().casefold()
+    number = _PADDED_NUMBER.fullmatch(text)
+    return number.group(1) if number else text
+
+
+class IdIndex:
+    """Finds the indices of nodes by their ids."""
+
+    def __init__(self, ids: Any):
+        self._ids = ids
+        self._numbers = ids.to_numpy() if pa.types.is_integer(ids.type) else None
+        self._strings: Any = None
+        if self._numbers is not None and len(self._numbers):
+            self._prepare(self._numbers)
+
+    def _prepare(self, numbers: np.ndarray) -> None:
+        self._low, span = int(numbers.min()), int(numbers.max()) - int(numbers.min()) + 1
+        self._is_range = span == len(numbers) and bool((numbers == np.arange(self._low, self._low + span)).all())
+        self._table: np.ndarray | None = None
+        if not self._is_range and span <= _SPREAD * len(numbers):
+            self._table = np.full(span, -1, np.int64)
+            self._table[numbers - self._low] = np.arange(len(numbers))
+        elif not self._is_range:
+            self._order = np.argsort(numbers, kind="stable")
+            self._sorted = numbers[self._order]
+
+    def indices(self, array: Any) -> np.ndarray:
+        """Find the indices of ids; -1 = unknown."""
+        if self._numbers is not None and pa.types.is_integer(array.type):
+            return self._of_numbers(array.to_numpy(zero_copy_only=False))
+        if self._strings is None:
+            self._strings = self._ids.cast(pa.large_string())
+        index = pc.index_in(array.cast(pa.large_string()), value_set=self._strings)
+        return index.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
+
+    def _of_numbers(self, wanted: np.ndarray) -> np.ndarray:
+        assert self._numbers is not None
+        count = len(self._numbers)
+        if not count:
+            return np.full(len(wanted), -1)
+        if self._is_range or self._table is not None:
+            offset = wanted - self._low
+            inside = (offset >= 0) & (offset < (count if self._table is None else len(self._table)))
+            if self._table is None:
+                return np.where(inside, offset, -1)
+            return np.where(inside, self._table[np.where(inside, offset, 0)], -1)
+        offset = np.minimum(np.searchsorted(self._sorted, wanted), count - 1)
+        return np.where(self._sorted[offset] == wanted, self._order[offset], -1)
 
 
 @dataclass(frozen=True)
@@ -52,13 +144,17 @@ def edge_columns(table: TableSource, source: str | None, target: str | None) -> 
     return table.columns[0], table.columns[1]
 
 
+@dataclass
 class EdgeReader:
     """Reads a table of edges in chunks, and counts what it leaves out."""
 
-    def __init__(self, table: TableSource, ids: Any, options: TableOptions, weights: WeightColumn | None = None):
-        self.table, self.ids, self.options, self.weights = table, ids, options, weights
-        self.rows = self.unknown = 0
-        self.notes: list[str] = []
+    table: TableSource
+    ids: Any
+    options: TableOptions
+    weights: WeightColumn | None = None
+    rows: int = 0
+    unknown: int = 0
+    notes: list[str] = field(default_factory=list)
 
     def chunks(self, by_batch: bool) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Yield node indices ``[2, n]`` and weights ``[n]``, one batch at a time or as many as a look-up pays for."""
@@ -86,7 +182,10 @@ class EdgeReader:
         self, batches: Sequence[Batch], ends: tuple[str, str], index: IdIndex
     ) -> tuple[np.ndarray, np.ndarray | None]:
         with arrow_errors(f"{batches[0].table} cannot be read"):
-            pairs = np.stack([index.indices(_end(batches, side, ends[side])) for side in (0, 1)])
+            ids = [
+                concatenated([read_ids(batch.arrays[side], batch, ends[side]) for batch in batches]) for side in (0, 1)
+            ]
+            pairs = np.stack(list(map(index.indices, ids)))
             weight = None
             if self.weights is not None:
                 weight = np.concatenate([self.weights.read(batch.arrays[2], batch) for batch in batches])
@@ -96,13 +195,15 @@ class EdgeReader:
         if known.all():
             return pairs, weight
         if not self.options.ignore_unknown_edges:
-            raise self._unknown_id(batches, ends, pairs)
+            raise self._unknown_id(batches, ends, ids, pairs)
         return pairs[:, known], None if weight is None else weight[known]
 
-    def _unknown_id(self, batches: Sequence[Batch], ends: tuple[str, str], pairs: np.ndarray) -> TableError:
+    def _unknown_id(
+        self, batches: Sequence[Batch], ends: tuple[str, str], ids: list[Any], pairs: np.ndarray
+    ) -> TableError:
         row = int(np.argmin((pairs >= 0).all(axis=0)))
         side = 0 if pairs[0, row] < 0 else 1
-        unknown, column = _end(batches, side, ends[side])[row].as_py(), ends[side]
+        unknown, column = ids[side][row].as_py(), ends[side]
         for batch in batches:
             if row < batch.num_rows:
                 break
@@ -124,17 +225,14 @@ class EdgeReader:
         )
 
 
-def _end(batches: Sequence[Batch], side: int, column: str) -> Any:
-    return concatenated([read_ids(batch.arrays[side], batch, column) for batch in batches])
-
-
 def _gathered(batches: Iterator[Batch], at_once: int) -> Iterator[list[Batch]]:
-    pending: list[Batch] = []
+    pending, rows = list[Batch](), 0
     for batch in batches:
         pending.append(batch)
-        if sum(part.num_rows for part in pending) >= at_once:
+        rows += batch.num_rows
+        if rows >= at_once:
             yield pending
-            pending = []
+            pending, rows = [], 0
     if pending:
         yield pending
 
@@ -145,7 +243,7 @@ def read_edges(table: TableSource, ids: Any, options: TableOptions, weights: Wei
     Without weights, rows that name the same two nodes are one edge; with weights, these add up. An edge of weight 0
     does not count.
     """
-    reader, counted = EdgeReader(table, ids, options, weights), 0
+    reader, counted, waiting = EdgeReader(table, ids, options, weights), 0, 0
     none = np.empty(0, dtype=np.int64)
     pending = [_Keys(none, None if weights is None else np.empty(0))]
     # An edge as one number takes half the memory of a pair, and sorting it finds repeated edges.
@@ -155,9 +253,10 @@ def read_edges(table: TableSource, ids: Any, options: TableOptions, weights: Wei
         keys = _Keys((low * len(ids) + high)[counts], None if weight is None else weight[counts])
         counted += len(keys.keys)
         pending.append(keys.unique())
+        waiting += len(pending[-1].keys)
         # The memory stays within a few times that of the different edges.
-        if sum(len(part.keys) for part in pending[1:]) > max(_PENDING, len(pending[0].keys)):
-            pending = [_Keys.joined(pending)]
+        if waiting > max(_PENDING, len(pending[0].keys)):
+            pending, waiting = [_Keys.joined(pending)], 0
     keys = _Keys.joined(pending)
     notes, repeated = reader.notes, counted - len(keys.keys)
     if weights is not None and repeated:
@@ -188,25 +287,19 @@ class _Keys(NamedTuple):
 
         As `numpy.unique`, which hashes integers; for millions of edges sorting is several times as fast.
         """
+        order = None if self.weights is None else np.argsort(self.keys, kind="stable")
+        keys = np.sort(self.keys) if order is None else self.keys[order]
+        is_new = np.ones(len(keys), dtype=bool)
+        is_new[1:] = keys[1:] != keys[:-1]
         if self.weights is None:
-            keys = np.sort(self.keys)
-            return _Keys(keys[_is_new(keys)], None)
-        order = np.argsort(self.keys, kind="stable")
-        keys = self.keys[order]
-        first = np.flatnonzero(_is_new(keys))
+            return _Keys(keys[is_new], None)
+        first = np.flatnonzero(is_new)
         return _Keys(keys[first], np.add.reduceat(self.weights[order], first) if len(first) else self.weights)
-
-
-def _is_new(keys: np.ndarray) -> np.ndarray:
-    """Which of sorted keys differ from the one before."""
-    is_new = np.ones(len(keys), dtype=bool)
-    is_new[1:] = keys[1:] != keys[:-1]
-    return is_new
 
 
 def _check_header(table: TableSource, ends: tuple[str, str], ids: Any) -> None:
     """Raise an error for a table without a header: the names of its columns are ids of nodes."""
-    as_ids = pa.array([end.strip() for end in ends], pa.large_string())
+    as_ids = pa.array(list(map(str.strip, ends)), pa.large_string())
     if ends != ("source", "target") and pc.all(pc.is_in(as_ids, value_set=ids.cast(pa.large_string()))).as_py():
         raise TableError(
             f"{table.name} has no header: the first line holds the nodes {quoted(ends[0])} and {quoted(ends[1])}; "

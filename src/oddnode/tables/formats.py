@@ -1,6 +1,6 @@
 """File formats of tables: what reads, writes and recognises each of them. `FORMATS` lists them.
 
-Rows are read in batches, so that a file need not fit into memory.
+Rows are read and written in batches, so that a file need not fit into memory; it is written atomically.
 """
 
 from __future__ import annotations
@@ -8,16 +8,19 @@ from __future__ import annotations
 import csv
 import gzip
 import io
+import os
 import re
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
+from oddnode._utils.atomic_files import check_name, new_file
 from oddnode._utils.lazy import LazyModule
-from oddnode.tables.values import TableError, arrow_errors, pa
+from oddnode._utils.registry import Registry
+from oddnode.tables.values import TableError, arrow_errors, pa, pc
 
 arrow_csv: Any = LazyModule("pyarrow.csv")
 parquet: Any = LazyModule("pyarrow.parquet")
@@ -36,10 +39,15 @@ _ENCODING_MARKS = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
+# Spreadsheets take such a cell for a formula and run it; a number is none.
+_FORMULA = r"^[=+\-@\t\r]"
+_NUMBER = r"^[+-][0-9.,]+([eE][+-]?[0-9]+)?$"
+# Terminals obey control characters when a file is shown; a line break in a quoted cell is text.
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 class TableFile(ABC):
-    """A file of a table in one format. A subclass that is passed to `add_format` adds a format.
+    """A file of a table in one format. A subclass that is passed to `register_format` adds a format.
 
     Parameters
     ----------
@@ -47,14 +55,27 @@ class TableFile(ABC):
         A file that exists and is not empty.
     encoding : str or None
         The encoding of text, for formats that have one.
+
+    Attributes
+    ----------
+    name : str
+        The name of the format in messages.
+    suffixes, written : sequence of str
+        The endings of file names that are read, and those that are written.
+    opens_in_spreadsheets : bool
+        Whether spreadsheets open such files, so that text which they would run is neutralised.
+    first_row : tuple of int and str
+        The number of the first row in messages, and what is counted: rows or lines.
+    columns : list of str
+        The names of the columns; ``__init__`` sets them.
     """
 
-    name: ClassVar[str]  # The name of the format in messages
-    suffixes: ClassVar[Sequence[str]]  # The endings of file names that are read; messages name the first
-    written: ClassVar[Sequence[str]] = ()  # The endings that are written
-    is_text: ClassVar[bool] = False  # Whether spreadsheets open it: text that they would run is neutralised
-    first_row: ClassVar[tuple[int, str]] = (1, "row")  # The number of the first row in messages, and what is counted
-    columns: list[str]  # The names of the columns, set by `__init__`
+    name: ClassVar[str]
+    suffixes: ClassVar[Sequence[str]]
+    written: ClassVar[Sequence[str]] = ()
+    opens_in_spreadsheets: ClassVar[bool] = False
+    first_row: ClassVar[tuple[int, str]] = (1, "row")
+    columns: list[str]
 
     def __init__(self, path: Path, encoding: str | None = None):
         self.path = path
@@ -103,18 +124,24 @@ class TableFile(ABC):
 
 
 #: The formats by name.
-FORMATS: dict[str, type[TableFile]] = {}
+FORMATS: Registry[type[TableFile]] = Registry("table format")
 
 
-def add_format(kind: type[TableFile]) -> type[TableFile]:
-    """Register a file format of tables; usable as a decorator.
+def register_format(kind: type[TableFile]) -> type[TableFile]:
+    """Add a file format of tables; usable as a decorator.
 
     Parameters
     ----------
     kind : type
-        A subclass of `TableFile`.
+        A subclass of `TableFile` with a ``name`` and ``suffixes`` that no other format has.
     """
-    FORMATS[kind.name] = kind
+    if not getattr(kind, "name", "") or not getattr(kind, "suffixes", ()):
+        raise TypeError(f"{kind.__name__} needs a name and suffixes to be a table format")
+    for other in FORMATS.values():
+        taken = sorted({*kind.suffixes} & {*other.suffixes})
+        if taken and other is not kind:
+            raise ValueError(f"files that end in {taken[0]} are read as {other.name} already; choose another suffix")
+    FORMATS.register(kind.name, kind)
     return kind
 
 
@@ -125,10 +152,10 @@ def main_suffixes() -> list[str]:
 
 def format_of(path: Path) -> type[TableFile]:
     """Tell the format of a file to read by its name."""
-    name, main = path.name.lower(), main_suffixes()
     for kind in FORMATS.values():
-        if name.endswith(tuple(kind.suffixes)):
+        if path.name.lower().endswith(tuple(kind.suffixes)):
             return kind
+    main = main_suffixes()
     others = ", ".join(suffix for kind in FORMATS.values() for suffix in kind.suffixes if suffix not in main)
     hint = "save the sheet as CSV" if path.suffix.lower() in (".xlsx", ".xls", ".ods") else "rename it to match"
     raise TableError(f"{path} is neither {' nor '.join(main)} ({others} are read as well); {hint}")
@@ -142,7 +169,7 @@ def format_to_write(path: Path) -> type[TableFile]:
     raise TableError(f"{path} is neither {' nor '.join(main_suffixes())}; name the file to write by its format")
 
 
-@add_format
+@register_format
 class CsvFile(TableFile):
     """A text file with one row per line. All values are read as text.
 
@@ -152,19 +179,25 @@ class CsvFile(TableFile):
     name = "csv"
     suffixes = (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz")
     written = (".csv",)
-    is_text = True
+    opens_in_spreadsheets = True
     first_row = (2, "line")  # editors count the header as line 1
 
     def __init__(self, path: Path, encoding: str | None = None):
         super().__init__(path)
         self._is_compressed = path.suffix.lower() == ".gz"
         self._encoding = encoding
-        self._check_bytes()
+        with self.errors(), self._open() as file:
+            start = file.read(4096)
+        for mark, name in _ENCODING_MARKS.items() if encoding is None else ():
+            if start.startswith(mark):
+                raise TableError(f"{path} is {name} text; say so with `encoding` {name.lower()}")
+        if encoding is None and b"\x00" in start:
+            raise TableError(f"{path} has binary data, not CSV text")
         with self.errors():
             lines, self._header_size = self._first_lines()
             self._separator = "\t" if path.name.lower().removesuffix(".gz").endswith(".tsv") else _separator(lines)
             self.columns = next(csv.reader(lines, delimiter=self._separator), [])
-        if not any(name.strip() for name in self.columns):
+        if not any(map(str.strip, self.columns)):
             raise TableError(f"{path} has no header; its first line must name the columns")
 
     def batches(self, names: list[str]) -> Iterator[Any]:
@@ -190,17 +223,6 @@ class CsvFile(TableFile):
     def _open(self) -> IO[bytes]:
         return gzip.open(self.path) if self._is_compressed else self.path.open("rb")  # type: ignore[return-value]
 
-    def _check_bytes(self) -> None:
-        with self.errors(), self._open() as file:
-            start = file.read(4096)
-        if self._encoding is not None:
-            return
-        for mark, encoding in _ENCODING_MARKS.items():
-            if start.startswith(mark):
-                raise TableError(f"{self.path} is {encoding} text; say so with `encoding` {encoding.lower()}")
-        if b"\x00" in start:
-            raise TableError(f"{self.path} has binary data, not CSV text")
-
     def _first_lines(self) -> tuple[list[str], int]:
         """The header and a few more lines, and the number of bytes of the longest of them."""
         encoding = "utf-8-sig" if self._encoding is None else self._encoding
@@ -212,7 +234,7 @@ class CsvFile(TableFile):
                     raise TableError(
                         f"{self.path} has a line of more than {_LONGEST_LINE} characters; it is not a table"
                     )
-        return [line for line in lines if line], max(len(line.encode()) for line in lines)
+        return list(filter(None, lines)), max(map(len, map(str.encode, lines)))
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -237,7 +259,7 @@ class CsvFile(TableFile):
         )
 
 
-@add_format
+@register_format
 class ParquetFile(TableFile):
     """A Parquet file."""
 
@@ -275,3 +297,89 @@ def _separator(lines: list[str]) -> str:
         if len(counts) == 1 and max(counts) > most:
             best, most = mark, max(counts)
     return best or next((mark for mark in _SEPARATORS if unquoted and mark in unquoted[0]), ",")
+
+
+def check_target(path: Path, inputs: list[Path]) -> None:
+    """Check that a table can be written, so that a mistake shows before the work and not after it."""
+    format_to_write(path)
+    if path.is_dir():
+        raise TableError(f"{path} is a folder; give the name of a file")
+    if not path.parent.is_dir():
+        raise TableError(f"cannot write {path}: the folder {path.parent} does not exist")
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(f"cannot write {path}: no permission to write into {path.parent}")
+    check_name(path)
+    for source in inputs:
+        if path.exists() and source.exists() and path.samefile(source):
+            raise TableError(f"{path} is one of the input tables; write to another file")
+
+
+def write_table(table: Any, path: Path, raw_text: bool = False) -> int:
+    """Write a table to a file; an existing file is replaced at the end.
+
+    Parameters
+    ----------
+    table : pyarrow.Table or iterable of these
+        The table, or parts of it with the same columns, which are written one after another.
+    path : Path
+        The file; its suffix determines the format.
+    raw_text : bool
+        Whether strings go into a CSV file as they are, not as `neutralised`.
+
+    Returns
+    -------
+    int
+        The number of cells that were written in another way.
+    """
+    parts: Iterable[Any] = [table] if isinstance(table, pa.Table) else table
+    kind, changed, writer = format_to_write(path), 0, None
+    with new_file(path) as unfinished, unfinished.open("wb") as file, ExitStack() as stack:
+        for part in parts:
+            if kind.opens_in_spreadsheets and not raw_text:
+                before, (part, count) = part.column_names, neutralised(part)
+                is_first = writer is None  # names of columns are written once
+                changed += count if is_first else count - sum(map(str.__ne__, before, part.column_names))
+            writer = writer or stack.enter_context(kind.writer(file, part.schema))
+            writer.write_table(part, ROWS)
+    return changed
+
+
+def neutralised(table: Any) -> tuple[Any, int]:
+    r"""Change strings that a spreadsheet or a terminal would run.
+
+    A string that starts like a formula gets an apostrophe before it, and control characters are written as ``\x1b``.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        The table.
+
+    Returns
+    -------
+    pyarrow.Table
+        The same table with other strings.
+    int
+        The number of strings that were changed, names of columns included.
+    """
+    changed, columns = 0, []
+    names, in_names = _harmless(pa.array(table.column_names))
+    for column in table.columns:
+        if pa.types.is_string(column.type):
+            column, count = _harmless(column.combine_chunks())
+            changed += count
+        columns.append(column)
+    return pa.table(columns, names=names.to_pylist()), changed + in_names
+
+
+def _harmless(strings: Any) -> tuple[Any, int]:
+    controls = pc.match_substring_regex(strings, _CONTROL.pattern)
+    if pc.any(controls).as_py():
+        escaped = [None if text is None else _CONTROL.sub(_escape, text) for text in strings.to_pylist()]
+        strings = pa.array(escaped, pa.string())
+    runs = pc.and_not(pc.match_substring_regex(strings, _FORMULA), pc.match_substring_regex(strings, _NUMBER))
+    safe = pc.if_else(runs, pc.binary_join_element_wise("'", strings, ""), strings)
+    return safe, int(pc.sum(pc.or_(runs, controls)).as_py() or 0)
+
+
+def _escape(match: re.Match[str]) -> str:
+    return f"\\x{ord(match.group()):02x}"

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
-from oddnode.tables.columns import ColumnCounts, FeatureRecipe
-from oddnode.tables.edges import read_edges
-from oddnode.tables.ids import check_unique, read_ids
-from oddnode.tables.learning import notes_on_scored_columns
+from oddnode.tables.columns import ColumnCounts, FeatureRecipe, notes_on_scored_columns
+from oddnode.tables.edges import check_unique, read_edges, read_ids
 from oddnode.tables.reader import TableSource, open_table
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.values import TableError, arrow_errors, concatenated, pa
@@ -88,7 +87,7 @@ class TableGraph:
     notes: list[str]
     is_arrival: np.ndarray | None = None
 
-    @property
+    @cached_property
     def data(self) -> Data:
         """The graph as a `torch_geometric.data.Data`."""
         from torch_geometric.data import Data

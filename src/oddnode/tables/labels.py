@@ -69,7 +69,8 @@ def _integers_or_strings(labels: Any, where: str, column: str) -> Any:
             return labels.cast(pa.int64())
         except pa.ArrowInvalid:
             raise TableError(f"{where}: column {column!r} has fractions, expected labels (text or integers)") from None
-    if not any(test(labels.type) for test in (types.is_string, types.is_integer, types.is_boolean, types.is_null)):
+    is_text = types.is_string(labels.type) or types.is_null(labels.type)
+    if not (is_text or types.is_integer(labels.type) or types.is_boolean(labels.type)):
         raise TableError(f"{where}: column {column!r} holds {labels.type}, expected labels (text or integers)")
     return labels
 
@@ -154,7 +155,7 @@ def split_labelled(y: np.ndarray, classes: Sequence[Any], seed: int) -> Split:
         train = min(max(round(_TRAIN * len(nodes)), 1), len(nodes) - validation - 1)
         for part, chosen in zip(parts, np.split(nodes, [train, train + validation]), strict=True):
             part.append(chosen)
-    return Split(*(np.sort(np.concatenate(part)) for part in parts))
+    return Split(*map(np.sort, map(np.concatenate, parts)))
 
 
 def read_split(array: Any, labels: Labels, ids: Any, where: str, column: str) -> Split:

@@ -13,7 +13,6 @@ import numpy as np
 from oddnode.tables.columns import (
     MOST_CATEGORIES,
     Category,
-    ColumnCounts,
     FeatureRecipe,
     Number,
     are_numbers,
@@ -25,8 +24,6 @@ from oddnode.tables.reader import Batch, TableSource
 from oddnode.tables.values import TableError, arrow_errors, as_argument, as_text, listed, pa, quoted
 
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./](\d\d|\d{4})")
-# By Chebyshev's inequality no more than this share of the fitted table lies beyond five standard deviations.
-_MOST_CLIPPED = 1 / 25
 # A column with fewer rows per value holds amounts rather than codes.
 _ROWS_PER_CODE = 10
 
@@ -55,8 +52,8 @@ def learn_features(
         raise TableError(f"{table.name} has a header, but no rows")
     if rows == 1:
         raise TableError(f"{table.name} has one node; fitting needs more")
-    encodings = [column.encoding(table.name) for column in columns]
-    kept = tuple(encoding for encoding in encodings if encoding is not None)
+    encodings: list[Number | Category | None] = [column.encoding(table.name) for column in columns]
+    kept: tuple[Number | Category, ...] = tuple(filter(None, encodings))
     if not kept:
         raise TableError(
             f"{table.name}: all feature columns ({listed(names)}) are constant; nothing can be learnt from them"
@@ -98,18 +95,19 @@ class ColumnStatistics:
             self._is_text = False
         self.rows += len(array)
         if not self.is_category:
-            self._add_as_numbers(array, batch)
+            values = to_numbers(array, self.decimal_comma, self.is_number) if self.first_text is None else None
+            if values is None:
+                self._add_text(array, batch)
+            else:
+                self._add_numbers(values)
         if (self._is_text or self.is_text) and not self.is_number:
-            self._add_as_strings(array, batch)
+            strings = as_text(array, batch.table, self.name)
+            if self.is_category:
+                self.missing += strings.null_count
+            if len(self.strings) <= MOST_CATEGORIES:
+                self.strings |= set(strings.drop_null().unique().to_pylist())
 
-    def _add_as_numbers(self, array: Any, batch: Batch) -> None:
-        values = to_numbers(array, self.decimal_comma, self.is_number) if self.first_text is None else None
-        if values is not None:
-            self.missing += int(np.isnan(values).sum())
-            self.infinite += int(np.isinf(values).sum())
-            self.numeric += int((~np.isnan(values)).sum())
-            self._add(values[np.isfinite(values)])
-            return
+    def _add_text(self, array: Any, batch: Batch) -> None:
         numbers = are_numbers(array, self.decimal_comma)
         missing = as_text(array, batch.table, self.name).null_count
         self.missing += missing
@@ -124,18 +122,20 @@ class ColumnStatistics:
                 )
             self.first_text = (str(array[row].as_py()).strip()[:60], batch.row_name(row))
 
-    def _add_as_strings(self, array: Any, batch: Batch) -> None:
-        strings = as_text(array, batch.table, self.name)
-        if self.is_category:
-            self.missing += strings.null_count
-        if len(self.strings) <= MOST_CATEGORIES:
-            self.strings |= set(strings.drop_null().unique().to_pylist())
-
-    def _add(self, values: np.ndarray) -> None:
+    def _add_numbers(self, values: np.ndarray) -> None:
+        self.missing += int(np.isnan(values).sum())
+        self.infinite += int(np.isinf(values).sum())
+        self.numeric += int((~np.isnan(values)).sum())
+        values = values[np.isfinite(values)]
         if not values.size:
             return
         self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
-        self._add_whole(values)
+        if self.whole is not None and not bool((values != np.floor(values)).any()):
+            self.whole |= set(np.unique(values).tolist())
+        else:
+            self.whole = None
+        if self.whole is not None and len(self.whole) > MOST_CATEGORIES:
+            self.whole = None
         with np.errstate(over="ignore", invalid="ignore"):
             # Chan's update: batches of any size, without the cancellation of sums of squares.
             mean, total = float(values.mean()), self.count + values.size
@@ -143,16 +143,6 @@ class ColumnStatistics:
             self.squares += float(np.square(values - mean).sum()) + shift * shift * self.count * values.size / total
             self.mean += shift * values.size / total
             self.count = total
-
-    def _add_whole(self, values: np.ndarray) -> None:
-        if self.whole is None:
-            return
-        if bool((values != np.floor(values)).any()):
-            self.whole = None
-            return
-        self.whole |= set(np.unique(values).tolist())
-        if len(self.whole) > MOST_CATEGORIES:
-            self.whole = None
 
     def encoding(self, where: str) -> Number | Category | None:
         """The column's encoding; ``None`` if it is constant."""
@@ -235,13 +225,6 @@ def summary_of_features(columns: Sequence[ColumnStatistics], recipe: FeatureReci
     return summaries
 
 
-def summary_of_role(name: str, role: str, array: Any, where: str) -> ColumnSummary:
-    """Summarise a column that is not a feature."""
-    strings = as_text(array, where, name)
-    detail = f"{len(strings.drop_null().unique())} different"
-    return ColumnSummary(name, role, detail, len(strings) - strings.null_count, strings.null_count)
-
-
 def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: FeatureRecipe) -> list[str]:
     """Say which feature columns of the fitted table may have been read in another way than meant."""
     used = set(recipe.names)
@@ -249,7 +232,8 @@ def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: Feature
     numbers = [column for column in columns if column.name in used and not column.is_text]
     missing = [f"{column.name} ({column.missing} of {column.rows})" for column in numbers if column.missing]
     infinite = [f"{column.name} ({column.infinite} of {column.rows})" for column in numbers if column.infinite]
-    codes = [column for column in numbers if _may_be_codes(column)]
+    few = [column for column in numbers if 2 < len(column.whole or ()) <= column.count / _ROWS_PER_CODE]
+    codes = [column for column in few if not column.is_number]
     notes = []
     if constant:
         notes.append(f"constant columns are left out: {listed(constant)}")
@@ -263,13 +247,8 @@ def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: Feature
         notes.append(
             f"integers with few values are read as amounts: {shown}; if they are codes: `category_columns` {names}"
         )
-    strings = (_note_on_text(column) for column in columns if column.name in used and column.is_text)
-    return notes + [note for note in strings if note is not None]
-
-
-def _may_be_codes(column: ColumnStatistics) -> bool:
-    num_values = len(column.whole or ())
-    return num_values > 2 and num_values * _ROWS_PER_CODE <= column.count and not column.is_number
+    texts = [column for column in columns if column.name in used and column.is_text]
+    return notes + list(filter(None, map(_note_on_text, texts)))
 
 
 def _note_on_text(column: ColumnStatistics) -> str | None:
@@ -295,46 +274,3 @@ def _note_on_text(column: ColumnStatistics) -> str | None:
     if all(_DATE.fullmatch(text) for text in column.strings):
         return f"column {name!r} holds dates, read as {count} categories; leave it out with `drop_columns` {argument}"
     return None
-
-
-def notes_on_scored_columns(recipe: FeatureRecipe, counts: Sequence[ColumnCounts]) -> list[str]:
-    """Say which columns of a table differ from the fitted table."""
-    pairs = list(zip(recipe.columns, counts, strict=True))
-    notes = []
-    missing = [
-        f"{column.name} ({count.missing} of {count.rows})"
-        for column, count in pairs
-        if not isinstance(column, Category) and count.missing and not column.has_missing
-    ]
-    infinite = [f"{column.name} ({count.infinite} of {count.rows})" for column, count in pairs if count.infinite]
-    if missing:
-        notes.append(
-            f"missing numbers count as the mean; none was missing when the model was fitted: {listed(missing)}"
-        )
-    if infinite:
-        notes.append(f"infinite numbers count as missing: {listed(infinite)}")
-    for column, count in pairs:
-        if isinstance(column, Category):
-            notes += _note_on_categories(column, count)
-        elif count.clipped > _MOST_CLIPPED * count.rows:
-            notes.append(
-                f"column {column.name!r}: {count.clipped} of {count.rows} values (for example {count.example:g}) are "
-                f"more than 5 standard deviations from those the model was fitted on (mean {column.mean:g}, standard "
-                f"deviation {column.scale:g}) and are clipped; has the unit changed?"
-            )
-    return notes
-
-
-def _note_on_categories(column: Category, count: ColumnCounts) -> list[str]:
-    if not count.unseen:
-        return []
-    values = count.rows - count.missing
-    number = f"more than {MOST_CATEGORIES}" if len(count.new) > MOST_CATEGORIES else str(len(count.new))
-    plural = "category" if number == "1" else "categories"
-    note = (
-        f"column {column.name!r}: {count.unseen} of {values} values are of {number} {plural} that the model was not "
-        f"fitted on (for example {quoted(min(count.new))}); they count as missing"
-    )
-    if 2 * count.unseen > values:
-        note += f". The model knows {listed([quoted(text) for text in column.categories], 5)}; are they spelt alike?"
-    return [note]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +13,14 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 
+from oddnode._utils.checked_json import errors_in
 from oddnode.detector import Detector, ModelFileError, as_scorer, default_method, full_batch_blocker, load, save
 from oddnode.functional import CalibrationError, threshold_at
+from oddnode.tables.formats import check_target, write_table
 from oddnode.tables.graphs import TableGraph, read_graph
-from oddnode.tables.ids import arrow_ids
 from oddnode.tables.labels import SPLIT_MASKS, Split, read_marks, split_labelled
 from oddnode.tables.reader import files_of
-from oddnode.tables.reports import CalibrationReport, FitReport, ScoreReport, calibration_report, fit_report
+from oddnode.tables.reports import CalibrationReport, FitReport, ScoreReport
 from oddnode.tables.schema import TableOptions, TableSchema, schema_of
 from oddnode.tables.scores import (
     ScoredNodes,
@@ -30,9 +32,8 @@ from oddnode.tables.scores import (
     with_references,
 )
 from oddnode.tables.training import TrainingGraph, TrainingTables
-from oddnode.tables.used_rows import USES, UsedRows, uses_of
+from oddnode.tables.used_rows import USES, UsedRows, arrow_ids, uses_of
 from oddnode.tables.values import TableError, pa
-from oddnode.tables.writer import check_target, write_table
 
 if TYPE_CHECKING:
     from oddnode.large import GraphFolder
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("oddnode")
 
 
+@dataclass(eq=False, repr=False)
 class TableModel:
     """A fitted detector for tables: it reads nodes and edges, scores every node and writes a table.
 
@@ -52,20 +54,13 @@ class TableModel:
     used_rows : UsedRows, optional
         The rows that the detector was fitted on.
     basis : {"fit", "in place", "stored"}
-        The reference scores that the threshold fits, as for `oddnode.tables.references.ThresholdBasis`.
+        The reference scores that the threshold fits, as for `oddnode.tables.scores.ThresholdBasis`.
     """
 
-    def __init__(
-        self,
-        detector: Detector,
-        schema: TableSchema,
-        used_rows: UsedRows | None = None,
-        basis: ThresholdBasis = "fit",
-    ):
-        self.detector = detector
-        self.schema = schema
-        self.used_rows = used_rows
-        self.basis = basis
+    detector: Detector
+    schema: TableSchema
+    used_rows: UsedRows | None = None
+    basis: ThresholdBasis = "fit"
 
     @classmethod
     def fit(
@@ -244,7 +239,7 @@ class TableModel:
         graph, _ = with_references(self.detector, used_rows, graph)
         self.detector.calibrate(graph.source, rate, torch.from_numpy(held_out))
         self.basis = "in place" if self.detector.outputs(graph.source).references else "stored"
-        return calibration_report(self.detector, before, graph, left_out)
+        return _calibration_report(self.detector, before, graph, left_out)
 
     def set_false_alarm_rate(self, false_alarm_rate: float) -> CalibrationReport:
         """Choose the threshold for another false-alarm rate, from the calibration scores that the model has.
@@ -256,7 +251,7 @@ class TableModel:
         """
         before = self.detector.threshold_
         self.detector.set_false_alarm_rate(false_alarm_rate)
-        return calibration_report(self.detector, before)
+        return _calibration_report(self.detector, before)
 
     def save(self, path: str | os.PathLike) -> None:
         """Write the model to a folder; `Detector.load` reads its detector alone.
@@ -286,11 +281,9 @@ class TableModel:
         schema = schema_of(path, config)
         if detector.calibration_ is None or detector.class_means_ is None:
             raise ModelFileError(f"{path} has a model without calibration")
-        try:
+        with errors_in(path):
             used_rows = UsedRows.from_saved(config.get("table_rows", {}), tensors.get("table_rows"))
             basis = checked_basis(config.get("table_threshold"))
-        except ModelFileError as error:
-            raise ModelFileError(f"{path}: {error}") from None
         return cls(detector, schema, used_rows, basis)
 
 
@@ -326,7 +319,7 @@ def fit_tables(
     if graph.arrivals is not None:
         outputs, _ = compared_outputs(detector, model.used_rows, graph.arrivals.graph, model.basis)
         checked = graph.arrivals.check(detector.detect(outputs).numpy())
-    return model, fit_report(method, detector, graph, checked)
+    return model, _fit_report(method, detector, graph, checked)
 
 
 def _check_before_training(graph: TrainingGraph, method: str, detector: Detector, false_alarm_rate: float) -> None:
@@ -354,6 +347,54 @@ def _check_before_training(graph: TrainingGraph, method: str, detector: Detector
         )
     schema = graph.schema
     TableSchema.from_json(schema.to_json(), schema.features.width, len(schema.classes))
+
+
+def _fit_report(method: str, detector: Detector, graph: TrainingGraph, checked: dict[str, Any]) -> FitReport:
+    """Report on a fit, and on how the model judges exposed nodes and arrivals."""
+    state, calibration, directed = detector.state_, detector.calibration_, graph.schema.directed
+    profile = state.profile
+    assert calibration is not None
+    if graph.exposure is not None:
+        flagged = detector.detect(graph.exposure)
+        if hasattr(graph.exposure, "ood_mask"):
+            flagged = flagged[graph.exposure.ood_mask]
+        checked = checked | {"num_exposed": len(flagged), "num_exposed_flagged": int(flagged.sum())}
+    return FitReport(
+        method=method,
+        num_nodes=profile.num_nodes,
+        num_edges=profile.num_edges if directed else profile.num_edges // 2,
+        num_features=graph.data.x.shape[1],
+        labels=list(graph.schema.classes),
+        num_train=len(graph.split.train),
+        num_validation=len(graph.split.validation),
+        num_calibration=len(graph.split.calibration),
+        best_epoch=state.best_epoch,
+        false_alarm_rate=calibration.false_alarm_rate,
+        threshold=calibration.threshold,
+        mean_degree=profile.mean_degree,
+        homophily=profile.homophily,
+        **checked,
+        columns=graph.columns,
+        notes=graph.notes + state.advice,
+    )
+
+
+def _calibration_report(
+    detector: Detector, old_threshold: float, graph: TableGraph | None = None, num_left_out: int = 0
+) -> CalibrationReport:
+    """Report on a calibration."""
+    calibration = detector.calibration_
+    assert calibration is not None
+    return CalibrationReport(
+        num_nodes=None if graph is None else len(graph.ids),
+        num_edges=None if graph is None else graph.num_edges,
+        num_calibration=len(calibration.scores),
+        num_left_out=num_left_out,
+        false_alarm_rate=calibration.false_alarm_rate,
+        threshold=calibration.threshold,
+        old_threshold=old_threshold,
+        notes=[] if graph is None else graph.notes,
+    )
 
 
 def _calibration_rows(
@@ -476,7 +517,7 @@ def calibrate_folder(
     before = detector.threshold_
     used = {"train_mask": torch.from_numpy(trained), "val_mask": torch.zeros(folder.num_nodes, dtype=torch.bool)}
     detector.calibrate(folder.with_masks(**used), rate, torch.from_numpy(known & ~trained))
-    return calibration_report(detector, before, num_left_out=int((known & trained).sum()))
+    return _calibration_report(detector, before, num_left_out=int((known & trained).sum()))
 
 
 def _known(model: TableModel, folder: GraphFolder) -> np.ndarray:

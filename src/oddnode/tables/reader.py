@@ -71,9 +71,9 @@ class TableSource(ABC):
             raise TableError(f"{self.name} has no {what} column {name!r}{hint} It has {shown}")
 
     def _check_names(self) -> None:
-        doubled = next((name for name, count in Counter(self.columns).items() if name and count > 1), None)
-        if doubled is not None:
-            raise TableError(f"{self.name} has two columns named {doubled!r}")
+        for name, count in Counter(filter(None, self.columns)).items():
+            if count > 1:
+                raise TableError(f"{self.name} has two columns named {name!r}")
 
 
 def open_table(source: Any, what: str) -> TableSource:
@@ -166,7 +166,13 @@ class Table(TableSource):
         self.path = Path(path)
         self.name = str(path)
         kind = format_of(self.path)
-        _check_file(self.path)  # before pyarrow is imported, which takes longer
+        # What can be refused before pyarrow is imported, which takes longer.
+        if not self.path.exists():
+            raise TableError(f"{self.path} does not exist")
+        if not self.path.is_file():
+            raise TableError(f"{self.path} is not a regular file")
+        if self.path.stat().st_size == 0:
+            raise TableError(f"{self.path} is empty")
         pyarrow()
         self.file = kind(self.path, encoding)
         self.columns = self.file.columns
@@ -254,12 +260,3 @@ def _batches(
             arrays = [plain(batch.column(i), f"{table}: column {n!r}") for i, n in zip(indices, names, strict=True)]
             yield Batch(arrays, table, first, unit)
             first += batch.num_rows
-
-
-def _check_file(path: Path) -> None:
-    if not path.exists():
-        raise TableError(f"{path} does not exist")
-    if not path.is_file():
-        raise TableError(f"{path} is not a regular file")
-    if path.stat().st_size == 0:
-        raise TableError(f"{path} is empty")

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from oddnode.detector import Detector
-from oddnode.tables.graphs import TableGraph
 from oddnode.tables.learning import ColumnSummary
-from oddnode.tables.training import TrainingGraph
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,34 +71,6 @@ class FitReport:
     notes: list[str] = field(default_factory=list)
 
 
-def fit_report(method: str, detector: Detector, graph: TrainingGraph, checked: dict[str, Any]) -> FitReport:
-    """Report on a fit, and on how the model judges exposed nodes and arrivals."""
-    profile, directed = detector.graph_profile_, graph.schema.directed
-    if graph.exposure is not None:
-        flagged = detector.detect(graph.exposure)
-        if hasattr(graph.exposure, "ood_mask"):
-            flagged = flagged[graph.exposure.ood_mask]
-        checked = checked | {"num_exposed": len(flagged), "num_exposed_flagged": int(flagged.sum())}
-    return FitReport(
-        method=method,
-        num_nodes=profile.num_nodes,
-        num_edges=profile.num_edges if directed else profile.num_edges // 2,
-        num_features=graph.data.x.shape[1],
-        labels=list(graph.schema.classes),
-        num_train=len(graph.split.train),
-        num_validation=len(graph.split.validation),
-        num_calibration=len(graph.split.calibration),
-        best_epoch=detector.best_epoch_,
-        false_alarm_rate=detector.false_alarm_rate_,
-        threshold=detector.threshold_,
-        mean_degree=profile.mean_degree,
-        homophily=profile.homophily,
-        **checked,
-        columns=graph.columns,
-        notes=graph.notes + detector.advice_,
-    )
-
-
 @dataclass(frozen=True)
 class ScoreReport:
     """A report on scored tables.
@@ -152,21 +120,3 @@ class CalibrationReport:
     threshold: float
     old_threshold: float
     notes: list[str] = field(default_factory=list)
-
-
-def calibration_report(
-    detector: Detector, old_threshold: float, graph: TableGraph | None = None, num_left_out: int = 0
-) -> CalibrationReport:
-    """Report on a calibration."""
-    calibration = detector.calibration_
-    assert calibration is not None
-    return CalibrationReport(
-        num_nodes=None if graph is None else len(graph.ids),
-        num_edges=None if graph is None else graph.num_edges,
-        num_calibration=len(calibration.scores),
-        num_left_out=num_left_out,
-        false_alarm_rate=calibration.false_alarm_rate,
-        threshold=calibration.threshold,
-        old_threshold=old_threshold,
-        notes=[] if graph is None else graph.notes,
-    )

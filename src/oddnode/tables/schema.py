@@ -10,6 +10,7 @@ from typing import Annotated, Any, Self
 import msgspec
 from msgspec import Meta, Struct
 
+from oddnode._utils.checked_json import errors_in
 from oddnode.detector import ModelFileError, checked, read_config
 from oddnode.tables.columns import FeatureRecipe, WeightColumn
 from oddnode.tables.reader import TableSource
@@ -133,7 +134,7 @@ class TableSchema(TableOptions, frozen=True, kw_only=True, forbid_unknown_fields
             Inputs and outputs of the model's network.
         """
         schema = checked(config, cls, "table")
-        if len({type(label) for label in schema.classes}) > 1:
+        if len(set(map(type, schema.classes))) > 1:
             raise ModelFileError("table.classes mixes labels of different types, expected strings, numbers or booleans")
         schema.features.check()
         if (schema.time_column is None) != (schema.train_until is None):
@@ -157,10 +158,8 @@ def schema_of(folder: str | os.PathLike, config: Mapping[str, Any]) -> TableSche
         raise ModelFileError(
             f"{folder} has a detector that was not fitted on tables; use it from Python with Detector.load"
         )
-    try:
+    with errors_in(folder):
         return TableSchema.from_json(config["table"], config.get("num_features"), config.get("num_classes"))
-    except ModelFileError as error:
-        raise ModelFileError(f"{folder}: {error}") from None
 
 
 def read_schema(folder: Path) -> TableSchema:

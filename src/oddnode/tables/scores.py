@@ -24,6 +24,7 @@ from oddnode.tables.values import TableError, pa
 #: rows, because it was calibrated on these rows; ``"in place"``, only scores in tables that contain them; ``"stored"``,
 #: only the stored ones.
 ThresholdBasis = Literal["fit", "in place", "stored"]
+Alternative = Literal["two-sided", "less"]
 
 _WRITTEN = ("predicted", "confidence", "score", "p_value", "is_ood", "split")
 _EXPLAINED = ("threshold", "own_score", "neighbour_contribution", "nearest_class", "why")
@@ -201,56 +202,49 @@ def note_on_threshold(
     rate = _percent(calibration.false_alarm_rate)
     has_known = len(known) >= _ENOUGH
     if has_known:
-        shift = _Shift(known, calibration, "two-sided")
-        flagged = shift.below > calibration.false_alarm_rate + _MORE_THAN_RATE
-        if (flagged or shift.is_large) and not shift.is_chance:
+        below, above, is_large = _difference(known, calibration, "two-sided")
+        flagged = below > calibration.false_alarm_rate + _MORE_THAN_RATE
+        if (flagged or is_large) and not _is_chance(known, calibration, "two-sided"):
             return [
                 f"the threshold does not fit these tables: of the {len(known)} calibration rows in them, "
-                f"{_percent(shift.below)} score below it, where about {rate} should, and {_percent(shift.above)} above "
+                f"{_percent(below)} score below it, where about {rate} should, and {_percent(above)} above "
                 f"all scores at calibration; {_RECALIBRATE}"
             ]
     if not len(new):
         return []
-    shift = _Shift(new, calibration, "less" if has_known else "two-sided")
-    if not shift.is_large or shift.is_chance:
+    alternative: Alternative = "less" if has_known else "two-sided"
+    below, above, is_large = _difference(new, calibration, alternative)
+    if not is_large or _is_chance(new, calibration, alternative):
         return []
     # Unknown nodes explain low scores, never high ones.
-    unless = "unless that many are unknown, " if shift.below > calibration.false_alarm_rate else ""
+    unless = "unless that many are unknown, " if below > calibration.false_alarm_rate else ""
     return [
         f"the threshold may not fit these tables: of the {len(new)} rows that the model was not fitted on, "
-        f"{_percent(shift.below)} score below it (of known rows about {rate} do) and {_percent(shift.above)} above all "
+        f"{_percent(below)} score below it (of known rows about {rate} do) and {_percent(above)} above all "
         f"{len(calibration.scores)} calibration rows; {unless}{_RECALIBRATE}"
     ]
 
 
-class _Shift:
-    """How scores differ from those at calibration: shares beyond these, and the test of Kolmogorov and Smirnov.
+def _difference(scores: np.ndarray, calibration: Calibration, alternative: Alternative) -> tuple[float, float, bool]:
+    """The shares of scores below the threshold and above all scores at calibration, and whether they differ much.
 
     With the alternative "less", the distribution function of the scores is less: they are higher.
     """
+    values, known = scores.astype(np.float64), calibration.scores.numpy().astype(np.float64)
+    below, above = float((values < calibration.threshold).mean()), float((values > known.max()).mean())
+    both = np.concatenate([values, known])
+    shares = [np.searchsorted(np.sort(each), both, side="right") / len(each) for each in (values, known)]
+    less = shares[1] - shares[0]
+    size = np.abs(less).max() if alternative == "two-sided" else less.max()
+    return below, above, above > _MOST_ABOVE or float(size) > _LARGEST_SHIFT
 
-    def __init__(self, scores: np.ndarray, calibration: Calibration, alternative: Literal["two-sided", "less"]):
-        self._values, self._known = (each.astype(np.float64) for each in (scores, calibration.scores.numpy()))
-        self._alternative: Literal["two-sided", "less"] = alternative
-        self.below = float((self._values < calibration.threshold).mean())
-        self.above = float((self._values > self._known.max()).mean())
 
-    @property
-    def is_large(self) -> bool:
-        both = np.concatenate([self._values, self._known])
-        shares = [
-            np.searchsorted(np.sort(each), both, side="right") / len(each) for each in (self._values, self._known)
-        ]
-        less = shares[1] - shares[0]
-        size = np.abs(less).max() if self._alternative == "two-sided" else less.max()
-        return self.above > _MOST_ABOVE or float(size) > _LARGEST_SHIFT
+def _is_chance(scores: np.ndarray, calibration: Calibration, alternative: Alternative) -> bool:
+    """Whether the test of Kolmogorov and Smirnov finds no difference from the scores at calibration."""
+    from scipy.stats import ks_2samp  # takes a third of the time of torch to import, and few tables need it
 
-    @property
-    def is_chance(self) -> bool:
-        from scipy.stats import ks_2samp  # takes a third of the time of torch to import, and few tables need it
-
-        test = ks_2samp(self._values, self._known, alternative=self._alternative, method="asymp")
-        return bool(test.pvalue >= _CHANCE)
+    values, known = scores.astype(np.float64), calibration.scores.numpy().astype(np.float64)
+    return bool(ks_2samp(values, known, alternative=alternative, method="asymp").pvalue >= _CHANCE)
 
 
 def _percent(share: float) -> str:

@@ -14,24 +14,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from oddnode.tables.columns import ColumnCounts, FeatureRecipe, WeightColumn
+from oddnode.tables.columns import ColumnCounts, FeatureRecipe, WeightColumn, notes_on_scored_columns
 from oddnode.tables.edges import EdgeReader, Edges, edge_columns, note_on_repeated, read_edges
 from oddnode.tables.graphs import Arrivals, Nodes, TableGraph, as_source, read_nodes
-from oddnode.tables.ids import arrow_ids
 from oddnode.tables.labels import Labels, Split, encode_labels, read_marks, read_split, split_labelled
-from oddnode.tables.learning import (
-    ColumnStatistics,
-    ColumnSummary,
-    learn_features,
-    notes_on_fitted_columns,
-    notes_on_scored_columns,
-    summary_of_features,
-    summary_of_role,
-)
+from oddnode.tables.learning import ColumnSummary, learn_features, notes_on_fitted_columns, summary_of_features
 from oddnode.tables.reader import ChosenRows, Table, TableSource, files_of, open_table
 from oddnode.tables.schema import TableOptions, TableSchema
-from oddnode.tables.used_rows import UsedRows
-from oddnode.tables.values import TableError, listed, pa, pc, quoted
+from oddnode.tables.used_rows import UsedRows, arrow_ids
+from oddnode.tables.values import TableError, as_text, listed, pa, pc, quoted
 
 if TYPE_CHECKING:
     from oddnode.large import GraphFolder, NodeChunk
@@ -79,10 +70,6 @@ class TrainingTables:
     def _edge_table(self) -> TableSource:
         return open_table(self.edges, "edges")
 
-    @property
-    def _schema(self) -> TableSchema | None:
-        return self.options if isinstance(self.options, TableSchema) else None
-
     def check_columns(self) -> None:
         """Raise an error for names of columns that the tables do not have; only their headers are read."""
         self._feature_columns()
@@ -102,7 +89,8 @@ class TrainingTables:
         names, roles = self._feature_columns()
         is_arrival = self._is_arrival()
         past = table if is_arrival is None else ChosenRows(table, ~is_arrival)
-        recipe, statistics = self._learn(past, names)
+        read_as = options.category_columns, options.number_columns, options.decimal_comma
+        recipe, statistics = learn_features(past, names, *read_as)
         rows = read_nodes(table, options.id_column, recipe, list(roles))
         weights, weight_notes = self._weights()
         edges = read_edges(self._edge_table, rows.ids, options, weights)
@@ -136,20 +124,16 @@ class TrainingTables:
 
     def _feature_columns(self) -> tuple[list[str], dict[str, str]]:
         """The names of the feature columns, and what the columns hold that are neither ids nor features."""
-        if self._schema is not None:
-            labels = [self.options.label_column] if self.options.label_column else []
-            self._table.require(labels, "label")
-            self._schema.check_columns(self._table, labels)
-            return self._schema.features.names, dict.fromkeys(labels, "label")
-        if self.exposure_nodes is not None and self.options.exposure_column is not None:
+        options, table = self.options, self._table
+        if isinstance(options, TableSchema):
+            labels = [options.label_column] if options.label_column else []
+            table.require(labels, "label")
+            options.check_columns(table, labels)
+            return options.features.names, dict.fromkeys(labels, "label")
+        if self.exposure_nodes is not None and options.exposure_column is not None:
             raise TableError("give either `exposure_nodes` or `exposure_column`, not both")
         if self.exposure_edges is not None and self.exposure_nodes is None:
             raise TableError("`exposure_edges` were given, but not the nodes, `exposure_nodes`")
-        roles = self._roles()
-        return self._chosen_features(roles), roles
-
-    def _roles(self) -> dict[str, str]:
-        options, table = self.options, self._table
         roles = {options.label_column: "label", options.split_column: "split", options.exposure_column: "exposure"}
         time = options.time_column
         if (time is None) != (options.train_until is None):
@@ -164,7 +148,7 @@ class TrainingTables:
         named = {name: role for name, role in roles.items() if name is not None}
         for name, role in named.items():
             table.require([name], role)
-        return named
+        return self._chosen_features(named), named
 
     def _chosen_features(self, roles: dict[str, str]) -> list[str]:
         options, table = self.options, self._table
@@ -195,18 +179,13 @@ class TrainingTables:
             raise TableError(f"{both[0]!r} is in both `category_columns` and `number_columns`")
         return chosen
 
-    def _learn(self, table: TableSource, names: Sequence[str]) -> tuple[FeatureRecipe, list[ColumnStatistics]]:
-        options = self.options
-        return learn_features(table, names, options.category_columns, options.number_columns, options.decimal_comma)
-
     def _weights(self) -> tuple[WeightColumn | None, list[str]]:
         """The column of weights: the named one, or else ``weight`` if there is one; and a note on the choice."""
-        if self._schema is not None:
-            weights = self._schema.weights
-            for part in self._edge_table.parts:
-                part.require([] if weights is None else [weights.name], "weight")
-            return weights, []
         options, table = self.options, self._edge_table
+        if isinstance(options, TableSchema):
+            for part in table.parts:
+                part.require([] if options.weights is None else [options.weights.name], "weight")
+            return options.weights, []
         ends, name = edge_columns(table.parts[0], options.source_column, options.target_column), options.weight_column
         if name is not None and options.unweighted:
             raise TableError("give either `weight_column` or `unweighted`, not both")
@@ -232,21 +211,20 @@ class TrainingTables:
         )
 
     def _summary(self, rows: Nodes, labels: Labels) -> list[ColumnSummary]:
-        options, where = self.options, self._table.name
-        used = int((labels.y >= 0).sum())
-        label = ColumnSummary(
-            options.label_column, "label", f"{len(labels.classes)} different", used, len(labels.y) - used
-        )
-        others = [
-            summary_of_role(name, role, rows.columns[name], where)
-            for name, role in (
-                (options.split_column, "split"),
-                (options.exposure_column, "exposure"),
-                (options.time_column, "time"),
-            )
-            if name in rows.columns
-        ]
-        return [summary_of_role(options.id_column, "id", rows.ids, where), label, *others]
+        """Summaries of the columns that are not features."""
+        options, summaries = self.options, list[ColumnSummary]()
+        others = {"split": options.split_column, "exposure": options.exposure_column, "time": options.time_column}
+        for role, name in {"id": options.id_column, "label": options.label_column, **others}.items():
+            if role == "label":
+                different, used = len(labels.classes), int((labels.y >= 0).sum())
+            elif role == "id" or name in rows.columns:
+                values = as_text(rows.ids if role == "id" else rows.columns[str(name)], self._table.name, str(name))
+                different, used = len(values.drop_null().unique()), len(values) - values.null_count
+            else:
+                continue
+            missing = len(rows.ids) - used
+            summaries.append(ColumnSummary(str(name), role, f"{different} different", used, missing))
+        return summaries
 
     def _encoded(self, array: Any) -> Labels:
         return encode_labels(array, self._table.name, self.options.label_column, self.options.unlabelled)
@@ -374,7 +352,7 @@ class TrainingTables:
 
     def _check_supported(self) -> None:
         names = ("exposure_column", "time_column", "train_until")
-        given = {name: getattr(self.options, name) for name in names if self._schema is None}
+        given = {} if isinstance(self.options, TableSchema) else {name: getattr(self.options, name) for name in names}
         given |= {"exposure_nodes": self.exposure_nodes, "exposure_edges": self.exposure_edges}
         for name, value in given.items():
             if value is not None:
@@ -398,19 +376,20 @@ class TrainingTables:
     ) -> Iterator[NodeChunk]:
         from oddnode.large import NodeChunk
 
-        schema, (names, roles) = self._schema, self._feature_columns()
-        if schema is None:
-            recipe, statistics = self._learn(self._table, names)
-            notes += notes_on_fitted_columns(statistics, recipe)
+        options, (names, roles) = self.options, self._feature_columns()
+        if isinstance(options, TableSchema):
+            recipe = options.features
+            notes += options.check_columns(self._table, list(roles))
         else:
-            recipe = schema.features
-            notes += schema.check_columns(self._table, list(roles))
+            read_as = options.category_columns, options.number_columns, options.decimal_comma
+            recipe, statistics = learn_features(self._table, names, *read_as)
+            notes += notes_on_fitted_columns(statistics, recipe)
         rows = read_nodes(self._table, self.options.id_column, FeatureRecipe(()), list(roles))
         labels = self._labels_on_disk(rows.columns)
         notes += labels.notes
         masks = {} if self.options.split_column is None else self._split(rows, labels, 0).masks(len(labels.y))
-        facts["classes"] = labels.classes
-        facts["table"] = (schema or self._fitted_schema(recipe, labels.classes, weights)).to_json()
+        schema = options if isinstance(options, TableSchema) else self._fitted_schema(recipe, labels.classes, weights)
+        facts |= {"classes": labels.classes, "table": schema.to_json()}
         counts, start = [ColumnCounts() for _ in recipe.names], 0
         for batch in self._table.batches(recipe.names):
             chunk = slice(start, start + batch.num_rows)
@@ -421,17 +400,18 @@ class TrainingTables:
                 {name: mask[chunk] for name, mask in masks.items()},
             )
             start = chunk.stop
-        if schema is not None:
+        if schema is options:
             notes += notes_on_scored_columns(recipe, counts)
 
     def _labels_on_disk(self, columns: dict[str, Any]) -> Labels:
         """The labels, numbered as in the schema if there is one; no classes of nodes if they are not read."""
-        if self._schema is None:
-            return self._encoded(columns[self.options.label_column])
-        classes = list(self._schema.classes)
-        if not self.options.label_column:
+        options = self.options
+        if not isinstance(options, TableSchema):
+            return self._encoded(columns[options.label_column])
+        classes = list(options.classes)
+        if not options.label_column:
             return Labels(np.empty(0, np.int64), classes, [])
-        labels = self._encoded(columns[self.options.label_column])
+        labels = self._encoded(columns[options.label_column])
         numbers = {str(label): number for number, label in enumerate(classes)}
         renumbered = np.array([*(numbers.get(str(label), -1) for label in labels.classes), -1])
         return Labels(renumbered[labels.y], classes, [])

@@ -69,15 +69,10 @@ def _check_decoded_size(array: Any, where: str) -> None:
         raise TableError(f"{where} has {size / 2**30:.0f} GiB of text in {len(array)} rows; shorten its strings")
 
 
-def trimmed(array: Any) -> Any:
-    """Trim spaces around strings."""
-    return pc.utf8_trim_whitespace(array) if pa.types.is_string(array.type) else array
-
-
 def missing_to_null(array: Any) -> Any:
     """Trim strings, and replace NaN and strings that stand for a missing value by null."""
-    array = trimmed(array)
     if pa.types.is_string(array.type):
+        array = pc.utf8_trim_whitespace(array)
         gone = pc.is_in(array, value_set=pa.array(MISSING))
         return pc.if_else(gone, pa.scalar(None, pa.string()), array)
     if pa.types.is_floating(array.type):

@@ -145,4 +145,4 @@ def is_ours(part: object) -> bool:
 
 def has_foreign_parts(module: nn.Module, objective: Objective) -> bool:
     """Whether there are parts that may draw random numbers from elsewhere than the stream of the training."""
-    return not all(is_ours(part) for part in (module, *terms_of(objective)))
+    return not all(map(is_ours, (module, *terms_of(objective))))

@@ -163,22 +163,18 @@ class TrainingLoop:
         self._validate(self.trainee.shared_forward(self.epochs))
         self._check_finite(len(self._losses) - 1)
         self.trainee.load_best(self._best)
-        steps = self.trainee.num_batches
-        losses, val_losses = self._losses.t().tolist(), self._val_losses[steps::steps].t().tolist()
+        steps, sizes = self.trainee.num_batches, self.trainee.batch_sizes
+        columns = self._losses, self._val_losses[steps::steps], self._best_step, self._best_loss
         results = []
-        for network, (step, best) in enumerate(zip(self._best_step.tolist(), self._best_loss.tolist(), strict=True)):
-            rows = zip(self._epoch_means(losses[network]), val_losses[network], strict=True)
-            history = [{"epoch": n, "loss": loss, "val_loss": val} for n, (loss, val) in enumerate(rows, 1)]
+        for losses, val_losses, step, best in zip(*[each.t().tolist() for each in columns], strict=True):
+            if steps > 1:  # the mean over the steps of every epoch
+                weighted = [loss * size for loss, size in zip(losses, sizes, strict=True)]
+                starts = range(0, len(losses), steps)
+                losses = [sum(weighted[k : k + steps]) / sum(sizes[k : k + steps]) for k in starts]
+            rows = enumerate(zip(losses, val_losses, strict=True), 1)
+            history = [{"epoch": n, "loss": loss, "val_loss": val} for n, (loss, val) in rows]
             results.append(TrainingResult(step // steps, best, history))
         return results
-
-    def _epoch_means(self, losses: list[float]) -> list[float]:
-        steps = self.trainee.num_batches
-        if steps == 1:
-            return losses
-        sizes = self.trainee.batch_sizes
-        weighted = [loss * size for loss, size in zip(losses, sizes, strict=True)]
-        return [sum(weighted[k : k + steps]) / sum(sizes[k : k + steps]) for k in range(0, len(losses), steps)]
 
     def _check_finite(self, step: int) -> None:
         """Raise where a loss is not finite: that of this step where every step is checked, else that of any."""

@@ -21,7 +21,7 @@ from oddnode._utils.random import borrowed, redirected, seeded
 from oddnode.graph import CSRSampler, Graph, TrainingSet
 from oddnode.graph.sampling import NodeNumbering
 from oddnode.nn import Backbone, batch_norms, fit_batch_norm, receptive_hops, run_backbone, takes_edge_weight
-from oddnode.objectives import Objective
+from oddnode.objectives import Objective, validation_loss
 from oddnode.ops import SparseMatrix
 from oddnode.training.base import TrainingConfig, has_foreign_parts
 from oddnode.training.full_batch import train
@@ -170,7 +170,7 @@ class MiniBatches:
             torch.cat([values, self._graph.loop_weight[nodes] * scale * scale]),
             (len(nodes), len(nodes)),
         )
-        graph.cached("gcn_matrix", lambda: matrix, "edges")
+        graph.caches["edges"]["gcn_matrix"] = matrix
         return graph
 
 
@@ -292,7 +292,7 @@ class SampledTrainee(NetworkTrainee[None]):
         self._set_mode(training=False, norms=self._from_id_graph)
         parts = [(self._logits(batch), batch.seeds) for batch in self._val]
         logits, seeds = (torch.cat(each) for each in zip(*parts, strict=True))
-        return self._validation_loss(logits, self._y_val[seeds.to(logits.device)])
+        return validation_loss(self._pass(0, logits, self._y_val[seeds.to(logits.device)])).reshape(1)
 
     def loss(self, shared: None, epoch: int) -> Tensor:
         data, batch, step = self.data, next(self._train), len(self.batch_sizes)

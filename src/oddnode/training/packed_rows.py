@@ -22,7 +22,7 @@ from oddnode.large.arrays import at_once
 from oddnode.large.graph import FolderGraph
 from oddnode.large.ranks import active_ranks
 from oddnode.nn.base import TwoLayers
-from oddnode.objectives import Objective
+from oddnode.objectives import Objective, validation_loss
 from oddnode.ops import SparseMatrix, dropout_factor
 from oddnode.training.base import TrainingConfig
 from oddnode.training.full_batch import train
@@ -162,7 +162,8 @@ class PackedTrainee(NetworkTrainee[PackedForward]):
 
     @torch.no_grad()
     def validation_loss(self, shared: PackedForward) -> Tensor:
-        return self._validation_loss(self._logits(shared, self._packed[1], dropout=0.0), self.data.y_val)
+        logits = self._logits(shared, self._packed[1], dropout=0.0)
+        return validation_loss(self._pass(0, logits, self.data.y_val)).reshape(1)
 
     def loss(self, shared: PackedForward, epoch: int) -> Tensor:
         self._stream.at(epoch, 0)

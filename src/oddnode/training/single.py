@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from oddnode.graph import Graph, TrainingSet
-from oddnode.nn import Backbone, batch_norms, receptive_field, rest_of, run_backbone, shared_layer
+from oddnode.nn import Backbone, batch_norms, rest_of, run_backbone, shared_layer
 from oddnode.objectives import Objective, TrainingPass, validation_loss
 from oddnode.ops import DropoutStream, FeatureProducts, PreNormActivations
 from oddnode.training.base import BatchNormStatistics
@@ -103,9 +103,6 @@ class NetworkTrainee(Trainee[S]):
             for norm in self._norms:
                 norm.train(norms)
 
-    def _validation_loss(self, logits: Tensor, y: Tensor) -> Tensor:
-        return validation_loss(self._pass(0, logits, y)).reshape(1)
-
     def _pass(self, epoch: int, logits: Tensor, y: Tensor, nodes: Tensor | None = None) -> TrainingPass:
         """A pass with the logits of all nodes, or, without ``nodes``, with those of the labelled ones alone."""
         data, has_all = self.data, nodes is not None
@@ -179,7 +176,7 @@ class SingleTrainee(NetworkTrainee[SingleForward]):
             logits = shared.logits[data.val]
         else:
             logits = run_backbone(self.module, shared.graph)[data.val]
-        return self._validation_loss(logits, data.y_val)
+        return validation_loss(self._pass(0, logits, data.y_val)).reshape(1)
 
     def loss(self, shared: SingleForward, epoch: int) -> Tensor:
         # A pass over the ID graph and, where the objective needs it, over the exposure graph.
@@ -225,9 +222,10 @@ class SingleTrainee(NetworkTrainee[SingleForward]):
         return rest_of(self.module, pre_norm, view, subset)
 
     def _subset(self, role: str, nodes: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
-        """`receptive_field`, computed once; captured steps refer to it."""
+        """What `rest_of` needs for the logits of some nodes, found once; captured steps refer to it."""
         if role not in self._subsets:
-            self._subsets[role] = receptive_field(self.module, nodes, graph)
+            has_edges = any(stage.num_hops for stage in self.module.stages().head)
+            self._subsets[role] = graph.one_hop_subgraph(nodes) if has_edges else (nodes, graph)
         return self._subsets[role]
 
     def _head(self, hidden: Tensor) -> Tensor:

@@ -99,16 +99,8 @@ class _ViewOfMany(Graph):
     """What terms see of graphs that differ between stacked networks: that in which they do not differ."""
 
     def __init__(self, graphs: Sequence[Graph]):
-        self._first = graphs[0]
+        self.num_nodes, self.device = graphs[0].num_nodes, graphs[0].device
         self._walk = BlockMatrix([graph.random_walk for graph in graphs])
-
-    @property
-    def num_nodes(self) -> int:
-        return self._first.num_nodes
-
-    @property
-    def device(self) -> torch.device:
-        return self._first.device
 
     @property
     def random_walk(self) -> SparseMatrix:
