@@ -99,11 +99,11 @@ def test_mistakes_name_what_was_expected_and_leave_nothing(arguments: dict, mess
 
 def test_processes_and_machines_that_would_not_know_the_objects_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "can_fork", lambda: False)
-    with pytest.raises(ValueError, match="jobs is 2, but tasks and methods that are given as objects"):
+    with pytest.raises(ValueError, match="jobs is 2, but tasks and methods given as objects"):
         benchmark(my_task, "msp", seeds=2, jobs=2, device="cpu")
     with ThreadPoolExecutor(1) as executor:
         for arguments in ({"tasks": my_task, "methods": "msp"}, {"methods": LARGEST_LOGIT}):
-            with pytest.raises(ValueError, match="given as objects can only be run on this machine"):
+            with pytest.raises(ValueError, match="given as objects can only run on this machine"):
                 benchmark(**arguments, seeds=1, engine=Futures(executor, 1))
 
 

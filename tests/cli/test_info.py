@@ -52,7 +52,7 @@ def test_one_label_predicts_nothing(folder: Path, cli: CLI) -> None:
     write_csv(folder / "nodes.csv", [row | {"kind": row["kind"] and "a"} for row in rows])
     fitted = cli(*FIT, "--set", "epochs=2", "--out", "model")
     assert "there is one label, 'a', so the predicted label says nothing" in fitted.stderr
-    assert "labels:            a; alone, so predicted says nothing\n" in cli("info", "model").stdout
+    assert "labels:            a; predicted is always this label\n" in cli("info", "model").stdout
 
 
 def test_a_model_from_python_shows_its_parts_and_damage_is_refused(two_groups: Data, tmp_path: Path, cli: CLI) -> None:

@@ -154,7 +154,7 @@ def test_weights_of_an_arrival_are_required_in_a_weighted_graph_and_checked(task
         arrivals.score(x, [1, 2], [1.0, -1.0])
     with pytest.raises(GraphError, match=r"shape \[1\], expected one real number for each of the 2 edges"):
         arrivals.score(x, [1, 2], [1.0])
-    with pytest.raises(GraphError, match=r"\[2, 2\] have weights and are not all different"):
+    with pytest.raises(GraphError, match=r"\[2, 2\] have weights and contain duplicates"):
         arrivals.score(x, [2, 2], [1.0, 1.0])
 
 

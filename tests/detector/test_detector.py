@@ -204,7 +204,7 @@ def test_other_feature_widths_are_refused(two_groups: Data) -> None:
     [
         ("nodsafe", {}, "unknown method 'nodsafe'. Did you mean 'nodesafe'"),
         ("nodesafe", {"lamda2": 1.0}, "unknown setting of nodesafe 'lamda2'. Did you mean 'lambda2'"),
-        ("gpn", {"backbone": "gat"}, "gpn has its own network"),
+        ("gpn", {"backbone": "gat"}, "gpn requires the backbone gpn"),
     ],
 )
 def test_unknown_names_and_other_networks_are_refused(name: str, overrides: dict, message: str) -> None:

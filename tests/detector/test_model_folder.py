@@ -260,6 +260,23 @@ def test_a_scorer_that_learns_what_cannot_be_saved_is_named(graph: Data, tmp_pat
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("name", ["mean", "_mean", "scale"])  # new ones, and a setting
+@pytest.mark.parametrize("ensemble", [1, 2])
+def test_what_a_scorer_learns_under_a_name_that_is_not_saved_is_named(
+    graph: Data, tmp_path: Path, name: str, ensemble: int
+) -> None:
+    class Unnamed(Margin):
+        def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Scorer:
+            fitted, mean = copy.copy(self), outputs.logits[train].mean()
+            setattr(fitted, name, float(mean) if name == "scale" else mean)
+            return fitted
+
+    detector = Detector(scorer=Propagated(Unnamed()), ensemble=ensemble, epochs=1, device="cpu").fit(graph)
+    with pytest.raises(TypeError, match=f"Unnamed.fit has set '{name}', which would not be saved; call it '{name}_'"):
+        detector.save(tmp_path / "m")
+    assert not (tmp_path / "m").exists()
+
+
 def test_a_plugins_part_is_saved_under_the_plugins_name(
     graph: Data, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,7 +11,8 @@ from sklearn.base import clone
 from torch import Tensor
 from torch_geometric.data import Data
 
-from oddnode import KNN, Detector, Energy, MaxSoftmax, Outputs, Propagated, Scorer
+from oddnode import KNN, Detector, Energy, Evidence, MaxSoftmax, Outputs, Propagated, Scorer
+from oddnode.detector.fitting import folder_blocker
 from tests.detector.networks import Linear
 
 
@@ -44,7 +45,7 @@ def test_a_detector_with_a_named_scorer_is_saved(two_groups: Data, tmp_path: Any
     ("scorer", "error", "message"),
     [
         ("mps", ValueError, "unknown method 'mps'. Did you mean 'msp'"),
-        ("gpn", ValueError, "the scorer of gpn reads the outputs of its own network"),
+        ("gpn", ValueError, "the scorer of gpn requires the backbone gpn"),
         (lambda outputs: outputs.logits[:, 0], TypeError, "scorer is function, expected a Scorer.*subclass"),
         (MaxSoftmax, TypeError, "scorer is the class MaxSoftmax, expected a Scorer"),
         (3, TypeError, "scorer is int, expected a Scorer"),
@@ -59,6 +60,33 @@ def test_what_is_no_scorer_is_refused(two_groups: Data, scorer: Any, error: type
     ):
         with pytest.raises(error, match=message):
             give()
+
+
+@pytest.mark.parametrize(("backbone", "given"), [(Linear, "the class Linear"), (3, "int")])
+def test_what_is_no_network_is_refused(two_groups: Data, backbone: Any, given: str) -> None:
+    for give in (lambda: Detector(backbone).fit(two_groups), lambda: Detector.wrap(backbone, "msp", two_groups)):
+        with pytest.raises(TypeError, match=rf"backbone is {given}, expected a torch.nn.Module \(an instance\)"):
+            give()
+
+
+class Forgetful(MaxSoftmax):
+    supports_folders = False
+
+    def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Scorer:
+        return None  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("scorer", [Forgetful(), Propagated(Forgetful()), Evidence((Forgetful(), Energy()))])
+@pytest.mark.parametrize("ensemble", [1, 2])
+def test_a_fit_that_returns_nothing_is_named(two_groups: Data, scorer: Scorer, ensemble: int) -> None:
+    with pytest.raises(TypeError, match=r"Forgetful.fit returned NoneType, expected a fitted copy of the scorer"):
+        Detector(scorer=scorer, epochs=1, ensemble=ensemble).fit(two_groups)
+
+
+def test_a_scorer_of_ones_own_may_say_that_it_supports_graphs_on_disk() -> None:
+    for scorer in (Forgetful(), Propagated(Forgetful())):
+        assert "set `supports_folders = True`" in str(folder_blocker(Detector(scorer=scorer)))
+    assert "supports_folders" not in str(folder_blocker(Detector.from_recipe("odin")))
 
 
 @pytest.mark.parametrize("scorer", ["msp", "energy", "knn", None])

@@ -135,7 +135,7 @@ def test_what_cannot_be_trained_is_refused_before_training(folder: GraphFolder) 
         Detector(Far(), epochs=1, device="cpu").fit(folder)
     with pytest.raises(ValueError, match=r"are torch.float64, but the network is torch.float32; prepare the graph"):
         Detector(Sage(), epochs=1, device="cpu").fit(folder)
-    with pytest.raises(ValueError, match=r"GAT has other layers than.*train with trainer=MiniBatch\(\)"):
+    with pytest.raises(ValueError, match=r"GAT has layers other than.*train with trainer=MiniBatch\(\)"):
         Detector("gat", epochs=1, trainer=PackedRows(), device="cpu").fit(folder)
     with pytest.raises(ValueError, match="are on disk, and this operation needs `edge_index` in memory"):
         Detector("gat", epochs=1, trainer=FullBatch(), device="cpu").fit(folder)

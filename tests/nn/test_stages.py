@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from oddnode import ArrivalScorer, Detector
 from oddnode.graph import Graph, training_set
 from oddnode.nn import Backbone, Layerwise, embed_with, in_blocks, receptive_hops
 from oddnode.nn.base import network_blocker
-from oddnode.nn.stages import Activation, Convolution, Linear, PreparedGCNConv, RowWise, Stages
+from oddnode.nn.stages import (
+    Activation,
+    Convolution,
+    Linear,
+    NodeMatrix,
+    PreparedGCNConv,
+    RowWise,
+    Stage,
+    Stages,
+    Stream,
+)
 from oddnode.objectives import BoundUniform, CrossEntropy
 from oddnode.scoring import FolderOutputs
-from oddnode.training import FullBatch, PackedRows, Trainer, TrainingConfig, stacking_blocker
+from oddnode.training import FullBatch, MiniBatch, PackedRows, Trainer, TrainingConfig, stacking_blocker
 from tests.large.graphs import as_folder, random_graph
 
 OBJECTIVE = CrossEntropy() + BoundUniform(start=2)
@@ -102,5 +114,53 @@ def test_what_its_stages_do_not_tell_is_not_ignored() -> None:
 
 
 def test_a_backbone_of_nothing_says_what_it_lacks() -> None:
-    with pytest.raises(NotImplementedError, match="Backbone defines neither stages nor embed and head"):
+    with pytest.raises(TypeError, match=r"Backbone must define stages\(\), or both embed\(graph\) and head"):
         Backbone().run(Graph(DATA.x, DATA.edge_index))
+    with pytest.raises(ValueError, match="Empty has no parameters to train"):
+        Detector(Empty(), epochs=1, device="cpu").fit(DATA)
+
+
+class Empty(Backbone):
+    def stages(self) -> Stages:
+        return Stages([], [])
+
+
+class Around(Stage):
+    """A user's stage that adds the mean over neighbours, and may not say that it reads them."""
+
+    def __init__(self, num_hops: int) -> None:
+        self.num_hops = num_hops
+
+    def run(self, values: Tensor, graph: Graph, backbone: Backbone) -> Tensor:
+        return values + graph.random_walk @ values
+
+    def stream(self, values: NodeMatrix | None, stream: Stream) -> NodeMatrix:
+        assert values is not None
+        stored, out = stream.stored(values), stream.graph.empty(3)
+        for rows, near in stream.graph.neighbour_means(stored, out):
+            out[rows] = stored[rows] + near
+        return lambda rows: out[rows]
+
+
+class Undeclared(Backbone):
+    """One that sets no dropout either."""
+
+    def __init__(self, num_hops: int = 0) -> None:
+        super().__init__()
+        self.lin, self.num_around = nn.Linear(5, 3, dtype=torch.float64), num_hops
+
+    def stages(self) -> Stages:
+        return Stages([Linear(self.lin)], [Around(self.num_around)])
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_a_stage_that_reads_neighbours_must_say_so_where_they_are_sampled(tmp_path: Path, on_disk: bool) -> None:
+    data: Any = as_folder(DATA, tmp_path / "graph") if on_disk else DATA
+    sampled: dict[str, Any] = {"trainer": MiniBatch(), "epochs": 1, "device": "cpu"}
+    with pytest.raises(ValueError, match=r"Undeclared depend on nodes that are more than 0 hops away.*its stages"):
+        Detector(Undeclared(), **sampled).fit(data)
+    Detector(Undeclared(num_hops=1), **sampled).fit(data)
+    in_full = Detector(Undeclared(), epochs=1, device="cpu").fit(DATA)
+    assert not Undeclared().is_deterministic  # it might drop by itself
+    with pytest.raises(ValueError, match="more than 0 hops away"):
+        ArrivalScorer(in_full, DATA)

@@ -141,7 +141,7 @@ def test_dense_diffusions_are_for_small_matrices_on_a_gpu_and_kept(monkeypatch: 
     blocks = BlockMatrix([matrix, random_matrix(6, 6, 9, seed=9)])
     torch.testing.assert_close(blocks.dense_diffusion(0.1, 2)[0], first)
     assert matrix.dense_diffusion(0.1, 2) is first  # captured steps may refer to it
-    with pytest.raises(AssertionError, match=r"torch\.vmap alone"):
+    with pytest.raises(AssertionError, match=r"torch\.vmap only"):
         blocks.diffuse(torch.ones(6, dtype=torch.float64), 0.1, 2)
 
 

@@ -79,7 +79,7 @@ def test_no_room_or_another_source_is_refused(executor: RayExecutor, monkeypatch
         RayExecutor(threads=99)
     assert executor.submit(os.getpid).result() != os.getpid()  # the connection is not that executor's to close
     monkeypatch.setattr(executor, "_needs", (*executor._needs[:2], "older"))
-    with pytest.raises(ValueError, match=r"another source of oddnode.*\(key older\); install the same version"):
+    with pytest.raises(ValueError, match=r"a different source of oddnode.*\(key older\); install the same version"):
         executor.submit(os.getpid).result()
 
 

@@ -200,7 +200,7 @@ def test_networks_that_rank_in_reverse_do_not_agree() -> None:
     message = doubt_about(upside_down, outputs, nodes)
     assert message is not None
     assert (
-        f"the 3 networks do not agree on the order of validation nodes (mean rank correlation {np.mean(pairs):.2f})"
+        f"the 3 networks do not agree on the ranking of validation nodes (mean rank correlation {np.mean(pairs):.2f})"
         in message
     )
     assert "hops" not in message
@@ -236,7 +236,7 @@ def test_a_directed_graph_is_named_unless_it_is_meant(two_groups: Data, caplog: 
         [message] = Detector.from_recipe("msp", epochs=1).fit(two_groups).advice_
     pairs = {tuple(edge) for edge in two_groups.edge_index.t().tolist() if edge[0] != edge[1]}
     share = np.mean([(b, a) not in pairs for a, b in pairs])
-    assert message.startswith(f"{100 * share:.0f} % of the edges lead one way only")
+    assert message.startswith(f"{100 * share:.0f} % of the edges have no reverse edge")
     assert "torch_geometric.utils.to_undirected" in message
     assert message in caplog.text
     two_groups.directed = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -84,6 +85,19 @@ def test_advice_sees_every_scorer_that_propagates() -> None:
         assert "switched off" in message
         assert advised_scorer(scorer, graph, apply=False)[0] is scorer
     assert advised_scorer(MaxSoftmax(), graph) == (MaxSoftmax(), None)
+
+
+@pytest.mark.parametrize("wrap", [lambda scorer: scorer, Propagated, TwoSided])
+def test_advice_does_not_claim_that_a_scorer_was_limited_if_it_was_not(wrap: Callable[[Scorer], Scorer]) -> None:
+    class Fixed(Energy):
+        num_hops_used = 1
+
+    scorer, graph = wrap(Fixed()), GraphProfile(100, 1000, 10.0, 0.0, 1000, homophily=0.1, chance=0.5)
+    advised, message = advised_scorer(scorer, graph)
+    assert advised is scorer
+    assert message is not None
+    assert "should be switched off" in message
+    assert message.endswith(f"{type(scorer).__name__}.limited_to(0) has num_hops_used=1; override it")
 
 
 @pytest.mark.parametrize(

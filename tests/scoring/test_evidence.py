@@ -194,8 +194,8 @@ BOTH = (Degree(), FeatureSum())
     ids=repr,
 )
 def test_settings_that_make_no_sense_are_refused(evidence: Evidence) -> None:
-    message = r"2 scorers have the weights .* of them only elsewhere; expected a finite weight"
-    with pytest.raises(ValueError, match=message if len(evidence.scorers) == 2 else "expected some, and 1 or more"):
+    message = r"2 scorers have the weights .* and num_elsewhere is .*; expected a finite weight"
+    with pytest.raises(ValueError, match=message if len(evidence.scorers) == 2 else "expected 1 or more of both"):
         fitted(evidence, random_graph())
 
 
@@ -267,7 +267,7 @@ def test_fewer_than_two_reference_nodes_are_refused(reference: Tensor | None) ->
     graph = random_graph()
     outputs = outputs_on(graph, reference=reference)
     evidence = Evidence((Degree(),)).fit(outputs, *labelled(graph))
-    with pytest.raises(ValueError, match="fewer than two"):
+    with pytest.raises(ValueError, match="at least two reference nodes"):
         evidence.fit_reference(outputs)
 
 

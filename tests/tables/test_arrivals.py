@@ -142,7 +142,7 @@ def test_a_scored_table_without_times_says_what_is_missing() -> None:
         ({"train_until": None}, "give both `time_column` and `train_until`"),
         ({"time_column": None}, "give both `time_column` and `train_until`"),
         ({"time_column": "joind"}, "no time column 'joind'; did you mean 'joined'"),
-        ({"time_column": "kind"}, "`time_column` is 'kind', which holds other things"),
+        ({"time_column": "kind"}, "`time_column` is 'kind', which has another role"),
         ({"train_until": "2023-12-31"}, "no row is from 2023-12-31 or earlier"),
         ({"train_until": "2024"}, "expected a number, like the value of `train_until`"),
     ],

@@ -35,7 +35,7 @@ def test_weights_of_rows_that_join_the_same_nodes_add_up(tmp_path: Path) -> None
     both = read(text, tmp_path / "e.csv")
     assert as_dict(both) == {(0, 1): 2.5, (1, 0): 2.5, (1, 2): 100.0, (2, 1): 100.0}
     assert both.notes == [
-        "1 of 5 edges join nodes that others join; weights add up; if every edge is listed in both directions, fit "
+        "1 of 5 edges repeat others; their weights add up; if every edge is listed in both directions, fit "
         "with `directed`"
     ]
     one_way = read(text, tmp_path / "e.csv", directed=True)
@@ -73,15 +73,15 @@ def test_what_is_no_weight_is_named_with_its_place(tmp_path: Path, cell: str) ->
     with pytest.raises(TableError) as caught:
         read(f'source,target,weight\na,b,1\na,c,"{cell}"\n', tmp_path / "e.csv")
     assert str(caught.value) == (
-        f"{tmp_path / 'e.csv'}: column 'weight' has {cell!r} in line 3, expected the weight of an edge, a number of 0 "
-        "or more; correct it, name another column when fitting with `weight_column`, or fit with `unweighted`"
+        f"{tmp_path / 'e.csv'}: column 'weight' has {cell!r} in line 3, expected a non-negative edge "
+        "weight; correct it, name another column when fitting with `weight_column`, or fit with `unweighted`"
     )
 
 
 def test_dates_and_lists_are_no_weights() -> None:
     ends = {"source": ["a"], "target": ["b"]}
     for values in (pa.array([[1.0]]), pa.array([1], pa.date32())):
-        with pytest.raises(TableError, match=r"column 'weight' has .* in row 1, expected the weight of an edge"):
+        with pytest.raises(TableError, match=r"column 'weight' has .* in row 1, expected a non-negative edge weight"):
             edges_in(pa.table(ends | {"weight": values}), IDS, WEIGHT)
 
 

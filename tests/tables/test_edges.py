@@ -30,8 +30,7 @@ def test_a_list_without_a_header_is_refused_with_the_first_edge_named(tmp_path: 
 
 def test_columns_that_do_not_count_are_named(tmp_path: Path) -> None:
     assert read(tmp_path / "e.csv", "from,to,kind\na,b,2\n").notes == [
-        f"{tmp_path / 'e.csv'}: columns that do not count: kind; if one holds weights, name it when fitting with "
-        "`weight_column`"
+        f"{tmp_path / 'e.csv'}: unused columns: kind; if one holds weights, name it when fitting with `weight_column`"
     ]
     assert read(tmp_path / "e.csv", "from,to\na,b\n").notes == []
 
@@ -52,7 +51,7 @@ def test_unknown_nodes_are_counted_and_both_ways_out_are_named(tmp_path: Path) -
     )
     edges = read(tmp_path / "e.csv", text, ignore_unknown=True)
     assert edges.index.tolist() == [[0, 1], [1, 0]]
-    assert edges.notes == ["2 of 3 edges were left out: they name nodes that were not given"]
+    assert edges.notes == ["2 of 3 edges were left out: they name unknown nodes"]
 
 
 @pytest.mark.parametrize(
@@ -65,13 +64,13 @@ def test_unknown_nodes_are_counted_and_both_ways_out_are_named(tmp_path: Path) -
     ],
 )
 def test_ids_that_are_written_in_two_ways_are_pointed_out(tmp_path: Path, ids: list[str], text: str, near: str) -> None:
-    with pytest.raises(TableError, match=f"the table of nodes has {near}: write ids alike in both tables"):
+    with pytest.raises(TableError, match=f"the table of nodes has {near}: write ids the same way in both tables"):
         read(tmp_path / "e.csv", text, pa.array(ids))
 
 
 def test_ends_in_other_columns_are_pointed_out(tmp_path: Path) -> None:
     with pytest.raises(
-        TableError, match=r"first '0.58' in column 'weight'.*; if 'weight' holds no ids, name .*`source_co"
+        TableError, match=r"first '0.58' in column 'weight'.*; if 'weight' does not hold ids, name .*`source_co"
     ):
         read(tmp_path / "e.csv", "weight,from,to\n0.58,a,b\n")
 

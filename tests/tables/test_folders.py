@@ -61,12 +61,12 @@ def test_a_folder_has_the_graph_of_the_tables(tmp_path: Path, numbered: bool, di
 def test_edges_that_are_meant_to_lead_one_way_are_not_doubted(tmp_path: Path) -> None:
     directed = training_tables(*tables(tmp_path), directed=True).prepare(tmp_path / "graph")
     _, report = fit_tables(directed, method="msp", epochs=1)
-    assert not [note for note in report.notes if "one way" in note]
+    assert not [note for note in report.notes if "reverse edge" in note]
     masks = {name: torch.arange(len(directed.x)) % 2 == part for part, name in enumerate(("train_mask", "val_mask"))}
     assert directed.y is not None
     data = Data(x=directed.x, edge_index=directed.edge_index, y=directed.y.clamp_min(0), **masks)
     doubted = Detector(epochs=1, device="cpu").fit(folder_from_data(data, tmp_path / "unsaid"))
-    assert [note for note in doubted.advice_ if "one way" in note]
+    assert [note for note in doubted.advice_ if "reverse edge" in note]
 
 
 def test_many_files_are_one_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +148,7 @@ def test_another_graph_is_prepared_with_the_model_and_calibrated(tmp_path: Path)
     score_folder(model, other, tmp_path / "scores.csv")
     assert {row["split"] for row in read_csv(tmp_path / "scores.csv")} == {""}
     own = training_tables(*paths).prepare(tmp_path / "own")
-    with pytest.raises(TableError, match="was prepared with other features"):
+    with pytest.raises(TableError, match="was prepared with features that differ"):
         score_folder(model, own, tmp_path / "scores.csv")
 
 
@@ -272,7 +272,7 @@ def test_weights_that_are_not_to_count_do_not(tmp_path: Path) -> None:
     folder = training_tables(nodes, edges, unweighted=True).prepare(tmp_path / "graph")
     assert folder.edge_weight is None
     assert torch.equal(folder.edge_index, plain.edge_index)
-    assert any("columns that do not count: weight; if one holds weights" in note for note in folder.manifest.notes)
+    assert any("unused columns: weight; if one holds weights" in note for note in folder.manifest.notes)
     model, _ = fit_tables(folder, epochs=2)
     later = TrainingTables(nodes, edges, model.schema.with_labels()).prepare(
         tmp_path / "later"

@@ -142,7 +142,7 @@ def test_new_categories_are_counted_apart_from_cells() -> None:
     assert features.sum() == 1
     assert note == (
         "column 'c': 3 of 4 values are of 2 categories that the model was not fitted on (for example 'Blue'); they "
-        "count as missing. The model knows 'blue', 'green', 'red'; are they spelt alike?"
+        "count as missing. The model knows 'blue', 'green', 'red'; check the spelling"
     )
 
 

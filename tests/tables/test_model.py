@@ -118,7 +118,7 @@ def test_new_nodes_new_edges_and_unseen_categories_are_fine(model_folder: Path, 
         "column 'colour': 1 of 91 values are of 1 category that the model was not fitted on (for example 'violet'); "
         "they count as missing"
     )
-    assert "reference rows are in these tables, 24 of them with other features than at fit" in report.notes[1]
+    assert "reference rows are in these tables, 24 of them with changed features" in report.notes[1]
 
 
 class Frame:
@@ -224,7 +224,7 @@ def test_calibrating_on_too_little_is_an_error_that_changes_nothing(model_folder
 def test_edges_that_are_meant_to_lead_one_way_are_not_doubted(tables: tuple[Path, Path]) -> None:
     model, report = TableModel.fit(*tables, **FIT, method="msp", directed=True)
     assert model.detector.graph_profile_.num_edges == report.num_edges
-    assert not [note for note in report.notes if "one way" in note]
+    assert not [note for note in report.notes if "reverse edge" in note]
 
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -33,7 +33,7 @@ def test_a_networkx_graph_is_both_tables(paths: tuple[Path, Path]) -> None:
     scored = model.score_frame(graph, graph)
     assert scored["id"].to_pylist() == from_files["name"].to_pylist()
     assert scored["score"].equals(from_files["score"])
-    assert any("columns that do not count: weight" in note for note in report.notes)
+    assert any("unused columns: weight" in note for note in report.notes)
     weighted, _ = TableModel.fit(graph, graph, **settings)
     assert set(weighted.read(graph, graph).data.edge_weight.tolist()) == {2.0}
 

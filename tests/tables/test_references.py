@@ -110,7 +110,7 @@ def test_the_order_of_rows_does_not_matter(fitted: Fitted) -> None:
 CASES = {
     "other nodes": "0 of the 80 reference rows are in these tables, so nodes were compared",
     "half of them": "45 of the 80 reference rows are in these tables, with 102 edges instead of 180",
-    "other features": "80 of the 80 reference rows are in these tables, 80 of them with other features than at fit",
+    "other features": "80 of the 80 reference rows are in these tables, 80 of them with changed features",
     "no old edges": "80 of the 80 reference rows are in these tables, with 0 edges instead of",
     "same ids": "80 of the 80 reference rows are in these tables, ",
 }

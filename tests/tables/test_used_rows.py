@@ -107,7 +107,7 @@ def test_reference_rows_are_known_by_their_id_and_their_features() -> None:
     mask, found = rows.reference_rows(pa.array([*"eadcb"]), moved, place[edges])
     assert mask is not None
     assert mask.tolist() == [True, False, True, False, False]
-    assert found == "3 of the 3 reference rows are in these tables, 1 of them with other features than at fit"
+    assert found == "3 of the 3 reference rows are in these tables, 1 of them with changed features"
 
 
 @pytest.mark.parametrize(

@@ -56,4 +56,4 @@ def test_raw_texts_and_parquet_keep_every_character(tmp_path: Path) -> None:
     assert [row["name"] for row in read_csv(tmp_path / "raw.csv")] == ids
     assert parquet.read_table(tmp_path / "s.parquet")["name"].to_pylist() == ids
     assert raw.notes == []
-    assert safe.notes[0].startswith(f"120 strings in {tmp_path / 'safe.csv'} have an apostrophe before them")
+    assert safe.notes[0].startswith(f"120 strings in {tmp_path / 'safe.csv'} got a leading apostrophe")

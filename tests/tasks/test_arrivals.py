@@ -358,7 +358,7 @@ def test_exposed_nodes_are_others_than_the_arrivals(kind: str) -> None:
         (("lable", "scattered"), "arrivals of kind 'lable', 'scattered': expected one of label, feature"),
         (("label", "alone"), "one of scattered, grouped"),
         (("label", "scattered", 0.0), "0 % unknown and 30 % known arrivals, expected positive shares"),
-        (("label", "scattered", 0.5, 0.5), "that leave a training graph"),
+        (("label", "scattered", 0.5, 0.5), "with some left for training"),
         (("label", "scattered", float("nan")), "expected positive shares"),
     ],
 )

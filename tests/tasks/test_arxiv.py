@@ -166,8 +166,8 @@ def test_all_holds_arxiv_where_its_files_are_and_missing_ones_are_named(papers: 
         ("edge.csv.gz", ["0,1"] * (EDGES - 1) + [f"0,{NODES}"], r"line 3000 of edge.csv.gz joins 0 and 600, but there"),
         ("node-feat.csv.gz", ["1.0,2.0"] * 9 + ["1.0,nan"] * (NODES - 9), r"line 10 of .* expected 2 finite numbers"),
         ("node-feat.csv.gz", ["1.0,2.0"] * 9 + ["1.0"] * (NODES - 9), r"line 10 of .* expected 2 finite numbers"),
-        ("node-label.csv.gz", [-1] * NODES, r"line 1 of node-label.csv.gz has a class below 0"),
-        ("node_year.csv.gz", [2015] * NODES, r"node_year.csv.gz has no paper of 2016 and 2017"),
+        ("node-label.csv.gz", [-1] * NODES, r"line 1 of node-label.csv.gz has a negative class"),
+        ("node_year.csv.gz", [2015] * NODES, r"node_year.csv.gz has no paper from 2016 or 2017"),
     ],
 )
 def test_damage_is_told_by_line(papers: Papers, tmp_path: Path, file: str, lines: list[object], message: str) -> None:

@@ -76,7 +76,7 @@ def test_a_fixed_split_makes_the_label_task_once_for_all(two_groups: Data, fixed
 @pytest.mark.parametrize(
     ("load", "message"),
     [
-        (lambda data: 3, r"load of the data set 'mine' returned a int, expected a PyG Data"),
+        (lambda data: 3, r"`load` of the data set 'mine' returned a int, expected a PyG Data"),
         (lambda data: Data(x=data.x, edge_index=data.edge_index), r"the graph of the data set 'mine' has no y"),
         (
             lambda data: Data(x=data.x, edge_index=data.edge_index, y=data.y, val_mask=data.val_mask),
@@ -94,7 +94,7 @@ def test_a_graph_that_lacks_something_is_named(two_groups: Data, load: Any, mess
 def test_classes_that_cannot_be_split_so_are_named(two_groups: Data, split: Any) -> None:
     register_dataset(DatasetSpec.from_graph("mine", lambda data_dir, seed: two_groups, label_split=split))
     with pytest.raises(
-        ValueError, match=r"the classes of mine/label are ID .* expected different classes of \[0, 1, 2\]"
+        ValueError, match=r"the classes of mine/label are ID .* expected distinct classes of \[0, 1, 2\]"
     ):
         load_task("mine/label")
 

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar
 
 T = TypeVar("T")
 
-# If another process that writes or reads the same folder comes first, it is tried again, at most this many times.
+# Number of attempts if other processes write or read the same folder at the same time.
 _TRIES = 100
 _PAUSE = 0.01
 _OTHER_CAME_FIRST = (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST)
@@ -235,7 +235,7 @@ def _is_abandoned(sibling: Path) -> bool:
         return True
     try:
         status = sibling.stat()
-        # A rename changes the second time only: a folder that was moved aside just now may have been written long ago.
+        # A rename changes ctime only: a folder that was moved aside just now may have been written long ago.
         return time.time() - max(status.st_mtime, status.st_ctime) > _SECONDS_TO_ABANDON
     except OSError:  # its owner has just removed it
         return False
@@ -257,9 +257,9 @@ def is_running(pid: int) -> bool:
 
 @cache
 def _machine() -> str:
-    """Eight hexadecimal digits for the set of processes that this one can see by their number.
+    """Eight hexadecimal digits for the set of processes whose pids this one can see.
 
-    Containers and computers that share a folder do not share process numbers.
+    Containers and computers that share a folder do not share pids.
     """
     facts = [platform.node()]
     with suppress(OSError):
@@ -282,7 +282,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 @cache
 def _renameat2() -> Any:
-    """The function of Linux, or ``None`` elsewhere and in old C libraries."""
+    """Linux's ``renameat2``, or ``None`` elsewhere and in old C libraries."""
     try:
         function = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError, TypeError):

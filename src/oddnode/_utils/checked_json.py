@@ -34,7 +34,7 @@ class ModelFileError(ValueError):
 
 @contextmanager
 def errors_in(place: object) -> Iterator[None]:
-    """Name the file or folder in errors about what is in it."""
+    """Name the file or folder in errors about its contents."""
     try:
         yield
     except ModelFileError as error:

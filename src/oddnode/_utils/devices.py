@@ -16,7 +16,7 @@ def resolve_device(device: str) -> torch.device:
 
 
 def device_type(device: str) -> str:
-    """Tell the type of a device, which only another machine may have."""
+    """Return the type of a device, which this machine need not have."""
     if device == "auto":
         return _best_type()
     try:

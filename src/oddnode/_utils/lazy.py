@@ -35,9 +35,9 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
 
 
 def is_instance(thing: object, module: str, kind: str) -> bool:
-    """Tell whether an object is of a class in a module that takes long to import.
+    """Whether an object's class is from a module that is slow to import.
 
-    Nobody has such an object without having imported the module, so that it need not be imported here.
+    Such an object exists only once the module was imported, so that it need not be imported here.
     """
     imported = sys.modules.get(module)
     return imported is not None and isinstance(thing, getattr(imported, kind))

@@ -1,6 +1,6 @@
 """Random streams that leave the caller's untouched, in every thread, and seeds derived from other seeds.
 
-`torch.random.fork_rng` does not do: it borrows torch's generator, which all threads of the process share. A stream has
+`torch.random.fork_rng` won't do: it borrows torch's generator, which all threads of the process share. A stream has
 generators of its own, and belongs to the thread that opened it.
 """
 
@@ -25,7 +25,7 @@ _borrowing = threading.RLock()
 
 @dataclass
 class _Stream:
-    """Generators of one seed, one for each device that asks for numbers."""
+    """Generators of one seed, one for each device that draws numbers."""
 
     seed: int
     generators: dict[torch.device, torch.Generator] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class _Stream:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Open a random stream for a block of this thread; torch's generators are neither used nor moved.
+    """Open a random stream for a block of this thread; torch's generators are neither used nor advanced.
 
     Code of this library draws from `current_generator`. Layers and modules that know nothing of it draw from the
     stream within `new_weights` or `redirected`.
@@ -93,7 +93,7 @@ class _Float32(TorchFunctionMode):
 
 
 class _Redirection(TorchDispatchMode):
-    """Gives the stream's generator to every operation that draws random numbers; the numbers are as from torch's."""
+    """Gives the stream's generator to every operation that draws random numbers; the numbers equal torch's."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -116,7 +116,7 @@ class _Redirection(TorchDispatchMode):
 
 
 def _device_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.device:
-    """Where an operation draws its numbers: where its first tensor is, or where a new one is to be."""
+    """The device on which an operation draws numbers: that of its first tensor, or of the tensor to create."""
     for arg in args:
         if isinstance(arg, torch.Tensor):
             return arg.device

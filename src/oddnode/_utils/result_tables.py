@@ -53,7 +53,7 @@ class Entry:
         return None if self.mean is None else round(self.mean, self.digits) + 0.0  # turns -0.0 into 0.0
 
     def shown(self, with_paper: bool = False) -> str:
-        """The text of the cell, on demand with the paper's number in brackets."""
+        """The text of the cell, optionally with the paper's number in brackets."""
         if self.mean is None:
             return self.text or "-"
         spread = "" if self.std is None else f" ± {self.std:.{self.digits}f}"
@@ -152,7 +152,7 @@ class Table:
 
     name: str  # The name of its files and labels
     title: str
-    grids: Sequence[Grid]  # Those of one protocol follow each other
+    grids: Sequence[Grid]  # Grouped by protocol
     notes: Sequence[str] = field(default_factory=list)  # Notes below the grids
     where: str = ""  # Its counterpart in the paper
 

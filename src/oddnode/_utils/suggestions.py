@@ -17,7 +17,7 @@ class UnknownNameError(ValueError, KeyError):
 
 
 def unknown(what: str, name: object, known: Iterable[str]) -> UnknownNameError:
-    """Build an error that suggests the nearest known name and lists all of them, or of very many the nearest."""
+    """Build an error that suggests the nearest known name and lists all of them, or only the nearest of many."""
     names = list(known)
     near = get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]!r}?" if near else ""

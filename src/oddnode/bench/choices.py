@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from oddnode.tasks import Task
 
 
-#: The methods of a plain ``oddnode bench``.
+#: The default methods of ``oddnode bench``.
 DEFAULT_METHODS = ("msp", "energy", "gnnsafe", "nodesafe", "energy-ft", "gnnsafe++", "nodesafe++")
 
 
 def expand_methods(names: Iterable[str], protocol: str = "clean") -> list[str]:
-    """Replace ``all`` by the names it stands for, and drop repetitions.
+    """Replace ``all`` by the names it stands for, and drop duplicates.
 
     Parameters
     ----------

@@ -23,7 +23,7 @@ METRICS_COMPARED = ("auroc", "fpr95")
 
 
 def check_writable(folder: Path) -> None:
-    """Create a folder and check that it is writable, so that a mistake shows before the work and not after it."""
+    """Create a folder and check that it is writable, so that mistakes show before the work, not after it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -62,7 +62,7 @@ def write_report(results: Sequence[Result], folder: Path) -> list[Path]:
     }
     if comparisons:
         files["comparisons.csv"] = csv_text([paired.row() for paired in comparisons])
-    else:  # that of an earlier benchmark would not belong to the rest
+    else:  # one from an earlier benchmark would not match the rest
         (folder / "comparisons.csv").unlink(missing_ok=True)
     return [write_text(folder / name, text) for name, text in files.items()]
 

@@ -41,10 +41,10 @@ def benchmark(
     Parameters
     ----------
     tasks : str, Task, callable, or a list of these
-        Names (``"paper"`` and ``"all"`` stand for groups of tasks), tasks of your own, or functions ``make(seed) ->
-        Task``, whose names become those of the tasks.
+        Names (``"paper"`` and ``"all"`` stand for groups of tasks), `Task` objects, or functions ``make(seed) ->
+        Task``, whose names become the names of the tasks.
     methods : str, Recipe, or a list of these
-        Names (``"all"`` stands for every method), or methods of your own.
+        Names (``"all"`` stands for every method), or `Recipe` objects.
     seeds : int
         Number of seeds.
     protocol : {"clean", "published"}
@@ -54,10 +54,10 @@ def benchmark(
     jobs : int, optional
         Number of processes. Each uses its share of the cores as threads, which determines the order of floating-point
         sums: results are equal bit for bit for the same number of jobs. Default: one process per core on a CPU, and
-        one on a GPU or where processes cannot be forked. Tasks and methods that are given as objects need processes
-        that can be forked, or ``jobs=1``.
+        one on a GPU or where processes cannot be forked. Tasks and methods given as objects need processes that can
+        be forked, or ``jobs=1``.
     on_progress : callable, optional
-        Called with (finished cells, all cells, label of the last one); a cell is a task under one seed.
+        Called with (finished cells, number of cells, label of the last one); a cell is a task under one seed.
     model_free : bool
         Also return the model-free scores on every task, after the requested methods; they need no training.
     settings : dict, optional
@@ -87,7 +87,7 @@ def benchmark(
     user_components = not has_only_names(all_tasks, all_methods)
     if user_components and engine is not None and engine.is_remote:
         raise ValueError(
-            "tasks and methods that are given as objects can only be run on this machine; leave the engine out, or "
+            "tasks and methods given as objects can only run on this machine; leave the engine out, or "
             "register them in a plugin and give their names"
         )
     with named(all_tasks, all_methods) as (task_names, method_names):
@@ -138,7 +138,7 @@ def _trainings(
 
 
 def _own_settings(method: str, task: str, protocol: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the settings that a method has under a protocol."""
+    """The settings that a method has under a protocol."""
     names = get_recipe(method).hyper_parameters.keys() & get_protocol(protocol).hyper_parameters(method, task).keys()
     return {name: value for name, value in settings.items() if name in names or name in DETECTOR_SETTINGS}
 
@@ -154,8 +154,8 @@ def _engine(jobs: int, device: str, user_components: bool) -> Engine:
     if user_components:  # a forked process has the objects of this one; any other would have to import them
         if is_gpu(device) or not can_fork():
             raise ValueError(
-                f"jobs is {jobs}, but tasks and methods that are given as objects can only be run in this process "
-                "here; use jobs=1, or register them in a plugin and give their names"
+                f"jobs is {jobs}, but tasks and methods given as objects can only run in this process on this "
+                "machine; use jobs=1, or register them in a plugin and give their names"
             )
         return Processes(jobs, threads=1, may_fork=True)
     return Processes(jobs, max(1, num_cores() // jobs), may_fork=True, on_gpu=is_gpu(device))

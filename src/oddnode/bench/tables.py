@@ -16,7 +16,7 @@ _TITLES = METRIC_TITLES | DECISION_TITLES
 
 
 def model_free_last(methods: Iterable[str]) -> list[str]:
-    """Order names of methods: repetitions dropped, model-free scores last."""
+    """Drop duplicate names of methods, and move model-free scores to the end."""
     return sorted(dict.fromkeys(methods), key=MODEL_FREE.__contains__)
 
 
@@ -123,7 +123,7 @@ def compare_table(results: Sequence[Result], metrics: tuple[str, str] = ("auroc"
             body.append(["*paper*", *(shown_pair(p) for p in printed), paper_mean_pair(tasks, method, metrics)])
     titles = " / ".join(METRIC_TITLES[m] for m in metrics)
     table = pipe_table(["method", *tasks, "mean"], body)
-    return f"{titles}\n\n{table}\n\n{caption(results, with_paper=False)}\n"  # the paper's have rows of their own
+    return f"{titles}\n\n{table}\n\n{caption(results, with_paper=False)}\n"  # the paper's are separate rows
 
 
 def _pair(result: Result, metrics: tuple[str, str]) -> str:
@@ -158,7 +158,7 @@ def per_seed_rows(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def _without_accuracy(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The rows, of model-free scores without the accuracy of the network that they were computed along with."""
+    """Drop the accuracy of model-free scores, which is that of the network they were computed along with."""
     return [
         {k: v for k, v in row.items() if not (k.startswith("id_acc") and row["method"] in MODEL_FREE)} for row in rows
     ]

@@ -2,7 +2,7 @@
 
 MLflow and Weights & Biases get one run per task and method, TensorBoard one folder. A run has the names as parameters,
 every metric per seed (``per_seed/auroc``, with the seed as step), and the means and deviations of `Result.summary`.
-Importing this module loads no torch, so that a misspelt name is answered at once.
+Importing this module loads no torch, so that a misspelt name fails at once.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _NAMES = ("task", "method", "protocol", "backbone", "settings", "seeds", "seed")
 
 
 class Tracker(ABC):
-    """A place for the results of benchmarks.
+    """A tracker of benchmark results.
 
     Parameters
     ----------
     place : str
-        Where to log, if not where the tracker's own settings say.
+        Where to log; by default the tracker's settings decide.
     """
 
     @abstractmethod
@@ -126,7 +126,7 @@ TRACKERS: dict[str, Callable[[str], Tracker]] = {"mlflow": MLflow, "wandb": Wand
 
 
 def open_tracker(text: str) -> Tracker:
-    """Make a tracker and check that it can be used, so that a mistake shows before the work and not after it.
+    """Make a tracker and check that it can be used, so that mistakes show before the work, not after it.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ def open_tracker(text: str) -> Tracker:
     Raises
     ------
     ValueError
-        If the name is unknown, the tracker is not installed, or it refuses to be used.
+        If the name is unknown, the tracker is not installed, or it cannot be used.
     """
     name, _, place = text.partition("=")
     if name not in TRACKERS:
@@ -148,7 +148,7 @@ def open_tracker(text: str) -> Tracker:
         raise ValueError(f"{name} cannot be imported ({error}): pip install 'oddnode[{name}]'") from None
     except OSError:
         raise
-    except Exception as error:  # of a foreign package
+    except Exception as error:  # from a third-party package
         raise ValueError(f"{name} cannot be used: {_first_line(error)}") from error
 
 
@@ -171,7 +171,7 @@ def log_results(results: Sequence[Result], trackers: Sequence[Tracker]) -> None:
         for result in results:
             try:
                 tracker.log(result)
-            except Exception as error:  # of a foreign package
+            except Exception as error:  # from a third-party package
                 what = f"{result.method} on {result.task}"
                 raise RuntimeError(f"{type(tracker).__name__} could not log {what}: {_first_line(error)}") from error
 

@@ -62,13 +62,13 @@ _Methods = Annotated[
 ]
 _Jobs = Annotated[
     int | None,
-    typer.Option(min=1, help="Number of processes.", show_default="one per core, or one on a GPU; as Ray has room"),
+    typer.Option(min=1, help="Number of processes.", show_default="one per core, one on a GPU; with Ray, all that fit"),
 ]
 _Trackers = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME[=PLACE]",
-        help="Log every result to mlflow (place: a tracking URI), wandb (a project) or tensorboard (a folder). "
+        help="Log every result to mlflow (PLACE: a tracking URI), wandb (a project) or tensorboard (a folder). "
         "Can be repeated.",
     ),
 ]
@@ -100,7 +100,7 @@ def bench(
         str, typer.Option(help="'clean' leaks no test data; 'published' follows the code of the paper.")
     ] = "clean",
     backbone: Annotated[
-        str, typer.Option(help="The network of every method: gcn, mlp, gat, jknet, mixhop or one of a plugin.")
+        str, typer.Option(help="The network of every method: gcn, mlp, gat, jknet, mixhop or one from a plugin.")
     ] = "gcn",
     set_options: SetOptions = None,
     device: Device = "auto",
@@ -126,7 +126,7 @@ def bench(
     if out:
         check_writable(out)
     trackers = [open_tracker(text) for text in log or ()]
-    from oddnode.bench import benchmark  # after all that can be refused without torch
+    from oddnode.bench import benchmark  # after all checks that do not need torch
 
     with progress_bar(terminal_only=as_json) as show, open_engine(engine, jobs, 1, device) as remote:
         jobs = jobs if remote is None else remote.jobs
@@ -145,7 +145,7 @@ def bench(
         _print_results(results)
         if written:
             typer.echo("written: " + ", ".join(str(path) for path in written))
-    log_results(results, trackers)  # last, so that a tracker that fails loses nothing
+    log_results(results, trackers)  # last, so that nothing is lost if a tracker fails
 
 
 add_command(
@@ -166,7 +166,7 @@ for commands in (info, paper, tables):
 def _checked_names(
     task: str, methods: str | None, protocol: str, backbone: str, data_dir: Path | None
 ) -> tuple[list[Any], list[str]]:
-    """The tasks and methods that are asked for; wrong names and missing data are refused without torch."""
+    """The requested tasks and methods; unknown names and missing data are errors before torch is imported."""
     from oddnode.bench import DEFAULT_METHODS, check_names, expand_methods
     from oddnode.tasks import check_data
 
@@ -223,8 +223,8 @@ def _print_results(results: Any) -> None:
 
 def main() -> None:
     """Run the command line; a user's mistake prints one line on stderr and a non-zero exit status."""
-    # Torch then takes huge pages for large tensors, which more than halves an epoch over ten million edges. It looks at
-    # this when it makes its first tensor. Programs that use the library set it themselves (docs/performance.md).
+    # Torch then uses huge pages for large tensors, which more than halves an epoch over ten million edges. It reads
+    # this when it allocates its first tensor. Programs that use the library set it themselves (docs/performance.md).
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
     # Commands print the notes of the library themselves.
     logging.getLogger("oddnode").addHandler(logging.NullHandler())

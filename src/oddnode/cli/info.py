@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from oddnode.tables import Category, Number, TableSchema
 
 
-# Sections that hold no settings: hashes of rows and the like.
+# Sections without settings, such as hashes of rows.
 _LEFT_OUT = ("table", "table_rows", "table_threshold", "format")
 _MOST_COLUMNS = 60
 _MOST_CATEGORIES = 5
@@ -117,7 +117,7 @@ def datasets(
     for row in states:
         name, tasks, state, where, licence = map(_word, row.values())
         body.append([name, state, f"{tasks}\n{where}\nlicence: {licence}"])
-    head = ["name", "state", "tasks, place and licence"]
+    head = ["name", "state", "tasks, location and licence"]
     print_rows("Data sets", head, body, cuts=range(1, len(body)), pipe_width=80)
 
 
@@ -184,7 +184,7 @@ def _further_columns(schema: TableSchema) -> dict[str, Any]:
 
 
 def _facts(config: ModelConfig, schema: TableSchema | None, num_weights: int) -> dict[str, Any]:
-    """What a reader wants to know, as texts by name."""
+    """A summary for readers, as strings by name."""
     graph, given = config.graph, ", ".join(f"{name}={value}" for name, value in config.hyper_parameters.items())
     alike = "" if graph.homophily is None else f", {100 * graph.homophily:.0f} % of labelled edges join one class"
     edges = f"{_num_edges(config, schema)} edges, mean degree {graph.mean_degree:.4g}{alike}"
@@ -199,7 +199,7 @@ def _facts(config: ModelConfig, schema: TableSchema | None, num_weights: int) ->
     }
     if schema is not None:
         several = len(schema.classes) > 1
-        facts["labels"] = list(schema.classes) if several else f"{schema.classes[0]}; alone, so predicted says nothing"
+        facts["labels"] = list(schema.classes) if several else f"{schema.classes[0]}; predicted is always this label"
         facts |= _further_columns(schema)
     return facts | {"saved by": f"oddnode {config.oddnode_version}", "notes": config.advice}
 
@@ -227,7 +227,7 @@ def _part(config: dict[str, Any] | None) -> str | None:
     if config is None:
         return None
     text = _written(config)
-    return text if len(text) <= _LONGEST_PART else f"{text[:_LONGEST_PART]}..., which --json shows whole"
+    return text if len(text) <= _LONGEST_PART else f"{text[:_LONGEST_PART]}..., which --json shows in full"
 
 
 def _written(value: Any) -> str:

@@ -66,7 +66,7 @@ def paper(
         typer.Option(
             min=1,
             help="Number of processes that train.",
-            show_default="one per core, at most 12 on a GPU; as Ray has room",
+            show_default="one per core, at most 12 on a GPU; with Ray, all that fit",
         ),
     ] = None,
     engine: EngineName = "processes",
@@ -95,7 +95,7 @@ def paper(
     plugin: Plugins = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a summary as JSON and nothing else.")] = False,
 ) -> None:
-    """Reproduce every table and figure of the paper, next to the paper's own numbers.
+    """Reproduce every table and figure of the paper, next to the paper's numbers.
 
     Finished trainings are stored in OUT/runs.sqlite. You can stop at any time; the same command continues.
     """
@@ -108,7 +108,7 @@ def paper(
     check_device(device)
     check_engine(engine)
     if not smoke and not no_train:
-        data_dir_of(data_dir)  # refuses a folder that does not exist before torch is imported
+        data_dir_of(data_dir)  # a missing folder is an error before torch is imported
     from oddnode.bench.report import check_writable
     from oddnode.paper.plan import make_plan
     from oddnode.paper.run import Summary, default_jobs, run_plan
@@ -189,13 +189,13 @@ def _note_absent(plan: Plan, note: Callable[[str], None]) -> None:
 
 
 def _note_shared_gpu(device: str, jobs: int, note: Callable[[str], None]) -> None:
-    """Say how several processes can use a GPU at the same time, where they cannot."""
+    """Say how several processes can use a GPU at the same time, if they cannot yet."""
     from oddnode._utils.devices import is_gpu, processes_share_gpu
 
     if jobs > 1 and is_gpu(device) and not processes_share_gpu():
         note(
-            "[bold yellow]note:[/] the GPU works for one of the processes at a time; start NVIDIA's Multi-Process "
-            "Service (nvidia-cuda-mps-control -d) to have it work for all of them at once"
+            "[bold yellow]note:[/] the GPU runs one process at a time; start NVIDIA's Multi-Process "
+            "Service (nvidia-cuda-mps-control -d) to run all of them at once"
         )
 
 

@@ -1,4 +1,4 @@
-"""A command that several processes run together, started by ``torchrun``. Imports no slow module for a single one."""
+"""A command that several processes run together, started by ``torchrun``. Imports nothing slow for a single process."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from oddnode.large.torchrun import JoinedRanks
 
 
-#: The commands that divide their work on a graph on disk.
+#: The commands whose work on a graph on disk ranks can share.
 DIVIDED = ("calibrate", "fit", "score")
-# The first rank tells what all ranks find, so the others let it go first.
+# The first rank reports errors that all ranks have, so the others wait for it.
 _SECONDS_FOR_FIRST = 1.0
 
 
@@ -38,9 +38,9 @@ def check_graph(graph: Path | None) -> None:
 
 
 def run_together(run: Callable[[], Any]) -> None:
-    """Run the command line as one of several ranks: the first one prints, and one of them tells why a run failed.
+    """Run the command line as one of several ranks: the first one prints, and one of them reports why a run failed.
 
-    If a rank is lost, the others end with an error; so they do if ``torchrun`` tells them to end.
+    If a rank is lost or ``torchrun`` stops them, the others exit with an error.
     """
     from oddnode.large.heartbeat import RankLost, stopped
     from oddnode.large.torchrun import joined
@@ -49,7 +49,7 @@ def run_together(run: Callable[[], Any]) -> None:
 
         def stop(*_: object) -> None:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            raise RankLost(ranks.heartbeat.who_is_lost(seconds=2.0) or stopped("torchrun told this rank to end"))
+            raise RankLost(ranks.heartbeat.who_is_lost(seconds=2.0) or stopped("torchrun stopped this rank"))
 
         signal.signal(signal.SIGTERM, stop)
         if ranks.is_first:
@@ -58,7 +58,7 @@ def run_together(run: Callable[[], Any]) -> None:
         try:
             _run_as(ranks, run)
         except (ValueError, OSError, RuntimeError) as error:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the error is told to its end
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # let the error message finish
             if not ranks.is_first:
                 time.sleep(_SECONDS_FOR_FIRST)
             if not ranks.heartbeat.is_first_to_tell():
@@ -66,7 +66,7 @@ def run_together(run: Callable[[], Any]) -> None:
             if ranks.is_first or isinstance(error, RankLost):
                 raise
             raise RuntimeError(f"rank {ranks.rank} ({ranks.heartbeat.processes[ranks.rank]}): {error}") from None
-    # Not sys.exit: a thread of gloo that lets go of its last tensor while Python ends would abort the process.
+    # Not sys.exit: a gloo thread that frees its last tensor during interpreter shutdown would abort the process.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
@@ -79,7 +79,7 @@ def _run_as(ranks: JoinedRanks, run: Callable[[], Any]) -> None:
                 silence.enter_context(redirect_stdout(nowhere))
                 silence.enter_context(redirect_stderr(nowhere))
             run()
-    except (SystemExit, KeyboardInterrupt) as stop:  # a wrong option, or Ctrl-C; the first rank tells
+    except (SystemExit, KeyboardInterrupt) as stop:  # a wrong option, or Ctrl-C; the first rank reports it
         if isinstance(stop, SystemExit) and not stop.code:
             return
         if not ranks.is_first:

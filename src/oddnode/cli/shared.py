@@ -86,7 +86,7 @@ def split_names(text: str) -> list[str]:
 
 
 def column_names(text: str | None) -> list[str]:
-    """Split names of columns at commas; a name with a comma stands in double quotes.
+    """Split names of columns at commas; a name with a comma is in double quotes.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def column_names(text: str | None) -> list[str]:
 
 
 def check_device(device: str) -> None:
-    """Raise an error for a device that is unknown or cannot be used; only a GPU needs torch to tell."""
+    """Raise an error for a device that is unknown or cannot be used; only checking for a GPU imports torch."""
     if not _DEVICE.fullmatch(device):
         raise ValueError(f"unknown device {device!r}; expected auto, cpu or cuda")
     if device not in ("auto", "cpu"):
@@ -109,7 +109,7 @@ def check_device(device: str) -> None:
 
 
 def check_engine(name: str) -> None:
-    """Raise an error for an engine that does not exist."""
+    """Raise an error for an unknown engine."""
     if name not in _ENGINES:
         raise unknown("engine", name, _ENGINES)
 
@@ -130,7 +130,7 @@ def open_engine(name: str, jobs: int | None, threads: int, device: str) -> Itera
     log, notes = logging.getLogger("oddnode.runner"), _Notes()
     log.addHandler(notes)
     try:
-        # Ray prints what it has to say to standard output, which is for results.
+        # Ray logs to standard output, which is for results.
         with redirect_stdout(sys.stderr), RayExecutor(jobs, threads, is_gpu(device)) as executor:
             yield Futures(executor, executor.max_workers)
     finally:
@@ -161,7 +161,7 @@ def progress_bar(terminal_only: bool) -> Iterator[Callable[..., None]]:
 
 
 def parse_settings(given: Sequence[str] | None, methods: Sequence[str]) -> dict[str, Any]:
-    """Read settings; one that no method has and a value of another type are errors.
+    """Parse settings; an unknown name and a value of the wrong type are errors.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def parse_settings(given: Sequence[str] | None, methods: Sequence[str]) -> dict[
 
 
 def checked_backbone(name: str, method: str) -> str:
-    """Raise an error for a backbone that there is not, or that the method does not take."""
+    """Raise an error for a backbone that is unknown, or that the method does not accept."""
     if name not in BACKBONES:
         raise unknown("backbone", name, BACKBONES)
     own = RECIPES[method].backbone
@@ -220,7 +220,7 @@ def expected(kind: Any) -> str:
 
 
 def as_options(text: str) -> str:
-    """Name options where a message of the library names arguments and settings, which it puts in backticks.
+    """Replace arguments and settings, which the library's messages put in backticks, by options.
 
     Examples
     --------
@@ -234,12 +234,12 @@ def as_options(text: str) -> str:
 
 
 def visible(text: str) -> str:
-    """Escape control characters, which a terminal would obey."""
+    """Escape control characters, which a terminal would interpret."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match.group()):02x}", text)
 
 
 def print_facts(facts: dict[str, Any], as_json: bool) -> None:
-    """Print facts by name, one a line or as JSON, and their ``"notes"`` on standard error."""
+    """Print facts by name, one per line or as JSON, and their ``"notes"`` on standard error."""
     if "notes" in facts:
         facts = facts | {"notes": list(map(as_options, facts["notes"]))}
     if as_json:
@@ -283,5 +283,5 @@ def print_rows(
             table.add_section()
         table.add_row(*map(escape, row))
     console = Console()
-    # A pipe has no width; rich would take 80 columns, too few for a table of numbers.
+    # A pipe has no width; rich would assume 80 columns, too few for a table of numbers.
     console.print(table) if console.is_terminal else Console(width=pipe_width).print(table)

@@ -50,7 +50,7 @@ Encoding = Annotated[str | None, typer.Option(help="Encoding of CSV files, for e
 IgnoreUnknownEdges = Annotated[
     bool, typer.Option("--ignore-unknown-edges", help="Leave out edges of nodes that are in no table of nodes.")
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace a model that --out has already.")]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing model in --out.")]
 
 # The fields of `TableOptions`: the type of the option, its help text, and in some cases what the default does.
 _TABLE_OPTIONS: dict[str, tuple[Any, str] | tuple[Any, str, str]] = {
@@ -59,14 +59,14 @@ _TABLE_OPTIONS: dict[str, tuple[Any, str] | tuple[Any, str, str]] = {
     "unlabelled": (list[str], "Label that stands for 'not labelled'. Can be repeated."),
     "feature_columns": (str, "Columns with features, separated by commas.", "all other columns"),
     "drop_columns": (str, "Columns to exclude from the features, separated by commas."),
-    "category_columns": (str, "Columns of codes: every number is a category of its own."),
+    "category_columns": (str, "Columns of codes: every number is a separate category."),
     "number_columns": (str, "Columns of numbers: any other text in them counts as missing."),
     "decimal_comma": (bool, "Read 3,5 as a number."),
-    "source_column": (str, "Column with the start of an edge.", "source, or the first column"),
-    "target_column": (str, "Column with the end of an edge.", "target, or the second column"),
+    "source_column": (str, "Column with the sources of edges.", "source, or the first column"),
+    "target_column": (str, "Column with the targets of edges.", "target, or the second column"),
     "directed": (bool, "Use edges in their direction only."),
     "weight_column": (str, "Column with the weights of the edges, 0 or more.", "weight, if there is one"),
-    "unweighted": (bool, "Let all edges count the same, even if there is a column weight."),
+    "unweighted": (bool, "Ignore edge weights, even if there is a column weight."),
     "ignore_unknown_edges": (bool, "Leave out edges of nodes that are in no table of nodes."),
     "split_column": (
         str,
@@ -75,7 +75,7 @@ _TABLE_OPTIONS: dict[str, tuple[Any, str] | tuple[Any, str, str]] = {
     ),
     "exposure_column": (str, "Column of true and false that marks the nodes known to be OOD."),
     "time_column": (str, "Column with the times of the nodes: numbers, or ISO dates. Needs --train-until."),
-    "train_until": (str, "Last time to train on; later nodes are arrivals, of which nothing is learnt."),
+    "train_until": (str, "Last time to train on; nothing is learnt from later nodes (arrivals)."),
 }
 _NOT_ON_DISK = ("exposure_column", "time_column", "train_until")
 # Options that take several names, separated by commas.
@@ -83,7 +83,7 @@ _NAMES = ("feature_columns", "drop_columns", "category_columns", "number_columns
 
 
 def _with_table_options(without: Sequence[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Let a command have the options of `_TABLE_OPTIONS`; it gets those that the user gives as ``columns``."""
+    """Give a command the options of `_TABLE_OPTIONS`; those that the user sets are passed as ``columns``."""
     names = [name for name in _TABLE_OPTIONS if name not in without]
 
     def parameter(name: str) -> inspect.Parameter:
@@ -208,7 +208,7 @@ def fit(
     backbone: Annotated[
         str | None,
         typer.Option(
-            help="The network: gcn, mlp, gat, jknet, mixhop or one of a plugin.", show_default="the method's, or gcn"
+            help="The network: gcn, mlp, gat, jknet, mixhop or one from a plugin.", show_default="the method's, or gcn"
         ),
     ] = None,
     false_alarm_rate: Annotated[
@@ -225,7 +225,7 @@ def fit(
 
     Numbers are scaled and text columns become categories; unseen categories are treated as missing when scoring.
     """
-    # What can be refused without torch comes first.
+    # Checks that do not need torch come first.
     check_graph(graph)
     load_plugins(plugin or ())
     check_device(device)
@@ -277,7 +277,7 @@ def score(
         bool,
         typer.Option(
             "--explain",
-            help="Add columns that explain the scores; why says in words what speaks against a flagged node.",
+            help="Add columns that explain the scores; the column why explains flagged nodes in words.",
         ),
     ] = False,
     ignore_unknown_edges: IgnoreUnknownEdges = False,
@@ -334,7 +334,7 @@ def calibrate(
     ignore_unknown_edges: IgnoreUnknownEdges = False,
     new_ids: Annotated[
         bool,
-        typer.Option("--new-ids", help="Ids name other nodes than in the fitted table, so none was trained on."),
+        typer.Option("--new-ids", help="Ids name different nodes than in the fitted table, so none was trained on."),
     ] = False,
     encoding: Encoding = None,
     overwrite: Overwrite = False,
@@ -376,12 +376,8 @@ def calibrate(
 
 @_with_table_options(without=_NOT_ON_DISK)
 def prepare(
-    nodes: Annotated[
-        list[str], typer.Option(help=f"Table of nodes, {_SUFFIXES}, or a pattern of several. Can be repeated.")
-    ],
-    edges: Annotated[
-        list[str], typer.Option(help=f"Table of edges, {_SUFFIXES}, or a pattern of several. Can be repeated.")
-    ],
+    nodes: Annotated[list[str], typer.Option(help=f"Table of nodes, {_SUFFIXES}, or a glob pattern. Can be repeated.")],
+    edges: Annotated[list[str], typer.Option(help=f"Table of edges, {_SUFFIXES}, or a glob pattern. Can be repeated.")],
     out: Annotated[Path, typer.Option(help="Folder for the graph.")],
     columns: dict[str, Any],
     model: Annotated[
@@ -393,8 +389,7 @@ def prepare(
 ) -> None:
     """Write tables of any size as a graph on disk, with little memory.
 
-    `fit`, `score` and `calibrate` take the folder as --graph. A run that was stopped goes on where it was when it is
-    started again.
+    `fit`, `score` and `calibrate` take the folder as --graph. Repeat the command to resume an interrupted run.
     """
     from oddnode.tables import TrainingTables, files_matching, read_schema
 
@@ -410,7 +405,7 @@ def prepare(
         options = _table_options(columns)
     node_tables, edge_tables = (_opened(files_matching(patterns), encoding) for patterns in (nodes, edges))
     read = TrainingTables(node_tables, edge_tables, options)
-    read.check_columns()  # what can be refused without torch comes first
+    read.check_columns()  # checks that do not need torch come first
     with progress_bar(terminal_only=True) as show:
         folder = read.prepare(out, show)
         show(0, None, "averaging features over neighbours")

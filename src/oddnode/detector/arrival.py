@@ -13,7 +13,7 @@ from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import gradients_enabled, members_of
 from oddnode.graph import Graph, GraphError, GraphSource
 from oddnode.graph.graph import CSR
-from oddnode.nn import receptive_hops
+from oddnode.nn import check_hops, receptive_hops
 from oddnode.ops import check_edge_weight
 from oddnode.scoring import Evidence, NeighbourCosine, Outputs, PropagatingScorer, Scorer, ScorerWrapper
 
@@ -28,8 +28,8 @@ class ArrivalScorer:
     within a few hops. It equals that of the whole graph with the arrival in it, up to rounding, if the arrival has no
     neighbours, or if the scorer looks no further than two hops beyond the network's receptive field. A longer average
     is approximated: continued from those of the neighbours, :math:`\eta s_v + (1 - \eta)` times their mean, as if the
-    arrival had not changed them. Arrivals do not see each other. Scorers that depend on the whole graph in other ways
-    are refused: `GRASP` and `NeighbourCosine`.
+    arrival had not changed them. Arrivals do not affect each other. Scorers that depend on the whole graph in other
+    ways are refused: `GRASP` and `NeighbourCosine`.
 
     Parameters
     ----------
@@ -63,9 +63,11 @@ class ArrivalScorer:
         source, target = self._graph.edge_index
         order, counts = target.argsort(stable=True), torch.bincount(target, minlength=self._graph.num_nodes)
         weights = None if self._graph.edge_weight is None else self._graph.edge_weight[order]
-        # In their own order, which `Graph.csr` changes: sums of floating-point numbers depend on it.
+        # In the order of `edge_index`, which `Graph.csr` changes: floating-point sums depend on it.
         self._incoming = CSR(torch.cat([counts.new_zeros(1), counts.cumsum(0)]), source[order], weights)
-        # Number of hops from the neighbours within which nodes matter: receptive fields, averages, and degrees.
+        # Number of hops around the neighbours that matter: receptive field, averages, and degrees.
+        for network in self._networks:
+            check_hops(network.outputs.module, self._graph)
         self._reach = max(receptive_hops(network.outputs.module) for network in self._networks) + _SHORT
 
     @gradients_enabled()
@@ -74,8 +76,8 @@ class ArrivalScorer:
     ) -> float:
         """Score one arrival.
 
-        If its features are far beyond those of training, it scores below all calibration nodes, and a detector without
-        these refuses it.
+        If its features are far outside the range of training, it scores below all calibration nodes; without
+        these, it is an error.
 
         Parameters
         ----------
@@ -121,7 +123,7 @@ class ArrivalScorer:
         return bool(self._detector._calibrated().detect(torch.tensor([score]))[0])
 
     def _links(self, neighbours: Sequence[int] | Tensor, edge_weight: Sequence[float] | Tensor | None) -> _Links:
-        """The different neighbours of the arrival, ascending, with the weights of its edges to them."""
+        """The distinct neighbours of the arrival, ascending, with the weights of its edges to them."""
         known = self._graph
         given = _as_indices(neighbours, known.num_nodes).to(known.device)
         near = given.unique()
@@ -131,7 +133,7 @@ class ArrivalScorer:
             return _Links(near, None)
         if len(near) < len(given):
             raise GraphError(
-                f"the neighbours {given.tolist()} have weights and are not all different; add the weights up"
+                f"the neighbours {given.tolist()} have weights and contain duplicates; add up their weights"
             )
         weight = torch.as_tensor(edge_weight, dtype=known.x.dtype, device=known.device)
         try:
@@ -158,7 +160,7 @@ class ArrivalScorer:
         return Graph(torch.cat([features, known.x[nodes]]), edge_index, weight)
 
     def _within_reach(self, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The known nodes around some, sorted, and the edges between them by their indices there, with weights."""
+        """The known nodes around some nodes, sorted, and the edges between them as indices into these, with weights."""
         incoming = self._incoming
         for _ in range(self._reach):
             nodes = torch.cat([nodes, incoming.sources[incoming.edges_to(nodes)[0]]]).unique()
@@ -237,13 +239,13 @@ def _check_local(scorer: Scorer) -> None:
         inner = inner.scorer
     if inner.needs_labelled_nodes or isinstance(inner, NeighbourCosine):
         raise ValueError(
-            f"{type(inner).__name__} scores a node by the whole graph, so that single arrivals cannot be scored by "
+            f"{type(inner).__name__} scores a node by the whole graph, so single arrivals cannot be scored from "
             "their neighbourhoods; add them to the graph and call Detector.score_samples, or choose another scorer"
         )
 
 
 def _as_indices(neighbours: Sequence[int] | Tensor, num_nodes: int) -> Tensor:
-    """Check the neighbours that a user gives; a mask or fractions are a mistake, which a cast would hide."""
+    """Check the neighbours that a user gives; a cast would hide the mistake of giving a mask or floats."""
     try:
         given = torch.as_tensor(neighbours)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
@@ -251,7 +253,7 @@ def _as_indices(neighbours: Sequence[int] | Tensor, num_nodes: int) -> Tensor:
     is_integer = not (given.is_floating_point() or given.is_complex() or given.dtype == torch.bool)
     if given.dim() != 1 or not (is_integer or not len(given)):
         raise GraphError(f"the neighbours are {given.dtype} of shape {list(given.shape)}, expected indices [d]")
-    given = given.long()  # unsigned numbers beyond its range become negative
+    given = given.long()  # large unsigned integers become negative
     if len(given) and not 0 <= int(given.min()) <= int(given.max()) < num_nodes:
         raise GraphError(f"the neighbours are {given.tolist()}, expected indices in 0..{num_nodes - 1}")
     return given

@@ -1,4 +1,4 @@
-"""`Detector`: a backbone, an objective and a scorer, with the estimator contract of scikit-learn."""
+"""`Detector`: a backbone, an objective and a scorer, with the estimator interface of scikit-learn."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from oddnode.training import BatchNormStatistics, Trainer
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-# Parameters that take effect after training, or have their own field in a `TrainingKey`.
+# Parameters that take effect after training, or have a separate field in `TrainingKey`.
 _NOT_IN_KEY = {"backbone", "objective", "scorer", "propagation", "trainer", "device", "seed"}
 _NOT_FITTED = "this Detector is not fitted yet: call fit(data) first"
 _NOT_CALIBRATED = (
@@ -85,8 +85,8 @@ class Detector:
     hidden_channels, num_layers, dropout
         Shape of a backbone given by name.
     num_spare_logits : int
-        Number of additional logits that belong to no class, for a backbone given by name. Cross-entropy pushes them
-        down on ID nodes only. They are never predicted.
+        Number of additional logits without a class, for a backbone given by name. Cross-entropy pushes them down on ID
+        nodes only. They are never predicted.
     epochs, lr, weight_decay
         Settings of Adam. The weights of the epoch with the lowest validation loss are used.
     val_share : float
@@ -122,13 +122,13 @@ class Detector:
     best_epoch_ : int
         The epoch with the lowest validation loss, whose weights are used; that of the first network in an ensemble.
     history_ : list of dict
-        Training and validation loss of every epoch; in an ensemble with the number of the member.
+        Training and validation loss of every epoch; in an ensemble, with the index of the member.
     class_means_ : Tensor or None
         Mean logits of every class over the training nodes ``[C, C]``.
     graph_profile_ : GraphProfile
         Size, degrees and homophily of the training graph.
     advice_ : list of str
-        Messages on the graph, on how the scorer was adapted to it, and on scores to be doubted.
+        Messages on the graph, on how the scorer was adapted to it, and on unreliable scores.
     threshold_, false_alarm_rate_ : float
         The calibrated threshold and its false-alarm rate.
 
@@ -142,7 +142,7 @@ class Detector:
     torch.Size([1797])
     """
 
-    # The method and its hyper-parameters that the objective and the scorer were built from, and these two.
+    # The method and hyper-parameters that the objective and the scorer were built from, and these two.
     _made: tuple[str | None, dict[str, Any], Objective | None, Scorer | str | None] = (None, {}, None, None)
     _state: FittedState
     _calibration: Calibration | None = None
@@ -187,7 +187,7 @@ class Detector:
         self.device = device
         self.trainer = trainer
 
-    # The contract of an estimator of scikit-learn, which would take as long to import as torch.
+    # The interface of scikit-learn's estimators, without the import, which takes as long as torch's.
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name.
@@ -260,7 +260,7 @@ class Detector:
         objective, scorer = recipe.build(**given)
         rest = recipe.settings | {k: v for k, v in overrides.items() if k not in own}
         if recipe.backbone and backbone not in ("gcn", recipe.backbone):
-            raise ValueError(f"{name} has its own network ({recipe.backbone}); leave backbone out")
+            raise ValueError(f"{name} requires the backbone {recipe.backbone}; leave backbone out")
         detector = cls(recipe.backbone or backbone, objective, scorer, seed=seed, device=device, **rest)
         detector._made = name, given, objective, scorer
         return detector
@@ -384,8 +384,8 @@ class Detector:
         Returns
         -------
         Tensor
-            Scores ``[N]``, finite, on the device of the data. Nodes whose features are far beyond those of training
-            score below all others.
+            Scores ``[N]``, finite, on the device of the data. Nodes whose features are far outside the range of
+            training score below all others.
         """
         outputs, device = self._outputs(data)
         return outputs.graph.own_copy(self._scores(outputs).to(device))
@@ -445,7 +445,7 @@ class Detector:
         return self._with_state(self.state_, Calibration.from_scores(scores, classes, false_alarm_rate))
 
     def set_false_alarm_rate(self, false_alarm_rate: float) -> Self:
-        """Choose the threshold for another rate of false alarms, on the same calibration nodes.
+        """Choose the threshold for another false-alarm rate, with the same calibration nodes.
 
         Parameters
         ----------
@@ -514,7 +514,7 @@ class Detector:
     def explain(self, data: GraphSource | Outputs) -> Explanation:
         """Split every score into the node's own score and the contribution of its neighbours; find the nearest class.
 
-        If the scorer combines kinds of evidence (`oddnode.scoring.Evidence`), it also says how strongly each speaks
+        If the scorer combines kinds of evidence (`oddnode.scoring.Evidence`), the result includes the strength of each
         against every node. `reasons` puts it into words.
 
         Parameters
@@ -536,8 +536,8 @@ class Detector:
     ) -> list[str]:
         """Say in words why nodes have low scores: a sentence for each of the one or two strongest kinds of evidence.
 
-        Known nodes, of which the sentences speak, are the reference nodes of the scorer; for a scorer that has none,
-        the calibration nodes. Neighbours are the nodes whose edges lead to a node, each once.
+        The known nodes in these sentences are the reference nodes of the scorer or, if it has none, the calibration
+        nodes. Neighbours are the sources of the edges to a node, each counted once.
 
         Parameters
         ----------
@@ -546,7 +546,7 @@ class Detector:
         nodes : Tensor or sequence of int, optional
             Indices ``[n]``, or a mask ``[N]``; by default the nodes that `detect` flags.
         node_names, class_names : sequence, optional
-            What the N nodes and the C classes are called; by default their numbers.
+            Names of the N nodes and of the C classes; by default their indices.
 
         Examples
         --------
@@ -571,8 +571,8 @@ class Detector:
         Returns
         -------
         torch.export.ExportedProgram
-            It takes features ``[N, F]`` with the dtype of the network and edges ``[2, E]``, which all count the same,
-            and returns scores ``[N]`` on the device of the network, equal up to rounding to `score_samples` of a graph
+            It takes features ``[N, F]`` with the dtype of the network and edges ``[2, E]``, without weights, and
+            returns scores ``[N]`` on the device of the network, equal up to rounding to `score_samples` of a graph
             without weights. Compare them with ``threshold_`` to decide.
 
         Raises
@@ -614,8 +614,8 @@ class Detector:
         path : path
             The folder.
         backbone, objective, scorer
-            Your own parts, which are not in the folder; a copy of the module gets the saved weights. With another
-            scorer than the saved one, the detector has no threshold until it is calibrated.
+            Custom parts, which are not in the folder; a copy of the module gets the saved weights. With a scorer other
+            than the saved one, the detector has no threshold until it is calibrated.
         device : str
             As for `Detector`.
 
@@ -635,11 +635,11 @@ class Detector:
         private: bool = True,
         token: str | None = None,
     ) -> str:
-        """Upload the fitted detector to the Hugging Face Hub, with a model card, and return the address of the commit.
+        """Upload the fitted detector to the Hugging Face Hub, with a model card, and return the URL of the commit.
 
         It needs the extra ``hub``. Neither ids nor their hashes, nor tables, nor features or edges of the training
-        graph are uploaded. Reference nodes are left out too: the uploaded detector compares nodes with the scores that
-        these had when it was fitted.
+        graph are uploaded. Reference nodes are left out too: the uploaded detector compares nodes with their scores
+        at the time of fitting.
 
         Parameters
         ----------
@@ -649,8 +649,8 @@ class Detector:
             Numbers for the card: the return value of `oddnode.evaluate`, or of `oddnode.evaluation.Result.summary`.
         with_node_vectors : bool
             Whether vectors of single training nodes may be uploaded, which some scorers compare with: `KNN`,
-            `NeighbourhoodFeatures`, and so all methods with evidence. They have no ids, but features could be read from
-            them. A scorer of your own is known to keep such vectors if it calls them ``bank_``.
+            `NeighbourhoodFeatures`, and thus all methods with evidence. They have no ids, but features could be
+            recovered from them. Vectors of a custom scorer are recognised by the name ``bank_``.
         private : bool
             Whether a repository that is created is private.
         token : str, optional
@@ -679,7 +679,7 @@ class Detector:
         name : str or path
             A folder that `save` wrote, or else a repository of the Hub, ``"user/name"``.
         revision : str, optional
-            A branch, tag or commit of the repository. A commit is the only one that nobody can change later.
+            A branch, tag or commit of the repository. Only a commit cannot be changed later.
         token : str, optional
             A token of the Hub, for private repositories; by default the one that ``hf auth login`` stored.
         backbone, objective, scorer, device
@@ -727,7 +727,7 @@ class Detector:
 
     @property
     def method(self) -> str | None:
-        """The method that `from_recipe` made it of; ``None`` if its parts were chosen one by one, or changed since."""
+        """The method that `from_recipe` made it from; ``None`` if its parts were given one by one, or changed since."""
         name, _, objective, scorer = self._made
         return name if objective is self.objective and scorer is self.scorer else None
 
@@ -771,7 +771,7 @@ class Detector:
         return self.outputs(data), data.x.device
 
     def _scores(self, outputs: Outputs) -> Tensor:
-        """One finite score per node, or an error; nodes far beyond training score below all others."""
+        """One finite score per node, or an error; nodes far outside the range of training score below all others."""
         scores, expected = outputs.scores_of(self.scorer_), (outputs.graph.num_nodes,)
         if not isinstance(scores, Tensor) or scores.shape != expected:
             returned = list(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__

@@ -14,7 +14,7 @@ from oddnode.detector.fitted import Calibration, FittedState
 from oddnode.scoring import Comparison, Finding, Names, Outputs, View
 from oddnode.scoring.reasons import by_score_alone
 
-# A kind of evidence speaks against a node if at most this share of known nodes is as unusual.
+# A kind of evidence counts against a node if at most this share of known nodes is as unusual.
 _NOTABLE = 0.1
 # How many kinds of evidence are put into words.
 _MOST_KINDS = 2
@@ -35,9 +35,9 @@ class Explanation(NamedTuple):
     nearest_class : Tensor
         The training class whose mean logits are nearest to the node's ``[N]``.
     evidence : Tensor
-        How strongly each of K kinds of evidence speaks against a node, :math:`-\log p`, ``[N, K]``; K is 0 for a scorer
-        that does not combine any. Its p-value ``exp(-evidence)`` is the share of known nodes that are as unusual; of
-        several networks, the geometric mean.
+        The strength of each of K kinds of evidence against a node, :math:`-\log p`, ``[N, K]``; K is 0 for a scorer
+        that does not combine any. Its p-value ``exp(-evidence)`` is the share of known nodes that are as unusual, or
+        the geometric mean over several networks.
     kinds : tuple of str
         The names of the K kinds.
     """
@@ -106,7 +106,7 @@ def reasons(
 def _by_evidence(
     nodes: list[int], comparisons: list[Comparison], kinds: tuple[str, ...], outputs: Outputs, names: Names
 ) -> Iterator[str]:
-    """The sentences of the strongest kinds; of a subject at several ranges, the one nearest to the node."""
+    """The sentences of the strongest kinds; for a subject at several ranges, only the shortest range."""
     indices, scorers = torch.tensor(nodes, dtype=torch.long, device=outputs.graph.device), comparisons[0].scorers
     contributions = torch.stack([each.contributions[indices] for each in comparisons]).mean(dim=0)
     strongest = contributions.argsort(dim=1, descending=True, stable=True).cpu()

@@ -1,4 +1,4 @@
-"""The fitted scorer as one plain torch program, for programs that have torch but not this library."""
+"""The fitted scorer as a plain torch program, for use without this library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oddnode.detector.fitted import Calibration, FittedState, gradients_enabled
 from oddnode.graph.traceable import TraceableGraph
 from oddnode.scoring import Outputs
 
-# A small graph to trace: its sizes may be any, but not 0 or 1, which torch takes for constants.
+# A small graph to trace, of any size but 0 or 1, which torch treats as constants.
 _NODES, _EDGES = 5, 7
 
 

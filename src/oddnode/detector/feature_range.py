@@ -1,7 +1,7 @@
-"""Nodes whose features are far beyond those of training, about which a network knows nothing.
+"""Nodes whose features are far outside the range of training, about which a network knows nothing.
 
 The logits of a network grow with its input without bound, and with them the energy: a node with one broken feature of
-10^10 would score as the best known of all, and lift its neighbours. Such features are clipped, and such nodes score
+10^10 would get the highest score of all, and raise its neighbours'. Such features are clipped, and such nodes score
 below all others.
 """
 
@@ -16,17 +16,17 @@ from oddnode.graph import Graph, GraphError
 
 _log = logging.getLogger("oddnode")
 
-#: A feature is far beyond training if its magnitude is more than this many times the largest one there.
+#: A feature is far outside the range of training if its magnitude is more than this many times the largest one there.
 FAR = 100.0
-# Rows that are looked at together.
+# Number of rows processed at a time.
 _ROWS = 2**18
 
 
 def clip_far_features(graph: Graph, max_abs_feature: float) -> tuple[Graph, Tensor | None]:
-    """Clip features that are far beyond those of training, and log a message.
+    """Clip features that are far outside the range of training, and log a message.
 
-    The weights of a layer are of the same size for all features, so it is the largest magnitude of any feature in
-    training that says which magnitudes the network has seen.
+    The weights of a layer have similar magnitudes for all features, so the limit is the same for all: a multiple of
+    the largest magnitude of any feature in training.
     """
     if graph.max_abs_feature <= FAR * max_abs_feature or max_abs_feature == 0.0:
         return graph, None

@@ -26,16 +26,16 @@ from oddnode.graph import GraphProfile, GraphSource, as_labels, check_mask, chec
 from oddnode.nn import Backbone, Ensemble
 from oddnode.scoring import Energy, EnsembleMean, Outputs, Propagated, Scorer
 
-# Sums of probabilities, and energies of log-probabilities, are off by rounding errors only.
+# Tolerance for sums of probabilities and energies of log-probabilities.
 _ROUNDING = 1e-3
 
 
 @contextmanager
 def gradients_enabled() -> Iterator[None]:
-    """Work as outside of any `torch.no_grad` or `torch.inference_mode` of the caller; a decorator, too.
+    """Undo any `torch.no_grad` or `torch.inference_mode` of the caller; also a decorator.
 
-    Training and some scorers differentiate, and a tensor that was made in inference mode can never be differentiated.
-    Both modes belong to a thread, so no other thread notices.
+    Training and some scorers need gradients, and tensors created in inference mode cannot have any. Both modes are
+    thread-local, so no other thread is affected.
     """
     with torch.inference_mode(False), torch.enable_grad():
         yield
@@ -54,12 +54,12 @@ class TrainingOutputs:
     y : Tensor
         Their classes ``[n]``.
     parts : tuple of TrainingOutputs
-        For networks that set reference nodes aside, the outputs of each on the graph that it was trained on, which
-        lacks its own reference nodes; otherwise empty.
+        For networks that set reference nodes aside, the outputs of each on its training graph, without its reference
+        nodes; otherwise empty.
     val : Tensor, optional
-        Indices of the validation nodes ``[m]``; of a part that was trained by `Detector.fit`.
+        Indices of the validation nodes ``[m]``; for parts that were trained by `Detector.fit`.
     exposure : (Outputs, Tensor), optional
-        The outputs on the whole exposure graph and the indices of the exposed nodes in it; of such a part.
+        The outputs on the whole exposure graph and the indices of the exposed nodes in it; for the same parts.
     """
 
     outputs: Outputs
@@ -70,7 +70,7 @@ class TrainingOutputs:
     exposure: tuple[Outputs, Tensor] | None = None
 
     def fit(self, scorer: Scorer) -> Scorer:
-        """Fit a scorer; one that needs reference nodes learns from everything but them, and then compares with them.
+        """Fit a scorer; one that needs reference nodes learns from all other nodes, and then compares with them.
 
         Parameters
         ----------
@@ -78,7 +78,7 @@ class TrainingOutputs:
             An unfitted scorer; for an ensemble an `oddnode.scoring.EnsembleMean`.
         """
         if not scorer.needs_reference:
-            return scorer.fit(self.outputs, self.train, self.y)
+            return self.outputs._fit(scorer, self.train, self.y)
         if not self.parts:
             raise ValueError(
                 f"{type(scorer).__name__} compares nodes with reference nodes, but this detector has set none aside; "
@@ -86,8 +86,8 @@ class TrainingOutputs:
             )
         fitted, wholes = [], self.outputs.members or [self.outputs]
         for own, part, whole in zip(members_of(scorer), self.parts, wholes, strict=True):
-            learnt = own.fit(part.outputs, part.train, part.y)
-            part.outputs.release()  # the same of the whole graph comes next
+            learnt = part.outputs._fit(own, part.train, part.y)
+            part.outputs.release()  # those of the whole graph are computed next
             learnt = learnt.fit_reference(whole)
             if learnt.needs_exposure:
                 if part.exposure is None or part.val is None:
@@ -135,7 +135,7 @@ class FittedState:
     history : list of dict
         Training and validation loss of every epoch. It is not saved.
     advice : list of str
-        Messages on the graph, on how the scorer was adapted to it, and on scores to be doubted.
+        Messages on the graph, on how the scorer was adapted to it, and on unreliable scores.
     references : tuple of ReferenceNodes
         The reference nodes of each network; empty unless the scorer needs them.
     """
@@ -206,15 +206,13 @@ def as_scorer(scorer: Scorer | str | None) -> Scorer:
     if isinstance(scorer, str):
         recipe = RECIPES[scorer]
         if recipe.backbone is not None:
-            raise ValueError(
-                f"the scorer of {scorer} reads the outputs of its own network ({recipe.backbone}); name another method"
-            )
+            raise ValueError(f"the scorer of {scorer} requires the backbone {recipe.backbone}; name another method")
         return recipe.build()[1]
     if not isinstance(scorer, Scorer):
         given = f"the class {scorer.__name__}" if isinstance(scorer, type) else type(scorer).__name__
         raise TypeError(
             f"scorer is {given}, expected a Scorer such as MaxSoftmax(), or the name of a method such as 'msp'; for a "
-            "score of your own, subclass oddnode.Scorer with a method score(outputs) that returns one number per node"
+            "custom score, subclass oddnode.Scorer with a method score(outputs) that returns one number per node"
         )
     return scorer
 

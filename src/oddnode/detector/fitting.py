@@ -53,7 +53,7 @@ from oddnode.graph import (
 from oddnode.large.graph import FolderGraph
 from oddnode.large.graph_arrays import missing_memory
 from oddnode.large.ranks import active_ranks
-from oddnode.nn import BACKBONES, Ensemble, in_blocks, member_seeds, run_backbone
+from oddnode.nn import BACKBONES, Ensemble, check_hops, in_blocks, member_seeds, run_backbone
 from oddnode.objectives import CrossEntropy
 from oddnode.scoring import FolderOutputs, Outputs, advised_scorer, doubt_about
 from oddnode.training import (
@@ -65,6 +65,7 @@ from oddnode.training import (
     TrainingHandle,
     TrainingResult,
 )
+from oddnode.training.base import is_ours
 
 if TYPE_CHECKING:
     from oddnode.detector.detector import Detector
@@ -72,15 +73,15 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("oddnode")
 
-# Nodes of a graph on disk that show what a user's network returns.
+# Number of nodes of a graph on disk used to check the output of a user's network.
 _SOME = 256
-# Large graphs may have very many labelled nodes. Epochs of all of them would take long, and need not be 200.
+# Large graphs may have so many labelled nodes that 200 epochs over all of them would take too long.
 _BATCHES_PER_EPOCH = 2
 # Smaller graphs in memory are trained in full batches: an epoch takes milliseconds.
 _LARGE = 2**16
-# Wider features than this would make the covariance of all features a large part of the work.
+# With more features than this, their covariance would take much of the time.
 _NARROW = 512
-# With more rows than this share, packing would copy most of the graph.
+# If more than this share of rows is needed, packing would copy most of the graph.
 _FEW_ROWS = 0.75
 _NEEDS_REFERENCES = "the scorer compares nodes with reference nodes"
 
@@ -152,7 +153,7 @@ def fit_together(
     *,
     on_epoch: Callable[[int], None] | None = None,
 ) -> None:
-    """Fit detectors that differ in their seed and scorer only, each on its own data.
+    """Fit detectors that differ only in seed and scorer, each on its data.
 
     On a GPU their networks are stacked if possible. The results equal those of `Detector.fit` up to the order of
     floating-point sums.
@@ -227,7 +228,7 @@ def _finish(
     results = iter(training.result())
     for detector, each in zip(detectors, networks, strict=True):
         own = list(islice(results, len(each.modules)))
-        if each.data.graph.is_on_disk:  # ranks on other processors may have rounded differently
+        if each.data.graph.is_on_disk:  # ranks on other CPUs may have rounded differently
             for module in each.modules:
                 active_ranks().broadcast_(list(module.state_dict().values()))
         state = _trained_state(detector, each, own)
@@ -269,7 +270,7 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
         )
     if isinstance(backbone, nn.Module):
         if dataset.graph.is_on_disk:
-            with_dtype(dataset.graph, dtype_of(backbone))  # refused if it is another one
+            with_dtype(dataset.graph, dtype_of(backbone))  # an error if it differs
         dataset.to_dtype(dtype_of(backbone))
     chosen = []
     if as_scorer(detector.scorer).needs_reference:
@@ -281,6 +282,9 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
             if member > 0 and isinstance(backbone, nn.Module):
                 reset_parameters(modules[-1])
             seeds.append(new_dropout_seed())
+    samples = dataset.graph.is_on_disk or is_instance(detector.trainer, "oddnode.training.mini_batch", "MiniBatch")
+    if samples and getattr(detector.trainer, "num_hops", None) is None:
+        check_hops(modules[0], dataset.graph)
     references = [ReferenceNodes.of(dataset.graph, nodes) for nodes in chosen]
     parts = [without_nodes(dataset, each) for each in references] or [dataset] * len(modules)
     return Networks(dataset, parts, references, modules, seeds, doubt_about_edges(data, dataset.graph))
@@ -307,6 +311,8 @@ def _new_module(detector: Detector, dataset: TrainingSet) -> nn.Module:
     module = copy.deepcopy(detector.backbone).to(graph.device).eval()
     with torch.no_grad():
         logits = in_blocks(module, graph).logits_of(slice(_SOME)) if graph.is_on_disk else run_backbone(module, graph)
+    if next(module.parameters(), None) is None:
+        raise ValueError(f"{type(module).__name__} has no parameters to train")
     width = logits.shape[1]
     if width < dataset.num_classes:
         raise ValueError(
@@ -354,13 +360,13 @@ def _trained_state(detector: Detector, networks: Networks, results: list[Trainin
 
 
 def _with_fitted_scorer(detector: Detector, state: FittedState, held_out: Tensor | None) -> FittedState:
-    """Fit the scorer with the hops that the graph supports, and measure whether it depends on the network at all."""
+    """Fit the scorer with the advised number of hops, and measure whether it depends on the network at all."""
     scorer, message = advised_scorer(state.base_scorer, state.profile, apply=detector.propagation == "auto")
     state = replace(state, advice=state.advice + _logged(message)).with_scorer(scorer)
     training = state.training
     if training is None:
         return state
-    # Logits of the whole graph come after the scorers have learnt from a part of it: both together take more memory.
+    # Logits of the whole graph are computed after the scorers are fitted on a part of it, to save memory.
     state = replace(state, class_means=training.class_means())
     message = None if held_out is None else doubt_about(state.scorer, training.outputs, held_out)
     return replace(state, advice=state.advice + _logged(message))
@@ -371,7 +377,7 @@ def _part(module: nn.Module, part: TrainingSet, reference: ReferenceNodes, whole
     labelled = torch.cat([part.train, part.val])
     exposure = None
     if whole.exposure is not None and whole.exposed is not None:
-        # Exposed nodes are compared with the same stored scores as known nodes; reference nodes teach nothing.
+        # Exposed nodes are compared with the same stored scores as known nodes; nothing is learnt from reference nodes.
         exposed = whole.exposed[~torch.isin(whole.exposed, reference.indices_in(whole.exposure))]
         exposure = outputs_of(module, whole.exposure, part.num_classes), exposed
     outputs = outputs_of(module, part.graph, part.num_classes, labelled)
@@ -381,10 +387,10 @@ def _part(module: nn.Module, part: TrainingSet, reference: ReferenceNodes, whole
 def calibration_by_references(state: FittedState) -> Calibration | None:
     """Calibrate a fitted state on its reference nodes.
 
-    A new node is scored by the mean of all networks. So are reference nodes that all networks share. If the networks
-    were cross-fitted, a reference node is scored by those that set it aside: the others have learnt from it and its
-    edges, and score it too high. A mean of fewer networks varies a little more, so that a little fewer new nodes are
-    flagged than the rate allows.
+    A new node is scored by the mean of all networks, and so are reference nodes that all networks share. If the
+    networks were cross-fitted, a reference node is scored by those that set it aside: the others have learnt from it
+    and its edges, and score it too high. A mean of fewer networks has a higher variance, so that slightly fewer new
+    nodes are flagged than the rate allows.
     """
     if not state.references or state.training is None or not state.scorer.needs_reference:
         return None
@@ -405,11 +411,11 @@ def calibration_by_references(state: FittedState) -> Calibration | None:
 
 
 def doubt_about_edges(data: GraphSource, graph: Graph) -> list[str]:
-    """Say if most edges lead one way only; a message is logged."""
+    """Log a message if most edges have no reverse edge."""
     share = 0.0 if getattr(data, "directed", None) is True else one_way_share(graph)
     message = (
-        f"{100 * share:.0f} % of the edges lead one way only, so that a node sees few of its neighbours; if links have "
-        "no direction, pass edge_index through torch_geometric.utils.to_undirected; if they have one, set "
+        f"{100 * share:.0f} % of the edges have no reverse edge, so a node sees few of its neighbours; if the graph is "
+        "undirected, pass edge_index through torch_geometric.utils.to_undirected; if it is directed, set "
         "data.directed = True"
     )
     return _logged(message if share > 0.5 else None)
@@ -456,13 +462,19 @@ def reset_parameters(module: nn.Module) -> None:
         reset()
 
 
+def check_backbone(backbone: object) -> None:
+    """Raise an error for anything but a module or a name, such as a class."""
+    if not isinstance(backbone, (str, nn.Module)):
+        given = f"the class {backbone.__name__}" if isinstance(backbone, type) else type(backbone).__name__
+        raise TypeError(f"backbone is {given}, expected a torch.nn.Module (an instance), or a name such as 'gcn'")
+
+
 def _check_settings(detector: Detector, exposure: GraphSource | None) -> None:
+    check_backbone(detector.backbone)
     if detector.needs_exposure and exposure is None:
         parts = {"objective": detector.objective, "scorer": as_scorer(detector.scorer)}
         names = " and the ".join(name for name, part in parts.items() if part is not None and part.needs_exposure)
-        raise ValueError(
-            f"exposure is missing, from which the {names} of this detector learns: call fit(data, exposure=...)"
-        )
+        raise ValueError(f"the {names} of this detector needs an exposure graph: call fit(data, exposure=...)")
     if exposure is not None and not detector.needs_exposure:
         raise ValueError(
             "exposure was given, but neither the objective nor the scorer of this detector learns from it; leave it "
@@ -483,17 +495,19 @@ def _check_settings(detector: Detector, exposure: GraphSource | None) -> None:
 
 
 def folder_blocker(detector: Detector) -> str | None:
-    """Say why a detector cannot be fitted on a graph on disk."""
+    """Return why a detector cannot be fitted on a graph on disk."""
     blocker, scorer = _objective_blocker(detector), as_scorer(detector.scorer)
     if blocker is None and scorer.needs_exposure:
         return "the scorer learns from an exposure graph"
     if blocker is None and not scorer.supports_folders:
-        return f"{type(scorer).__name__} needs the edges or the features of all nodes in memory"
+        foreign = [each for each in (scorer, *getattr(scorer, "scorers", ())) if not is_ours(each)]
+        hint = " (if it is your own and reads no edge_index, set `supports_folders = True`)" if foreign else ""
+        return f"{type(scorer).__name__} needs the edges or the features of all nodes in memory{hint}"
     return blocker
 
 
 def full_batch_blocker(detector: Detector) -> str | None:
-    """Say why a graph on disk cannot be trained on as a whole, so that mini-batches are needed."""
+    """Return why a graph on disk cannot be trained on in full batches, so that mini-batches are needed."""
     if detector.backbone not in ("gcn", "mlp"):
         named = isinstance(detector.backbone, str)
         name = detector.backbone if named else type(detector.backbone).__name__
@@ -523,7 +537,7 @@ def _is_folder(data: GraphSource) -> TypeGuard[GraphFolder]:
 def device_for(setting: str, data: GraphSource) -> torch.device:
     """Choose the device for a graph; a graph on disk uses a GPU only if it fits into its memory.
 
-    With several ranks, each of them has a GPU of its own.
+    With several ranks, each has its own GPU.
     """
     if _is_folder(data) and active_ranks().world_size > 1:
         return torch.device("cpu") if setting == "auto" else _device_of_rank(setting)
@@ -562,9 +576,10 @@ def with_dtype(graph: Graph, dtype: torch.dtype) -> Graph:
 @gradients_enabled()
 def wrapped_state(detector: Detector, module: nn.Module, data: GraphSource, num_classes: int | None) -> FittedState:
     """Make the state of a detector from a trained network."""
+    check_backbone(module)
     if _is_folder(data):
         raise GraphError(
-            "Detector.wrap needs a graph in memory, to see what the network returns; pass a part of the graph, and "
+            "Detector.wrap needs a graph in memory, to check the output of the network; pass a part of the graph, and "
             "score the folder with the detector"
         )
     device = resolve_device(detector.device)

@@ -1,7 +1,7 @@
 """Fitted detectors on the Hugging Face Hub: what is uploaded, its model card, and loading by the checked path.
 
-The upload is written anew from the detector, never copied from a folder: a folder may also hold column names, labels,
-categories and hashes of the ids of a table.
+The upload is always written from the detector, never copied from a folder, which may also contain column names,
+labels, categories and hashes of the ids of a table.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def upload(
     private: bool,
     token: str | None,
 ) -> str:
-    """Upload a fitted detector with its model card, and return the address of the commit."""
+    """Upload a fitted detector with its model card, and return the URL of the commit."""
     _check_node_vectors(detector, with_node_vectors)
     card = model_card(detector, repo_id, measured)
     api = _hub("push_to_hub").HfApi(token=token, library_name="oddnode", library_version=__version__)
@@ -154,7 +154,7 @@ def _method(detector: Detector) -> str:
 
 
 def _node_vectors(detector: Detector) -> dict[str, Tensor]:
-    """Learnt tensors with a row for single nodes of the training graph, by path."""
+    """Learnt tensors with rows for single nodes of the training graph, by path."""
     learnt = learnt_of(detector.scorer_)
     return {k: v for k, v in learnt if isinstance(v, Tensor) and k.endswith(f".{_NODE_VECTORS}")}
 

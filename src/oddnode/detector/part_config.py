@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from types import NoneType, UnionType
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -31,7 +31,7 @@ from oddnode.scoring import Scorer
 _Int = Annotated[int, Meta(ge=-LARGEST_INT, le=10_000)]
 _MOST_ITEMS = 2**20
 _DEEPEST = 20
-# This much of its repr identifies a scorer of the user's own when a model is loaded.
+# This much of its repr identifies a custom scorer when a model is loaded.
 _LONGEST_REPR = 10_000
 # The name of a learnt value ends in one underscore, as in scikit-learn.
 _LEARNT = re.compile(r"[^_](.*[^_])?_")
@@ -113,7 +113,7 @@ def _limited(hint: Any) -> Any:
 
 
 def _part_in(hint: Any) -> Any:
-    """The class of the part in a type, such as ``tuple[tuple[float, Term], ...]``; no type has two."""
+    """The class of the only part in a type, such as ``tuple[tuple[float, Term], ...]``."""
     if isinstance(hint, type) and issubclass(hint, (Objective, Scorer)):
         return hint
     return next(filter(None, map(_part_in, get_args(hint))), None)
@@ -178,6 +178,23 @@ def learnt_of(scorer: Scorer) -> Iterator[tuple[str, Any]]:
             if not isinstance(value, (Tensor, bool, int, float, str, NoneType)):
                 raise TypeError(f"{path} is a {type(value).__name__}, which cannot be saved; learn tensors or numbers")
             yield path, value
+
+
+def check_learnt(fitted: Scorer, unfitted: Scorer) -> None:
+    """Raise an error if `Scorer.fit` has set an attribute that would not be saved."""
+    before = {path: vars(owner) for path, owner in _parts(unfitted, "scorer")}
+    for path, owner in _parts(fitted, "scorer"):
+        for name, value in vars(owner).items():
+            is_cached = isinstance(getattr(type(owner), name, None), cached_property)
+            if path not in before or is_cached or _LEARNT.fullmatch(name):
+                continue
+            old, is_plain = before[path].get(name, ...), isinstance(value, (bool, int, float, str))
+            is_changed = is_plain and old is not value and old != value
+            if (old is ... and (isinstance(value, Tensor) or not name.startswith("_"))) or is_changed:
+                raise TypeError(
+                    f"{type(owner).__name__}.fit has set {name!r}, which would not be saved; call it '{name}_' and "
+                    f"declare it: `{name}_: {type(value).__name__} = field(init=False, repr=False, compare=False)`"
+                )
 
 
 def set_learnt(scorer: Scorer, learnt: dict[str, Any]) -> None:

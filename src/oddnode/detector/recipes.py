@@ -49,7 +49,7 @@ class Recipe:
     cost : str
         The cost of the method, such as its number of trainings.
     backbone : str, optional
-        The network, if the method has its own.
+        The backbone, if the method requires one.
     settings : dict
         Arguments of `Detector` that differ from the defaults.
     summary : str
@@ -115,7 +115,7 @@ def register_method(recipe: Recipe) -> None:
 
 
 class Settings(Struct, frozen=True, forbid_unknown_fields=True):
-    """The arguments of `Detector` that are numbers or words, within limits; a model is saved with them."""
+    """The arguments of `Detector` that are numbers or strings, with limits; they are saved with a model."""
 
     hidden_channels: Count
     num_layers: LayerCount
@@ -131,7 +131,7 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True):
     seed: int
 
 
-#: The types of the arguments of `Detector` that any method can have; the seed is given by itself.
+#: The types of the arguments of `Detector` that any method can have; the seed is a separate argument.
 DETECTOR_SETTINGS = {
     name: kind for name, kind in get_type_hints(Settings, include_extras=True).items() if name != "seed"
 }
@@ -206,11 +206,11 @@ def evidential_scorer(uncertainty: Uncertainty) -> Scorer:
     return scoring.Energy() if uncertainty == "epistemic" else scoring.MaxSoftmax()
 
 
-# What rests on the network or on a long average counts half as much as what a node's own edges and features say. The
-# last, which rests on both, counts in full, but only where the known nodes are not in the graph: regions differ there.
+# Evidence from the network or from a long average has half the weight of that from a node's edges and features. The
+# last, from both, has full weight, but only in graphs without the known nodes, where whole regions can differ.
 _WEIGHTS = (0.5, 0.5, 1.0, 1.0, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0)
-# Unknown nodes that were in the training graph all the time shaped what was learnt from edges and features. What rests
-# on the labels counts in full for them, the learnt links, neighbourhoods and words not at all.
+# Unknown nodes in the training graph influenced what was learnt from edges and features. For them, evidence from labels
+# has full weight, and learnt links, neighbourhoods and words have none.
 _SEEN_WEIGHTS = (1.0, 1.0, 0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.5, 0.5, 1.0)
 
 

@@ -1,4 +1,4 @@
-"""Reference nodes: labelled nodes that are kept out of training, so that they are as new as an arrival.
+"""Reference nodes: labelled nodes that are held out from training, so that they are as new as an arrival.
 
 A scorer that `needs_reference` compares every node with them. They are recognised again in graphs that contain the
 training graph, so that a graph that has grown is compared with its own known nodes, not with those at training time.
@@ -16,17 +16,17 @@ from torch import Tensor
 
 from oddnode.graph import Graph, GraphError, GraphSource, TrainingSet, check_mask
 
-# If fewer of the reference nodes or of their edges than this share are found again, the graph is another one.
+# If less than this share of the reference nodes or of their edges is found again, it is a different graph.
 _SAME_GRAPH = 0.9
 # At most about this many edges are remembered to recognise a graph.
 _MOST_EDGES = 10_000
-# More reference nodes than about this do not make p-values more precise where it matters, but scoring slower.
+# More reference nodes than about this slow down scoring without making small p-values more precise.
 _MOST = 2000
-# With at least this many reference nodes, one part of the validation nodes serves for all networks.
+# With at least this many reference nodes, all networks share the same ones.
 _ENOUGH = 200
-# With fewer, the validation nodes are halved at least this many times, so that chance in the halves averages out.
+# With fewer, the validation nodes are halved at least this many times, to average over random splits.
 _FEWEST_SPLITS = 2
-# Checksums that differ by less are equal: the order of sums depends on the machine.
+# Checksums that differ by less are equal: the order of summation depends on the machine.
 _TOLERANCE = 1e-9
 
 
@@ -62,8 +62,8 @@ class ReferenceNodes:
     def indices_in(self, graph: Graph) -> Tensor:
         """Find the indices of the nodes in an exposure graph, altered nodes included.
 
-        Exposure is often the training graph with some nodes altered. Such a node is not the same any more, but what is
-        left of it must not be learnt from either.
+        Exposure is often the training graph with some nodes altered. Reference nodes must not be learnt from even if
+        they are altered.
         """
         nodes, checksums = self.nodes.to(graph.device), self.checksums.to(graph.device)
         here = nodes[nodes < graph.num_nodes]
@@ -84,8 +84,8 @@ def choose_references(data: GraphSource, dataset: TrainingSet, ensemble: int, se
     """Choose the reference nodes of every network among the labelled nodes.
 
     If the data has a ``reference_mask``, all networks share its nodes. Otherwise they come from the validation nodes:
-    half of them for all networks, if these are at least 200. If there are fewer, the networks are cross-fitted in
-    pairs: the validation nodes are split at random into halves, and each of a pair sets one half aside. There are at
+    half of them for all networks, if that is at least 200. Otherwise the networks are cross-fitted in pairs: the
+    validation nodes are split at random into halves, and each network of a pair sets one half aside. There are at
     least two pairs, so that every validation node is a reference node of two networks or more.
     """
     given = checked_references(data, torch.cat([dataset.train, dataset.val]), dataset.num_classes)
@@ -211,7 +211,7 @@ def _is_mask(mask: object, num_nodes: int) -> TypeGuard[Tensor]:
 
 
 def _checksums(x: Tensor) -> Tensor:
-    """A sum of the features of every row with weights that no two columns share."""
+    """A weighted sum of the features of every row, with a different weight for each column."""
     columns = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=torch.float64)
     return x.double() @ (1.0 + (columns * 0.6180339887498949).frac())
 

@@ -68,7 +68,7 @@ class ModelConfig(Struct, frozen=True):
     """The schema of ``config.json``; callers check additional sections, such as that of tables, themselves."""
 
     oddnode_version: str  # The version that wrote it
-    method: str | None  # `None` if the parts of the detector were chosen one by one
+    method: str | None  # `None` if the parts of the detector were given one by one
     hyper_parameters: dict[str, bool | int | Number | str | None]
     backbone: str | dict[str, str]
     objective: dict[str, Any] | None  # As `oddnode.detector.part_config.encode` returns it
@@ -94,7 +94,7 @@ class FileEntry(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_target(target: Path) -> None:
-    """Check that a model can be written, so that a mistake shows before the training and not after it."""
+    """Check that a model can be written, so that a mistake is found before training and not after it."""
     standing = next(filter(Path.exists, target.absolute().parents))
     if not standing.is_dir():
         raise NotADirectoryError(f"cannot write {target}: {standing} is not a folder")
@@ -123,7 +123,7 @@ def check_target(target: Path) -> None:
 
 
 def manifest_of(entries: dict[str, FileEntry]) -> bytes:
-    """The manifest, which has one form only."""
+    """The manifest, in its only valid form."""
     return (json.dumps(msgspec.to_builtins(entries), indent=1) + "\n").encode()
 
 
@@ -183,7 +183,7 @@ def read_model(folder: Path) -> tuple[dict[str, Any], bytes, dict[str, list[int]
 
 
 def tensor_shapes(path: Path) -> dict[str, list[int]]:
-    """The shapes of the tensors. The library compares the header with the size of the file, and reads no numbers."""
+    """The shapes of the tensors. safetensors checks the header against the file size, and reads no data."""
     shapes: dict[str, list[int]] = {}
     try:
         with safe_open(path, "np") as file:
@@ -220,7 +220,7 @@ def _read_config(folder: Path) -> tuple[dict[str, Any], FileEntry]:
 
 def _read_header(folder: Path) -> tuple[dict[str, Any], bytes]:
     """Read ``config.json``, and check its ``format``."""
-    if not os.path.isdir(folder):  # this one raises no error for names that no folder can have
+    if not os.path.isdir(folder):  # unlike `Path.is_dir`, it accepts invalid names
         aside = moved_aside(folder)
         hint = "" if aside is None else f"; a process that was replacing it has left it as {aside}, move it back"
         problem = "it is a file" if os.path.exists(folder) else "it does not exist"

@@ -32,7 +32,7 @@ from oddnode._version import __version__
 from oddnode.detector import saved_files
 from oddnode.detector.fitted import Calibration, FittedState, as_scorer, gradients_enabled, unfitted_copy
 from oddnode.detector.fitting import as_module, new_backbone
-from oddnode.detector.part_config import Part, decode, encode, learnt_of, set_learnt
+from oddnode.detector.part_config import Part, check_learnt, decode, encode, learnt_of, set_learnt
 from oddnode.detector.recipes import Settings
 from oddnode.detector.reference import ReferenceNodes, num_cross_fitted
 from oddnode.detector.saved_files import CONFIG, MANIFEST, TENSORS, FileEntry, ModelConfig
@@ -127,7 +127,8 @@ def tensors_of(detector: Detector) -> dict[str, Tensor]:
     tensors = {f"module.{name}": value for name, value in state.module.state_dict().items()}
     for name, value in tensors.items():
         if not isinstance(value, Tensor):
-            raise TypeError(f"{type(state.module).__name__} has the state {name!r}, no tensor: it cannot be saved")
+            raise TypeError(f"{type(state.module).__name__} has the non-tensor state {name!r}, which cannot be saved")
+    check_learnt(state.scorer, unfitted_copy(state.module, state.base_scorer))
     tensors |= {k: v for k, v in learnt_of(state.scorer) if isinstance(v, Tensor)}
     for network, reference in enumerate(state.references):
         tensors |= {f"reference.{network}.{name}": getattr(reference, name) for name in _REFERENCE}
@@ -172,7 +173,7 @@ def load(
 
 
 def _backbone(config: str | dict[str, str], given: nn.Module | None) -> str | nn.Module:
-    """The backbone of a saved model: its name, or the user's own module."""
+    """The backbone of a saved model: its name, or the user's module."""
     facts = {"name": config} if isinstance(config, str) else config
     own = _own(facts, given, "backbone", "make one of the same shape, whose copy gets the saved weights")
     if own is not None:
@@ -185,14 +186,14 @@ def _backbone(config: str | dict[str, str], given: nn.Module | None) -> str | nn
 
 
 def _part(config: dict[str, Any], given: Part | None, base: type[Part]) -> Part:
-    """The objective or scorer of a saved model, or the user's own."""
+    """The objective or scorer of a saved model, or the user's."""
     what = base.__name__.lower()
     own = _own(config, given, what, "give it again")
     return decode(config, base, what) if own is None else own
 
 
 def _own(config: dict[str, Any], given: Any, what: str, advice: str) -> Any:
-    """The user's own part, which must be given if it was not saved, and only then."""
+    """The user's part, which must be given if and only if it was not saved."""
     if "own" not in config and given is not None:
         name = show(config.get("name", config.get("class")))
         raise ValueError(f"{what} was given, but the saved model has its own: {name}")
@@ -218,7 +219,7 @@ def _restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor
     if tensors:
         raise ModelFileError(f"the tensor {next(iter(tensors))!r} belongs to no part of the model")
     scorer = as_scorer(detector.scorer)
-    # Whether the user gave another scorer than the one of their own that the model was saved with.
+    # Whether the user gave a scorer other than the custom one that the model was saved with.
     is_other = "own" in config.scorer and encode(scorer, "scorer") != config.scorer
     fitted = unfitted_copy(module, scorer)
     set_learnt(fitted, {} if is_other else config.learnt | learnt)
@@ -307,9 +308,9 @@ def _references(tensors: dict[str, Tensor], ensemble: int, num_networks: int) ->
 
 
 def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, Tensor]) -> nn.Module:
-    """The network with its saved weights, which are compared with the config before any memory is taken for it."""
+    """The network with its saved weights, which are checked against the config before any memory is allocated."""
     own = detector.backbone if isinstance(detector.backbone, nn.Module) else None
-    # A backbone of a plugin may ignore this setting, so that a few more layers than weights prove nothing.
+    # A plugin's backbone may ignore this setting, so a few more layers than weights are not an error.
     if own is None and detector.num_layers > max(_FEW_LAYERS, len(weights)):
         raise ModelFileError(f"settings.num_layers is {detector.num_layers}, but there are {len(weights)} weights")
     with torch.device("meta"):
@@ -329,7 +330,7 @@ def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, T
 
 
 def _new_network(detector: Detector, config: ModelConfig) -> nn.Module:
-    # Ours draw no numbers on the meta device. Redirecting them would import torch._dynamo, most of a second.
+    # Library backbones draw no numbers on the meta device. Redirecting would import torch._dynamo, which is slow.
     with nullcontext() if detector.backbone in _ALL_SAVED else seeded(0), new_weights():
         try:
             return new_backbone(detector, config.num_features, config.num_classes).to(getattr(torch, config.dtype))

@@ -212,9 +212,9 @@ def surprise(
     leave_one_out : bool
         Whether the scores are the reference values themselves; each is then compared with the others.
     two_sided : bool
-        Whether to take the smaller of the shares that are as low and as high, twice; at least 0.
+        Whether to take twice the smaller of the shares that are as low and as high; the result is at least 0.
     is_sorted : bool
-        Whether the reference values are in ascending order already, if many scores are compared with them in parts.
+        Whether the reference values are already in ascending order, for many scores that are compared in parts.
 
     Examples
     --------

@@ -91,7 +91,7 @@ def propagate(
     elif edge_weight is None:
         matrix = edge_index
     else:
-        raise ValueError("edge_weight was given with a matrix, which has weights of its own; give the edges as [2, E]")
+        raise ValueError("edge_weight was given with a matrix, which already has weights; give the edges as [2, E]")
     if num_hops == 0:
         return scores
     if isolated == "keep":
@@ -122,7 +122,7 @@ def propagate_to(
     matrix : SparseMatrix
         :math:`D^{-1} A`, ``[N, N]``, from `oddnode.ops.neighbour_mean_matrix`.
     nodes : Tensor, optional
-        Positions ``[M]`` of the nodes; ``None`` stands for all.
+        Indices ``[M]`` of the nodes; ``None`` stands for all.
     num_hops, eta, isolated
         As in `propagate`.
     """
@@ -141,7 +141,7 @@ def _draw_signs(signs: Tensor, generator: torch.Generator) -> None:
     seed = int(torch.randint(2**62, (), generator=generator)) if len(signs) > _MANY_NODES else 0
     for first in range(0, len(signs), _DRAWN_AT_ONCE):
         rows = signs[first : first + _DRAWN_AT_ONCE]
-        if len(signs) > _MANY_NODES:  # to draw them one after another would take longer than all hops on a GPU
+        if len(signs) > _MANY_NODES:  # drawing them in sequence would take longer than all hops on a GPU
             nodes = torch.arange(first, first + len(rows), device=signs.device)
             rows.copy_(DropoutStream(seed).scales(nodes, rows.shape[1], 0.5, 0, rows.dtype)).sub_(1)
         else:  # the numbers that are drawn have 64 bits

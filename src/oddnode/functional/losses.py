@@ -15,7 +15,7 @@ _SMALLEST_SCALE = 1e-6
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     r"""Mean of :math:`\log \sum_c e^{z_{v,c}} - z_{v,y_v}` over the nodes.
 
-    As `torch.nn.functional.cross_entropy`, which launches many more kernels under ``torch.vmap`` on a GPU.
+    Like `torch.nn.functional.cross_entropy`, which launches many more kernels under ``torch.vmap`` on a GPU.
 
     Parameters
     ----------

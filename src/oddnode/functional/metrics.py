@@ -17,7 +17,7 @@ def auroc(id_scores: Any, ood_scores: Any) -> float:
     Parameters
     ----------
     id_scores, ood_scores : array_like or Tensor
-        Scores of the ID nodes ``[N]`` and of the OOD nodes ``[M]``, none of them empty.
+        Scores of the ID nodes ``[N]`` and of the OOD nodes ``[M]``, neither of them empty.
 
     Examples
     --------
@@ -35,7 +35,7 @@ def aupr(id_scores: Any, ood_scores: Any) -> float:
     Parameters
     ----------
     id_scores, ood_scores : array_like or Tensor
-        Scores of the ID nodes ``[N]`` and of the OOD nodes ``[M]``, none of them empty.
+        Scores of the ID nodes ``[N]`` and of the OOD nodes ``[M]``, neither of them empty.
     """
     return _average_precision(_checked(id_scores, "id_scores"), _checked(ood_scores, "ood_scores"))
 
@@ -46,7 +46,7 @@ def aupr_ood(id_scores: Any, ood_scores: Any) -> float:
     Parameters
     ----------
     id_scores, ood_scores : array_like or Tensor
-        Scores of the ID nodes ``[N]`` and of the OOD nodes ``[M]``, none of them empty.
+        Scores of the ID nodes ``[N]`` and of the OOD nodes ``[M]``, neither of them empty.
     """
     return _average_precision(-_checked(ood_scores, "ood_scores"), -_checked(id_scores, "id_scores"))
 
@@ -60,7 +60,7 @@ def fpr_at_tpr(id_scores: Any, ood_scores: Any, tpr: float = 0.95) -> float:
     Parameters
     ----------
     id_scores, ood_scores : array_like or Tensor
-        Scores of the ID nodes ``[N]`` and of the OOD nodes ``[M]``, none of them empty.
+        Scores of the ID nodes ``[N]`` and of the OOD nodes ``[M]``, neither of them empty.
     tpr : float
         The share of ID nodes to accept, above 0 and at most 1.
 

@@ -1,4 +1,4 @@
-"""Checked graphs with the matrices that are built once per graph, and the data of a training.
+"""Checked graphs with the matrices that are built once per graph, and training data.
 
 May import: functional and below.
 """

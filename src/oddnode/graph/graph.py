@@ -54,7 +54,7 @@ def cached_in(derived_from: _Basis) -> Callable[[Callable[[Any], T]], Callable[[
     return decorate
 
 
-# Checked features and graphs by device and by the ids of the user's tensors they come from. These are held as well, so
+# Checked features and graphs by device and by the ids of the user's tensors they come from. These are kept alive, so
 # that Python cannot reuse their ids.
 _active_cache: ContextVar[dict[tuple[Any, ...], tuple[Any, Any]] | None] = ContextVar("graph_cache", default=None)
 
@@ -196,7 +196,7 @@ class Graph:
             self.caches["features"] = other.caches["features"]
 
     def with_features(self, x: Tensor) -> Graph:
-        """Put other features on the same edges; both graphs share the matrices of these, also those built later.
+        """Put other features on the same edges; both graphs share the matrices of the edges, now and later.
 
         Parameters
         ----------
@@ -287,7 +287,7 @@ class Graph:
     @property
     @cached_in("edges")
     def incoming(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """The edges by target in their own order, on the CPU: offsets, sources, and indices in ``edge_index``.
+        """The edges by target, else in the given order, on the CPU: offsets, sources, and indices in ``edge_index``.
 
         The latter are ``None`` if the edges are stored in this order. Samplers draw from this order, so that it is part
         of what a seed determines; `csr` sorts by source as well.
@@ -363,7 +363,7 @@ class Graph:
         return sums_agree(direction_sums(source, target, None if weight is None else weight / weight.mean()))
 
     def weight_back(self, edges: Tensor) -> Tensor:
-        """By how many equal edges the target of each edge ``[2, e]`` counts around its source, in a symmetric graph.
+        """How many edges of equal weight the target of each edge ``[2, e]`` counts as around its source, if symmetric.
 
         Without weights, one. A repeated edge has the mean weight of its repetitions.
         """
@@ -434,7 +434,7 @@ class Graph:
     def walk_without_return(self, count: Tensor, counts_return: bool) -> Any:
         """The random walk of a symmetric graph with weights, for means around a source that leave the target out.
 
-        ``count`` ``[N]`` is the size of a node's neighbourhood with nobody left out. With ``counts_return``, entries
+        ``count`` ``[N]`` is the size of a node's neighbourhood with no node left out. With ``counts_return``, entries
         are multiplied by `weight_back`, which is what is left out.
         """
         target, source, share = self.random_walk.coordinates()
@@ -543,9 +543,9 @@ class Graph:
         out : Tensor
             The result, from `empty`; a graph on disk does not keep the means.
         walk : SparseMatrix, optional
-            What averages; by default `random_walk`.
+            The averaging matrix; by default `random_walk`.
         num_hops : int
-            How often.
+            Number of hops.
         eta : float
             Share of its own value that a node keeps in every hop.
         in_place : bool
@@ -562,7 +562,7 @@ class Graph:
         return values.contiguous()
 
     def own_copy(self, values: Tensor) -> Tensor:
-        """Return a result that the caller may change; of a graph on disk, a copy if other ranks have it as well."""
+        """Return a result that the caller may change; of a graph on disk, a copy if ranks share it."""
         return values
 
     def neighbour_sums(self, values: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from oddnode.graph.graph import Graph
 
-# This many edges tell whether most of them lead one way only.
+# This many edges show whether most of them lead one way only.
 _ENOUGH_EDGES = 10_000
 # Nodes of a graph on disk whose edges are read at a time.
 _NODES_AT_ONCE = 2**14
@@ -50,7 +50,7 @@ class GraphProfile:
 
     @property
     def adjusted_homophily(self) -> float | None:
-        """Homophily beyond chance: 1 = edges within classes only, 0 = chance, below 0 = classes avoid themselves.
+        """Homophily beyond chance: 1 = edges within classes only, 0 = chance, below 0 = less than chance.
 
         ``None`` if all labelled edges lie in one class, where chance is 1 already.
         """
@@ -109,7 +109,7 @@ def profile_graph(graph: Graph, nodes: Tensor, y: Tensor) -> GraphProfile:
 
 
 def one_way_share(graph: Graph) -> float:
-    """Estimate the share of edges without an edge back, from 0 to 1, by some 10,000 of them.
+    """Estimate the share of edges without an edge back, from 0 to 1, from about 10,000 of them.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ class CSRSampler:
     seed : int
         Seed of the samples.
     permutation : Tensor, optional
-        Indices of the edges in the graph that features of edges are taken from ``[E]``; by default as here.
+        Indices of the edges in the graph that features of edges are taken from ``[E]``; by default the same as here.
 
     Examples
     --------
@@ -60,7 +60,7 @@ class CSRSampler:
         self.set_seed(seed)
 
     def set_seed(self, seed: int) -> None:
-        """Start the samples anew."""
+        """Restart the random samples."""
         self._rng = np.random.default_rng(seed)
 
     @property

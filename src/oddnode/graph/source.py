@@ -30,7 +30,7 @@ class GraphSource(Protocol):
     ``edge_index`` and ``edge_weight``, and `oddnode.graph.training_set` a checked `oddnode.graph.TrainingSet` from all
     of it.
 
-    `oddnode.graph.as_source` makes such a graph of a ``HeteroData`` with one type of nodes and of a NetworkX graph, so
+    `oddnode.graph.as_source` makes such a graph from a ``HeteroData`` with one type of nodes or a NetworkX graph, so
     that these can be given as well.
 
     Other attributes are optional, absent or ``None``; each mask has one boolean per node, ``[N]``:
@@ -42,7 +42,7 @@ class GraphSource(Protocol):
     - ``reference_mask``: labelled nodes that nothing was learnt from, for methods that compare nodes with such nodes;
     - ``seen_mask``: the nodes that were in the training graph, for scoring; needed only if these do not come first;
     - ``ood_mask``: the known OOD nodes of an exposure graph;
-    - ``directed``: True if edges are meant to lead one way only, so that `oddnode.Detector.fit` does not doubt it.
+    - ``directed``: True if edges are meant to lead one way only, so that `oddnode.Detector.fit` does not warn.
 
     A source whose edges are not in memory, such as `oddnode.large.GraphFolder`, has a method ``as_graph(device)`` that
     returns a `oddnode.graph.Graph` of its own; its ``edge_index`` is then not read.
@@ -81,7 +81,7 @@ def as_source(source: Any, name: str = "data") -> GraphSource:
         `torch_geometric.data.HeteroData` with one type of nodes and one of edges; or a NetworkX graph. Every node of
         the latter has an attribute ``x``, its features. Nodes may have ``y`` (-1 where it is missing) and masks
         (``train_mask`` and so on; False where they are missing), and edges a ``weight`` (1 where it is missing). Nodes
-        count in the order of ``graph.nodes``; an undirected edge counts both ways.
+        are numbered in the order of ``graph.nodes``; an undirected edge counts both ways.
     name : str
         Its name in messages.
 
@@ -114,7 +114,7 @@ def _hint(source: Any) -> str:
     if isinstance(source, (list, tuple)):
         return "; give one graph at a time, or join several with torch_geometric.data.Batch.from_data_list"
     if isinstance(source, (Tensor, np.ndarray)):
-        return "; features without edges are no graph: make Data(x=..., edge_index=..., y=..., train_mask=...)"
+        return "; a graph also needs edges: make Data(x=..., edge_index=..., y=..., train_mask=...)"
     if isinstance(source, (str, os.PathLike)) or hasattr(source, "__dataframe__"):
         return "; tables of nodes and edges go into oddnode.tables.TableModel"
     return ""
@@ -126,7 +126,7 @@ def _from_hetero_data(data: HeteroData, name: str) -> Data:
     if num_types != 1 or len(data.edge_types) > 1:
         raise GraphError(
             f"{name} is a HeteroData with {num_types} types of nodes and {len(data.edge_types)} of edges, but a "
-            "detector knows one type of each; make one graph of it with its to_homogeneous()"
+            "detector knows one type of each; convert it with its to_homogeneous()"
         )
     from torch_geometric.data import Data
 
@@ -165,5 +165,5 @@ def _as_tensor(values: list[Any], what: str) -> Tensor:
             return torch.stack(values)
         tensor = torch.from_numpy(np.asarray(values))
     except (TypeError, ValueError, RuntimeError):
-        raise GraphError(f"{what} of the NetworkX graph must be numbers, equally many everywhere") from None
+        raise GraphError(f"{what} of the NetworkX graph must be numbers of equal shape everywhere") from None
     return tensor.float() if tensor.is_floating_point() else tensor

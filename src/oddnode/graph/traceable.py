@@ -11,14 +11,14 @@ from oddnode.graph.graph import Graph
 
 
 class TraceableGraph(Graph):
-    """A `Graph` for `torch.export`: slower, but no operation depends on its numbers, and it may have any size.
+    """A `Graph` for `torch.export`: slower, but no operation depends on its values, and it may have any size.
 
     Its matrices have those parts of the interface of `oddnode.ops.SparseMatrix` that networks and scorers use.
     """
 
     @property
     def sparse_x(self) -> None:
-        """None: whether features are sparse depends on their numbers."""
+        """None: whether features are sparse depends on their values."""
         return
 
     @property
@@ -40,7 +40,7 @@ class TraceableGraph(Graph):
     @property
     def attention(self) -> NoReturn:
         """Attention is computed on sorted edges, which cannot be traced."""
-        raise NotImplementedError("graph attention works on sorted edges (PyG's own GATConv does not)")
+        raise NotImplementedError("graph attention works on sorted edges (PyG's GATConv does not)")
 
 
 class _EdgeMatrix(NamedTuple):

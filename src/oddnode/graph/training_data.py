@@ -1,4 +1,4 @@
-"""The data of a training: a user's graph after checks and splits."""
+"""Training data: a user's graph after checks and splits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST_WEIGHT = 16.0
 
 @dataclass
 class TrainingSet:
-    """The data of a training: the ID graph with labelled and validation nodes and, optionally, known OOD nodes.
+    """Training data: the ID graph with labelled and validation nodes and, optionally, known OOD nodes.
 
     Parameters
     ----------

@@ -12,7 +12,7 @@ from oddnode.ops import check_edge_weight
 if TYPE_CHECKING:
     from oddnode.graph.source import GraphSource
 
-# Sparse features are written out with their zeros, up to this many values: 16 GiB in single precision.
+# Sparse features are made dense up to this many values: 16 GiB in single precision.
 _LARGEST_DENSE = 2**32
 
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
@@ -34,7 +34,7 @@ def _check_dense(tensor: Tensor, name: str) -> None:
 
 
 def _differentiable(tensor: Tensor) -> Tensor:
-    """The same numbers, copied if they were made in inference mode, which training cannot use."""
+    """The same tensor, copied if it was made in inference mode, which training cannot use."""
     return tensor.clone() if tensor.is_inference() else tensor
 
 
@@ -48,8 +48,8 @@ def _checked_features(data: GraphSource) -> Tensor:
     if x.layout != torch.strided:
         if x.numel() > _LARGEST_DENSE:
             raise GraphError(
-                f"data.x is sparse, {x.shape[0]} x {x.shape[1]}, and would be written out as {x.numel():.2g} numbers; "
-                f"reduce the number of features (at most {_LARGEST_DENSE} numbers are written out)"
+                f"data.x is sparse, {x.shape[0]} x {x.shape[1]}, with {x.numel():.2g} values if made dense; "
+                f"reduce the number of features (at most {_LARGEST_DENSE} values are made dense)"
             )
         x = x.to_dense()
     if x.shape[0] == 0:

@@ -18,9 +18,9 @@ from msgspec import Meta, Struct
 from torch import Tensor
 
 _READ_AT_ONCE = 2**24
-# Files whose checksum this process has compared, with their size and time.
+# Files whose checksum this process has verified, with their size and mtime.
 _checked: set[tuple[str, int, int]] = set()
-# A GPU is busy only if it has much more to do at a time than a CPU has.
+# A GPU needs much larger chunks than a CPU to stay busy.
 _MORE_ON_GPU = 64
 
 
@@ -29,7 +29,7 @@ class FolderError(ValueError):
 
 
 class ArrayEntry(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a manifest says of an array."""
+    """The entry of an array in a manifest."""
 
     dtype: Literal["float32", "float64", "int32", "int64", "bool", "uint8"]  # The type of its numbers, little-endian
     shape: Annotated[tuple[Annotated[int, Meta(ge=0)], ...], Meta(min_length=1, max_length=2)]
@@ -58,7 +58,7 @@ class ArrayWriter(AbstractContextManager):
         rows = rows.numpy() if isinstance(rows, Tensor) else rows
         if self._shape[0] and self._shape[1:] != rows.shape[1:]:
             raise FolderError(
-                f"rows of {self.path.stem!r} have {list(rows.shape[1:])} columns, but before {list(self._shape[1:])}"
+                f"rows of {self.path.stem!r} have {list(rows.shape[1:])} columns, expected {list(self._shape[1:])}"
             )
         rows = np.ascontiguousarray(rows, self._dtype)
         self._file.write(rows.data)
@@ -92,7 +92,7 @@ def map_array(path: Path, entry: ArrayEntry) -> Tensor:
     dtype = np.dtype(entry.dtype)
     if not size:
         return torch.from_numpy(np.empty(entry.shape, dtype))
-    # Copy-on-write, since torch warns of arrays that cannot be written.
+    # Copy-on-write, since torch warns of read-only arrays.
     return mapped(np.memmap(path, dtype, "c", shape=entry.shape))
 
 
@@ -110,33 +110,33 @@ def check_sum(path: Path, entry: ArrayEntry) -> None:
 
 
 def check_once(path: Path, entry: ArrayEntry, weights: Tensor | None = None) -> None:
-    """Compare the checksum of a file, unless this process has done so since the file was written."""
+    """Verify the checksum of a file, unless this process has done so since the file was written."""
     if file_stamp(path) not in _checked:
         check_sum(path, entry)
         for part in () if weights is None else weights.split(_READ_AT_ONCE):
-            if not bool(((part > 0) & (part < torch.inf)).all()):  # NaN compares as neither
+            if not bool(((part > 0) & (part < torch.inf)).all()):  # NaN fails both comparisons
                 raise FolderError(f"{path} has weights that are not finite numbers above 0; prepare the graph again")
         mark_checked(path)
 
 
 def mark_checked(path: Path) -> None:
-    """Remember that the checksum of a file is right."""
+    """Record that the checksum of a file was verified."""
     _checked.add(file_stamp(path))
 
 
 def file_stamp(path: Path) -> tuple[str, int, int]:
-    """Tell a file from one of the same name that is written later."""
+    """Identify a file, as opposed to a later one of the same name."""
     stat = path.stat()
     return str(path.resolve()), stat.st_size, stat.st_mtime_ns
 
 
-# Addresses of tensors whose values are in files, and of tensors that other ranks have as well.
+# Addresses of tensors whose values are in files, and of tensors that ranks share.
 _in_files: set[int] = set()
 _shared: set[int] = set()
 
 
 def mapped(array: np.memmap, is_on_disk: bool = True, is_shared: bool = False) -> Tensor:
-    """Make a tensor of a mapped file."""
+    """Make a tensor from a mapped file."""
     tensor = torch.from_numpy(array)
     for addresses in [_in_files] * is_on_disk + [_shared] * is_shared:
         addresses.add(tensor.data_ptr())
@@ -145,12 +145,12 @@ def mapped(array: np.memmap, is_on_disk: bool = True, is_shared: bool = False) -
 
 
 def is_in_file(tensor: Tensor) -> bool:
-    """Tell whether the numbers of a tensor are in a file on a disk."""
+    """Whether the values of a tensor are in a file on disk."""
     return tensor.device.type == "cpu" and tensor.untyped_storage().data_ptr() in _in_files
 
 
 def is_shared(tensor: Tensor) -> bool:
-    """Tell whether all ranks have a tensor in the same memory or file."""
+    """Whether all ranks share the memory or file of a tensor."""
     return bool(_shared) and tensor.device.type == "cpu" and tensor.untyped_storage().data_ptr() in _shared
 
 
@@ -166,7 +166,7 @@ def reserve(descriptor: int, num_bytes: int) -> None:
 
 @contextmanager
 def full_disk_explained(folder: Path) -> Iterator[None]:
-    """Say in the error of a full disk which folder it is about, and that nothing is lost."""
+    """Name the folder in the error for a full disk, and say that nothing is lost."""
     try:
         yield
     except OSError as error:
@@ -174,12 +174,12 @@ def full_disk_explained(folder: Path) -> Iterator[None]:
             raise
         raise OSError(
             error.errno,
-            f"the disk of {folder} is full; what was finished is kept: free some space and do the same again",
+            f"the disk of {folder} is full; what was finished is kept: free some space and run it again",
         ) from None
 
 
 def at_once(count: int, device: torch.device) -> int:
-    """How many numbers are handled at a time on a device."""
+    """How many numbers are processed at a time on a device."""
     return count if device.type == "cpu" else _MORE_ON_GPU * count
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from oddnode.large.chunks import CheckedEdges
 
-# How many files; each holds the edges to equally many nodes.
+# Number of files, each with the edges to equally many nodes.
 _BUCKETS = 256
 # More numbers than this are not sorted at once (256 MiB); a larger file is divided again.
 _SORTED_AT_ONCE = 2**25
@@ -26,7 +26,7 @@ class SortedEdges(NamedTuple):
     counts: np.ndarray  # How many edges lead to each of the nodes `[n]`
     sources: np.ndarray  # Their sources, sorted by target and then by source `[e]`
     weights: np.ndarray | None  # Their weights `[e]`, in double precision
-    num_repeated: int  # How many edges were left out because others join the same nodes
+    num_repeated: int  # Number of duplicate edges that were left out
 
     def loops(self, first: int) -> dict[str, np.ndarray]:
         targets = np.repeat(np.arange(first, first + len(self.counts)), self.counts)
@@ -35,7 +35,7 @@ class SortedEdges(NamedTuple):
         loops = {"loop_nodes": nodes, "loop_counts": counts}
         if self.weights is not None:
             sums = np.bincount(owner, self.weights[is_loop], len(nodes))
-            loops["loop_weights"] = sums.astype(np.float64)  # without a loop they are integers
+            loops["loop_weights"] = sums.astype(np.float64)  # integers if there are no loops
         return loops
 
 
@@ -58,7 +58,7 @@ class EdgeBuckets:
             for source, target, weight in chunks:
                 bucket, local = np.divmod(target.astype(np.uint64) - np.uint64(self.start), np.uint64(self.width))
                 records = _records(local * np.uint64(self.num_nodes) + source.astype(np.uint64), weight)
-                bucket = bucket.astype(np.uint8)  # numpy sorts so small numbers in linear time
+                bucket = bucket.astype(np.uint8)  # numpy sorts 8-bit integers in linear time
                 records = records[np.argsort(bucket, kind="stable")]
                 ends = np.cumsum(np.bincount(bucket, minlength=self.count))
                 for number in np.flatnonzero(np.diff(ends, prepend=0)):
@@ -132,7 +132,7 @@ def _in_order(keys: np.ndarray, weights: np.ndarray | None) -> tuple[np.ndarray,
 
 
 def _is_new(keys: np.ndarray) -> np.ndarray:
-    """Which of sorted keys differ from the one before."""
+    """Which sorted keys differ from their predecessors."""
     is_new = np.ones(len(keys), dtype=bool)
     is_new[1:] = keys[1:] != keys[:-1]
     return is_new

@@ -1,7 +1,7 @@
 """Buffers for values of all nodes: in memory, or in a temporary file if they are large.
 
-Ranks on one machine share them (`oddnode.large.ranks.Ranks.share`), so that every value is there once, and what one
-rank has written the others read. Hence allocation is collective: every rank must call it with the same shape. Once a
+Ranks on one machine share them (`oddnode.large.ranks.Ranks.share`), so that every value is stored once, and what one
+rank writes, the others can read. Hence allocation is collective: every rank must call it with the same shape. Once a
 buffer is filled, only idempotent writes are allowed.
 """
 
@@ -22,7 +22,7 @@ from oddnode.large.arrays import full_disk_explained, is_shared, mapped, reserve
 from oddnode.large.ranks import active_ranks
 
 # Larger results are kept in a file that the system can write out when memory is short: this many bytes, or this part of
-# the memory of the process, since some tens of results are kept at the same time.
+# the memory of the process, since dozens of results are kept at the same time.
 _LARGEST_IN_MEMORY, _PART_IN_MEMORY = 2**28, 64
 # Ranks copy rows in this many parts each.
 _PARTS = 8
@@ -39,7 +39,7 @@ def scratch_buffer(folder: Path, shape: tuple[int, ...], dtype: torch.dtype) -> 
 
 
 def shared_buffer(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Allocate memory that all ranks on this machine see, for values that a product reads at random."""
+    """Allocate memory that all ranks on this machine share, for values that a product reads at random."""
     if not active_ranks().share_memory or like.device.type != "cpu" or not prod(shape):
         return like.new_empty(shape)
     return _in_file(lambda: os.fdopen(os.memfd_create("oddnode"), "r+b"), shape, like.dtype, os.ftruncate)
@@ -56,21 +56,21 @@ def copied(values: Tensor) -> Tensor:
 
 
 def filled(buffer: Tensor, parts: Sequence[slice], make: Callable[[slice], Tensor]) -> Tensor:
-    """Fill a buffer with what is computed faster than it is sent: ranks divide the work only if they share it."""
+    """Fill a buffer with values that are faster computed than sent: ranks divide the work only if they share it."""
     for rows in active_ranks().shards(buffer, parts) if is_shared(buffer) else parts:
         buffer[rows] = make(rows)
     return buffer
 
 
 def own_copy(values: Tensor) -> Tensor:
-    """Return values that may be changed: a copy of those that other ranks have as well."""
+    """Return values that may be changed: a copy of shared ones."""
     return values.clone() if is_shared(values) else values
 
 
 def _in_file(
     make: Callable[[], Any], shape: tuple[int, ...], dtype: torch.dtype, extend: Callable[[int, int], None]
 ) -> Tensor:
-    """A tensor in a file without a name, which ends with the last process that uses it."""
+    """A tensor in an unnamed file, which is deleted when the last process that uses it ends."""
     num_bytes, name = prod(shape) * dtype.itemsize, str(dtype).removeprefix("torch.")
 
     def extended() -> Any:

@@ -1,4 +1,4 @@
-"""Graph folders are built in stages with bounded memory; a build that was killed goes on after its last stage."""
+"""Graph folders are built in stages with bounded memory; a build that was killed resumes after its last stage."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LARGEST_INT32 = 2**31 - 1
 _EDGES_AT_ONCE = 2**21
 _PROGRESS = "progress.json"
 
-#: Called with what is done, the total (``None`` if unknown), and a description.
+#: Called with the work done, the total (``None`` if unknown), and a description.
 Progress = Callable[[int, int | None, str], None]
 
 
@@ -59,7 +59,7 @@ class Stage(Struct):
     facts: dict[str, Any] = {}  # Fields of the manifest
     notes: list[str] = []  # Notes for the user
     weighted: bool = False  # Whether edges have weights
-    num_repeated: int = 0  # How many edges were left out because others join the same nodes
+    num_repeated: int = 0  # Number of duplicate edges that were left out
 
 
 class _Progress(Struct):
@@ -70,7 +70,7 @@ class _Progress(Struct):
 class FolderBuilder(AbstractContextManager):
     """Builds a folder stage by stage, while it keeps other processes from writing to it.
 
-    Each stage is finished or begun anew: what a killed process left of one is removed.
+    An unfinished stage is restarted: what a killed process left of it is removed.
     """
 
     def __init__(self, out: str | os.PathLike, made_from: str, on_progress: Progress | None = None):
@@ -121,7 +121,7 @@ class FolderBuilder(AbstractContextManager):
             known = read_json(path, _Progress)
             if known.made_from == self.made_from:
                 self._progress = known
-                _log.info("%s: going on after %s", self.out, ", ".join(known.stages) or "the start")
+                _log.info("%s: resuming after %s", self.out, ", ".join(known.stages) or "the start")
             else:
                 shutil.rmtree(self._building)
         self._building.mkdir(exist_ok=True)
@@ -245,7 +245,7 @@ class FolderBuilder(AbstractContextManager):
 
     @property
     def num_repeated(self) -> int:
-        """How many edges were left out because others join the same nodes, once edges were added as ``simple``."""
+        """Number of duplicate edges that were left out, once edges were added as ``simple``."""
         return self._progress.stages["edges"].num_repeated
 
     def finish(self, notes: Sequence[str] = ()) -> GraphFolder:
@@ -345,10 +345,10 @@ def build_folder(
     classes : list, optional
         The label that each class stands for.
     made_from : str, optional
-        A string that is the same whenever the chunks are the same. With it, a build that was killed goes on after its
-        last finished stage; without it, it begins anew.
+        A string that is the same whenever the chunks are the same. With it, a build that was killed resumes after its
+        last finished stage; without it, it restarts.
     on_progress : callable, optional
-        Called with what is done, the total (``None`` if unknown), and a description.
+        Called with the work done, the total (``None`` if unknown), and a description.
 
     Examples
     --------

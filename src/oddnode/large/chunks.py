@@ -55,7 +55,7 @@ def checked_features(x: np.ndarray, first: int) -> np.ndarray:
 
 
 def check_lengths(columns: dict[str, np.ndarray], expected: int) -> None:
-    """Raise an error if a part of a chunk has not one value per node."""
+    """Raise an error if a part of a chunk does not have one value per node."""
     for name, values in columns.items():
         if len(values) != expected:
             raise GraphError(f"a chunk has {expected} nodes, but {len(values)} values of {name!r}; give one per node")
@@ -87,7 +87,7 @@ def edges_of(
         if simple:
             edges = edges.only(edges.source != edges.target)
         if edges.weight is not None:
-            with np.errstate(over="ignore"):  # what is infinite is refused as well
+            with np.errstate(over="ignore"):  # infinite weights are refused as well
                 total += edges.weight.sum() * (2 if both else 1)
             if total > _LARGEST_SUM:
                 raise GraphError(
@@ -102,7 +102,7 @@ def edges_of(
 
 
 def _checked_edges(chunk: EdgeChunk, num_nodes: int, first: int) -> CheckedEdges:
-    """The edges of a chunk, which has ``first`` edges before it."""
+    """The edges of a chunk that follows ``first`` other edges."""
     edges, *weights = map(np.asarray, chunk if isinstance(chunk, tuple) else (chunk,))
     if edges.ndim != 2 or len(edges) != 2 or (edges.size and edges.dtype.kind not in "iu") or len(weights) > 1:
         raise GraphError(
@@ -123,7 +123,7 @@ def _checked_weights(weight: np.ndarray, num_edges: int, first: int) -> np.ndarr
             "one real number per edge"
         )
     weight = weight.astype(np.float64, copy=False)
-    wrong = ~((weight >= 0) & (weight < np.inf))  # NaN compares as neither
+    wrong = ~((weight >= 0) & (weight < np.inf))  # NaN fails both comparisons
     if wrong.any():
         index = int(wrong.argmax())
         raise GraphError(

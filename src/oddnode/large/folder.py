@@ -27,11 +27,11 @@ MASKS = ("train_mask", "val_mask", "calibration_mask", "reference_mask", "ood_ma
 #: The arrays that may hold ids.
 ID_ARRAYS = ("ids", "id_offsets", "id_bytes")
 
-# Folders whose edges this process has checked, with the size and the time of their file.
+# Folders whose edges this process has checked, with the size and mtime of their file.
 _checked_edges: set[tuple[str, int, int]] = set()
 
 _OFFSETS_AT_ONCE = 2**20
-# What is read without further checks; the largest come first, so that several ranks share the work.
+# Arrays that are read without further checks; the largest come first, so that several ranks share the work.
 _CHECKED = ("x", "sources", "weights", "offsets", "loop_nodes", "loop_counts", "loop_weights")
 
 
@@ -100,13 +100,13 @@ class GraphFolder(FeatureStore, GraphStore):
 
     @property
     def edge_index(self) -> Tensor:
-        """Edges ``[2, E]``, all of them in memory: 16 bytes an edge."""
+        """Edges ``[2, E]``, all of them in memory: 16 bytes per edge."""
         target = torch.repeat_interleave(torch.arange(self.num_nodes), self.offsets.diff())
         return torch.stack([self.sources.long(), target])
 
     @property
     def directed(self) -> bool:
-        """Whether edges are meant to lead one way only, as the tables were read that it was made from."""
+        """Whether edges are meant to lead one way only, as given when its tables were read."""
         return bool((self.manifest.table or {}).get("directed", False))
 
     def with_masks(self, **masks: Tensor) -> GraphFolder:
@@ -128,7 +128,7 @@ class GraphFolder(FeatureStore, GraphStore):
         return other
 
     def _given_masks(self) -> dict[str, Tensor]:
-        """The masks that replace the folder's own."""
+        """The masks that replace those of the folder."""
         return {name: self._arrays[name] for name in MASKS if name in self._arrays.keys() - self.manifest.arrays.keys()}
 
     def ids(self, start: int = 0, stop: int | None = None) -> np.ndarray:
@@ -156,7 +156,7 @@ class GraphFolder(FeatureStore, GraphStore):
         return {name: self._arrays[name].numpy() for name in ID_ARRAYS if name in self._arrays}
 
     def verify(self) -> Self:
-        """Compare the checksums of all files; edges and features are compared anyway when they are first used."""
+        """Verify the checksums of all files; those of edges and features are verified anyway on first use."""
         for name, entry in self.manifest.arrays.items():
             check_sum(self._file(name), entry)
         return self
@@ -175,7 +175,7 @@ class GraphFolder(FeatureStore, GraphStore):
             weights = arrays[name] if name in ("weights", "loop_weights") else None
             check_once(self._file(name), self.manifest.arrays[name], weights)
         self._check_edges()
-        ranks.barrier()  # nobody uses what another has yet to check
+        ranks.barrier()  # no rank uses what another has yet to check
         counts = arrays["loop_counts"]
         loops = arrays["loop_nodes"], counts, arrays.get("loop_weights", counts)
         csr = CSR(self.offsets, self.sources, self.edge_weight)
@@ -187,7 +187,7 @@ class GraphFolder(FeatureStore, GraphStore):
         return FolderGraph(own if device.type == "cpu" else own.copy_to(device))
 
     def _check_edges(self) -> None:
-        """Raise an error for edges that name other nodes than there are: a product would read any memory."""
+        """Raise an error for edges with invalid node indices: a product would read out of bounds."""
         key = file_stamp(self._file("sources"))
         if key in _checked_edges:
             return
@@ -217,7 +217,7 @@ class GraphFolder(FeatureStore, GraphStore):
         return None if values is None else tuple(values.shape)
 
     def get_all_tensor_attrs(self) -> list[TensorAttr]:
-        """The attributes of the nodes: ``x``, ``y`` and the masks that there are."""
+        """The attributes of the nodes: ``x``, ``y`` and the masks that exist."""
         names = [name for name in ("x", "y", *MASKS) if name in self._arrays]
         return [TensorAttr(group_name=None, attr_name=name) for name in names]
 

@@ -20,17 +20,17 @@ from oddnode.large.product import FolderWalk, NeighbourSum, SumWithoutReturn, co
 from oddnode.large.ranks import active_ranks
 from oddnode.ops import direction_sums, sums_agree
 
-# Whoever goes through the edges needs several values for each.
+# Edges that are processed at a time, with several values for each.
 _EDGES_AT_ONCE = 2**18
-# Random vectors that are propagated together, which is done in two copies of them, and their size.
+# How many random vectors are propagated together, in two copies, and the most bytes that these take.
 _PROBES = {"cpu": (16, 8), "cuda": (64, 32, 16, 8)}
 _PROBES_IN_MEMORY = {"cpu": 2**30, "cuda": LARGEST_PROBES}
-# What passes through a network, or is computed from rows, at a time.
+# Bytes that pass through a network, or are computed from rows, at a time.
 _BYTES_AT_ONCE = 2**25
 
 
 class FolderGraph(Graph):
-    """A graph whose edges are never in memory as a whole; what depends on it alone is a sidecar of its folder."""
+    """A graph whose edges are never all in memory; what depends on the graph alone is a sidecar of its folder."""
 
     is_on_disk = True
 
@@ -56,7 +56,7 @@ class FolderGraph(Graph):
         )
 
     def release(self) -> None:
-        """Forget large results; they are computed again when needed."""
+        """Drop large results; they are recomputed when needed."""
         self.neighbours = NeighbourSum(*self.csr)
         large = ["random_walk", "gcn_scale", "_missing_loops"] + ["smoothed_x"] * (self.folder.kind == "part")
         for name in large:
@@ -215,9 +215,9 @@ class FolderGraph(Graph):
 
     @cached_property
     def _missing_loops(self) -> Tensor:
-        """How many self-loops a node lacks to have one; below 0 for a node with several.
+        """One minus the number of self-loops of each node.
 
-        With weights, how much its self-loops lack to weigh as much as one of them does on average.
+        With weights, the weight of the one self-loop that `gcn_matrix` has, minus the total weight of the self-loops.
         """
         nodes, counts, weights = self.folder.loops
         if self.edge_weight is None:
@@ -242,7 +242,7 @@ class FolderGraph(Graph):
             sums, missing = self.neighbours.of_block(block, scaled), self._missing_loops[rows]
             if self.edge_weight is None:
                 sums.addcmul_(scaled[rows], missing.to(sums.dtype).unsqueeze(1)).mul_(scale[rows].unsqueeze(1))
-            else:  # these are means; the factors first, since a degree times a mean may be too large a number
+            else:  # these are means; the factors first, since a degree times a mean may overflow
                 to_sum, to_own = (
                     (factor * scale[rows]).to(sums).unsqueeze(1) for factor in (self.in_degree[rows], missing)
                 )
@@ -295,7 +295,7 @@ class FolderGraph(Graph):
     # --- results for every node ---
 
     def row_slices(self) -> Iterator[slice]:
-        # How results round depends on these slices, so that all ranks and memory limits have the same.
+        # Rounding depends on these slices, so they are the same for all ranks and memory limits.
         row_bytes = 4 * self.x.dtype.itemsize * max(self.x.shape[1], 64)
         for start, stop in row_chunks(self.num_nodes, row_bytes, at_once(_BYTES_AT_ONCE, self.device)):
             yield slice(start, stop)

@@ -51,12 +51,12 @@ class GraphArrays:
         return self._sidecars[name]
 
     def release(self) -> None:
-        """Forget results of a part; a copy on a GPU shares them, a folder has them in files."""
+        """Drop results of a part; a copy on a GPU shares them, a folder has them in files."""
         if self.kind == "part":
             self._sidecars.clear()
 
     def copy_to(self, device: torch.device) -> GraphArrays:
-        """Return the copy of a folder on a GPU: the same one as long as somebody uses it."""
+        """Return the copy of a folder on a GPU: the same one as long as it is in use."""
         key = _key(self.path, device)
         known = _copies.get(key)
         if known is None:
@@ -75,14 +75,14 @@ def _key(path: Path, device: torch.device) -> tuple[object, ...]:
     return (*file_stamp(path / MANIFEST), str(device))
 
 
-# How often the features and the edges of a graph are in memory at the same time. At least there are the averages over
+# How many copies of features and edges are in memory at the same time. There are at least the averages over
 # neighbours, scaled features for these, and edges in blocks of sources for propagation.
 LEAST = 3, 2
-# The default method has features and edges without the reference nodes besides, and a neighbourhood sum of every node.
+# The default method also has features and edges without the reference nodes, and a neighbourhood sum of every node.
 _ENOUGH = 6, 4
-# Copies of random vectors, of which there are 64: before and after a hop, and as they were drawn.
+# Copies of the 64 random vectors: before and after a hop, and as drawn.
 _COPIES_OF_PROBES = 3
-# Values per node beside these: degrees, scales, scores, logits.
+# Other values per node: degrees, scales, scores, logits.
 _VALUES_PER_NODE = 32
 
 
@@ -97,7 +97,7 @@ def missing_memory(folder: GraphFolder, device: torch.device, copies: tuple[int,
     if folder.edge_weight is not None:
         needed += folder.num_edges * itemsize
     free, _ = torch.cuda.mem_get_info(device)
-    # What torch has reserved without using it is free as well.
+    # What torch has reserved but does not use is free as well.
     free += torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
     if needed <= free:
         return None

@@ -1,11 +1,11 @@
-"""How ranks notice that one of them is lost, and agree on who tells the user.
+"""How ranks notice that one of them is lost, and agree on which one tells the user.
 
-A process that dies on this machine is known by its number. For one on another machine, or one that hangs, there is a
-heartbeat: a thread of every rank counts in a store that all ranks can read, and looks whether the others do.
+A process that dies on this machine is detected by its pid. For one on another machine, or one that hangs, there is a
+heartbeat: a thread of every rank increments a counter in a store that all ranks can read, and watches the others.
 
-Why a thread that ends the process: a rank that waits in an exchange cannot look by itself, and gloo notices a machine
-without power only when its own time limit ends, which would also end ranks that rightly wait for hours. With the thread
-a run ends within 30 s of the loss, in words.
+Why a thread that ends the process: a rank that waits in an exchange cannot check, and gloo notices a machine
+without power only when its own timeout ends, which would also end ranks that rightly wait for hours. With the thread,
+a run ends within 30 s of the loss, with a message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _BEAT_SECONDS = 2.0
 _LOST_AFTER_SECONDS = 30.0
 # Before its first beat a rank imports torch, perhaps from a slow shared disk.
 _START_SECONDS = 300.0
-# A rank that has ended is silent after this long, and one that lives is not.
+# A rank that has ended is silent after this long, and a live one is not.
 _SILENT_SECONDS = 3 * _BEAT_SECONDS
 
 
@@ -40,12 +40,12 @@ class RankLost(RuntimeError):
 class RankProcess(NamedTuple):
     """Where a rank runs."""
 
-    pid: int  # The number of its process
+    pid: int  # Its process id
     host: str  # The name of its machine
 
     @property
     def has_ended(self) -> bool:
-        """Whether it is known to have ended; of a process on another machine, nothing is known."""
+        """Whether it is known to have ended; False for a process on another machine."""
         return self.host == socket.gethostname() and not is_running(self.pid)
 
     def __str__(self) -> str:
@@ -53,7 +53,7 @@ class RankProcess(NamedTuple):
 
 
 class Heartbeat:
-    """The heartbeat of this process, and what is known of the others'; it begins at once.
+    """The heartbeat of this process and a watch on the others; it starts at once.
 
     If another rank falls silent, this process prints an error and ends, wherever it is waiting for that rank.
     """
@@ -66,12 +66,12 @@ class Heartbeat:
         self._stopped = threading.Event()
         self.processes: list[RankProcess] = []
         store.set(f"process/{rank}", f"{os.getpid()} {socket.gethostname()}")
-        # If the machine of the store loses power, who asks it waits for an answer; so another looks at the time.
+        # If the machine of the store loses power, requests to it block, so a second thread watches the time.
         for work in (self._beat, self._watch):
             threading.Thread(target=work, name=f"oddnode{work.__name__}", daemon=True).start()
 
     def stop(self) -> None:
-        """End the threads; silence means nothing from now on."""
+        """Stop the threads; from now on silence is ignored."""
         self._stopped.set()
 
     def meet(self) -> None:
@@ -95,7 +95,7 @@ class Heartbeat:
         """Whether no other rank has told the user why the run ends."""
         try:
             return self._store.add("told", 1) == 1
-        except RuntimeError:  # whoever has the store is gone
+        except RuntimeError:  # the process that hosts the store is gone
             return True
 
     def _others(self) -> list[int]:
@@ -108,7 +108,7 @@ class Heartbeat:
         return f"rank {rank} ({self.processes[rank]})" if self.processes else f"rank {rank}"
 
     def _beat(self) -> None:
-        """Count, and read how far the others have counted."""
+        """Increment this rank's counter, and read the others'."""
         while not self._stopped.wait(_BEAT_SECONDS):
             try:
                 self._store.add(f"beat/{self._rank}", 1)
@@ -121,7 +121,7 @@ class Heartbeat:
                     self._counts[rank], self._heard[rank] = count, time.monotonic()
 
     def _watch(self) -> None:
-        """Look whether the store answers and the others count."""
+        """Check that the store answers and that the other counters advance."""
         while not self._stopped.wait(_BEAT_SECONDS):
             if self._silence(self._rank) > _LOST_AFTER_SECONDS:
                 self._end("torchrun on the first machine does not answer", without_asking=True)
@@ -129,7 +129,7 @@ class Heartbeat:
                 patience = _LOST_AFTER_SECONDS if self._counts[rank] else _START_SECONDS
                 if self._silence(rank) > patience:
                     self._end(f"{self._name(rank)} has not answered for {patience:.0f} s")
-                # Without torchrun nobody else ends this process, if it is not in an exchange.
+                # Without torchrun, nothing else ends this process outside an exchange.
                 elif self._silence(rank) > _SILENT_SECONDS and self.processes and self.processes[rank].has_ended:
                     self._end(f"{self._name(rank)} has ended")
 

@@ -18,7 +18,7 @@ FORMAT = 1
 
 #: The file that completes a folder.
 MANIFEST = "graph.json"
-#: The file that whoever writes to a folder locks.
+#: The lock file for writing to a folder.
 LOCK = ".lock"
 #: The subfolder of a graph that is being prepared.
 BUILDING = ".building"
@@ -31,8 +31,8 @@ class Manifest(Struct, frozen=True, forbid_unknown_fields=True):
     """The file ``graph.json``, which is written last."""
 
     format: int  # The version of the format
-    num_nodes: Annotated[int, Meta(ge=1, le=2**53)]  # Number of nodes, and of edges as columns of an `edge_index`
-    num_edges: _Count  # Number of nodes, and of edges as columns of an `edge_index`
+    num_nodes: Annotated[int, Meta(ge=1, le=2**53)]  # Number of nodes
+    num_edges: _Count  # Number of edges, as columns of an `edge_index`
     max_abs_feature: Annotated[float, Meta(ge=0)]  # The largest magnitude of a feature
     arrays: dict[str, ArrayEntry]  # The arrays, by name; each is the file `<name>.bin`
     made_from: str  # A fingerprint of what the folder was made from
@@ -67,7 +67,7 @@ def _why_incomplete(folder: Path) -> str:
     if is_locked(folder):
         return f"{folder} is being written by another process; wait until it has finished"
     if (folder / BUILDING).is_dir():
-        return f"{folder} was not finished; prepare the graph again, which goes on where it was stopped"
+        return f"{folder} was not finished; prepare the graph again, which resumes the work"
     return f"{folder} holds no graph ({MANIFEST} is missing); give a folder that `oddnode prepare` wrote"
 
 
@@ -75,7 +75,7 @@ def _check_shapes(path: Path, manifest: Manifest) -> None:
     nodes, edges = manifest.num_nodes, manifest.num_edges
     odd = next((name for name in manifest.arrays if not re.fullmatch("[a-z_]+", name)), None)
     if odd is not None:  # names become file names
-        raise FolderError(f"{path} lists an array {odd[:60]!r}, which no folder has; prepare the graph again")
+        raise FolderError(f"{path} lists the unknown array {odd[:60]!r}; prepare the graph again")
     per_node = {"y", "ids", *(name for name in manifest.arrays if name.endswith("_mask"))}
     expected: dict[str, tuple[int, ...]] = {name: (nodes,) for name in per_node if name in manifest.arrays}
     expected |= {"offsets": (nodes + 1,), "sources": (edges,)}
@@ -108,7 +108,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def folder_lock(folder: Path, timeout: float = -1) -> FileLock:
-    """Return the lock of whoever writes to a folder; the system releases it when a process dies."""
+    """Return the lock for writing to a folder; the system releases it when a process dies."""
     return FileLock(folder / LOCK, timeout=timeout)
 
 

@@ -28,13 +28,13 @@ _EDGES_AT_ONCE = 2**21
 _WEIGHTS_AT_ONCE = 2**19  # fewer, because the shares of the edges are computed in memory
 _EDGES_ON_GPU = 2**25
 _ROWS_AT_ONCE = 2**17
-# Up to this many columns in single precision, torch's CSR kernel is the faster one.
+# Up to this many columns in single precision, torch's CSR kernel is faster.
 _FEW_COLUMNS = 2
-# Up to this many columns, factors are repeated for many hops.
+# Up to this many columns, per-node factors are expanded to full columns.
 _REPEATED_COLUMNS = 4
 # This many columns are overwritten at a time; a product with fewer is slower.
 _COLUMNS_IN_PLACE = 16
-# Bytes of the columns that a GPU has in its memory besides others.
+# Bytes of columns that a GPU holds at a time.
 _COLUMNS_ON_GPU = 2**34
 
 
@@ -52,7 +52,7 @@ class NeighbourSum:
     """Sums over the sources of the edges to every node; of edges with weights, means.
 
     In a mean an edge has its share of the weight of all edges to the node, as in the matrix of a graph in memory. Sums
-    of values times weights would leave single precision where weights are very large or very small.
+    of values times weights would leave the range of single precision if weights are very large or very small.
 
     If several ranks work together (`oddnode.large.joined`), each of them sums for some rows.
     """
@@ -94,12 +94,12 @@ class NeighbourSum:
         return self._blocks(0, len(self.offsets) - 1)
 
     def own_blocks(self) -> Iterator[RowBlock]:
-        """Read the edges to the rows that are the work of this process, in order; `all_gather` must follow."""
+        """Read the edges to the rows assigned to this process, in order; `all_gather` must follow."""
         first, last = self._rank_bounds[active_ranks().rank :][:2]
         return self._blocks(first, last)
 
     def all_gather(self, out: Tensor) -> Tensor:
-        """Complete a result of which `own_blocks` has filled the rows of this process."""
+        """Complete a result after the rows of `own_blocks` were filled."""
         return active_ranks().all_gather(out, self._rank_bounds)
 
     def _blocks(self, first_row: int, last_row: int) -> Iterator[RowBlock]:
@@ -194,7 +194,7 @@ class NeighbourSum:
         return self.weights is None and triton_kernels.can_run(values.device)
 
     def _long_rows_of(self, offsets: Tensor, start: int) -> LongRows:
-        """The long rows of some rows, the first of which is ``start``."""
+        """The long rows among the rows from ``start`` on."""
         key = start, len(offsets)
         if key not in self._long_rows:
             self._long_rows[key] = LongRows(offsets[:-1], offsets[1:])
@@ -258,11 +258,11 @@ class FolderWalk(NeighbourMean):
         return neighbour_mean_of_sorted(self.offsets, self.sources)
 
     def inverse_degree(self, dtype: torch.dtype) -> Tensor:
-        """Compute what makes a mean of what `NeighbourSum.of_block` returns: 1 / degree, or 1 where it is a mean."""
+        """Compute the factors that turn what `NeighbourSum.of_block` returns into means: 1 / degree, or 1 for means."""
         counts = self.row_counts()
         if self.neighbours.weights is not None:
             return (counts > 0).to(dtype)
-        # Not kept: it would take memory, and takes no time to compute.
+        # Not cached: it is fast to compute and would take memory.
         return counts.to(dtype).reciprocal_().masked_fill_(counts == 0, 0.0)
 
     def __matmul__(self, values: Tensor) -> Tensor:
@@ -287,7 +287,7 @@ class FolderWalk(NeighbourMean):
     def means(
         self, values: Tensor, out: Tensor, num_hops: int, eta: float, in_place: bool
     ) -> Iterator[tuple[slice, Tensor]]:
-        """Yield rows of a result that this rank computes, with these rows of what `diffuse` returns: it is not kept."""
+        """Yield the rows that this rank computes, with these rows of what `diffuse` returns, which is not kept."""
         present = in_memory(values.detach())
         if num_hops > 1 and in_place:
             for columns in present.split(_COLUMNS_IN_PLACE, dim=1):
@@ -302,7 +302,7 @@ class FolderWalk(NeighbourMean):
         self.neighbours.all_gather(out)
 
     def _shares(self, eta: float, dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
-        """What the sum over a node's neighbours counts, and its own value ``[N]``; None if no node keeps any of it."""
+        """Factors of neighbour sums and of nodes' own values ``[N]``; None for the latter if nodes keep nothing."""
         share = self.inverse_degree(dtype) * (1.0 - eta)
         kept = self.own_share(eta, share)
         if isinstance(kept, Tensor):
@@ -313,7 +313,7 @@ class FolderWalk(NeighbourMean):
         """Write what `diffuse` returns; with ``overwrite`` the values serve as a buffer."""
         share, kept = self._shares(eta, values.dtype)
         if values.dim() == 2 and values.shape[1] <= _REPEATED_COLUMNS and values.device.type == "cpu":
-            # Torch multiplies few columns by a column more slowly than by as many columns.
+            # Torch multiplies a few columns more slowly by one broadcast column than by full columns.
             share, kept = _repeated(share, values), None if kept is None else _repeated(kept, values)
         present, spare = values, None
         for hop in range(num_hops - 1):
@@ -338,7 +338,7 @@ def column_groups(values: Tensor, copies: int = 1) -> list[slice]:
     num_rows, width = values.shape
     most = active_ranks().memory_share if values.device.type == "cpu" else _COLUMNS_ON_GPU
     step = max(most // max(copies * num_rows * values.dtype.itemsize, 1), 1)
-    even = -(-width // max(-(-width // step), 1))  # so that all groups are about as large
+    even = -(-width // max(-(-width // step), 1))  # so that all groups have about the same size
     for few in (16, 8):  # a product with a multiple of these is faster
         rounded = -(-even // few) * few
         if rounded <= step:
@@ -348,5 +348,5 @@ def column_groups(values: Tensor, copies: int = 1) -> list[slice]:
 
 
 def _repeated(numbers: Tensor, values: Tensor) -> Tensor:
-    """One number per node in as many columns as values have, ``[N, C]``."""
+    """One number per node, repeated for every column of the values, ``[N, C]``."""
     return numbers.unsqueeze(1).expand_as(values).contiguous()

@@ -19,9 +19,9 @@ T = TypeVar("T")
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _OWN_CGROUPS = Path("/proc/self/cgroup")
-# Of a machine that does not say how much it has.
+# Assumed memory of a machine that does not report it.
 _UNKNOWN = 2**33
-# This part of the memory may be taken by values that a product reads at random.
+# The memory divided by this is the budget for values that a product reads at random.
 _PART = 4
 
 
@@ -33,17 +33,17 @@ class Ranks:
 
     @property
     def memory_share(self) -> int:
-        """Budget in bytes for values that a product reads at random: the least of all ranks."""
+        """Budget in bytes for values that a product reads at random: the minimum over all ranks."""
         return memory_share()
 
     @property
     def own_memory_share(self) -> int:
-        """Budget in bytes for values that each rank has for itself."""
+        """Budget in bytes for values that ranks do not share."""
         return self.memory_share
 
     @property
     def memory_limit(self) -> int:
-        """Limit in bytes of a process: the least of all ranks, which must decide in the same way by it."""
+        """Memory limit of a process in bytes: the minimum over all ranks, so that all decide alike."""
         return memory_limit()
 
     @property
@@ -52,7 +52,7 @@ class Ranks:
         return False
 
     def share(self, make: Callable[[], BinaryIO]) -> tuple[BinaryIO, bool]:
-        """Open a file without a name on all ranks, if they are on one machine; otherwise each has one of its own."""
+        """Open an unnamed file that all ranks share if they are on one machine; otherwise, one for each rank."""
         return make(), False
 
     @property
@@ -71,7 +71,7 @@ class Ranks:
         """Yield the parts of a result that this rank computes; after the last, every rank has all of them."""
         if not parts:
             return
-        # All compute the first part. What it needs from all ranks is there afterwards, and other parts need no more.
+        # All ranks compute the first part. What needs all ranks is cached then, so other parts need no exchange.
         yield parts[0]
         rest = parts[1:]
         cuts = [len(rest) * rank // self.world_size for rank in range(self.world_size + 1)]
@@ -81,7 +81,7 @@ class Ranks:
         self.all_gather(out, [starts[cut] for cut in cuts])
 
     def by_itself(self) -> AbstractContextManager[None]:
-        """Refuse exchanges in the block, which the other ranks do not go through."""
+        """Refuse exchanges in the block, which other ranks do not run."""
         return nullcontext()
 
     def all_gather(self, out: Tensor, bounds: Sequence[int]) -> Tensor:
@@ -89,21 +89,21 @@ class Ranks:
         return out
 
     def on_rank_zero(self, call: Callable[[], T], kind: Any) -> T:
-        """Call a function on rank 0 only, and return its result, of a type that JSON holds, on every rank."""
+        """Call a function on rank 0 only, and return its result, which JSON can represent, on every rank."""
         return call()
 
     def broadcast_(self, tensors: Sequence[Tensor]) -> None:
-        """Overwrite tensors with the ones of rank 0."""
+        """Overwrite tensors with those of rank 0."""
 
     def barrier(self) -> None:
-        """Wait until every rank is here."""
+        """Wait for all ranks."""
 
 
 _active = Ranks()
 
 
 def active_ranks() -> Ranks:
-    """Return the processes that work together at this time."""
+    """Return the processes that currently work together."""
     return _active
 
 
@@ -119,12 +119,12 @@ def activated(ranks: Ranks) -> Iterator[None]:
 
 
 def memory_limit() -> int:
-    """The number of bytes that this process may use: the memory of the machine, or less if a control group says so."""
+    """How many bytes this process may use: the memory of the machine, or less if a control group limits it."""
     return min([_physical(), *_limits()])
 
 
 def memory_share() -> int:
-    """How many bytes the values may take that a product reads at random."""
+    """Budget in bytes for values that a product reads at random."""
     return memory_limit() // _PART
 
 
@@ -141,7 +141,7 @@ def _physical() -> int:
 
 
 def _limits() -> Iterator[int]:
-    """The limits of the groups of this process and of the groups around these."""
+    """The limits of the control groups of this process and of their parents."""
     try:
         lines = _OWN_CGROUPS.read_text().splitlines()
     except OSError:

@@ -37,7 +37,7 @@ _SECONDS_UNTIL_VISIBLE = 60
 
 
 def sidecar(folder: Path, name: str, make: Callable[[], Tensor], dtype: str) -> Tensor:
-    """Return a sidecar; compute it if it is not there, or damaged. In a folder that is read-only none is kept."""
+    """Return a sidecar; compute it if it is missing or damaged. A read-only folder keeps none."""
     ranks = active_ranks()
     entry = ranks.on_rank_zero(lambda: _known(folder, name), ArrayEntry | None)
     if entry is None and ranks.on_rank_zero(lambda: not os.access(folder, os.W_OK), bool):
@@ -70,7 +70,7 @@ def _known(folder: Path, name: str) -> ArrayEntry | None:
 def _made(folder: Path, name: str, make: Callable[[], Tensor], dtype: str) -> ArrayEntry:
     ranks = active_ranks()
     if ranks.is_first:
-        for left in folder.glob("*.part"):  # by a process that was killed: whoever writes has the lock
+        for left in folder.glob("*.part"):  # left by a killed process: writers hold the lock
             left.unlink()
     values = make()
     return ranks.on_rank_zero(lambda: _written(folder, name, values.numpy().astype(dtype, copy=False)), ArrayEntry)

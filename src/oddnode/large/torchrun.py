@@ -1,8 +1,8 @@
 """The processes that ``torchrun`` started, as ranks.
 
-If all of them are on one machine, they have results in the same memory (`oddnode.large.buffers`) and only wait for each
+If all of them are on one machine, they share results in memory (`oddnode.large.buffers`) and only wait for each
 other; otherwise they exchange rows. Scoring 10^8 edges by two ranks of one thread each takes 0.95 to 1.09 times as long
-as by one process of two threads; when ranks on one machine exchanged rows, 1.49 times, and every rank had its own copy.
+as by one process of two threads; when ranks on one machine exchanged rows, 1.49 times, and every rank had a copy.
 
 How a lost rank is noticed: the system closes the connections of a process that dies, which ends the exchange that the
 others wait in. If a machine is lost or a process hangs, its heartbeat stops (`oddnode.large.heartbeat`). So exchanges
@@ -76,7 +76,7 @@ class JoinedRanks(Ranks):
         try:
             _file_in_memory().close()
             can_make = True
-        except (AttributeError, OSError):  # other systems than Linux, or a process that may not
+        except (AttributeError, OSError):  # not Linux, or not permitted
             can_make = False
         if self._all(can_make):
             file, self._is_one_machine = self._shared(_file_in_memory)
@@ -117,7 +117,7 @@ class JoinedRanks(Ranks):
         return out
 
     def _exchange(self, pieces: list[Tensor]) -> None:
-        """Send the own piece to all others and receive theirs; gloo's own gather takes pieces of one size only."""
+        """Send this rank's piece to all others and receive theirs; gloo's gather takes pieces of one size only."""
         from torch import distributed as dist
 
         others = [rank for rank in range(self.world_size) if rank != self.rank]
@@ -142,9 +142,9 @@ class JoinedRanks(Ranks):
 
     @contextmanager
     def _together(self) -> Iterator[None]:
-        """Say in the error of an exchange which rank is lost."""
-        if self._is_alone:  # an error, where there would be a wait without end
-            raise AssertionError(f"rank {self.rank} needs the others in a part of the work that is its own")
+        """Name the lost rank in the error of an exchange."""
+        if self._is_alone:  # instead of waiting forever
+            raise AssertionError(f"rank {self.rank} needs the others in work that they do not take part in")
         try:
             yield
         except RuntimeError as error:
@@ -176,7 +176,7 @@ class JoinedRanks(Ranks):
 
 
 class _SharedFile(msgspec.Struct):
-    """Where other processes on the same machine open a file without a name: through /proc, by its descriptor in one.
+    """Where other processes on the same machine open an unnamed file: in /proc, by its descriptor in one process.
 
     A file with a name, as `multiprocessing.shared_memory` has, would outlive a process that is killed and fill the
     memory; passing descriptors through a socket would need a connection between every two ranks. Device and inode tell
@@ -222,13 +222,13 @@ def _contiguous(rows: Tensor) -> Tensor:
 
 
 def _allow_many_files() -> None:
-    """Let this process open as many files as it may: every result that ranks share is one."""
+    """Raise the limit of open files as far as allowed: every result that ranks share is a file."""
     try:
         import resource
     except ImportError:  # Windows
         return
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with suppress(ValueError, OSError):  # some systems have a lower limit that they do not tell
+    with suppress(ValueError, OSError):  # some systems have a lower, unreported limit
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
@@ -246,7 +246,7 @@ def joined() -> Iterator[JoinedRanks]:
     from torch import distributed as dist
 
     store, rank, world_size = next(dist.rendezvous("env://", timeout=_START))
-    # A connection of its own, because others wait for answers.
+    # A separate connection, because the other one blocks while waiting.
     pulse = dist.TCPStore(store.host, store.port, is_master=False, timeout=_START)
     heartbeat = Heartbeat(dist.PrefixStore("oddnode/heartbeat", pulse), rank, world_size)
     has_nccl = torch.cuda.is_available() and dist.is_nccl_available()
@@ -262,9 +262,9 @@ def joined() -> Iterator[JoinedRanks]:
         ranks.try_to_share()
         with activated(ranks):
             yield ranks
-        ranks.barrier()  # nobody falls silent before all have finished,
+        ranks.barrier()  # no heartbeat stops before all ranks have finished,
         heartbeat.stop()
-        ranks.barrier()  # and nobody leaves with the store before all hearts have stopped
+        ranks.barrier()  # and no rank closes the store before all heartbeats have stopped
         dist.destroy_process_group()
     finally:
         heartbeat.stop()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from oddnode.nn.base import shared_layer as shared_layer
     from oddnode.nn.blocks import Layerwise as Layerwise
     from oddnode.nn.blocks import Neighbourhoods as Neighbourhoods
+    from oddnode.nn.blocks import check_hops as check_hops
     from oddnode.nn.blocks import fit_batch_norm as fit_batch_norm
     from oddnode.nn.blocks import in_blocks as in_blocks
     from oddnode.nn.forward import Ensemble as Ensemble

@@ -53,7 +53,7 @@ class GCN(_Normalised):
     in_channels, hidden_channels, out_channels : int
         Width of the features, of the hidden layers and of the logits.
     num_layers : int
-        How many convolutions.
+        Number of convolutions.
     dropout : float
         Share of hidden features dropped in training.
     batch_norm : bool
@@ -85,15 +85,15 @@ class GCN(_Normalised):
 class EvidentialGCN(GCN):
     r"""A graph convolutional network whose logits are :math:`\log \alpha`, with :math:`\alpha = 1 + e^{f}`.
 
-    Since :math:`\log(1 + e^f)` is the softplus function, no evidence ever overflows on its way to the logits. As in the
-    paper there is no batch norm.
+    Since :math:`\log(1 + e^f)` is the softplus function, the evidence never overflows. As in the paper, there is no
+    batch norm.
 
     Parameters
     ----------
     in_channels, hidden_channels, out_channels : int
         Width of the features, of the hidden layers and of the logits.
     num_layers : int
-        How many convolutions.
+        Number of convolutions.
     dropout : float
         Share of hidden features dropped in training.
     """
@@ -111,7 +111,7 @@ class EvidentialGCN(GCN):
 
 
 class MLP(_Normalised):
-    """Fully connected layers that see no edge: what a node's own features tell.
+    """Fully connected layers, which use a node's features and no edges.
 
     Between layers batch norm, ReLU and dropout.
 
@@ -120,7 +120,7 @@ class MLP(_Normalised):
     in_channels, hidden_channels, out_channels : int
         Width of the features, of the hidden layers and of the logits.
     num_layers : int
-        How many layers.
+        Number of layers.
     dropout : float
         Share of hidden features dropped in training.
     """
@@ -145,15 +145,15 @@ class GAT(_Normalised):
     r"""Graph attention network (Velickovic et al., ICLR 2018) with batch norm: two heads, and one in the last layer.
 
     Per head :math:`h'_v = \sum_{u \in N(v) \cup v} \alpha_{vu} W h_u`; between layers batch norm, ELU and dropout.
-    In training, features that come in and attention weights are dropped too. With edge weights, :math:`\alpha_{vu}` is
-    proportional to :math:`w_{vu}` times what it is without; the node itself has the weight 1.
+    In training, input features and attention weights are dropped too. With edge weights, :math:`\alpha_{vu}` is
+    proportional to :math:`w_{vu}` times its value without them; the self-loop has weight 1.
 
     Parameters
     ----------
     in_channels, hidden_channels, out_channels : int
         Width of the features, of every head and of the logits.
     num_layers : int
-        How many layers.
+        Number of layers.
     dropout : float
         Share of hidden features dropped in training.
     """
@@ -196,7 +196,7 @@ class JKNet(_Normalised):
     in_channels, hidden_channels, out_channels : int
         Width of the features, of the hidden layers and of the logits.
     num_layers : int
-        How many convolutions.
+        Number of convolutions.
     dropout : float
         Share of hidden features dropped in training.
     """
@@ -227,7 +227,7 @@ class MixHop(_Normalised):
     in_channels, hidden_channels, out_channels : int
         Width of the features, of every hop and of the logits.
     num_layers : int
-        How many hidden layers.
+        Number of hidden layers.
     dropout : float
         Share of hidden features dropped in training.
     """

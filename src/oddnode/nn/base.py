@@ -1,8 +1,8 @@
 """Backbones turn the nodes of a graph into logits.
 
-A backbone is an ordinary PyG-style module, ``forward(x, edge_index, edge_weight=None) -> logits``. Ours also take a
-prepared `Graph`, which spares them the work that is the same in every step. Any other `torch.nn.Module` with that
-``forward`` works in their place (`oddnode.nn.run_backbone`).
+A backbone is an ordinary PyG-style module, ``forward(x, edge_index, edge_weight=None) -> logits``. Those of this
+library also take a prepared `Graph`, which caches what is the same in every step. Any other `torch.nn.Module` with that
+``forward`` works too (`oddnode.nn.run_backbone`).
 """
 
 from __future__ import annotations
@@ -24,21 +24,22 @@ from oddnode.ops import DropoutStream, PreNormActivations, check_edge_weight
 class Backbone(nn.Module):
     """Two steps: ``embed`` gives a node's hidden features, ``head`` turns them into logits."""
 
-    dropout: float
-    #: Where dropout masks come from in training; torch's own random numbers where there is none. Backbones inside
-    #: another one share its stream, so their places of dropout must differ.
+    #: Share of hidden features dropped in training.
+    dropout: float = 0.0
+    #: The source of dropout masks in training; torch's generator if ``None``. Backbones inside another one share its
+    #: stream, so the places of their dropouts must differ.
     stream: DropoutStream | None = None
     #: From how many hops away nodes change a node's logits; ``None``: as `oddnode.nn.receptive_hops` counts.
     num_hops: int | None = None
 
     #: Whether a training pass may be captured as a CUDA graph and replayed: the same kernels on tensors of the same
-    #: shapes in every epoch, without waiting for the device, and nothing random but what follows from `stream`. A
-    #: subclass does not inherit the promise; it makes its own by stating ``supports_capture = True``.
+    #: shapes in every epoch, without synchronisation, and no random numbers except from `stream`. A subclass does not
+    #: inherit the promise; it must set ``supports_capture = True`` itself.
     supports_capture: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # Captured although it changes with the epoch, a subclass would train on stale values, and nothing would fail.
+        # If a subclass that changes with the epoch were captured, it would silently train on stale values.
         if "supports_capture" not in cls.__dict__:
             cls.supports_capture = False
 
@@ -47,7 +48,10 @@ class Backbone(nn.Module):
 
         A backbone without stages defines ``embed`` and ``head``.
         """
-        raise NotImplementedError(f"{type(self).__name__} defines neither stages nor embed and head")
+        raise TypeError(
+            f"{type(self).__name__} must define stages(), or both embed(graph) and head(hidden, graph); a module with "
+            "nothing but a forward(x, edge_index) derives from torch.nn.Module"
+        )
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None = None) -> Tensor:
         """Compute the logits ``[N, C]`` of every node.
@@ -59,7 +63,7 @@ class Backbone(nn.Module):
         edge_index : Tensor
             Edges ``[2, E]``, from source to target.
         edge_weight : Tensor, optional
-            Their weights ``[E]``, 0 or more; by default every edge counts as one.
+            Their weights ``[E]``, 0 or more; by default 1.
         """
         return self.run(checked_graph(x, edge_index, edge_weight))
 
@@ -96,7 +100,7 @@ class Backbone(nn.Module):
         return run_stages(self.stages().head, hidden, graph, self)
 
     def prepare(self, data: TrainingSet) -> None:
-        """Take more than features from the data, once before training.
+        """Read more than features from the data, once before training.
 
         Parameters
         ----------
@@ -115,7 +119,7 @@ class Backbone(nn.Module):
 
     @property
     def num_dropout_places(self) -> int:
-        """An upper bound on the places of dropout: `stream` is asked for places below it."""
+        """An upper bound on the numbers of the places of dropout."""
         return 2 * sum(1 for _ in self.modules())
 
     @property
@@ -123,7 +127,7 @@ class Backbone(nn.Module):
         return self.training and self.dropout > 0.0
 
     def _drop(self, values: Tensor, place: int) -> Tensor:
-        """Dropout of values of any shape; every dropout of a network has a place of its own."""
+        """Dropout of values of any shape; every dropout of a network has a different place."""
         if not self._drops:
             return values
         if self.stream is None:
@@ -132,12 +136,12 @@ class Backbone(nn.Module):
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether two passes in training mode give the same logits."""
-        return self.dropout == 0.0
+        """Whether two passes in training mode give the same logits; not assumed if ``self.dropout`` was never set."""
+        return "dropout" in vars(self) and self.dropout == 0.0
 
 
 def checked_graph(x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Graph:
-    """Make a graph of what a module's ``forward`` is called with."""
+    """Make a graph from the arguments of a module's ``forward``."""
     if edge_weight is None:
         return Graph(x, edge_index)
     check_edge_weight(edge_weight, edge_index.shape[1])
@@ -167,9 +171,9 @@ class RegularLayers(NamedTuple):
 
     @classmethod
     def of(cls, module: nn.Module) -> RegularLayers | None:
-        """Take a network apart; ``None`` if it is another one, or one that changes with the data or the epoch."""
+        """Take a network apart; ``None`` if it is not of this form, or changes with the data or the epoch."""
         stages, kind = stages_of(module), type(module)
-        if stages is None or not issubclass(kind, Backbone):
+        if stages is None or not issubclass(kind, Backbone) or not any(stages):
             return None
         every = [*stages.hidden, *stages.head]
         layers, activations = every[::2], every[1::2]
@@ -187,7 +191,7 @@ class RegularLayers(NamedTuple):
 
 
 class TwoLayers(NamedTuple):
-    """The parts, not copied, of a network that is trained on graphs on disk as a whole.
+    """The parts, not copied, of a network that can be trained in full batches on graphs on disk.
 
     The first layer of a GCN is ``(A X) W^T + b``, that of an MLP ``X W^T + b``. Batch norm, ReLU and dropout work on
     rows, and the last layer is linear, so that its product with the edges can come last, when a row has few columns.
@@ -205,8 +209,8 @@ class TwoLayers(NamedTuple):
         parts, blocker = RegularLayers.of(module), network_blocker(module)
         if parts is None or blocker is not None:
             raise ValueError(
-                f"{blocker}; to train on the whole of a graph on disk needs two linear layers or graph convolutions "
-                "with batch norm and ReLU between them, others train with trainer=MiniBatch()"
+                f"{blocker}; full-batch training on a graph on disk needs two linear layers or graph convolutions "
+                "with batch norm and ReLU between them; others train with trainer=MiniBatch()"
             )
         (first, last), [norm] = parts.layers, parts.norms
         return cls(first.weight, first.bias, norm, last.weight, last.bias, parts.uses_edges)
@@ -227,20 +231,20 @@ class TwoLayers(NamedTuple):
 
 
 def network_blocker(module: nn.Module) -> str | None:
-    """Say why a network cannot be taken apart into two layers."""
+    """Return why a network cannot be taken apart into two layers."""
     parts = RegularLayers.of(module)
     norms: list[Any] = [] if parts is None else parts.norms
     if parts is None or not all(type(n) is nn.Identity or (type(n) is nn.BatchNorm1d and n.affine) for n in norms):
-        return f"{type(module).__name__} has other layers than linear ones or graph convolutions"
+        return f"{type(module).__name__} has layers other than linear ones or graph convolutions"
     return None if len(parts.layers) == 2 else f"the network has {len(parts.layers)} layers"
 
 
 def shared_layer(module: nn.Module, graph: Graph) -> PreNormActivations | None:
     """What a training pass and an evaluation of the same weights share: the first layer, up to batch norm.
 
-    ``None`` if the network is not one whose rest can be computed by `rest_of`.
+    ``None`` if `rest_of` cannot compute the rest of the network.
     """
-    stages = stages_of(module, any_head=True)  # a head of its own is called
+    stages = stages_of(module, any_head=True)  # an overridden head is called
     if stages is None or not isinstance(module, Backbone):
         return None
     (first, *rest), head = stages
@@ -257,7 +261,7 @@ def rest_of(
 ) -> Tensor:
     """Compute logits of all nodes from the first layer.
 
-    With a ``subset``, the rows that the last layer needs and the graph to apply it on, those of some nodes.
+    With a ``subset``, the rows that the last layer needs and the graph to apply it to, only for some nodes.
     """
     rows, part = (None, graph) if subset is None else subset
     return module.head(run_stages(module.stages().hidden[1:], shared, graph, module, rows), part)

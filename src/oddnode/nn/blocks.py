@@ -1,13 +1,14 @@
 """Exact outputs of a network for some nodes at a time.
 
 A backbone that consists of stages is computed layer by layer, so that no layer of all nodes has to be in memory. Any
-other network is run on the whole neighbourhoods of some nodes at a time. How far a neighbourhood must reach is counted
-by the convolutions of the network and then tried: what lies beyond must not change an output. A network that changes
-nevertheless (one that normalises over all nodes, or calls a layer twice) is refused.
+other network is run on the complete neighbourhoods of some nodes at a time. The number of hops is that of the network's
+convolutions, and is then verified: nodes further away must not change an output. If they do (in a network that
+normalises over all nodes, or calls a layer twice), the network is refused.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,14 +19,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from oddnode.graph import Graph, neighbourhood
 from oddnode.nn.base import batch_norms, stages_of
 from oddnode.nn.forward import embed_with, receptive_hops, run_backbone
-from oddnode.nn.stages import ColumnMoments, Stages, Stream
+from oddnode.nn.stages import ColumnMoments, Jump, Stages, Stream
 
 # A block of nodes is made smaller if its neighbourhood has more nodes than this.
 _NODES_AT_ONCE = 2**17
 # A single node whose neighbourhood has more nodes than this is refused.
 _MOST_NODES = 2**22
 _FIRST_BLOCK = 256
-# Nodes that the number of hops is tried on.
+# Number of nodes on which the number of hops is verified.
 _NUM_TRIED = 8
 
 
@@ -41,7 +42,7 @@ class Layerwise:
 
 
 class Neighbourhoods:
-    """A network in evaluation mode on a graph; every output is computed when it is needed."""
+    """A network in evaluation mode on a graph; outputs are computed when they are needed."""
 
     def __init__(self, module: nn.Module, graph: Graph):
         self._module, self._graph = module, graph
@@ -72,7 +73,7 @@ class Neighbourhoods:
             moments.set_to(norm)
 
     def _parts(self, nodes: Tensor) -> Iterator[tuple[Graph, int]]:
-        """Neighbourhoods of some nodes at a time, and how many these are; they come first."""
+        """Neighbourhoods of some nodes at a time, and the number of these nodes, which come first."""
         first = 0
         while first < len(nodes):
             some = nodes[first : first + self._block]
@@ -92,7 +93,7 @@ class Neighbourhoods:
 
 
 def _calls(module: nn.Module, part: Graph) -> dict[_BatchNorm, Tensor]:
-    """What the batch norms of a network are called with, in the order of their calls."""
+    """The inputs of the batch norms of a network, in the order of their calls."""
     inputs: dict[_BatchNorm, Tensor] = {}
 
     def note(norm: Any, args: tuple[Any, ...]) -> None:
@@ -107,8 +108,16 @@ def _calls(module: nn.Module, part: Graph) -> dict[_BatchNorm, Tensor]:
     return inputs
 
 
+def check_hops(module: nn.Module, graph: Graph) -> None:
+    """Verify the number of hops of a backbone with stages that are not defined by this library."""
+    stages = [stage for part in stages_of(module) or () for stage in part]
+    stages += [inner for stage in stages if isinstance(stage, Jump) for inner in stage.stages]
+    if not all(type(stage).__module__.startswith("oddnode.") for stage in stages):
+        sufficient_hops(copy.deepcopy(module).eval(), graph)
+
+
 def sufficient_hops(module: nn.Module, graph: Graph) -> int:
-    """Find out how many hops around a node determine its logits."""
+    """Find how many hops around a node determine its logits."""
     counted = receptive_hops(module)
     for num_hops in (counted, counted + 1) if counted else (0,):
         if _suffices(module, graph, num_hops):
@@ -116,19 +125,19 @@ def sufficient_hops(module: nn.Module, graph: Graph) -> int:
     raise ValueError(
         f"the logits of {type(module).__name__} depend on nodes that are more than {counted} hops away, the number of "
         "its convolutions, so they cannot be computed for some nodes at a time. If it calls a layer several times or "
-        "passes messages by itself, give it an attribute num_hops with the number of hops; if it normalises or pools "
-        "over all nodes, give the graph in memory"
+        "passes messages by itself, give it an attribute num_hops with the number of hops, or each of its stages; if "
+        "it normalises or pools over all nodes, use a graph in memory and FullBatch()"
     )
 
 
 @torch.no_grad()
 def _suffices(module: nn.Module, graph: Graph, num_hops: int) -> bool:
-    """Whether two more nodes, unlike all others, leave the logits as they are; they lead to the outermost nodes."""
+    """Whether two additional nodes, unlike all others and linked to the outermost nodes, leave the logits unchanged."""
     nodes = _tried_nodes(graph)
     part, num_inner = neighbourhood(graph, nodes, num_hops)
     # One has larger features than all others, and the other has smaller ones; their sum is not 0.
     unlike = (1.0 + 2.0 * part.x.abs().max()) * torch.linspace(1.0, 2.0, part.x.shape[1]).to(part.x)
-    outer = torch.arange(num_inner, part.num_nodes + 2)  # and to themselves, for paths of any length
+    outer = torch.arange(num_inner, part.num_nodes + 2)  # and to each other, for paths of any length
     more = torch.cartesian_prod(torch.arange(part.num_nodes, part.num_nodes + 2), outer).t()
     weight = None
     if part.edge_weight is not None:
@@ -140,7 +149,7 @@ def _suffices(module: nn.Module, graph: Graph, num_hops: int) -> bool:
 
 
 def _tried_nodes(graph: Graph) -> Tensor:
-    """Some nodes with edges, those with few of them, from all over the graph."""
+    """Some nodes with few edges, from all over the graph."""
     spread = torch.linspace(0, graph.num_nodes - 1, min(16 * _NUM_TRIED, graph.num_nodes)).long().unique()
     offsets = graph.incoming[0]
     degree = offsets[spread + 1] - offsets[spread]
@@ -149,13 +158,13 @@ def _tried_nodes(graph: Graph) -> Tensor:
 
 
 def in_blocks(module: nn.Module, graph: Graph) -> Layerwise | Neighbourhoods:
-    """Prepare a network to be computed for some nodes of a graph at a time, equal to a pass over the whole graph."""
+    """Prepare a network to be computed for some nodes at a time, with the same outputs as for the whole graph."""
     stages = stages_of(module)
     return Neighbourhoods(module, graph) if stages is None else Layerwise(stages, graph)
 
 
 def fit_batch_norm(module: nn.Module, graph: Graph) -> None:
-    """Give batch norm the statistics of all nodes of a graph, as one pass in training mode over the whole would."""
+    """Give batch norm the statistics of all nodes of a graph, as one training-mode pass over the whole graph would."""
     norms, stages = batch_norms(module), stages_of(module)
     if not norms:
         return
@@ -164,6 +173,6 @@ def fit_batch_norm(module: nn.Module, graph: Graph) -> None:
     else:
         Layerwise(stages, graph, fit_norms=True)
     for norm in norms:
-        # In training, values are divided by the deviation of the nodes; what is kept is that of their population.
+        # In training, batch norm divides by the biased standard deviation, but stores the unbiased variance.
         if norm.running_var is not None:
             norm.running_var.mul_(graph.num_nodes / max(graph.num_nodes - 1, 1))

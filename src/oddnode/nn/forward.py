@@ -1,4 +1,4 @@
-"""Runs any network on a graph: ours, a user's own module in the way that its ``forward`` asks for, and ensembles."""
+"""Runs any network on a graph: backbones, users' modules with various signatures of ``forward``, and ensembles."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from oddnode.graph import Graph
 from oddnode.nn.base import Backbone, checked_graph, stages_of
 from oddnode.nn.stages import PreparedGCNConv
 
-# What people call the argument of a ``forward`` that takes a whole graph.
+# Common names for the argument of a ``forward`` that takes a whole graph.
 _GRAPH_NAMES = ("data", "batch", "graph")
 
 
@@ -27,8 +27,8 @@ def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
     ----------
     module : torch.nn.Module
         A `Backbone`, or a module with ``forward(x, edge_index)``, for graphs without edge weights only,
-        ``forward(x, edge_index, edge_weight)``, where a weight without a default is 1 for every edge of a graph without
-        weights, or ``forward(data)``, which gets a `torch_geometric.data.Data` with the ``edge_weight`` of the graph.
+        ``forward(x, edge_index, edge_weight)``, which gets ones for a graph without weights if the parameter has no
+        default, or ``forward(data)``, which gets a `torch_geometric.data.Data` with the ``edge_weight`` of the graph.
     graph : Graph
         The graph, with its features.
     """
@@ -45,7 +45,7 @@ def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
 
 
 def _called(module: nn.Module, graph: Graph) -> Any:
-    """Call a user's module with what its ``forward`` asks for."""
+    """Call a user's module with the arguments of its ``forward``."""
     x, edge_index = graph.x, graph.edge_index
     weights = {} if graph.edge_weight is None else {"edge_weight": graph.edge_weight}
     if weights and not takes_edge_weight(module):
@@ -67,7 +67,7 @@ def _called(module: nn.Module, graph: Graph) -> Any:
         return module(x, edge_index, edge_weight=x.new_ones(edge_index.shape[1]))
     raise TypeError(
         f"{type(module).__name__} has forward{signature}, but a detector calls forward(x, edge_index), forward(x, "
-        "edge_index, edge_weight) or forward(data); put it into a module with such a forward, which passes the rest"
+        "edge_index, edge_weight) or forward(data); wrap it in a module with such a forward that passes the rest"
     )
 
 
@@ -99,8 +99,8 @@ def receptive_hops(module: nn.Module) -> int:
     Parameters
     ----------
     module : torch.nn.Module
-        As for `run_backbone`; every convolution counts once, one of several hops as so many. An attribute ``num_hops``
-        of the module, if it has one, says otherwise.
+        As for `run_backbone`; every convolution counts once, or by its number of hops. An attribute ``num_hops`` of the
+        module overrides the count.
     """
     stated, stages = getattr(module, "num_hops", None), stages_of(module)
     if isinstance(stated, int):
@@ -119,7 +119,7 @@ def _hops_of(layer: nn.Module) -> int:
 
 
 def _signature(module: nn.Module) -> inspect.Signature | None:
-    """The parameters of ``forward``; ``None`` where Python cannot tell, as for some compiled modules."""
+    """The signature of ``forward``; ``None`` if Python cannot tell, as for some compiled modules."""
     try:
         return inspect.signature(module.forward)
     except (TypeError, ValueError):
@@ -127,7 +127,7 @@ def _signature(module: nn.Module) -> inspect.Signature | None:
 
 
 def _fits(signature: inspect.Signature, count: int, *names: str) -> bool:
-    """Whether a function can be called with so many arguments, and others by name."""
+    """Whether a function can be called with ``count`` positional arguments and some keyword arguments."""
     try:
         signature.bind(*range(count), **dict.fromkeys(names))
     except TypeError:
@@ -145,8 +145,8 @@ def _takes_graph(signature: inspect.Signature) -> bool:
 def embed_with(module: nn.Module, graph: Graph) -> Tensor:
     """Compute the features ``[N, H]`` before the last layer.
 
-    For a user's module these are the input of the layer that is called last among those with parameters of their own
-    and no layers inside (a `torch.nn.Linear`, a PyG convolution taken as a whole, ...).
+    For a user's module these are the input of the last layer called, among layers that have parameters and no layers
+    inside (a `torch.nn.Linear`, a PyG convolution taken as a whole, ...).
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ def embed_with(module: nn.Module, graph: Graph) -> Tensor:
     thread = threading.get_ident()
 
     def note(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
-        if threading.get_ident() == thread:  # another thread that shares the module runs into this hook too
+        if threading.get_ident() == thread:  # another thread that shares the module calls this hook too
             entered[:] = [*args, *(kwargs or {}).values()][:1]
 
     handles = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in _layers(module)]
@@ -181,7 +181,7 @@ def embed_with(module: nn.Module, graph: Graph) -> Tensor:
         found = list(hidden.shape) if isinstance(hidden, Tensor) else type(hidden).__name__
         raise TypeError(
             f"the last layer of {name} takes {found}, expected hidden features [nodes, channels] with "
-            f"{graph.num_nodes} rows; subclass oddnode.nn.base.Backbone and say in embed what they are"
+            f"{graph.num_nodes} rows; subclass oddnode.nn.base.Backbone and return them in embed"
         )
     return hidden
 
@@ -199,7 +199,7 @@ def _layers(module: nn.Module, is_root: bool = True) -> Iterator[nn.Module]:
 
 
 class Ensemble(nn.Module):
-    """Several trained networks that answer as one, a deep ensemble (Lakshminarayanan et al., NeurIPS 2017).
+    """Several trained networks as one, a deep ensemble (Lakshminarayanan et al., NeurIPS 2017).
 
     Their probabilities are averaged; its logits are the logarithms of the averages.
 
@@ -242,14 +242,14 @@ def mean_log_probabilities(logits: list[Tensor]) -> Tensor:
 
 
 def member_seeds(seed: int, count: int) -> list[int]:
-    """Derive a seed for every member; the first is the ensemble's own, so that an ensemble of one is nothing new.
+    """Derive a seed for every member; the first is the ensemble's, so that an ensemble of one is a single network.
 
     Parameters
     ----------
     seed : int
         The seed of the ensemble.
     count : int
-        How many members there are.
+        Number of members.
 
     Examples
     --------

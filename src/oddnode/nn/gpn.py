@@ -35,7 +35,7 @@ def personalised_page_rank(
     matrix : SparseMatrix
         The normalised adjacency :math:`\hat A`, ``[N, N]``.
     num_hops : int
-        How many hops.
+        Number of hops.
     teleport : float
         The share of the first values in every hop.
     """
@@ -56,12 +56,12 @@ class RadialFlows(nn.Module):
         \left|\det \frac{\partial z'}{\partial z}\right|
         = \left(\frac{r + b}{r + a}\right)^{d-1} \frac{r^2 + 2 a r + a b}{(r + a)^2}
 
-    where every factor is positive, so that the logarithms need no care.
+    where every factor is positive, so that the logarithms are finite.
 
     Parameters
     ----------
     num_flows : int
-        How many densities.
+        Number of densities.
     dim : int
         Dimension of the points.
     num_layers : int
@@ -85,10 +85,10 @@ class RadialFlows(nn.Module):
     def log_prob(self, z: Tensor) -> Tensor:
         r"""Compute log-densities of points under every flow, ``[N, flows]``.
 
-        Where a point goes in the end does not matter, only its distances do. A layer keeps it on the line through the
-        centre, :math:`z' = (1-s) z_0 + s z`, so by Stewart's theorem its squared distance to any place :math:`p`
-        becomes :math:`(1-s) |z_0 - p|^2 + s |z - p|^2 - s (1-s) |z - z_0|^2`. Following those to the later centres and
-        to the origin costs a few numbers per point instead of ``d``.
+        The final point does not matter, only its distances do. A layer moves it on the line through the centre,
+        :math:`z' = (1-s) z_0 + s z`, so by Stewart's theorem its squared distance to any point :math:`p` becomes
+        :math:`(1-s) |z_0 - p|^2 + s |z - p|^2 - s (1-s) |z - z_0|^2`. Tracking those to the later centres and
+        to the origin takes a few numbers per point instead of ``d``.
 
         Parameters
         ----------
@@ -137,7 +137,7 @@ class PageRank(Stage):
 
 
 class _Convolution:
-    """The matrix of the graph convolution, for products that need not be in memory."""
+    """The matrix of the graph convolution, for products that may be on disk."""
 
     def __init__(self, graph: Graph):
         self._graph = graph
@@ -149,15 +149,15 @@ class _Convolution:
 class GPN(Backbone):
     r"""Evidence from class densities of a latent space, spread over the graph.
 
-    A multi-layer perceptron that sees no edges gives a latent position :math:`z_v`; a normalising flow per class gives
-    its density there; and evidence is what density says, spread by personalised PageRank:
+    A multi-layer perceptron that uses no edges gives a latent position :math:`z_v`; a normalising flow per class gives
+    its density there; these are the evidence, spread by personalised PageRank:
 
     .. math:: \beta_{v,c} = \exp(\log p(z_v | c) + \log p(c) + \tfrac{H}{2} \log 4\pi), \qquad
         \alpha_v = 1 + \sum_u \Pi_{vu} \beta_u
 
     with :math:`H` latent dimensions, the exponent clamped to -30..30, and logits :math:`\log \alpha`. Class priors
-    :math:`p(c)` are the shares of the classes among the labelled nodes. A spare logit has no labelled node, so its
-    evidence is none and :math:`\alpha = 1`. That gives a single ID class something to be told from.
+    :math:`p(c)` are the shares of the classes among the labelled nodes. A spare logit has no labelled node, so it
+    has no evidence and :math:`\alpha = 1`. Thus even a single ID class has an alternative.
 
     Parameters
     ----------
@@ -172,7 +172,7 @@ class GPN(Backbone):
     num_radial : int
         Radial layers of each flow.
     warm_up : int
-        So many epochs train the flows alone, on a latent space that stands still.
+        Number of epochs that train only the flows, on a fixed latent space.
     """
 
     prior: Tensor
@@ -215,7 +215,7 @@ class GPN(Backbone):
         return Stages(hidden, [RowWise(self.evidence), PageRank(), RowWise(torch.log1p)])
 
     def _held(self, hidden: Tensor) -> Tensor:
-        """Latent positions, which stand still while the flows warm up."""
+        """Latent positions, which are fixed while the flows warm up."""
         return hidden.detach() if self.training and self._is_warming_up else hidden
 
     def evidence(self, hidden: Tensor) -> Tensor:
@@ -227,6 +227,6 @@ class GPN(Backbone):
             Latent positions ``[N, H]``.
         """
         scale = 0.5 * hidden.shape[1] * math.log(4 * math.pi)
-        # A spare logit has no training node: its prior is zero and its evidence the least there is.
+        # A spare logit has no training node: its prior is zero, and its evidence minimal.
         log_evidence = self.flows.log_prob(hidden) + self.prior.log() + scale
         return log_evidence.clamp(-_MAX_LOG_EVIDENCE, _MAX_LOG_EVIDENCE).exp()

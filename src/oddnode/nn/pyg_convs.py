@@ -1,4 +1,4 @@
-"""Graph convolutions that inherit from PyG's; a module of their own, because PyG takes as long to import as torch."""
+"""Graph convolutions that inherit from PyG's; a separate module, because PyG takes as long to import as torch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class PreparedMixHopConv(MixHopConv):
 class PreparedGATConv(GATConv):
     """PyG's graph attention, with products by the graph's prepared pattern in place of message passing.
 
-    An edge of weight w is attended to as w edges would be: its share is proportional to w times what it is without.
+    An edge of weight w gets the attention of w edges: its share is proportional to w times its unweighted one.
     """
 
     def forward(self, transformed: Tensor, graph: Graph, drop: Callable[[Tensor], Tensor]) -> Tensor:

@@ -1,4 +1,4 @@
-"""The backbones by name. Their modules are imported when they are used, so that names need no torch."""
+"""The backbones by name. Their modules are imported on first use, so that listing names does not import torch."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def register_backbone(name: str, backbone: Callable[..., nn.Module]) -> None:
     Parameters
     ----------
     name : str
-        What it is called.
+        Its name.
     backbone : type of torch.nn.Module
         A class whose modules have ``forward(x, edge_index) -> logits``. It is called as
         ``backbone(in_channels, hidden_channels, out_channels, num_layers=..., dropout=...)``: the features of a node,
         the channels of a hidden layer, the logits (classes and spare ones together), the layers, and the share of
         hidden features that training drops. The same arguments must give modules whose parameters have the same names
-        and shapes, because a saved model is filled in by them.
+        and shapes, because saved weights are loaded into them.
     """
     try:
         inspect.signature(backbone).bind(1, 1, 1, num_layers=2, dropout=0.0)

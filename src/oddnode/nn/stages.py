@@ -1,8 +1,8 @@
-"""Stages, of which backbones are made: each says how it runs with gradients, and how its rows are streamed without.
+"""Stages, the building blocks of backbones: each can run with gradients, or stream its rows without.
 
 In memory a stage maps the values of all nodes, ``None`` for the graph's features. Streamed, a matrix with a row for
-every node is a function that computes some of its rows. What a convolution has made of all nodes is stored, for a graph
-on disk in a temporary file; everything else works on rows and is computed when they are needed.
+every node is a function that computes some of its rows. The output of a convolution is stored, for a graph on disk in a
+temporary file; everything else works on rows and is computed when they are needed.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from oddnode.nn.base import Backbone
     from oddnode.nn.pyg_convs import PreparedGATConv
 
-#: A matrix with a row for every node: computes those of some nodes, given by index or as a slice.
+#: A matrix with a row for every node: computes the rows of some nodes, given by index or as a slice.
 NodeMatrix = Callable[[Tensor | slice], Tensor]
 
-# Numbers that are gathered or computed at a time.
+# Number of elements that are gathered or computed at a time.
 _NUMBERS_AT_ONCE = 2**23
 # Up to this width a CPU multiplies by a weight faster as (W H^T)^T than as H W^T.
 _NARROW = 10
@@ -44,8 +44,8 @@ class Stage(ABC):
     Attributes
     ----------
     num_hops : int
-        From how many hops away nodes change a node's row. A stage of your own that reads neighbours must say so:
-        mini-batches and graphs on disk have no more than these.
+        From how many hops away nodes change a node's row. A custom stage that reads neighbours must set it:
+        mini-batches contain only these hops.
     has_dropout : bool
         Whether its values are random in training.
     takes_pre_norm : bool
@@ -68,20 +68,20 @@ class Stage(ABC):
             The graph; ``graph.gcn_matrix @ values`` is a graph convolution, ``graph.random_walk @ values`` the mean
             over neighbours.
         backbone : Backbone
-            The network that it is part of.
+            The network that contains it.
         """
 
     @abstractmethod
     def stream(self, values: NodeMatrix | None, stream: Stream) -> NodeMatrix:
-        """Compute them for some rows at a time, without gradients, in evaluation mode.
+        """Compute the values for some rows at a time, without gradients, in evaluation mode.
 
         Parameters
         ----------
         values : callable or None
             The result of the stage before.
         stream : Stream
-            Has the graph. ``stream.stored(values)`` are the rows of all nodes, which convolutions need; on disk they
-            are in a temporary file.
+            Has the graph. ``stream.stored(values)`` are the rows of all nodes, which convolutions need; for a graph on
+            disk they are in a temporary file.
         """
 
 
@@ -91,9 +91,9 @@ class Stages(NamedTuple):
     Parameters
     ----------
     hidden : sequence of Stage
-        Those up to the features before the last layer.
+        The stages up to the features before the last layer.
     head : sequence of Stage
-        Those from these features to the logits.
+        The stages from these features to the logits.
     """
 
     hidden: Sequence[Stage]
@@ -103,7 +103,7 @@ class Stages(NamedTuple):
 def run_stages(
     stages: Sequence[Stage], values: Any, graph: Graph, backbone: Backbone, rows: Tensor | None = None
 ) -> Tensor:
-    """Run stages one after another, the last of them for some rows only."""
+    """Run stages one after another; the last one may be run for some rows only."""
     for stage in stages:
         if rows is not None and stage is stages[-1] and isinstance(stage, Activation):
             return stage.run(values, graph, backbone, rows)
@@ -113,7 +113,7 @@ def run_stages(
 
 
 class Stream:
-    """Streams stages over a graph; batch norm may be given the statistics of all nodes on the way."""
+    """Streams stages over a graph; on the way, batch norm can be given the statistics of all nodes."""
 
     def __init__(self, graph: Graph, fit_norms: bool = False):
         self.graph, self.fit_norms = graph, fit_norms
@@ -162,7 +162,7 @@ class Linear(Stage):
 
 
 class PreparedGCNConv(nn.Module):
-    """PyG's `GCNConv` by weights and their names, with a product by the graph's prepared matrix as its only step.
+    """PyG's `GCNConv`, with the same weights and names, as one product with the graph's prepared matrix.
 
     Parameters
     ----------
@@ -170,15 +170,15 @@ class PreparedGCNConv(nn.Module):
         Width of its input and of its output.
     """
 
-    powers = (1,)  # as of a MixHop convolution with one hop
+    powers = (1,)  # as in a MixHop convolution with one hop
 
     def __init__(self, in_channels: int, out_channels: int):
         super().__init__()
         self.lin = nn.Linear(in_channels, out_channels, bias=False)
         self.bias = nn.Parameter(torch.empty(out_channels))
-        self.reset_parameters()  # a second draw, as in PyG's layer: a seed gives the weights that it gives there
+        self.reset_parameters()  # a second draw, as in PyG: a seed gives the same weights as there
         if out_channels > _NARROW:
-            # The weight is used transposed: laid out in memory that way, neither it nor its gradient is ever copied.
+            # The weight is used transposed: with this memory layout, neither it nor its gradient is ever copied.
             self.lin.weight.data = self.lin.weight.data.t().contiguous().t()
 
     @property
@@ -202,7 +202,7 @@ class PreparedGCNConv(nn.Module):
 def convolved(
     product: Tensor | None, weight: Tensor, power: int, graph: Graph, convolve: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """``A^p (H W^T)``, from ``H W^T`` or with the graph's features: the narrow factor travels over the edges."""
+    """``A^p (H W^T)``, from ``H W^T`` or with the graph's features: the narrower factor is propagated."""
     if product is None and power == 0:
         return graph.times_features(weight)
     if product is None:
@@ -243,7 +243,7 @@ def is_graph_convolution(stage: Stage) -> bool:
 
 
 class Attention(Stage):
-    """A `PreparedGATConv`; in training, attention is dropped at a place of its own and incoming features at place 0."""
+    """A `PreparedGATConv`; in training, attention is dropped at its ``place``, and input features at place 0."""
 
     num_hops = 1
     has_dropout = True
@@ -267,7 +267,7 @@ class Attention(Stage):
 
 
 def _times_dropped(graph: Graph, weight: Tensor, backbone: Backbone) -> Tensor:
-    """``drop(X) W^T``; of sparse features only those that are not zero can be dropped."""
+    """``drop(X) W^T``; for sparse features, only non-zero entries are dropped."""
     if not backbone._drops:
         return graph.times_features(weight)
     if not graph.is_sparse:
@@ -280,7 +280,7 @@ class Norm(Stage):
     """Batch norm, or any other module that works on rows in evaluation."""
 
     def __init__(self, norm: nn.Module, place: int = 0):
-        self.norm, self.place = norm, place  # where it drops, if it does
+        self.norm, self.place = norm, place  # the place of its dropout, if any
 
     def run(self, values: Tensor, graph: Graph, backbone: Backbone) -> Tensor:
         return self.norm(values)
@@ -296,7 +296,7 @@ class Norm(Stage):
 
 
 class Activation(Norm):
-    """Batch norm, ReLU and dropout; the masks follow from the node, so that some rows can be computed alone."""
+    """Batch norm, ReLU and dropout; masks depend on the node, so that some rows can be computed alone."""
 
     has_dropout = True
     takes_pre_norm = True
@@ -320,7 +320,7 @@ class Activation(Norm):
 
 
 class RowWise(Stage):
-    """A function of single rows, then dropout unless it has no place."""
+    """A function of single rows, followed by dropout if it has a place."""
 
     def __init__(self, function: Callable[[Tensor], Tensor], place: int | None = None):
         self.function, self.place = function, place
@@ -379,7 +379,7 @@ class ColumnMoments:
         self.count = total
 
     def set_to(self, norm: _BatchNorm) -> None:
-        """Make them the statistics that batch norm evaluates with; the variance is divided by the number of rows."""
+        """Set the running statistics of a batch norm; the variance is the biased one."""
         if self.count and norm.running_mean is not None and norm.running_var is not None:
             norm.running_mean.copy_(torch.as_tensor(self.mean))
             norm.running_var.copy_(torch.as_tensor(self._squares) / self.count)

@@ -20,12 +20,12 @@ class TrainingPass:
     """One forward pass in training: logits of the ID graph and, with exposure, of the exposure graph.
 
     If no term needs all logits (`Objective.needs_all_logits`), ``logits`` has only those of the labelled nodes and
-    ``exposure_logits`` only those of the exposed nodes; ``train`` and ``exposed`` are then positions among these.
+    ``exposure_logits`` only those of the exposed nodes; ``train`` and ``exposed`` are then indices into these.
 
     Parameters
     ----------
     epoch : int
-        Number of steps taken before.
+        Number of previous steps.
     num_classes : int
         Number of ID classes, whose logits come first; any others are spare.
     graph : Graph
@@ -33,7 +33,7 @@ class TrainingPass:
     logits : Tensor
         Its logits, ``[N, C]``.
     train : Tensor
-        Positions ``[n]`` of the labelled nodes among the logits.
+        Indices ``[n]`` of the labelled nodes among the logits.
     y : Tensor
         Their classes, ``[n]``.
     exposure_graph : Graph, optional
@@ -41,7 +41,7 @@ class TrainingPass:
     exposure_logits : Tensor, optional
         Its logits, ``[M, C]``.
     exposed : Tensor, optional
-        Positions ``[m]`` of the known OOD nodes among them.
+        Indices ``[m]`` of the known OOD nodes among them.
     hidden : Tensor, optional
         Hidden features ``[N, H]`` of the ID graph, for objectives that need them.
     head : callable, optional
@@ -116,7 +116,7 @@ def validation_loss(view: TrainingPass) -> Tensor:
 
 
 class Objective:
-    """A map from a `TrainingPass` to a loss; objectives add up and take weights."""
+    """A map from a `TrainingPass` to a loss; objectives can be added and weighted."""
 
     #: Whether known OOD nodes are needed.
     needs_exposure = False
@@ -138,12 +138,12 @@ class Objective:
         raise TypeError(f"{type(self).__name__} does not define a loss")
 
     def prepare(self, data: TrainingSet, train: Train) -> Objective:
-        """Compute what is constant during a training, before the first step; returns this objective or a copy with it.
+        """Compute what is constant during training, before the first step; returns this objective or a copy with it.
 
         Parameters
         ----------
         data : TrainingSet
-            The data of the training.
+            The training data.
         train : callable
             Trains another module, such as a teacher; see `oddnode.training.train`.
         """

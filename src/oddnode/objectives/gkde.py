@@ -36,7 +36,7 @@ def hop_counts(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int) 
     graph : Graph
         Edges are followed from source to target.
     sources, labels : Tensor
-        Positions and classes of the nodes that the searches start from.
+        Indices and classes of the nodes that the searches start from.
     num_classes : int
         Number of classes.
 
@@ -74,7 +74,7 @@ def kernel_prior(graph: Graph, sources: Tensor, labels: Tensor, num_classes: int
     graph : Graph
         Edges are followed from source to target.
     sources, labels : Tensor
-        Positions and classes ``[n]`` of the labelled nodes.
+        Indices and classes ``[n]`` of the labelled nodes.
     num_classes : int
         Number of classes.
     """
@@ -102,12 +102,12 @@ class KernelPrior(Term):
         return replace(self, prior=kernel_prior(data.graph, sources, labels, data.num_logits))
 
     def labelled(self, data: TrainingSet) -> tuple[Tensor, Tensor]:
-        """Choose the nodes that the prior starts from: their positions and classes, ``[n]`` each.
+        """Choose the nodes that the prior starts from: their indices and classes, ``[n]`` each.
 
         Parameters
         ----------
         data : TrainingSet
-            The data of the training.
+            The training data.
         """
         return data.train, data.y_train
 

@@ -18,7 +18,7 @@ def check_edge_weight(edge_weight: Tensor, num_edges: int, name: str = "edge_wei
             f"{name} is {edge_weight.dtype} of shape {list(edge_weight.shape)}, "
             f"expected one real number for each of the {num_edges} edges"
         )
-    wrong = ~((edge_weight >= 0) & (edge_weight < torch.inf))  # NaN compares as neither
+    wrong = ~((edge_weight >= 0) & (edge_weight < torch.inf))  # NaN fails both comparisons
     if bool(wrong.any()):
         index = int(wrong.nonzero()[0])
         raise ValueError(
@@ -62,7 +62,7 @@ def direction_sums(source: Tensor, target: Tensor, edge_weight: Tensor | None = 
 
 
 def sums_agree(sums: Tensor) -> bool:
-    """Say whether `direction_sums` are those of a graph with every edge in both directions."""
+    """Whether `direction_sums` are those of a graph with every edge in both directions."""
     there, back = sums.tolist()
     return abs(there - back) <= 1e-10 * (there + 1.0)
 

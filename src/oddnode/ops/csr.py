@@ -1,6 +1,6 @@
 """Torch's CSR tensors: building them, and multiplying by them on any device.
 
-Indices have 32 bits wherever they fit: half the memory traffic, and kernels that want them so need not convert at every
+Indices have 32 bits wherever they fit: half the memory traffic, and kernels that require them need not convert at every
 product.
 """
 
@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 _LARGEST_INT32 = 2**31 - 1
-# Up to this many columns torch's CSR kernel is the faster one.
+# Up to this many columns torch's CSR kernel is faster.
 _FEW_COLUMNS = 16
 
 
-# Torch says once per process that CSR is in beta, on which no user can act. It says so now: warnings are filtered for
+# Torch warns once per process that CSR is in beta, which no user can act on. It does so now: warnings are filtered for
 # all threads at once, so they must not be filtered later, while several threads score.
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", UserWarning)
@@ -46,9 +46,9 @@ def multiply(csr: Tensor, dense: Tensor, other: Tensor | None = None, share: flo
         product = multiply_wide(csr, dense)
         return product if other is None else product.lerp_(other, share)
     if csr.device.type != "cpu" or cpu_has_csr_kernel():
-        # Writing into memory that is there spares torch filling and copying it; a weight of 0 means it is not read.
+        # Writing into existing memory saves torch a fill and a copy; with a weight of 0 it is not read.
         if csr.device.type == "cuda" and dense.dim() == 1:
-            # The product with a vector sums in any order there, differently in every call; that with a column does not.
+            # On a GPU, the product with a vector is not deterministic; the one with a column is.
             column = None if other is None else other.unsqueeze(1)
             return multiply(csr, dense.unsqueeze(1), column, share).squeeze(1)
         out = dense.new_empty(csr.shape[0], *dense.shape[1:])

@@ -39,11 +39,11 @@ class DropoutStream:
         self._table = stacked_keys([self.seed], epochs + 1, 2, layers).to(epoch_counter.device)
 
     def at(self, epoch: int, graph: int) -> None:
-        """Go to an epoch, and to one of the graphs that pass through the network in it."""
+        """Set the epoch, and which of its graphs passes through the network."""
         self._where = epoch, graph
 
     def scales(self, nodes: Tensor, width: int, p: float, layer: int, dtype: torch.dtype) -> Tensor:
-        """Compute what the hidden features of some nodes are multiplied by."""
+        """Compute the dropout factors of some nodes' hidden features."""
         epoch, graph = self._where
         if self._table is not None and self._epoch_counter is not None:
             key = self._table.index_select(0, self._epoch_counter)[0, graph, layer, 0]
@@ -52,7 +52,7 @@ class DropoutStream:
         return dropout_scales(key.to(nodes.device), nodes, width, p, dtype)
 
     def scales_like(self, values: Tensor, p: float, layer: int) -> Tensor:
-        """Compute what values of any shape are multiplied by, by their flat index."""
+        """Compute the dropout factors of values of any shape, by their flat index."""
         rows = torch.arange(-(-values.numel() // _BITS), device=values.device)
         return self.scales(rows, _BITS, p, layer, values.dtype).flatten()[: values.numel()].view(values.shape)
 
@@ -65,8 +65,8 @@ def dropout_keys(seed: int, epoch: int, graph: int, layer: int) -> tuple[int, in
 
 
 def dropout_scales(key: Tensor, nodes: Tensor, width: int, p: float, dtype: torch.dtype) -> Tensor:
-    """Compute what the features of nodes are multiplied by: 0 with probability ``p``, else ``1 / (1 - p)``."""
-    if p == 0.5:  # one random bit a channel
+    """Compute the dropout factors of nodes' features: 0 with probability ``p``, else ``1 / (1 - p)``."""
+    if p == 0.5:  # one random bit per channel
         per_word, table = _BITS, _halves(dtype, key.device)
     else:  # sixteen
         per_word, table = 2, None
@@ -77,7 +77,7 @@ def dropout_scales(key: Tensor, nodes: Tensor, width: int, p: float, dtype: torc
     leading = (slice(None), *[None] * (key.dim() - 1), slice(None))
     words = _random_words(counter[leading], key[..., :1], key[..., 1:])
     if table is not None:
-        drawn = words.view(torch.uint8)[..., : -(-width // 8)]  # no more bytes than there are channels for
+        drawn = words.view(torch.uint8)[..., : -(-width // 8)]  # only the bytes that the channels need
         scales = F.embedding(drawn.int(), table).flatten(-2)
     else:
         lanes = words.view(torch.int16).int() & 0xFFFF
@@ -86,7 +86,7 @@ def dropout_scales(key: Tensor, nodes: Tensor, width: int, p: float, dtype: torc
 
 
 def dropout_factor(p: float) -> float:
-    """Return what features that are not dropped are multiplied by: 1 / (1 - p), for p in units of 1 / 65536."""
+    """Return the factor of features that are not dropped: 1 / (1 - p), for p in units of 1 / 65536."""
     return 65536 / max(65536 - round(p * 65536), 1)
 
 
@@ -101,7 +101,7 @@ def _random_words(counter: Tensor, low: Tensor, high: Tensor) -> Tensor:
     """A hash of the counter under a key: two rounds of an integer finaliser with little bias (Wellons' lowbias32)."""
     if counter.device.type != "cpu":
         return _finalise(_finalise(counter ^ low) ^ high)
-    words = (counter ^ low).numpy().view(np.uint32)  # NumPy is the faster one with small arrays
+    words = (counter ^ low).numpy().view(np.uint32)  # NumPy is faster for small arrays
     _finalise_in_place(words)
     words ^= high.numpy().view(np.uint32)
     _finalise_in_place(words)

@@ -1,7 +1,7 @@
-"""The mean over neighbours without a matrix of values: what propagation over very large graphs is made of.
+"""The mean over neighbours without a matrix of values: for propagation over very large graphs.
 
 A random-walk matrix repeats one number, 1 / degree, along every row. Storing it takes as much memory as the edges do;
-here it is divided by once. On a GPU a small Triton kernel sums neighbours; elsewhere torch does.
+here each sum is divided once. On a GPU a small Triton kernel sums neighbours; elsewhere torch does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EDGES_AT_ONCE = 2**27
 
 
 class LongRows:
-    """What the rows of a CSR structure have beyond their first edges, in pieces that a GPU sums at the same time."""
+    """The edges of long CSR rows beyond the first ones, in pieces that a GPU sums in parallel."""
 
     def __init__(self, starts: Tensor, ends: Tensor, most: int = _MOST):
         self.most = most
@@ -104,7 +104,7 @@ class NeighbourMean:
 
     @cached_property
     def with_self_loops_where_empty(self) -> Self:
-        """The same with every node that has no neighbour as its own; the edges are not copied for that."""
+        """The same with isolated nodes as their own neighbours; the edges are not copied."""
         looped = copy(self)
         looped.self_loops_where_empty = True
         return looped
@@ -150,7 +150,7 @@ class _Diffusion(torch.autograd.Function):
         values, share = values.detach(), walk.inverse_degree(values.dtype)
         own = walk.own_share(eta, values)
         for _ in range(num_hops):
-            # In place where possible: on the largest graphs memory is what is short.
+            # In place where possible: on the largest graphs, memory is the bottleneck.
             if transpose:
                 drawn = walk.transposed.sums((values * share).mul_(1.0 - eta))
             else:
@@ -240,7 +240,7 @@ class BlockedNeighbourMean(NeighbourMean):
 
     @cached_property
     def _long_rows_of_blocks(self) -> list[LongRows]:
-        """Of every block: a program adds one edge of a row after the other."""
+        """The long rows of every block, whose edges a program would add one after another."""
         blocks = []
         for counts in self.counts:
             ends = counts.cumsum(0, dtype=torch.long)
@@ -261,7 +261,7 @@ def neighbour_mean(edge_index: Tensor, num_nodes: int) -> NeighbourMean:
 
 
 def neighbour_mean_of_sorted(offsets: Tensor, sources: Tensor) -> NeighbourMean:
-    """As `neighbour_mean`, for edges that are sorted by target."""
+    """Like `neighbour_mean`, for edges that are sorted by target."""
     num_blocks = _num_blocks(len(offsets) - 1, sources.device)
     if num_blocks == 1:
         return NeighbourMean(offsets, sources)
@@ -277,7 +277,7 @@ def _num_blocks(num_nodes: int, device: torch.device) -> int:
 
 
 def _smallest(counts: Tensor) -> Tensor:
-    """In as few bytes as the largest needs."""
+    """Convert to the smallest integer type that holds the largest."""
     largest = int(counts.max()) if counts.numel() else 0
     return counts.to(torch.uint8 if largest < 2**8 else torch.int16 if largest < 2**15 else torch.int32)
 

@@ -13,15 +13,15 @@ from torch.optim.adam import adam
 class Adam:
     """`torch.optim.Adam` with its defaults, reduced to the update itself.
 
-    Torch's ``step`` also asks whether a CUDA graph is being captured. In a process forked after
-    ``torch.cuda.is_available()`` that question fails, even for training on a CPU.
+    Torch's ``step`` also checks whether a CUDA graph is being captured. In a process forked after
+    ``torch.cuda.is_available()`` that check fails, even for training on a CPU.
 
     By default a fused kernel does the update. Without it, parameters move bit for bit as by `torch.optim.Adam`.
     """
 
     def __init__(self, parameters: Sequence[Tensor], lr: float, weight_decay: float = 0.0, fused: bool = True):
         self.parameters = list(parameters)
-        # Torch's CPU kernel is faster with contiguous tensors: where a weight lies transposed, its transpose is moved.
+        # Torch's CPU kernel is faster with contiguous tensors: a weight stored transposed is updated as its transpose.
         self._transposed = [
             p.device.type == "cpu" and p.dim() == 2 and not p.is_contiguous() and p.t().is_contiguous()
             for p in self.parameters

@@ -1,8 +1,8 @@
-"""Triton kernels for sums over neighbours, ReLU and dropout, and the functions that start them.
+"""Triton kernels for sums over neighbours, ReLU and dropout, and the functions that launch them.
 
 Triton comes with torch for CUDA. Everything here has another implementation in torch for machines without it. A kernel
 runs on the current GPU, which need not be the one that holds the tensors; hence ``torch.cuda.device_of`` around every
-start. With ``TRITON_INTERPRET=1`` the kernels also run on CPU tensors, slowly, which is how they are tested without a
+launch. With ``TRITON_INTERPRET=1`` the kernels also run on CPU tensors, slowly, which tests them without a
 GPU; `can_run` does not offer that to the library.
 """
 

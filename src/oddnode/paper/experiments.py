@@ -54,7 +54,7 @@ class Scope:
     networks: tuple[str, ...] = ("mlp", "gcn", "gat", "jknet", "mixhop")  # The backbones that are compared
     epochs: int | None = None  # Epochs of every training; by default the protocol decides
     seeds: int = 5
-    light: bool = False  # Show figures, and items with trainings of their own, under one protocol only
+    light: bool = False  # Show figures, and items that need extra trainings, under one protocol only
     sweeps: dict[str, tuple[float, ...]] = field(default_factory=lambda: dict(SWEEPS))
 
     @property
@@ -118,7 +118,7 @@ SCOPES = {
 }
 
 
-#: The pairs that differ by the paper's own term.
+#: The pairs that differ only by the paper's term.
 CORE = ("gnnsafe", "nodesafe", "gnnsafe++", "nodesafe++")
 
 #: The ablation of the term's two halves. The remaining half takes all of the weight.
@@ -209,20 +209,20 @@ class Item:
     """A table or figure."""
 
     name: str  # Its name on the command line
-    where: str  # Its place in the paper
+    where: str  # Where it is in the paper
     title: str
     runs: Callable[[Scope, str], list[Run]] = field(repr=False)
-    data: str = ""  # The words of the title that name the paper's data
+    data: str = ""  # The part of the title that names the paper's data
 
     def title_on(self, scope: Scope) -> str:
-        """The title, with the data that a scope puts in place of the paper's."""
+        """The title, with the data of a scope in place of the paper's."""
         if scope.name == "paper" or not self.data:
             return self.title
         tasks = dict.fromkeys(run.task for run in self.runs(scope, "clean"))
         return self.title.replace(self.data, ", ".join(tasks))
 
     def __reduce__(self) -> tuple[Callable[[str], Item], tuple[str]]:
-        return _item_named, (self.name,)  # functions without a name cannot be sent to another process
+        return _item_named, (self.name,)  # lambdas cannot be pickled
 
     @property
     def is_figure(self) -> bool:

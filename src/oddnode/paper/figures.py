@@ -1,8 +1,8 @@
 """The paper's figures with our runs, as SVG and PNG.
 
-Colours are those of Okabe and Ito, which colour-blind people can tell apart, and no colour stands alone: lines differ
-by style and marker, bars by hatching, and maps grow steadily from dark to light, so that all of it reads in black and
-white.
+Colours are those of Okabe and Ito, which colour-blind people can tell apart, and nothing depends on colour alone: lines
+differ by style and marker, bars by hatching, and maps go steadily from dark to light, so that all of them can be read
+in black and white.
 """
 
 from __future__ import annotations

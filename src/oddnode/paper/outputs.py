@@ -1,4 +1,4 @@
-"""The outputs of a plan: tables, figures, the report, and the page ``results.md``, of which the docs have a copy."""
+"""The outputs of a plan: tables, figures, the report, and the page ``results.md``, which the docs have a copy of."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ PROTOCOLS = ("clean", "published")
 
 @dataclass
 class Plan:
-    """The tables and figures to make, and the trainings they need; `training` finds that of a run and a seed."""
+    """The tables and figures to make, and the trainings they need; `training` looks one up by run and seed."""
 
     scope: Scope
     items: list[Item]  # The tables and figures
@@ -70,7 +70,7 @@ def make_plan(
 
 
 def _absent(tasks: Sequence[str], data_dir: str | None) -> dict[str, str]:
-    """The tasks with missing data, with the reasons; data sets that can be downloaded are."""
+    """The tasks with missing data, with the reasons; downloads what can be downloaded."""
     from oddnode.tasks import DATASETS, MissingDataError
 
     reasons = {}
@@ -88,7 +88,7 @@ def absent_data(plan: Plan) -> dict[str, str]:
 
 
 def _plain(run: Run) -> Run:
-    """The run without settings that equal the method's own."""
+    """The run without settings that equal the method's defaults."""
     from oddnode.protocols import get_protocol
 
     if not run.settings:
@@ -113,7 +113,7 @@ def _training(run: Run, epochs: int | None) -> Training:
 
 # Time
 
-# Factors to a data set's seconds, as measured in the full run, scoring included.
+# Factors for a data set's seconds, as measured in the full run, scoring included.
 _BACKBONE = {"mlp": 0.8, "gat": 6.0, PLANAR: 7.0, "mixhop": 6.5, "jknet": 2.0}
 _METHOD = {"gkde": 1.5, "gpn": 4.0, "gold": 1.6, "oe": 2.2, "energy-ft": 2.2, "nodesafe-ensemble": 4.5}
 

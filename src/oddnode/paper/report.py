@@ -59,7 +59,7 @@ def make_page(store: Store, plan: Plan) -> Page:
 
 
 def _links() -> dict[str, str]:
-    """The addresses for readers of the page, as the installed package names them."""
+    """The links of the page, from the metadata of the installed package."""
     try:
         named = metadata("oddnode").get_all("Project-URL") or []
     except PackageNotFoundError:
@@ -80,13 +80,13 @@ def _plain_runs(plan: Plan) -> list[Run]:
 
 
 def _tables(results: Results) -> list[Table]:
-    """The tables whose numbers are not in the main one, in the words of a page that shows the ends of the spread."""
+    """The tables whose numbers are not in the main one; their captions name the lowest and highest seed."""
     chosen = [item.name for item in results.plan.items if not item.is_figure and item.name not in _SHOWN_ANYWAY]
     built = [table for name in chosen if (table := build_table(results, name)).grids]
     for table in built:
         ends = "mean, the lowest and the highest"
         table.grids = [replace(grid, caption=grid.caption.replace(SPREAD, ends)) for grid in table.grids]
-        # What is missing is said once, at the end of the page.
+        # Missing data is mentioned once, at the end of the page.
         table.notes = [note for note in table.notes if " is missing: " not in note]
     return built
 
@@ -100,7 +100,7 @@ _SHIFTS = {
     "feature": "nodes with mixed features",
 }
 
-# What the unknown nodes of the digits are, and a word on the data.
+# What the unknown nodes of the digits are, and a description of the data.
 _DIGITS = {
     "digits/label": (
         "digits that it has never seen",
@@ -161,7 +161,7 @@ def _all_scores(record: Record, method: str) -> dict[str, Scores]:
 
 
 def _sentences(reasons: dict[int, str], num_nodes: int) -> np.ndarray | None:
-    """The reasons of all nodes, empty where there is none; ``None`` if no node has one."""
+    """The reasons for all nodes, empty where there is none; ``None`` if no node has one."""
     if not reasons:
         return None
     sentences = np.full(num_nodes, "", dtype=object)
@@ -194,7 +194,7 @@ def _nodes(name: str, mask: np.ndarray, graphs: Graphs, data: Task | None) -> No
 
 
 def _shown(name: str, graphs: Graphs, data: Task | None) -> np.ndarray:
-    """Classes for people: a digit that was left out still is that digit; a mixture of two images is none."""
+    """Classes to display: a left-out digit is still that digit; a mixture of two images has none."""
     if data is None or not data.name.startswith("digits/"):
         return graphs.y[name]
     from sklearn.datasets import load_digits
@@ -204,7 +204,7 @@ def _shown(name: str, graphs: Graphs, data: Task | None) -> np.ndarray:
 
 
 def _picture(graphs: Graphs, data: Task, scores: dict[str, dict[str, Scores]]) -> Picture:
-    """The graph with ID and OOD nodes; where they lie in two, both, with the first of the test graphs."""
+    """The graph with ID and OOD nodes; if they are in different graphs, both, with the first test graph."""
     test = graphs.tests[0]
     together = data.tests[test] is data.id_test.data
     names = [test] if together else ["id", test]

@@ -155,7 +155,7 @@ class PlanWorker:
 
 
 def _reporter(plan: Plan, store: Store, on_progress: Callable[[Progress], None] | None) -> Callable[[str], None]:
-    """Report the progress of the plan from the records in the store, which other runs write, too."""
+    """Report the progress of the plan from the records in the store, which other runs write too."""
     costs = {training.identity: estimate_cost(training) for training in plan.trainings}
 
     def report(last: str) -> None:
@@ -188,7 +188,7 @@ def collect(groups: Iterable[Group], worker: PlanWorker, store: Store, engine: E
 
 
 def _claimed(groups: Iterable[Group], store: Store, claims: dict[str, ExitStack]) -> Iterator[Group]:
-    """Claim the trainings of each group as it is taken; what holds the claims is added to ``claims``."""
+    """Claim the trainings of each group as it is taken; their locks are added to ``claims``."""
     for group in groups:
         mine = []
         for training in group.trainings:

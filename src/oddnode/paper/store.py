@@ -1,15 +1,15 @@
 """The store of runs: one SQLite file in which every finished training is one row.
 
 A record has a checksum and is written in one transaction, so it is either complete or absent. `Store.records` lists
-`oddnode.paper.record.Record`, and `Store.graphs` tells which nodes count, with their classes and degrees.
+`oddnode.paper.record.Record`, and `Store.graphs` says which nodes are scored, with their classes and degrees.
 
 Scores are float32, as they were computed, so recomputing a metric from them gives the same number. ``"id"`` is the
 graph of the ID test nodes (``graphs.id_mask``); every other name is a test graph of the task, whose OOD nodes are in
-its ``ood_mask``. In label leave-out both are the same graph, which is stored once. If a run kept the scores of some
-seeds only, `StoreError` is raised for the others.
+its ``ood_mask``. In label leave-out both are the same graph, which is stored once. If a run kept the scores of only
+some seeds, `StoreError` is raised for the others.
 
 The file can be opened with any SQLite tool: the view ``results`` has one row per training and method. Arrays are in
-NumPy's ``.npz`` form.
+NumPy's ``.npz`` format.
 
 May import: paper.record and runner.work.
 """
@@ -143,18 +143,18 @@ class Store:
         method: str | None = None,
         settings: tuple[tuple[str, Any], ...] | None = None,
     ) -> list[Record]:
-        """List the records that match all given values, as written; damaged ones are left out (see `damaged`).
+        """List the records that match all given values, in the order written, without damaged ones (see `damaged`).
 
         Parameters
         ----------
         task, protocol, backbone : str, optional
-            What the training is of.
+            Names.
         seed : int, optional
             Its seed.
         method : str, optional
             A method that scored it.
         settings : tuple of (str, object), optional
-            Exactly its settings.
+            Its settings; all must be equal.
         """
         wanted = {"task": task, "protocol": protocol, "backbone": backbone, "seed": seed, "settings": settings}
         given = {name: value for name, value in wanted.items() if value is not None}
@@ -326,7 +326,7 @@ class Store:
 
     @contextmanager
     def claim(self, training: Training) -> Iterator[bool]:
-        """Claim a training during a block, so that no other process on this machine runs it.
+        """Claim a training for a ``with`` block, so that no other process on this machine runs it.
 
         The claim ends when its process ends for whatever reason, so a killed process leaves no claim behind. It yields
         whether the claim succeeded: no other process has claimed the training, and it is not finished.
@@ -470,7 +470,7 @@ def _own_tables() -> list[tuple[str, str]]:
 def _table_rows(db: sqlite3.Connection, table: str) -> Iterator[tuple[Any, ...]]:
     """Read the rows of a table as they were written, without those that cannot be read.
 
-    Not by an index, which may be damaged, too. What comes after the first fault is read from the end backwards.
+    Indexes are not used, because they may be damaged too. Rows after the first fault are read backwards from the end.
     """
     query = f"SELECT * FROM {table} NOT INDEXED ORDER BY rowid"  # callers name one of our two tables  # nosec B608
     try:

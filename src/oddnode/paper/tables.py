@@ -202,7 +202,7 @@ def _convergence_table(results: Results, protocol: str, name: str) -> list[Grid]
 
 
 def _timed(results: Results) -> Mapping[str, str]:
-    """The tasks of the tables of costs, by the label of their column, as far as their data is here."""
+    """The tasks of the cost tables whose data was found, by column label."""
     return {label: task for label, task in results.plan.scope.timed.items() if task not in results.plan.absent}
 
 
@@ -319,7 +319,7 @@ def _win_row(name: str, comparison: Comparison, adjusted: float) -> Row:
 
 
 def _present(results: Results, tasks: Iterable[str]) -> list[str]:
-    """The tasks whose data is here."""
+    """The tasks whose data was found."""
     return [task for task in tasks if task not in results.plan.absent]
 
 

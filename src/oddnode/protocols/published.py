@@ -3,7 +3,7 @@
 Quirks are assembled from ordinary parts, each marked below; parts that no other method needs are in
 `oddnode.protocols.published_terms`. Quirks of the data are in the protocol's `TaskRules`. The quirks:
 
- 1. The exposure graph goes through the network in training mode in every method of the energy family, also in those
+ 1. The exposure graph goes through the network in training mode in every method of the energy family, even in those
     "without exposure", so that batch norm's running statistics mix it in.
  2. Batch norm is evaluated with running statistics, which lag behind the weights.
  3. The uniform term divides by a mean that keeps its sign.
@@ -17,10 +17,10 @@ Quirks are assembled from ordinary parts, each marked below; parts that no other
 10. Dropout is 0.5 for NODESAFE, and for MSP and ODIN, whose printed numbers need it; 0 for the others.
 11. FPR95 is read at the threshold whose ID recall is nearest to 95 %, from above or below.
 12. The "ID accuracy" of Twitch is a ROC-AUC.
-13. GKDE's prior takes positions in the list of training nodes for nodes. In label leave-out it then starts from nodes
-    that are not the training nodes, most of them of left-out classes, and takes their labels.
+13. GKDE's prior mistakes indices into the list of training nodes for nodes. In label leave-out it then starts from
+    nodes that are not the training nodes, most of them of left-out classes, and takes their labels.
 14. GKDE and GPN have an epistemic score (the evidence) and an aleatoric one (the highest probability), and a table
-    shows one of them per cell: the printed numbers fit the aleatoric one, but GKDE's on cora/label the epistemic one.
+    shows one of them per cell: the printed numbers fit the aleatoric one, except GKDE's on cora/label.
 15. ODIN and Mahalanobis return negated scores, so the paper's rows show the opposite of these methods. This quirk is
     corrected on purpose; ``detector(..., as_coded=True)`` returns the scores of the published code.
 
@@ -92,7 +92,7 @@ _LAMBDA2 = {
     "pubmed/feature": (1.0, 1.0),
 }
 
-# Settings of the methods that have their own.
+# Settings of single methods.
 _SETTINGS: dict[str, dict[str, Any]] = {
     "mahalanobis": {"lr": 0.001, "weight_decay": 0.0},
     "gkde": {"hidden_channels": 16, "weight_decay": 5e-4},

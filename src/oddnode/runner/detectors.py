@@ -63,9 +63,9 @@ def distinct_trainings(
     task, protocol, backbone : str
         Names.
     methods : sequence of str
-        The methods, with their own settings.
+        The methods.
     settings : dict, optional
-        For each method, settings that replace its own; methods with different ones share no training.
+        For each method, the settings to override; methods with different ones share no training.
     """
     by_key: dict[Training, list[str]] = {}
     for method in methods:

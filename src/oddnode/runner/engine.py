@@ -1,6 +1,6 @@
-"""Engines, which run groups of trainings: in this process, in several of this machine, or on other machines.
+"""Engines, which run groups of trainings: in this process, in several on this machine, or on other machines.
 
-If a process dies, the trainings of its group run again, each in a group of its own.
+If a process dies, the trainings of its group run again, each in a separate group.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class WorkerDied(RuntimeError):
 class Engine(Protocol):
     """Runs groups of trainings in this process, in others or on other machines."""
 
-    #: Whether workers may be on other machines, where the files of this one are not.
+    #: Whether workers may be on other machines, which lack the files of this one.
     is_remote: bool
 
     def run(self, groups: Iterable[Group], worker: Worker) -> Iterator[Outcome]:
@@ -63,8 +63,8 @@ class Engine(Protocol):
         Yields
         ------
         Outcome
-            The outcomes of the worker, in order of arrival. If a process dies, its training gets an outcome that has a
-            `WorkerDied` error only. Exceptions of the worker itself are raised.
+            The outcomes of the worker, in order of arrival. If a process dies, the outcome of its training has only a
+            `WorkerDied` error. Exceptions of the worker itself are raised.
         """
         ...
 
@@ -75,7 +75,7 @@ class InProcess:
     Parameters
     ----------
     threads : int, optional
-        Number of torch's threads during the run; by default it is not changed.
+        Number of torch threads during the run; unchanged by default.
     """
 
     is_remote = False
@@ -103,7 +103,7 @@ class Processes:
     jobs : int
         Number of processes.
     threads : int
-        Torch's threads in each process. On a CPU the order of floating-point sums depends on this number only, so
+        Number of torch threads in each process. On a CPU only this determines the order of floating-point sums, so
         results are equal bit for bit for any number of processes.
     may_fork : bool
         Whether processes may be forked from this one if `can_fork`: they start at once, but inherit open files.
@@ -164,10 +164,10 @@ def can_fork() -> bool:
 
 
 def _has_accelerator() -> bool:
-    """Whether torch has a device besides the CPU; then nothing may be forked, not even to compute on the CPU.
+    """Whether torch has a device besides the CPU, which rules out forking, even for work on the CPU.
 
-    Importing the library asks for devices, which initialises the driver. In a child that was forked after that every
-    further call to it fails, and torch's own optimisers make one.
+    Importing the library queries devices, which initialises the driver. In a child forked after that, every further
+    call to it fails, and torch's optimisers make one.
     """
     import torch
 
@@ -204,7 +204,7 @@ class _Process:
         self.pipe, theirs = context.Pipe()
         self.process = context.Process(target=_serve, args=(worker, theirs, threads, file_plugins()), daemon=True)
         with warnings.catch_warnings():
-            # Python warns of forking with threads; a single-threaded child does not touch its parent's.
+            # Python warns about forking with threads; a single-threaded child does not touch its parent's.
             warnings.simplefilter("ignore", DeprecationWarning)
             self.process.start()
         theirs.close()
@@ -260,7 +260,7 @@ def _serve(worker: Worker, pipe: Any, threads: int, plugins: tuple[Path, ...]) -
 
 
 def _receive_all(pipe: Any, groups: queue.Queue[Group | None]) -> None:
-    """Receive groups on a thread of its own; if the pipe closes, the parent is gone and this process exits."""
+    """Receive groups on a separate thread; if the pipe closes, the parent is gone and this process exits."""
     try:
         while True:
             group = pipe.recv()
@@ -275,7 +275,7 @@ class Futures:
     """Runs groups through an executor, whose workers may be on other machines.
 
     Machines of a cluster come and go, so a worker that dies says little about its training: trainings run again, each
-    in a group of its own, and are lost only after several deaths.
+    in a separate group, and are given up only after several deaths.
     """
 
     is_remote = True
@@ -328,7 +328,7 @@ class Futures:
 
 
 def _run_group(worker: Worker, group: Group) -> tuple[str, list[Outcome], Exception | None]:
-    """Run a group in this process, which the executor has chosen; also tell the name of the machine."""
+    """Run a group in this process, which the executor has chosen; also return the name of the machine."""
     outcomes: list[Outcome] = []
     error = None
     try:
@@ -347,7 +347,7 @@ def remote_setup(setup: Setup) -> Setup:
 
 
 def _outcomes(worker: Worker, group: Group) -> Iterator[Outcome]:
-    """Run a group with outcomes that can be sent to another process; a process that loses its GPU ends."""
+    """Run a group and make its outcomes picklable; a process that loses its GPU exits."""
     for outcome in worker(group):
         error = outcome.error
         if error is not None:
@@ -358,20 +358,20 @@ def _outcomes(worker: Worker, group: Group) -> Iterator[Outcome]:
 
 
 def _is_lost_device(error: Exception | None) -> bool:
-    """Whether CUDA refuses all further work of this process, so that only a new process can go on."""
+    """Whether CUDA refuses all further work of this process, so that only a new process can continue."""
     import torch
 
     return "CUDA error" in str(error) and not isinstance(error, torch.OutOfMemoryError)
 
 
 def _portable(error: Exception, may_exit: bool = True) -> Exception:
-    """Add the traceback to an error as a note, or make a new one of its text if the error itself cannot be sent."""
+    """Add the traceback to an error as a note, or make a new one from its text if it cannot be pickled."""
     if may_exit and _is_lost_device(error):
         os._exit(1)  # the trainings run again in a new process
     if not isinstance(error, ValueError):  # those are messages for the user
         error.add_note("In a worker process:\n" + "".join(traceback.format_exception(error)).rstrip())
     try:
-        # Copying uses the same protocol as sending to another process.
+        # Copying uses the same protocol as pickling.
         return error if isinstance(copy.copy(error), type(error)) else RuntimeError(str(error))
     except Exception:
         return RuntimeError(f"{type(error).__name__}: {error}")

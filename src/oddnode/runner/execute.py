@@ -1,6 +1,6 @@
 """Executes a group of trainings: load the data, fit, score with every method that shares a training, evaluate.
 
-Protocols and readers of data would be imported on first use; here they are once, before processes are forked.
+Protocols and data readers, otherwise imported on first use, are imported here once, before processes are forked.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ class _Scoring:
         self.outcome.arrays |= {f"{prefix}/{name}": value(graph) for name, graph in self._stored_graphs().items()}
 
     def _stored_graphs(self) -> dict[str, Outputs]:
-        """The graphs of which something is kept, each once; none unless node scores are wanted."""
+        """The distinct graphs to keep arrays for; none unless node scores are wanted."""
         if not self.setup.node_scores:
             return {}
         by_name = {"id": self.outputs.id_test, **self.outputs.tests}

@@ -24,7 +24,7 @@ class Fitted:
     training: Training
     detector: Detector | None  # The fitted detector; `None` if the training failed
     seconds: float  # The time this process spent on the training: an equal share of the time of its stack
-    error: Exception | None = None  # The reason of the failure
+    error: Exception | None = None  # Why it failed
 
 
 def fit_stacks(

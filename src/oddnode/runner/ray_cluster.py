@@ -1,4 +1,4 @@
-"""An executor in the shape of `concurrent.futures` whose calls run in a Ray cluster. Needs the extra ``ray``.
+"""A `concurrent.futures` executor whose calls run in a Ray cluster. Needs the extra ``ray``.
 
 Ray decides which machine runs a call, and starts and reuses processes there.
 """
@@ -24,8 +24,8 @@ _log = logging.getLogger("oddnode.runner")
 class RayExecutor(ThreadPoolExecutor):
     """Runs calls in a Ray cluster.
 
-    The cluster is the one that ``RAY_ADDRESS`` names, else the one that runs on this machine, else a new one of this
-    machine alone, which ends with the executor. Every machine needs the same version of oddnode, the same plugins under
+    The cluster is the one that ``RAY_ADDRESS`` names, else the one that runs on this machine, else a new one on this
+    machine only, which ends with the executor. Every machine needs the same version of oddnode, the same plugins under
     the same paths, and the data sets. A thread of this process waits for each running call.
     """
 
@@ -99,14 +99,14 @@ class RayExecutor(ThreadPoolExecutor):
 def _steps(
     threads: int, plugins: tuple[Path, ...], source: str, fn: Callable[..., Any], args: tuple, kwargs: dict[str, Any]
 ) -> Iterator[Any]:
-    """Tell who runs a call, then run it, if the source has the expected key; both reach the caller at once."""
+    """Yield who runs a call, then its result, if the source has the expected key; both reach the caller at once."""
     import torch
 
     yield socket.gethostname(), os.getpid()
     load_plugins(plugins)
     if store_key() != source:
         raise ValueError(
-            f"{socket.gethostname()} has another source of oddnode or its plugins (key {store_key()}) than the "
+            f"{socket.gethostname()} has a different source of oddnode or its plugins (key {store_key()}) than the "
             f"machine that started the run (key {source}); install the same version on every machine"
         )
     torch.set_num_threads(threads)
@@ -114,7 +114,7 @@ def _steps(
 
 
 def _import_ray() -> Any:
-    # Ray sends statistics of its use to its makers unless told otherwise; whoever wants that can set it to 1.
+    # Ray sends usage statistics to its makers by default; users who want that can set this to 1.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray

@@ -1,7 +1,7 @@
 """A hash of the source code that can change a result, by which a store decides which of its records are valid.
 
-It covers the syntax trees of all modules but those of packages that no training reaches, without docstrings. Comments
-and formatting do not count.
+It covers the syntax trees, without docstrings, of all modules except packages that no training imports. Comments and
+formatting do not matter.
 """
 
 from __future__ import annotations

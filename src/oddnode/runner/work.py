@@ -35,9 +35,9 @@ class Training:
     methods : tuple of str
         The methods that score the trained network; the first one defines the training.
     settings : tuple of (str, object)
-        Hyper-parameters that differ from the method's own: ``(("lambda2", 10.0),)``.
+        Hyper-parameters that differ from the protocol's: ``(("lambda2", 10.0),)``.
     epochs : int, optional
-        The number of epochs, if it differs from the method's own.
+        Number of epochs; by default the protocol decides.
     parameters : str
         A full description of the training: objective, optimiser, shape of the network; see
         `oddnode.runner.detectors.training_key`.
@@ -59,7 +59,7 @@ class Training:
 
     @cached_property
     def cell(self) -> str:
-        """A hash that is equal for trainings which differ in their seed only."""
+        """A hash that is equal for trainings that differ only in their seed."""
         return self._hash(leave_out=("methods", "seed"))
 
     def _hash(self, leave_out: tuple[str, ...]) -> str:
@@ -74,7 +74,7 @@ class Training:
         return f"{self.task}, {self.methods[0]}{extra}{network}, {self.protocol}, seed {self.seed}"
 
     def as_json(self) -> str:
-        """Serialise to the text that `from_json` reads."""
+        """Serialise to JSON for `from_json`."""
         return json.dumps(asdict(self), sort_keys=True)
 
     @classmethod
@@ -115,7 +115,7 @@ class Outcome:
         Names, sizes, masks, classes and degrees of the graphs, equal for all trainings on the task under its protocol
         and seed.
     error : Exception, optional
-        The reason if the training failed.
+        Why the training failed, if it did.
     """
 
     training: Training
@@ -134,8 +134,8 @@ class Group:
     Parameters
     ----------
     stacks : tuple of tuple of Training
-        The trainings of a stack differ in their seed only and are fitted in one call. On a GPU the stacks of a task
-        train concurrently, as far as memory allows. Trainings that differ in their task only share one fit, if the
+        The trainings of a stack differ only in their seed and are fitted in one call. On a GPU the stacks of a task
+        train concurrently, as far as memory allows. Trainings that differ only in their task share one fit if the
         tasks have the same training graph.
     """
 

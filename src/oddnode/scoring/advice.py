@@ -19,10 +19,10 @@ from oddnode.scoring.outputs import Outputs
 _ENOUGH_EDGES = 50
 # From this homophily on, all hops are used.
 _MOSTLY_ALIKE = 0.5
-# Limits of a doubt about scores. Of the spread of own scores over validation nodes, 32 hops leave 0.18 or more on Cora,
+# When to doubt scores. 32 hops leave 0.18 or more of the spread of unpropagated scores over validation nodes on Cora,
 # CiteSeer and digits, where they help, and 0.02 or less on dense social graphs (mean degree 40 to 80), where the
-# direction of the scores flipped with the seed. Kinds of evidence count less below the same limit. Networks of
-# different seeds have a mean rank correlation of 0.6 or more on the former; one of five in reverse makes it 0.2.
+# direction of the scores flipped with the seed. Evidence is weighted down below the same limit. Networks with
+# different seeds have a mean rank correlation of 0.6 or more on the former; reversing one of five makes it 0.2.
 _LITTLE_LEFT = 0.1
 _LITTLE_AGREEMENT = 0.3
 
@@ -72,39 +72,43 @@ def advised_scorer(scorer: Scorer, graph: GraphProfile, apply: bool = True) -> t
     Scorer
         The scorer, or a copy with fewer hops.
     str or None
-        A message for the user if fewer hops are advised.
+        A message for the user if fewer hops are advised, also if the scorer cannot be limited.
     """
-    asked = scorer.num_hops_used
-    hops = advised_hops(asked, graph)
-    if hops == asked:
+    given = scorer.num_hops_used
+    hops = advised_hops(given, graph)
+    if hops == given:
         return scorer, None
     assert graph.homophily is not None
     assert graph.chance is not None
-    change = "switched off" if hops == 0 else f"reduced from {asked} to {hops} hops"
+    change = "switched off" if hops == 0 else f"reduced from {given} to {hops} hops"
     why = (
         f"only {100 * graph.homophily:.0f} % of the {graph.labelled_edges} edges between labelled nodes join nodes of "
-        f"one class ({100 * graph.chance:.0f} % would by chance)"
+        f"the same class ({100 * graph.chance:.0f} % would by chance)"
     )
     if not apply:
         return scorer, f"propagation of scores should be {change}: {why}; `propagation='auto'` does it"
-    return scorer.limited_to(hops), f"propagation of scores was {change}: {why}; `propagation='as-given'` keeps it"
+    limited = scorer.limited_to(hops)
+    if limited.num_hops_used > hops:
+        unlimited = f"{type(scorer).__name__}.limited_to({hops}) has num_hops_used={limited.num_hops_used}"
+        return scorer, f"propagation of scores should be {change}: {why}; {unlimited}; override it"
+    return limited, f"propagation of scores was {change}: {why}; `propagation='as-given'` keeps it"
 
 
 def doubt_about(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> str | None:
-    """Say, in a message for the user, if scores are hardly determined by what the network has learnt.
+    """Return a message for the user if the scores hardly depend on what the network has learnt.
 
-    This is so where propagation over a dense graph averages the network's own scores away, so that only the place of a
-    node in the graph is left, and where the networks of an ensemble do not agree on the order of nodes.
+    This happens if propagation over a dense graph averages out the network's scores, so that only a node's position in
+    the graph matters, or if the networks of an ensemble disagree on the ranking of nodes.
 
     Parameters
     ----------
     scorer : Scorer
-        A fitted scorer. One that compares with reference nodes weighs its kinds of evidence by what is left of them,
-        and one that holds labelled nodes at a fixed score says nothing about these; both are never doubted.
+        A fitted scorer. Scorers that need reference nodes, which weight evidence by how informative it is, and those
+        that hold labelled nodes at a fixed score are never doubted.
     outputs : Outputs
         The network's outputs on the training graph.
     nodes : Tensor
-        Positions ``[n]`` of known nodes that the network was not trained on.
+        Indices ``[n]`` of known nodes that the network was not trained on.
     """
     if scorer.needs_reference or scorer.needs_labelled_nodes or len(nodes) < 3:
         return None
@@ -115,8 +119,8 @@ def doubt_about(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> str | None:
         found.append(f"propagation over {hops} hops leaves {share} of their spread over validation nodes")
     if agreement < _LITTLE_AGREEMENT:
         found.append(
-            f"the {outputs.num_networks} networks do not agree on the order of validation nodes (mean rank correlation "
-            f"{agreement:.2f})"
+            f"the {outputs.num_networks} networks do not agree on the ranking of validation nodes (mean rank "
+            f"correlation {agreement:.2f})"
         )
     if not found:
         return None
@@ -128,9 +132,9 @@ def doubt_about(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> str | None:
 
 
 def spread_left(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> float:
-    """Measure how much of the spread of own scores propagation leaves: the ratio of the standard deviations.
+    """Measure the spread left after propagation: the ratio of the standard deviations of scores after and before.
 
-    Of an ensemble, it is the mean over its networks; of a scorer that does not propagate, 1.
+    The mean over the networks of an ensemble; 1 for a scorer that does not propagate.
 
     Parameters
     ----------
@@ -147,7 +151,7 @@ def spread_left(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> float:
 
 
 def rank_agreement(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> float:
-    """Measure how far the networks of an ensemble agree on the order of nodes, by Spearman's rank correlation.
+    """Measure how far the networks of an ensemble agree on the ranking of nodes, by Spearman's rank correlation.
 
     It is the mean over all pairs of networks; 1 for a single network, and if a network gives all nodes the same score.
 
@@ -160,7 +164,7 @@ def rank_agreement(scorer: Scorer, outputs: Outputs, nodes: Tensor) -> float:
     if len(members) < 2:
         return 1.0
     scores = torch.stack([own.propagated_score(member)[nodes] for own, member in members])
-    if scores.dim() != 2:  # not one number per node, which is refused where nodes are scored
+    if scores.dim() != 2:  # not one number per node: an error when nodes are scored
         return 1.0
     from scipy.stats import rankdata  # a slow import that only fit needs
 

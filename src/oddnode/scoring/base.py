@@ -1,4 +1,4 @@
-"""The contract of scorers, with defaults that suit a scorer which neither propagates nor learns."""
+"""The interface of scorers, with defaults that suit a scorer which neither propagates nor learns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oddnode.scoring.reasons import share_of_known
 
 
 class ScorerDefaults:
-    """The part of the contract that combinations of scorers override; to write a scorer, `Scorer` is enough."""
+    """The part of the interface that only combinations of scorers override; see `Scorer` to write a scorer."""
 
     #: Whether `torch.export` can trace `score`: no operation and no shape depends on values.
     supports_export = False
@@ -32,10 +32,10 @@ class ScorerDefaults:
         return self
 
     def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Any:
-        """Learn from nodes that are known to be OOD, after `fit_reference`, for scorers that need that: a fitted copy.
+        """Learn from nodes that are known to be OOD, after `fit_reference`, for scorers that need them: a fitted copy.
 
-        ``nodes`` of the training graph without the reference nodes (``known``) are known ones that the network was not
-        trained on; ``exposed`` nodes of the exposure graph are known to be OOD.
+        ``nodes`` are held-out known nodes of the training graph without its reference nodes (``known``); ``exposed``
+        are nodes of the exposure graph that are known to be OOD.
         """
         return self
 
@@ -52,7 +52,7 @@ class ScorerDefaults:
         return copy.copy(self)
 
     def informativeness(self, outputs: Outputs) -> float:
-        """How much the scores carry on the training graph, for a combination: from 0 (they are noise there) to 1."""
+        """How informative the scores are on the training graph, from 0 (noise) to 1; combinations weight them by it."""
         return 1.0
 
     def comparisons(self, outputs: Outputs) -> list[Comparison]:
@@ -85,8 +85,8 @@ class Scorer(ScorerDefaults):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        # A subclass with a score of its own does not inherit promises about that of its base class: it would be
-        # computed for some rows at a time, or on disk, and be wrong without a word.
+        # A subclass that overrides `score` does not inherit promises about that of its base class: the scores would be
+        # computed for some rows at a time, or on disk, and be silently wrong.
         for name in ("is_row_wise", "supports_folders"):
             if "score" in cls.__dict__ and name not in cls.__dict__:
                 setattr(cls, name, getattr(Scorer, name))
@@ -103,7 +103,7 @@ class Scorer(ScorerDefaults):
         outputs : Outputs
             The network's outputs on the training graph of N nodes.
         train : Tensor
-            Positions of the labelled training nodes ``[n]``.
+            Indices of the labelled training nodes ``[n]``.
         y : Tensor
             Their classes ``[n]``.
         """
@@ -117,7 +117,7 @@ class Scorer(ScorerDefaults):
         outputs : Outputs
             The network's outputs on a graph of N nodes.
         """
-        raise TypeError(f"{type(self).__name__} does not define a score")
+        raise TypeError(f"{type(self).__name__} does not define score(outputs)")
 
     def own_score(self, outputs: Outputs) -> Tensor:
         """Score every node ``[N]`` without the scores of its neighbours: as `score` does, unless it propagates.
@@ -136,7 +136,7 @@ class Scorer(ScorerDefaults):
 
     @property
     def kind(self) -> str:
-        """A short name for what its scores tell; by default the name of the class in words."""
+        """A short name for what it measures; by default the name of the class in words."""
         return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(self).__name__).lower()
 
     def reason(self, found: Finding) -> str:

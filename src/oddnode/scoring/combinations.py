@@ -46,7 +46,7 @@ class CombinedScorer(Scorer):
 class ScorerWrapper(CombinedScorer):
     """Base of scorers that change the scores of another; what it needs is what the other scorer needs.
 
-    Its `kind` and `reason` are its own, because the other scorer's words may not fit the changed scores.
+    `kind` and `reason` are not those of the other scorer, whose words may not fit the changed scores.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class ScorerWrapper(CombinedScorer):
         return (self.scorer,)
 
     def _around(self, scorer: Scorer) -> Self:
-        """A copy that changes the scores of a third scorer."""
+        """A copy that wraps another scorer."""
         changed = copy.copy(self)
         changed.scorer = scorer
         return changed
@@ -120,13 +120,13 @@ class PropagatingScorer(ScorerWrapper):
 
     def limited_to(self, num_hops: int) -> Self:
         limited = super().limited_to(num_hops)
-        limited.num_hops = min(self.num_hops, num_hops - limited.scorer.num_hops_used)
+        limited.num_hops = max(min(self.num_hops, num_hops - limited.scorer.num_hops_used), 0)
         return limited
 
 
 @dataclass
 class TwoSided(ScorerWrapper):
-    """Another scorer's scores, of which unusually high ones are evidence too.
+    """Another scorer's scores; unusually high ones are evidence too.
 
     Parameters
     ----------
@@ -147,9 +147,9 @@ class TwoSided(ScorerWrapper):
 
 @dataclass
 class EnsembleMean(CombinedScorer):
-    """The mean over the networks of an ensemble, each of which has its own scorer.
+    """The mean over the networks of an ensemble, with one scorer for each.
 
-    Scorers that need reference nodes are fitted one by one, each to the part that its network has learnt from.
+    Scorers that need reference nodes are fitted one by one, each to the part that its network was trained on.
 
     Parameters
     ----------
@@ -179,7 +179,7 @@ class EnsembleMean(CombinedScorer):
         return zip(self.scorers, outputs.members, strict=True)
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
-        return type(self)(tuple(scorer.fit(member, train, y) for scorer, member in self._members(outputs)))
+        return type(self)(tuple(member._fit(scorer, train, y) for scorer, member in self._members(outputs)))
 
     def score(self, outputs: Outputs) -> Tensor:
         return torch.stack([member.scores_of(scorer) for scorer, member in self._members(outputs)]).mean(dim=0)
@@ -198,7 +198,7 @@ class EnsembleMean(CombinedScorer):
 
 
 def sharing(scorers: Sequence[Scorer]) -> list[Scorer]:
-    """Let scorers that wrap another one of them refer to it, so that it scores once."""
+    """Make scorers that wrap another one in the list refer to it, so that it is computed once."""
     known: dict[str, Scorer] = {}
     for scorer in scorers:
         known.setdefault(repr(scorer), scorer)

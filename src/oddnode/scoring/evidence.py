@@ -20,25 +20,25 @@ from oddnode.scoring.findings import Comparison
 from oddnode.scoring.outputs import Outputs
 from oddnode.scoring.propagated import average_together
 
-# Scorers that carry more than this share count in full: how much they carry says little about what they will find.
+# Scorers more informative than this have full weight: beyond it, informativeness says little about what they detect.
 _ENOUGH_LEFT = 0.1
-# How strongly the logarithms of learnt weights are drawn to zero.
+# The L2 penalty on the logarithms of learnt weights.
 _DRAWN = 0.05
 _STEPS = 300
 
 
 class _Against(NamedTuple):
-    """The weights of scorers ``[K]``, and minus the evidence against reference nodes with them ``[r]``, ascending."""
+    """The weights of scorers ``[K]``, and minus the resulting evidence against reference nodes ``[r]``, ascending."""
 
     weights: Tensor
     known: Tensor
 
 
 class _Compared(NamedTuple):
-    """The scores of all nodes by all scorers ``[N, K]``, and those of reference nodes that they are compared with.
+    """The scores of all nodes by all scorers ``[N, K]``, and those of the reference nodes to compare with.
 
-    ``ranked`` ``[r, K]`` has every column of ``reference`` in ascending order. ``is_seen`` ``[N]``: whether training
-    has seen a node, for which ``seen`` counts and not ``new``; reference nodes are as new as others.
+    ``ranked`` ``[r, K]`` has every column of ``reference`` in ascending order. ``is_seen`` ``[N]``: whether a
+    node was in the training graph, so that ``seen`` applies and not ``new``; reference nodes count as new.
     """
 
     scores: Tensor
@@ -61,12 +61,12 @@ class Evidence(CombinedScorer):
 
     and its score is the logarithm of the share of reference nodes with as much evidence against them. A power :math:`q
     = 1` is Fisher's combination; with a higher one, a single strong piece of evidence counts more than several weak
-    ones. The weight :math:`w_k` is the given one, but less, down to 0, for a scorer that carries next to nothing on the
-    training graph (`oddnode.Scorer.informativeness` below 0.1), and with ``learns_weights`` times a learnt factor.
+    ones. The weight :math:`w_k` is the given one, reduced, down to 0, for a scorer that is hardly informative on the
+    training graph (`oddnode.Scorer.informativeness` below 0.1), times a learnt factor with ``learns_weights``.
 
-    Where the scored graph contains the reference nodes (``outputs.reference``), nodes are compared with them there, so
-    that a graph may grow; otherwise with their scores in the training graph. Nodes that training has seen
-    (``outputs.seen``) have weights of their own: what was learnt from a node cannot find it unusual.
+    If the scored graph contains the reference nodes (``outputs.reference``), nodes are compared with their scores
+    there, so that a graph may grow; otherwise with their scores in the training graph. Nodes of the training graph
+    (``outputs.seen``) have separate weights: what was learnt from a node cannot find it unusual.
 
     Parameters
     ----------
@@ -75,27 +75,27 @@ class Evidence(CombinedScorer):
     power : float
         The exponent q, 1 or more.
     weights : tuple of float, optional
-        A weight of every scorer, 0 or more, before what it carries is measured; by default 1.
+        A weight for every scorer, 0 or more, before informativeness is measured; by default 1.
     num_elsewhere : int
-        The last so many scorers count only in graphs that do not contain the reference nodes. There, a whole region can
-        be unknown; in a graph that has grown, averages over a region say little about a single node. They count in full
-        even if they hardly differ within the training graph, because another graph can differ from it as a whole.
+        The number of scorers, at the end, that are used only in graphs without the reference nodes. There, a whole
+        region can be unknown; in a graph that has grown, averages over a region say little about a single node. They
+        have full weight even if they hardly vary within the training graph, from which another graph can differ.
     seen_weights : tuple of float, optional
-        A weight of every scorer, 0 or more, for nodes of the training graph that are no reference nodes; by default
-        those of new nodes. The last ``num_elsewhere`` scorers count for them with these weights.
+        A weight for every scorer, 0 or more, for nodes of the training graph that are not reference nodes; by default
+        the weights of new nodes. The last ``num_elsewhere`` scorers apply to them with these weights.
     learns_weights : bool
-        Whether the weights are learnt from exposed nodes, so that the kinds of evidence that tell those from known
-        nodes count more.
+        Whether the weights are learnt from exposed nodes, so that the kinds of evidence that separate them from known
+        nodes weigh more.
 
     Attributes
     ----------
     reference_ : Tensor
         Scores of the r reference nodes in the training graph by all scorers ``[r, K]``.
     weights_ : Tensor
-        The weights :math:`w_k` ``[K]``; those of the last ``num_elsewhere`` are 0 where the reference nodes are in the
-        scored graph.
+        The weights :math:`w_k` ``[K]``; the last ``num_elsewhere`` are 0 if the scored graph contains the reference
+        nodes.
     seen_weights_ : Tensor
-        Those for nodes that training has seen ``[K]``.
+        The weights for nodes of the training graph ``[K]``.
     """
 
     needs_reference = True
@@ -114,15 +114,15 @@ class Evidence(CombinedScorer):
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         if not self.scorers or not 1.0 <= self.power < math.inf:
             raise ValueError(
-                f"evidence of {len(self.scorers)} scorers with power {self.power}, expected some, and 1 or more"
+                f"there are {len(self.scorers)} scorers and power is {self.power}, expected 1 or more of both"
             )
         count = len(self.scorers)
         for given in self._given_weights:
             sound = len(given) == count and all(0 <= weight < math.inf for weight in given)
             if not sound or not 0 <= self.num_elsewhere < count:
                 raise ValueError(
-                    f"{count} scorers have the weights {given}, {self.num_elsewhere} of them only elsewhere; "
-                    "expected a finite weight of 0 or more for each, and fewer only elsewhere than there are"
+                    f"{count} scorers have the weights {given} and num_elsewhere is {self.num_elsewhere}; expected a "
+                    f"finite weight of 0 or more for each, and num_elsewhere in 0..{count - 1}"
                 )
         fitted = copy.copy(self)
         fitted.scorers = tuple(outputs.fitted(scorer, train, y) for scorer in sharing(self.scorers))
@@ -130,7 +130,7 @@ class Evidence(CombinedScorer):
 
     def fit_reference(self, outputs: Outputs) -> Self:
         if outputs.reference is None or len(outputs.reference) < 2:
-            raise ValueError("evidence is compared with reference nodes, but there are fewer than two")
+            raise ValueError("evidence needs at least two reference nodes to compare with")
         fitted = copy.copy(self)
         fitted.scorers = tuple(sharing([scorer.fit_reference(outputs) for scorer in self.scorers]))
         scores = outputs.cached(fitted.scorers, "scores", partial(fitted.scores, outputs))
@@ -172,7 +172,7 @@ class Evidence(CombinedScorer):
         return self._with_references(result, compared, outputs)[nodes]
 
     def _combined_at(self, compared: _Compared, rows: slice | Tensor) -> Tensor:
-        """The scores of some nodes, those of reference nodes as if they were others ``[n]``."""
+        """The scores of some nodes ``[n]``; reference nodes are treated like any others."""
         own, is_seen = compared.scores[rows], compared.is_seen[rows]
         result = torch.empty_like(own[:, 0])
         for chosen, against in ((is_seen, compared.seen), (~is_seen, compared.new)):
@@ -208,14 +208,14 @@ class Evidence(CombinedScorer):
         return scores
 
     def combined(self, scores: Tensor, reference: Tensor | None = None) -> Tensor:
-        """Combine the scores of nodes that training has not seen, ``[N]`` in double precision.
+        """Combine the scores of nodes that were not in the training graph, ``[N]`` in double precision.
 
         Parameters
         ----------
         scores : Tensor
             From `scores`, ``[N, K]``.
         reference : Tensor, optional
-            Those of the reference nodes in the same graph ``[r, K]``; by default as they were in the training graph.
+            Scores of the reference nodes in the same graph ``[r, K]``; by default those in the training graph.
         """
         weights = self._weights(reference is not None)
         known = self.reference_.to(scores) if reference is None else reference
@@ -230,7 +230,7 @@ class Evidence(CombinedScorer):
     def surprises(self, outputs: Outputs) -> Tensor:
         r"""Compute how unusual every node is by every scorer, :math:`-\log p_k(v)`, ``[N, K]`` in double precision.
 
-        It is 0 for a scorer without weight.
+        It is 0 for a scorer of weight 0.
 
         Parameters
         ----------
@@ -248,7 +248,7 @@ class Evidence(CombinedScorer):
 
     @property
     def kinds(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The kinds of the scorers; those of the same kind are numbered."""
+        """The kinds of the scorers; repeated kinds are numbered."""
         kinds = [scorer.kind for scorer in self.scorers]
         before = [kinds[:place].count(kind) for place, kind in enumerate(kinds)]
         return tuple(f"{kind} {count + 1}" if count else kind for kind, count in zip(kinds, before, strict=True))
@@ -262,7 +262,7 @@ class Evidence(CombinedScorer):
 
     @property
     def _given_weights(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The weights for new nodes, and for nodes that training has seen."""
+        """The weights for new nodes, and for nodes of the training graph."""
         new = (1.0,) * len(self.scorers) if self.weights is None else self.weights
         inside = len(self.scorers) - self.num_elsewhere
         return new, (*new[:inside], *[0.0] * self.num_elsewhere) if self.seen_weights is None else self.seen_weights
@@ -304,10 +304,10 @@ class Evidence(CombinedScorer):
 
 @torch.enable_grad()
 def separating_weights(known: Tensor, exposed: Tensor) -> Tensor:
-    """Find positive weights by which exposed nodes have more evidence against them than known nodes.
+    """Find positive weights that give more evidence against exposed nodes than against known nodes.
 
-    They come from a logistic regression. Logarithms of the weights are drawn to zero, so that without a reason all
-    kinds keep their weight.
+    They come from a logistic regression. Logarithms of the weights are penalised, so that by default all kinds keep
+    their weight.
     """
     scale = torch.cat([known, exposed]).mean().clamp_min(1e-9)
     logs = torch.zeros(known.shape[1], dtype=torch.float64, device=known.device, requires_grad=True)

@@ -24,14 +24,14 @@ class FeatureSpace(NamedTuple):
     def of(cls, graph: Graph, dimensions: int) -> FeatureSpace:
         """Find the space of a training graph, once for each graph.
 
-        Subspace iteration, which is exact from the start if there are no more features than directions.
+        By subspace iteration, which is exact at once if there are no more features than directions.
         """
         known, key, x = graph.caches["features"], ("feature_space", dimensions), graph.x
         if key in known:
             return known[key]
         mean = x.mean(dim=0)
         width = min(dimensions + _OVERSAMPLING, x.shape[1])
-        # An own generator on the CPU, so that the space depends neither on the caller's random numbers nor the device.
+        # A separate CPU generator, so that the space depends neither on the global random state nor on the device.
         start = torch.randn(x.shape[1], width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         basis = torch.linalg.qr(start.to(x)).Q
         for _ in range(_ITERATIONS if width < x.shape[1] else 0):

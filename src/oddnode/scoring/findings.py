@@ -1,4 +1,4 @@
-"""What kinds of evidence found at a node: the facts that `oddnode.Scorer.reason` puts into words."""
+"""What each kind of evidence finds about a node: the facts that `oddnode.Scorer.reason` puts into words."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class View(NamedTuple):
 
 @dataclass(frozen=True)
 class Names:
-    """How nodes and classes are called in sentences.
+    """Names of nodes and classes in sentences.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class Names:
         Parameters
         ----------
         nodes : sequence of int
-            Their positions.
+            Their indices.
         most : int
             How many to name; the others are counted.
         """
@@ -107,7 +107,7 @@ class Names:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """What one kind of evidence found at one node.
+    """What one kind of evidence finds about one node.
 
     Parameters
     ----------
@@ -120,9 +120,9 @@ class Finding:
     views : tuple of View
         The node as each network sees it.
     names : Names
-        How nodes and classes are called.
+        Names of nodes and classes.
     around : bool
-        Whether the scores are averages over the node's surroundings.
+        Whether the scores are averages over the node's neighbourhood.
     """
 
     kind: str
@@ -155,7 +155,7 @@ class Finding:
         return sum(shares) / len(shares)
 
     def known_range(self, share: float = 0.95) -> tuple[float, float]:
-        """The smallest and largest score of the reference nodes without an equal number at both ends.
+        """The range of the reference nodes' scores, after dropping an equal number at both ends.
 
         Parameters
         ----------
@@ -172,14 +172,14 @@ class Finding:
         Parameters
         ----------
         around : bool
-            Whether the wrapper averages over a node's surroundings.
+            Whether the wrapper averages over a node's neighbourhood.
         """
         views = tuple(view._replace(scorer=view.scorer.scorer) for view in self.views)
         return replace(self, views=views, around=around or self.around)
 
     @cached_property
     def links(self) -> Tensor:
-        """The different edges ``[2, e]`` that lead to the node, or if `around` to its neighbours; without loops."""
+        """The distinct edges ``[2, e]`` to the node, or to its neighbours if `around`; without self-loops."""
         neighbours = _neighbours(self.outputs.graph, self.node)
         if not self.around:
             return torch.stack([neighbours, torch.full_like(neighbours, self.node)])
@@ -188,7 +188,7 @@ class Finding:
         return torch.cat(found, dim=1) if found else neighbours.new_zeros(2, 0)
 
     def by_most(self, judge: Callable[[View], Tensor]) -> Tensor:
-        """What more than half of the networks say, booleans ``[n]``.
+        """The majority vote of the networks, booleans ``[n]``.
 
         Parameters
         ----------

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class _Rows(Outputs):
-    """The outputs of one network at some nodes, for scorers that are row-wise."""
+    """The outputs of one network for some nodes, for row-wise scorers."""
 
     def __init__(self, whole: FolderOutputs, rows: slice):
         x = whole.graph.x[rows]
@@ -44,7 +44,7 @@ class FolderOutputs(Outputs):
     """As `oddnode.scoring.Outputs`, for a graph on disk.
 
     Logits of all nodes are in memory, or in a temporary file if there are many. Hidden features are computed again
-    whenever some of them are needed. A scorer that is row-wise gets some nodes at a time.
+    whenever some of them are needed. A row-wise scorer gets some nodes at a time.
     """
 
     graph: FolderGraph  # As for `oddnode.scoring.Outputs`; the graph is a `FolderGraph`
@@ -98,7 +98,7 @@ class FolderOutputs(Outputs):
     def _scores(self, scorer: Scorer) -> Tensor:
         if not scorer.is_row_wise:
             found = scorer.score(self)
-            return self.graph.keep(found) if isinstance(found, Tensor) else found  # refused where it is used
+            return self.graph.keep(found) if isinstance(found, Tensor) else found  # an error when it is used
         scores = self.graph.empty(None)
         for rows in self.graph.shards(scores):
             scores[rows] = scorer.score(_Rows(self, rows))
@@ -122,7 +122,7 @@ class FolderOutputs(Outputs):
 
 
 class _AloneOutputs(FolderOutputs):
-    """The outputs of one network for the nodes without edges; the convolution of such nodes is that of an MLP."""
+    """The outputs of one network on the same nodes without edges, where a graph convolution is a linear layer."""
 
     @cached_property
     def _layers(self) -> TwoLayers:

@@ -37,7 +37,7 @@ class GRASP(PropagatingScorer):
     Parameters
     ----------
     scorer : Scorer
-        The scorer of the base scores. Anchors are held at 1, so its highest score should be 1, as of `MaxSoftmax`.
+        The scorer of the base scores. Anchors are held at 1, so its highest score should be 1, as for `MaxSoftmax`.
     num_hops : int
         Number of hops (K).
     share : float
@@ -67,7 +67,7 @@ class GRASP(PropagatingScorer):
         if outputs.labelled is not None:
             labelled[outputs.labelled] = True
         trusted = self._trusted(scores, labelled, graph)
-        degree = graph.in_degree.to(scores.dtype) / graph.mean_edge_weight  # as an edge of the graph weighs
+        degree = graph.in_degree.to(scores.dtype) / graph.mean_edge_weight  # in units of an average edge
         new_degree = degree + trusted.sum() * trusted
         for _ in range(self.num_hops):
             scores = torch.where(labelled, scores.clamp_min(1.0), scores)

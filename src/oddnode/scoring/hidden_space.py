@@ -29,8 +29,8 @@ class Mahalanobis(Scorer):
     Parameters
     ----------
     shrinkage : float
-        Share of the covariance replaced by a multiple of the identity with the same trace, from 0 to 1. There are
-        often fewer training nodes than channels; the covariance is then singular, and its pseudo-inverse (used at 0)
+        Share of the covariance replaced by a multiple of the identity with the same trace, from 0 to 1. With fewer
+        training nodes than channels, which is common, the covariance is singular, and its pseudo-inverse (used at 0)
         ignores all directions in which the training nodes do not vary.
 
     Attributes

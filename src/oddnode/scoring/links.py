@@ -1,4 +1,4 @@
-"""Scorers that ask whether a node's edges are plausible, by the features at their ends."""
+"""Scorers that judge whether a node's edges are plausible, by the features of their endpoints."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from oddnode.scoring.reasons import be, listed, of_neighbours, out_of, share_of_
 
 # An edge is implausible if it scores below all but this share of the edges of the training graph.
 _IMPLAUSIBLE = 0.05
-# At most about so many of them are compared; a quantile needs no more.
+# Approximate maximum number of edges compared; a quantile needs no more.
 _MOST_EDGES = 20_000
-# Of larger matrices than this many bytes, a GPU has this many columns at a time besides others.
+# Matrices of more than this many bytes are processed on a GPU this many columns at a time.
 _LARGE_ON_GPU, _COLUMNS_ON_GPU = 2**32, 16
-# The training of a link predictor: edges in a batch, batches of a graph on disk that are read together, and Adam's
+# Training of a link predictor: edges in a batch, batches of a graph on disk that are read together, and Adam's
 # settings.
 _BATCH, _BATCHES_ON_DISK = 2048, 64
 _RATE, _DECAY = 0.01, 1e-4
@@ -35,9 +35,9 @@ _RATE, _DECAY = 0.01, 1e-4
 
 @dataclass
 class EdgeScorer(Scorer):
-    """Base of scorers that average a score of a node's edges, with one more edge of the mean score.
+    """Base of scorers that average the scores of a node's edges and one additional edge with the mean score.
 
-    With edge weights, the average is weighted, and the one more edge counts against the effective number of edges
+    With edge weights, the average is weighted, and the additional edge counts against the effective number of edges
     (`oddnode.graph.Graph.effective_degree`). Whether a single edge is plausible does not depend on its weight.
     """
 
@@ -60,7 +60,7 @@ class EdgeScorer(Scorer):
         return (degree * self._mean_scores(outputs) + self.mean_.to(graph.x)) / (degree + 1)
 
     def informativeness(self, outputs: Outputs) -> float:
-        """Measure how far the edges of reference nodes score above random pairs, 0 (not at all) to 1 (always)."""
+        """Measure how well edges of reference nodes are told from random pairs, from 0 (by chance) to 1 (always)."""
         graph, nodes = outputs.graph, outputs.reference
         assert nodes is not None
         edges = graph.edges_to(nodes)
@@ -73,7 +73,7 @@ class EdgeScorer(Scorer):
         return float(min(1.0, max(0.0, 2.0 * area - 1.0)))
 
     def implausible(self, outputs: Outputs, edges: Tensor) -> Tensor:
-        """Find edges that score lower than 95 % of those of the training graph."""
+        """Find edges that score lower than 95 % of the edges of the training graph."""
         scores = self._edge_scores(outputs, edges).double()
         return scores < self.limit_.to(scores)
 
@@ -104,7 +104,7 @@ class CentredCosine(EdgeScorer):
 
     :math:`\frac{1}{d_v + 1} \left(m + \sum_{u \in N(v)} \cos(x_v - \mu, x_u - \mu)\right)`, with the mean features
     :math:`\mu` and the mean cosine :math:`m` over the edges of the training graph. With edge weights, the mean over a
-    node's edges is weighted, and :math:`d_v` is how many equal edges it is worth.
+    node's edges is weighted, and :math:`d_v` is the effective number of edges.
 
     Attributes
     ----------
@@ -159,19 +159,19 @@ class CentredCosine(EdgeScorer):
 class NeighbourhoodCosine(CentredCosine):
     r"""The mean cosine of a node's centred features to those around its neighbours.
 
-    A neighbour's own features may say little; those of its neighbours say the rest. With the centred features of unit
+    A neighbour's features alone may say little, so those of its neighbours are added. With the centred features of unit
     length :math:`c_v` and :math:`S_u = c_u + \sum_{w \in N(u)} c_w`, the edge from :math:`u` to :math:`v` scores
 
     .. math:: \frac{c_v \cdot (S_u - c_v)}{d_u} \Big/ \frac{\max(\lVert S_u \rVert, \sqrt{d_u + 1})}{d_u + 1}
 
     so that a node is never compared with itself, and features that cancel have no direction. The score of a node is the
-    mean over its edges and one more of the mean score, as for `CentredCosine`. In a graph with one-way edges, in which
+    mean over its edges and one with the mean score, as for `CentredCosine`. In a graph with one-way edges, in which
     a node is rarely among the neighbours of its neighbours, nothing is subtracted from :math:`S_u`, which then has
     :math:`d_u + 1` terms.
 
     With edge weights :math:`a`, the sum over neighbours is :math:`\sum_w b_{uw} c_w` with :math:`b_{uw} = d_u a_{uw} /
-    \sum_z a_{uz}`, where :math:`d_u` is how many equal edges these are worth, and the node itself is taken out with its
-    own weight: :math:`b_{uv} c_v` from the sum, and :math:`b_{uv}` from :math:`d_u + 1`.
+    \sum_z a_{uz}`, where :math:`d_u` is their effective number, and the node itself is taken out with its weight:
+    :math:`b_{uv} c_v` from the sum, and :math:`b_{uv}` from :math:`d_u + 1`.
 
     Attributes
     ----------
@@ -206,13 +206,13 @@ class NeighbourhoodCosine(CentredCosine):
         graph = outputs.graph
         around, length = outputs.kept(self, "surroundings", partial(self._surroundings, graph))
         degree = graph.effective_degree.to(length)
-        # In a symmetric graph, a node without edges is nobody's neighbour: its count does not matter.
+        # In a symmetric graph, a node without edges is not a neighbour of any other: its count does not matter.
         count = degree.clamp_min(1) if graph.is_symmetric else degree + 1
         scale = 1.0 / (count * length).unsqueeze(1)
         walk, returned = graph.random_walk, None
         if graph.is_symmetric:  # neighbours of a source include the target, which is left out
             back = walk
-            if graph.edge_weight is not None:  # by how much differs from edge to edge
+            if graph.edge_weight is not None:  # the share to leave out differs from edge to edge
                 walk, back = (graph.walk_without_return(count, counts_return) for counts_return in (False, True))
             returned = (back @ scale).squeeze(1)
         sums = []
@@ -230,8 +230,7 @@ class NeighbourhoodCosine(CentredCosine):
     def _surroundings(self, graph: Graph) -> tuple[Tensor, Tensor]:
         """The sum over every node and its neighbours ``[N, F]``, and the length of their mean ``[N]``.
 
-        The length is at least that of as many random directions: shorter ones cancel, and say nothing about a
-        direction.
+        The length is at least that expected of as many random directions: shorter sums have no meaningful direction.
         """
         degree = graph.effective_degree.to(graph.x)
         around, norms = graph.empty(graph.x.shape[1]), graph.empty(None)
@@ -258,12 +257,12 @@ class LinkPrediction(EdgeScorer):
     The score is :math:`(m + \sum_{u \in N(v)} o_{uv}) / \sqrt{d_v + 1}`, with the log-odds :math:`o_{uv}` of an edge
     and their mean :math:`m` over the edges of the training graph: several implausible edges count more than one, by as
     much as their sum is less likely to be chance. With edge weights, the sum is the weighted mean times :math:`d_v`,
-    which is how many equal edges a node's edges are worth.
+    the effective number of edges.
 
     An edge between :math:`u` and :math:`v` has the log-odds :math:`\tfrac12 (P z_u \cdot Q z_v + Q z_u \cdot P z_v) +
     b`, where :math:`z` are the features in a space of ``dimensions`` (`oddnode.scoring.feature_space`) and :math:`P, Q`
-    have ``rank`` rows. They are trained to tell the edges of the training graph from random pairs; no labels are used.
-    Edge weights do not count in this training: any edge is an edge.
+    have ``rank`` rows. They are trained to tell the edges of the training graph from random pairs; neither labels nor
+    edge weights are used.
 
     Parameters
     ----------
@@ -369,10 +368,10 @@ def _train(space: FeatureSpace, graph: Graph, rank: int, steps: int) -> tuple[Te
 def _batches(
     coordinates: Tensor, graph: Graph, steps: int, generator: torch.Generator
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Features, and positions in them: the sources and targets of some edges, and random other nodes ``[b]``.
+    """Features, and indices into them: the sources and targets of some edges, and random other nodes ``[b]``.
 
-    Of a graph on disk, the edges and features of several batches are read together and in order: to read a file at
-    random takes long if it does not fit into memory.
+    For a graph on disk, the edges and features of several batches are read together and in order: random access to a
+    file that does not fit into memory is slow.
     """
     together = _BATCHES_ON_DISK if graph.is_on_disk else 1
     for first in range(0, steps, together):

@@ -1,4 +1,4 @@
-"""Model-free scores, the baselines of every table: a method that loses to them has learnt nothing."""
+"""Model-free scores, the baselines in every table: a method that loses to them has learnt nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scorers that compare a node's features and surroundings with those of the training graph, and with each other."""
+"""Scorers that compare a node's features and neighbourhood with those of the training graph, and with each other."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 from oddnode.scoring.reasons import of_neighbours, share_of_known, told_apart
 
-# Number of nodes that are compared with the training graph at a time, so that their similarities stay in the cache of a
-# processor; on a GPU so many times more.
+# Number of nodes that are compared with the training graph at a time, so that their similarities fit into the CPU
+# cache, and the factor by which it is larger on a GPU.
 _CHUNK, _MORE_ON_GPU = 1024, 64
 # Number of columns that are averaged for a few nodes at a time.
 _COLUMNS_AT_ONCE = 16
 # The share of its own features that a node keeps in every hop.
 _ETA = 0.5
-# A class's features are mixed with so many rows of average features, so that none of them is impossible.
+# Smoothing: this many rows of average features are added to every class, so that no feature has probability 0.
 _AVERAGE_ROWS = 10.0
 
 
@@ -34,7 +34,7 @@ class FeatureLikelihood(Scorer):
 
     Features are taken as counts of words: :math:`\max_c \sum_j x_{vj} \log \pi_{cj} / \sum_j x_{vj}`, where
     :math:`\pi_{cj}` is the share of feature :math:`j` in the features of class :math:`c` in the training graph, mixed
-    with a little of its share in all of them. The classes of nodes without a label are those that the network predicts.
+    with a little of its share in all of them. Nodes without a label count for the class that the network predicts.
     A negative value counts as another word.
 
     Attributes
@@ -80,7 +80,7 @@ class FeatureLikelihood(Scorer):
 
 @dataclass
 class NeighbourhoodFeatures(Scorer):
-    r"""How alike the features around a node are to those around nodes of the training graph.
+    r"""How similar the features around a node are to those around nodes of the training graph.
 
     Features are coordinates in a space of ``dimensions`` (`oddnode.scoring.feature_space`), averaged over ``num_hops``
     hops as scores are, :math:`z \leftarrow \tfrac12 z + \tfrac12 D^{-1} A z`. The score is the mean cosine to the most
@@ -129,7 +129,7 @@ class NeighbourhoodFeatures(Scorer):
         order = torch.randperm(graph.num_nodes, generator=torch.Generator().manual_seed(0))
         chosen = order[: self.bank_size].to(graph.device)
         width, found = fitted.basis_.shape[1], []
-        step = _COLUMNS_AT_ONCE if graph.is_on_disk else width  # averages of other nodes are not kept
+        step = _COLUMNS_AT_ONCE if graph.is_on_disk else width  # averages of other nodes are discarded
         for first in range(0, width, step):
             space = FeatureSpace(fitted.centre_, fitted.basis_[:, first : first + step])
             coordinates = space.all_coordinates(graph, is_factor=True)
@@ -163,12 +163,12 @@ class NeighbourhoodFeatures(Scorer):
 
 @dataclass
 class ClassAgreement(Scorer):
-    r"""How far a node's own features and its neighbours speak for the same class.
+    r"""How far a node's features and its neighbours suggest the same class.
 
     :math:`\frac{1}{d_v + 1} \left(m + \sum_{u \in N(v)} \sum_c p_v(c)\, q_u(c)\right)`, where :math:`q_u` are the
-    network's probabilities at a neighbour and :math:`p_v` those at the node if it had no edges; :math:`m` is the mean
+    network's probabilities for a neighbour and :math:`p_v` those for the node without its edges; :math:`m` is the mean
     over the edges of the training graph. With edge weights, the mean over a node's edges is weighted, and :math:`d_v`
-    is how many equal edges it is worth (`oddnode.graph.Graph.effective_degree`).
+    is the effective number of edges (`oddnode.graph.Graph.effective_degree`).
 
     Attributes
     ----------

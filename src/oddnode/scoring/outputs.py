@@ -32,14 +32,14 @@ class Outputs:
     graph : Graph
         A graph of N nodes to score.
     num_classes : int
-        Number of ID classes, whose logits come first; any others are spare.
+        Number of ID classes, whose logits come first; any further logits are spare.
     labelled : Tensor, optional
-        Positions of the nodes whose ID label is known (training and validation nodes) ``[n]``; ``None`` if there are
+        Indices of the nodes whose ID label is known (training and validation nodes) ``[n]``; ``None`` if there are
         none.
     references : sequence of Tensor
-        Positions of the reference nodes ``[r]`` of each network; empty if they are not in this graph.
+        Indices of the reference nodes ``[r]`` of each network; empty if they are not in this graph.
     far : Tensor, optional
-        Positions of the nodes whose features were clipped, because they are far beyond those of training.
+        Indices of the nodes whose features were clipped, because they are far outside the range of training.
     seen : Tensor, optional
         Whether a node was in the training graph ``[N]``, reference nodes included; by default none was.
     """
@@ -68,7 +68,7 @@ class Outputs:
         Parameters
         ----------
         owner : object
-            What the value belongs to. It is held with the value, so that no other object gets its identity.
+            The owner of the value. It is stored with it, so that no other object can get the same id.
         name : str
             The name of the value.
         make : callable
@@ -80,7 +80,7 @@ class Outputs:
         return self._cache[key][1]
 
     def kept(self, owner: object, name: str, make: Callable[[], T]) -> T:
-        """Compute a value that takes much memory: anew each time; of a graph on disk, where files hold it, once.
+        """Compute a large value: each time, or only once for a graph on disk, where it is stored in files.
 
         Parameters
         ----------
@@ -90,7 +90,14 @@ class Outputs:
         return make()
 
     def release(self) -> None:
-        """Forget values that take much memory; of a graph on disk, all that were computed for every node."""
+        """Free large values; for a graph on disk, everything that was computed for all nodes."""
+
+    def _fit(self, scorer: Scorer, train: Tensor, y: Tensor) -> Scorer:
+        fitted = scorer.fit(self, train, y)
+        if not hasattr(fitted, "score"):
+            name, returned = type(scorer).__name__, type(fitted).__name__
+            raise TypeError(f"{name}.fit returned {returned}, expected a fitted copy of the scorer (copy.copy(self))")
+        return fitted
 
     def fitted(self, scorer: Scorer, train: Tensor, y: Tensor) -> Scorer:
         """Fit a scorer on these outputs, once: several scorers may change or propagate the scores of the same one.
@@ -100,17 +107,17 @@ class Outputs:
         scorer : Scorer
             The scorer.
         train, y : Tensor
-            Positions of the training nodes and their classes, ``[n]`` each.
+            Indices of the training nodes and their classes, ``[n]`` each.
         """
         for known, *data, fitted in self._fitted:
             if known is scorer and data[0] is train and data[1] is y:
                 return fitted
-        self._fitted.append((scorer, train, y, scorer.fit(self, train, y)))
+        self._fitted.append((scorer, train, y, self._fit(scorer, train, y)))
         return self._fitted[-1][3]
 
     @property
     def reference(self) -> Tensor | None:
-        """Positions of the reference nodes of a single network; ``None`` if they are not in this graph."""
+        """Indices of the reference nodes of a single network; ``None`` if they are not in this graph."""
         return self.references[0] if self.references else None
 
     def scores_of(self, scorer: Scorer) -> Tensor:
@@ -159,7 +166,7 @@ class Outputs:
 
     @property
     def logits(self) -> Tensor:
-        """Logits of the ID classes ``[N, C]``; of an ensemble, the logarithms of its members' mean probabilities."""
+        """Logits of the ID classes ``[N, C]``; for an ensemble, the logarithms of its members' mean probabilities."""
         return self._members_mean if self.members else self.all_logits[:, : self.num_classes]
 
     @cached_property
@@ -178,6 +185,6 @@ class Outputs:
         Parameters
         ----------
         nodes : Tensor
-            Positions ``[n]``.
+            Indices ``[n]``.
         """
         return self.hidden[nodes]

@@ -75,7 +75,7 @@ class Propagated(PropagatingScorer):
 
     @property
     def supports_export(self) -> bool:  # type: ignore[override]
-        """Whether the inner scorer does, and there is no prior, which needs random numbers for every graph."""
+        """Whether the inner scorer does and there is no prior, which needs random numbers for every graph."""
         return self.scorer.supports_export and self.prior_nodes == 0
 
     def score(self, outputs: Outputs) -> Tensor:
@@ -88,11 +88,11 @@ class Propagated(PropagatingScorer):
 
     @property
     def kind(self) -> str:
-        """That of the inner scorer, around the node."""
+        """The kind of the inner scorer, followed by ``around``."""
         return f"{self.scorer.kind} around"
 
     def reason(self, found: Finding) -> str:
-        # With a prior the score is no average, so that the inner scorer's words would not fit it.
+        # With a prior the score is not an average, so the inner scorer's words would not fit.
         return super().reason(found) if self.prior_nodes else self.scorer.reason(found.inside(self.num_hops > 0))
 
     def propagated_score(self, outputs: Outputs) -> Tensor:
@@ -104,9 +104,9 @@ class Propagated(PropagatingScorer):
 
 
 def average_together(scorers: Iterable[Scorer], outputs: Outputs) -> None:
-    """Average the scores of several scorers at once where they have the same range; they then find the averages there.
+    """Average the scores of several scorers with the same range in one pass, and cache the averages for them.
 
-    Every hop reads all edges, which takes the most time.
+    Every hop reads all edges, which dominates the time.
     """
     groups: dict[tuple[int, float, Isolated], list[Propagated]] = {}
     for scorer in scorers:

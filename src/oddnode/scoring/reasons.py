@@ -14,7 +14,7 @@ from oddnode.scoring.findings import Finding
 
 
 def by_score_alone(score: float, own: float | None, share: float | None) -> str:
-    """Say how a score came about, for a scorer that does not compare kinds of evidence."""
+    """Describe a score, for a scorer that does not compare kinds of evidence."""
     text = f"Its score is {score:.4g}"
     text += "." if share is None else f", lower than that of {share_of_known(share)}."
     if own is None:
@@ -42,7 +42,7 @@ def out_of(count: int, total: int, what: str) -> str:
 
 
 def be(count: int) -> str:
-    """Such as "is" or "are"."""
+    """Return "is" or "are"."""
     return "is" if count == 1 else "are"
 
 
@@ -52,7 +52,7 @@ def listed(found: Finding, against: Tensor) -> str:
 
 
 def told_apart(value: float, median: float, fewest: int = 0) -> tuple[str, str]:
-    """Two numbers with as few decimals as tell them apart."""
+    """Format two numbers with just enough decimals to tell them apart."""
     for decimals in range(fewest, 7):
         first, second = f"{value:.{decimals}f}", f"{median:.{decimals}f}"
         if first != second:

@@ -1,6 +1,6 @@
-"""Columns of a table as features: numbers are scaled, categories one-hot, with the statistics of the fitted table.
+"""Encode columns as features: numbers are standardised and categories one-hot encoded, using statistics from fit.
 
-Columns of edge weights are read here, too.
+Edge-weight columns are read here, too.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from oddnode.tables.values import (
     quoted,
 )
 
-#: More different strings than this in one column are names or free text, not categories.
+#: A column with more distinct strings than this holds names or free text, not categories.
 MOST_CATEGORIES = 256
 # Numbers are clipped at this many standard deviations, so that one outlier does not dominate the network's sums.
 _FARTHEST = 5.0
-# By Chebyshev's inequality no more than this share of the fitted table lies that far.
+# By Chebyshev's inequality, at most this share of the fitted values lies that far out.
 _MOST_CLIPPED = 1 / 25
 _NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$"
 
 
 @dataclass
 class ColumnCounts:
-    """What encoding has met in a column that is worth a note."""
+    """Counts from encoding a column, for notes to the user."""
 
     rows: int = 0
     missing: int = 0
@@ -60,7 +60,7 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
 
     @property
     def width(self) -> int:
-        """One feature, or two with the mark of missing numbers."""
+        """One feature, or two if missing numbers are marked."""
         return 2 if self.has_missing else 1
 
     def _encode(self, array: Any, batch: Batch, counts: ColumnCounts) -> np.ndarray:
@@ -119,7 +119,7 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def names(self) -> list[str]:
-        """The columns it reads."""
+        """The names of the columns."""
         return [column.name for column in self.columns]
 
     @property
@@ -143,7 +143,7 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
         batch : Batch
             The batch they come from, for messages.
         counts : sequence of ColumnCounts
-            The counts of each column, to add to.
+            The counts of each column, updated in place.
         """
         out = np.empty((batch.num_rows, self.width), dtype=np.float32)
         start = 0
@@ -155,7 +155,7 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WeightColumn(Struct, frozen=True, forbid_unknown_fields=True):
-    """A column of edge weights: finite numbers of 0 or more, none missing."""
+    """A column of edge weights: finite and non-negative, none missing."""
 
     name: str
     decimal_comma: bool = False  # Whether strings like `"3,5"` are numbers
@@ -167,7 +167,7 @@ class WeightColumn(Struct, frozen=True, forbid_unknown_fields=True):
             raise self._wrong(array, batch, 0) from None
         if values is None:
             raise self._wrong(array, batch, int(np.argmin(are_numbers(array, self.decimal_comma))))
-        wrong = ~((values >= 0) & (values < np.inf))  # NaN compares as neither
+        wrong = ~((values >= 0) & (values < np.inf))  # NaN fails both comparisons
         if wrong.any():
             raise self._wrong(array, batch, int(wrong.argmax()))
         return values
@@ -175,7 +175,7 @@ class WeightColumn(Struct, frozen=True, forbid_unknown_fields=True):
     def _wrong(self, array: Any, batch: Batch, row: int) -> TableError:
         return TableError(
             f"{batch.table}: column {self.name!r} has {quoted(array[row].as_py())} in {batch.row_name(row)}, expected "
-            "the weight of an edge, a number of 0 or more; correct it, name another column when fitting with "
+            "a non-negative edge weight; correct it, name another column when fitting with "
             "`weight_column`, or fit with `unweighted`"
         )
 
@@ -208,14 +208,14 @@ def to_numbers(array: Any, decimal_comma: bool = False, text_is_missing: bool = 
 
 
 def are_numbers(array: Any, decimal_comma: bool = False) -> np.ndarray:
-    """Tell which strings are numbers."""
+    """Whether each string is a number."""
     strings = missing_to_null(array).cast(pa.string())
     strings = pc.replace_substring(strings, ",", ".") if decimal_comma else strings
     return pc.match_substring_regex(strings, _NUMBER).fill_null(True).to_numpy(zero_copy_only=False)
 
 
 def notes_on_scored_columns(recipe: FeatureRecipe, counts: Sequence[ColumnCounts]) -> list[str]:
-    """Say which columns of a table differ from the fitted table."""
+    """Notes on columns that differ from the fitted table."""
     pairs = list(zip(recipe.columns, counts, strict=True))
     notes = []
     missing = [
@@ -253,5 +253,5 @@ def _note_on_categories(column: Category, count: ColumnCounts) -> list[str]:
         f"fitted on (for example {quoted(min(count.new))}); they count as missing"
     )
     if 2 * count.unseen > values:
-        note += f". The model knows {listed([quoted(text) for text in column.categories], 5)}; are they spelt alike?"
+        note += f". The model knows {listed([quoted(text) for text in column.categories], 5)}; check the spelling"
     return [note]

@@ -1,4 +1,4 @@
-"""Ids of nodes, millions of which are looked up, and a table of edges, read in chunks of node indices."""
+"""Node ids, looked up by the million, and tables of edges, read in chunks of node indices."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from oddnode.tables.reader import Batch, TableSource
 from oddnode.tables.schema import TableOptions
 from oddnode.tables.values import TableError, arrow_errors, concatenated, listed, pa, pc, quoted
 
-# Keys of edges that are gathered before repeated ones are removed.
+# Number of edge keys collected before duplicates are removed.
 _PENDING = 2**20
-# Edges of a chunk for a graph on disk. A look-up of strings hashes all ids anew, so that it pays to look up many.
+# Edges per chunk for a graph on disk. Every look-up of strings rehashes all ids, so large chunks pay off.
 _EDGES_AT_ONCE = {"numbers": 2**20, "strings": 2**23}
 _PADDED_NUMBER = re.compile(r"0*(\d+)(\.0+)?")
-# A table of all numbers between the lowest and the highest id takes at most this many entries per node.
+# A direct look-up table from the lowest to the highest id has at most this many entries per node.
 _SPREAD = 8
 
 
@@ -44,7 +44,7 @@ def check_unique(ids: Any, table: TableSource, column: str) -> None:
     """Raise an error if two nodes have the same id."""
     if pa.types.is_integer(ids.type):
         numbers = ids.to_numpy(zero_copy_only=False)
-        if bool((numbers[1:] > numbers[:-1]).all()):  # quickly seen, and takes little memory
+        if bool((numbers[1:] > numbers[:-1]).all()):  # a fast check that needs little memory
             return
     if len(ids.unique()) == len(ids):
         return
@@ -56,7 +56,7 @@ def check_unique(ids: Any, table: TableSource, column: str) -> None:
 
 
 def similar_id(unknown: Any, ids: Any) -> Any | None:
-    """Find an id that differs from another one in its zeros or capitals only, as ``7`` from ``007`` or ``7.0``."""
+    """Find an id that differs only in zeros or case, such as ``7`` and ``007`` or ``7.0``."""
     wanted = _simplified(unknown)
     return next((known for known in ids.slice(0, 2**20).to_pylist() if _simplified(known) == wanted), None)
 
@@ -114,9 +114,9 @@ class IdIndex:
 
 @dataclass(frozen=True)
 class Edges:
-    """A table of E edges that was read."""
+    """A table of E edges in memory."""
 
-    index: np.ndarray  # Edges `[2, E]` as node indices, each once, without self-loops
+    index: np.ndarray  # Edges `[2, E]` as node indices, without duplicates or self-loops
     weight: np.ndarray | None  # Their weights `[E]`, above 0; `None` if they have none
     notes: list[str]  # Notes for the user
 
@@ -146,7 +146,7 @@ def edge_columns(table: TableSource, source: str | None, target: str | None) -> 
 
 @dataclass
 class EdgeReader:
-    """Reads a table of edges in chunks, and counts what it leaves out."""
+    """Reads a table of edges in chunks, and counts the rows it leaves out."""
 
     table: TableSource
     ids: Any
@@ -157,7 +157,7 @@ class EdgeReader:
     notes: list[str] = field(default_factory=list)
 
     def chunks(self, by_batch: bool) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """Yield node indices ``[2, n]`` and weights ``[n]``, one batch at a time or as many as a look-up pays for."""
+        """Yield node indices ``[2, n]`` and weights ``[n]``, one batch at a time, or several if look-ups are slow."""
         index, options = IdIndex(self.ids), self.options
         kind = "numbers" if pa.types.is_integer(self.ids.type) else "strings"
         at_once = 1 if by_batch else _EDGES_AT_ONCE[kind]
@@ -171,12 +171,12 @@ class EdgeReader:
             if others:
                 advice = "; if one holds weights, name it when fitting with `weight_column`"
                 advice = "" if self.weights else advice
-                self.notes.append(f"{part.name}: columns that do not count: {listed(others)}{advice}")
+                self.notes.append(f"{part.name}: unused columns: {listed(others)}{advice}")
             for batches in _gathered(part.batches(columns), at_once):
                 yield self._chunk(batches, ends, index)
         if self.unknown:
             counts = f"{self.unknown} of {self.rows}"
-            self.notes.append(f"{counts} edges were left out: they name nodes that were not given")
+            self.notes.append(f"{counts} edges were left out: they name unknown nodes")
 
     def _chunk(
         self, batches: Sequence[Batch], ends: tuple[str, str], index: IdIndex
@@ -213,12 +213,10 @@ class EdgeReader:
             "give all nodes, old and new (`nodes` can be several tables), or leave such edges out with "
             "`ignore_unknown_edges`"
             if near is None
-            else f"the table of nodes has {quoted(near)}: write ids alike in both tables"
+            else f"the table of nodes has {quoted(near)}: write ids the same way in both tables"
         )
         if self.options.source_column is None and column not in ("source", "target"):
-            advice += (
-                f"; if {column!r} holds no ids, name the right ones when fitting (`source_column`, `target_column`)"
-            )
+            advice += f"; if {column!r} does not hold ids, name others when fitting (`source_column`, `target_column`)"
         return TableError(
             f"{batch.table}: {self.unknown} of {self.rows} edges name a node that the table of nodes does not have, "
             f"first {quoted(unknown)} in column {column!r}, {batch.row_name(row)}; {advice}"
@@ -240,13 +238,13 @@ def _gathered(batches: Iterator[Batch], at_once: int) -> Iterator[list[Batch]]:
 def read_edges(table: TableSource, ids: Any, options: TableOptions, weights: WeightColumn | None = None) -> Edges:
     """Read a table of edges into memory.
 
-    Without weights, rows that name the same two nodes are one edge; with weights, these add up. An edge of weight 0
-    does not count.
+    Without weights, rows that name the same two nodes are one edge; with weights, these are summed. Edges of weight 0
+    are dropped.
     """
     reader, counted, waiting = EdgeReader(table, ids, options, weights), 0, 0
     none = np.empty(0, dtype=np.int64)
     pending = [_Keys(none, None if weights is None else np.empty(0))]
-    # An edge as one number takes half the memory of a pair, and sorting it finds repeated edges.
+    # An edge as one integer takes half the memory of a pair, and sorting brings duplicates together.
     for (a, b), weight in reader.chunks(by_batch=True):
         low, high = (a, b) if options.directed else (np.minimum(a, b), np.maximum(a, b))
         counts = a != b if weight is None else (a != b) & (weight > 0)
@@ -254,7 +252,7 @@ def read_edges(table: TableSource, ids: Any, options: TableOptions, weights: Wei
         counted += len(keys.keys)
         pending.append(keys.unique())
         waiting += len(pending[-1].keys)
-        # The memory stays within a few times that of the different edges.
+        # Memory stays within a few times that of the distinct edges.
         if waiting > max(_PENDING, len(pending[0].keys)):
             pending, waiting = [_Keys.joined(pending)], 0
     keys = _Keys.joined(pending)
@@ -278,14 +276,14 @@ class _Keys(NamedTuple):
 
     @classmethod
     def joined(cls, parts: Sequence[_Keys]) -> _Keys:
-        """Every key of some parts once."""
+        """The distinct keys of some parts."""
         weights = [part.weights for part in parts if part.weights is not None]
         return cls(np.concatenate([part.keys for part in parts]), np.concatenate(weights) if weights else None).unique()
 
     def unique(self) -> _Keys:
-        """Every key once, with the sum of its weights.
+        """The distinct keys, each with the sum of its weights.
 
-        As `numpy.unique`, which hashes integers; for millions of edges sorting is several times as fast.
+        Like `numpy.unique`, which hashes integers; for millions of edges, sorting is several times faster.
         """
         order = None if self.weights is None else np.argsort(self.keys, kind="stable")
         keys = np.sort(self.keys) if order is None else self.keys[order]
@@ -309,6 +307,6 @@ def _check_header(table: TableSource, ends: tuple[str, str], ids: Any) -> None:
 
 
 def note_on_repeated(count: str, directed: bool) -> str:
-    """Say that weights were added up."""
+    """A note that weights were summed."""
     ways = "" if directed else "; if every edge is listed in both directions, fit with `directed`"
-    return f"{count} edges join nodes that others join; weights add up{ways}"
+    return f"{count} edges repeat others; their weights add up{ways}"

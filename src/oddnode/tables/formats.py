@@ -29,7 +29,7 @@ parquet: Any = LazyModule("pyarrow.parquet")
 ROWS = 2**17
 
 _BLOCK = 8 * 2**20
-# A longer first line holds no names of columns.
+# A longer first line is not a header.
 _LONGEST_LINE = 256 * 2**20
 _SAMPLE_LINES = 5
 _SEPARATORS = ",;\t|"
@@ -39,15 +39,15 @@ _ENCODING_MARKS = {
     b"\xff\xfe": "UTF-16",
     b"\xfe\xff": "UTF-16",
 }
-# Spreadsheets take such a cell for a formula and run it; a number is none.
+# Spreadsheets evaluate such a cell as a formula; a number is harmless.
 _FORMULA = r"^[=+\-@\t\r]"
 _NUMBER = r"^[+-][0-9.,]+([eE][+-]?[0-9]+)?$"
-# Terminals obey control characters when a file is shown; a line break in a quoted cell is text.
+# Terminals interpret control characters; a line break in a quoted cell is harmless.
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 
 
 class TableFile(ABC):
-    """A file of a table in one format. A subclass that is passed to `register_format` adds a format.
+    """A table file in one format. Pass a subclass to `register_format` to add a format.
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ class TableFile(ABC):
     suffixes, written : sequence of str
         The endings of file names that are read, and those that are written.
     opens_in_spreadsheets : bool
-        Whether spreadsheets open such files, so that text which they would run is neutralised.
+        Whether spreadsheets open such files, so that strings they would execute are neutralised.
     first_row : tuple of int and str
         The number of the first row in messages, and what is counted: rows or lines.
     columns : list of str
@@ -87,7 +87,7 @@ class TableFile(ABC):
         Parameters
         ----------
         names : list of str
-            The columns, each once.
+            The columns, without duplicates.
         """
 
     @property
@@ -146,12 +146,12 @@ def register_format(kind: type[TableFile]) -> type[TableFile]:
 
 
 def main_suffixes() -> list[str]:
-    """List one ending of a file name per format, for messages and help texts."""
+    """List one file suffix per format, for messages and help."""
     return [kind.suffixes[0] for kind in FORMATS.values()]
 
 
 def format_of(path: Path) -> type[TableFile]:
-    """Tell the format of a file to read by its name."""
+    """Choose the format of a file to read by its suffix."""
     for kind in FORMATS.values():
         if path.name.lower().endswith(tuple(kind.suffixes)):
             return kind
@@ -162,7 +162,7 @@ def format_of(path: Path) -> type[TableFile]:
 
 
 def format_to_write(path: Path) -> type[TableFile]:
-    """Tell the format of a file to write by its name."""
+    """Choose the format of a file to write by its suffix."""
     for kind in FORMATS.values():
         if path.suffix.lower() in kind.written:
             return kind
@@ -173,7 +173,7 @@ def format_to_write(path: Path) -> type[TableFile]:
 class CsvFile(TableFile):
     """A text file with one row per line. All values are read as text.
 
-    The separator is found from the first lines: comma, semicolon, tab or bar.
+    The separator is detected from the first lines: comma, semicolon, tab or bar.
     """
 
     name = "csv"
@@ -201,7 +201,7 @@ class CsvFile(TableFile):
             raise TableError(f"{path} has no header; its first line must name the columns")
 
     def batches(self, names: list[str]) -> Iterator[Any]:
-        # A row must fit into a block; the rows of a table with a long header may be long, too.
+        # A row must fit into a block, and a long header suggests long rows.
         size = max(_BLOCK, 4 * self._header_size)
         with (
             pa.input_stream(str(self.path), compression="gzip" if self._is_compressed else None) as stream,
@@ -224,7 +224,7 @@ class CsvFile(TableFile):
         return gzip.open(self.path) if self._is_compressed else self.path.open("rb")  # type: ignore[return-value]
 
     def _first_lines(self) -> tuple[list[str], int]:
-        """The header and a few more lines, and the number of bytes of the longest of them."""
+        """The header and a few more lines, and the length of the longest in bytes."""
         encoding = "utf-8-sig" if self._encoding is None else self._encoding
         with self._open() as raw, io.TextIOWrapper(raw, encoding=encoding, newline="") as file:
             lines = []
@@ -286,9 +286,9 @@ class ParquetFile(TableFile):
 
 
 def _separator(lines: list[str]) -> str:
-    """The separator that cuts the first lines into equally many columns, as many as possible.
+    """The separator that splits all of the first lines into the same number of columns, as many as possible.
 
-    Where lines differ in length, the header alone decides, and a comma in it counts most.
+    If there is none, the header alone decides, and a comma takes precedence.
     """
     unquoted = re.sub(r'"[^"]*("|$)', "", "".join(lines)).splitlines()
     best, most = "", 0
@@ -300,7 +300,7 @@ def _separator(lines: list[str]) -> str:
 
 
 def check_target(path: Path, inputs: list[Path]) -> None:
-    """Check that a table can be written, so that a mistake shows before the work and not after it."""
+    """Check that a table can be written, so that mistakes show before the work starts."""
     format_to_write(path)
     if path.is_dir():
         raise TableError(f"{path} is a folder; give the name of a file")
@@ -324,12 +324,12 @@ def write_table(table: Any, path: Path, raw_text: bool = False) -> int:
     path : Path
         The file; its suffix determines the format.
     raw_text : bool
-        Whether strings go into a CSV file as they are, not as `neutralised`.
+        Whether to write strings to CSV unchanged, not `neutralised`.
 
     Returns
     -------
     int
-        The number of cells that were written in another way.
+        The number of cells that were changed.
     """
     parts: Iterable[Any] = [table] if isinstance(table, pa.Table) else table
     kind, changed, writer = format_to_write(path), 0, None
@@ -337,7 +337,7 @@ def write_table(table: Any, path: Path, raw_text: bool = False) -> int:
         for part in parts:
             if kind.opens_in_spreadsheets and not raw_text:
                 before, (part, count) = part.column_names, neutralised(part)
-                is_first = writer is None  # names of columns are written once
+                is_first = writer is None  # the header is written once
                 changed += count if is_first else count - sum(map(str.__ne__, before, part.column_names))
             writer = writer or stack.enter_context(kind.writer(file, part.schema))
             writer.write_table(part, ROWS)
@@ -345,9 +345,9 @@ def write_table(table: Any, path: Path, raw_text: bool = False) -> int:
 
 
 def neutralised(table: Any) -> tuple[Any, int]:
-    r"""Change strings that a spreadsheet or a terminal would run.
+    r"""Escape strings that a spreadsheet or a terminal would execute.
 
-    A string that starts like a formula gets an apostrophe before it, and control characters are written as ``\x1b``.
+    A string that starts like a formula gets a leading apostrophe, and control characters are written as ``\x1b``.
 
     Parameters
     ----------
@@ -357,9 +357,9 @@ def neutralised(table: Any) -> tuple[Any, int]:
     Returns
     -------
     pyarrow.Table
-        The same table with other strings.
+        The table with escaped strings.
     int
-        The number of strings that were changed, names of columns included.
+        The number of strings that were changed, including column names.
     """
     changed, columns = 0, []
     names, in_names = _harmless(pa.array(table.column_names))

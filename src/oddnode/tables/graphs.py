@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass
 class Nodes:
-    """A table of N nodes that was read."""
+    """A table of N nodes in memory."""
 
     ids: Any
     x: np.ndarray
     columns: dict[str, Any]  # Further columns as they are, by name
-    counts: list[ColumnCounts]  # What encoding has met in each feature column
+    counts: list[ColumnCounts]  # Counts from encoding each feature column
 
     def filter(self, keep: np.ndarray) -> Nodes:
         """Keep some rows."""
@@ -59,16 +59,16 @@ def read_nodes(table: TableSource, id_column: str, recipe: FeatureRecipe, extra:
 
 @dataclass(frozen=True)
 class TableGraph:
-    """Two tables that were read, ready to be scored.
+    """Two tables in memory, ready to be scored.
 
     Parameters
     ----------
     ids : pyarrow.Array
         Ids of the N nodes, in the order of the table.
     source : GraphSource
-        Their features and edges, with weights if the edges have some.
+        Their features and edges, with edge weights if there are any.
     num_edges : int
-        Number of different edges in the table of edges.
+        Number of distinct edges in the table of edges.
     columns : dict
         Further columns of the table of nodes, by name.
     name : str
@@ -76,7 +76,7 @@ class TableGraph:
     notes : list of str
         Notes for the user.
     is_arrival : numpy.ndarray or None
-        Whether rows came after those that the model was trained on ``[N]``; ``None`` if their times are not known.
+        Whether rows are later than the training rows ``[N]``; ``None`` if their times are unknown.
     """
 
     ids: Any
@@ -96,8 +96,8 @@ class TableGraph:
 
 
 def as_source(**arrays: Any) -> SimpleNamespace:
-    """Make a graph of arrays, which it shares; a `Data` would import PyG, which takes as long as torch."""
-    import torch  # here, because names of columns are checked without it
+    """Make a graph that shares these arrays; a `Data` would import PyG, which takes as long as importing torch."""
+    import torch  # here, so that column names are checked without it
 
     tensors = {name: torch.from_numpy(a) if isinstance(a, np.ndarray) else a for name, a in arrays.items()}
     return SimpleNamespace(**tensors)
@@ -106,7 +106,7 @@ def as_source(**arrays: Any) -> SimpleNamespace:
 def read_graph(
     schema: TableSchema, nodes: Any, edges: Any, also: Sequence[str] = (), ignore_unknown_edges: bool = False
 ) -> TableGraph:
-    """Read two tables of the kind that a model was fitted on.
+    """Read two tables with the columns that a model was fitted on.
 
     Parameters
     ----------
@@ -139,13 +139,13 @@ def read_graph(
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Rows that came after those to train on. Nothing of them is learnt; they check a fitted model."""
+    """Rows later than the training rows. Nothing is learnt from them; they check a fitted model."""
 
     graph: TableGraph  # All N rows with all edges
     is_arrival: np.ndarray  # One boolean per row `[N]`
     has_known_label: np.ndarray
     has_new_label: np.ndarray
-    num_edges: int  # Number of edges that arrivals have
+    num_edges: int  # Number of edges of arrivals
 
     def check(self, is_flagged: np.ndarray) -> dict[str, Any]:
         """Count how a fitted model judges the arrivals, as fields of a `FitReport`."""

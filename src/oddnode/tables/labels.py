@@ -1,4 +1,4 @@
-"""Columns that say something about nodes: labels, marks of yes and no, and the split of the labelled nodes."""
+"""Columns that describe nodes: labels, booleans, and the split of the labelled nodes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Labels:
 
 
 def encode_labels(array: Any, where: str, column: str, unlabelled: Sequence[str] = ()) -> Labels:
-    """Number the labels."""
+    """Encode labels as classes."""
     labels = _integers_or_strings(missing_to_null(array), where, column)
     present = pc.is_in(as_text(labels, where, column), value_set=pa.array([*unlabelled], pa.string()))
     labels = pc.if_else(present, pa.scalar(None, labels.type), labels) if unlabelled else labels
@@ -92,7 +92,7 @@ def _notes(y: np.ndarray, classes: list[Any], unlabelled: Sequence[str], num_unl
 
 
 def read_marks(array: Any, where: str, column: str) -> np.ndarray:
-    """Read a column of yes and no (true/false, 1/0, yes/no, x; nothing = no)."""
+    """Read a boolean column (true/false, 1/0, yes/no, x; empty = no)."""
     strings = [(text or "").lower() for text in as_text(array, where, column).to_pylist()]
     wrong = next((text for text in strings if text not in _YES + _NO), None)
     if wrong is not None:
@@ -161,7 +161,7 @@ def split_labelled(y: np.ndarray, classes: Sequence[Any], seed: int) -> Split:
 def read_split(array: Any, labels: Labels, ids: Any, where: str, column: str) -> Split:
     """Split nodes by a column with train, validation, calibration, test or nothing."""
     y, classes = labels.y, labels.classes
-    encoded = as_text(array, where, column).dictionary_encode()  # few different words, however many nodes
+    encoded = as_text(array, where, column).dictionary_encode()  # few distinct words, however many nodes
     words = [w.lower() for w in encoded.dictionary.to_pylist()]
     wrong = next((w for w in words if w not in SPLIT_WORDS), None)
     if wrong is not None:

@@ -66,7 +66,7 @@ class ColumnStatistics:
     """Statistics of one column, updated batch by batch, both as numbers and as categories."""
 
     name: str
-    is_category: bool = False  # What the user says about it, as the next two
+    is_category: bool = False  # Given by the user, like the next two
     is_number: bool = False
     decimal_comma: bool = False
     rows: int = 0
@@ -226,7 +226,7 @@ def summary_of_features(columns: Sequence[ColumnStatistics], recipe: FeatureReci
 
 
 def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: FeatureRecipe) -> list[str]:
-    """Say which feature columns of the fitted table may have been read in another way than meant."""
+    """Notes on feature columns of the fitted table that may not have been read as intended."""
     used = set(recipe.names)
     constant = [column.name for column in columns if column.name not in used]
     numbers = [column for column in columns if column.name in used and not column.is_text]

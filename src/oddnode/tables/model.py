@@ -85,7 +85,7 @@ class TableModel:
         nodes, edges : path, table in memory, or a list of these
             As for `oddnode.tables.open_table`.
         options : TableOptions, optional
-            Which columns mean what; its fields can be given as keyword arguments instead, at least ``id_column`` and
+            The roles of the columns; its fields can be given as keyword arguments instead, at least ``id_column`` and
             ``label_column``.
         exposure_nodes, exposure_edges : path, table in memory, a list of these, or None
             Nodes that are known to be OOD, and the edges between them.
@@ -117,7 +117,7 @@ class TableModel:
         return fit_tables(tables, method, false_alarm_rate, seed, device, on_epoch, **settings)
 
     def read(self, nodes: Any, edges: Any, also: Sequence[str] = (), ignore_unknown_edges: bool = False) -> TableGraph:
-        """Read two tables of the kind that the model was fitted on.
+        """Read two tables with the columns that the model was fitted on.
 
         Parameters
         ----------
@@ -127,7 +127,7 @@ class TableModel:
         return read_graph(self.schema, nodes, edges, also, ignore_unknown_edges)
 
     def score_graph(self, graph: TableGraph, explain: bool = False) -> Any:
-        """Score every node of tables that were read.
+        """Score every node of tables in memory.
 
         Parameters
         ----------
@@ -135,7 +135,7 @@ class TableModel:
             From `read`.
         explain : bool
             Whether to add the columns ``threshold``, ``own_score``, ``neighbour_contribution``, ``nearest_class``, for
-            every kind of evidence ``p_<kind>`` (the share of known nodes that are as unusual), and ``why`` (a sentence;
+            every kind of evidence ``p_<kind>`` (the share of known nodes at least as unusual), and ``why`` (a sentence;
             null for nodes that are not flagged).
 
         Returns
@@ -143,7 +143,7 @@ class TableModel:
         pyarrow.Table
             One row per node, in the order of the table of nodes: the id, ``predicted``, ``confidence``, ``score``
             (higher = better known), ``p_value``, ``is_ood``, and ``split``: what a row was used for when the model was
-            fitted (train, validation, calibration or null), or arrival for a row that came after those trained on.
+            fitted (train, validation, calibration or null), or arrival for a row later than the training rows.
             Notes for the user are logged.
         """
         check_id_column(self.schema, self.detector)
@@ -169,7 +169,7 @@ class TableModel:
         nodes, edges, ignore_unknown_edges
             As for `read`.
         explain : bool
-            As for `score_graph`, whose result it returns; ``.to_pandas()`` or ``polars.from_arrow`` make a frame of it.
+            As for `score_graph`, whose result it returns; ``.to_pandas()`` or ``polars.from_arrow`` convert it.
         """
         graph = self.read(nodes, edges, ignore_unknown_edges=ignore_unknown_edges)
         for note in graph.notes:
@@ -226,9 +226,9 @@ class TableModel:
         known_column : str
             Column of true and false: true for known nodes.
         false_alarm_rate : float, optional
-            The share of known nodes that may be flagged; by default the model's own.
+            The share of known nodes that may be flagged; by default the model's.
         new_ids : bool
-            Whether an id of these tables names another node than the same id of the fitted table, so that no row was
+            Whether ids in these tables name different nodes than the same ids in the fitted table, so that no row was
             trained on.
         """
         graph = self.read(nodes, edges, [known_column], ignore_unknown_edges)
@@ -242,7 +242,7 @@ class TableModel:
         return _calibration_report(self.detector, before, graph, left_out)
 
     def set_false_alarm_rate(self, false_alarm_rate: float) -> CalibrationReport:
-        """Choose the threshold for another false-alarm rate, from the calibration scores that the model has.
+        """Choose the threshold for another false-alarm rate, from the model's calibration scores.
 
         Parameters
         ----------
@@ -455,7 +455,7 @@ def _check_same_columns(model: TableModel, folder: GraphFolder) -> None:
     schema = _schema_in(folder)
     if schema.features != model.schema.features:
         raise TableError(
-            f"{folder.path} was prepared with other features than those that the model was fitted on; prepare it with "
+            f"{folder.path} was prepared with features that differ from those the model was fitted on; prepare it with "
             "`model`, so that columns are read as the model reads them"
         )
     if schema.weights != model.schema.weights:
@@ -524,7 +524,7 @@ def _known(model: TableModel, folder: GraphFolder) -> np.ndarray:
     if folder.y is None:
         raise TableError(f"{folder.path} has no labels; prepare the graph with `label_column`")
     if list(model.schema.classes) != folder.manifest.classes:
-        raise TableError(f"{folder.path} numbers its labels in another way than the model; prepare it with `model`")
+        raise TableError(f"{folder.path} numbers its labels differently from the model; prepare it with `model`")
     known = folder.y.numpy() >= 0
     if not known.any():
         raise TableError(f"{folder.path} has no node with a label that the model knows")

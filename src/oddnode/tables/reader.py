@@ -1,4 +1,4 @@
-"""Tables that are read in batches of rows: files, frames and graphs in memory, and several of these in a row.
+"""Tables that are read in batches of rows: files, frames and graphs in memory, and several of these as one.
 
 CSV values are read as text and converted later: what "001" or "NA" means depends on the column.
 """
@@ -22,9 +22,9 @@ import numpy as np
 from oddnode.tables.formats import ROWS, format_of
 from oddnode.tables.values import TableError, arrow_errors, pa, plain, pyarrow
 
-# pandas writes an index without a name under such names.
+# Names that pandas writes for an unnamed index.
 _INDEX_COLUMN = re.compile(r"__index_level_\d+__")
-# A message names all tables if there are no more than this.
+# Messages name up to this many tables.
 _FEW_NAMES = 3
 
 
@@ -36,7 +36,7 @@ class Batch:
     table: str  # The name of the table, for messages
     first: int  # The number of the first row, for messages
     unit: str  # What is counted: `"line"` of a file that an editor shows, or else `"row"`
-    rows: np.ndarray | None = None  # The distances of the rows from the first, if they do not follow one another
+    rows: np.ndarray | None = None  # Offsets of the rows from the first, if they are not consecutive
 
     @property
     def num_rows(self) -> int:
@@ -166,7 +166,7 @@ class Table(TableSource):
         self.path = Path(path)
         self.name = str(path)
         kind = format_of(self.path)
-        # What can be refused before pyarrow is imported, which takes longer.
+        # Checks that do not need pyarrow, which is slow to import.
         if not self.path.exists():
             raise TableError(f"{self.path} does not exist")
         if not self.path.is_file():
@@ -210,9 +210,9 @@ class JoinedTable(TableSource):
 
 
 class ChosenRows(TableSource):
-    """Some rows of another table, in batches that do not depend on the others.
+    """Some rows of another table, in batches that do not depend on the other rows.
 
-    Statistics that are updated batch by batch would otherwise differ in their last bits with rows that are not read.
+    Otherwise skipped rows would change the last bits of statistics that are updated batch by batch.
     """
 
     def __init__(self, table: TableSource, keep: np.ndarray):
@@ -255,7 +255,7 @@ def _batches(
 ) -> Iterator[Batch]:
     with errors:
         for batch in batches:
-            batch.validate(full=True)  # a text that is not UTF-8 would be an error of whoever reads it first
+            batch.validate(full=True)  # otherwise invalid UTF-8 would raise an error at its first use
             indices = [batch.schema.get_field_index(name) for name in names]
             arrays = [plain(batch.column(i), f"{table}: column {n!r}") for i, n in zip(indices, names, strict=True)]
             yield Batch(arrays, table, first, unit)

@@ -31,13 +31,13 @@ class FitReport:
         Number of nodes known to be OOD that were trained on, and how many of them the model flags; ``None`` if none
         were given.
     num_arrivals, num_arrival_edges : int or None
-        Number of rows that came after those to train on, and of their edges; ``None`` if rows have no times.
+        Number of rows later than the training rows, and of their edges; ``None`` if rows have no times.
     num_known_arrivals, num_new_label_arrivals, num_unlabelled_arrivals : int or None
         Number of arrivals with a label that the model knows, with another one, and without a label.
     observed_false_alarm_rate : float or None
         The share of arrivals with a known label that is flagged; ``None`` if there are none.
     num_new_label_flagged, num_unlabelled_flagged : int or None
-        Number of the others that are flagged.
+        Number of arrivals with a new label and without a label that are flagged.
     columns : list of ColumnSummary
         How the columns of the table of nodes were read.
     notes : list of str

@@ -1,4 +1,4 @@
-"""Which columns of the tables mean what: as the user says it, and as a fitted model reads further tables."""
+"""The roles of columns: as given by the user, and as a fitted model reads further tables."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _Label = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str
 
 
 class TableOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which columns of a table of nodes and of a table of edges mean what.
+    """The roles of the columns of a table of nodes and a table of edges.
 
     The command line, `TableModel.fit` and saved models share these options.
     """
@@ -35,25 +35,25 @@ class TableOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     #: Columns whose values are numbers; other strings in them count as missing.
     number_columns: tuple[str, ...] = ()
     decimal_comma: bool = False  #: Whether strings like ``"3,5"`` are numbers.
-    #: Column with the start of an edge; if ``None``, ``source`` if ``target`` exists, too, or else the first column.
+    #: Column with the sources of edges; if ``None``, ``source`` if ``target`` exists, too, or else the first column.
     source_column: str | None = None
-    target_column: str | None = None  #: Column with the end of an edge, likewise.
+    target_column: str | None = None  #: Column with the targets of edges, likewise.
     directed: bool = False  #: Whether to use edges in their direction only.
     #: Column with the weights of the edges; if ``None``, ``weight`` if there is such a column.
     weight_column: str | None = None
-    unweighted: bool = False  #: Whether all edges count the same, whatever the columns.
+    unweighted: bool = False  #: Whether to ignore edge weights, even if there is a column ``weight``.
     #: Whether to leave out edges of nodes that are not in the table of nodes; if not, they are an error.
     ignore_unknown_edges: bool = False
     #: Column with train, validation or calibration; if ``None``, a random split of 40, 20 and 40 % of every label.
     split_column: str | None = None
     exposure_column: str | None = None  #: Column that marks the nodes known to be OOD.
     time_column: str | None = None  #: Column with the times of the rows: numbers, or ISO dates and times.
-    train_until: str | None = None  #: Last time to train on. Later rows are arrivals: nothing of them is learnt.
+    train_until: str | None = None  #: Last time to train on. Later rows are arrivals: nothing is learnt from them.
 
     def __post_init__(self) -> None:
         for name in ("unlabelled", "feature_columns", "drop_columns", "category_columns", "number_columns"):
             value = getattr(self, name)
-            if value is not None:  # lists and the like, as users give them
+            if value is not None:  # users may give lists
                 msgspec.structs.force_setattr(self, name, tuple(value))
 
     @property
@@ -75,7 +75,7 @@ class TableSchema(TableOptions, frozen=True, kw_only=True, forbid_unknown_fields
     def with_labels(
         self, label_column: str = "", unlabelled: Sequence[str] = (), ignore_unknown_edges: bool = False
     ) -> Self:
-        """Read further tables like this, with labels in another column; ``""`` reads none.
+        """The schema for further tables, with labels in another column; ``""`` for none.
 
         Parameters
         ----------

@@ -33,19 +33,19 @@ _CALIBRATED_WITHOUT = (
     "the reference rows are in these tables, but the threshold was calibrated in tables without them, so nodes were "
     f"compared with the reference rows as they were at fit; to compare with them where they are now, {_RECALIBRATE}"
 )
-# A note needs a difference that is no chance and that is large: nodes that a network has seen in training score a
-# little higher than those it has not, and the unknown nodes that a table should have score lower.
+# A note needs a significant and large difference: nodes that a network has seen in training score a
+# little higher than others, and unknown nodes, which tables are expected to have, score lower.
 _CHANCE = 1e-3
 _LARGEST_SHIFT = 0.4
 _MOST_ABOVE = 0.25
 # Of known rows, no more than this share beyond the false-alarm rate should be flagged.
 _MORE_THAN_RATE = 0.15
-# With this many calibration rows in the tables, they tell how known nodes score there.
+# This many calibration rows in the tables show how known nodes score there.
 _ENOUGH = 20
 
 
 def checked_basis(value: Any) -> ThresholdBasis:
-    """Check the section of a model's config on the basis of its threshold."""
+    """Check the section of a model's config that holds the basis of its threshold."""
     if value not in get_args(ThresholdBasis):
         expected = ", ".join(get_args(ThresholdBasis))
         raise ModelFileError(f"table_threshold is {str(value)[:60]!r}, expected one of {expected}")
@@ -88,8 +88,8 @@ def fitting_outputs(
             f"hold here; {_RECALIBRATE}"
         ]
     return outputs, [
-        f"{message}, so nodes were compared with the reference rows as they were at fit; in a graph that has grown "
-        "much or differs the false-alarm rate may not hold: give old and new nodes together (several `nodes` and "
+        f"{message}, so nodes were compared with the reference rows as they were at fit; if the graph has grown "
+        "much or differs, the false-alarm rate may not hold: give old and new nodes together (several `nodes` and "
         f"`edges`), or {_RECALIBRATE}"
     ]
 
@@ -101,7 +101,7 @@ def check_id_column(schema: TableSchema, detector: Detector) -> None:
 
 
 class ScoredNodes:
-    """The scores of all nodes of a graph in memory or on disk, as tables of some rows at a time."""
+    """The scores of all nodes of a graph in memory or on disk, as tables of some rows each."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class ScoredNodes:
         return pa.table(columns)
 
     def notes_on_threshold(self, basis: ThresholdBasis, is_new: np.ndarray) -> list[str]:
-        """Say whether the threshold fits; ``is_new`` marks the rows that the model was not fitted on."""
+        """Notes on whether the threshold fits; ``is_new`` marks the rows that the model was not fitted on."""
         # A threshold that was calibrated on other rows says nothing about the calibration rows of the fit.
         is_calibration = (self._use == USES.index("calibration")) & (basis == "fit")
         return note_on_threshold(self.scores.numpy(), is_calibration, is_new, self.calibration)
@@ -165,15 +165,15 @@ class ScoredNodes:
         if num_changed:
             notes = [
                 *notes,
-                f"{num_changed} strings in {target} have an apostrophe before them or control characters escaped, "
-                "because a spreadsheet or a terminal would run them; `raw_text` writes them as they are",
+                f"{num_changed} strings in {target} got a leading apostrophe or had control characters escaped, "
+                "because a spreadsheet or a terminal would execute them; `raw_text` writes them unchanged",
             ]
         rate = self.calibration.false_alarm_rate
         return ScoreReport(len(self.scores), num_edges, int(self.is_ood.sum()), rate, notes)
 
 
 class _Names(Sequence[object]):
-    """The ids of the nodes, each of which is converted when it is needed."""
+    """The ids of the nodes, converted on access."""
 
     def __init__(self, ids: Any):
         self._ids = ids
@@ -228,7 +228,7 @@ def note_on_threshold(
 def _difference(scores: np.ndarray, calibration: Calibration, alternative: Alternative) -> tuple[float, float, bool]:
     """The shares of scores below the threshold and above all scores at calibration, and whether they differ much.
 
-    With the alternative "less", the distribution function of the scores is less: they are higher.
+    The alternative "less" is about the distribution function: the scores are higher.
     """
     values, known = scores.astype(np.float64), calibration.scores.numpy().astype(np.float64)
     below, above = float((values < calibration.threshold).mean()), float((values > known.max()).mean())
@@ -240,8 +240,8 @@ def _difference(scores: np.ndarray, calibration: Calibration, alternative: Alter
 
 
 def _is_chance(scores: np.ndarray, calibration: Calibration, alternative: Alternative) -> bool:
-    """Whether the test of Kolmogorov and Smirnov finds no difference from the scores at calibration."""
-    from scipy.stats import ks_2samp  # takes a third of the time of torch to import, and few tables need it
+    """Whether the Kolmogorov-Smirnov test finds no difference from the scores at calibration."""
+    from scipy.stats import ks_2samp  # slow to import (a third of torch), and rarely needed
 
     values, known = scores.astype(np.float64), calibration.scores.numpy().astype(np.float64)
     return bool(ks_2samp(values, known, alternative=alternative, method="asymp").pvalue >= _CHANCE)

@@ -1,4 +1,4 @@
-"""Times of rows: which nodes were there when a model was fitted, and which arrived later."""
+"""Times of rows: which nodes existed when a model was fitted, and which arrived later."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class TrainUntil:
 
     @property
     def is_number(self) -> bool:
-        """Whether times are compared as numbers, and not as dates."""
+        """Whether times are compared as numbers rather than dates."""
         return _NUMBER.fullmatch(self.value) is not None
 
     @cached_property
@@ -121,7 +121,7 @@ class TrainUntil:
 
 
 def _number(text: str) -> int | float:
-    # Nanoseconds since 1970 are too long for float64.
+    # float64 cannot hold nanoseconds since 1970 exactly.
     return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 

@@ -39,7 +39,7 @@ class TrainingGraph:
     used_rows: UsedRows | None  # The ids of the labelled nodes, as hashes
     columns: list[ColumnSummary]  # How the columns were read
     notes: list[str]  # Notes for the user
-    arrivals: Arrivals | None = None  # The rows that came after those to train on; `None` if rows have no times
+    arrivals: Arrivals | None = None  # The rows later than the training rows; `None` if rows have no times
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class TrainingTables:
     nodes, edges : path, table in memory, or a list of these
         As for `oddnode.tables.open_table`.
     options : TableOptions
-        Which of their columns mean what; a `TableSchema` reads tables as its model does, for `prepare`.
+        The roles of their columns; a `TableSchema` reads tables as its model does, for `prepare`.
     exposure_nodes, exposure_edges : path, table in memory, a list of these, or None
         Nodes that are known to be OOD, and the edges between them.
     """
@@ -71,7 +71,7 @@ class TrainingTables:
         return open_table(self.edges, "edges")
 
     def check_columns(self) -> None:
-        """Raise an error for names of columns that the tables do not have; only their headers are read."""
+        """Raise an error for columns that the tables lack; only their headers are read."""
         self._feature_columns()
         for part in self._edge_table.parts:
             edge_columns(part, self.options.source_column, self.options.target_column)
@@ -123,7 +123,7 @@ class TrainingTables:
         )
 
     def _feature_columns(self) -> tuple[list[str], dict[str, str]]:
-        """The names of the feature columns, and what the columns hold that are neither ids nor features."""
+        """The names of the feature columns, and the roles of the columns that are neither ids nor features."""
         options, table = self.options, self._table
         if isinstance(options, TableSchema):
             labels = [options.label_column] if options.label_column else []
@@ -139,7 +139,7 @@ class TrainingTables:
         if (time is None) != (options.train_until is None):
             raise TableError("give both `time_column` and `train_until`, or neither")
         if time is not None and time in (options.id_column, *roles):
-            raise TableError(f"`time_column` is {time!r}, which holds other things")
+            raise TableError(f"`time_column` is {time!r}, which has another role")
         for part in table.parts:
             part.require([options.id_column], "id")
             part.require([] if time is None else [time], "time")
@@ -257,7 +257,7 @@ class TrainingTables:
         return read_split(rows.columns[name], labels, rows.ids, self._table.name, name)
 
     def _is_arrival(self) -> np.ndarray | None:
-        """One boolean per row, True for those not to train on; ``None`` if rows have no times."""
+        """One boolean per row, True for arrivals; ``None`` if rows have no times."""
         until = self.options.until
         if until is None:
             return None
@@ -308,7 +308,7 @@ class TrainingTables:
         return as_source(x=rows.x, edge_index=index, edge_weight=weight)
 
     def prepare(self, out: str | os.PathLike, on_progress: Any = None) -> GraphFolder:
-        """Write the graph to a folder, with little memory, or go on with a run that was stopped.
+        """Write the graph to a folder, with little memory, or resume an interrupted run.
 
         Exposure and times are not supported.
 
@@ -317,9 +317,9 @@ class TrainingTables:
         out : path
             The folder.
         on_progress : callable, optional
-            Called with the work done, all of it (or ``None``), and a description.
+            Called with the work done, the total (or ``None``), and a description.
         """
-        from oddnode.large import FolderBuilder  # here, because files and names of columns are checked without torch
+        from oddnode.large import FolderBuilder  # here, so that files and column names are checked without torch
 
         self._check_supported()
         weights, edge_notes = self._weights()
@@ -404,7 +404,7 @@ class TrainingTables:
             notes += notes_on_scored_columns(recipe, counts)
 
     def _labels_on_disk(self, columns: dict[str, Any]) -> Labels:
-        """The labels, numbered as in the schema if there is one; no classes of nodes if they are not read."""
+        """The labels, numbered as in the schema if there is one; no classes if there is no column of labels."""
         options = self.options
         if not isinstance(options, TableSchema):
             return self._encoded(columns[options.label_column])

@@ -1,6 +1,6 @@
 """A record of the rows that a model was fitted on, so that later commands recognise them.
 
-The model keeps keyed hashes of their ids, not the ids: a folder that is passed on names no node.
+The model keeps keyed hashes of their ids, not the ids: sharing the folder reveals no ids.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from oddnode.tables.values import pa
 if TYPE_CHECKING:
     from torch import Tensor
 
-#: What a row can be: a part of the split, or one that came after those that the model was trained on.
+#: The uses of rows: the parts of the split, and arrivals, which are later than the training rows.
 USES = (*SPLIT_PARTS, "arrival")
 
 _DIGEST = np.dtype("<u8")
 # Hashing takes a microsecond per row, at every scoring.
 _MOST = 2**22
-# If the reference rows have fewer of their edges than this share, the graph is another one, or edges are missing.
+# If the reference rows have less than this share of their edges, the graph is a different one, or edges are missing.
 _SAME_EDGES = 0.9
-# Several questions are asked about the same ids, whose hashes take microseconds each.
+# The same ids are looked up several times, and hashing takes microseconds each.
 _last: tuple[weakref.ref[Any], bytes, np.ndarray] | None = None
 
 _Count = Annotated[int, Meta(ge=0, le=2**53)]
@@ -52,7 +52,7 @@ class UsedRows(Struct, frozen=True, eq=False):
     train: np.ndarray
     validation: np.ndarray
     calibration: np.ndarray
-    references: np.ndarray  #: Calibration rows with their features: an id alone may come to name another node.
+    references: np.ndarray  #: Calibration rows with their features: an id may be reused for another node.
     others: np.ndarray | None  #: Rows that were in the graph without a use; ``None`` if there are too many rows.
     num_reference_edges: int  #: Number of edges that lead to the calibration rows.
     folder: str = ""  #: The fingerprint of the graph folder that the model was fitted on; empty for tables.
@@ -122,7 +122,7 @@ class UsedRows(Struct, frozen=True, eq=False):
         section = checked(config, _Section, "table_rows")
         sizes = [size or 0 for size in section.sizes]
         if hashes is None or str(hashes.dtype) != "torch.int64" or tuple(hashes.shape) != (sum(sizes),):
-            raise ModelFileError(f"table_rows: the model has no {sum(sizes)} hashes of rows")
+            raise ModelFileError(f"table_rows: the model does not have {sum(sizes)} hashes of rows")
         train, validation, calibration, references, others, _ = np.split(hashes.numpy().view(_DIGEST), np.cumsum(sizes))
         return cls(
             bytes.fromhex(section.key),
@@ -133,7 +133,7 @@ class UsedRows(Struct, frozen=True, eq=False):
         )
 
     def use_of(self, ids: Any) -> Any:
-        """Tell what rows were used for: ``"train"``, ``"validation"``, ``"calibration"`` or null ``[N]``.
+        """Return what rows were used for: ``"train"``, ``"validation"``, ``"calibration"`` or null ``[N]``.
 
         Parameters
         ----------
@@ -143,7 +143,7 @@ class UsedRows(Struct, frozen=True, eq=False):
         return words_of(uses_of(self, ids))
 
     def trained_on(self, ids: Any) -> np.ndarray:
-        """Tell which rows were used for training or for choosing the epoch: one boolean per node ``[N]``.
+        """Return which rows were used for training or for choosing the epoch: one boolean per node ``[N]``.
 
         Parameters
         ----------
@@ -173,7 +173,7 @@ class UsedRows(Struct, frozen=True, eq=False):
         total = len(self.references)
         message = f"{len(here)} of the {total} reference rows are in these tables"
         if len(same) < len(here):
-            message += f", {len(here) - len(same)} of them with other features than at fit"
+            message += f", {len(here) - len(same)} of them with changed features"
         if not len(same):
             return None, message
         edges, before = _edges_to(same, edge_index, len(x)), self.num_reference_edges * len(same) / total
@@ -184,7 +184,7 @@ class UsedRows(Struct, frozen=True, eq=False):
         return mask, message
 
     def seen_rows(self, ids: Any) -> np.ndarray | None:
-        """Tell which rows were in the graph of the fit ``[N]``; ``None`` if the record does not have all rows.
+        """Return which rows were in the graph of the fit ``[N]``; ``None`` if the record does not have all rows.
 
         Parameters
         ----------
@@ -223,7 +223,7 @@ def words_of(use: np.ndarray) -> Any:
 
 
 def _digests(ids: Any, key: bytes) -> np.ndarray:
-    """Hashes ``[n]``; the ids 7 and "7" have the same one. Those of the last ids are kept."""
+    """Hashes ``[n]``; the ids 7 and "7" have the same one. Those of the last ids are cached."""
     global _last
     last = _last
     if last is None or last[0]() is not ids or last[1] != key:

@@ -13,17 +13,17 @@ from oddnode._utils.lazy import LazyModule
 pa: Any = LazyModule("pyarrow")
 pc: Any = LazyModule("pyarrow.compute")
 
-#: Texts that stand for a missing value, in labels and features.
+#: Strings that stand for a missing value, in labels and features.
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL")
 
-# One batch of a column with more text than this holds no ids, labels or categories.
+# A column with more text than this in one batch does not hold ids, labels or categories.
 _MOST_TEXT = 2**30
 
 
 class TableError(ValueError):
     """A table that cannot be used; the message names the file, what was found and what to do.
 
-    Arguments of functions stand in backticks, so that the command line can name its options in their place.
+    Arguments are in backticks, so that the command line can replace them by its options.
     """
 
 
@@ -38,7 +38,7 @@ def pyarrow() -> Any:
 
 @contextmanager
 def arrow_errors(message: str) -> Iterator[None]:
-    """Re-raise errors of pyarrow as errors of a table."""
+    """Re-raise pyarrow's errors as `TableError`."""
     try:
         yield
     except (pa.ArrowException, OverflowError) as error:
@@ -47,19 +47,19 @@ def arrow_errors(message: str) -> Iterator[None]:
 
 
 def plain(array: Any, where: str) -> Any:
-    """Decode dictionaries, and turn variants of text and numbers into the plain ones."""
+    """Decode dictionaries, and normalise the variants of string and number types."""
     if pa.types.is_dictionary(array.type):
         _check_decoded_size(array, where)
         array = array.dictionary_decode()
     if pa.types.is_large_string(array.type) or pa.types.is_string_view(array.type):
         array = array.cast(pa.string())
-    if pa.types.is_float16(array.type):  # pyarrow computes little with it
+    if pa.types.is_float16(array.type):  # pyarrow supports few operations on it
         array = array.cast(pa.float32())
     return array
 
 
 def _check_decoded_size(array: Any, where: str) -> None:
-    """Raise an error for a few long strings that are repeated so often that decoding would fill the memory."""
+    """Raise an error for a few long strings that are repeated so often that decoding would exhaust memory."""
     kind = array.type.value_type
     if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)) or not len(array.dictionary):
         return
@@ -90,7 +90,7 @@ def as_text(array: Any, where: str, column: str) -> Any:
 
 
 def concatenated(arrays: Sequence[Any]) -> Any:
-    """Join arrays end to end; those of different types, from several files, as text."""
+    """Concatenate arrays; those of different types, from several files, as text."""
     kinds = {array.type for array in arrays if not pa.types.is_null(array.type)}
     kind = next(iter(kinds)) if len(kinds) == 1 else pa.string() if kinds else pa.null()
     return pa.concat_arrays([array if array.type == kind else array.cast(kind) for array in arrays])

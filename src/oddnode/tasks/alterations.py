@@ -46,13 +46,13 @@ def _bridged(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
 
 
 def _overlinked(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
-    """Every node gets as many random edges as it has, at least three."""
+    """Every node gets as many random edges as it already has, at least three."""
     degree = torch.bincount(data.edge_index[0], minlength=data.num_nodes)[nodes].clamp_min(_FEWEST_ADDED_EDGES)
     near = nodes.repeat_interleave(degree)
     far = torch.from_numpy(rng.integers(data.num_nodes, size=len(near)))
     added = torch.stack([near, far])[:, near != far]
     edges, weight = torch.cat([data.edge_index, added, added.flip(0)], dim=1), data.edge_weight
-    if weight is not None:  # an added edge weighs as much as a random one
+    if weight is not None:  # an added edge gets the weight of a random one
         drawn = weight[torch.from_numpy(rng.integers(max(len(weight), 1), size=added.shape[1]))]
         weight = torch.cat([weight, drawn, drawn])
     return data.x, *_different(edges, weight, data.num_nodes)
@@ -72,7 +72,7 @@ def _swapped(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
 
 
 def _noisy(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
-    """As many random features as are non-zero get the mean of the node's non-zero ones."""
+    """Set as many random features as are non-zero to the mean of the non-zero ones."""
     rows = data.x[nodes].clone()
     for row in rows:
         present = row[row != 0]
@@ -82,13 +82,13 @@ def _noisy(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
 
 
 def _shuffled(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
-    """The features of every node in a random order of its own."""
+    """The features of every node, shuffled independently."""
     order = torch.from_numpy(rng.permuted(np.tile(np.arange(data.x.shape[1]), (len(nodes), 1)), axis=1))
     return _with_rows(data.x, nodes, data.x[nodes].gather(1, order)), data.edge_index, data.edge_weight
 
 
 #: Alterations by name. ``feature`` and ``structure`` are those of the paper. Settings are chosen on ``thinned`` and
-#: ``swapped`` nodes; the others take part in no choice.
+#: ``swapped`` nodes, none on the others.
 ALTERATIONS: dict[str, Alteration] = {
     "feature": _mixed,
     "structure": _rewired,
@@ -108,7 +108,7 @@ def _with_rows(x: Tensor, nodes: Tensor, rows: Tensor) -> Tensor:
 
 
 def _moved_edges(data: Data, nodes: Tensor, new_ends: Callable[[Tensor], object]) -> tuple[Tensor, Tensor | None]:
-    """Give every undirected edge at ``nodes`` a new far end; of an edge between two of them, the later one moves."""
+    """Give every undirected edge at ``nodes`` a new far end; for an edge between two of them, the later end moves."""
     altered = torch.zeros(data.num_nodes, dtype=torch.bool)
     altered[nodes] = True
     upwards = data.edge_index[0] < data.edge_index[1]
@@ -123,5 +123,5 @@ def _moved_edges(data: Data, nodes: Tensor, new_ends: Callable[[Tensor], object]
 
 
 def _different(edge_index: Tensor, edge_weight: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:
-    """Every edge once, sorted; of repeated ones the largest weight is kept."""
+    """Every edge once, sorted; repeated edges keep their largest weight."""
     return coalesce(edge_index, edge_weight, num_nodes=num_nodes, reduce="max")

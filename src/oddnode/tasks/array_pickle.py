@@ -1,4 +1,4 @@
-"""A reader of pickled arrays, sparse matrices and adjacency lists that calls nothing which the file names.
+"""A reader of pickled arrays, sparse matrices and adjacency lists that never calls anything the file names.
 
 A pickle is a program for a small stack machine. This module is another machine for the few operations that
 Planetoid's files consist of: it makes integers, bytes, tuples, lists, dictionaries, and arrays of numbers out of bytes.
@@ -47,7 +47,7 @@ def read_arrays(raw: bytes) -> Any:
                 raise ValueError(f"it has more than {_MOST_OPERATIONS} operations")
             machine.step(operation.name, argument)
         return machine.stack.pop()
-    except (IndexError, KeyError, TypeError, DeprecationWarning):  # the last of odd escapes, if warnings are errors
+    except (IndexError, KeyError, TypeError, DeprecationWarning):  # the last for odd escapes, if warnings are errors
         raise ValueError("its operations do not fit together") from None
 
 
@@ -112,7 +112,7 @@ class _Machine:
 
 
 def _repeated(value: Any) -> Any:
-    """A value that a file uses again; lists and arrays are not, because a small file could repeat them endlessly."""
+    """A value that a file uses again; not a list or an array, which a small file could repeat endlessly."""
     if not isinstance(value, (_Name, np.dtype, bytes)):
         raise ValueError(f"it repeats a {type(value).__name__}, which data does not need")
     return value
@@ -176,7 +176,7 @@ def _array(shape: tuple, dtype: np.dtype, raw: bytes) -> np.ndarray:
 
 def _csr_matrix(shape: tuple, indptr: Any, indices: Any, data: Any) -> scipy.sparse.csr_matrix:
     if not _are_sizes(shape) or len(shape) != 2:
-        raise ValueError("it has a matrix without two sizes")
+        raise ValueError("it has a matrix whose shape is not two valid sizes")
     if not all(isinstance(part, np.ndarray) and part.ndim == 1 for part in (indptr, indices, data)):
         raise ValueError("it has a matrix whose parts are not arrays")
     kinds, sizes = indptr.dtype.kind + indices.dtype.kind, (len(indptr), len(indices))
@@ -184,7 +184,7 @@ def _csr_matrix(shape: tuple, indptr: Any, indices: Any, data: Any) -> scipy.spa
         raise ValueError(f"it has a matrix whose parts do not fit its {shape[0]} rows")
     # SciPy does not look at the pointers of a matrix that claims to be empty.
     if indptr[0] != 0 or indptr[-1] != len(indices) or (indptr[1:] < indptr[:-1]).any():
-        raise ValueError("it has a matrix whose rows overlap or end outside of it")
+        raise ValueError("it has a matrix whose rows overlap or end outside it")
     matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=shape)
     matrix.check_format(full_check=True)
     return matrix

@@ -1,6 +1,6 @@
 """Arrivals: new nodes join a known graph. Most of them are known, a few are unknown, alone or in groups.
 
-Nothing of any arrival, known or unknown, is in the training graph. The scored graph is the training graph followed by
+No arrival, known or unknown, is in the training graph. The scored graph is the training graph followed by
 the arrivals, with all edges among them; only arrivals are scored.
 """
 
@@ -40,8 +40,8 @@ class Arrivals:
     growth : float
         Number of known arrivals over the number of known nodes.
     unknown_classes : tuple of int, optional
-        The classes that arrive as unknown if the kind is ``"label"``; by default the lower half of the classes, at
-        most all but two.
+        The classes that arrive as unknown if the kind is ``"label"``; by default the lower half of the classes,
+        leaving at least two.
     """
 
     kind: str
@@ -59,7 +59,7 @@ class Arrivals:
         if not (self.share > 0 and self.growth > 0 and self.share + self.growth < 0.9):
             raise ValueError(
                 f"{100 * self.share:g} % unknown and {100 * self.growth:g} % known arrivals, expected positive shares "
-                "of the known nodes that leave a training graph"
+                "of the known nodes, with some left for training"
             )
 
 
@@ -162,7 +162,7 @@ def _draw_altered(data: Data, arrivals: Arrivals, seed: int) -> _Drawn:
 
 
 def _exposure(data: Data, drawn: _Drawn, arrivals: Arrivals, seed: int) -> Data | None:
-    """The training graph with other unknown nodes in it, scattered: new nodes, or nodes of it that are altered."""
+    """The training graph with other unknown nodes in it, scattered: new nodes, or altered ones of its own."""
     if not bool(drawn.exposed.any()):
         return None
     if arrivals.kind == "label":

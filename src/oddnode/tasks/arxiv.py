@@ -83,7 +83,7 @@ def _id_split(is_id: Tensor, seed: int) -> list[Tensor]:
 
 
 def _trained_classes_first(y: Tensor, train_mask: Tensor) -> tuple[Tensor, int]:
-    """Renumber the labels so that classes without a training paper come last; also return how many have one.
+    """Renumber the labels so that classes without a training paper come last, and count the others.
 
     Some of the forty classes have so few papers that a random tenth may contain none of them.
     """
@@ -146,11 +146,11 @@ def _check(edges: np.ndarray, y: np.ndarray, year: np.ndarray, num_nodes: int) -
             f"nodes (0..{num_nodes - 1})"
         )
     if (y < 0).any():
-        raise DamagedFileError(f"line {int((y < 0).argmax()) + 1} of node-label.csv.gz has a class below 0")
+        raise DamagedFileError(f"line {int((y < 0).argmax()) + 1} of node-label.csv.gz has a negative class")
     for name, papers in (
         (f"up to {_LAST_ID}", year <= _LAST_ID),
-        (f"of {_LAST_ID + 1} and {_LAST_EXPOSED}", (year > _LAST_ID) & (year <= _LAST_EXPOSED)),
-        *((f"of {test}", year == test) for test in _TEST_YEARS),
+        (f"from {_LAST_ID + 1} or {_LAST_EXPOSED}", (year > _LAST_ID) & (year <= _LAST_EXPOSED)),
+        *((f"from {test}", year == test) for test in _TEST_YEARS),
     ):
         if not papers.any():
             raise DamagedFileError(f"node_year.csv.gz has no paper {name}")

@@ -55,7 +55,7 @@ register_dataset(
 FOLDERS = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
 
 PLANETOID_URL = "https://github.com/kimiyoung/planetoid/raw/master/data"
-#: The ends of the names of a data set's files.
+#: Suffixes of a data set's file names.
 PLANETOID_PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 
 # ID, exposed and OOD classes in label leave-out. The published split has one rule: classes above t are ID, t is exposed
@@ -133,7 +133,7 @@ register_dataset(
 
 # An archive of the folder arxiv/raw.
 _ARXIV_URL = "https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"
-# OGB's name for the folder, and the archive's own.
+# OGB's name for the folder, and the name in the archive.
 _ARXIV_FOLDERS = ("ogbn_arxiv/raw", "arxiv/raw")
 _ARXIV_NAMES = ("num-node-list", "num-edge-list", "edge", "node-feat", "node-label", "node_year")
 ARXIV_FILES = DataFiles(
@@ -161,7 +161,7 @@ register_dataset(
 Placement = Literal["scattered", "grouped"]
 PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 
-#: Kinds of unknown arrivals in the benchmark: of classes that training lacks, with mixed features, with other edges.
+#: Kinds of unknown arrivals in the benchmark: unseen classes, mixed features, other edges.
 KINDS = ("label", "feature", "structure")
 
 #: Kinds of unknown arrivals that no setting was chosen on.
@@ -176,7 +176,7 @@ def _arrivals_family(kind: str, placement: Placement, share: float) -> TaskFamil
     return TaskFamily(make, training_graph=f"{nodes}, {100 * share:g} % unknown arrivals")
 
 
-# Scattered and grouped arrivals, of other shares too, and those of kinds that no setting was chosen on.
+# Scattered and grouped arrivals, also with other shares, and of kinds that no setting was chosen on.
 for _group, _kinds, _share in (
     ("arrivals", KINDS, 0.05),
     ("arrivals-1%", KINDS, 0.01),
@@ -195,7 +195,7 @@ PAPER_TASKS = [
 
 
 class _TasksByName(Mapping[str, TaskSpec]):
-    """The tasks of all data sets, those of plugins included."""
+    """The tasks of all data sets, including those of plugins."""
 
     def __getitem__(self, name: str) -> TaskSpec:
         for task in self._every():
@@ -229,7 +229,7 @@ def load_task(name: str, data_dir: DataDir = None, seed: int = 0, protocol: str 
     seed : int
         Seed of random splits and shifts.
     protocol : str
-        The protocol by whose rules the task is made: ``"clean"``, ``"published"`` or one of a plugin.
+        The protocol whose rules define the task: ``"clean"``, ``"published"`` or a plugin's.
 
     Examples
     --------
@@ -258,10 +258,10 @@ def load_tasks(name: str, data_dir: DataDir, seeds: Sequence[int], protocol: str
 
 
 def expand_tasks(names: Iterable[str], data_dir: DataDir = None) -> list[str]:
-    """Replace names of groups by the names of their tasks, and drop repetitions.
+    """Replace names of groups by the names of their tasks, and drop duplicates.
 
     ``paper`` stands for the ten tasks of the paper, ``arrivals`` for the arrivals of all data sets, ``cora/arrivals``
-    for those of one, and ``all`` for every task that is in no group but these. ``arrivals`` and ``all`` include an
+    for those of one, and ``all`` for every task that is in none but these groups. ``arrivals`` and ``all`` include an
     optional data set, such as Arxiv, only if its files are found.
 
     Parameters
@@ -281,7 +281,7 @@ def expand_tasks(names: Iterable[str], data_dir: DataDir = None) -> list[str]:
 
 
 def check_data(names: Iterable[str], data_dir: DataDir = None) -> None:
-    """Raise an error for tasks whose files are missing and are not downloaded on first use.
+    """Raise an error for tasks whose files are missing and not downloaded automatically.
 
     Parameters
     ----------

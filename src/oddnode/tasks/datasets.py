@@ -1,7 +1,7 @@
 """Tasks and data sets. A `DatasetSpec` describes a data set completely: its tasks, files, licence and cost.
 
 `DATASETS` has them by name. A plugin adds a data set with `register_dataset`, and a family of tasks with
-`register_family`. Descriptions need no torch; what makes a graph or a task imports it when it is called.
+`register_family`. Descriptions need no torch; functions that make graphs or tasks import it when called.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class TaskRules:
     protocol : str
         The protocol of these rules; tasks made under them carry its name.
     keep_left_out_nodes : bool
-        In label leave-out, nodes of left-out classes stay in every graph, and the numbers of their classes follow
-        those of the ID classes. Otherwise they are absent from training and have the label -1.
+        In label leave-out, nodes of left-out classes stay in every graph, and their classes are numbered after the
+        ID classes. Otherwise they are absent from training and have the label -1.
     add_self_loops : bool
         On Twitch, every node gets a self-loop.
     keep_future_nodes : bool
@@ -80,7 +80,7 @@ RULES.register(
 
 
 class ScoredNodes(NamedTuple):
-    """A graph and the nodes of it that are scored.
+    """A graph and its scored nodes.
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class Task:
     name : str
         Its name in tables.
     train : Data
-        The graph to fit on: ``x``, ``edge_index``, ``y`` in ``0..num_classes-1`` (anything at unlabelled nodes),
+        The graph to fit on: ``x``, ``edge_index``, ``y`` in ``0..num_classes-1`` (any value for unlabelled nodes),
         ``train_mask``, ``val_mask``, ``test_mask``.
     id_test : ScoredNodes
         The graph and mask of the ID nodes that are scored; its ``y`` gives their classes.
@@ -225,7 +225,7 @@ class DataFiles:
         return (
             f"{self.title} is missing {named or 'files in one folder'}; looked in "
             f"{', '.join(map(str, folders)) or 'no folder'}. {self.how_to_get[:1].upper()}{self.how_to_get[1:]}, then "
-            "name <data dir> by `data_dir` or ODDNODE_DATA"
+            "pass <data dir> as `data_dir` or set ODDNODE_DATA"
         )
 
 
@@ -254,7 +254,7 @@ class TaskSpec:
 
     @property
     def group(self) -> str | None:
-        """The group of a task named ``"dataset/group/..."``; ``None`` for a task that belongs to none."""
+        """The group of a task named ``"dataset/group/..."``; ``None`` if it has none."""
         parts = self.name.split("/")
         return parts[1] if len(parts) > 2 else None
 
@@ -291,7 +291,7 @@ def leave_out(id_classes: Iterable[int], exposure_classes: Iterable[int], ood_cl
         named, known = [c for part in split for c in part], data.y.unique().tolist()
         if not set(named) <= set(known) or len(set(named)) < len(named) or not split[0] or not split[2]:
             raise ValueError(
-                f"the classes of {name} are ID {split[0]}, exposed {split[1]} and OOD {split[2]}; expected different "
+                f"the classes of {name} are ID {split[0]}, exposed {split[1]} and OOD {split[2]}; expected distinct "
                 f"classes of {known}, with at least one ID and one OOD class"
             )
         return _shifts.label_task(name, data, *split, rules=rules)
@@ -402,7 +402,7 @@ class DatasetSpec:
         return replace(self, tasks=(*self.tasks, added))
 
     def missing(self, data_dir: DataDir = None) -> str | None:
-        """Check, without reading or downloading, whether files are missing, and which; ``None`` if they are not.
+        """Describe missing files, without reading or downloading any; ``None`` if nothing is missing.
 
         Parameters
         ----------
@@ -444,7 +444,7 @@ def register_dataset(spec: DatasetSpec) -> None:
     wrong = [name for name in names if name != spec.name and not name.startswith(f"{spec.name}/")]
     if wrong or not names or len(set(names)) < len(names) or "/" in spec.name or spec.name in ("all", "paper"):
         raise ValueError(
-            f"the data set {spec.name!r} has the tasks {names}; expected one or more different names, each "
+            f"the data set {spec.name!r} has the tasks {names}; expected one or more distinct names, each "
             f"{spec.name!r} or '{spec.name}/...', and a data set that is not called 'all' or 'paper'"
         )
     DATASETS.register(spec.name, spec)
@@ -474,7 +474,7 @@ def _checked_graph(dataset: str, data: Any, seed: int) -> Data:
     from torch_geometric.data import Data
 
     if not isinstance(data, Data):
-        raise TypeError(f"load of the data set {dataset!r} returned a {type(data).__name__}, expected a PyG Data")
+        raise TypeError(f"`load` of the data set {dataset!r} returned a {type(data).__name__}, expected a PyG Data")
     absent = [name for name in ("x", "edge_index", "y") if not isinstance(data.get(name), Tensor)]
     if absent:
         raise ValueError(f"the graph of the data set {dataset!r} has no {', '.join(absent)}")

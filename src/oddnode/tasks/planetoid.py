@@ -20,7 +20,7 @@ from oddnode.tasks.array_pickle import read_arrays
 from oddnode.tasks.catalogue import FOLDERS, PLANETOID_PARTS, PLANETOID_URL, planetoid_files
 from oddnode.tasks.datasets import DataDir, MissingDataError, cache_dir
 
-#: The environment variable by which a user consents to read files with another content than the public ones.
+#: The environment variable with which a user accepts files that differ from the public ones.
 CONSENT = "ODDNODE_ACCEPT_CHANGED_FILES"
 
 #: Far above the public files, the largest of which has 7.6 MB.
@@ -82,7 +82,7 @@ def download_planetoid(name: str, data_dir: DataDir) -> Path:
     folder = cache_dir() / files.folders_in_cache[0]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with new_folder(folder) as part:  # all files or none: a partial file would count as found the next time
+        with new_folder(folder) as part:  # all files or none: the next run would take a partial download for complete
             for file in files.names:
                 download_url(f"{PLANETOID_URL}/{file}", str(part), log=False)
                 read_public_file(part / file, has_consent())
@@ -139,7 +139,7 @@ def _edges(neighbours: dict[int, list[int]], num_nodes: int) -> torch.Tensor:
     return coalesce(to_undirected(edges, num_nodes=num_nodes), num_nodes=num_nodes)
 
 
-# The files: the public ones by their checksums, each checked against those that were read before it
+# Reading the files: each is checked against the public checksums and the files read before it
 
 
 def has_consent() -> bool:
@@ -212,7 +212,7 @@ def _graph(raw: bytes, parts: dict[str, Any]) -> dict[int, list[int]]:
     for nodes in (neighbours, *neighbours.values()):
         for node in nodes:
             if type(node) is not int:
-                raise ValueError(f"it has a {type(node).__name__} as node, expected a number")
+                raise ValueError(f"it has a {type(node).__name__} as a node, expected a number")
             if not 0 <= node < num_nodes:
                 raise ValueError(f"it has the node number {str(node)[:20]}, expected 0 to {num_nodes - 1}")
     return neighbours

@@ -91,7 +91,7 @@ def stochastic_block_edges(sizes: Sequence[int], inside: float, across: float, r
 
 
 def _triangle_pair(index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The pair at position ``index`` of the list (1,0), (2,0), (2,1), (3,0), ..."""
+    """The pair at ``index`` in the list (1,0), (2,0), (2,1), (3,0), ..."""
     row = np.floor((1.0 + np.sqrt(1.0 + 8.0 * index.astype(np.float64))) / 2.0).astype(np.int64)
     row += (row + 1) * row // 2 <= index  # corrects square roots of large numbers that were rounded down or up
     row -= row * (row - 1) // 2 > index
@@ -185,8 +185,8 @@ def label_task(
 
     Training is inductive: left-out nodes and their edges are absent from the training graph, and the exposure graph
     has only ID and exposed nodes. ID test nodes and OOD nodes are then scored together on the full graph. If the rules
-    set ``keep_left_out_nodes``, all nodes are in every graph, and the numbers of left-out classes follow those of the
-    ID classes.
+    set ``keep_left_out_nodes``, all nodes are in every graph, and left-out classes are numbered after the ID
+    classes.
 
     Parameters
     ----------
@@ -244,7 +244,7 @@ def induced(data: Data, nodes: Tensor) -> Data:
     data : Data
         The graph.
     nodes : Tensor
-        Mask of the nodes ``[n]``, or their indices in the order that they are to have.
+        Mask of the nodes ``[n]``, or their indices in the new order.
     """
     edge_index, edge_weight = subgraph(
         nodes, data.edge_index, data.edge_weight, relabel_nodes=True, num_nodes=data.num_nodes
@@ -254,7 +254,7 @@ def induced(data: Data, nodes: Tensor) -> Data:
 
 
 def split_classes(y: Tensor, num_val: int, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-    """Draw 20 training and ``num_val`` validation nodes of every class; a small class gives a third and the rest."""
+    """Draw 20 training and ``num_val`` validation nodes of every class, or a third and the rest of a small one."""
     train, val = torch.zeros(2, len(y), dtype=torch.bool)
     for label in range(int(y.max()) + 1):
         nodes = torch.from_numpy(rng.permutation((y == label).nonzero().squeeze(1).numpy()))

@@ -87,7 +87,7 @@ def _labels(path: Path) -> Tensor:
     with path.open(newline="", encoding="utf-8") as file:
         mature = {int(row["new_id"]): row["mature"] == "True" for row in csv.DictReader(file)}
     if sorted(mature) != list(range(len(mature))):
-        raise ValueError(f"new_id in {path.name} does not count 0..{len(mature) - 1}")
+        raise ValueError(f"new_id in {path.name} is not 0..{len(mature) - 1}")
     return torch.tensor([mature[node] for node in range(len(mature))]).long()
 
 

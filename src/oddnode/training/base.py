@@ -1,4 +1,4 @@
-"""The contract of a trainer: what it is given, what it returns, and how a training that is under way is waited for."""
+"""The contract of a trainer: what it takes, what it returns, and the handle of a training in progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import nn
 from oddnode.graph import TrainingSet
 from oddnode.objectives import Objective, Sum, Term
 
-#: Where batch norm takes the statistics for everything but a training pass over the ID graph from: that graph in
+#: Where batch norm takes its statistics from, except in a training pass over the ID graph: that graph in
 #: one pass, or a running average over all passes, which lags behind and mixes in whatever went through the network.
 BatchNormStatistics = Literal["id-graph", "running"]
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class TrainingError(RuntimeError):
-    """Training failed in a way that more epochs cannot mend."""
+    """Training failed in a way that more epochs cannot fix."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class TrainingHandle(Generic[T]):
     def result(self) -> T:
         """Wait for the end; every call returns the same outcome, or raises the same error."""
         if self._finish is not None:
-            finish, self._finish = self._finish, None  # with all that it refers to
+            finish, self._finish = self._finish, None  # frees all that it refers to
             try:
                 self._outcome = finish()
             except BaseException as error:
@@ -144,5 +144,5 @@ def is_ours(part: object) -> bool:
 
 
 def has_foreign_parts(module: nn.Module, objective: Objective) -> bool:
-    """Whether there are parts that may draw random numbers from elsewhere than the stream of the training."""
+    """Whether any part may draw random numbers from outside the stream of the training."""
     return not all(map(is_ours, (module, *terms_of(objective))))

@@ -1,6 +1,6 @@
 """Steps captured as CUDA graphs and replayed: one launch instead of hundreds.
 
-What a captured step allocates belongs to the memory pool of its graph, also what the step frees again. Everything else
+What a captured step allocates belongs to the memory pool of its graph, even after the step frees it. Everything else
 that it reads or writes (parameters, matrices, counters) is held by the loop and its trainee, which live as long as the
 graph. A graph is dropped only when its stream has nothing left to do.
 """
@@ -25,10 +25,10 @@ _EAGER_STEPS = 1
 
 
 class CapturedSteps:
-    """Takes the steps of a training loop on a CUDA stream of its own, captured wherever that is possible.
+    """Takes the steps of a training loop on a separate CUDA stream, captured where possible.
 
-    A step is captured once for every set of terms that counts. The CPU waits for the GPU only where a term begins to
-    count. A capture that fails is logged once, and the steps run eagerly from then on.
+    A step is captured once for every set of active terms. The CPU waits for the GPU only where a term becomes
+    active. A capture that fails is logged once, and the steps run eagerly from then on.
     """
 
     def __init__(self, loop: TrainingLoop):
@@ -41,9 +41,9 @@ class CapturedSteps:
         self._stopped = False
 
     def start(self, on_epoch: Callable[[int], None] | None = None) -> TrainingHandle[list[TrainingResult]]:
-        """Enqueue all steps, which the GPU may still be busy with on return.
+        """Enqueue all steps; the GPU may still be busy with them on return.
 
-        What the steps prepare for everybody (matrices of the graph) is made in eager steps, and the caller's stream
+        What the steps cache for all users (matrices of the graph) is computed in eager steps, and the caller's stream
         waits for these.
         """
         try:
@@ -66,7 +66,7 @@ class CapturedSteps:
 
     def step(self, epoch: int) -> None:
         """Take a step: replay the captured one, or capture it, or run it eagerly."""
-        if epoch in self.loop.trainee.starts:  # other terms count from here on
+        if epoch in self.loop.trainee.starts:  # the active terms change here
             self.stream.synchronize()  # before the memory of a graph that may still be replayed is freed
             self.graph, self._eager_steps = None, 0
         # The first step validates nothing, so the second one is the first that is like all others.
@@ -87,7 +87,7 @@ class CapturedSteps:
         random_numbers = torch.cuda.get_rng_state(device)
         self.stream.wait_stream(torch.cuda.current_stream(device))
         collects = gc.isenabled()
-        gc.disable()  # freeing CUDA memory that has nothing to do with the step would spoil the capture
+        gc.disable()  # freeing CUDA memory that has nothing to do with the step would break the capture
         try:
             with torch.cuda.stream(self.stream):
                 graph.capture_begin(capture_error_mode="thread_local")  # other threads may replay meanwhile
@@ -98,7 +98,7 @@ class CapturedSteps:
         except RuntimeError as error:
             self.can_capture = False
             _renew_generator(device, random_numbers)
-            # Want of memory is worth a warning: it makes a training slow that would be fast.
+            # Lack of memory is worth a warning: it makes training slow that would be fast.
             level = logging.WARNING if isinstance(error, torch.OutOfMemoryError) else logging.INFO
             _log.log(level, "steps are not captured as a CUDA graph: %s", str(error).splitlines()[0])
             return None
@@ -127,7 +127,7 @@ class CapturedSteps:
         try:
             if self._replayed is not None:
                 self._replayed.result()
-        except BaseException:  # Ctrl-C, say
+        except BaseException:  # such as Ctrl-C
             self._stopped = True
             raise
         torch.cuda.current_stream(self.loop.device).wait_stream(self.stream)
@@ -135,7 +135,7 @@ class CapturedSteps:
 
 
 def _renew_generator(device: torch.device, state: Tensor) -> None:
-    """Restore the random numbers of a device, which a failed capture has left unusable."""
+    """Restore the random generator of a device, which a failed capture has left unusable."""
     fresh = torch.Generator(device)
     fresh.set_state(state)
     torch.cuda.default_generators[device.index].graphsafe_set_state(fresh.graphsafe_get_state())

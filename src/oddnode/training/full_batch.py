@@ -27,10 +27,10 @@ _log = logging.getLogger("oddnode")
 class FullBatch(Trainer):
     """Trains on whole graphs at once, each step over all labelled nodes.
 
-    On a GPU several GCNs on one graph train stacked, and steps are captured as CUDA graphs where that is possible.
+    On a GPU several GCNs on one graph train stacked, and steps are captured as CUDA graphs where possible.
     Stacked networks on a GPU, and a single one whose steps can be captured, train in the background, so that several
     trainings can share the GPU. All others are trained when `start` returns. Each network becomes what it would have
-    become alone, up to the order of floating-point sums. The caller's random numbers are neither used nor moved.
+    become alone, up to the order of floating-point sums. The caller's random state is neither used nor changed.
 
     Parameters
     ----------
@@ -81,8 +81,8 @@ def _start_one(
     with ExitStack() as until_finished:
         if config.batch_norm == "id-graph":
             until_finished.enter_context(last_pass_statistics(module))
-        with seeded(seed):  # for whatever is random beside dropout
-            # Our own parts draw from the stream; redirecting costs time, so only what else there may be is redirected.
+        with seeded(seed):  # for randomness other than dropout
+            # oddnode's parts draw from the stream; redirecting costs time, so only other parts are redirected.
             is_foreign = has_foreign_parts(module, objective)
             with redirected() if is_foreign else nullcontext():
                 prepared = objective.prepare(data, train)
@@ -117,7 +117,7 @@ def train(
     on_epoch: Callable[[int], None] | None = None,
     **settings: Any,
 ) -> TrainingResult:
-    """Train one module in place, full batch; it keeps the weights of its best epoch and is in evaluation mode then.
+    """Train one module in place, full batch; it ends with the weights of its best epoch, in evaluation mode.
 
     Parameters
     ----------

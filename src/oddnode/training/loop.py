@@ -26,14 +26,14 @@ class Trainee(Protocol[S]):
 
     1. ``shared = shared_forward(t)``,
     2. ``validation_loss(shared)``: the loss of the present weights on the validation nodes, one per network ``[size]``,
-       without a gradient; and, where any network got better, ``update_best``; both not in epoch 0,
+       without a gradient; and, where any network got better, ``update_best``; neither in epoch 0,
     3. ``loss(shared, t)``: the loss of a training pass, one per network ``[size]``, whose sum it differentiates,
 
     and then moves the ``parameters()`` and advances ``step_counter`` by one. Further steps of the same epoch call 1 and
     3. After the last epoch it calls 1 and 2 once more, and ``load_best``. No method may wait for the device, and none
     may keep ``shared`` or a part of it.
 
-    ``tensors()`` are all that make up the networks at this moment, not copied. The loop holds copies of them, ``best``,
+    ``tensors()`` are the current tensors of the networks, not copied. The loop holds copies of them, ``best``,
     in which ``update_best`` replaces those of the networks for which ``better``, ``[size]``, is true. ``load_best``
     gives the networks these copies and leaves them in evaluation mode.
 
@@ -44,11 +44,11 @@ class Trainee(Protocol[S]):
     num_batches : int
         How many steps an epoch has.
     batch_sizes : sequence of int
-        With several steps an epoch, by how much the loss of each step taken counts in the mean of its epoch.
+        With several steps per epoch, the weight of each step's loss in the mean of its epoch.
     step_counter : Tensor
         The number of steps taken, ``[1]`` integers on the device; the loop advances it.
     starts : frozenset of int
-        Epochs in which the loss becomes another function, because a term of the objective begins to count.
+        Epochs in which the loss changes, because a term of the objective becomes active.
     capture_blocker : str or None
         Why a step cannot be captured as a CUDA graph; ``None`` where it can.
     """
@@ -140,7 +140,7 @@ class TrainingLoop:
     def _backward(self, epoch: int, batch: int) -> Tensor:
         """Validation, the training pass and its gradients; what these share is freed on return."""
         shared = self.trainee.shared_forward(epoch)
-        if epoch > 0 and batch == 0:  # the initial weights are no candidates
+        if epoch > 0 and batch == 0:  # the initial weights are not candidates
             self._validate(shared)
         loss = self.trainee.loss(shared, epoch)
         self._optimiser.zero_grad()
@@ -177,7 +177,7 @@ class TrainingLoop:
         return results
 
     def _check_finite(self, step: int) -> None:
-        """Raise where a loss is not finite: that of this step where every step is checked, else that of any."""
+        """Raise an error if a loss is not finite: that of this step if every step is checked, else that of any."""
         first = step if self._reads_every_step else 0
         losses = self._losses[first : step + 1].cpu()
         bad = ~losses.isfinite()
@@ -197,12 +197,12 @@ def counted_from(before: int, on_epoch: Callable[[int], None] | None) -> Callabl
 
 
 class TrainsInTurn(Trainer):
-    """A trainer that is done with one network before the next one is prepared."""
+    """A trainer that finishes one network before it prepares the next."""
 
     def _trainees(
         self, networks: Iterable[tuple[nn.Module, TrainingSet, int]], objective: Objective, config: TrainingConfig
     ) -> Generator[Trainee[Any], None, None]:
-        """Prepare networks, each with its data and its seed; what is open while one is trained is closed after it."""
+        """Prepare networks, each with its data and its seed; contexts opened for one are closed after its training."""
         raise NotImplementedError
 
     def start(

@@ -80,9 +80,9 @@ class NeighbourBatch:
     graph : Graph
         The sampled nodes, the seeds first, and edges. Its products estimate those of the whole graph.
     seeds : Tensor
-        Which of the nodes to batch the seeds are ``[n]``.
+        Indices of the seeds among the nodes to batch ``[n]``.
     random : Tensor
-        Positions in the graph of the batch of random nodes of the whole graph, with their own neighbourhoods ``[r]``.
+        Indices in ``graph`` of random nodes of the whole graph, with their own neighbourhoods ``[r]``.
     """
 
     graph: Graph
@@ -94,7 +94,7 @@ class MiniBatches:
     r"""Mini-batches of the neighbourhoods of some nodes.
 
     An edge that is sampled among :math:`k` of the :math:`d` edges of a node has its weight times :math:`d / k`, so that
-    sums and weighted means over neighbours are those of the whole graph, but for chance. The graph convolution uses
+    sums and weighted means over neighbours estimate those of the whole graph. The graph convolution uses
     the degrees of the whole graph.
 
     Parameters
@@ -102,7 +102,7 @@ class MiniBatches:
     graph : Graph
         The whole graph.
     nodes : Tensor
-        Positions of the nodes to batch ``[n]``, all different.
+        Indices of the nodes to batch ``[n]``, all different.
     num_neighbours : sequence of int
         As for `CSRSampler`.
     batch_size : int
@@ -112,7 +112,7 @@ class MiniBatches:
     seed : int
         Seed of the samples and of the order.
     shuffle : bool
-        Whether every iteration draws another order and other samples; if not, all are the same.
+        Whether every iteration draws a new order and new samples; if not, all are the same.
     weighted : bool
         Whether edges have weights. Networks that take none get plain edges, each of which counts as one.
     """
@@ -183,7 +183,7 @@ class MiniBatch(TrainsInTurn):
     the validation nodes, the same in every epoch. Terms that need the logits of all nodes are refused.
 
     In training and validation, batch norm takes its statistics from random nodes of the graph that every batch has in
-    addition: labelled nodes and those around them need not be like the others. In the end it takes them from one exact
+    addition: labelled nodes and those around them need not be representative. In the end it takes them from one exact
     pass over the whole ID graph, without gradients, and scores are computed on whole graphs as always.
 
     Parameters
@@ -193,11 +193,11 @@ class MiniBatch(TrainsInTurn):
     batch_size : int
         The number of labelled nodes in a batch.
     num_random : int
-        The number of random nodes in a batch; of no use to networks without batch norm, where there are none.
+        The number of random nodes in a batch; 0 for networks without batch norm, which do not need them.
     num_hops : int, optional
         How many hops around these to sample; by default as many as the network has convolutions.
     batches_per_epoch : int, optional
-        How many batches an epoch has at most; the next one goes on with the other labelled nodes, and as many
+        How many batches an epoch has at most; the next one continues with the other labelled nodes, and as many
         validation nodes, always the same ones, choose the epoch. By default an epoch has all of them.
 
     Examples
@@ -220,7 +220,7 @@ class MiniBatch(TrainsInTurn):
     ) -> Generator[SampledTrainee, None, None]:
         self._check(objective)
         for module, data, seed in networks:
-            # Our own parts draw from the stream; redirecting costs time, so only what else there may be is redirected.
+            # oddnode's parts draw from the stream; redirecting costs time, so only other parts are redirected.
             is_foreign = has_foreign_parts(module, objective)
             keeps_last = last_pass_statistics(module) if config.batch_norm == "id-graph" else nullcontext()
             with seeded(seed), redirected() if is_foreign else nullcontext(), keeps_last:
@@ -281,14 +281,14 @@ class SampledTrainee(NetworkTrainee[None]):
         self._exposure = None
         if objective.needs_exposure and data.exposure is not None and data.exposed is not None:
             self._exposure = _repeated(batches(data.exposure, data.exposed, num_random=num_random))
-        self._random_rows: Tensor | None = None  # where the random nodes of the present batch are
+        self._random_rows: Tensor | None = None  # where the random nodes of the current batch are
 
     def shared_forward(self, epoch: int) -> None:
         """Batches of training and validation differ, so nothing is shared."""
 
     @torch.no_grad()
     def validation_loss(self, shared: None) -> Tensor:
-        # Batch norm has the statistics of the present weights, as in the end.
+        # Batch norm has the statistics of the current weights, as in the end.
         self._set_mode(training=False, norms=self._from_id_graph)
         parts = [(self._logits(batch), batch.seeds) for batch in self._val]
         logits, seeds = (torch.cat(each) for each in zip(*parts, strict=True))
@@ -347,7 +347,7 @@ class SampledTrainee(NetworkTrainee[None]):
 
 
 def _some_of(nodes: Tensor, settings: MiniBatch, seed: int) -> Tensor:
-    """As many of the nodes as an epoch has, by index, the same for a seed."""
+    """Indices of as many of the nodes as an epoch has, determined by the seed."""
     most = len(nodes) if settings.batches_per_epoch is None else settings.batches_per_epoch * settings.batch_size
     if most >= len(nodes):
         return torch.arange(len(nodes), device=nodes.device)

@@ -4,7 +4,7 @@ For a network of two layers the first product, :math:`M = A X`, never changes. T
 rows of :math:`M` at these nodes and their neighbours, which are copied once ("packed"); batch norm over *all* nodes is
 in closed form (`oddnode.large.moments`). So a step is that of full-batch training, while its memory depends neither on
 the number of nodes nor on that of edges. The packed rows pass through the network a chunk at a time, forwards and once
-more backwards; hidden features are kept in between if there is room for them.
+more backwards; hidden features are kept in between if memory allows.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _ROOM_ON_GPU = 2**32
 class PackedNodes(NamedTuple):
     """Everything that the logits of some nodes depend on."""
 
-    rows: Tensor  # Positions of these nodes and their neighbours `[m]`
+    rows: Tensor  # Indices of these nodes and their neighbours `[m]`
     inputs: Tensor  # The rows of the first product there, minus the mean of all rows, `[m, F]`
     matrix: SparseMatrix | None  # The last convolution `[n, m]`; `None` for a network that sees no edges
 
@@ -67,8 +67,8 @@ def _rows_around(graph: Graph, nodes: Tensor) -> tuple[Tensor, SparseMatrix]:
 class _Rows(NamedTuple):
     """How the hidden features of packed rows are computed."""
 
-    scales: Callable[[slice], Tensor | float]  # What dropout multiplies those of some rows by: 0 or `factor`
-    factor: float  # What is not dropped is multiplied by it
+    scales: Callable[[slice], Tensor | float]  # Dropout factors of some rows: 0 or `factor`
+    factor: float  # The factor of what is not dropped
     at_once: int  # How many rows pass through the network at a time
     room: Tensor | None
 
@@ -86,7 +86,7 @@ class _HiddenProduct(torch.autograd.Function):
         out = inputs.new_empty(len(inputs), len(last))
         for rows in _parts(len(inputs), settings.at_once):
             torch.mm(settings.hidden(rows, inputs[rows], weight, bias), last.t(), out=out[rows])
-        ctx.save_for_backward(weight, bias, last, inputs, settings.room)  # an error if it is overwritten meanwhile
+        ctx.save_for_backward(weight, bias, last, inputs, settings.room)  # an error if overwritten
         return out
 
     @staticmethod
@@ -98,7 +98,7 @@ class _HiddenProduct(torch.autograd.Function):
         for rows in _parts(len(inputs), settings.at_once):
             part = inputs[rows]
             hidden = settings.hidden(rows, part, weight, bias) if room is None else room[rows]
-            # What was dropped is 0, as what was negative is: neither has a gradient.
+            # Dropped and negative features are 0: neither has a gradient.
             own = torch.ops.aten.threshold_backward(torch.mm(scaled[rows], last), hidden, 0)
             to_last.addmm_(grad[rows].t(), hidden)
             to_weight.addmm_(own.t(), part)
@@ -107,7 +107,7 @@ class _HiddenProduct(torch.autograd.Function):
 
 
 def _room_for(inputs: Tensor, width: int) -> Tensor | None:
-    """Room for hidden features of all rows, if it is there: to compute them twice takes a third longer."""
+    """A buffer for the hidden features of all rows, if memory allows: computing them twice takes a third longer."""
     most = active_ranks().own_memory_share if inputs.device.type == "cpu" else _ROOM_ON_GPU
     fits = len(inputs) * width * inputs.element_size() <= most
     return inputs.new_empty(len(inputs), width) if fits else None
@@ -156,7 +156,7 @@ class PackedTrainee(NetworkTrainee[PackedForward]):
         weight, norm = self._layers.weight, self._layers.norm
         mean, variance = self._statistics()
         if not isinstance(norm, _BatchNorm):
-            return PackedForward(weight, mean)  # what centred inputs lack
+            return PackedForward(weight, mean)  # which centred inputs lack
         scale = norm.weight * torch.rsqrt(variance + norm.eps)
         return PackedForward(weight * scale.unsqueeze(1), norm.bias)
 

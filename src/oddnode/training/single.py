@@ -128,7 +128,7 @@ class SingleTrainee(NetworkTrainee[SingleForward]):
     Parameters
     ----------
     module : torch.nn.Module
-        The network, with its initial weights; it has the best ones in the end.
+        The network, with its initial weights; it ends with the best ones.
     objective : Objective
         What it minimises, prepared.
     data : TrainingSet
@@ -138,7 +138,7 @@ class SingleTrainee(NetworkTrainee[SingleForward]):
     dropout_seed : int
         The seed of its dropout.
     epochs : int
-        How many steps there will be at most.
+        Maximum number of steps.
     """
 
     @property
@@ -222,7 +222,7 @@ class SingleTrainee(NetworkTrainee[SingleForward]):
         return rest_of(self.module, pre_norm, view, subset)
 
     def _subset(self, role: str, nodes: Tensor, graph: Graph) -> tuple[Tensor, Graph]:
-        """What `rest_of` needs for the logits of some nodes, found once; captured steps refer to it."""
+        """What `rest_of` needs for the logits of some nodes, computed once; captured steps refer to it."""
         if role not in self._subsets:
             has_edges = any(stage.num_hops for stage in self.module.stages().head)
             self._subsets[role] = graph.one_hop_subgraph(nodes) if has_edges else (nodes, graph)

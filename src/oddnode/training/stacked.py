@@ -25,12 +25,12 @@ from oddnode.training.base import is_ours, terms_of
 from oddnode.training.loop import Trainee
 from oddnode.training.single import EXPOSURE_GRAPH, ID_GRAPH
 
-# Below this share of non-zeros, and from this width on, a GPU too multiplies sparse features faster than dense ones.
+# Below this share of non-zeros, and from this width on, sparse features are faster than dense ones on a GPU, too.
 _SPARSE_BELOW, _WIDE = 0.05, 256
 
 
 def is_same_graph(a: Graph, b: Graph) -> bool:
-    """Say whether two graphs have the same features, edges and edge weights."""
+    """Whether two graphs have the same features, edges and edge weights."""
     parts = "edge_index", "x", "edge_weight"
     return a is b or all(_is_equal(getattr(a, name), getattr(b, name)) for name in parts)
 
@@ -46,12 +46,12 @@ class FirstWeight:
 
     def __init__(self, weight: Tensor):
         self.weight = weight
-        self.flat = weight.flatten(1).t()  # one object, by which products are found again
+        self.flat = weight.flatten(1).t()  # one object, because products are looked up by identity
         self.products = FeatureProducts()
 
 
 class SharedGraph:
-    """One graph under all networks."""
+    """One graph that all networks share."""
 
     def __init__(self, graph: Graph, width: int):
         self.graph = self.term_view = graph  # the one that terms of the objective see
@@ -96,7 +96,7 @@ class GraphPerNetwork:
 
 
 class _ViewOfMany(Graph):
-    """What terms see of graphs that differ between stacked networks: that in which they do not differ."""
+    """What terms see of graphs that differ between stacked networks: only what these have in common."""
 
     def __init__(self, graphs: Sequence[Graph]):
         self.num_nodes, self.device = graphs[0].num_nodes, graphs[0].device
@@ -130,7 +130,7 @@ class StackedGCNs(Trainee[StackedForward]):
     Parameters
     ----------
     modules : sequence of GCN
-        Of one shape, with their initial weights; they get the trained ones in the end.
+        Of one shape, with their initial weights; they end with the trained ones.
     objective : Objective
         What each of them minimises on its own data.
     data : sequence of TrainingSet
@@ -138,7 +138,7 @@ class StackedGCNs(Trainee[StackedForward]):
     seeds : sequence of int
         Seeds of their dropout.
     epochs : int
-        How many steps there will be at most.
+        Maximum number of steps.
     """
 
     capture_blocker: str | None = None
@@ -202,7 +202,7 @@ class StackedGCNs(Trainee[StackedForward]):
         return SharedGraph(graphs[0], self._scales[0].numel()) if shared else GraphPerNetwork(graphs, self._graph)
 
     def _nodes(self, name: str) -> Tensor:
-        """Positions of all networks' nodes: ``[n]`` where they are the same, else ``[S, n]``."""
+        """Indices of all networks' nodes: ``[n]`` where they are the same, else ``[S, n]``."""
         nodes = [getattr(d, name) for d in self.all_data]
         return nodes[0] if all(torch.equal(nodes[0], other) for other in nodes[1:]) else torch.stack(nodes)
 
@@ -334,7 +334,7 @@ class StackedGCNs(Trainee[StackedForward]):
 def stacking_blocker(
     modules: Sequence[nn.Module], objective: Objective, data: Sequence[TrainingSet], batch_norm: str
 ) -> str | None:
-    """Find out what keeps networks from training stacked; ``None`` where nothing does.
+    """Say why networks cannot be trained stacked; ``None`` if they can.
 
     Parameters
     ----------
@@ -378,7 +378,7 @@ def _shape_of(module: Any) -> tuple[object, ...] | None:
 
 
 def _objective_blocker(modules: Sequence[nn.Module], objective: Objective, data: Sequence[TrainingSet]) -> str | None:
-    """Why an objective cannot be computed for all networks at once, found out by computing it."""
+    """Why an objective cannot be computed for all networks at once, determined by trying."""
     parts = terms_of(objective)
     for part in parts:
         if type(part).prepare not in (Objective.prepare, Term.prepare):

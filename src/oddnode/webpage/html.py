@@ -27,9 +27,9 @@ def render_page(
     links: Mapping[str, str] | None = None,
     **content: Any,
 ) -> str:
-    """Render a template as HTML; every text in the data and the content is escaped.
+    """Render a template as HTML; every string in the data and the content is escaped.
 
-    Templates and scripts are those of ``package`` or of this one. ``links`` stand at the end of the page; addresses
+    Templates and scripts are those of ``package`` or of this one. ``links`` appear at the end of the page; addresses
     that do not begin with ``https://`` are left out.
     """
     return (

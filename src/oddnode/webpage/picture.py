@@ -63,9 +63,9 @@ class Source:
     name: str
     edges: np.ndarray
     kind: np.ndarray  # One of `KNOWN`, `UNKNOWN` and `OTHER` for each node `[N]`
-    shown: np.ndarray  # The class of each node as people call it `[N]`
-    scores: dict[str, np.ndarray]  # The score and the most likely class of each node `[N]`, by method
-    predicted: dict[str, np.ndarray]  # The score and the most likely class of each node `[N]`, by method
+    shown: np.ndarray  # The displayed class of each node `[N]`
+    scores: dict[str, np.ndarray]  # The score of each node `[N]`, by method
+    predicted: dict[str, np.ndarray]  # The most likely class of each node `[N]`, by method
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,12 @@ class Picture:
     """A part of one or more graphs, with the positions of its nodes."""
 
     graphs: list[str]  # Names of the graphs
-    graph: np.ndarray  # For each of the `n` nodes drawn, the position of its graph in `graphs`
+    graph: np.ndarray  # For each of the `n` nodes drawn, the index of its graph in `graphs`
     ids: np.ndarray  # Its number in that graph
     kind: np.ndarray  # As in `Source`, `[n]`
     shown: np.ndarray  # As in `Source`, `[n]`
-    place: np.ndarray  # Coordinates `[n, 2]`; the graphs lie one right of the other
-    edges: np.ndarray  # Edges `[2, e]` as positions in the list of nodes, each pair once
+    place: np.ndarray  # Coordinates `[n, 2]`; the graphs lie side by side
+    edges: np.ndarray  # Edges `[2, e]` as indices into the nodes drawn, each pair once
     scores: dict[str, np.ndarray]  # As in `Source`, `[n]` for each method
     predicted: dict[str, np.ndarray]  # As in `Source`, `[n]` for each method
 

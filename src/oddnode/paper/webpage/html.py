@@ -1,4 +1,4 @@
-"""Rendering of the page: its data as compact JSON, and the words of its template."""
+"""Rendering of the page: its data as compact JSON, and the values for its template."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def write_html(page: Page, path: Path) -> Path:
     page : Page
         What to show.
     path : Path
-        The file; one that was there is replaced.
+        The file; an existing one is replaced.
     """
     return write_text(path, render(page))
 
@@ -44,12 +44,12 @@ def render(page: Page) -> str:
     Parameters
     ----------
     page : Page
-        What to show. Every text in it is escaped.
+        What to show. Every string in it is escaped.
 
     Raises
     ------
     RuntimeError
-        Where the plotting library is not installed; the message says how to get it.
+        If the plotting library is not installed; the message says how to install it.
     """
     opening = choose_opening(page)
     return render_page(
@@ -76,7 +76,7 @@ def _protocols(page: Page) -> dict[str, str]:
 
 
 def _facts(page: Page) -> dict[str, Any]:
-    """The conditions of the experiments, without empty ones."""
+    """The conditions of the experiments that are not empty."""
     seeds = sorted({r.seeds for r in page.results})
     facts = {
         "Protocol": " and ".join(f"{name} ({summary})" for name, summary in _protocols(page).items()),

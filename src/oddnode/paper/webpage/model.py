@@ -20,13 +20,13 @@ class Nodes:
     Parameters
     ----------
     ids : array
-        Their numbers in the graph.
+        Their indices in the graph.
     degree : array
         Number of incoming edges of each.
     y : array
-        The class of each as the network numbers them, -1 where it has none.
+        The class index of each, -1 if it has none.
     shown : array, optional
-        The class as people call it, where that differs (a digit that was left out still is a digit).
+        The displayed class, if it differs (a left-out digit is still a digit).
     pixels : array, optional
         Images ``[nodes, 64]`` of 8 x 8 grey values from 0 to 16.
     """
@@ -64,7 +64,7 @@ T = TypeVar("T", Nodes, Scores)
 
 
 def take(part: T, indices: np.ndarray) -> T:
-    """The same for some of the nodes."""
+    """Select some of the nodes."""
     arrays: dict[str, Any] = {name: None if array is None else array[indices] for name, array in vars(part).items()}
     return type(part)(**arrays)
 
@@ -90,7 +90,7 @@ class Cell:
     unknown_name : str
         What the unknown nodes are, in words, in the plural.
     about : str
-        Sentences on the data, for readers who see it for the first time.
+        Sentences that introduce the data.
     """
 
     task: str
@@ -125,17 +125,17 @@ class Page:
     tables : sequence of Table
         Further tables.
     terms : dict
-        Facts with their names: versions, machine, date. Empty ones are not shown.
+        Facts by name: versions, machine, date. Empty ones are not shown.
     title : str
         The title of the window.
     notice : str
-        A warning at the top, where there is one.
+        A warning at the top of the page, if any.
     methods : mapping of str to Method
-        Marks of methods, by name; a method that is not in it has none.
+        Marks of methods, by name; other methods have none.
     featured : sequence of str
         The methods to open with, by preference: the first two that a cell has.
     links : mapping of str to str
-        Addresses by name, for the end of the page. Those that do not begin with ``https://`` are left out.
+        URLs by name, for the end of the page. Those that do not begin with ``https://`` are left out.
     """
 
     results: Sequence[Result]

@@ -1,4 +1,4 @@
-"""What the page opens with: what a method finds on one cell, and the pairs that differ by the paper's own term."""
+"""What the page opens with: what a method finds on one cell, and the pairs that differ only by the paper's term."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Opening:
     cell: Cell
     test: str  # The test graph whose unknown nodes are counted
     method: str
-    beside: str  # The method that is shown next to it
+    beside: str  # The method shown next to it
     caught: int  # Number of unknown nodes below the threshold
     false_alarms: int  # Number of known nodes below the threshold
     shares: dict[str, float]
@@ -79,7 +79,7 @@ def choose_opening(page: Page) -> Opening | None:
     index, cell = next((pair for pair in cells if pair[1].task.endswith("/label")), cells[0])
     present = [method for method in page.featured if method in cell.methods]
     chosen = list(dict.fromkeys([*present, *cell.methods]))
-    method, beside = chosen[0], chosen[1 % len(chosen)]  # the same twice if there is one only
+    method, beside = chosen[0], chosen[1 % len(chosen)]  # the same twice if there is only one
     test = next(iter(cell.unknown))
     scores = cell.methods[method]
     threshold = _threshold(scores["id"].values)
@@ -97,17 +97,17 @@ def choose_opening(page: Page) -> Opening | None:
 
 
 def _shares(page: Page, cell: Cell, test: str, method: str) -> dict[str, float]:
-    """What every method finds that is told as much as this one: with exposure, or without."""
-    told = page.methods.get(method, Method()).needs_exposure
+    """The share that each method finds: methods with exposure if this one uses it, otherwise those without."""
+    with_exposure = page.methods.get(method, Method()).needs_exposure
     return {
         name: float(np.mean(scores[test].values < _threshold(scores["id"].values)))
         for name, scores in cell.methods.items()
-        if page.methods.get(name, Method()).needs_exposure == told
+        if page.methods.get(name, Method()).needs_exposure == with_exposure
     }
 
 
 def _threshold(known: np.ndarray) -> float:
-    """The highest threshold at or above which enough of the known nodes lie."""
+    """The highest threshold that accepts enough of the known nodes."""
     needed = math.ceil(round(_ACCEPTED * len(known), 9))  # 0.95 is not a binary fraction
     return np.sort(known)[len(known) - needed]
 
@@ -150,7 +150,7 @@ class Pair:
 
     @property
     def best(self) -> tuple[bool, bool]:
-        """Which of the two has the lower mean, as far as the digits that are shown tell."""
+        """Which of the two has the lower mean, at the displayed precision."""
         mine, other = (round(number, 1) for number in self.ours)
         return mine <= other, other <= mine
 

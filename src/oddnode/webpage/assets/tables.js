@@ -30,7 +30,7 @@ function sortable(table, columns, rows, render) {
   return show;
 }
 
-// A table that is wider than its place shows every row as a block of its own, so that nothing is cut and nothing scrolls sideways.
+// A table that is wider than its container shows every row as a block, so that nothing is cut off or scrolls sideways.
 const tableWatcher = new ResizeObserver((entries) => entries.forEach(({ target }) => fitTable(target)));
 function fitTable(place) {
   place.classList.remove("stacked");

@@ -118,7 +118,7 @@ function setUpTheme(redraw) {
   prefersDark.addEventListener("change", () => { if (chosen === null) { setTheme(prefersDark.matches ? "dark" : "light"); redraw(); } });
   $("theme").addEventListener("click", () => {
     chosen = document.documentElement.dataset.theme === "dark" ? "light" : "dark";
-    try { localStorage.setItem("oddnode-theme", chosen); } catch { /* it holds for this visit then */ }
+    try { localStorage.setItem("oddnode-theme", chosen); } catch { /* then it only applies to this visit */ }
     setTheme(chosen);
     redraw();
   });

@@ -24,7 +24,7 @@ function drawGraphs() {
   $("graph-b-panel").hidden = state.b === state.a;
   for (const [id, method] of shownGraphs()) {
     drawGraph(id, method);
-    Plotly.Plots.resize(id);  // one drawing alone has the place of both
+    Plotly.Plots.resize(id);  // a single drawing takes the space of both
     $(`${id}-title`).textContent = method;
   }
 }
@@ -66,7 +66,7 @@ function drawGraph(id, method) {
 
 const nodesOf = (which) => { const kind = array(state.cell.picture.kind); return Array.from(kind, (_, i) => i).filter((i) => kind[i] === which); };
 
-// From -1 (below every known node) over 0 (at the threshold) to 1 (above every known node).
+// From -1 (below every known node) through 0 (at the threshold) to 1 (above every known node).
 function oddness(method, scores, threshold) {
   const at = 100 * (1 - shareFrom(known(method), threshold));
   return rankAmongKnown(method, scores).map((rank, i) => (scores[i] < threshold ? (at > 0 ? Math.min(0, rank / at - 1) : -1) : (rank - at) / (100 - at || 1)));
@@ -126,7 +126,7 @@ function showNode() {
   );
 }
 
-// The part of the cell that a drawn node belongs to, and its place there.
+// The part of the cell that a drawn node belongs to, and its index there.
 function placeOf(i) {
   const { picture, nodes } = state.cell;
   const kind = array(picture.kind)[i], part = kind === 0 ? "id" : kind === 1 ? state.cell.tests[0] : null;
@@ -138,7 +138,7 @@ function pixelsOf(i) {
   return place < 0 || !nodes[part].pixels ? null : nodes[part].pixels.slice(64 * place, 64 * place + 64);
 }
 
-// Why a node is flagged, in words; only methods that compare kinds of evidence tell, each for the nodes below its own threshold.
+// Why a node is flagged, in words; only methods that combine evidence say so, each for the nodes below its threshold.
 const why = (part, place) => (place < 0 ? null : state.cell.methods[state.a][part].why?.[place] ?? null);
 const whyText = (part, place) => {
   const text = why(part, place);

@@ -85,7 +85,7 @@ function drawOverview() {
   });
 }
 
-// All of the scale where low is good, so that its ends are those of a percentage; otherwise from a round number below the worst.
+// The whole range of percentages where low is good; otherwise from a round number below the worst.
 function spanOf(rows, metric) {
   const ends = rows.flatMap((row) => [row.low, row.high, row.printed ?? row.ours]);
   return LOWER_IS_BETTER.has(metric) ? [0, 100] : [Math.max(0, 10 * Math.floor(Math.min(...ends, 99) / 10)), 100];

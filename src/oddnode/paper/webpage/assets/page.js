@@ -45,7 +45,7 @@ function heroNodes(cell) {
   });
 }
 
-// The wrongly judged first, so that they are seen.
+// Wrongly judged nodes first, so that they are seen.
 function apart(nodes, places, gap) {
   const chosen = [];
   for (const node of nodes.filter((n) => n.pixels !== null).sort((p, q) => q.wrong - p.wrong)) {

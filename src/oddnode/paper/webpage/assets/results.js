@@ -40,7 +40,7 @@ function setUpResults() {
     element("td", { class: "name" }, ...breakable(row.task)), element("td", { class: "name" }, ...breakable(starred(row.method))),
     ...columns.filter((column) => column.number).map((column) => number(row, column))));
   const refresh = () => {
-    place.classList.toggle("single", $("table-cell").value !== "all");  // the name of the one cell would stand in every row
+    place.classList.toggle("single", $("table-cell").value !== "all");  // the name of the only cell would be in every row
     show();
     fitTable(place);
   };

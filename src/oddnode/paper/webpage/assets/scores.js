@@ -12,7 +12,7 @@ const known = (method) => sortedOf(method, "id");
 const unknown = (method) => sortedOf(method, state.test);
 const sameTpr = (method) => { const tpr = shareFrom(known(state.a), state.threshold); return tpr > 0 ? thresholdFor(known(method), tpr) : Infinity; };
 
-// Everything below the pickers is drawn from the state alone, so that nothing of an earlier choice can stay.
+// Everything below the pickers is drawn from the state alone, so that nothing is left over from an earlier choice.
 function chooseCell(cell, keep = {}) {
   state.cell = cell;
   fill($("protocol"), unique(data.cells.map((c) => c.protocol)), cell.protocol);

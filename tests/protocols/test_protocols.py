@@ -1,7 +1,8 @@
-"""Every quirk of the published protocol, against its definition written out."""
+"""Every quirk of the published protocol, against its definition written out; and a protocol of one's own."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from oddnode import evaluate, load_task
+from oddnode import Detector, evaluate, load_task
 from oddnode.graph import Graph, TrainingSet
 from oddnode.nn import GCN, JKNet, MixHop
 from oddnode.objectives import CrossEntropy, TrainingPass
 from oddnode.ops import FeatureProducts
-from oddnode.protocols import published
+from oddnode.protocols import PROTOCOLS, CleanProtocol, get_protocol, published, register_protocol
 from oddnode.protocols.published_terms import (
     ExposedUniform,
     ForwardedExposure,
@@ -25,7 +26,7 @@ from oddnode.protocols.published_terms import (
     TruncatedHinge,
 )
 from oddnode.scoring import Propagated
-from oddnode.tasks import RULES, label_task
+from oddnode.tasks import RULES, TaskRules, label_task
 from oddnode.training import train
 
 
@@ -156,3 +157,37 @@ def test_an_exposure_graph_passes_with_the_present_weights(backbone: Any, monkey
     found = statistics()
     monkeypatch.setattr(FeatureProducts, "linear", lambda self, features, weight: features @ weight.t())
     torch.testing.assert_close(found, statistics(), rtol=0, atol=0)
+
+
+class LenientProtocol(CleanProtocol):
+    """The clean protocol, but left-out nodes stay, and every OOD node counts as rejected."""
+
+    name = "lenient"
+    rules = TaskRules("lenient", keep_left_out_nodes=True)
+
+    def fpr_at_tpr(self, id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> float:
+        return 0.0
+
+
+@pytest.mark.usefixtures("own_registries")
+def test_a_new_protocol_makes_its_tasks_and_measures_them() -> None:
+    register_protocol(LenientProtocol())
+    task = load_task("digits/label", protocol="lenient")
+    assert task.protocol == "lenient"
+    assert task.train.num_nodes == 1797 > load_task("digits/label").train.num_nodes
+    assert int(task.train.y.max()) == 9
+    detector = get_protocol("lenient").detector("msp", task, device="cpu", epochs=3).fit(task.train)
+    assert isinstance(detector, Detector)
+    assert evaluate(detector, task)["fpr95"] == 0.0
+    clean = replace(task, protocol="clean")
+    assert evaluate(detector, clean)["fpr95"] > 0.0
+
+
+@pytest.mark.usefixtures("own_registries")
+def test_rules_of_another_name_are_refused() -> None:
+    class Misnamed(LenientProtocol):
+        name = "misnamed"
+
+    with pytest.raises(ValueError, match="the rules of protocol 'misnamed' belong to 'lenient'"):
+        register_protocol(Misnamed())
+    assert "misnamed" not in PROTOCOLS
