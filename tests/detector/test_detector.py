@@ -183,7 +183,7 @@ def test_a_class_with_one_node_cannot_be_split(two_groups: Data) -> None:
 
 def test_exposure_must_match_the_method(two_groups: Data) -> None:
     for method, part in (("nodesafe++", "objective"), ("nodesafe-evidence++", "scorer")):
-        with pytest.raises(ValueError, match=rf"from which the {part} of this.* call fit\(data, exposure=...\)"):
+        with pytest.raises(ValueError, match=rf"the {part} of this detector needs.* call fit\(data, exposure=...\)"):
             Detector.from_recipe(method).fit(two_groups)
     with pytest.raises(ValueError, match="exposure was given, but neither the objective nor the scorer"):
         Detector.from_recipe("nodesafe").fit(two_groups, exposure=far_away(two_groups))
