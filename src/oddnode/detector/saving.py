@@ -314,7 +314,7 @@ def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, T
     if own is None and detector.num_layers > max(_FEW_LAYERS, len(weights)):
         raise ModelFileError(f"settings.num_layers is {detector.num_layers}, but there are {len(weights)} weights")
     with torch.device("meta"):
-        sketch = own or _new_network(detector, config)
+        sketch = _new_network(detector, config) if own is None else own
     _check_weights(sketch, config.num_networks, weights)
     modules = []
     for _ in range(config.num_networks):
@@ -323,7 +323,7 @@ def _filled_module(detector: Detector, config: ModelConfig, weights: dict[str, T
             empty = copy.deepcopy(sketch)._apply(lambda t: torch.empty_strided(t.shape, t.stride(), dtype=t.dtype))
             modules.append(empty)
         else:
-            modules.append(copy.deepcopy(own) if own else _new_network(detector, config))
+            modules.append(_new_network(detector, config) if own is None else copy.deepcopy(own))
     module = as_module(modules)
     module.load_state_dict(weights)
     return module
