@@ -49,6 +49,7 @@ EXPECTED: dict[str, str] = {
     "arrival scorer grasp: *": "`ArrivalScorer` continued GRASP as a plain mean, which it is not; refused",
     "arrival scorer *: isolated, *": _PRIOR,
     "weighted edges *: isolated, *": _PRIOR,
+    "*, wording": "notes and advice are worded differently",
 }
 
 ROOT = Path(__file__).resolve().parents[1]
