@@ -59,6 +59,11 @@ class ScorerDefaults:
         """Compare every node with reference nodes by each of `kinds`, for each network."""
         return []
 
+    @property
+    def learns_from_training_graph(self: Any) -> bool:
+        """Whether `fit` reads the training graph; by default, whether the class overrides `fit`."""
+        return type(self).fit is not Scorer.fit
+
 
 class Scorer(ScorerDefaults):
     """Base of all scorers: a dataclass whose fields are its settings, with a method `score`.
@@ -149,8 +154,3 @@ class Scorer(ScorerDefaults):
         """
         side = "higher" if found.is_high else "lower"
         return f"Its score by {found.kind} ({found.value:.3g}) is {side} than that of {share_of_known(found.share)}."
-
-    @property
-    def learns_from_training_graph(self) -> bool:
-        """Whether `fit` reads the training graph; by default, whether the class overrides `fit`."""
-        return type(self).fit is not Scorer.fit
