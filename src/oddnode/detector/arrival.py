@@ -27,7 +27,7 @@ class ArrivalScorer:
     The long-range averages of the known nodes are computed once. The score of an arrival is computed from the nodes
     within a few hops. It equals that of the whole graph with the arrival in it, up to rounding, if the arrival has no
     neighbours, or if the scorer looks no further than two hops beyond the network's receptive field. A longer average
-    is approximated: continued from those of the neighbours, :math:`\eta s_v + (1 - \eta)` times their mean, as if the
+    is extrapolated from the neighbours' averages, :math:`\eta s_v + (1 - \eta)` times their mean, as if the
     arrival had not changed them. Arrivals do not affect each other. Scorers that depend on the whole graph in other
     ways are refused: `GRASP` and `NeighbourCosine`.
 

@@ -355,7 +355,7 @@ class Detector:
         ----------
         data : GraphSource
             N nodes. Those in its ``train_mask`` and ``val_mask`` are labelled ID nodes for scorers that use
-            them as anchors. For scorers that compare with reference nodes, those of the training graph are recognised
+            them as anchors. For scorers that compare with reference nodes, these are recognised
             if the nodes of that graph come first, or else among the nodes in ``val_mask``; or ``reference_mask`` marks
             them. All nodes of the training graph are recognised if they come first; or ``seen_mask`` marks them.
         """

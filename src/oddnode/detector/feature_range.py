@@ -48,7 +48,7 @@ def clip_far_features(graph: Graph, max_abs_feature: float) -> tuple[Graph, Tens
 
 
 def lower_far_scores(scores: Tensor, far: Tensor | None, known: Tensor | None) -> Tensor:
-    """Give nodes with clipped features a score below those of all other nodes."""
+    """Give nodes with clipped features a lower score than all other nodes."""
     if far is None:
         return scores
     others = torch.ones_like(scores, dtype=torch.bool)

@@ -106,7 +106,7 @@ class TableFile(ABC):
         schema : pyarrow.Schema
             The columns of the tables to write.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{cls.__name__} is listed as written, but has no writer")
 
     @contextmanager
     def errors(self) -> Iterator[None]:
