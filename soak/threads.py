@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch_geometric.nn import GraphSAGE
 
 from oddnode import Detector
 from soak.bases import METHODS, fitted, small_graph
@@ -34,7 +35,7 @@ class Threads(Family):
 
     name = "threads"
     quota = 120
-    kinds = ("fit", "score", "load", "caller's random numbers", "caller's modes")
+    kinds = ("fit", "score", "wrapped", "load", "caller's random numbers", "caller's modes")
     batch = 5
 
     def prepare(self, folder: Path) -> None:
@@ -44,6 +45,7 @@ class Threads(Family):
     def start(self, folder: Path) -> None:
         self.models = folder
         self.graph = small_graph(2)
+        self.network = GraphSAGE(6, 8, 2, 3)
 
     def trial(self, kind: str, rng: Random, work: Path) -> Iterator[Trial]:
         name = rng.choice(_NAMES)
@@ -54,6 +56,10 @@ class Threads(Family):
         elif kind == "score":
             detector = Detector.load(self.models / name)
             violation = self._same(lambda _: detector.score_samples(self.graph), list(range(40)))
+        elif kind == "wrapped":
+            graphs = [small_graph(seed) for seed in range(4)]
+            detector = Detector.wrap(self.network, rng.choice(("knn", "energy", "mahalanobis")), graphs[0])
+            violation = self._same(lambda item: detector.score_samples(graphs[item % 4]), list(range(80)))
         elif kind == "load":
             violation = self._same(
                 lambda _: Detector.load(self.models / name).score_samples(self.graph), list(range(20))

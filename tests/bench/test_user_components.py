@@ -81,9 +81,9 @@ def paper(seed: int) -> Task:
     ("arguments", "message"),
     [
         ({"tasks": 3}, "a task is 3, expected a name, an oddnode.Task, or a function"),
-        ({"tasks": lambda seed: my_task(seed)}, "a lambda has no name for the tables"),
+        ({"tasks": lambda seed: my_task(seed)}, "there is a task named 'digits/label' already"),
         ({"tasks": no_seed}, "called with a seed it would fail: too many positional arguments"),
-        ({"tasks": wrong_kind}, r"wrong_kind\(0\) returned a int, expected an oddnode.Task"),
+        ({"tasks": wrong_kind}, "expected a name, an oddnode.Task, or .*; called with seed 0 it returned a int"),
         ({"tasks": paper}, "there is a task named 'paper' already"),
         ({"tasks": [my_task, my_task]}, "there is a task named 'my_task' already"),
         ({"methods": [MaxLogit()]}, "a method is a MaxLogit, expected a name or an oddnode.Recipe"),
@@ -108,10 +108,14 @@ def test_processes_and_machines_that_would_not_know_the_objects_are_refused(monk
 
 
 FILE = """
+from dataclasses import replace
 from oddnode import load_task
 
 def shifted(seed):
     return load_task("digits/structure", seed=seed)
+
+def another(seed):
+    return replace(shifted(seed), name="digits-moved")
 """
 
 
@@ -119,12 +123,15 @@ def test_the_command_line_takes_a_function_of_a_file(tmp_path: Path, cli: CLI, m
     monkeypatch.setattr(plugins, "_loaded", {})
     file = tmp_path / "own_tasks_for_a_test.py"
     file.write_text(FILE)
-    done = cli("bench", "--task", f"{file}:shifted,digits/label", "--methods", "msp", "--seeds", "1", "--jobs", "1")
+    done = cli(
+        "bench", "--task", f"{file}:shifted,{file}:another,digits/label", "--methods", "msp", "--seeds=1", "--jobs=1"
+    )
     assert done.returncode == 0, done.stderr
     assert "shifted" in done.stdout
+    assert "digits-moved" in done.stdout
     assert "digits/label" in done.stdout
     wrong = cli("bench", "--task", f"{file}:shfted", "--methods", "msp", fails=True)
     assert wrong.returncode == 1
-    assert "defines no 'shfted'; it defines shifted" in wrong.stderr
+    assert "defines no 'shfted'; it defines another, shifted" in wrong.stderr
     missing = cli("bench", "--task", "nowhere.py:f", "--methods", "msp", fails=True)
     assert "nowhere.py does not exist" in missing.stderr

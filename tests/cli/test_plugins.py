@@ -44,7 +44,8 @@ def test_methods_and_data_of_a_file_are_listed_and_run(plugin: Path, cli: CLI, m
     assert (last["name"], last["scorer"], last["reference"]) == ("margin", "Margin(scale=1.0)", "unpublished")
     datasets = json.loads(cli("datasets", "--plugin", str(plugin), "--json").stdout)
     assert datasets[-1]["name"] == "rings"
-    assert datasets[-1]["tasks"] == ["rings/label", "rings/structure", "rings/feature"]
+    shifts, arrivals = ["label", "structure", "feature"], ["arrivals", "arrivals-1%", "arrivals-20%", "unseen"]
+    assert datasets[-1]["tasks"] == [f"rings/{name}" for name in (*shifts, *arrivals)]
     chosen = ("--methods", "margin,msp", "--task", "rings/label", "--backbone", "sgc", "--seeds", "2", "--jobs", "1")
     rows = {row["method"]: row for row in json.loads(cli("bench", *chosen, "--plugin", str(plugin), "--json").stdout)}
     assert list(rows) == ["margin", "msp"]

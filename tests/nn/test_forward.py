@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -165,24 +165,35 @@ def test_a_module_with_another_forward_is_refused_with_its_signature(
             run_backbone(module, weighted(two_groups))
 
 
-def test_threads_that_share_a_module_read_their_own_hidden_features() -> None:
-    """Hidden features of a user's module are read by hooks, which every thread that runs the module meets."""
-    passed = threading.Barrier(2)
+class Stateful(Plain):
+    """Keeps hidden features on itself and calls its layers through a list and a method, as users' modules do."""
 
-    class Meeting(Plain):
-        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]
-            hidden = self.first(x, edge_index).relu()
-            passed.wait(timeout=10)  # all hooks are there, and no pass has reached the last layer
-            out = self.last(hidden, edge_index)
-            passed.wait(timeout=10)
-            return out
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps, self.read_out = [self.first], self.last.forward
 
-    module, edges = Meeting().eval(), torch.tensor([[0, 1], [1, 2]])
-    graphs = [Graph(torch.full((3, 6), value), edges) for value in (1.0, 2.0)]
-    with ThreadPoolExecutor(2) as pool, torch.no_grad():
-        found = list(pool.map(lambda graph: embed_with(module, graph), graphs))
-    for graph, hidden in zip(graphs, found, strict=True):
-        torch.testing.assert_close(hidden, module.hidden(graph.x, edges))
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]
+        self.kept = self.steps[0](x, edge_index).relu()
+        time.sleep(1e-4)  # lets another thread in
+        return self.last(self.kept, edge_index) + 0 * self.read_out(self.kept, edge_index)
+
+
+def test_threads_may_share_a_wrapped_module_and_detectors_that_share_it(two_groups: Data) -> None:
+    graphs = [two_groups.clone() for _ in range(4)]
+    for seed, graph in enumerate(graphs):
+        graph.x = graph.x + torch.randn(graph.x.shape, generator=torch.Generator().manual_seed(seed))
+    for module in (Plain(), Stateful().train()):
+        hidden = Detector.wrap(module, "knn", two_groups)
+        detectors = [hidden, hidden.with_scorer("energy"), Detector.wrap(module, "knn", two_groups)]
+        work = [(detector, graph) for _ in range(25) for graph in graphs for detector in detectors]
+        alone = [detector.score_samples(graph) for detector, graph in work[:12]]
+        with ThreadPoolExecutor(4) as pool:
+            together = list(pool.map(lambda item: item[0].score_samples(item[1]), work))
+        for index, scores in enumerate(together):
+            assert torch.equal(scores, alone[index % 12])
+        assert not hasattr(module, "kept")
+        assert module.training
+        assert not any(layer._forward_pre_hooks for layer in hidden.module_.modules())
 
 
 class NamedInAnotherOrder(nn.Module):

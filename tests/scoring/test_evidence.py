@@ -174,7 +174,7 @@ def blocks(seed: int) -> Data:
 
 
 def test_weights_are_as_given_unless_next_to_nothing_is_carried() -> None:
-    parts = tuple(Weighed(each) for each in (1.0, 0.5, 0.1, 0.05, 0.01, 0.0))
+    parts = tuple(Weighed(carries=each) for each in (1.0, 0.5, 0.1, 0.05, 0.01, 0.0))
     assert fitted(Evidence(parts), random_graph()).weights_.tolist() == pytest.approx([1.0, 1.0, 1.0, 0.5, 0.1, 0.0])
     given = fitted(Evidence(parts, weights=(0.5, 4.0) * 3), random_graph())
     assert given.weights_.tolist() == pytest.approx([0.5, 4.0, 0.5, 2.0, 0.05, 0.0])

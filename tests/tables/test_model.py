@@ -623,3 +623,43 @@ def test_an_id_column_called_like_a_kind_of_evidence_is_refused(tmp_path: Path) 
     model, _ = TableModel.fit(pa.Table.from_pylist(nodes), pa.Table.from_pylist(edges), **options)
     with pytest.raises(TableError, match="'p_links' has the name of an output column"):
         model.score(pa.Table.from_pylist(nodes), pa.Table.from_pylist(edges), tmp_path / "s.csv")
+
+
+def test_an_empty_cell_or_an_unseen_category_is_a_small_thing_and_named() -> None:
+    """The number of features is evidence only where the table has counts; a category or a scaled number is none."""
+    rng = np.random.default_rng(0)
+    kind = rng.integers(2, size=400)
+    nodes = {
+        "name": [f"n{row}" for row in range(400)],
+        "kind": ["ab"[each] for each in kind],
+        "price": (rng.normal(size=400) + 3 * kind).tolist(),
+        "size": rng.normal(size=400).tolist(),
+        "shop": [f"shop {each}" for each in rng.integers(5, size=400)],
+    }
+    alike = [rng.choice(np.flatnonzero(kind == each), 3) for each in kind]
+    edges = {"source": np.repeat(nodes["name"], 3), "target": [f"n{other}" for row in alike for other in row]}
+    ends = zip(*edges.values(), strict=True)
+    old = np.array([max(int(source[1:]), int(target[1:])) < 300 for source, target in ends])
+    first = {name: values[:300] for name, values in nodes.items()}
+    inside = {name: np.array(values)[old] for name, values in edges.items()}
+    model, _ = TableModel.fit(first, inside, id_column="name", label_column="kind", epochs=30, device="cpu")
+    rows = np.arange(300, 400)
+    before = model.score_frame(nodes, edges)["is_ood"].to_numpy()[rows].mean()
+    for column, value in (("price", None), ("shop", None), ("shop", "New shop")):
+        changed = {name: list(values) for name, values in nodes.items()}
+        for row in rows:
+            changed[column][row] = value
+        table = model.score_frame(changed, edges, explain=True)
+        assert table["is_ood"].to_numpy()[rows].mean() <= before + 0.02
+        assert set(table["p_number_of_features"].to_pylist()) == {1.0}
+        whys = list(filter(None, table["why"].to_pylist()[300:]))
+        assert all(("shop 'New shop' was not seen in training." in why) == (value == "New shop") for why in whys)
+
+
+def test_words_in_a_table_are_counted_as_the_table_has_them() -> None:
+    words = np.random.default_rng(0).poisson(0.3, size=(200, 30))
+    nodes = {"name": range(200), "kind": ["a", "b"] * 100, **{f"w{word}": words[:, word] for word in range(30)}}
+    edges = {"source": range(199), "target": range(1, 200)}
+    model, _ = TableModel.fit(nodes, edges, id_column="name", label_column="kind", epochs=2, device="cpu")
+    graph = model.read(nodes, edges)
+    assert torch.equal(torch.count_nonzero(graph.source.x, dim=1), torch.from_numpy((words > 0).sum(axis=1)))

@@ -36,7 +36,9 @@ def without_masks(data: Data) -> Data:
 
 def test_one_graph_gives_a_task_for_each_family(two_groups: Data) -> None:
     register_dataset(DatasetSpec.from_graph("mine", lambda data_dir, seed: two_groups, label_split=([2, 0], [], [1])))
-    assert list(TASKS)[-3:] == ["mine/label", "mine/structure", "mine/feature"]
+    names = [name for name in TASKS if name.startswith("mine/")]
+    assert names[:3] == ["mine/label", "mine/structure", "mine/feature"]
+    assert [name.replace("mine", "digits") for name in names] == [name for name in TASKS if name.startswith("digits/")]
     task = load_task("mine/label")
     assert task.train.num_nodes == 40
     assert torch.equal(task.tests["label"].ood_mask, two_groups.y == 1)
@@ -45,6 +47,19 @@ def test_one_graph_gives_a_task_for_each_family(two_groups: Data) -> None:
     assert load_task("mine/label", protocol="published").train.num_nodes == 60
     assert torch.equal(load_task("mine/structure").tests["structure"].x, two_groups.x)
     assert torch.equal(load_task("mine/feature").tests["feature"].edge_index, two_groups.edge_index)
+
+
+def test_a_data_set_has_arrivals_with_its_own_shares(two_groups: Data) -> None:
+    graph = Data(x=torch.rand(600, 4), edge_index=torch.randint(600, (2, 3000)), y=torch.arange(600) % 3)
+    register_dataset(DatasetSpec.from_graph("mine", lambda data_dir, seed: graph, arrival_shares=(0.1, 0.25)))
+    register_dataset(DatasetSpec.from_graph("still", lambda data_dir, seed: graph, arrival_shares=()))
+    assert [task.name for task in DATASETS["still"].tasks] == ["still/structure", "still/feature"]
+    for group, share in (("arrivals", 0.1), ("unseen", 0.1), ("arrivals-25%", 0.25)):
+        names = expand_tasks([f"mine/{group}"])
+        assert set(names) <= set(expand_tasks([group]))
+        task = load_task(names[-1])
+        assert int(task.tests["arrivals"].ood_mask.sum()) == 600 * share
+    assert "mine/arrivals-20%" not in {name.rpartition("/")[0] for name in TASKS}
 
 
 def test_a_graph_without_masks_is_split_one_to_one_to_eight_by_seed_and_stays_as_it_was(two_groups: Data) -> None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from oddnode.bench.choices import DEFAULT_METHODS as DEFAULT_METHODS
     from oddnode.bench.choices import check_names as check_names
     from oddnode.bench.choices import check_settings as check_settings
+    from oddnode.bench.choices import default_methods as default_methods
     from oddnode.bench.choices import expand_methods as expand_methods
     from oddnode.bench.paper_numbers import paper_number as paper_number
     from oddnode.bench.report import check_writable as check_writable

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from oddnode._utils.plugins import attribute_of_file
 from oddnode._utils.suggestions import unknown
-from oddnode.detector import RECIPES, get_recipe, setting_types
+from oddnode.detector import RECIPES, default_method, get_recipe, setting_types
 from oddnode.nn import BACKBONES
 from oddnode.protocols import PROTOCOLS, get_protocol
 
@@ -16,8 +16,23 @@ if TYPE_CHECKING:
     from oddnode.tasks import Task
 
 
-#: The default methods of ``oddnode bench``.
-DEFAULT_METHODS = ("msp", "energy", "gnnsafe", "nodesafe", "energy-ft", "gnnsafe++", "nodesafe++")
+#: The default methods of ``oddnode bench``: what tables are fitted with first, so that others are compared with it.
+DEFAULT_METHODS = (
+    *(default_method(has_exposure=False), "msp", "energy", "gnnsafe", "nodesafe"),
+    *("energy-ft", "gnnsafe++", "nodesafe++"),
+)
+
+
+def default_methods(protocol: str) -> list[str]:
+    """List the default methods that have settings under a protocol.
+
+    Parameters
+    ----------
+    protocol : {"clean", "published"}
+        The protocol.
+    """
+    known = get_protocol(protocol).methods()
+    return [method for method in DEFAULT_METHODS if method in known]
 
 
 def expand_methods(names: Iterable[str], protocol: str = "clean") -> list[str]:

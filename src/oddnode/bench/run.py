@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from oddnode._utils.devices import is_gpu
-from oddnode.bench.choices import DEFAULT_METHODS, check_names, check_settings, expand_methods
+from oddnode.bench.choices import check_names, check_settings, default_methods, expand_methods
 from oddnode.bench.user_components import MethodLike, TaskLike, has_only_names, named
 from oddnode.detector import DETECTOR_SETTINGS, MODEL_FREE, get_recipe
 from oddnode.evaluation import Result
@@ -24,7 +24,7 @@ from oddnode.tasks import check_data, expand_tasks
 
 def benchmark(
     tasks: TaskLike | Sequence[TaskLike] = ("digits/label",),
-    methods: MethodLike | Sequence[MethodLike] = DEFAULT_METHODS,
+    methods: MethodLike | Sequence[MethodLike] | None = None,
     seeds: int = 3,
     protocol: str = "clean",
     backbone: str = "gcn",
@@ -42,9 +42,10 @@ def benchmark(
     ----------
     tasks : str, Task, callable, or a list of these
         Names (``"paper"`` and ``"all"`` stand for groups of tasks), `Task` objects, or functions ``make(seed) ->
-        Task``, whose names become the names of the tasks.
-    methods : str, Recipe, or a list of these
-        Names (``"all"`` stands for every method), or `Recipe` objects.
+        Task``. In results a function has the name of its `Task`, or its own if another task is called that already.
+    methods : str, Recipe, or a list of these, optional
+        Names (``"all"`` stands for every method), or `Recipe` objects; by default those of
+        `oddnode.bench.DEFAULT_METHODS` that the protocol has.
     seeds : int
         Number of seeds.
     protocol : {"clean", "published"}
@@ -83,7 +84,7 @@ def benchmark(
             raise ValueError(f"{name} is {number}, expected 1 or more")
     check_names((), protocol, backbone)
     own_settings = dict(settings or {})
-    all_tasks, all_methods = _listed(tasks), _listed(methods)
+    all_tasks, all_methods = _listed(tasks), default_methods(protocol) if methods is None else _listed(methods)
     user_components = not has_only_names(all_tasks, all_methods)
     if user_components and engine is not None and engine.is_remote:
         raise ValueError(

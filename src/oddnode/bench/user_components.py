@@ -43,20 +43,27 @@ def has_only_names(tasks: Sequence[TaskLike], methods: Sequence[MethodLike]) -> 
 
 def _register_task(task: Any) -> str:
     fixed = isinstance(task, Task)
-    name = task.name if fixed else _checked_maker(task)
+    first = task if fixed else _first_task(task)
+    name, own = first.name, "" if fixed else getattr(task, "__name__", type(task).__name__)
+    if _is_taken(name) and own.isidentifier():  # a function that alters a task of the library may leave its name
+        name = own
+    if _is_taken(name):
+        raise ValueError(f"there is a task named {name!r} already; give yours another name")
 
     def make(data_dir: DataDir, seed: int, rules: TaskRules) -> Task:
-        made = task if fixed else task(seed)
-        if not isinstance(made, Task):
-            raise ValueError(f"{name}({seed}) returned a {type(made).__name__}, expected an oddnode.Task")
+        made = first if fixed or seed == 0 else task(seed)
         return replace(made, name=name, protocol=rules.protocol)
 
+    DATASETS.register(name, DatasetSpec(name, (TaskSpec(name, make, fixed),)))
+    return name
+
+
+def _is_taken(name: str) -> bool:
     try:
         expand_tasks([name])
     except UnknownNameError:
-        DATASETS.register(name, DatasetSpec(name, (TaskSpec(name, make, fixed),)))
-        return name
-    raise ValueError(f"there is a task named {name!r} already; give yours another name")
+        return False
+    return True
 
 
 def _register_recipe(recipe: Any) -> str:
@@ -66,8 +73,8 @@ def _register_recipe(recipe: Any) -> str:
     return recipe.name
 
 
-def _checked_maker(maker: Any) -> str:
-    """The name of a function that makes tasks."""
+def _first_task(maker: Any) -> Task:
+    """The task that a function makes of seed 0."""
     what = f"a task is {maker!r}, expected a name, an oddnode.Task, or a function of the seed that returns one"
     if not callable(maker):
         raise ValueError(what)
@@ -75,7 +82,7 @@ def _checked_maker(maker: Any) -> str:
         inspect.signature(maker).bind(0)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{what}; called with a seed it would fail: {error}") from None
-    name = getattr(maker, "__name__", type(maker).__name__)
-    if not name.isidentifier():
-        raise ValueError(f"{what}; a lambda has no name for the tables")
-    return name
+    made = maker(0)
+    if not isinstance(made, Task):
+        raise ValueError(f"{what}; called with seed 0 it returned a {type(made).__name__}")
+    return made

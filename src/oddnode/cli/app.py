@@ -57,7 +57,8 @@ _Methods = Annotated[
     str | None,
     typer.Option(
         help="Methods, separated by commas; 'all' = every method. See `oddnode methods`.",
-        show_default="msp, energy, gnnsafe, nodesafe and, with exposure, energy-ft, gnnsafe++, nodesafe++",
+        show_default="nodesafe-evidence, msp, energy, gnnsafe, nodesafe, and with exposure energy-ft, gnnsafe++, "
+        "nodesafe++",
     ),
 ]
 _Jobs = Annotated[
@@ -167,11 +168,12 @@ def _checked_names(
     task: str, methods: str | None, protocol: str, backbone: str, data_dir: Path | None
 ) -> tuple[list[Any], list[str]]:
     """The requested tasks and methods; unknown names and missing data are errors before torch is imported."""
-    from oddnode.bench import DEFAULT_METHODS, check_names, expand_methods
+    from oddnode.bench import check_names, default_methods, expand_methods
     from oddnode.tasks import check_data
 
     tasks = _tasks(split_names(task), data_dir)
-    names = list(DEFAULT_METHODS) if methods is None else split_names(methods)
+    check_names((), protocol, backbone)
+    names = default_methods(protocol) if methods is None else split_names(methods)
     check_names(names, protocol, backbone)
     check_data([name for name in tasks if isinstance(name, str)], data_dir)
     return tasks, expand_methods(names, protocol)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -96,10 +97,10 @@ def _calls(module: nn.Module, part: Graph) -> dict[_BatchNorm, Tensor]:
     """The inputs of the batch norms of a network, in the order of their calls."""
     inputs: dict[_BatchNorm, Tensor] = {}
 
-    def note(norm: Any, args: tuple[Any, ...]) -> None:
-        inputs[norm] = args[0]
+    def note(norm: _BatchNorm, _called: nn.Module, args: tuple[Any, ...]) -> None:
+        inputs[norm] = args[0]  # the one that is called may be a copy, see `run_backbone`
 
-    handles = [norm.register_forward_pre_hook(note) for norm in batch_norms(module)]
+    handles = [norm.register_forward_pre_hook(partial(note, norm)) for norm in batch_norms(module)]
     try:
         run_backbone(module, part)
     finally:

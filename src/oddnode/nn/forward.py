@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import threading
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from types import MethodType
 from typing import Any, cast
 
 import torch
@@ -34,7 +35,8 @@ def run_backbone(module: nn.Module, graph: Graph) -> Tensor:
     """
     if isinstance(module, Backbone):
         return module.run(graph)
-    logits = _called(module, graph)
+    # In training, a module may count its passes or keep values between them; in evaluation, threads share it.
+    logits = _called(module if module.training else _isolated(module), graph)
     if not isinstance(logits, Tensor) or logits.dim() != 2 or logits.shape[0] != graph.num_nodes:
         found = list(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
         raise ValueError(
@@ -157,20 +159,14 @@ def embed_with(module: nn.Module, graph: Graph) -> Tensor:
     """
     if isinstance(module, Backbone):
         return module.embed(graph)
-    name = type(module).__name__
-    entered: list[Any] = []
-    thread = threading.get_ident()
+    name, own, entered = type(module).__name__, _isolated(module), list[Any]()
 
-    def note(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> None:
-        if threading.get_ident() == thread:  # another thread that shares the module calls this hook too
-            entered[:] = [*args, *(kwargs or {}).values()][:1]
+    def note(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        entered[:] = [*args, *kwargs.values()][:1]
 
-    handles = [layer.register_forward_pre_hook(note, with_kwargs=True) for layer in _layers(module)]
-    try:
-        run_backbone(module, graph)
-    finally:
-        for handle in handles:
-            handle.remove()
+    for layer in _layers(own):
+        layer.register_forward_pre_hook(note, with_kwargs=True)
+    run_backbone(own, graph)
     if not entered:
         raise TypeError(
             f"{name} calls no layer with parameters, so its hidden features cannot be read; build it from layers "
@@ -184,6 +180,36 @@ def embed_with(module: nn.Module, graph: Graph) -> Tensor:
             f"{graph.num_nodes} rows; subclass oddnode.nn.base.Backbone and return them in embed"
         )
     return hidden
+
+
+def _isolated(module: nn.Module, copies: dict[int, nn.Module] | None = None) -> nn.Module:
+    """A copy of a module that shares its tensors; hooks and attributes that a pass sets do not reach other threads."""
+    # A compiled module calls the module inside it by a reference of its own, and a script runs outside of Python.
+    module = getattr(module, "_orig_mod", module)
+    copies = {} if copies is None else copies
+    if isinstance(module, torch.jit.ScriptModule):
+        return module
+    if id(module) not in copies:
+        copies[id(module)] = own = module.__new__(type(module))
+        own.__dict__ = dict(vars(module))
+        for name, value in vars(module).items():
+            own.__dict__[name] = _isolated_value(value, copies)
+    return copies[id(module)]
+
+
+def _isolated_value(value: Any, copies: dict[int, nn.Module]) -> Any:
+    """A copy of a container, a method or a module; any other value is shared."""
+    if isinstance(value, nn.Module):
+        return _isolated(value, copies)
+    if isinstance(value, MethodType):
+        return MethodType(value.__func__, _isolated_value(value.__self__, copies))
+    if type(value) in (list, tuple, set):
+        return type(value)(_isolated_value(item, copies) for item in value)
+    if type(value) in (dict, OrderedDict):
+        own = value.copy()
+        own.update((key, _isolated_value(item, copies)) for key, item in value.items())
+        return own
+    return value
 
 
 def _layers(module: nn.Module, is_root: bool = True) -> Iterator[nn.Module]:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from torch import Tensor, nn
-
-from oddnode.detector import RECIPES, Detector, get_recipe
-from oddnode.functional import fpr_at_tpr
+from oddnode._utils.lazy import LazyModule
+from oddnode.detector import RECIPES, get_recipe
 from oddnode.protocols.base import EvaluationProtocol
 from oddnode.tasks import RULES, Task
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from oddnode.detector import Detector
+
+# The command line asks for the names of methods before it imports torch.
+_detector, _functional = LazyModule("oddnode.detector"), LazyModule("oddnode.functional")
 
 
 class CleanProtocol(EvaluationProtocol):
@@ -34,13 +40,13 @@ class CleanProtocol(EvaluationProtocol):
         backbone = get_recipe(method).backbone or backbone
         # A benchmark compares methods as published, so nothing is adapted to the graph.
         settings = {"propagation": "as-given"} | overrides
-        return Detector.from_recipe(method, backbone, seed, device, **settings)
+        return _detector.Detector.from_recipe(method, backbone, seed, device, **settings)
 
     def hyper_parameters(self, method: str, task: str) -> dict[str, Any]:
         return get_recipe(method).hyper_parameters
 
     def fpr_at_tpr(self, id_scores: Tensor, ood_scores: Tensor, tpr: float = 0.95) -> float:
-        return fpr_at_tpr(id_scores, ood_scores, tpr)
+        return _functional.fpr_at_tpr(id_scores, ood_scores, tpr)
 
     def id_accuracy(self, predicted: Tensor, probabilities: Tensor, y: Tensor, task: str) -> float:
         return (predicted == y).double().mean().item()

@@ -51,6 +51,10 @@ class ScorerDefaults:
         """A copy whose `num_hops_used` is at most ``num_hops``."""
         return copy.copy(self)
 
+    def reading(self, counts: tuple[bool, ...], numbers: tuple[bool, ...]) -> Any:
+        """A copy for features of which some ``[F]`` are counts, and some numbers of any kind, in the user's table."""
+        return copy.copy(self)
+
     def informativeness(self, outputs: Outputs) -> float:
         """How informative the scores are on the training graph, from 0 (noise) to 1; combinations weight them by it."""
         return 1.0

@@ -41,6 +41,11 @@ class CombinedScorer(Scorer):
         limited.scorers = tuple(scorer.limited_to(num_hops) for scorer in self.scorers)
         return limited
 
+    def reading(self, counts: tuple[bool, ...], numbers: tuple[bool, ...]) -> Self:
+        changed = copy.copy(self)
+        changed.scorers = tuple(scorer.reading(counts, numbers) for scorer in self.scorers)
+        return changed
+
 
 @dataclass
 class ScorerWrapper(CombinedScorer):
@@ -81,6 +86,9 @@ class ScorerWrapper(CombinedScorer):
 
     def limited_to(self, num_hops: int) -> Self:
         return self._around(self.scorer.limited_to(num_hops))
+
+    def reading(self, counts: tuple[bool, ...], numbers: tuple[bool, ...]) -> Self:
+        return self._around(self.scorer.reading(counts, numbers))
 
     def informativeness(self, outputs: Outputs) -> float:
         return self.scorer.informativeness(outputs)

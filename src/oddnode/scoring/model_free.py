@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -12,17 +13,53 @@ from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
+# With fewer values among the reference nodes, the smallest difference, such as an empty cell, would look rare.
+_FEWEST_VALUES = 5
+
 
 @dataclass
-class NonZeros(Scorer):
-    """Minus the number of a node's non-zero features: a mixture of two bags of words has more words than either."""
+class _OfFeatures(Scorer):
+    """Base of scorers that count or add up a node's features.
+
+    They are evidence only if they have at least five values among the reference nodes.
+
+    Parameters
+    ----------
+    features : tuple of bool, optional
+        Which features to use ``[F]``; by default all.
+    """
+
+    features: tuple[bool, ...] | None = None
+
+    def _used(self, outputs: Outputs) -> Tensor:
+        x = outputs.graph.x
+        return x if self.features is None else x[:, torch.tensor(self.features, device=x.device)]
+
+    def informativeness(self, outputs: Outputs) -> float:
+        known = outputs.scores_of(self)
+        known = known if outputs.reference is None else known[outputs.reference]
+        return float(len(known.unique()) >= _FEWEST_VALUES)
+
+
+@dataclass
+class NonZeros(_OfFeatures):
+    """Minus the number of a node's non-zero features: a mixture of two bags of words has more words than either.
+
+    Parameters
+    ----------
+    features : tuple of bool, optional
+        Which features to count ``[F]``; by default all.
+    """
 
     is_row_wise = True
     kind = "number of features"
 
     def score(self, outputs: Outputs) -> Tensor:
-        x = outputs.graph.x
+        x = self._used(outputs)
         return -torch.count_nonzero(x, dim=1).to(x.dtype)
+
+    def reading(self, counts: tuple[bool, ...], numbers: tuple[bool, ...]) -> Self:
+        return replace(self, features=counts)
 
     def reason(self, found: Finding) -> str:
         if found.around:
@@ -32,14 +69,23 @@ class NonZeros(Scorer):
 
 
 @dataclass
-class FeatureSum(Scorer):
-    """The sum of a node's features: the number of words in a bag of words."""
+class FeatureSum(_OfFeatures):
+    """The sum of a node's features: the number of words in a bag of words.
+
+    Parameters
+    ----------
+    features : tuple of bool, optional
+        Which features to add up ``[F]``; by default all.
+    """
 
     is_row_wise = True
     kind = "sum of features"
 
     def score(self, outputs: Outputs) -> Tensor:
-        return outputs.graph.x.sum(dim=1)
+        return self._used(outputs).sum(dim=1)
+
+    def reading(self, counts: tuple[bool, ...], numbers: tuple[bool, ...]) -> Self:
+        return replace(self, features=numbers)
 
     def reason(self, found: Finding) -> str:
         if found.around:

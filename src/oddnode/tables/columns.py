@@ -30,6 +30,8 @@ from oddnode.tables.values import (
 MOST_CATEGORIES = 256
 # Numbers are clipped at this many standard deviations, so that one outlier does not dominate the network's sums.
 _FARTHEST = 5.0
+# The reasons of this many rows name the category that was not seen.
+_MOST_UNSEEN = 100_000
 # By Chebyshev's inequality, at most this share of the fitted values lies that far out.
 _MOST_CLIPPED = 1 / 25
 _NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$"
@@ -46,10 +48,14 @@ class ColumnCounts:
     example: float = 0.0  # One of these values
     unseen: int = 0  # Number of values whose category was not seen at fit
     new: set[str] = field(default_factory=set)
+    unseen_rows: dict[int, str] = field(default_factory=dict)  # Some of these values, by row
 
 
 class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="number"):
-    """A numeric column, standardised and clipped at five standard deviations; missing numbers count as the mean."""
+    """A numeric column, standardised and clipped at five standard deviations; missing numbers count as the mean.
+
+    Counts, most of which are 0, are divided by the standard deviation only, so that 0 stays 0; missing ones count as 0.
+    """
 
     name: str
     mean: Annotated[float, Meta(ge=-1e300, le=1e300)]  #: Mean at fit.
@@ -57,6 +63,7 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
     has_missing: bool = False  #: Whether numbers were missing at fit; if so, a second feature marks missing ones.
     decimal_comma: bool = False  #: Whether strings like ``"3,5"`` are numbers.
     text_is_missing: bool = False  #: Whether strings that are not numbers count as missing; if not, they are an error.
+    is_count: bool = False  #: Whether at fit all were whole numbers of 0 or more, and at least half of them 0.
 
     @property
     def width(self) -> int:
@@ -72,8 +79,8 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
                 f"{batch.table}: column {self.name!r} has the text {quoted(array[row].as_py())} in "
                 f"{batch.row_name(row)}, but had numbers when the model was fitted"
             )
-        gone = ~np.isfinite(values)
-        scaled = (np.where(gone, self.mean, values) - self.mean) / self.scale
+        gone, centre = ~np.isfinite(values), 0.0 if self.is_count else self.mean
+        scaled = (np.where(gone, centre, values) - centre) / self.scale
         far = np.abs(scaled) > _FARTHEST
         counts.rows += len(values)
         counts.infinite += int(np.isinf(values).sum())
@@ -104,6 +111,9 @@ class Category(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"
         out = np.zeros((len(array), self.width), dtype=np.float32)
         out[np.flatnonzero(known), index.fill_null(0).to_numpy(zero_copy_only=False)[known]] = 1.0
         unseen = ~known & strings.is_valid().to_numpy(zero_copy_only=False)
+        room = np.flatnonzero(unseen)[: _MOST_UNSEEN - len(counts.unseen_rows)]
+        values = strings.take(pa.array(room)).to_pylist()
+        counts.unseen_rows |= dict(zip((counts.rows + room).tolist(), values, strict=True))
         counts.rows += len(array)
         counts.missing += strings.null_count
         counts.unseen += int(unseen.sum())
@@ -126,6 +136,20 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     def width(self) -> int:
         """The number of features."""
         return sum(column.width for column in self.columns)
+
+    def marked(self, counts_only: bool) -> tuple[bool, ...]:
+        """Which features are the values of numeric columns, or of counts; none marks a missing number or a category.
+
+        Parameters
+        ----------
+        counts_only : bool
+            Whether to leave out numbers that are not counts.
+        """
+        marks: list[bool] = []
+        for column in self.columns:
+            is_marked = isinstance(column, Number) and (column.is_count or not counts_only)
+            marks += [is_marked] + [False] * (column.width - 1)
+        return tuple(marks)
 
     def check(self) -> None:
         """Raise an error for a saved recipe in which a category occurs twice."""
@@ -240,6 +264,16 @@ def notes_on_scored_columns(recipe: FeatureRecipe, counts: Sequence[ColumnCounts
                 f"deviation {column.scale:g}) and are clipped; has the unit changed?"
             )
     return notes
+
+
+def sentences_on_unseen(recipe: FeatureRecipe, counts: Sequence[ColumnCounts]) -> dict[int, str]:
+    """By row, a sentence that names its categories that were not seen at fit."""
+    found: dict[int, list[str]] = {}
+    for column, count in zip(recipe.columns, counts, strict=True):
+        for row, value in count.unseen_rows.items():
+            found.setdefault(row, []).append(f"{column.name} {quoted(value)}")
+    ends = {row: "was" if len(names) == 1 else "were" for row, names in found.items()}
+    return {row: f"{' and '.join(names)} {ends[row]} not seen in training." for row, names in found.items()}
 
 
 def _note_on_categories(column: Category, count: ColumnCounts) -> list[str]:

@@ -73,6 +73,7 @@ class ColumnStatistics:
     missing: int = 0
     infinite: int = 0
     count: int = 0  # Number of finite values, whose statistics follow
+    zeros: int = 0
     mean: float = 0.0
     squares: float = 0.0
     low: float = math.inf
@@ -129,6 +130,7 @@ class ColumnStatistics:
         values = values[np.isfinite(values)]
         if not values.size:
             return
+        self.zeros += int((values == 0).sum())
         self.low, self.high = min(self.low, float(values.min())), max(self.high, float(values.max()))
         if self.whole is not None and not bool((values != np.floor(values)).any()):
             self.whole |= set(np.unique(values).tolist())
@@ -156,7 +158,8 @@ class ColumnStatistics:
         if scale <= 1e-12 * max(abs(self.mean), 1e-290):
             return None
         has_missing = self.missing + self.infinite > 0
-        return Number(self.name, self.mean, scale, has_missing, self.decimal_comma, self.is_number)
+        is_count = self.whole is not None and self.low == 0 and 2 * self.zeros >= self.count
+        return Number(self.name, self.mean, scale, has_missing, self.decimal_comma, self.is_number, is_count)
 
     def _category(self, where: str) -> Category | None:
         if len(self.strings) <= MOST_CATEGORIES:

@@ -158,7 +158,7 @@ class TableModel:
         is_new = use < 0
         if graph.is_arrival is not None:
             use[is_new & graph.is_arrival] = USES.index("arrival")
-        scored = ScoredNodes(self.detector, self.schema, graph.ids, use, outputs, explain)
+        scored = ScoredNodes(self.detector, self.schema, graph.ids, use, outputs, explain, graph.unseen)
         return scored, notes + scored.notes_on_threshold(self.basis, is_new)
 
     def score_frame(self, nodes: Any, edges: Any, explain: bool = False, ignore_unknown_edges: bool = False) -> Any:
@@ -299,7 +299,9 @@ def fit_tables(
     """Fit and calibrate a detector on tables, or on a graph folder that was made from tables."""
     graph = source.read(seed) if isinstance(source, TrainingTables) else _training_graph(source, seed)
     method = method or default_method(graph.exposure is not None)
-    detector = Detector.from_recipe(method, seed=seed, device=device, **settings)
+    detector, recipe = Detector.from_recipe(method, seed=seed, device=device, **settings), graph.schema.features
+    detector.scorer = as_scorer(detector.scorer).reading(recipe.marked(counts_only=True), recipe.marked(False))
+    detector._made = (*detector._made[:3], detector.scorer)  # it is still the method's
     data, compares = graph.data, as_scorer(detector.scorer).needs_reference
     _check_before_training(graph, method, detector, false_alarm_rate)
     if not isinstance(source, TrainingTables):

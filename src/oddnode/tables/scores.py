@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -111,6 +112,7 @@ class ScoredNodes:
         use: np.ndarray,
         outputs: Outputs,
         explain: bool = False,
+        unseen: Mapping[int, str] = MappingProxyType({}),
     ):
         self._schema, self._ids, self._use = schema, ids, use
         self._logits = outputs.logits
@@ -123,6 +125,8 @@ class ScoredNodes:
             self._explained = detector.explain(outputs)
             names = {"node_names": _Names(ids), "class_names": schema.classes}
             self._why[self.is_ood.numpy()] = detector.reasons(outputs, self.is_ood.to(outputs.graph.device), **names)
+            for row in filter(self.is_ood.numpy().__getitem__, unseen):
+                self._why[row] = f"{self._why[row]} {unseen[row]}"
 
     def parts(self) -> Iterator[Any]:
         """Make tables of some rows, in the order of the nodes."""

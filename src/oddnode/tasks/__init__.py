@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING
 
 from oddnode._utils.lazy import exports
 from oddnode.tasks.catalogue import FOLDERS as FOLDERS
-from oddnode.tasks.catalogue import KINDS as KINDS
 from oddnode.tasks.catalogue import PAPER_TASKS as PAPER_TASKS
-from oddnode.tasks.catalogue import PLACEMENTS as PLACEMENTS
 from oddnode.tasks.catalogue import TASKS as TASKS
-from oddnode.tasks.catalogue import UNSEEN_KINDS as UNSEEN_KINDS
 from oddnode.tasks.catalogue import DatasetState as DatasetState
 from oddnode.tasks.catalogue import check_data as check_data
 from oddnode.tasks.catalogue import dataset_states as dataset_states
@@ -20,8 +17,11 @@ from oddnode.tasks.catalogue import load_task as load_task
 from oddnode.tasks.catalogue import load_tasks as load_tasks
 from oddnode.tasks.datasets import DATASETS as DATASETS
 from oddnode.tasks.datasets import FEATURE as FEATURE
+from oddnode.tasks.datasets import KINDS as KINDS
+from oddnode.tasks.datasets import PLACEMENTS as PLACEMENTS
 from oddnode.tasks.datasets import RULES as RULES
 from oddnode.tasks.datasets import STRUCTURE as STRUCTURE
+from oddnode.tasks.datasets import UNSEEN_KINDS as UNSEEN_KINDS
 from oddnode.tasks.datasets import DataFiles as DataFiles
 from oddnode.tasks.datasets import DatasetSpec as DatasetSpec
 from oddnode.tasks.datasets import MissingDataError as MissingDataError

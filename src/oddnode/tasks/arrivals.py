@@ -16,8 +16,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from oddnode.tasks.alterations import ALTERATIONS
-from oddnode.tasks.catalogue import PLACEMENTS, Placement
-from oddnode.tasks.datasets import CLEAN, ScoredNodes, Task, TaskRules
+from oddnode.tasks.datasets import CLEAN, PLACEMENTS, Placement, ScoredNodes, Task, TaskRules
 from oddnode.tasks.shifts import induced, renumbered, split_classes
 
 _GROUP = 8

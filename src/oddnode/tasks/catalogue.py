@@ -8,8 +8,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import product
-from typing import TYPE_CHECKING, Literal, get_args
 
 from oddnode._utils.lazy import LazyModule
 from oddnode._utils.suggestions import unknown
@@ -22,19 +20,13 @@ from oddnode.tasks.datasets import (
     DataFiles,
     DatasetSpec,
     Task,
-    TaskFamily,
-    TaskRules,
     TaskSpec,
     leave_out,
     register_dataset,
-    register_family,
 )
 
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
-_digits, _planetoid, _twitch, _arxiv, _arrivals = (
-    LazyModule(f"oddnode.tasks.{name}") for name in ("digits", "planetoid", "twitch", "arxiv", "arrivals")
+_digits, _planetoid, _twitch, _arxiv = (
+    LazyModule(f"oddnode.tasks.{name}") for name in ("digits", "planetoid", "twitch", "arxiv")
 )
 
 # Digits
@@ -154,38 +146,6 @@ register_dataset(
         seconds=80.0,
     )
 )
-
-# Arrivals
-
-#: Where unknown arrivals are: one by one, each with a known neighbour, or in connected groups of about eight.
-Placement = Literal["scattered", "grouped"]
-PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
-
-#: Kinds of unknown arrivals in the benchmark: unseen classes, mixed features, other edges.
-KINDS = ("label", "feature", "structure")
-
-#: Kinds of unknown arrivals that no setting was chosen on.
-UNSEEN_KINDS = ("noisy", "shuffled", "overlinked", "bridged")
-
-
-def _arrivals_family(kind: str, placement: Placement, share: float) -> TaskFamily:
-    def make(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
-        return _arrivals.arrivals_task(name, data, _arrivals.Arrivals(kind, placement, share), seed, rules)
-
-    nodes = "known classes" if kind == "label" else "all classes"
-    return TaskFamily(make, training_graph=f"{nodes}, {100 * share:g} % unknown arrivals")
-
-
-# Scattered and grouped arrivals, also with other shares, and of kinds that no setting was chosen on.
-for _group, _kinds, _share in (
-    ("arrivals", KINDS, 0.05),
-    ("arrivals-1%", KINDS, 0.01),
-    ("arrivals-20%", KINDS, 0.2),
-    ("unseen", UNSEEN_KINDS, 0.05),
-):
-    for _kind, _placement in product(_kinds, PLACEMENTS):
-        _family = _arrivals_family(_kind, _placement, _share)
-        register_family(f"{_group}/{_kind}-{_placement}", _family, ["digits", *FOLDERS])
 
 #: The ten tasks of the paper's main benchmark: nine on citation graphs, and Twitch.
 PAPER_TASKS = [

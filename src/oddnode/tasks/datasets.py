@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import platformdirs
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
     from oddnode.tasks.shifts import LabelSplit
 
-_shifts = LazyModule("oddnode.tasks.shifts")
+_shifts, _arrivals = LazyModule("oddnode.tasks.shifts"), LazyModule("oddnode.tasks.arrivals")
 
 #: The user's data directory; ``None`` stands for ``ODDNODE_DATA``, then the user's cache.
 DataDir = str | os.PathLike | None
@@ -299,6 +300,36 @@ def leave_out(id_classes: Iterable[int], exposure_classes: Iterable[int], ood_cl
     return TaskFamily(make, uses_seed=False)
 
 
+#: Where unknown arrivals are: one by one, each with a known neighbour, or in connected groups of about eight.
+Placement = Literal["scattered", "grouped"]
+PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
+
+#: Kinds of unknown arrivals in the benchmark: unseen classes, mixed features, other edges.
+KINDS = ("label", "feature", "structure")
+
+#: Kinds of unknown arrivals that no setting was chosen on.
+UNSEEN_KINDS = ("noisy", "shuffled", "overlinked", "bridged")
+
+
+def _arrivals_family(kind: str, placement: Placement, share: float) -> TaskFamily:
+    def make(name: str, data: Data, seed: int, rules: TaskRules) -> Task:
+        return _arrivals.arrivals_task(name, data, _arrivals.Arrivals(kind, placement, share), seed, rules)
+
+    nodes = "known classes" if kind == "label" else "all classes"
+    return TaskFamily(make, training_graph=f"{nodes}, {100 * share:g} % unknown arrivals")
+
+
+def _arrivals_families(shares: Sequence[float]) -> dict[str, TaskFamily]:
+    """Scattered and grouped arrivals with every share, and, with the first, of kinds that no setting was chosen on."""
+    named = [("arrivals" if i == 0 else f"arrivals-{100 * s:g}%", KINDS, s) for i, s in enumerate(shares)]
+    groups = [*named, *(("unseen", UNSEEN_KINDS, share) for share in shares[:1])]
+    return {
+        f"{group}/{kind}-{placement}": _arrivals_family(kind, placement, share)
+        for group, kinds, share in groups
+        for kind, placement in product(kinds, PLACEMENTS)
+    }
+
+
 @dataclass(frozen=True)
 class DatasetSpec:
     """A data set: its tasks, files, licence and cost.
@@ -350,6 +381,7 @@ class DatasetSpec:
         *,
         label_split: LabelSplit | None = None,
         families: Mapping[str, TaskFamily] | None = None,
+        arrival_shares: Sequence[float] = (0.05, 0.01, 0.2),
         fixed_split: bool = False,
         **others: Any,
     ) -> DatasetSpec:
@@ -366,6 +398,10 @@ class DatasetSpec:
             The ID classes, the exposed ones and the OOD ones of the task ``name/label``.
         families : dict of str to TaskFamily, optional
             Families of tasks by name; by default ``label`` (with a ``label_split``), ``structure`` and ``feature``.
+        arrival_shares : sequence of float
+            Numbers of unknown arrivals over the number of known nodes: the first makes the groups of tasks
+            ``name/arrivals`` and ``name/unseen``, each of the others a group such as ``name/arrivals-20%``. Empty for
+            no arrivals.
         fixed_split : bool
             Whether ``load`` returns the same graph and the same masks for every seed.
         **others
@@ -375,6 +411,7 @@ class DatasetSpec:
             families = {"structure": STRUCTURE, "feature": FEATURE}
         if label_split is not None:
             families = {"label": leave_out(*label_split), **families}
+        families = {**families, **_arrivals_families(arrival_shares)}
         spec = cls(name, (), load=load, fixed_split=fixed_split, **others)
         for family_name, family in families.items():
             spec = spec.with_family(family_name, family)
