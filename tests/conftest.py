@@ -58,10 +58,10 @@ Completed = subprocess.CompletedProcess[str]
 
 @pytest.fixture(scope="session")
 def real_data() -> Path:
-    """The directory with Cora, CiteSeer, PubMed and Twitch; without it the tests that need it are skipped, loudly."""
+    """The directory with the public data sets; without it the tests that need it are skipped, loudly."""
     named = os.environ.get("ODDNODE_DATA")
     if not named:
-        pytest.skip("REAL DATA NOT TESTED: set ODDNODE_DATA to the folder with planetoid/ and twitch/")
+        pytest.skip("REAL DATA NOT TESTED: set ODDNODE_DATA to a folder with planetoid/, twitch/, amazon/, coauthor/")
     return Path(named)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -369,12 +370,13 @@ def test_arrivals_that_make_no_sense_are_refused(arguments: tuple, message: str)
         load_task("digits/arrivals/label-scattered", protocol="published")
 
 
-def test_groups_stand_for_their_tasks() -> None:
+def test_groups_stand_for_their_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ODDNODE_CACHE", str(tmp_path / "cache"))
     six = [f"cora/arrivals/{kind}-{placement}" for kind in KINDS for placement in PLACEMENTS]
     assert expand_tasks(["cora/arrivals"]) == six
     assert all(name in TASKS for name in six)
     for group, count in (("arrivals", 6), ("arrivals-1%", 6), ("arrivals-20%", 6), ("unseen", 8)):
-        names = expand_tasks([group])
+        names = expand_tasks([group], tmp_path)  # without the optional data sets
         assert len(names) == 4 * count
         assert {name.split("/")[0] for name in names} == {"digits", "cora", "citeseer", "pubmed"}
         assert {name.split("/")[1] for name in names} == {group}
@@ -402,7 +404,9 @@ def test_the_list_of_data_sets_names_groups_instead_of_their_tasks(cli: CLI) -> 
 @pytest.mark.parametrize(
     "name",
     [
-        *expand_tasks(["arrivals", "digits/unseen"]),
+        *expand_tasks([f"{name}/arrivals" for name in ("digits", "cora", "citeseer", "pubmed")]),
+        *expand_tasks(["digits/unseen"]),
+        "photo/arrivals/label-grouped",
         *(f"digits/arrivals-{share}/feature-scattered" for share in ("1%", "20%")),
     ],
 )

@@ -207,7 +207,7 @@ def _note_left_out(tasks: list[Any]) -> None:
     from oddnode.tasks import DATASETS
 
     for spec in DATASETS.values():
-        if not any(task.name in tasks for task in spec.tasks):
+        if not spec.for_choosing and not any(task.name in tasks for task in spec.tasks):
             err.print(f"{spec.name} is left out: its files were not found (`oddnode datasets` says how to get them)")
 
 

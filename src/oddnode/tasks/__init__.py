@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from oddnode.tasks.arxiv import arxiv_task as arxiv_task
     from oddnode.tasks.arxiv import read_numbers as read_numbers
     from oddnode.tasks.digits import digits_graph as digits_graph
+    from oddnode.tasks.npz_graphs import npz_graph as npz_graph
     from oddnode.tasks.planetoid import planetoid_graph as planetoid_graph
     from oddnode.tasks.shifts import feature_shift as feature_shift
     from oddnode.tasks.shifts import feature_task as feature_task

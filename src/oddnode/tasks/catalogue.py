@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from oddnode._utils.lazy import LazyModule
 from oddnode._utils.suggestions import unknown
@@ -25,8 +26,8 @@ from oddnode.tasks.datasets import (
     register_dataset,
 )
 
-_digits, _planetoid, _twitch, _arxiv = (
-    LazyModule(f"oddnode.tasks.{name}") for name in ("digits", "planetoid", "twitch", "arxiv")
+_digits, _planetoid, _twitch, _arxiv, _npz_graphs = (
+    LazyModule(f"oddnode.tasks.{name}") for name in ("digits", "planetoid", "twitch", "arxiv", "npz_graphs")
 )
 
 # Digits
@@ -147,6 +148,47 @@ register_dataset(
     )
 )
 
+# Amazon Photo and Coauthor CS
+
+_NPZ_URL = "https://github.com/shchur/gnn-benchmark/raw/master/data/npz"
+# The folder and the file, as PyG's Amazon and Coauthor have them.
+_NPZ_FILES = {"photo": ("amazon", "amazon_electronics_photo"), "cs": ("coauthor", "ms_academic_cs")}
+
+
+def npz_files(name: str) -> DataFiles:
+    """Describe the file of a graph that is one NumPy archive."""
+    if name in _NPZ_FILES:
+        folder, file = _NPZ_FILES[name]
+        how = f"get it from {_NPZ_URL} and put it into <data dir>/{folder}/raw"
+        inside = (f"{folder}/raw", f"{name}/raw")
+        return DataFiles(name, (f"{file}.npz",), how, folders_in_data_dir=inside, folders_in_cache=inside)
+    how = "it is no public file: put your own graph of this name into <data dir>/graphs"
+    return DataFiles(name, (f"{name}.npz",), how, folders_in_data_dir=("graphs",))
+
+
+def _npz_set(name: str, **others: Any) -> DatasetSpec:
+    def load(data_dir: DataDir, seed: int) -> Any:
+        return _npz_graphs.npz_graph(name, data_dir)
+
+    return DatasetSpec.from_graph(name, load, files=npz_files(name), optional=True, **others)
+
+
+for _name, _num_classes, _seconds in (("photo", 8, 4.0), ("cs", 15, 5.0)):
+    register_dataset(
+        _npz_set(
+            _name,
+            label_split=(range(5, _num_classes), [4], range(4)),
+            licence="no licence stated; cite Shchur et al. 2018",
+            seconds=_seconds,
+        )
+    )
+
+# Graphs for choosing settings, unlike Cora: a wide citation graph, a dense social one, a heterophilous one. No table of
+# results has them.
+
+for _name in ("citations-wide", "campus", "films"):
+    register_dataset(_npz_set(_name, licence="for choosing settings only, never reported", for_choosing=True))
+
 #: The ten tasks of the paper's main benchmark: nine on citation graphs, and Twitch.
 PAPER_TASKS = [
     *(f"{data}/{shift}" for data in ("cora", "citeseer", "pubmed") for shift in ("structure", "feature", "label")),
@@ -222,7 +264,7 @@ def expand_tasks(names: Iterable[str], data_dir: DataDir = None) -> list[str]:
 
     ``paper`` stands for the ten tasks of the paper, ``arrivals`` for the arrivals of all data sets, ``cora/arrivals``
     for those of one, and ``all`` for every task that is in none but these groups. ``arrivals`` and ``all`` include an
-    optional data set, such as Arxiv, only if its files are found.
+    optional data set, such as Arxiv, only if its files are found, and none that serves for choosing settings.
 
     Parameters
     ----------
@@ -260,7 +302,7 @@ def _groups(data_dir: DataDir) -> dict[str, list[str]]:
     """The groups of tasks: by data set, as in ``cora/arrivals``, and over all data sets."""
     groups: dict[str, list[str]] = {"paper": list(PAPER_TASKS), "all": []}
     for spec in DATASETS.values():
-        present = not spec.optional or spec.missing(data_dir) is None
+        present = not spec.for_choosing and (not spec.optional or spec.missing(data_dir) is None)
         for task in spec.tasks:
             if task.group is not None:
                 groups.setdefault(f"{spec.name}/{task.group}", []).append(task.name)

@@ -354,6 +354,8 @@ class DatasetSpec:
         ``load(data_dir, seed)`` returns the single graph that its tasks are made from; see `from_graph`.
     fixed_split : bool
         Whether ``load`` returns the same for every seed.
+    for_choosing : bool
+        Whether it serves for choosing settings only: groups of tasks over all data sets leave it out.
 
     Examples
     --------
@@ -372,6 +374,7 @@ class DatasetSpec:
     seconds: float = 10.0
     load: Callable[[DataDir, int], Data] | None = field(default=None, repr=False)
     fixed_split: bool = False
+    for_choosing: bool = False
 
     @classmethod
     def from_graph(
