@@ -10,7 +10,7 @@ Validation tasks, each family counted the same:
   none of the others; and thinned and swapped nodes;
 * whole graphs that are OOD, as in the paper's cells: the validation tasks of ``benchmarks/selection.py``.
 
-The kinds ``noisy``, ``shuffled``, ``overlinked`` and ``bridged`` take part in no choice; they are the tasks ``unseen``.
+All other kinds take part in no choice.
 
     python benchmarks/evidence_selection.py --stage kinds --seeds 2 --out kinds.json
     python benchmarks/evidence_selection.py --stage weights --seeds 2 --out weights.json

@@ -33,7 +33,8 @@ from tests.tasks.test_registry import assert_same
 from tests.tasks.test_shifts import is_mixture
 
 ALTERED = tuple(ALTERATIONS)
-OF_EDGES = ("structure", "overlinked", "bridged")
+OF_EDGES = ("structure", "overlinked", "bridged", "ringed")
+OF_BOTH = ("merged",)
 
 
 def numbered_graph(num_nodes: int = 600, num_classes: int = 6, seed: int = 0) -> Data:
@@ -214,7 +215,7 @@ def test_alterations_change_what_they_say_and_nothing_else(kind: str) -> None:
     strange = {names[node] for node in unknown.tolist()}
     away = {(u, v) for u, v in before ^ after if u not in strange and v not in strange}
     assert away == set()
-    assert (after == before) == (kind not in OF_EDGES)
+    assert (after == before) == (kind not in (*OF_EDGES, *OF_BOTH))
     same = (scored.x == data.x[names]).all(dim=1)[unknown]
     assert bool(same.all()) == (kind in OF_EDGES)
     assert float((~same).double().mean()) > (0.9 if kind not in OF_EDGES else -1)
@@ -290,6 +291,56 @@ def test_overlinked_nodes_have_twice_their_edges_or_three_more() -> None:
     for node in nodes:
         before, after = (int((each[0] == node).sum()) for each in (data.edge_index, edges))
         assert before + max(3, before) - 3 <= after <= before + max(3, before) + 2
+
+
+def ends(edges: Tensor, node: int) -> set[int]:
+    return set(edges[1][edges[0] == node].tolist())
+
+
+def test_patched_features_are_those_of_neighbours() -> None:
+    data, nodes = numbered_graph(), list(range(40))
+    x, _ = altered("patched", data, nodes)
+    for node in nodes:
+        rows = data.x[sorted(ends(data.edge_index, node))]
+        assert bool((rows == x[node]).any(dim=0).all())
+    assert len({tuple(altered("patched", data, [3], seed)[0][3].tolist()) for seed in range(9)}) > 4
+    alone = Data(x=ROWS, edge_index=torch.zeros(2, 0, dtype=torch.long))
+    assert torch.equal(altered("patched", alone, [0, 3])[0], ROWS)
+
+
+def test_stamped_nodes_share_five_rare_features_and_have_no_more_than_before() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = (torch.rand(200, 40, generator=generator) < torch.linspace(0.05, 0.6, 40)).float() * 2
+    x[:, :4] = 0.0  # features that no node has are not rare ones
+    after, _ = altered("stamped", Data(x=x, edge_index=None), list(range(0, 200, 2)))
+    shared = (after[::2] == 2).all(dim=0).nonzero().squeeze(1).tolist()
+    assert len(shared) == 5
+    assert all(4 <= feature < 22 + 4 for feature in shared)
+    assert bool(((after[::2] != 0).sum(dim=1) <= (x[::2] != 0).sum(dim=1).clamp_min(5)).all())
+    assert torch.equal(after[1::2], x[1::2])
+
+
+def test_ringed_nodes_are_linked_in_groups_of_five_or_a_few_more() -> None:
+    data, nodes = numbered_graph(), list(range(0, 600, 26))
+    _, edges = altered("ringed", data, nodes)
+    added = edge_set(edges) - edge_set(data.edge_index)
+    assert {node for edge in added for node in edge} == set(nodes)
+    joined = coo_array((np.ones(len(added)), tuple(np.array(sorted(added)).T)), shape=(600, 600))
+    sizes = np.bincount(connected_components(joined, directed=False)[1])
+    assert sorted(sizes[sizes > 1].tolist()) == [6, 6, 6, 6]
+    assert len(added) >= 24 * 5 - 8
+
+
+def test_merged_nodes_are_two_in_one() -> None:
+    data, nodes = numbered_graph(), list(range(0, 600, 50))
+    x, edges = altered("merged", data, nodes)
+    for node in nodes:
+        other = int(2 * x[node, 0] - data.x[node, 0]) - 1
+        assert int(data.y[other]) != int(data.y[node])
+        assert torch.equal(x[node], (data.x[node] + data.x[other]) / 2)
+        both = (ends(data.edge_index, node) | ends(data.edge_index, other)) - {node}
+        assert both <= ends(edges, node)
+        assert ends(edges, node) - both <= set(nodes)
 
 
 def weight_of(u: Tensor, v: Tensor) -> Tensor:

@@ -22,6 +22,8 @@ Alteration = Callable[[Data, Tensor, np.random.Generator], Altered]
 
 #: At least this many random edges are added to a node.
 _FEWEST_ADDED_EDGES = 3
+#: Number of features that stamped nodes share, and of nodes in a ring.
+_STAMP, _RING = 5, 5
 
 
 def _mixed(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
@@ -50,12 +52,7 @@ def _overlinked(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
     degree = torch.bincount(data.edge_index[0], minlength=data.num_nodes)[nodes].clamp_min(_FEWEST_ADDED_EDGES)
     near = nodes.repeat_interleave(degree)
     far = torch.from_numpy(rng.integers(data.num_nodes, size=len(near)))
-    added = torch.stack([near, far])[:, near != far]
-    edges, weight = torch.cat([data.edge_index, added, added.flip(0)], dim=1), data.edge_weight
-    if weight is not None:  # an added edge gets the weight of a random one
-        drawn = weight[torch.from_numpy(rng.integers(max(len(weight), 1), size=added.shape[1]))]
-        weight = torch.cat([weight, drawn, drawn])
-    return data.x, *_different(edges, weight, data.num_nodes)
+    return data.x, *_with_edges(data, near, far, rng)
 
 
 def _thinned(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
@@ -66,9 +63,7 @@ def _thinned(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
 
 def _swapped(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
     """The features of a random node of another class."""
-    y = data.y.numpy()
-    others = [int(rng.choice(np.flatnonzero(y != y[v]))) for v in nodes.tolist()]
-    return _with_rows(data.x, nodes, data.x[others]), data.edge_index, data.edge_weight
+    return _with_rows(data.x, nodes, data.x[_of_another_class(data, nodes, rng)]), data.edge_index, data.edge_weight
 
 
 def _noisy(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
@@ -87,8 +82,49 @@ def _shuffled(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
     return _with_rows(data.x, nodes, data.x[nodes].gather(1, order)), data.edge_index, data.edge_weight
 
 
+def _patched(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
+    """Every feature is that of a random neighbour; a node without neighbours keeps its own."""
+    rows = data.x[nodes].clone()
+    for row, far in zip(rows, _neighbours(data, nodes), strict=True):
+        if len(far):
+            giver = far[torch.from_numpy(rng.integers(len(far), size=len(row)))]
+            row[:] = data.x[giver, torch.arange(len(row))]
+    return _with_rows(data.x, nodes, rows), data.edge_index, data.edge_weight
+
+
+def _stamped(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
+    """The same five rare features replace five random features of every node."""
+    counts = (data.x != 0).sum(dim=0).numpy()
+    by_count = np.argsort(counts, kind="stable")
+    used = by_count[counts[by_count] > 0]
+    stamp = rng.choice(used[: max(len(used) // 2, _STAMP)], size=min(_STAMP, len(used)), replace=False)
+    rows = data.x[nodes].clone()
+    for row in rows:
+        present = row.nonzero().squeeze(1)
+        value = row[present].mean() if len(present) else 1.0
+        row[present[torch.from_numpy(rng.permutation(len(present))[:_STAMP])]] = 0.0
+        row[torch.from_numpy(stamp)] = value
+    return _with_rows(data.x, nodes, rows), data.edge_index, data.edge_weight
+
+
+def _ringed(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
+    """In groups of five, all altered nodes of a group are linked to each other."""
+    groups = np.array_split(rng.permutation(nodes.numpy()), max(1, len(nodes) // _RING))
+    pairs = torch.cat([torch.combinations(torch.from_numpy(group)) for group in groups])
+    return data.x, *_with_edges(data, pairs[:, 0], pairs[:, 1], rng)
+
+
+def _merged(data: Data, nodes: Tensor, rng: np.random.Generator) -> Altered:
+    """One node made of two: mean features, and the edges of both, with a random node of another class."""
+    others = torch.tensor(_of_another_class(data, nodes, rng), dtype=torch.long)
+    far = _neighbours(data, others)
+    near = nodes.repeat_interleave(torch.tensor([len(ends) for ends in far]))
+    x = _with_rows(data.x, nodes, (data.x[nodes] + data.x[others]) / 2)
+    return x, *_with_edges(data, near, torch.cat(far), rng)
+
+
 #: Alterations by name. ``feature`` and ``structure`` are those of the paper. Settings are chosen on ``thinned`` and
-#: ``swapped`` nodes, none on the others.
+#: ``swapped`` nodes, none on the others; the last four serve for testing alone.
 ALTERATIONS: dict[str, Alteration] = {
     "feature": _mixed,
     "structure": _rewired,
@@ -98,6 +134,10 @@ ALTERATIONS: dict[str, Alteration] = {
     "shuffled": _shuffled,
     "overlinked": _overlinked,
     "bridged": _bridged,
+    "patched": _patched,
+    "stamped": _stamped,
+    "ringed": _ringed,
+    "merged": _merged,
 }
 
 
@@ -105,6 +145,27 @@ def _with_rows(x: Tensor, nodes: Tensor, rows: Tensor) -> Tensor:
     x = x.clone()
     x[nodes] = rows
     return x
+
+
+def _of_another_class(data: Data, nodes: Tensor, rng: np.random.Generator) -> list[int]:
+    """A random node of another class for every node."""
+    y = data.y.numpy()
+    return [int(rng.choice(np.flatnonzero(y != y[v]))) for v in nodes.tolist()]
+
+
+def _neighbours(data: Data, nodes: Tensor) -> list[Tensor]:
+    source, target = data.edge_index
+    return [target[source == node] for node in nodes.tolist()]
+
+
+def _with_edges(data: Data, near: Tensor, far: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor | None]:
+    """Add undirected edges; in a weighted graph, each gets the weight of a random edge."""
+    added = torch.stack([near, far])[:, near != far]
+    edges, weight = torch.cat([data.edge_index, added, added.flip(0)], dim=1), data.edge_weight
+    if weight is not None:
+        drawn = weight[torch.from_numpy(rng.integers(max(len(weight), 1), size=added.shape[1]))]
+        weight = torch.cat([weight, drawn, drawn])
+    return _different(edges, weight, data.num_nodes)
 
 
 def _moved_edges(data: Data, nodes: Tensor, new_ends: Callable[[Tensor], object]) -> tuple[Tensor, Tensor | None]:

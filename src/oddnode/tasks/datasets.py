@@ -307,8 +307,8 @@ PLACEMENTS: tuple[Placement, ...] = get_args(Placement)
 #: Kinds of unknown arrivals in the benchmark: unseen classes, mixed features, other edges.
 KINDS = ("label", "feature", "structure")
 
-#: Kinds of unknown arrivals that no setting was chosen on.
-UNSEEN_KINDS = ("noisy", "shuffled", "overlinked", "bridged")
+#: Kinds of unknown arrivals that serve for testing alone: nothing was chosen on them, and nothing learns from them.
+UNSEEN_KINDS = ("patched", "stamped", "ringed", "merged")
 
 
 def _arrivals_family(kind: str, placement: Placement, share: float) -> TaskFamily:
