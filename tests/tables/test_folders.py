@@ -98,8 +98,9 @@ def test_a_model_from_a_folder_is_the_one_from_the_tables(tmp_path: Path, method
     score_folder(model, folder, tmp_path / "found.parquet", explain=True)
     found, wanted = (parquet.read_table(tmp_path / f"{name}.parquet") for name in ("found", "expected"))
     assert found.column_names == wanted.column_names
-    for name in ("name", "predicted", "split", "nearest_class", "is_ood", "why"):
+    for name in ("name", "predicted", "split", "nearest_class", "is_ood"):
         assert found[name].to_pylist() == wanted[name].to_pylist()
+    assert found["why"].is_null().equals(wanted["why"].is_null())  # reasons name columns only for tables in memory
     numbers = ("confidence", "score", "own_score", "neighbour_contribution")
     for name in numbers if method else numbers[:1]:
         np.testing.assert_allclose(found[name], wanted[name], atol=1e-4)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from oddnode.tables.graphs import TableGraph as TableGraph
     from oddnode.tables.graphs import read_graph as read_graph
     from oddnode.tables.graphs import read_nodes as read_nodes
+    from oddnode.tables.known_values import KnownValues as KnownValues
     from oddnode.tables.labels import Split as Split
     from oddnode.tables.labels import encode_labels as encode_labels
     from oddnode.tables.labels import read_marks as read_marks
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
     from oddnode.tables.reader import Table as Table
     from oddnode.tables.reader import files_matching as files_matching
     from oddnode.tables.reader import open_table as open_table
+    from oddnode.tables.reasons import ColumnReason as ColumnReason
+    from oddnode.tables.reasons import LinkReason as LinkReason
+    from oddnode.tables.reasons import RowReason as RowReason
     from oddnode.tables.reports import CalibrationReport as CalibrationReport
     from oddnode.tables.reports import FitReport as FitReport
     from oddnode.tables.reports import ScoreReport as ScoreReport

@@ -30,7 +30,7 @@ from oddnode.tables.values import (
 MOST_CATEGORIES = 256
 # Numbers are clipped at this many standard deviations, so that one outlier does not dominate the network's sums.
 _FARTHEST = 5.0
-# The reasons of this many rows name the category that was not seen.
+# The reasons of this many rows name a category that was not seen, or a number that was clipped.
 _MOST_UNSEEN = 100_000
 # By Chebyshev's inequality, at most this share of the fitted values lies that far out.
 _MOST_CLIPPED = 1 / 25
@@ -49,6 +49,7 @@ class ColumnCounts:
     unseen: int = 0  # Number of values whose category was not seen at fit
     new: set[str] = field(default_factory=set)
     unseen_rows: dict[int, str] = field(default_factory=dict)  # Some of these values, by row
+    hidden_rows: dict[int, float] = field(default_factory=dict)  # Numbers that the features do not tell, by row
 
 
 class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="number"):
@@ -82,6 +83,8 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
         gone, centre = ~np.isfinite(values), 0.0 if self.is_count else self.mean
         scaled = (np.where(gone, centre, values) - centre) / self.scale
         far = np.abs(scaled) > _FARTHEST
+        hidden = np.flatnonzero(far if self.has_missing else far | gone)[: _MOST_UNSEEN - len(counts.hidden_rows)]
+        counts.hidden_rows |= dict(zip((counts.rows + hidden).tolist(), values[hidden].tolist(), strict=True))
         counts.rows += len(values)
         counts.infinite += int(np.isinf(values).sum())
         counts.missing += int(np.isnan(values).sum())
@@ -264,16 +267,6 @@ def notes_on_scored_columns(recipe: FeatureRecipe, counts: Sequence[ColumnCounts
                 f"deviation {column.scale:g}) and are clipped; has the unit changed?"
             )
     return notes
-
-
-def sentences_on_unseen(recipe: FeatureRecipe, counts: Sequence[ColumnCounts]) -> dict[int, str]:
-    """By row, a sentence that names its categories that were not seen at fit."""
-    found: dict[int, list[str]] = {}
-    for column, count in zip(recipe.columns, counts, strict=True):
-        for row, value in count.unseen_rows.items():
-            found.setdefault(row, []).append(f"{column.name} {quoted(value)}")
-    ends = {row: "was" if len(names) == 1 else "were" for row, names in found.items()}
-    return {row: f"{' and '.join(names)} {ends[row]} not seen in training." for row, names in found.items()}
 
 
 def _note_on_categories(column: Category, count: ColumnCounts) -> list[str]:

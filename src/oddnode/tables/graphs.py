@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from oddnode.tables.columns import ColumnCounts, FeatureRecipe, notes_on_scored_columns, sentences_on_unseen
+from oddnode.tables.columns import ColumnCounts, FeatureRecipe, notes_on_scored_columns
 from oddnode.tables.edges import check_unique, read_edges, read_ids
 from oddnode.tables.reader import TableSource, open_table
 from oddnode.tables.schema import TableSchema
@@ -77,8 +77,8 @@ class TableGraph:
         Notes for the user.
     is_arrival : numpy.ndarray or None
         Whether rows are later than the training rows ``[N]``; ``None`` if their times are unknown.
-    unseen : dict
-        By row, a sentence on its categories that the model was not fitted on.
+    counts : list of ColumnCounts
+        What encoding found in each feature column.
     """
 
     ids: Any
@@ -88,7 +88,7 @@ class TableGraph:
     name: str
     notes: list[str]
     is_arrival: np.ndarray | None = None
-    unseen: dict[int, str] = field(default_factory=dict)
+    counts: list[ColumnCounts] = field(default_factory=list)
 
     @cached_property
     def data(self) -> Data:
@@ -137,8 +137,7 @@ def read_graph(
     source = as_source(x=rows.x, edge_index=read.index, edge_weight=read.weight)
     num_edges = read.index.shape[1] // (1 if schema.directed else 2)
     notes += notes_on_scored_columns(schema.features, rows.counts) + read.notes
-    unseen = sentences_on_unseen(schema.features, rows.counts)
-    return TableGraph(rows.ids, source, num_edges, rows.columns, table.name, notes, is_arrival, unseen)
+    return TableGraph(rows.ids, source, num_edges, rows.columns, table.name, notes, is_arrival, rows.counts)
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,10 @@ from oddnode.detector import Detector, ModelFileError, as_scorer, default_method
 from oddnode.functional import CalibrationError, threshold_at
 from oddnode.tables.formats import check_target, write_table
 from oddnode.tables.graphs import TableGraph, read_graph
+from oddnode.tables.known_values import KnownValues
 from oddnode.tables.labels import SPLIT_MASKS, Split, read_marks, split_labelled
 from oddnode.tables.reader import files_of
+from oddnode.tables.reasons import RowReason
 from oddnode.tables.reports import CalibrationReport, FitReport, ScoreReport
 from oddnode.tables.schema import TableOptions, TableSchema, schema_of
 from oddnode.tables.scores import (
@@ -55,12 +57,15 @@ class TableModel:
         The rows that the detector was fitted on.
     basis : {"fit", "in place", "stored"}
         The reference scores that the threshold fits, as for `oddnode.tables.scores.ThresholdBasis`.
+    known : KnownValues, optional
+        What the labelled rows have in each column, for reasons; ``None`` if the model was fitted on a graph folder.
     """
 
     detector: Detector
     schema: TableSchema
     used_rows: UsedRows | None = None
     basis: ThresholdBasis = "fit"
+    known: KnownValues | None = None
 
     @classmethod
     def fit(
@@ -158,8 +163,18 @@ class TableModel:
         is_new = use < 0
         if graph.is_arrival is not None:
             use[is_new & graph.is_arrival] = USES.index("arrival")
-        scored = ScoredNodes(self.detector, self.schema, graph.ids, use, outputs, explain, graph.unseen)
+        scored = ScoredNodes(self.detector, self.schema, graph.ids, use, outputs, explain, graph, self.known)
         return scored, notes + scored.notes_on_threshold(self.basis, is_new)
+
+    def reasons(self, graph: TableGraph) -> list[RowReason]:
+        """Why each flagged row is flagged, in terms of the tables; ``str`` puts a reason into words.
+
+        Parameters
+        ----------
+        graph : TableGraph
+            From `read`.
+        """
+        return self._scored(graph, explain=True)[0].reasons
 
     def score_frame(self, nodes: Any, edges: Any, explain: bool = False, ignore_unknown_edges: bool = False) -> Any:
         """Score every node of two tables in memory. Notes for the user are logged.
@@ -263,8 +278,8 @@ class TableModel:
         """
         rows = None if self.used_rows is None else self.used_rows.to_json()
         config = {"table": self.schema.to_json(), "table_rows": rows, "table_threshold": self.basis}
-        hashes = {} if self.used_rows is None else {"table_rows": self.used_rows.to_tensor()}
-        save(self.detector, path, config, hashes)
+        learnt = {"table_rows": self.used_rows, "table_known": self.known}
+        save(self.detector, path, config, {name: each.to_tensor() for name, each in learnt.items() if each is not None})
 
     @classmethod
     def load(cls, path: str | os.PathLike, device: str = "auto") -> TableModel:
@@ -284,7 +299,9 @@ class TableModel:
         with errors_in(path):
             used_rows = UsedRows.from_saved(config.get("table_rows", {}), tensors.get("table_rows"))
             basis = checked_basis(config.get("table_threshold"))
-        return cls(detector, schema, used_rows, basis)
+            sizes = len(schema.classes), schema.features.width
+            known = KnownValues.from_saved(tensors.get("table_known"), *sizes)
+        return cls(detector, schema, used_rows, basis, known)
 
 
 def fit_tables(
@@ -317,7 +334,7 @@ def fit_tables(
         detector.set_false_alarm_rate(false_alarm_rate)
     else:
         detector.calibrate(data, false_alarm_rate)
-    model, checked = TableModel(detector, graph.schema, graph.used_rows), dict[str, Any]()
+    model, checked = TableModel(detector, graph.schema, graph.used_rows, known=graph.known), dict[str, Any]()
     if graph.arrivals is not None:
         outputs, _ = compared_outputs(detector, model.used_rows, graph.arrivals.graph, model.basis)
         checked = graph.arrivals.check(detector.detect(outputs).numpy())

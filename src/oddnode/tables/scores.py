@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -16,6 +15,8 @@ from oddnode.detector import Calibration, Detector, ModelFileError
 from oddnode.scoring import Outputs
 from oddnode.tables.formats import ROWS
 from oddnode.tables.graphs import TableGraph
+from oddnode.tables.known_values import Cells, KnownValues
+from oddnode.tables.reasons import RowReason, notable_links, reasons_of
 from oddnode.tables.reports import ScoreReport
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.used_rows import USES, UsedRows, words_of
@@ -112,7 +113,8 @@ class ScoredNodes:
         use: np.ndarray,
         outputs: Outputs,
         explain: bool = False,
-        unseen: Mapping[int, str] = MappingProxyType({}),
+        graph: TableGraph | None = None,
+        known: KnownValues | None = None,
     ):
         self._schema, self._ids, self._use = schema, ids, use
         self._logits = outputs.logits
@@ -121,12 +123,29 @@ class ScoredNodes:
         self.calibration = detector.calibration_
         self.is_ood = self.calibration.detect(self.scores)
         self._explained, self._why = None, np.full(len(ids), None, dtype=object)
+        self.reasons: list[RowReason] = []
         if explain:
             self._explained = detector.explain(outputs)
-            names = {"node_names": _Names(ids), "class_names": schema.classes}
-            self._why[self.is_ood.numpy()] = detector.reasons(outputs, self.is_ood.to(outputs.graph.device), **names)
-            for row in filter(self.is_ood.numpy().__getitem__, unseen):
-                self._why[row] = f"{self._why[row]} {unseen[row]}"
+            self._explain_flagged(detector, outputs, graph, known)
+
+    def _explain_flagged(
+        self, detector: Detector, outputs: Outputs, graph: TableGraph | None, known: KnownValues | None
+    ) -> None:
+        """Reasons in terms of the tables; where they have none to tell, the strongest kinds of evidence."""
+        is_ood, classes = self.is_ood.numpy(), self._schema.classes
+        rows = np.flatnonzero(is_ood)
+        if graph is not None:
+            predicted = self._logits.argmax(dim=-1).cpu().numpy()
+            cells = Cells(self._schema.features, graph.source.x.numpy(), graph.counts)
+            links = notable_links(graph.source.edge_index.numpy(), predicted, is_ood, classes)
+            self.reasons = reasons_of(known, cells, rows, predicted, classes, links)
+        for reason in self.reasons:
+            self._why[reason.row] = str(reason)
+        enough = {reason.row for reason in self.reasons if reason.is_enough}
+        others = [row for row in rows.tolist() if row not in enough]
+        names = {"node_names": _Names(self._ids), "class_names": classes}
+        for row, why in zip(others, detector.reasons(outputs, others, **names), strict=True):
+            self._why[row] = f"{why} {self._why[row] or ''}".rstrip()
 
     def parts(self) -> Iterator[Any]:
         """Make tables of some rows, in the order of the nodes."""

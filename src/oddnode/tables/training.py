@@ -17,6 +17,7 @@ import numpy as np
 from oddnode.tables.columns import ColumnCounts, FeatureRecipe, WeightColumn, notes_on_scored_columns
 from oddnode.tables.edges import EdgeReader, Edges, edge_columns, note_on_repeated, read_edges
 from oddnode.tables.graphs import Arrivals, Nodes, TableGraph, as_source, read_nodes
+from oddnode.tables.known_values import Cells, KnownValues
 from oddnode.tables.labels import Labels, Split, encode_labels, read_marks, read_split, split_labelled
 from oddnode.tables.learning import ColumnSummary, learn_features, notes_on_fitted_columns, summary_of_features
 from oddnode.tables.reader import ChosenRows, Table, TableSource, files_of, open_table
@@ -40,6 +41,7 @@ class TrainingGraph:
     columns: list[ColumnSummary]  # How the columns were read
     notes: list[str]  # Notes for the user
     arrivals: Arrivals | None = None  # The rows later than the training rows; `None` if rows have no times
+    known: KnownValues | None = None  # What the labelled rows have in each column; `None` for a graph on disk
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,16 @@ class TrainingTables:
             columns=self._summary(rows, labels) + summary_of_features(statistics, recipe),
             notes=notes,
             arrivals=arrivals,
+            known=self._known(all_rows, recipe, is_arrival, labels, split),
         )
+
+    @staticmethod
+    def _known(
+        rows: Nodes, recipe: FeatureRecipe, is_arrival: np.ndarray | None, labels: Labels, split: Split
+    ) -> KnownValues:
+        used = np.sort(np.concatenate([split.train, split.validation, split.calibration]))
+        places = np.arange(len(rows.x)) if is_arrival is None else np.flatnonzero(~is_arrival)
+        return KnownValues.of(Cells(recipe, rows.x, rows.counts), places[used], labels.y[used], len(labels.classes))
 
     def _feature_columns(self) -> tuple[list[str], dict[str, str]]:
         """The names of the feature columns, and the roles of the columns that are neither ids nor features."""
