@@ -28,7 +28,7 @@ def test_a_row_per_seed_has_names_settings_and_unrounded_numbers() -> None:
 def test_a_result_has_decisions_if_all_of_its_runs_have_them() -> None:
     result = result_of(90.0, 80.0, caught=20.0, false_alarms=5.0)
     result.runs[1] |= {"caught": 40.0}
-    assert result.has_decisions
+    assert result.metrics == [*METRICS, "caught", "false_alarms"]
     assert [row["caught"] for row in result.per_seed()] == [20.0, 40.0]
     keys = ["task", "method", "protocol", "backbone", "seeds"]
     metrics = [m + end for m in (*METRICS, "caught", "false_alarms") for end in ("", "_std")]
@@ -36,7 +36,7 @@ def test_a_result_has_decisions_if_all_of_its_runs_have_them() -> None:
     assert list(summary) == keys + metrics
     assert (summary["caught"], summary["caught_std"]) == (30.0, pytest.approx(stdev([20.0, 40.0]), abs=1e-4))
     del result.runs[1]["caught"]
-    assert not result.has_decisions
+    assert result.metrics == [*METRICS, "false_alarms"]
     assert "caught" not in result.summary()
 
 

@@ -134,7 +134,12 @@ def compare_with_first(results: Sequence[Result]) -> list[PairedComparison]:
     first, *others = by_method or [""]
     comparisons = []
     for metric in METRICS_COMPARED:
-        numbers = {name: {r.task: [run[metric] for run in r.runs] for r in own} for name, own in by_method.items()}
+        numbers = {
+            name: {r.task: [run[metric] for run in r.runs] for r in own if metric in r.metrics}
+            for name, own in by_method.items()
+        }
+        if not numbers.get(first):  # no task has unknown nodes
+            continue
         higher = METRIC_TITLES[metric].endswith("↑")
         compared = [compare(numbers[name], numbers[first], higher_is_better=higher) for name in others]
         adjusted = holm([comparison.p_value for comparison in compared])

@@ -33,7 +33,7 @@ def caption(results: Sequence[Result], with_paper: bool = True) -> str:
 
 def shown_metrics(results: Sequence[Result]) -> list[str]:
     """List the metrics of a table; those of decisions come before the accuracy, if all results have them."""
-    decisions = DECISION_TITLES if all(result.has_decisions for result in results) else ()
+    decisions = DECISION_TITLES if all("false_alarms" in result.metrics for result in results) else ()
     return [*METRICS[:-1], *decisions, METRICS[-1]]
 
 
@@ -46,7 +46,7 @@ def rows(results: Sequence[Result]) -> list[list[str]]:
 
 
 def _entry(result: Result, metric: str) -> Entry:
-    if metric == "id_acc" and result.method in MODEL_FREE:
+    if metric not in result.metrics or (metric == "id_acc" and result.method in MODEL_FREE):
         return Entry(text="-")
     return Entry(tuple(run[metric] for run in result.runs), paper_number(result.task, result.method, metric))
 
@@ -128,12 +128,16 @@ def compare_table(results: Sequence[Result], metrics: tuple[str, str] = ("auroc"
 
 def _pair(result: Result, metrics: tuple[str, str]) -> str:
     spread = result.seeds > 1
-    return " / ".join(f"{result.mean(m):.1f}" + (f"±{result.std(m):.1f}" if spread else "") for m in metrics)
+    shown = [
+        f"{result.mean(m):.1f}" + (f"±{result.std(m):.1f}" if spread else "") for m in metrics if m in result.metrics
+    ]
+    return " / ".join(shown) or "-"
 
 
 def mean_pair(results: Sequence[Result], metrics: tuple[str, str] = ("auroc", "fpr95")) -> str:
-    """Average two metrics over results."""
-    return shown_pair([fmean(r.mean(metric) for r in results) for metric in metrics])
+    """Average two metrics over the results that have them."""
+    found = [[r.mean(metric) for r in results if metric in r.metrics] for metric in metrics]
+    return shown_pair([fmean(means) if means else None for means in found])
 
 
 def shown_pair(pair: Sequence[float | None]) -> str:

@@ -51,14 +51,14 @@ class Result:
         Parameters
         ----------
         metric : str
-            One of `METRICS` or `DECISION_TITLES`.
+            One of `metrics`.
         """
         return fmean(run[metric] for run in self.runs)
 
     @property
-    def has_decisions(self) -> bool:
-        """Whether every run has the numbers of `DECISION_TITLES`."""
-        return all(metric in run for run in self.runs for metric in DECISION_TITLES)
+    def metrics(self) -> list[str]:
+        """Those of `METRICS` and `DECISION_TITLES` that every run has; a task without OOD nodes has few."""
+        return [metric for metric in (*METRICS, *DECISION_TITLES) if all(metric in run for run in self.runs)]
 
     def std(self, metric: str) -> float:
         """Standard deviation over the seeds (unbiased; 0 for one seed), in percentage points.
@@ -66,14 +66,14 @@ class Result:
         Parameters
         ----------
         metric : str
-            One of `METRICS`.
+            One of `metrics`.
         """
         return stdev(run[metric] for run in self.runs) if self.seeds > 1 else 0.0
 
     def summary(self) -> dict[str, Any]:
         """Names, number of seeds, and mean and standard deviation of every metric, as one flat row."""
         row = self._names() | {"seeds": self.seeds}
-        for metric in self._metrics():
+        for metric in self.metrics:
             row[metric] = round(self.mean(metric), 4)
             row[f"{metric}_std"] = round(self.std(metric), 4)
         return row
@@ -88,7 +88,7 @@ class Result:
         [('msp', 0, 90.0), ('msp', 1, 90.0)]
         """
         return [
-            self._names() | {"seed": seed} | {metric: run[metric] for metric in self._metrics()}
+            self._names() | {"seed": seed} | {metric: run[metric] for metric in self.metrics}
             for seed, run in enumerate(self.runs)
         ]
 
@@ -115,6 +115,3 @@ class Result:
         names = {"task": self.task, "method": self.method, "protocol": self.protocol, "backbone": self.backbone}
         settings = ", ".join(f"{name}={value}" for name, value in self.settings.items())
         return names | ({"settings": settings} if settings else {})
-
-    def _metrics(self) -> list[str]:
-        return [*METRICS, *(DECISION_TITLES if self.has_decisions else ())]

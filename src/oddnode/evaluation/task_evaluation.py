@@ -53,7 +53,8 @@ def evaluate(detector: Detector, task: Task, outputs: TaskOutputs | None = None)
         ``auroc``, ``aupr``, ``fpr95`` as means over the OOD test graphs, ``id_acc``, and under ``["tests"][name]``
         the first three for each graph. ``caught`` and ``false_alarms`` are the shares of OOD and of ID nodes that are
         flagged at a false-alarm rate of 5 %: at the threshold that `fit` left, or else one that is calibrated on the
-        validation nodes in the training graph. They are absent if there are too few of these, or no training graph.
+        validation nodes in the training graph. They are absent if there are too few of these, or no training graph;
+        what needs OOD nodes is absent if the task has none.
 
     Examples
     --------
@@ -69,6 +70,7 @@ def evaluate(detector: Detector, task: Task, outputs: TaskOutputs | None = None)
     ood_scores = {
         name: detector.score_samples(outputs.tests[name]).cpu()[data.ood_mask.cpu()]
         for name, data in task.tests.items()
+        if bool(data.ood_mask.any())
     }
     tests = {
         name: {
@@ -78,11 +80,12 @@ def evaluate(detector: Detector, task: Task, outputs: TaskOutputs | None = None)
         }
         for name, scores in ood_scores.items()
     }
-    result: dict[str, Any] = {m: sum(t[m] for t in tests.values()) / len(tests) for m in METRICS[:3]}
+    result: dict[str, Any] = {m: sum(t[m] for t in tests.values()) / len(tests) for m in METRICS[:3] if tests}
     calibration = detector.calibration_ or _calibration_on_validation_nodes(detector)
     if calibration is not None:
         caught = [_flagged(calibration, scores) for scores in ood_scores.values()]
-        result |= {"caught": sum(caught) / len(caught), "false_alarms": _flagged(calibration, id_scores)}
+        result |= {"caught": sum(caught) / len(caught)} if caught else {}
+        result["false_alarms"] = _flagged(calibration, id_scores)
     nodes = task.id_test.mask.cpu()
     y, classes = task.id_test.data.y.cpu()[nodes], detector.predict(outputs.id_test).cpu()[nodes]
     probabilities = detector.predict_proba(outputs.id_test).cpu()[nodes]

@@ -57,5 +57,6 @@ if TYPE_CHECKING:
     from oddnode.tasks.shifts import structure_task as structure_task
     from oddnode.tasks.twitch import twitch_graph as twitch_graph
     from oddnode.tasks.twitch import twitch_task as twitch_task
+    from oddnode.tasks.years import years_task as years_task
 else:
     __getattr__, __dir__, __all__ = exports(__name__)

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import product
 from typing import Any
 
 from oddnode._utils.lazy import LazyModule
@@ -26,8 +28,8 @@ from oddnode.tasks.datasets import (
     register_dataset,
 )
 
-_digits, _planetoid, _twitch, _arxiv, _npz_graphs = (
-    LazyModule(f"oddnode.tasks.{name}") for name in ("digits", "planetoid", "twitch", "arxiv", "npz_graphs")
+_digits, _planetoid, _twitch, _arxiv, _npz_graphs, _years = (
+    LazyModule(f"oddnode.tasks.{name}") for name in ("digits", "planetoid", "twitch", "arxiv", "npz_graphs", "years")
 )
 
 # Digits
@@ -74,7 +76,7 @@ def planetoid_files(name: str) -> DataFiles:
 
 
 def _planetoid_set(name: str) -> DatasetSpec:
-    return DatasetSpec.from_graph(
+    spec = DatasetSpec.from_graph(
         name,
         lambda data_dir, seed: _planetoid.planetoid_graph(name, data_dir),
         families={"structure": STRUCTURE, "feature": FEATURE, "label": leave_out(*_LABEL_SPLITS[name])},
@@ -84,6 +86,35 @@ def _planetoid_set(name: str) -> DatasetSpec:
         download=lambda data_dir: _planetoid.download_planetoid(name, data_dir),
         seconds=_SECONDS[name],
     )
+    return replace(spec, tasks=(*spec.tasks, *_years_tasks())) if name == "pubmed" else spec
+
+
+YEARS_FILES = DataFiles(
+    "PubMed with years",
+    ("year.npy",),
+    how_to_get="take the years from https://github.com/nelsonaloysio/pubmed-temporal and save them, in the order of "
+    "Planetoid's nodes, with numpy.save into <data dir>/planetoid/PubMed/years",
+    folders_in_data_dir=("planetoid/PubMed/years", "PubMed/years"),
+    folders_in_cache=("planetoid/PubMed/years",),
+)
+# The last years of training graphs. Papers are scored up to so many years later, from the first of them on: the value.
+_UNTIL, _AFTER = (1994, 1999, 2004), {1: 1, 5: 1, 10: 6, 15: 11}
+_LAST_YEAR = 2009
+
+
+def _years_tasks() -> Iterator[TaskSpec]:
+    """Tasks without an unknown class and with each of PubMed's three, such as until-1994-after-5-unknown-0."""
+    for until, new_class in product(_UNTIL, (None, 0, 1, 2)):
+        what = "none" if new_class is None else f"unknown-{new_class}"
+        for last, first in _AFTER.items():
+            if until + last <= _LAST_YEAR:
+                name = f"pubmed/years/until-{until}-after-{last}-{what}"
+                make = partial(_make_years_task, name, until, (until + first, until + last), new_class)
+                yield TaskSpec(name, make, training_graph=f"pubmed/years/{until}-{what}")
+
+
+def _make_years_task(*given: Any) -> Task:
+    return _years.years_task(*given)
 
 
 for _name in FOLDERS:
