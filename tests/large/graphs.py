@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
@@ -56,6 +59,12 @@ def graphs(draw: st.DrawFn, weighted: bool = False) -> Data:
 
 def as_folder(data: Data, path: Path) -> GraphFolder:
     return folder_from_data(data, path)
+
+
+def signed(content: dict[str, Any]) -> str:
+    """A JSON file of a folder, with the checksum that belongs to its content."""
+    rest = json.dumps({name: value for name, value in content.items() if name != "sha256"})[1:]
+    return f'{{\n "sha256": "{hashlib.sha256(rest.encode()).hexdigest()}",\n{rest}'
 
 
 def dense_adjacency(data: Data) -> Tensor:

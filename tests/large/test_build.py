@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -37,6 +38,7 @@ from oddnode.large.manifest import folder_lock
 from tests.large.graphs import graphs, random_graph
 
 EDGE = np.array([[0], [1]])
+ONE = np.ones((1, 1))
 
 
 def chunks(count: int = 3) -> Iterator[NodeChunk]:
@@ -169,7 +171,7 @@ NODES = list(chunks())
     [
         ([], [], "the graph has no nodes"),
         ([NodeChunk(np.array([[1.0], [np.nan]]))], [], "1 NaN or infinite values, the first at node 1, feature 0"),
-        ([NodeChunk(np.ones(3))], [], r"features of shape \[3\], expected \[nodes, features\]"),
+        ([NodeChunk(np.ones(3))], [], r"features of .* shape \[3\], expected real numbers \[nodes, features\]"),
         (NODES, [np.array([[0], [6]])], r"the edges have node 6, but there are only 6 nodes \(0..5\)"),
         (NODES, [np.array([[-1], [0]])], "the edges have node -1"),
         (NODES, [np.array([[0.5], [1]])], r"edges of type float64 and shape \[2, 1\], expected integers"),
@@ -185,9 +187,21 @@ NODES = list(chunks())
         (NODES, [(EDGE, np.ones(1)), EDGE], "some chunks of edges have weights and others have none"),
         (NODES, [EDGE, (EDGE, np.ones(1))], "some chunks of edges have weights and others have none"),
         ([NodeChunk(np.ones((1, 1))), next(chunks())], [], "chunks of nodes have different parts"),
-        ([NodeChunk(np.ones((2, 3)), y=np.array([1]))], [], "a chunk has 2 nodes, but 1 values of 'y'"),
-        ([NodeChunk(np.ones((2, 3)), ids=np.array([1]))], [], "a chunk has 2 nodes, but 1 values of 'ids'"),
+        ([NodeChunk(np.ones((2, 3)), y=np.array([1]))], [], r"a chunk has 2 nodes, but 'y' has the shape \[1\]"),
+        ([NodeChunk(np.ones((2, 3)), ids=np.array([1]))], [], r"a chunk has 2 nodes, but 'ids' has the shape \[1\]"),
         ([NodeChunk(np.ones((2, 3))), NodeChunk(np.ones((2, 4)))], [], r"rows of 'x' have \[4\] columns"),
+        ([NodeChunk(np.ones((1, 1)) * 1j)], [], "features of type complex128"),
+        ([NodeChunk(np.ones((1, 1), np.longdouble))], [], "features of type .*, expected real numbers"),
+        ([NodeChunk(np.array([["1"]]))], [], "features of type <U1"),
+        ([NodeChunk(ONE, y=np.array([1.7]))], [], "'y' of type float64, expected integers"),
+        ([NodeChunk(ONE, y=np.array([2**63 + 1], np.uint64))], [], "has 9223372036854775809 in 'y', expected at most"),
+        ([NodeChunk(ONE, y=np.array([[1]]))], [], r"'y' has the shape \[1, 1\]"),
+        ([NodeChunk(ONE, ids=np.array([1.0]))], [], "'ids' of type float64, expected integers or strings"),
+        ([NodeChunk(ONE, ids=np.array([2**63], np.uint64))], [], "has 9223372036854775808 in 'ids'"),
+        ([NodeChunk(ONE, ids=np.array([None]))], [], "has None among the ids, expected integers or strings"),
+        ([NodeChunk(ONE, ids=np.array(["\ud800"]))], [], "has half of a character"),
+        ([NodeChunk(ONE, masks={"train_mask": np.array([1])})], [], "'train_mask' of type int64, expected booleans"),
+        ([NodeChunk(ONE, masks={"../../evil_mask": np.array([True])})], [], "'../../evil_mask' is not a mask"),
     ],
 )
 def test_bad_chunks_are_refused(tmp_path: Path, nodes: list[NodeChunk], edges: list[EdgeChunk], message: str) -> None:
@@ -297,6 +311,40 @@ def test_a_build_that_was_killed_between_its_last_steps_is_finished(tmp_path: Pa
     # As if it had been killed after it had moved the first file.
     (tmp_path / ".building" / "x.bin").replace(tmp_path / "x.bin")
     assert build_folder(tmp_path, [], [], made_from="x").verify().num_edges == 1
+
+
+def unfinished(folder: Path) -> None:
+    """A build that ended after its edges were divided among files."""
+    with FolderBuilder(folder, "files") as new:
+        new.add_nodes(lambda: chunks())
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(FolderBuilder, "_sort", Mock(side_effect=KeyboardInterrupt))
+            with pytest.raises(KeyboardInterrupt):
+                new.add_edges(lambda: [np.array([[0, 1, 2], [1, 2, 0]])])
+
+
+@pytest.mark.parametrize("name", ["x.bin", "y.bin", "buckets/0.edges", "progress.json"])
+def test_a_build_whose_files_were_damaged_starts_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    unfinished(tmp_path)
+    file = tmp_path / ".building" / name
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 4
+    file.write_bytes(content)
+    with caplog.at_level("WARNING", logger="oddnode"):
+        folder = build_folder(tmp_path, chunks(), [np.array([[5], [4]])], made_from="files")
+    assert "so the build starts anew" in caplog.text
+    assert folder.x[:, 0].tolist() == [0, 0, 1, 1, 2, 2]
+    assert folder.y is not None
+    assert folder.y.tolist() == [0, -1, 1, -1, 2, -1]
+    assert folder.edge_index.tolist() == [[5], [4]]
+
+
+def test_labels_that_a_manifest_cannot_hold_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(FolderError, match=r"classes has 1.5, expected strings, integers or booleans"):
+        build_folder(tmp_path / "new", chunks(), [], classes=["a", 1.5])  # type: ignore[list-item]
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_graph_with_wrong_weights_is_refused_and_nothing_is_written(tmp_path: Path) -> None:

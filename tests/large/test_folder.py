@@ -23,8 +23,8 @@ from oddnode.graph import CSRSampler
 from oddnode.large import FolderError, GraphFolder
 from oddnode.large.arrays import ArrayWriter
 from oddnode.large.manifest import folder_lock
-from oddnode.large.sidecars import sidecar
-from tests.large.graphs import as_folder, random_graph
+from oddnode.large.sidecars import SidecarSpec, sidecar
+from tests.large.graphs import as_folder, random_graph, signed
 
 
 def sorted_edges(edge_index: torch.Tensor) -> list[tuple[int, int]]:
@@ -84,7 +84,7 @@ def test_a_flipped_bit_is_found_before_the_array_is_used(tmp_path: Path, name: s
     content[-1] ^= 1
     (tmp_path / f"{name}.bin").write_bytes(content)
     folder = GraphFolder(tmp_path)
-    with pytest.raises(FolderError, match=rf"{name}.bin has the checksum .* damaged; prepare the graph again"):
+    with pytest.raises(FolderError, match=rf"{name}.bin has the checksum .* damaged; delete the folder"):
         folder.as_graph()
     with pytest.raises(FolderError, match=f"{name}.bin"):
         folder.verify()
@@ -110,7 +110,7 @@ def rewrite(folder: Path, array: str = "", values: np.ndarray | None = None, **c
         values.tofile(folder / f"{array}.bin")
         changes = {"crc32": zlib.crc32(values.tobytes())}
     manifest["arrays"].get(array, manifest).update(changes)
-    (folder / "graph.json").write_text(json.dumps(manifest))
+    (folder / "graph.json").write_text(signed(manifest))
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, 0.0, -1.0])
@@ -128,7 +128,7 @@ def test_wrong_weights_are_refused(tmp_path: Path, wrong: float) -> None:
     [
         ("weights", {"dtype": "int64"}, "weights in the dtype of the features"),
         ("weights", {"shape": [1]}, "does not list 'weights' with the shape"),
-        ("", {"format": 99, "news": 1}, "has the format 99, expected 1: it was made by another version"),
+        ("", {"format": 99, "news": 1}, "has the format 99, expected 2: it was made by another version"),
         ("", {"num_nodes": 61}, "does not list .* with the shape"),
         ("", {"num_nodes": "many"}, r"graph.json is damaged"),
     ],
@@ -174,13 +174,14 @@ def test_what_is_no_finished_graph_says_why(tmp_path: Path) -> None:
 
 def test_a_sidecar_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     as_folder(random_graph(), tmp_path)
+    spec = SidecarSpec(tmp_path, "this graph", "ones", "float64", (3,))
     with monkeypatch.context() as patch:
         patch.setattr(ArrayWriter, "close", Mock(side_effect=OSError(errno.ENOSPC, "full")))
         with pytest.raises(OSError, match="full"):
-            sidecar(tmp_path, "ones", lambda: torch.ones(3), "float64")
+            sidecar(spec, lambda: torch.ones(3))
     assert not list(tmp_path.glob("ones*"))
     (tmp_path / "ones.part").write_bytes(b"left by a process that was killed")
-    assert sidecar(tmp_path, "ones", lambda: torch.ones(3), "float64").tolist() == [1.0, 1.0, 1.0]
+    assert sidecar(spec, lambda: torch.ones(3)).tolist() == [1.0, 1.0, 1.0]
     assert not list(tmp_path.glob("*.part"))
 
 
@@ -203,14 +204,14 @@ def test_two_processes_compute_a_sidecar_once(tmp_path: Path) -> None:
 import sys, time
 from pathlib import Path
 import torch
-from oddnode.large.sidecars import sidecar
+from oddnode.large.sidecars import SidecarSpec, sidecar
 
 def make():
     print("computing", flush=True)
     time.sleep(1.0)
     return torch.arange(4.0)
 
-print(sidecar(Path(sys.argv[1]), "slow", make, "float64").tolist())
+print(sidecar(SidecarSpec(Path(sys.argv[1]), "this graph", "slow", "float64", (4,)), make).tolist())
 """
     command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -372,6 +373,71 @@ def test_a_rank_that_falls_silent_is_noticed(monkeypatch: pytest.MonkeyPatch) ->
     until(lambda: bool(ends))
     first.stop()
     assert ends[0] == f"rank 1 (process {os.getpid()} on {socket.gethostname()}) has not answered for 1 s"
+
+
+def test_a_rank_that_hangs_before_its_first_beat_is_lost_as_soon_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeat, "_BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(heartbeat, "_LOST_AFTER_SECONDS", 0.5)
+    store, ends = HashStore(), list[str]()
+    monkeypatch.setattr(Heartbeat, "_end", lambda self, reason, **_: ends.append(reason))
+    first, second = Heartbeat(store, 0, 2), Heartbeat(store, 1, 2)
+    second.stop()
+    time.sleep(0.7)
+    assert not ends  # until they have met, it may still be importing torch
+    first.meet()
+    until(lambda: bool(ends))
+    first.stop()
+    assert "rank 1 (process" in ends[0]
+    assert "has not answered for 0 s" in ends[0]
+
+
+class Clock:
+    """The time, as it is for a process that was suspended."""
+
+    suspended = 0.0
+
+    def monotonic(self) -> float:
+        return time.monotonic() + self.suspended
+
+
+@pytest.mark.parametrize("store_is_gone", [False, True])
+def test_a_rank_that_wakes_up_accuses_nobody_else(monkeypatch: pytest.MonkeyPatch, store_is_gone: bool) -> None:
+    monkeypatch.setattr(heartbeat, "_BEAT_SECONDS", 0.05)
+    monkeypatch.setattr(heartbeat, "time", Clock())
+    store, ends = HashStore(), list[str]()
+    monkeypatch.setattr(Heartbeat, "_end", lambda self, reason, **_: ends.append(reason))
+    hearts = [Heartbeat(store, rank, 2) for rank in range(2)]
+    for each in hearts:
+        each.meet()
+    time.sleep(0.3)
+    if store_is_gone:
+        monkeypatch.setattr(hearts[1], "_store", Mock(add=Mock(side_effect=RuntimeError)))
+    Clock.suspended += 62.0
+    time.sleep(0.3)
+    for each in hearts:
+        each.stop()
+    assert bool(ends) == store_is_gone
+    assert all("rank 1 (process" in end and "was suspended for 62 s, and the others gave it up" in end for end in ends)
+
+
+ENDS_AFTER_ITS_RESULT = """
+import os, signal
+from oddnode.large import joined
+from oddnode.large.heartbeat import RankLost
+
+try:
+    with joined() as ranks:
+        if ranks.rank == 1:
+            ranks.barrier = lambda: os.kill(os.getpid(), signal.SIGKILL)
+except RankLost as lost:
+    print(lost, flush=True)
+"""
+
+
+def test_a_rank_that_ends_after_the_result_is_whole_says_so(tmp_path: Path) -> None:
+    forked(tmp_path / "log", 2, ENDS_AFTER_ITS_RESULT).wait(60)
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert [line for line in lines if line.endswith("has ended, but only after the result was written: it is whole")]
 
 
 def test_one_rank_tells_why_a_run_ends() -> None:

@@ -1,13 +1,25 @@
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
 
+import oddnode
 from oddnode.ops import Adam
 
 no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA GPU")
 on_a_gpu = pytest.param("cuda", True, marks=no_gpu)
+
+
+def test_nothing_else_uses_torchs_optimisers() -> None:
+    """Their `step` asks a GPU's driver, which fails in a forked process, even for parameters on a CPU."""
+    source = Path(oddnode.__file__).parent
+    torchs = re.compile(r"torch\.optim|from torch import .*optim")
+    uses = [path for path in source.rglob("*.py") if torchs.search(path.read_text(encoding="utf-8"))]
+    assert [path.relative_to(source).as_posix() for path in uses] == ["ops/optim.py"]
 
 
 def test_sparse_gradients_are_explained() -> None:

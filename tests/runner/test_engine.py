@@ -171,6 +171,13 @@ def test_nothing_is_forked_where_there_is_an_accelerator(monkeypatch: pytest.Mon
     assert Processes(2, may_fork=True)._start_method() == Processes(2)._start_method() == "spawn"
 
 
+def test_a_gpu_is_noticed_without_asking_its_driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: pytest.fail("the driver was asked"))
+    monkeypatch.setattr("torch.version.cuda", "13.0")
+    monkeypatch.setattr("oddnode.runner.engine._GPU_FILE", tmp_path)  # it exists
+    assert not can_fork()
+
+
 class Threads(ThreadPoolExecutor):
     """Calls in threads; a call whose group has one of some seeds dies, as many times as is said."""
 

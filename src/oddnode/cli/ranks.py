@@ -42,34 +42,47 @@ def run_together(run: Callable[[], Any]) -> None:
 
     If a rank is lost or ``torchrun`` stops them, the others exit with an error.
     """
-    from oddnode.large.heartbeat import RankLost, stopped
+    from oddnode.large.heartbeat import RankLost
     from oddnode.large.torchrun import joined
 
-    with joined() as ranks:
-
-        def stop(*_: object) -> None:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            raise RankLost(ranks.heartbeat.who_is_lost(seconds=2.0) or stopped("torchrun stopped this rank"))
-
-        signal.signal(signal.SIGTERM, stop)
-        if ranks.is_first:
-            for rank, process in enumerate(ranks.heartbeat.processes):
-                err.print(f"rank {rank}: {process}", highlight=False, soft_wrap=True)
-        try:
-            _run_as(ranks, run)
-        except (ValueError, OSError, RuntimeError) as error:
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # let the error message finish
-            if not ranks.is_first:
-                time.sleep(_SECONDS_FOR_FIRST)
-            if not ranks.heartbeat.is_first_to_tell():
-                sys.exit(1)
-            if ranks.is_first or isinstance(error, RankLost):
-                raise
-            raise RuntimeError(f"rank {ranks.rank} ({ranks.heartbeat.processes[ranks.rank]}): {error}") from None
+    try:
+        with joined() as ranks:
+            _run_joined(ranks, run)
+    except RankLost:
+        if ranks.heartbeat.result_is_whole and not ranks.heartbeat.is_first_to_tell():
+            sys.exit(1)
+        raise
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     # Not sys.exit: a gloo thread that frees its last tensor during interpreter shutdown would abort the process.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _run_joined(ranks: JoinedRanks, run: Callable[[], Any]) -> None:
+    from oddnode.large.heartbeat import RankLost
+
+    heartbeat = ranks.heartbeat
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        raise RankLost(heartbeat.who_is_lost(seconds=2.0) or heartbeat.told("torchrun stopped this rank"))
+
+    signal.signal(signal.SIGTERM, stop)
+    if ranks.is_first:
+        for rank, process in enumerate(heartbeat.processes):
+            err.print(f"rank {rank}: {process}", highlight=False, soft_wrap=True)
+    try:
+        _run_as(ranks, run)
+    except (ValueError, OSError, RuntimeError) as error:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # let the error message finish
+        if not ranks.is_first:
+            time.sleep(_SECONDS_FOR_FIRST)
+        if not heartbeat.is_first_to_tell():
+            sys.exit(1)
+        if ranks.is_first or isinstance(error, RankLost):
+            raise
+        raise RuntimeError(f"rank {ranks.rank} ({heartbeat.processes[ranks.rank]}): {error}") from None
 
 
 def _run_as(ranks: JoinedRanks, run: Callable[[], Any]) -> None:

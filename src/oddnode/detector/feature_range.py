@@ -32,6 +32,8 @@ def clip_far_features(graph: Graph, max_abs_feature: float) -> tuple[Graph, Tens
         return graph, None
     limit = FAR * max_abs_feature
     far = torch.cat([(rows.abs() > limit).any(dim=1) for rows in graph.x.split(_ROWS)]).nonzero().squeeze(1)
+    if not len(far):  # a graph folder states its largest magnitude, perhaps wrongly
+        return graph, None
     node = int(far[0])
     feature = int((graph.x[node].abs() > limit).nonzero()[0])
     _log.warning(

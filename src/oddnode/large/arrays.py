@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import weakref
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from math import prod
 from pathlib import Path
@@ -17,9 +18,15 @@ import torch
 from msgspec import Meta, Struct
 from torch import Tensor
 
+#: Identifies a file, as opposed to a later one of the same name: path, size, and times of the last changes.
+FileStamp = tuple[str, int, int, int]
+
+#: What to do with a folder that cannot be used; `oddnode prepare` keeps what it finds.
+ANEW = "delete the folder and prepare the graph again"
+
 _READ_AT_ONCE = 2**24
-# Files whose checksum this process has verified, with their size and mtime.
-_checked: set[tuple[str, int, int]] = set()
+# Files whose checksum this process has verified.
+_checked: set[FileStamp] = set()
 # A GPU needs much larger chunks than a CPU to stay busy.
 _MORE_ON_GPU = 64
 
@@ -79,16 +86,22 @@ def write_array(path: Path, values: np.ndarray) -> ArrayEntry:
         return writer.close()
 
 
+def regular_size(path: Path) -> int:
+    """Return the size of a file of a folder. Links, pipes and devices are refused: reading them might never end."""
+    try:
+        found = path.lstat()
+    except OSError as error:
+        raise FolderError(f"{path} is missing or cannot be read ({error.strerror}); {ANEW}") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise FolderError(f"{path} is a link, a folder or a special file, expected a regular file; {ANEW}")
+    return found.st_size
+
+
 def map_array(path: Path, entry: ArrayEntry) -> Tensor:
     """Map an array into memory; its pages are read when they are used, and shared by all processes."""
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError:
-        raise FolderError(f"{path} is missing, so the folder is damaged; prepare the graph again") from None
+    size = regular_size(path)
     if size != entry.num_bytes:
-        raise FolderError(
-            f"{path} has {size} bytes, expected {entry.num_bytes}, so the folder is damaged; prepare the graph again"
-        )
+        raise FolderError(f"{path} has {size} bytes, expected {entry.num_bytes}, so the folder is damaged; {ANEW}")
     dtype = np.dtype(entry.dtype)
     if not size:
         return torch.from_numpy(np.empty(entry.shape, dtype))
@@ -98,24 +111,29 @@ def map_array(path: Path, entry: ArrayEntry) -> Tensor:
 
 def check_sum(path: Path, entry: ArrayEntry) -> None:
     """Read a file and compare its checksum."""
+    regular_size(path)
+    crc32 = file_checksum(path)
+    if crc32 != entry.crc32:
+        raise FolderError(
+            f"{path} has the checksum {crc32:08x}, expected {entry.crc32:08x}, so the folder is damaged; {ANEW}"
+        )
+
+
+def file_checksum(path: Path) -> int:
+    """Read a file and return its CRC-32."""
     crc32 = 0
     with path.open("rb") as file:
         while part := file.read(_READ_AT_ONCE):
             crc32 = zlib.crc32(part, crc32)
-    if crc32 != entry.crc32:
-        raise FolderError(
-            f"{path} has the checksum {crc32:08x}, expected {entry.crc32:08x}, so the folder is damaged; "
-            "prepare the graph again"
-        )
+    return crc32
 
 
-def check_once(path: Path, entry: ArrayEntry, weights: Tensor | None = None) -> None:
-    """Verify the checksum of a file, unless this process has done so since the file was written."""
+def check_once(path: Path, entry: ArrayEntry, check_values: Callable[[], None] | None = None) -> None:
+    """Verify the checksum of a file and its values, unless this process has done so since the file was written."""
     if file_stamp(path) not in _checked:
         check_sum(path, entry)
-        for part in () if weights is None else weights.split(_READ_AT_ONCE):
-            if not bool(((part > 0) & (part < torch.inf)).all()):  # NaN fails both comparisons
-                raise FolderError(f"{path} has weights that are not finite numbers above 0; prepare the graph again")
+        if check_values is not None:
+            check_values()
         mark_checked(path)
 
 
@@ -124,10 +142,10 @@ def mark_checked(path: Path) -> None:
     _checked.add(file_stamp(path))
 
 
-def file_stamp(path: Path) -> tuple[str, int, int]:
+def file_stamp(path: Path) -> FileStamp:
     """Identify a file, as opposed to a later one of the same name."""
-    stat = path.stat()
-    return str(path.resolve()), stat.st_size, stat.st_mtime_ns
+    found = path.stat()
+    return str(path.resolve()), found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 # Addresses of tensors whose values are in files, and of tensors that ranks share.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -51,8 +52,10 @@ class EdgeBuckets:
         self.width = max(-(-(stop - start) // _BUCKETS), 1)
         self.count = -(-(stop - start) // self.width)
 
-    def fill(self, chunks: Iterable[CheckedEdges]) -> None:
+    def fill(self, chunks: Iterable[CheckedEdges]) -> list[int]:
+        """Write the files, and return their checksums."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        checksums = [0] * self.count
         with ExitStack() as stack:
             files = [stack.enter_context(self._file(number).open("wb")) for number in range(self.count)]
             for source, target, weight in chunks:
@@ -62,7 +65,10 @@ class EdgeBuckets:
                 records = records[np.argsort(bucket, kind="stable")]
                 ends = np.cumsum(np.bincount(bucket, minlength=self.count))
                 for number in np.flatnonzero(np.diff(ends, prepend=0)):
-                    files[number].write(records[ends[number - 1] if number else 0 : ends[number]].data)
+                    own = records[ends[number - 1] if number else 0 : ends[number]].data
+                    files[number].write(own)
+                    checksums[number] = zlib.crc32(own, checksums[number])
+        return checksums
 
     def sorted(self, unique: bool) -> Iterator[SortedEdges]:
         for number in range(self.count):

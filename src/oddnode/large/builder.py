@@ -22,13 +22,16 @@ from oddnode.large.arrays import (
     ArrayEntry,
     ArrayWriter,
     FolderError,
+    check_sum,
+    file_checksum,
     full_disk_explained,
     map_array,
+    regular_size,
     row_chunks,
     write_array,
 )
 from oddnode.large.buckets import EdgeBuckets
-from oddnode.large.chunks import EdgeChunk, NodeChunk, check_lengths, checked_features, edges_of
+from oddnode.large.chunks import EdgeChunk, NodeChunk, check_columns, checked_features, edges_of
 from oddnode.large.folder import ID_ARRAYS, MASKS, GraphFolder
 from oddnode.large.manifest import (
     BUILDING,
@@ -59,6 +62,7 @@ class Stage(Struct):
     facts: dict[str, Any] = {}  # Fields of the manifest
     notes: list[str] = []  # Notes for the user
     weighted: bool = False  # Whether edges have weights
+    buckets: list[int] = []  # The checksums of the files that edges were divided among
     num_repeated: int = 0  # Number of duplicate edges that were left out
 
 
@@ -118,15 +122,36 @@ class FolderBuilder(AbstractContextManager):
         """Keep the finished stages of a build of the same graph, and remove everything else."""
         path = self._building / _PROGRESS
         if path.exists():
-            known = read_json(path, _Progress)
-            if known.made_from == self.made_from:
-                self._progress = known
-                _log.info("%s: resuming after %s", self.out, ", ".join(known.stages) or "the start")
-            else:
-                shutil.rmtree(self._building)
+            self._progress = self._finished(path)
         self._building.mkdir(exist_ok=True)
-        self._remove_unfinished()
         write_json(path, self._progress)
+        self._remove_unfinished()
+
+    def _finished(self, path: Path) -> _Progress:
+        """The finished stages of a build of the same graph, if all their files are still as they were written."""
+        try:
+            known = read_json(path, _Progress)
+            if known.made_from != self.made_from:
+                return self._progress
+            for stage in known.stages.values():
+                for name, entry in stage.arrays.items():
+                    part = self._building / f"{name}.bin"
+                    # `finish` may have moved it.
+                    check_sum(part if part.exists() else self.out / part.name, entry)
+            if "buckets" in known.stages and "edges" not in known.stages:
+                self._check_buckets(known.stages["buckets"].buckets)
+        except FolderError as error:
+            _log.warning("%s, so the build starts anew", str(error).partition(";")[0])
+            return self._progress
+        _log.info("%s: resuming after %s", self.out, ", ".join(known.stages) or "the start")
+        return known
+
+    def _check_buckets(self, checksums: list[int]) -> None:
+        for number, crc32 in enumerate(checksums):
+            path = self._building / "buckets" / f"{number}.edges"
+            regular_size(path)
+            if file_checksum(path) != crc32:
+                raise FolderError(f"{path} has another checksum than when it was written")
 
     def _remove_unfinished(self) -> None:
         kept = {f"{name}.bin" for stage in self._progress.stages.values() for name in stage.arrays}
@@ -161,16 +186,14 @@ class FolderBuilder(AbstractContextManager):
         num_nodes, largest = 0, 0.0
         ids = _IdWriter(self._new_array)
         for chunk in chunks:
-            x = checked_features(chunk.x, num_nodes)
-            columns = {"x": x} | ({} if chunk.y is None else {"y": chunk.y.astype(np.int64)}) | chunk.masks
+            x, columns, own_ids = _parts_of(chunk, num_nodes)
             if num_nodes and set(columns) != set(writers):
                 raise FolderError(f"chunks of nodes have different parts: {sorted(columns)} and {sorted(writers)}")
-            check_lengths(columns | ({} if chunk.ids is None else {"ids": chunk.ids}), len(x))
             for name, values in columns.items():
                 if name not in writers:
-                    writers[name] = self._new_array(name, values.dtype.name)
+                    writers[name] = self._new_array(name, "int64" if name == "y" else values.dtype.name)
                 writers[name].append(values)
-            ids.append(chunk.ids, num_nodes)
+            ids.append(own_ids, num_nodes)
             num_nodes += len(x)
             largest = max(largest, float(np.abs(x).max(initial=0.0)))
             self._show(num_nodes, None, "reading nodes")
@@ -213,8 +236,8 @@ class FolderBuilder(AbstractContextManager):
         edges = edges_of(chunks, self.num_nodes, both, simple, lambda done: self._show(done, total, "reading edges"))
         first = list(islice(edges, 1))
         weighted = any(part.weight is not None for part in first)
-        self._buckets(weighted).fill(chain(first, edges))
-        return Stage(notes=notes or [], weighted=weighted)
+        checksums = self._buckets(weighted).fill(chain(first, edges))
+        return Stage(notes=notes or [], weighted=weighted, buckets=checksums)
 
     def _sort(self, buckets: EdgeBuckets, unique: bool) -> Stage:
         offsets = self._new_array("offsets", "int64")
@@ -264,6 +287,19 @@ class FolderBuilder(AbstractContextManager):
         return GraphFolder(self.out)
 
 
+def _parts_of(chunk: NodeChunk, first: int) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray | None]:
+    """Check a chunk, and return its features, all that is written as it is, and its ids."""
+    unknown = next((name for name in chunk.masks if name not in MASKS), None)
+    if unknown is not None:  # names become file names
+        raise FolderError(f"{unknown!r} is not a mask, expected one of {', '.join(MASKS)}")
+    x = checked_features(np.asarray(chunk.x), first)
+    given = {"y": chunk.y, "ids": chunk.ids} | chunk.masks
+    columns = {name: np.asarray(values) for name, values in given.items() if values is not None}
+    check_columns(columns, len(x))
+    ids = columns.pop("ids", None)
+    return x, {"x": x} | columns, ids
+
+
 class _IdWriter:
     """Writes ids as integers or as strings, and nothing if they are the indices of the nodes."""
 
@@ -282,7 +318,10 @@ class _IdWriter:
             self._writer("ids", "int64").append(ids)
             return
         self._are_indices = False
-        strings = [str(name).encode() for name in ids]
+        try:
+            strings = [name.encode() for name in ids]
+        except UnicodeEncodeError as error:
+            raise FolderError(f"the id {error.object!r} has half of a character, which is no text") from None
         ends = self._num_bytes + np.cumsum([len(string) for string in strings])
         if "id_offsets" not in self._writers:
             self._writer("id_offsets", "int64").append(np.zeros(1, np.int64))
@@ -360,6 +399,9 @@ def build_folder(
     tensor([[0, 0, 1],
             [1, 2, 2]])
     """
+    odd = next((label for label in classes or () if not isinstance(label, (bool, int, str))), None)
+    if odd is not None:
+        raise FolderError(f"classes has {odd!r}, expected strings, integers or booleans")
     with FolderBuilder(out, made_from or secrets.token_hex(16), on_progress) as builder:
         if not builder.is_complete:
             builder.add_nodes(lambda: nodes, {} if classes is None else {"classes": classes})

@@ -13,6 +13,9 @@ from oddnode.graph import GraphError
 #: Some edges ``[2, n]`` from source to target, as indices of nodes; or a pair of these and their weights ``[n]``.
 EdgeChunk = np.ndarray | tuple[np.ndarray, np.ndarray]
 
+_LARGEST_INT64 = 2**63 - 1
+# The kinds of types that a part of a chunk may have, in words and as numpy abbreviates them; masks are booleans.
+_KINDS = {"y": ("integers", "iu"), "ids": ("integers or strings", "iuUOT")}
 _LARGEST_SUM = float(np.finfo(np.float32).max)
 
 
@@ -40,8 +43,10 @@ class NodeChunk:
 
 def checked_features(x: np.ndarray, first: int) -> np.ndarray:
     """Check the features of some nodes."""
-    if x.ndim != 2 or x.shape[1] == 0:
-        raise GraphError(f"a chunk has features of shape {list(x.shape)}, expected [nodes, features]")
+    if x.ndim != 2 or x.shape[1] == 0 or x.dtype.kind not in "biuf" or x.dtype.itemsize > 8:
+        raise GraphError(
+            f"a chunk has features of type {x.dtype} and shape {list(x.shape)}, expected real numbers [nodes, features]"
+        )
     x = x if x.dtype == np.float64 else x.astype(np.float32, copy=False)
     if not np.isfinite(x.sum()):  # a sum is quick, and finite only if everything is
         wrong = ~np.isfinite(x)
@@ -54,11 +59,21 @@ def checked_features(x: np.ndarray, first: int) -> np.ndarray:
     return x
 
 
-def check_lengths(columns: dict[str, np.ndarray], expected: int) -> None:
-    """Raise an error if a part of a chunk does not have one value per node."""
+def check_columns(columns: dict[str, np.ndarray], expected: int) -> None:
+    """Raise an error if a part of a chunk is not one value per node, of the type that is written."""
     for name, values in columns.items():
-        if len(values) != expected:
-            raise GraphError(f"a chunk has {expected} nodes, but {len(values)} values of {name!r}; give one per node")
+        if values.shape != (expected,):
+            raise GraphError(
+                f"a chunk has {expected} nodes, but {name!r} has the shape {list(values.shape)}; give one per node"
+            )
+        what, kinds = _KINDS.get(name, ("booleans", "b"))
+        if values.dtype.kind not in kinds:
+            raise GraphError(f"a chunk has {name!r} of type {values.dtype}, expected {what}")
+        if values.dtype.kind == "u" and values.size and values.max() > _LARGEST_INT64:
+            raise GraphError(f"a chunk has {int(values.max())} in {name!r}, expected at most {_LARGEST_INT64} (int64)")
+        odd = [value for value in values if not isinstance(value, str)] if values.dtype == object else []
+        if odd:
+            raise GraphError(f"a chunk has {odd[0]!r} among the ids, expected {what}")
 
 
 class CheckedEdges(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,16 @@ from torch_geometric.data import EdgeAttr, FeatureStore, GraphStore, TensorAttr
 from torch_geometric.data.graph_store import EdgeLayout
 
 from oddnode.graph import CSR
-from oddnode.large.arrays import FolderError, check_once, check_sum, file_stamp, map_array
+from oddnode.large.arrays import (
+    ANEW,
+    FileStamp,
+    FolderError,
+    check_once,
+    check_sum,
+    file_stamp,
+    map_array,
+    mark_checked,
+)
 from oddnode.large.graph import FolderGraph
 from oddnode.large.graph_arrays import LEAST, GraphArrays, missing_memory
 from oddnode.large.manifest import Manifest, read_manifest
@@ -27,20 +37,24 @@ MASKS = ("train_mask", "val_mask", "calibration_mask", "reference_mask", "ood_ma
 #: The arrays that may hold ids.
 ID_ARRAYS = ("ids", "id_offsets", "id_bytes")
 
-# Folders whose edges this process has checked, with the size and mtime of their file.
-_checked_edges: set[tuple[str, int, int]] = set()
+# Folders whose edges this process has checked, by their file.
+_checked_edges: set[FileStamp] = set()
 
 _OFFSETS_AT_ONCE = 2**20
-# Arrays that are read without further checks; the largest come first, so that several ranks share the work.
-_CHECKED = ("x", "sources", "weights", "offsets", "loop_nodes", "loop_counts", "loop_weights")
+_VALUES_AT_ONCE = 2**24
+# The arrays of the graph itself, which every detector needs; the largest come first, so that ranks share the work.
+_OF_GRAPH = ("x", "sources", "weights", "offsets", "loop_nodes", "loop_counts", "loop_weights")
+# The attributes that are arrays, and their files.
+_ATTRIBUTES = {name: name for name in ("x", "offsets", "sources", "y", *MASKS)} | {"edge_weight": "weights"}
 
 
 class GraphFolder(FeatureStore, GraphStore):
     """A graph on disk, for graphs that do not fit into memory.
 
     Its arrays are mapped into memory: they are read when they are used, and several processes share one copy. They
-    never change. Sidecars (results that depend on the graph alone, such as :math:`A X`) are added when they are first
-    needed. Make a folder with `oddnode.large.build_folder` or ``oddnode prepare``.
+    never change; the checksum of each is verified once, before its first use. Sidecars (results that depend on the
+    graph alone, such as :math:`A X`) are added when they are first needed. Make a folder with
+    `oddnode.large.build_folder` or ``oddnode prepare``.
 
     It has the attributes of a PyG ``Data``, and it is a PyG ``FeatureStore`` and ``GraphStore``: loaders take
     ``(folder, folder)`` as their data.
@@ -82,14 +96,21 @@ class GraphFolder(FeatureStore, GraphStore):
         self.path = Path(path)
         self.manifest: Manifest = read_manifest(self.path)
         self.num_nodes, self.num_edges = self.manifest.num_nodes, self.manifest.num_edges
-        self._set({name: map_array(self._file(name), entry) for name, entry in self.manifest.arrays.items()})
-        self.num_features = self.x.shape[1]
+        self._arrays = {name: map_array(self._file(name), entry) for name, entry in self.manifest.arrays.items()}
+        self.num_features = self.manifest.arrays["x"].shape[1]
 
-    def _set(self, arrays: dict[str, Tensor]) -> None:
-        self._arrays = arrays
-        self.edge_weight = arrays.get("weights")
-        for name in ("x", "offsets", "sources", "y", *MASKS):
-            setattr(self, name, arrays.get(name))
+    def __getattr__(self, name: str) -> Any:
+        if name not in _ATTRIBUTES:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        value = self._checked(_ATTRIBUTES[name])
+        setattr(self, name, value)  # so that it is checked once
+        return value
+
+    def _checked(self, name: str) -> Tensor | None:
+        """An array whose file is what was written, or one that was given instead."""
+        if name in self.manifest.arrays:
+            check_once(self._file(name), self.manifest.arrays[name], lambda: self._check_values(name))
+        return self._arrays.get(name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Workers of a loader map the files again; pickling a mapped array would copy it.
@@ -101,6 +122,7 @@ class GraphFolder(FeatureStore, GraphStore):
     @property
     def edge_index(self) -> Tensor:
         """Edges ``[2, E]``, all of them in memory: 16 bytes per edge."""
+        self._check_edges()
         target = torch.repeat_interleave(torch.arange(self.num_nodes), self.offsets.diff())
         return torch.stack([self.sources.long(), target])
 
@@ -120,11 +142,15 @@ class GraphFolder(FeatureStore, GraphStore):
         unknown = set(masks) - set(MASKS)
         if unknown:
             raise FolderError(f"{sorted(unknown)[0]!r} is not a mask, expected one of {', '.join(MASKS)}")
+        for name, mask in masks.items():
+            if mask.dtype != torch.bool or mask.shape != (self.num_nodes,):
+                found = f"{mask.dtype} of shape {list(mask.shape)}"
+                raise FolderError(f"{name} is {found}, expected one boolean for each of the {self.num_nodes} nodes")
         chosen = self._given_masks() | masks
         other = type(self)(self.path)
         own = {name: entry for name, entry in other.manifest.arrays.items() if name not in chosen}
         other.manifest = replace(other.manifest, arrays=own)
-        other._set(other._arrays | chosen)
+        other._arrays |= chosen
         return other
 
     def _given_masks(self) -> dict[str, Tensor]:
@@ -153,10 +179,11 @@ class GraphFolder(FeatureStore, GraphStore):
 
         They are ``ids`` for integers; ``id_offsets`` and ``id_bytes`` for strings, as in Arrow.
         """
-        return {name: self._arrays[name].numpy() for name in ID_ARRAYS if name in self._arrays}
+        arrays = {name: self._checked(name) for name in ID_ARRAYS}
+        return {name: values.numpy() for name, values in arrays.items() if values is not None}
 
     def verify(self) -> Self:
-        """Verify the checksums of all files; those of edges and features are verified anyway on first use."""
+        """Read all files now and verify their checksums; without this, each is verified before its first use."""
         for name, entry in self.manifest.arrays.items():
             check_sum(self._file(name), entry)
         return self
@@ -170,16 +197,17 @@ class GraphFolder(FeatureStore, GraphStore):
             The device. A GPU must have enough memory for the whole graph.
         """
         ranks, arrays = active_ranks(), self._arrays
-        names = [name for name in _CHECKED if name in self.manifest.arrays]
+        names = [name for name in _OF_GRAPH if name in self.manifest.arrays]
         for name in names[ranks.rank :: ranks.world_size]:
-            weights = arrays[name] if name in ("weights", "loop_weights") else None
-            check_once(self._file(name), self.manifest.arrays[name], weights)
+            self._checked(name)
         self._check_edges()
         ranks.barrier()  # no rank uses what another has yet to check
+        for name in names:
+            mark_checked(self._file(name))
         counts = arrays["loop_counts"]
         loops = arrays["loop_nodes"], counts, arrays.get("loop_weights", counts)
-        csr = CSR(self.offsets, self.sources, self.edge_weight)
-        own = GraphArrays(self.path, self.x, csr, loops, "folder", self.manifest.max_abs_feature)
+        csr, manifest = CSR(arrays["offsets"], arrays["sources"], arrays.get("weights")), self.manifest
+        own = GraphArrays(self.path, arrays["x"], csr, loops, "folder", manifest.max_abs_feature, manifest.graph_key)
         device = torch.device(device)
         missing = missing_memory(self, device, LEAST)
         if missing is not None:
@@ -192,15 +220,35 @@ class GraphFolder(FeatureStore, GraphStore):
         if key in _checked_edges:
             return
         ranks = active_ranks()
-        parts = self.sources.split(2**24)[ranks.rank :: ranks.world_size]
-        bounds = [part.aminmax() for part in parts if len(part)]
-        ends = int(self.offsets[0]), int(self.offsets[-1])
-        starts = range(0, self.num_nodes, _OFFSETS_AT_ONCE)
-        ordered = all(bool((self.offsets[start:][: _OFFSETS_AT_ONCE + 1].diff() >= 0).all()) for start in starts)
-        sound = ends == (0, self.num_edges) and ordered
+        parts = self._arrays["sources"].split(_VALUES_AT_ONCE)[ranks.rank :: ranks.world_size]
+        bounds = [part.aminmax() for part in (*parts, self._arrays["loop_nodes"]) if len(part)]
+        sound = _are_offsets(self._arrays["offsets"], self.num_edges)
         if not sound or any(int(low) < 0 or int(high) >= self.num_nodes for low, high in bounds):
-            raise FolderError(f"the edges of {self.path} do not fit its {self.num_nodes} nodes; prepare it again")
+            raise FolderError(f"the edges of {self.path} do not fit its {self.num_nodes} nodes; {ANEW}")
         _checked_edges.add(key)
+
+    def _check_values(self, name: str) -> None:
+        """Raise an error for values that are no weights or no text, in a file with a checksum that fits."""
+        if name == "id_bytes":
+            self._check_strings()
+        for part in self._arrays[name].split(_VALUES_AT_ONCE) if name in ("weights", "loop_weights") else ():
+            if not bool(((part > 0) & (part < torch.inf)).all()):  # NaN fails both comparisons
+                raise FolderError(f"{self._file(name)} has weights that are not finite numbers above 0; {ANEW}")
+
+    def _check_strings(self) -> None:
+        """Raise an error for ids that are not strings in UTF-8: Arrow would read out of bounds."""
+        offsets, text = self._arrays["id_offsets"], self._arrays["id_bytes"]
+        if not _are_offsets(offsets, len(text)):
+            raise FolderError(f"the ids of {self.path} do not fit its {len(text)} bytes of text; {ANEW}")
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        try:
+            for part in text.split(_VALUES_AT_ONCE):
+                decoder.decode(part.numpy().tobytes())
+            decoder.decode(b"", final=True)
+        except UnicodeDecodeError as error:
+            raise FolderError(f"the ids of {self.path} are not UTF-8 ({error.reason}); {ANEW}") from None
+        if bool(((text[offsets[offsets < len(text)]] & 0xC0) == 0x80).any()):  # in the middle of a character
+            raise FolderError(f"the ids of {self.path} are not UTF-8 (a character is divided); {ANEW}")
 
     def _file(self, name: str) -> Path:
         return self.path / f"{name}.bin"
@@ -208,7 +256,7 @@ class GraphFolder(FeatureStore, GraphStore):
     # PyG's interfaces: a `FeatureStore` and a `GraphStore` of one kind of nodes and edges, read-only.
 
     def _get_tensor(self, attr: TensorAttr) -> Tensor | None:
-        values = self._arrays.get(attr.attr_name)
+        values = self._checked(attr.attr_name or "")
         index = attr.index
         return values if values is None or index is None else values[index]
 
@@ -223,7 +271,8 @@ class GraphFolder(FeatureStore, GraphStore):
 
     def _get_edge_index(self, edge_attr: EdgeAttr) -> tuple[Tensor, Tensor] | None:
         if edge_attr.layout == EdgeLayout.CSC:
-            return self._arrays["sources"], self._arrays["offsets"]
+            self._check_edges()
+            return self.sources, self.offsets
         if edge_attr.layout != EdgeLayout.COO:
             return None
         source, target = self.edge_index
@@ -242,3 +291,10 @@ class GraphFolder(FeatureStore, GraphStore):
 
 def _reopened(kind: type[GraphFolder], path: Path, masks: dict[str, Tensor]) -> GraphFolder:
     return kind(path).with_masks(**masks) if masks else kind(path)
+
+
+def _are_offsets(offsets: Tensor, end: int) -> bool:
+    """Whether offsets ascend from 0 to an end."""
+    starts = range(0, len(offsets) - 1, _OFFSETS_AT_ONCE)
+    ordered = all(bool((offsets[start:][: _OFFSETS_AT_ONCE + 1].diff() >= 0).all()) for start in starts)
+    return ordered and (int(offsets[0]), int(offsets[-1])) == (0, end)

@@ -138,7 +138,8 @@ class FolderGraph(Graph):
         name, rows = ("ax-moments", self.smoothed_x) if smoothed else ("x-moments", self.x)
         if not self._has_own_features:
             return self.cached(name, lambda: Moments.of(rows))
-        packed = self.folder.sidecar(name, lambda: Moments.of(rows).packed, "float64")
+        shape = rows.shape[1] + 1, rows.shape[1]
+        packed = self.folder.sidecar(name, lambda: Moments.of(rows).packed, "float64", shape)
         return Moments(self.num_nodes, packed[0], packed[1:])
 
     # --- edges ---
@@ -183,7 +184,7 @@ class FolderGraph(Graph):
 
     @property
     def is_symmetric(self) -> bool:
-        return sums_agree(self.folder.sidecar("symmetry", self._direction_sums, "float64"))
+        return sums_agree(self.folder.sidecar("symmetry", self._direction_sums, "float64", (2,)))
 
     def _direction_sums(self) -> Tensor:
         sums = torch.zeros(2, dtype=torch.float64, device=self.device)
@@ -253,7 +254,7 @@ class FolderGraph(Graph):
     @cached_property
     def smoothed_x(self) -> Tensor:
         if self._has_own_features:
-            return self.folder.sidecar("ax", lambda: self.convolve(self.x), self._dtype)
+            return self.folder.sidecar("ax", lambda: self.convolve(self.x), self._dtype, tuple(self.x.shape))
         return self.convolve(self.x)
 
     @property
@@ -269,7 +270,7 @@ class FolderGraph(Graph):
         def make() -> Tensor:
             return self.keep(support(self.random_walk, num_hops, eta, probes_at_once=probes))
 
-        return self.folder.sidecar(name, make, self._dtype)
+        return self.folder.sidecar(name, make, self._dtype, (self.num_nodes,))
 
     def neighbour_sums(self, values: Tensor) -> Tensor:
         out = torch.empty_like(values)

@@ -15,7 +15,7 @@ from oddnode.graph import CSR
 from oddnode.large.arrays import file_stamp
 from oddnode.large.buffers import scratch_buffer
 from oddnode.large.manifest import MANIFEST
-from oddnode.large.sidecars import sidecar
+from oddnode.large.sidecars import SidecarSpec, sidecar
 
 if TYPE_CHECKING:
     from oddnode.large.folder import GraphFolder
@@ -34,6 +34,7 @@ class GraphArrays:
     loops: tuple[Tensor, Tensor, Tensor]  # The nodes with self-loops, how many each has, and their total weight
     kind: Literal["folder", "copy", "part"]
     max_abs_feature: float | None = None  # None if it is not known
+    graph_key: str = ""  # `Manifest.graph_key` of a folder
     _sidecars: dict[str, Tensor] = field(default_factory=dict, init=False, repr=False)
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -42,10 +43,10 @@ class GraphArrays:
             return torch.empty(shape, dtype=dtype, device=self.x.device)
         return scratch_buffer(self.path, shape, dtype)
 
-    def sidecar(self, name: str, make: Callable[[], Tensor], dtype: str) -> Tensor:
+    def sidecar(self, name: str, make: Callable[[], Tensor], dtype: str, shape: tuple[int, ...]) -> Tensor:
         """Compute a result that depends on the graph alone once; a folder keeps it in a file."""
         if self.kind == "folder":
-            return sidecar(self.path, name, make, dtype)
+            return sidecar(SidecarSpec(self.path, self.graph_key, name, dtype, shape), make)
         if name not in self._sidecars:
             self._sidecars[name] = make().to(getattr(torch, dtype))
         return self._sidecars[name]

@@ -12,9 +12,11 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from msgspec import Struct
 from torch import Tensor
 
 from oddnode.large.arrays import (
@@ -36,57 +38,85 @@ _LIST = "sidecars.json"
 _SECONDS_UNTIL_VISIBLE = 60
 
 
-def sidecar(folder: Path, name: str, make: Callable[[], Tensor], dtype: str) -> Tensor:
-    """Return a sidecar; compute it if it is missing or damaged. A read-only folder keeps none."""
-    ranks = active_ranks()
-    entry = ranks.on_rank_zero(lambda: _known(folder, name), ArrayEntry | None)
+class _List(Struct):
+    """The file ``sidecars.json``."""
+
+    graph: str  # The `Manifest.graph_key` of the graph that they are of
+    arrays: dict[str, ArrayEntry] = {}
+
+
+class SidecarSpec(NamedTuple):
+    """What a sidecar is, and of which graph."""
+
+    folder: Path
+    graph: str  # The `Manifest.graph_key` of the graph
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def path(self) -> Path:
+        return self.folder / f"{self.name}.bin"
+
+
+def sidecar(spec: SidecarSpec, make: Callable[[], Tensor]) -> Tensor:
+    """Return a sidecar; compute it if it is missing, damaged or of another graph. A read-only folder keeps none."""
+    ranks, folder = active_ranks(), spec.folder
+    entry = ranks.on_rank_zero(lambda: _known(spec), ArrayEntry | None)
     if entry is None and ranks.on_rank_zero(lambda: not os.access(folder, os.W_OK), bool):
-        return make().to(getattr(torch, dtype))
+        return make().to(getattr(torch, spec.dtype))
     if entry is None:
         with folder_lock(folder) if ranks.is_first else nullcontext():
             # Another run may have made it before the first rank got the lock, which the others wait for here.
-            entry = ranks.on_rank_zero(lambda: _known(folder, name), ArrayEntry | None)
-            entry = entry or _made(folder, name, make, dtype)
-    return _visible(folder / f"{name}.bin", entry)
+            entry = ranks.on_rank_zero(lambda: _known(spec), ArrayEntry | None)
+            entry = entry or _made(spec, make)
+    return _visible(spec.path, entry)
 
 
-def _entries(folder: Path) -> dict[str, ArrayEntry]:
-    path = folder / _LIST
-    return read_json(path, dict[str, ArrayEntry]) if path.exists() else {}
-
-
-def _known(folder: Path, name: str) -> ArrayEntry | None:
+def _entries(spec: SidecarSpec) -> dict[str, ArrayEntry]:
+    """The sidecars of a graph; none if the list is damaged, or if it came here with another graph."""
+    path = spec.folder / _LIST
     try:
-        entry = _entries(folder).get(name)
-        if entry is not None:
-            map_array(folder / f"{name}.bin", entry)
-            check_once(folder / f"{name}.bin", entry)
-        return entry
+        known = read_json(path, _List) if path.is_symlink() or path.exists() else _List(spec.graph)
     except FolderError as error:
-        _log.warning("%s; it is computed again", error)
+        _log.warning("%s: sidecars are computed again", str(error).partition(";")[0])
+        return {}
+    return known.arrays if known.graph == spec.graph else {}
+
+
+def _known(spec: SidecarSpec) -> ArrayEntry | None:
+    entry = _entries(spec).get(spec.name)
+    if entry is None or (entry.dtype, entry.shape) != (spec.dtype, spec.shape):
         return None
+    try:
+        map_array(spec.path, entry)
+        check_once(spec.path, entry)
+    except FolderError as error:
+        _log.warning("%s: it is computed again", str(error).partition(";")[0])
+        return None
+    return entry
 
 
-def _made(folder: Path, name: str, make: Callable[[], Tensor], dtype: str) -> ArrayEntry:
+def _made(spec: SidecarSpec, make: Callable[[], Tensor]) -> ArrayEntry:
     ranks = active_ranks()
     if ranks.is_first:
-        for left in folder.glob("*.part"):  # left by a killed process: writers hold the lock
+        for left in spec.folder.glob("*.part"):  # left by a killed process: writers hold the lock
             left.unlink()
     values = make()
-    return ranks.on_rank_zero(lambda: _written(folder, name, values.numpy().astype(dtype, copy=False)), ArrayEntry)
+    return ranks.on_rank_zero(lambda: _written(spec, values.numpy().astype(spec.dtype, copy=False)), ArrayEntry)
 
 
-def _written(folder: Path, name: str, values: np.ndarray) -> ArrayEntry:
-    part, path = folder / f"{name}.part", folder / f"{name}.bin"
-    with full_disk_explained(folder):
+def _written(spec: SidecarSpec, values: np.ndarray) -> ArrayEntry:
+    part = spec.folder / f"{spec.name}.part"
+    with full_disk_explained(spec.folder):
         try:
             entry = write_array(part, values)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-        part.replace(path)
-        mark_checked(path)
-        write_json(folder / _LIST, _entries(folder) | {name: entry})
+        part.replace(spec.path)
+        mark_checked(spec.path)
+        write_json(spec.folder / _LIST, _List(spec.graph, _entries(spec) | {spec.name: entry}))
     return entry
 
 

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from oddnode.large.arrays import is_shared
-from oddnode.large.heartbeat import Heartbeat, RankLost, stopped
+from oddnode.large.heartbeat import Heartbeat, RankLost
 from oddnode.large.ranks import Ranks, activated, local_ranks, memory_limit, memory_share
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class JoinedRanks(Ranks):
         try:
             yield
         except RuntimeError as error:
-            raise RankLost(self.heartbeat.who_is_lost() or stopped(f"a rank is lost ({error})")) from None
+            raise RankLost(self.heartbeat.who_is_lost() or self.heartbeat.told(f"a rank is lost ({error})")) from None
 
     def on_rank_zero(self, call: Callable[[], T], kind: Any) -> T:
         told = b""
@@ -262,6 +262,7 @@ def joined() -> Iterator[JoinedRanks]:
         ranks.try_to_share()
         with activated(ranks):
             yield ranks
+        heartbeat.result_is_whole = True
         ranks.barrier()  # no heartbeat stops before all ranks have finished,
         heartbeat.stop()
         ranks.barrier()  # and no rank closes the store before all heartbeats have stopped

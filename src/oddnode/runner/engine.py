@@ -158,6 +158,10 @@ class Processes:
         return "fork" if self.may_fork and self.threads == 1 and can_fork() else "forkserver"
 
 
+# The control device of NVIDIA's driver on Linux.
+_GPU_FILE = Path("/dev/nvidiactl")
+
+
 def can_fork() -> bool:
     """Whether it is safe to fork a single-threaded process from this one."""
     return sys.platform == "linux" and not _has_accelerator()  # system libraries of other platforms break on fork
@@ -171,6 +175,9 @@ def _has_accelerator() -> bool:
     """
     import torch
 
+    # The device file first: to ask torch would itself initialise the driver.
+    if torch.version.cuda is not None and _GPU_FILE.exists():
+        return True
     return torch.cuda.is_initialized() or torch.cuda.is_available() or torch.accelerator.is_available()
 
 

@@ -26,6 +26,8 @@ from oddnode.tables.used_rows import UsedRows, arrow_ids
 from oddnode.tables.values import TableError, as_text, listed, pa, pc, quoted
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from oddnode.large import GraphFolder, NodeChunk
 
 
@@ -359,6 +361,8 @@ class TrainingTables:
                 rows = builder.num_repeated if self.options.directed else builder.num_repeated // 2
                 if rows and weights is not None:
                     repeated = [note_on_repeated(str(rows), self.options.directed)]
+            if files_of(self.nodes) and files_of(self.edges) and self._fingerprint() != builder.made_from:
+                raise TableError(f"a file of nodes or edges changed while {out} was prepared; prepare it again")
             return builder.finish(repeated)
 
     def _check_supported(self) -> None:
@@ -379,7 +383,7 @@ class TrainingTables:
         files = files_of(self.nodes), files_of(self.edges)
         if not all(files):
             return secrets.token_hex(16)
-        stats = [[(str(path.resolve()), path.stat().st_size, path.stat().st_mtime_ns) for path in own] for own in files]
+        stats = [[(str(path.resolve()), path.stat().st_size, *_times(path)) for path in own] for own in files]
         return hashlib.sha256(repr((stats, self.options)).encode()).hexdigest()
 
     def _node_chunks(
@@ -426,3 +430,9 @@ class TrainingTables:
         numbers = {str(label): number for number, label in enumerate(classes)}
         renumbered = np.array([*(numbers.get(str(label), -1) for label in labels.classes), -1])
         return Labels(renumbered[labels.y], classes, [])
+
+
+def _times(path: Path) -> tuple[int, int]:
+    """When a file was written, and when anything about it changed: the first of these can be set by anybody."""
+    stat = path.stat()
+    return stat.st_mtime_ns, stat.st_ctime_ns
