@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # More columns than this are counted, not listed; JSON lists all.
 _MOST_COLUMNS = 60
+# So many findings are printed; the file has all.
+_MOST_FINDINGS = 10
 _SUFFIXES = " or ".join(main_suffixes())
 
 NodeTables = Annotated[
@@ -315,7 +317,9 @@ def score(
         from oddnode.tables import TableModel
 
         report = TableModel.load(model, device).score(*tables, out, explain, ignore_unknown_edges, raw_text)
-    print_facts(asdict(report) | {"written": str(out)}, as_json)
+    findings = {} if as_json else {f"finding {each.number}": str(each) for each in report.findings[:_MOST_FINDINGS]}
+    facts = {name: value for name, value in asdict(report).items() if as_json or name != "findings"}
+    print_facts(facts | findings | {"written": str(out)}, as_json)
 
 
 def calibrate(

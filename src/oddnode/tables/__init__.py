@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from oddnode.tables.columns import WeightColumn as WeightColumn
     from oddnode.tables.edges import Edges as Edges
     from oddnode.tables.edges import read_edges as read_edges
+    from oddnode.tables.findings import FlaggedGroup as FlaggedGroup
+    from oddnode.tables.findings import SharedValue as SharedValue
     from oddnode.tables.formats import FORMATS as FORMATS
     from oddnode.tables.formats import TableFile as TableFile
     from oddnode.tables.formats import check_target as check_target

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from oddnode._utils.checked_json import errors_in
 from oddnode.detector import Detector, ModelFileError, as_scorer, default_method, full_batch_blocker, load, save
 from oddnode.functional import CalibrationError, threshold_at
+from oddnode.tables.findings import FlaggedGroup
 from oddnode.tables.formats import check_target, write_table
 from oddnode.tables.graphs import TableGraph, read_graph
 from oddnode.tables.known_values import KnownValues
@@ -140,8 +141,8 @@ class TableModel:
             From `read`.
         explain : bool
             Whether to add the columns ``threshold``, ``own_score``, ``neighbour_contribution``, ``nearest_class``, for
-            every kind of evidence ``p_<kind>`` (the share of known nodes at least as unusual), and ``why`` (a sentence;
-            null for nodes that are not flagged).
+            every kind of evidence ``p_<kind>`` (the share of known nodes at least as unusual), ``finding`` (the number
+            of the finding that a flagged row belongs to) and ``why`` (sentences; null for nodes that are not flagged).
 
         Returns
         -------
@@ -163,7 +164,8 @@ class TableModel:
         is_new = use < 0
         if graph.is_arrival is not None:
             use[is_new & graph.is_arrival] = USES.index("arrival")
-        scored = ScoredNodes(self.detector, self.schema, graph.ids, use, outputs, explain, graph, self.known)
+        seen = None if self.used_rows is None else self.used_rows.seen_rows(graph.ids)
+        scored = ScoredNodes(self.detector, self.schema, graph.ids, use, outputs, explain, graph, self.known, seen)
         return scored, notes + scored.notes_on_threshold(self.basis, is_new)
 
     def reasons(self, graph: TableGraph) -> list[RowReason]:
@@ -175,6 +177,21 @@ class TableModel:
             From `read`.
         """
         return self._scored(graph, explain=True)[0].reasons
+
+    def findings(self, graph: TableGraph) -> list[FlaggedGroup]:
+        """The flagged rows that belong together, of those that the model was not fitted on, if there are any.
+
+        Parameters
+        ----------
+        graph : TableGraph
+            From `read`.
+
+        Returns
+        -------
+        list of FlaggedGroup
+            The largest first; ``str`` puts a finding into words. Rows that stand alone are in none.
+        """
+        return self._scored(graph, explain=True)[0].findings
 
     def score_frame(self, nodes: Any, edges: Any, explain: bool = False, ignore_unknown_edges: bool = False) -> Any:
         """Score every node of two tables in memory. Notes for the user are logged.

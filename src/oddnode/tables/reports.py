@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from oddnode.tables.findings import FlaggedGroup
 from oddnode.tables.learning import ColumnSummary
 
 
@@ -85,6 +86,8 @@ class ScoreReport:
         The share of known nodes that may be flagged.
     notes : list of str
         Notes for the user.
+    findings : list of FlaggedGroup
+        Flagged rows that belong together, the largest group first; empty unless scores are explained.
     """
 
     num_nodes: int
@@ -92,6 +95,7 @@ class ScoreReport:
     num_flagged: int
     false_alarm_rate: float
     notes: list[str] = field(default_factory=list)
+    findings: list[FlaggedGroup] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import torch
 
 from oddnode.detector import Calibration, Detector, ModelFileError
 from oddnode.scoring import Outputs
+from oddnode.tables.findings import FlaggedGroup, group_flagged, grouped_rows
 from oddnode.tables.formats import ROWS
 from oddnode.tables.graphs import TableGraph
 from oddnode.tables.known_values import Cells, KnownValues
@@ -29,7 +30,7 @@ ThresholdBasis = Literal["fit", "in place", "stored"]
 Alternative = Literal["two-sided", "less"]
 
 _WRITTEN = ("predicted", "confidence", "score", "p_value", "is_ood", "split")
-_EXPLAINED = ("threshold", "own_score", "neighbour_contribution", "nearest_class", "why")
+_EXPLAINED = ("threshold", "own_score", "neighbour_contribution", "nearest_class", "finding", "why")
 _RECALIBRATE = "recalibrate on known rows of these tables: `oddnode calibrate`"
 _CALIBRATED_WITHOUT = (
     "the reference rows are in these tables, but the threshold was calibrated in tables without them, so nodes were "
@@ -115,6 +116,7 @@ class ScoredNodes:
         explain: bool = False,
         graph: TableGraph | None = None,
         known: KnownValues | None = None,
+        seen: np.ndarray | None = None,
     ):
         self._schema, self._ids, self._use = schema, ids, use
         self._logits = outputs.logits
@@ -124,28 +126,39 @@ class ScoredNodes:
         self.is_ood = self.calibration.detect(self.scores)
         self._explained, self._why = None, np.full(len(ids), None, dtype=object)
         self.reasons: list[RowReason] = []
+        self.findings: list[FlaggedGroup] = []
         if explain:
             self._explained = detector.explain(outputs)
-            self._explain_flagged(detector, outputs, graph, known)
+            if graph is not None:
+                self._describe_flagged(graph, known, seen)
+            self._explain_flagged(detector, outputs)
 
-    def _explain_flagged(
-        self, detector: Detector, outputs: Outputs, graph: TableGraph | None, known: KnownValues | None
-    ) -> None:
-        """Reasons in terms of the tables; where they have none to tell, the strongest kinds of evidence."""
+    def _describe_flagged(self, graph: TableGraph, known: KnownValues | None, seen: np.ndarray | None) -> None:
+        """Reasons in terms of the tables, and the flagged rows that belong together: new ones, if there are any."""
         is_ood, classes = self.is_ood.numpy(), self._schema.classes
-        rows = np.flatnonzero(is_ood)
-        if graph is not None:
-            predicted = self._logits.argmax(dim=-1).cpu().numpy()
-            cells = Cells(self._schema.features, graph.source.x.numpy(), graph.counts)
-            links = notable_links(graph.source.edge_index.numpy(), predicted, is_ood, classes)
-            self.reasons = reasons_of(known, cells, rows, predicted, classes, links)
+        predicted, edge_index = self._logits.argmax(dim=-1).cpu().numpy(), graph.source.edge_index.numpy()
+        cells = Cells(self._schema.features, graph.source.x.numpy(), graph.counts)
+        links = notable_links(edge_index, predicted, is_ood, classes)
+        self.reasons = reasons_of(known, cells, np.flatnonzero(is_ood), predicted, classes, links)
+        rows = np.flatnonzero(grouped_rows(is_ood, seen))
+        self.findings = group_flagged(known, cells, rows, edge_index, predicted, classes)
+
+    def _explain_flagged(self, detector: Detector, outputs: Outputs) -> None:
+        """Put the reasons into words; where the tables have none to tell, the strongest kinds of evidence."""
         for reason in self.reasons:
             self._why[reason.row] = str(reason)
         enough = {reason.row for reason in self.reasons if reason.is_enough}
-        others = [row for row in rows.tolist() if row not in enough]
-        names = {"node_names": _Names(self._ids), "class_names": classes}
+        others = [row for row in np.flatnonzero(self.is_ood.numpy()).tolist() if row not in enough]
+        names = {"node_names": _Names(self._ids), "class_names": self._schema.classes}
         for row, why in zip(others, detector.reasons(outputs, others, **names), strict=True):
             self._why[row] = f"{why} {self._why[row] or ''}".rstrip()
+
+    def _finding(self, rows: slice) -> Any:
+        """The number of the finding that each row belongs to; null for none."""
+        numbers = np.zeros(len(self.scores), dtype=np.int32)
+        for group in self.findings:
+            numbers[list(group.rows)] = group.number
+        return pa.array(numbers[rows], mask=numbers[rows] == 0)
 
     def parts(self) -> Iterator[Any]:
         """Make tables of some rows, in the order of the nodes."""
@@ -173,6 +186,7 @@ class ScoredNodes:
                 "neighbour_contribution": explained.neighbour_contribution[rows].cpu().numpy(),
                 "nearest_class": labels.take(pa.array(explained.nearest_class[rows].cpu().numpy())),
                 **{_evidence_column(kind): p_values[:, k] for k, kind in enumerate(explained.kinds)},
+                "finding": self._finding(rows),
                 "why": pa.array(self._why[rows], "string"),
             }
         return pa.table(columns)
@@ -192,7 +206,7 @@ class ScoredNodes:
                 "because a spreadsheet or a terminal would execute them; `raw_text` writes them unchanged",
             ]
         rate = self.calibration.false_alarm_rate
-        return ScoreReport(len(self.scores), num_edges, int(self.is_ood.sum()), rate, notes)
+        return ScoreReport(len(self.scores), num_edges, int(self.is_ood.sum()), rate, notes, self.findings)
 
 
 class _Names(Sequence[object]):
