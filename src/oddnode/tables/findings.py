@@ -189,8 +189,8 @@ def _surprises(known: KnownValues, cells: Cells, rows: np.ndarray) -> Any:
     place_of = {row: place for place, row in enumerate(rows.tolist())}
     for column, _, counts in cells.columns:
         for row in filter(place_of.__contains__, counts.unseen_rows):
-            feature = number.setdefault((column.name, counts.unseen_rows[row]), 2 * width + len(number))
-            entries.append(np.array([[place_of[row]], [feature], [np.log(known.num_rows[group] + 1.0)]]))
+            own = number.setdefault((column.name, counts.unseen_rows[row]), 2 * width + len(number))
+            entries.append(np.array([[place_of[row]], [own], [np.log(known.num_rows[group] + 1.0)]]))
     row, feature, value = np.concatenate([np.zeros((3, 0)), *entries], axis=1)
     shape = (len(rows), 2 * width + len(number))
     return coo_array((value, (row.astype(np.int64), feature.astype(np.int64))), shape).tocsr()
@@ -203,17 +203,18 @@ def _alike(surprises: Any, num_known: int) -> Any:
     chance, but no more than a value that no known row has.
     """
     from scipy.sparse import coo_array
-    from sklearn.decomposition import TruncatedSVD
     from sklearn.neighbors import NearestNeighbors
     from sklearn.preprocessing import normalize
+    from sklearn.utils.extmath import randomized_svd
 
     count = surprises.shape[0]
     some = np.flatnonzero(np.diff(surprises.indptr))
     if len(some) < 2:
         return coo_array((count, count)).tocsr()
     chosen = surprises[some]
-    flat, dimensions = normalize(chosen), min(_DIMENSIONS, len(some) - 1, chosen.shape[1] - 1)
-    flat = TruncatedSVD(dimensions, random_state=0).fit_transform(flat)
+    dimensions = min(_DIMENSIONS, len(some), chosen.shape[1])
+    left, scale, _ = randomized_svd(normalize(chosen), dimensions, random_state=0)
+    flat = left * scale
     search = NearestNeighbors(n_neighbors=min(_NEIGHBOURS, len(some) - 1), algorithm="kd_tree").fit(flat)
     near = search.kneighbors_graph().tocoo()
     enough = min(np.log(2.0 * count), np.log(num_known + 1.0)) - 1e-9
