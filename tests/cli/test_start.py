@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ SLOW = ("torch", "torch._dynamo", "torch_geometric", "sklearn", "scipy.stats", "
 FIT = ("fit", "--nodes", "nodes.csv", "--edges", "edges.csv", "--id-column", "name", "--label-column", "kind")
 PREPARE = ("prepare", *FIT[1:])
 SCORE = ("score", "model", "--nodes", "nodes.csv", "--edges", "edges.csv")
+QUERY = ("--out", "new", "--nodes", "select * from nowhere")
 
 # Runs commands one after another; after each it notes which slow modules are new.
 DRIVER = """
@@ -82,6 +85,13 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["score", "no-model", *SCORE[2:], "--out", "s.csv"], "no-model is not a saved model"),
     (["calibrate", "nowhere", "--false-alarm-rate", "0.1", "--out", "new"], "nowhere is not a folder"),
     (["calibrate", *SCORE[1:], "--known-column", "x", "--out", "new"], "no known column 'x'"),
+    ([*FIT, "--out", "new", "--nodes", "select * from t"], "'select * from t' is a query; name its database with --db"),
+    ([*FIT, "--out", "new", "--db", "sqlite:///shop.db"], "--db is given, but no query"),
+    ([*FIT, *QUERY, "--db", "sqlite:///nowhere.db"], "nowhere.db does not exist; --db names a file"),
+    ([*FIT, *QUERY, "--db", "sqlite:///shop.db"], "the query for nodes failed: no such table: nowhere"),
+    ([*FIT, *QUERY, "--db", "postgresql://me:hunter2@host/x"], "the address in --db contains a password"),
+    ([*SCORE, "--out", "table:scores"], "--out table:scores is a table; name its database with --db"),
+    ([*SCORE, "--out", "table:taken", "--db", "sqlite:///shop.db"], "the table taken exists already"),
     ([*PREPARE, "--out", "new", "--nodes", "nowhere.csv"], "nowhere.csv does not exist"),
     ([*PREPARE, "--out", "new", "--edges", "nowhere*.csv"], "no file matches 'nowhere*.csv'"),
     ([*PREPARE, "--out", "new", "--id-column", "nmae"], "did you mean 'name'?"),
@@ -113,6 +123,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     write_csv(folder / "nodes.csv", nodes)
     write_csv(folder / "edges.csv", edges)
     (folder / "no-model").mkdir()
+    with closing(sqlite3.connect(folder / "shop.db")) as shop:
+        shop.execute("create table taken (x)")
     fit = [*FIT, "--method", "nodesafe", "--set", "epochs=3", "--out", "model"]
     commands = [*HELP, *FACTS, *(command for command, _ in MISTAKES)]
     found = run(folder, [fit]) + run(folder, commands) + run(folder, [SCORING])

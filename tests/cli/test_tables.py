@@ -8,7 +8,10 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.cli.test_app import CLI
+from tests.tables.databases import open_place
 from tests.tables.examples import example, read_csv, write_csv
 
 BOTH = ("--nodes", "nodes.csv", "--edges", "edges.csv")
@@ -109,6 +112,29 @@ def test_new_nodes_are_scored_beside_the_old_ones(folder: Path, cli: CLI) -> Non
     cli("score", "model", *BOTH, "--nodes", "new.csv", "--edges", "new_edges.csv", "--out", "s.csv")
     rows = read_csv(folder / "s.csv")
     assert (len(rows), rows[-1]["name"], rows[-1]["split"]) == (241, "new1", "")
+
+
+def test_queries_take_the_place_of_files_in_every_command(folder: Path, cli: CLI) -> None:
+    shop, nodes = open_place("sqlite", folder), [row | {"ok": "x"} for row in example(240)[0]]
+    shop.load("nodes", nodes)
+    shop.load("edges", example(240)[1])
+    queries = ("--db", shop.address, "--nodes", "select * from nodes", "--edges", "select * from edges")
+    fit = ("fit", *queries, *FIT[5:], "--drop-columns", "ok")
+    by_query, by_file = (json.loads(cli(*command, "--json").stdout) for command in (fit, (*FIT, "--overwrite")))
+    columns = [column for column in by_file["columns"] if column["name"] != "ok"]
+    assert by_query | {"columns": columns} == by_file
+    cli("score", "model", *BOTH, "--out", "scores.csv")
+    cli("score", "model", *queries, "--out", "table:scores")
+    written = [float(row["score"]) for row in read_csv(folder / "scores.csv")]
+    assert [score for (score,) in shop.run("select score from scores")] == pytest.approx(written, abs=1e-6)
+    assert (
+        "the table scores exists already" in cli("score", "model", *queries, "--out", "table:scores", fails=True).stderr
+    )
+    cli("score", "model", *queries, "--out", "table:scores", "--overwrite")
+    cli("calibrate", "model", *queries, "--known-column", "ok", "--out", "calibrated")
+    cli("prepare", *queries, "--model", "model", "--out", "graph")
+    cli("score", "model", "--graph", "graph", "--out", "table:again", "--db", shop.address)
+    assert shop.run("select count(*) from again") == [(240,)]
 
 
 def test_exposed_nodes_are_counted_and_a_class_that_only_they_have_is_named(folder: Path, cli: CLI) -> None:

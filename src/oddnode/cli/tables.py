@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
@@ -31,7 +32,8 @@ from oddnode.detector import check_target, default_method
 from oddnode.tables.formats import main_suffixes
 
 if TYPE_CHECKING:
-    from oddnode.tables import ColumnSummary, Table, TableModel, TableOptions
+    from oddnode.tables import ColumnSummary, DatabaseTable, TableModel, TableOptions
+    from oddnode.tables.reader import TableSource
 
 
 # More columns than this are counted, not listed; JSON lists all.
@@ -41,12 +43,20 @@ _MOST_FINDINGS = 10
 _SUFFIXES = " or ".join(main_suffixes())
 
 NodeTables = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Option(help="Table of nodes with the columns the model was fitted on. Several are read as one."),
 ]
-EdgeTables = Annotated[list[Path] | None, typer.Option(help="Table of edges. Several are read as one.")]
+EdgeTables = Annotated[list[str] | None, typer.Option(help="Table of edges. Several are read as one.")]
 Graph = Annotated[
     Path | None, typer.Option(help="Folder that `oddnode prepare` wrote, in place of --nodes and --edges.")
+]
+Db = Annotated[
+    str | None,
+    typer.Option(
+        metavar="ADDRESS",
+        help="Database: postgresql://host/name, sqlite:///file or duckdb:///file, without a password. Tables can then "
+        "be queries (select ...).",
+    ),
 ]
 Encoding = Annotated[str | None, typer.Option(help="Encoding of CSV files, for example latin-1.", show_default="UTF-8")]
 IgnoreUnknownEdges = Annotated[
@@ -122,10 +132,38 @@ def _table_options(columns: dict[str, Any]) -> TableOptions:
     return TableOptions(**columns | named)
 
 
-def _opened(paths: Sequence[Path] | None, encoding: str | None) -> list[Table] | None:
-    from oddnode.tables import Table
+def _opened(
+    tables: Mapping[str, Sequence[str] | None], encoding: str | None, db: str | None, db_is_used: bool = False
+) -> dict[str, list[TableSource] | None]:
+    """Open files, and run queries in one transaction."""
+    from oddnode.tables import Database, Table, is_query
 
-    return None if not paths else [Table(path, encoding) for path in paths]
+    queries = [text for texts in tables.values() for text in texts or () if is_query(text)]
+    if queries and db is None:
+        raise ValueError(f"{queries[0][:60]!r} is a query; name its database with --db, for example sqlite:///file.db")
+    if db is not None and not queries and not db_is_used:
+        raise ValueError("--db is given, but no query: give one to --nodes or --edges, for example 'select * from t'")
+    with ExitStack() as stack:
+        database = stack.enter_context(Database(db)) if db is not None and queries else None
+
+        def opened(text: str, what: str) -> TableSource:
+            return Table(text, encoding) if database is None or not is_query(text) else database.query(text, what)
+
+        return {
+            name: [opened(text, name.replace("_", " ")) for text in texts or ()] or None
+            for name, texts in tables.items()
+        }
+
+
+def _target(out: Path, db: str | None, overwrite: bool) -> Path | DatabaseTable:
+    """The file to write, or with ``table:NAME`` the table of the database."""
+    if not str(out).startswith("table:"):
+        return out
+    if db is None:
+        raise ValueError(f"--out {out} is a table; name its database with --db")
+    from oddnode.tables import Database
+
+    return Database(db).table(str(out).removeprefix("table:"), overwrite)
 
 
 def _option_names(names: list[str]) -> str:
@@ -148,22 +186,24 @@ def _refuse(options: dict[str, Any], other: str) -> None:
 
 def _checked_tables(
     model: Path,
-    nodes: Sequence[Path] | None,
-    edges: Sequence[Path] | None,
+    nodes: Sequence[str] | None,
+    edges: Sequence[str] | None,
     encoding: str | None,
+    db: str | None,
     known_column: str | None = None,
-) -> tuple[list[Table] | None, list[Table] | None]:
+    db_is_used: bool = False,
+) -> tuple[list[TableSource] | None, list[TableSource] | None]:
     """Open tables and check that the model can read them, which needs no torch."""
     from oddnode.tables import open_table, read_schema
 
     schema = read_schema(model)
-    tables = _opened(nodes, encoding), _opened(edges, encoding)
-    if tables[0] is not None:
+    tables = _opened({"nodes": nodes, "edges": edges}, encoding, db, db_is_used)
+    if tables["nodes"] is not None:
         also = [] if known_column is None else [known_column]
-        table = open_table(tables[0], "nodes")
+        table = open_table(tables["nodes"], "nodes")
         table.require(also, "known")
         schema.check_columns(table, also)
-    return tables
+    return tables["nodes"], tables["edges"]
 
 
 def _check_new(out: Path, overwrite: bool) -> None:
@@ -186,18 +226,19 @@ def fit(
     *,
     out: Annotated[Path, typer.Option(help="Folder for the model.")],
     nodes: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(help=f"Table of nodes, {_SUFFIXES}: an id, a label, features. Several are read as one."),
     ] = None,
     edges: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(help=f"Table of edges, {_SUFFIXES}: two columns with ids. Several are read as one."),
     ] = None,
+    db: Db = None,
     graph: Graph = None,
     columns: dict[str, Any],
-    exposure_nodes: Annotated[list[Path] | None, typer.Option(help="Table of nodes known to be OOD.")] = None,
+    exposure_nodes: Annotated[list[str] | None, typer.Option(help="Table of nodes known to be OOD.")] = None,
     exposure_edges: Annotated[
-        list[Path] | None, typer.Option(help="Table of the edges between them.", show_default="none")
+        list[str] | None, typer.Option(help="Table of the edges between them.", show_default="none")
     ] = None,
     encoding: Encoding = None,
     method: Annotated[
@@ -241,7 +282,7 @@ def fit(
     source: TrainingTables | GraphFolder
     if graph is not None:
         reason = "they are options of `oddnode prepare`, or not supported for graphs on disk"
-        _refuse(files | columns | {"encoding": encoding}, f"--graph; {reason}")
+        _refuse(files | columns | {"encoding": encoding, "db": db}, f"--graph; {reason}")
         from oddnode.large import GraphFolder
 
         source = GraphFolder(graph)
@@ -249,8 +290,7 @@ def fit(
         _require(nodes=nodes, edges=edges, **{name: columns.get(name) for name in ("id_column", "label_column")})
         from oddnode.tables import TrainingTables
 
-        opened = {name: _opened(paths, encoding) for name, paths in files.items()}
-        source = TrainingTables(**opened, options=_table_options(columns))
+        source = TrainingTables(**_opened(files, encoding, db), options=_table_options(columns))
         source.check_columns()
     from oddnode.tables import fit_tables
 
@@ -271,9 +311,10 @@ def _print_columns(columns: list[ColumnSummary]) -> None:
 
 def score(
     model: Annotated[Path, typer.Argument(help="Folder that `oddnode fit` wrote.")],
-    out: Annotated[Path, typer.Option(help=f"File to write, {_SUFFIXES}.")],
+    out: Annotated[Path, typer.Option(help=f"File to write, {_SUFFIXES}, or table:NAME, a table of --db.")],
     nodes: NodeTables = None,
     edges: EdgeTables = None,
+    db: Db = None,
     graph: Graph = None,
     explain: Annotated[
         bool,
@@ -290,6 +331,7 @@ def score(
         ),
     ] = False,
     encoding: Encoding = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing table of --db.")] = False,
     device: Device = "auto",
     plugin: Plugins = None,
     as_json: Json = False,
@@ -300,23 +342,25 @@ def score(
     what a row was used for when the model was fitted, or arrival for one that came later.
     """
     from oddnode.tables import check_target as check_table_target
+    from oddnode.tables import is_query
 
     check_graph(graph)
     load_plugins(plugin or ())
     check_device(device)
+    target = _target(out, db, overwrite)
     if graph is not None:
         _refuse({"nodes": nodes, "edges": edges, "ignore_unknown_edges": ignore_unknown_edges}, "--graph")
         from oddnode.large import GraphFolder
         from oddnode.tables import TableModel, score_folder
 
-        report = score_folder(TableModel.load(model, device), GraphFolder(graph), out, explain, raw_text)
+        report = score_folder(TableModel.load(model, device), GraphFolder(graph), target, explain, raw_text)
     else:
         _require(nodes=nodes, edges=edges)
-        check_table_target(out, [*(nodes or ()), *(edges or ())])
-        tables = _checked_tables(model, nodes, edges, encoding)
+        check_table_target(target, [Path(text) for text in [*(nodes or ()), *(edges or ())] if not is_query(text)])
+        tables = _checked_tables(model, nodes, edges, encoding, db, db_is_used=target is not out)
         from oddnode.tables import TableModel
 
-        report = TableModel.load(model, device).score(*tables, out, explain, ignore_unknown_edges, raw_text)
+        report = TableModel.load(model, device).score(*tables, target, explain, ignore_unknown_edges, raw_text)
     findings = {} if as_json else {f"finding {each.number}": str(each) for each in report.findings[:_MOST_FINDINGS]}
     facts = {name: value for name, value in asdict(report).items() if as_json or name != "findings"}
     print_facts(facts | findings | {"written": str(out)}, as_json)
@@ -327,6 +371,7 @@ def calibrate(
     out: Annotated[Path, typer.Option(help="Folder for the model with the new threshold.")],
     nodes: NodeTables = None,
     edges: EdgeTables = None,
+    db: Db = None,
     graph: Graph = None,
     known_column: Annotated[
         str | None, typer.Option(help="Column of true and false: true for nodes that are known.")
@@ -360,7 +405,7 @@ def calibrate(
         raise ValueError("give --nodes, --edges and --known-column together, or none of them")
     if not any(given) and graph is None and false_alarm_rate is None:
         raise ValueError("nothing to do: give a --false-alarm-rate, or --nodes, --edges and --known-column, or both")
-    tables = _checked_tables(model, nodes, edges, encoding, known_column)
+    tables = _checked_tables(model, nodes, edges, encoding, db, known_column)
     from oddnode.tables import TableModel, calibrate_folder
 
     loaded = TableModel.load(model, device)
@@ -384,6 +429,7 @@ def prepare(
     edges: Annotated[list[str], typer.Option(help=f"Table of edges, {_SUFFIXES}, or a glob pattern. Can be repeated.")],
     out: Annotated[Path, typer.Option(help="Folder for the graph.")],
     columns: dict[str, Any],
+    db: Db = None,
     model: Annotated[
         Path | None, typer.Option(help="Read the tables as this model does, to score the graph with it.")
     ] = None,
@@ -395,7 +441,7 @@ def prepare(
 
     `fit`, `score` and `calibrate` take the folder as --graph. Repeat the command to resume an interrupted run.
     """
-    from oddnode.tables import TrainingTables, files_matching, read_schema
+    from oddnode.tables import TrainingTables, files_matching, is_query, read_schema
 
     load_plugins(plugin or ())
     options: TableOptions
@@ -407,8 +453,11 @@ def prepare(
         raise ValueError("give --id-column and --label-column, or a --model that says how the tables are read")
     else:
         options = _table_options(columns)
-    node_tables, edge_tables = (_opened(files_matching(patterns), encoding) for patterns in (nodes, edges))
-    read = TrainingTables(node_tables, edge_tables, options)
+    found = {
+        name: [each for text in texts for each in ([text] if is_query(text) else map(str, files_matching([text])))]
+        for name, texts in {"nodes": nodes, "edges": edges}.items()
+    }
+    read = TrainingTables(**_opened(found, encoding, db), options=options)
     read.check_columns()  # checks that do not need torch come first
     with progress_bar(terminal_only=True) as show:
         folder = read.prepare(out, show)
@@ -428,6 +477,8 @@ _EXAMPLES: dict[Callable[..., None], list[str]] = {
         "--nodes nodes.csv --edges edges.csv --id-column id --label-column topic --out model",
         f"--nodes n.parquet --edges e.parquet {_COLUMNS} --feature-columns age,country --false-alarm-rate 0.01 "
         "--out model",
+        "--db postgresql://host/shop --nodes 'select * from products' --edges 'select a, b from links' --id-column id "
+        "--label-column category --out model",
         f"{_TABLES} {_COLUMNS} --exposure-column spam --out model",
         f"{_TABLES} {_COLUMNS} --unlabelled unknown --category-columns zip,major --drop-columns joined --out model",
         f"{_TABLES} {_COLUMNS} --time-column joined --train-until 2024-05-31 --out model",
@@ -439,6 +490,8 @@ _EXAMPLES: dict[Callable[..., None], list[str]] = {
         "model --nodes nodes.csv --edges edges.csv --out scores.csv",
         "model --nodes new.parquet --edges new_edges.parquet --out scores.parquet --explain",
         "model --nodes old.csv --nodes new.csv --edges old_edges.csv --edges new_edges.csv --out s.csv",
+        "model --db sqlite:///shop.db --nodes 'select * from products' --edges 'select a, b from links' "
+        "--out table:scores",
         "model --graph graph --out scores.parquet",
     ],
     calibrate: [

@@ -12,12 +12,16 @@ if TYPE_CHECKING:
     from oddnode.tables.columns import FeatureRecipe as FeatureRecipe
     from oddnode.tables.columns import Number as Number
     from oddnode.tables.columns import WeightColumn as WeightColumn
+    from oddnode.tables.databases import Database as Database
+    from oddnode.tables.databases import DatabaseTable as DatabaseTable
+    from oddnode.tables.databases import is_query as is_query
     from oddnode.tables.edges import Edges as Edges
     from oddnode.tables.edges import read_edges as read_edges
     from oddnode.tables.findings import FlaggedGroup as FlaggedGroup
     from oddnode.tables.findings import SharedValue as SharedValue
     from oddnode.tables.formats import FORMATS as FORMATS
     from oddnode.tables.formats import TableFile as TableFile
+    from oddnode.tables.formats import TableTarget as TableTarget
     from oddnode.tables.formats import check_target as check_target
     from oddnode.tables.formats import neutralised as neutralised
     from oddnode.tables.formats import register_format as register_format
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from oddnode.tables.model import calibrate_folder as calibrate_folder
     from oddnode.tables.model import fit_tables as fit_tables
     from oddnode.tables.model import score_folder as score_folder
+    from oddnode.tables.reader import QueryTable as QueryTable
     from oddnode.tables.reader import Table as Table
     from oddnode.tables.reader import files_matching as files_matching
     from oddnode.tables.reader import open_table as open_table

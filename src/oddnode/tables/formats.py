@@ -299,8 +299,28 @@ def _separator(lines: list[str]) -> str:
     return best or next((mark for mark in _SEPARATORS if unquoted and mark in unquoted[0]), ",")
 
 
-def check_target(path: Path, inputs: list[Path]) -> None:
+class TableTarget(ABC):
+    """A table to write that is not a file."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise an error if the table cannot be written."""
+
+    @abstractmethod
+    def write(self, parts: Iterable[Any]) -> None:
+        """Write tables of Arrow with the same columns, one after another, all of them or none."""
+
+
+def as_target(out: str | os.PathLike | TableTarget) -> Path | TableTarget:
+    """Return what a user gave as a table to write: a target, or the name of a file."""
+    return out if isinstance(out, TableTarget) else Path(out)
+
+
+def check_target(path: Path | TableTarget, inputs: list[Path]) -> None:
     """Check that a table can be written, so that mistakes show before the work starts."""
+    if isinstance(path, TableTarget):
+        path.check()
+        return
     format_to_write(path)
     if path.is_dir():
         raise TableError(f"{path} is a folder; give the name of a file")
@@ -314,15 +334,15 @@ def check_target(path: Path, inputs: list[Path]) -> None:
             raise TableError(f"{path} is one of the input tables; write to another file")
 
 
-def write_table(table: Any, path: Path, raw_text: bool = False) -> int:
-    """Write a table to a file; an existing file is replaced at the end.
+def write_table(table: Any, path: Path | TableTarget, raw_text: bool = False) -> int:
+    """Write a table; an existing file is replaced at the end.
 
     Parameters
     ----------
     table : pyarrow.Table or iterable of these
         The table, or parts of it with the same columns, which are written one after another.
-    path : Path
-        The file; its suffix determines the format.
+    path : Path or TableTarget
+        The file, whose suffix determines the format, or a table of a database.
     raw_text : bool
         Whether to write strings to CSV unchanged, not `neutralised`.
 
@@ -332,6 +352,9 @@ def write_table(table: Any, path: Path, raw_text: bool = False) -> int:
         The number of cells that were changed.
     """
     parts: Iterable[Any] = [table] if isinstance(table, pa.Table) else table
+    if isinstance(path, TableTarget):
+        path.write(parts)
+        return 0
     kind, changed, writer = format_to_write(path), 0, None
     with new_file(path) as unfinished, unfinished.open("wb") as file, ExitStack() as stack:
         for part in parts:

@@ -6,7 +6,6 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from oddnode._utils.checked_json import errors_in
 from oddnode.detector import Detector, ModelFileError, as_scorer, default_method, full_batch_blocker, load, save
 from oddnode.functional import CalibrationError, threshold_at
 from oddnode.tables.findings import FlaggedGroup
-from oddnode.tables.formats import check_target, write_table
+from oddnode.tables.formats import TableTarget, as_target, check_target, write_table
 from oddnode.tables.graphs import TableGraph, read_graph
 from oddnode.tables.known_values import KnownValues
 from oddnode.tables.labels import SPLIT_MASKS, Split, read_marks, split_labelled
@@ -212,7 +211,7 @@ class TableModel:
         self,
         nodes: Any,
         edges: Any,
-        out: str | os.PathLike,
+        out: str | os.PathLike | TableTarget,
         explain: bool = False,
         ignore_unknown_edges: bool = False,
         raw_text: bool = False,
@@ -223,14 +222,14 @@ class TableModel:
         ----------
         nodes, edges, ignore_unknown_edges
             As for `read`.
-        out : path
-            The file to write; its suffix determines the format.
+        out : path or DatabaseTable
+            The file to write, whose suffix determines the format, or a table from `Database.table`.
         explain : bool
             As for `score_graph`.
         raw_text : bool
             As for `oddnode.tables.write_table`.
         """
-        target = Path(out)
+        target = as_target(out)
         check_target(target, files_of(nodes) + files_of(edges))
         check_id_column(self.schema, self.detector)
         graph = self.read(nodes, edges, ignore_unknown_edges=ignore_unknown_edges)
@@ -506,12 +505,16 @@ def _check_same_columns(model: TableModel, folder: GraphFolder) -> None:
 
 
 def score_folder(
-    model: TableModel, folder: GraphFolder, out: str | os.PathLike, explain: bool = False, raw_text: bool = False
+    model: TableModel,
+    folder: GraphFolder,
+    out: str | os.PathLike | TableTarget,
+    explain: bool = False,
+    raw_text: bool = False,
 ) -> ScoreReport:
     """Score every node of a graph folder and write one row for each."""
     from oddnode.large.ranks import active_ranks
 
-    target, detector = Path(out), model.detector
+    target, detector = as_target(out), model.detector
     check_target(target, [])
     check_id_column(model.schema, detector)
     _check_same_columns(model, folder)

@@ -8,6 +8,8 @@ from __future__ import annotations
 import glob
 import os
 import re
+import tempfile
+import weakref
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -19,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from oddnode.tables.formats import ROWS, format_of
+from oddnode.tables.formats import ROWS, format_of, parquet
 from oddnode.tables.values import TableError, arrow_errors, pa, plain, pyarrow
 
 # Names that pandas writes for an unnamed index.
@@ -149,6 +151,48 @@ class MemoryTable(TableSource):
         table = self._table.select(list(dict.fromkeys(names)))
         errors = arrow_errors(f"{self.name} cannot be read")
         yield from _batches(table.to_batches(max_chunksize=ROWS), names, self.name, 1, "row", errors)
+
+
+class QueryTable(TableSource):
+    """The result of a query, which arrives once and is kept in a temporary file without a name.
+
+    Parameters
+    ----------
+    stream : pyarrow.RecordBatchReader
+        The rows.
+    name : str
+        The name of the table in messages.
+    """
+
+    def __init__(self, stream: Any, name: str):
+        self.name, self.columns = name, stream.schema.names
+        self._check_names()
+        file = tempfile.TemporaryFile()  # noqa: SIM115
+        weakref.finalize(self, file.close)
+        schema = _without_extensions(stream.schema.empty_table()).schema
+        with parquet.ParquetWriter(file, schema) as writer:
+            for batch in stream:
+                writer.write_table(_without_extensions(pa.Table.from_batches([batch])))
+        self._file = pa.PythonFile(file, "r")
+
+    def batches(self, names: Sequence[str]) -> Iterator[Batch]:
+        batches = parquet.ParquetFile(self._file).iter_batches(batch_size=ROWS, columns=list(dict.fromkeys(names)))
+        yield from _batches(batches, names, self.name, 1, "row", arrow_errors(f"{self.name} cannot be read"))
+
+
+def _without_extensions(table: Any) -> Any:
+    """Exact numbers and the like as the text that PostgreSQL sends, UUIDs as text."""
+    for number, column in enumerate(table.columns):
+        if isinstance(column.type, pa.BaseExtensionType):
+            is_uuid = column.type.extension_name == "arrow.uuid"
+            text = [None if value is None else str(value) for value in column.to_pylist()] if is_uuid else None
+            stored = (
+                pa.array(text, pa.string())
+                if is_uuid
+                else pa.chunked_array([chunk.storage for chunk in column.chunks], column.type.storage_type)
+            )
+            table = table.set_column(number, table.column_names[number], stored)
+    return table
 
 
 class Table(TableSource):

@@ -14,7 +14,7 @@ import torch
 from oddnode.detector import Calibration, Detector, ModelFileError
 from oddnode.scoring import Outputs
 from oddnode.tables.findings import FlaggedGroup, group_flagged, grouped_rows
-from oddnode.tables.formats import ROWS
+from oddnode.tables.formats import ROWS, TableTarget
 from oddnode.tables.graphs import TableGraph
 from oddnode.tables.known_values import Cells, KnownValues
 from oddnode.tables.reasons import RowReason, notable_links, reasons_of
@@ -197,7 +197,7 @@ class ScoredNodes:
         is_calibration = (self._use == USES.index("calibration")) & (basis == "fit")
         return note_on_threshold(self.scores.numpy(), is_calibration, is_new, self.calibration)
 
-    def report(self, num_edges: int, notes: list[str], num_changed: int, target: Path) -> ScoreReport:
+    def report(self, num_edges: int, notes: list[str], num_changed: int, target: Path | TableTarget) -> ScoreReport:
         """Report on the table that was written."""
         if num_changed:
             notes = [

@@ -361,7 +361,7 @@ class TrainingTables:
                 rows = builder.num_repeated if self.options.directed else builder.num_repeated // 2
                 if rows and weights is not None:
                     repeated = [note_on_repeated(str(rows), self.options.directed)]
-            if files_of(self.nodes) and files_of(self.edges) and self._fingerprint() != builder.made_from:
+            if self._are_files and self._fingerprint() != builder.made_from:
                 raise TableError(f"a file of nodes or edges changed while {out} was prepared; prepare it again")
             return builder.finish(repeated)
 
@@ -378,11 +378,15 @@ class TrainingTables:
         counts = [part.file.num_rows if isinstance(part, Table) else None for part in self._edge_table.parts]
         return None if None in counts else sum(filter(None, counts))
 
+    @property
+    def _are_files(self) -> bool:
+        return all(isinstance(part, Table) for part in [*self._table.parts, *self._edge_table.parts])
+
     def _fingerprint(self) -> str:
-        """A hash of the files and the options; for tables in memory, a new one every time."""
-        files = files_of(self.nodes), files_of(self.edges)
-        if not all(files):
+        """A hash of the files and the options; for queries and tables in memory, a new one every time."""
+        if not self._are_files:
             return secrets.token_hex(16)
+        files = files_of(self._table), files_of(self._edge_table)
         stats = [[(str(path.resolve()), path.stat().st_size, *_times(path)) for path in own] for own in files]
         return hashlib.sha256(repr((stats, self.options)).encode()).hexdigest()
 
