@@ -28,6 +28,7 @@ ON_CROSS_ENTROPY = [
     "msp-prop",
     "knn",
     "grasp",
+    "gebm",
     "nonzeros",
     "degree",
     "neighbour-cosine",

@@ -464,6 +464,20 @@ def _grasp(num_hops: int = 8, share: float = 0.05) -> Parts:
     return objectives.CrossEntropy(), scoring.GRASP(scoring.MaxSoftmax(), num_hops, share)
 
 
+@_method("gebm", "Fuchsgruber et al., NeurIPS 2024", transductive=True, cost=_SHARED)
+def _gebm(weight: float = 1.0, num_hops: int = 10, alpha: float = 0.5) -> Parts:
+    """Energies of a node, of its neighbourhood and around it, from a classifier that sees no edges."""
+    return objectives.CrossEntropy(), scoring.GEBM(weight, num_hops, alpha)
+
+
+@_method("oodgat", "Song and Wang, KDD 2022", backbone="oodgat", settings={"hidden_channels": 16, "weight_decay": 5e-4})
+def _oodgat(consistency: float = 2.0, uniform: float = 0.05, agreement: float = 0.005, margin: float = 0.6) -> Parts:
+    """Attention that tells unknown nodes apart. For unlabelled unknown nodes in the training graph."""
+    objective = objectives.KnownCrossEntropy() + consistency * objectives.EntropyConsistency()
+    objective = objective + uniform * objectives.UniformWhereUnknown(margin)
+    return objective + agreement * objectives.LayerAgreement(), scoring.Energy()
+
+
 @_method("gold", "after Wang et al., ICLR 2025", transductive=True)
 def _gold(weight: float = _GOLD, num_hops: int = NUM_HOPS, eta: float = ETA, prior_nodes: float = PRIOR_NODES) -> Parts:
     """gnnsafe, trained against made-up OOD nodes. For unknown nodes in groups."""

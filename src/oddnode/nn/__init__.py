@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from oddnode.nn.gpn import GPN as GPN
     from oddnode.nn.gpn import RadialFlows as RadialFlows
     from oddnode.nn.gpn import personalised_page_rank as personalised_page_rank
+    from oddnode.nn.oodgat import OODGAT as OODGAT
     from oddnode.nn.stages import Activation as Activation
     from oddnode.nn.stages import Attention as Attention
     from oddnode.nn.stages import Convolution as Convolution

@@ -48,5 +48,6 @@ for _name, _place in {
     "mixhop": "oddnode.nn.backbones:MixHop",
     "evidential-gcn": "oddnode.nn.backbones:EvidentialGCN",
     "gpn": "oddnode.nn.gpn:GPN",
+    "oodgat": "oddnode.nn.oodgat:OODGAT",
 }.items():
     BACKBONES.register_place(_name, _place)

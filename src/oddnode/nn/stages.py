@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -253,20 +253,26 @@ class Attention(Stage):
 
     def run(self, values: Tensor | None, graph: Graph, backbone: Backbone) -> Tensor:
         weight = self.conv.lin.weight
-        transformed = _times_dropped(graph, weight, backbone) if values is None else values @ weight.t()
+        transformed = times_dropped(graph, weight, backbone) if values is None else values @ weight.t()
         return self.conv(transformed, graph, partial(backbone._drop, place=self.place))
 
     def stream(self, values: NodeMatrix | None, stream: Stream) -> NodeMatrix:
         """In blocks of nodes with the rows of their neighbours."""
         graph = stream.graph.with_features(stream.times(values, self.conv.lin))
         out = graph.empty(len(self.conv.bias))
-        for block in node_blocks(graph, max(_NUMBERS_AT_ONCE // graph.x.shape[1], 1)):
-            part, _ = neighbourhood(graph, torch.arange(block.start, block.stop), num_hops=1)
+        for block, part in blocks_with_neighbours(graph):
             out[block] = self.conv(part.x, part, drop=lambda values: values)[: block.stop - block.start]
         return lambda rows: out[rows]
 
 
-def _times_dropped(graph: Graph, weight: Tensor, backbone: Backbone) -> Tensor:
+def blocks_with_neighbours(graph: Graph) -> Iterator[tuple[slice, Graph]]:
+    """Blocks of nodes, each with the graph of these nodes, which come first, and their neighbours."""
+    for block in node_blocks(graph, max(_NUMBERS_AT_ONCE // graph.x.shape[1], 1)):
+        part, _ = neighbourhood(graph, torch.arange(block.start, block.stop), num_hops=1)
+        yield block, part
+
+
+def times_dropped(graph: Graph, weight: Tensor, backbone: Backbone) -> Tensor:
     """``drop(X) W^T``; for sparse features, only non-zero entries are dropped."""
     if not backbone._drops:
         return graph.times_features(weight)

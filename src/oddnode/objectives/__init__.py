@@ -13,6 +13,10 @@ from oddnode.objectives.gkde import KernelPrior as KernelPrior
 from oddnode.objectives.gkde import Teacher as Teacher
 from oddnode.objectives.gkde import hop_counts as hop_counts
 from oddnode.objectives.gkde import kernel_prior as kernel_prior
+from oddnode.objectives.oodgat import EntropyConsistency as EntropyConsistency
+from oddnode.objectives.oodgat import KnownCrossEntropy as KnownCrossEntropy
+from oddnode.objectives.oodgat import LayerAgreement as LayerAgreement
+from oddnode.objectives.oodgat import UniformWhereUnknown as UniformWhereUnknown
 from oddnode.objectives.terms import BoundUniform as BoundUniform
 from oddnode.objectives.terms import CrossEntropy as CrossEntropy
 from oddnode.objectives.terms import EnergyHinge as EnergyHinge

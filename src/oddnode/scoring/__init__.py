@@ -19,6 +19,7 @@ from oddnode.scoring.findings import Finding as Finding
 from oddnode.scoring.findings import Names as Names
 from oddnode.scoring.findings import View as View
 from oddnode.scoring.folder_outputs import FolderOutputs as FolderOutputs
+from oddnode.scoring.gebm import GEBM as GEBM
 from oddnode.scoring.grasp import GRASP as GRASP
 from oddnode.scoring.hidden_space import KNN as KNN
 from oddnode.scoring.hidden_space import Mahalanobis as Mahalanobis
