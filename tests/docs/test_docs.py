@@ -113,6 +113,11 @@ def test_the_worked_example_prints_what_the_page_says(capsys: pytest.CaptureFixt
     assert caught == pytest.approx(float(said[2]), abs=3.0)
 
 
+def test_scores_of_several_types_of_nodes_are_split() -> None:
+    left = run("graphs.md", "Input")
+    assert [len(left["accounts"]), len(left["devices"])] == [300, 100]
+
+
 @pytest.mark.parametrize("heading", ["Edge weights", "Mini-batches", "Scores without oddnode"])
 def test_the_guide_to_graphs_runs(heading: str) -> None:
     left = run("graphs.md", heading)

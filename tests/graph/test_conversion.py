@@ -136,6 +136,45 @@ def with_features(data: Data, x: list[object]) -> nx.Graph:
     return graph
 
 
+def bank(**more: dict[str, Tensor]) -> HeteroData:
+    """Three accounts with two features and labels, two cards with one feature, and a device without features."""
+    data = HeteroData()
+    data["account"].x, data["account"].y = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), torch.tensor([0, 1, 1])
+    data["account"].train_mask = torch.tensor([True, True, False])
+    data["card"].x, data["device"].num_nodes = torch.tensor([[7.0], [8.0]]), 1
+    data["account", "has", "card"].edge_index = torch.tensor([[0, 2], [1, 0]])
+    data["account", "uses", "device"].edge_index = torch.tensor([[1, 2], [0, 0]])
+    data["account", "uses", "device"].edge_weight = torch.tensor([0.5, 2.0])
+    for kind in [*data.node_types, *data.edge_types]:
+        data[kind].update(more.get(kind if isinstance(kind, str) else kind[1], {}))
+    return data
+
+
+def test_types_of_nodes_and_edges_become_one_graph() -> None:
+    joined = as_source(bank())
+    expected = torch.tensor(
+        [
+            [1.0, 2.0, 1.0, 0.0, 0.0, 0.0],
+            [3.0, 4.0, 1.0, 0.0, 0.0, 0.0],
+            [5.0, 6.0, 1.0, 0.0, 0.0, 0.0],
+            [0.0, 0.0, 0.0, 7.0, 1.0, 0.0],
+            [0.0, 0.0, 0.0, 8.0, 1.0, 0.0],
+            [0.0, 0.0, 0.0, 0.0, 0.0, 1.0],
+        ]
+    )
+    assert torch.equal(joined.x, expected)
+    assert joined.edge_index.tolist() == [[0, 2, 1, 2], [4, 3, 5, 5]]
+    assert joined.edge_weight.tolist() == [1.0, 1.0, 0.5, 2.0]  # type: ignore[attr-defined]
+    assert joined.y.tolist() == [0, 1, 1, -1, -1, -1]  # type: ignore[attr-defined]
+    assert joined.train_mask.tolist() == [True, True, False, False, False, False]  # type: ignore[attr-defined]
+
+
+def test_several_types_of_edges_between_one_type_of_nodes_are_joined(data: Data) -> None:
+    joined = as_source(with_relation(data, "paper", False))
+    assert torch.equal(joined.x, data.x)
+    assert torch.equal(joined.edge_index, torch.cat([data.edge_index, data.edge_index], dim=1))
+
+
 def with_relation(data: Data, target: str, features: bool) -> HeteroData:
     """One more type of edges, or the only one, which may lead to nodes of a type that the graph does not hold."""
     hetero = as_hetero(data) if target == "paper" else HeteroData(paper={"x": data.x})
@@ -148,9 +187,15 @@ def with_relation(data: Data, target: str, features: bool) -> HeteroData:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda data: with_relation(data, "author", True), r"2 types of nodes and 1 of edges.*to_homogeneous\(\)"),
-        (lambda data: with_relation(data, "author", False), r"2 types of nodes and 1 of edges.*to_homogeneous\(\)"),
-        (lambda data: with_relation(data, "paper", False), r"1 types of nodes and 2 of edges.*to_homogeneous\(\)"),
+        (
+            lambda data: with_relation(data, "author", False),
+            r"has no nodes of type 'author': give them x, or num_nodes",
+        ),
+        (
+            lambda data: bank(card={"y": torch.zeros(2)}),
+            r"labels of several types \('account', 'card'\).*to_homogeneous",
+        ),
+        (lambda data: bank(has={"edge_attr": torch.ones(2)}), r"'has', 'card'\) have one number each, edge_attr"),
         (lambda data: nx.path_graph(3), r"has the node 0 without the attribute 'x'.*from_networkx\("),
         (lambda data: nx.Graph(), r"has no nodes"),
         (lambda data: with_features(data, [1.0]), r"of the NetworkX graph must be numbers of equal shape everywhere"),

@@ -16,9 +16,9 @@ from oddnode.graph.validation import GraphError
 if TYPE_CHECKING:
     from torch_geometric.data import Data, HeteroData
 
-# The attributes of a NetworkX graph's nodes that are read, with the value of a node that lacks one.
+# The attributes of nodes that are read from a NetworkX graph or a type of nodes, with the value where one is lacking.
 _NODE_ATTRIBUTES: dict[str, int | bool] = {"y": -1} | dict.fromkeys(
-    ("train_mask", "val_mask", "calibration_mask", "reference_mask", "ood_mask"), False
+    ("train_mask", "val_mask", "calibration_mask", "reference_mask", "seen_mask", "ood_mask"), False
 )
 
 
@@ -30,8 +30,8 @@ class GraphSource(Protocol):
     ``edge_index`` and ``edge_weight``, and `oddnode.graph.training_set` a checked `oddnode.graph.TrainingSet` from all
     of it.
 
-    `oddnode.graph.as_source` makes such a graph from a ``HeteroData`` with one type of nodes or a NetworkX graph, so
-    that these can be given as well.
+    `oddnode.graph.as_source` makes such a graph from a ``HeteroData`` or a NetworkX graph, so that these can be given,
+    too.
 
     Other attributes are optional, absent or ``None``; each mask has one boolean per node, ``[N]``:
 
@@ -78,8 +78,10 @@ def as_source(source: Any, name: str = "data") -> GraphSource:
     ----------
     source : object
         An object with ``x`` and ``edge_index``, or with ``as_graph``, which is returned as it is; a
-        `torch_geometric.data.HeteroData` with one type of nodes and one of edges; or a NetworkX graph. Every node of
-        the latter has an attribute ``x``, its features. Nodes may have ``y`` (-1 where it is missing) and masks
+        `torch_geometric.data.HeteroData`; or a NetworkX graph. Several types of nodes of the former become one graph:
+        nodes in the order of ``node_types``, features side by side (0 for other types), each block followed by a
+        feature that marks the type, edges of all types together. One type may have labels. Every node of a NetworkX
+        graph has an attribute ``x``, its features. Nodes may have ``y`` (-1 where it is missing) and masks
         (``train_mask`` and so on; False where they are missing), and edges a ``weight`` (1 where it is missing). Nodes
         are numbered in the order of ``graph.nodes``; an undirected edge counts both ways.
     name : str
@@ -121,17 +123,59 @@ def _hint(source: Any) -> str:
 
 
 def _from_hetero_data(data: HeteroData, name: str) -> Data:
-    ends = {end for source, _, target in data.edge_types for end in (source, target)}
-    num_types = len(ends.union(data.node_types))
-    if num_types != 1 or len(data.edge_types) > 1:
-        raise GraphError(
-            f"{name} is a HeteroData with {num_types} types of nodes and {len(data.edge_types)} of edges, but a "
-            "detector knows one type of each; convert it with its to_homogeneous()"
-        )
+    """Join all types into one graph: features side by side, with one that marks each type, and edges of all types."""
     from torch_geometric.data import Data
 
-    stores = [*data.node_stores, *data.edge_stores]
-    return Data.from_dict({key: value for store in stores for key, value in store.items()})
+    nodes, edges = dict(zip(data.node_types, data.node_stores, strict=True)), data.edge_stores
+    if len(nodes) == 1 and len(edges) < 2 and {end for kind in data.edge_types for end in kind[::2]} <= nodes.keys():
+        return Data.from_dict({key: value for store in (*nodes.values(), *edges) for key, value in store.items()})
+    _check_types(data, nodes, name)
+    sizes = [store.num_nodes for store in nodes.values()]
+    starts = dict(zip(nodes, np.cumsum([0, *sizes]).tolist(), strict=False))
+    blocks = [store.x if "x" in store else torch.empty(store.num_nodes, 0) for store in nodes.values()]
+    marked = [torch.cat([block, block.new_ones(len(block), 1)], dim=1) for block in blocks]
+    columns = {"x": torch.block_diag(*marked) if len(nodes) > 1 else blocks[0]}
+    for key, missing in _NODE_ATTRIBUTES.items():
+        given = [store[key] for store in nodes.values() if key in store]
+        if given:
+            own = [
+                store[key] if key in store else given[0].new_full((n,), missing)
+                for store, n in zip(nodes.values(), sizes, strict=True)
+            ]
+            columns[key] = torch.cat(own)
+    ends = [torch.tensor([[starts[kind[0]]], [starts[kind[2]]]]) for kind in data.edge_types]
+    moved = [store.edge_index + first.to(store.edge_index.device) for store, first in zip(edges, ends, strict=True)]
+    columns["edge_index"] = torch.cat(
+        [torch.empty((2, 0), dtype=torch.long, device=columns["x"].device), *moved], dim=1
+    )
+    if any("edge_weight" in store for store in edges):
+        columns["edge_weight"] = torch.cat(
+            [store.get("edge_weight", columns["x"].new_ones(store.edge_index.shape[1])) for store in edges]
+        )
+    joined = Data(**columns)
+    joined.directed = getattr(data, "directed", False)
+    return joined
+
+
+def _check_types(data: HeteroData, nodes: dict[str, Any], name: str) -> None:
+    lacking = [kind for kind, store in nodes.items() if store.num_nodes is None]
+    lacking += [end for kind in data.edge_types for end in (kind[0], kind[2]) if end not in nodes]
+    if lacking:
+        raise GraphError(
+            f"{name} has no nodes of type {lacking[0]!r}: give them x, or num_nodes if they have no features"
+        )
+    labelled = [kind for kind, store in nodes.items() if "y" in store]
+    if len(labelled) > 1:
+        raise GraphError(
+            f"{name} has labels of several types ({', '.join(map(repr, labelled))}), whose classes may have the same "
+            "numbers; give y to one type of nodes, or number the classes of all types jointly and use to_homogeneous()"
+        )
+    for kind, store in zip(data.edge_types, data.edge_stores, strict=True):
+        unnamed = store.get("edge_attr") if "edge_weight" not in store else None
+        if "edge_index" not in store or (unnamed is not None and unnamed.shape[1:].numel() == 1):
+            fault = "have no edge_index" if "edge_index" not in store else "have one number each, edge_attr"
+            advice = "" if unnamed is None else "; if these are weights, call them edge_weight, otherwise remove them"
+            raise GraphError(f"{name}: the edges of type {kind} {fault}{advice}")
 
 
 def _from_networkx(graph: Any, name: str) -> Data:
