@@ -1,18 +1,20 @@
 """Encode columns as features: numbers are standardised and categories one-hot encoded, using statistics from fit.
 
-Edge-weight columns are read here, too.
+Edge-weight columns are read here, too. `oddnode.tables.amounts` reads strings as numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+import msgspec
 import numpy as np
 from msgspec import Meta, Struct
 
 from oddnode.detector import ModelFileError
+from oddnode.tables.amounts import Form
 from oddnode.tables.reader import Batch
 from oddnode.tables.values import (
     TableError,
@@ -20,7 +22,6 @@ from oddnode.tables.values import (
     as_argument,
     as_text,
     listed,
-    missing_to_null,
     pa,
     pc,
     quoted,
@@ -30,11 +31,14 @@ from oddnode.tables.values import (
 MOST_CATEGORIES = 256
 # Numbers are clipped at this many standard deviations, so that one outlier does not dominate the network's sums.
 _FARTHEST = 5.0
+# Profiles of labels with more means are not saved.
+_MOST_MEANS = 100_000
+# Added to the counts of a label, so that no mean is 0.
+_PRIOR_COUNT = 0.05
 # The reasons of this many rows name a category that was not seen, or a number that was clipped.
 _MOST_UNSEEN = 100_000
 # By Chebyshev's inequality, at most this share of the fitted values lies that far out.
 _MOST_CLIPPED = 1 / 25
-_NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$"
 
 
 @dataclass
@@ -55,7 +59,8 @@ class ColumnCounts:
 class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="number"):
     """A numeric column, standardised and clipped at five standard deviations; missing numbers count as the mean.
 
-    Counts, most of which are 0, are divided by the standard deviation only, so that 0 stays 0; missing ones count as 0.
+    Counts, most of which are 0, are divided by the standard deviation only, so that 0 stays 0; `FeatureRecipe` fills in
+    missing ones.
     """
 
     name: str
@@ -65,6 +70,13 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
     decimal_comma: bool = False  #: Whether strings like ``"3,5"`` are numbers.
     text_is_missing: bool = False  #: Whether strings that are not numbers count as missing; if not, they are an error.
     is_count: bool = False  #: Whether at fit all were whole numbers of 0 or more, and at least half of them 0.
+    unit: str = ""  #: A currency or ``%`` before or after the numbers.
+    point_groups: bool = False  #: With decimal commas: whether points separate thousands.
+
+    @property
+    def form(self) -> Form:
+        """How its numbers are written."""
+        return Form(self.decimal_comma, self.unit, self.point_groups)
 
     @property
     def width(self) -> int:
@@ -72,14 +84,7 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
         return 2 if self.has_missing else 1
 
     def _encode(self, array: Any, batch: Batch, counts: ColumnCounts) -> np.ndarray:
-        check_type(array, batch, self.name)
-        values = to_numbers(array, self.decimal_comma, self.text_is_missing)
-        if values is None:
-            row = int(np.argmin(are_numbers(array, self.decimal_comma)))
-            raise TableError(
-                f"{batch.table}: column {self.name!r} has the text {quoted(array[row].as_py())} in "
-                f"{batch.row_name(row)}, but had numbers when the model was fitted"
-            )
+        values = self._numbers(array, batch)
         gone, centre = ~np.isfinite(values), 0.0 if self.is_count else self.mean
         scaled = (np.where(gone, centre, values) - centre) / self.scale
         far = np.abs(scaled) > _FARTHEST
@@ -93,6 +98,18 @@ class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", 
             counts.clipped += int(far.sum())
         features = np.clip(scaled, -_FARTHEST, _FARTHEST).astype(np.float32)[:, None]
         return np.hstack([features, gone[:, None].astype(np.float32)]) if self.has_missing else features
+
+    def _numbers(self, array: Any, batch: Batch) -> np.ndarray:
+        check_type(array, batch, self.name)
+        values = self.form.numbers(array, self.text_is_missing)
+        if values is None:
+            row = int(np.argmin(self.form.are_numbers(array)))
+            had = f"numbers with {self.form}" if str(self.form) else "numbers"
+            raise TableError(
+                f"{batch.table}: column {self.name!r} has the text {quoted(array[row].as_py())} in "
+                f"{batch.row_name(row)}, but had {had} when the model was fitted"
+            )
+        return values
 
 
 class Category(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="category"):
@@ -126,9 +143,16 @@ class Category(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"
 
 
 class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
-    """How the columns of a table become features. Saved with the model."""
+    """How the columns of a table become features. Saved with the model.
+
+    A row whose counts are partly missing would look poor and unlike its neighbours. So it is filled in as a row of the
+    label that is most similar to its other counts, with Poisson-distributed counts: as many of the cells become positive
+    as are expected to be, spread over the columns in proportion to their chance, each with its mean positive count.
+    """
 
     columns: Annotated[tuple[Number | Category, ...], Meta(min_length=1)]  #: In the order of their features.
+    #: For every label, its mean of each column of counts; empty: missing counts are 0.
+    profiles: tuple[tuple[Annotated[float, Meta(gt=0, le=1e9)], ...], ...] = ()
 
     @property
     def names(self) -> list[str]:
@@ -154,8 +178,17 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
             marks += [is_marked] + [False] * (column.width - 1)
         return tuple(marks)
 
+    @property
+    def count_columns(self) -> tuple[np.ndarray, list[Number]]:
+        """The columns of counts, and where their features start."""
+        starts = np.cumsum([0, *(column.width for column in self.columns)])
+        counts = [place for place, column in enumerate(self.columns) if isinstance(column, Number) and column.is_count]
+        return starts[counts], [column for column in self.columns if isinstance(column, Number) and column.is_count]
+
     def check(self) -> None:
-        """Raise an error for a saved recipe in which a category occurs twice."""
+        """Raise an error for a saved recipe in which a category occurs twice, or a profile has another length."""
+        if any(len(profile) != len(self.count_columns[1]) for profile in self.profiles):
+            raise ModelFileError("table.features.profiles: expected one share for every column of counts")
         for column in self.columns:
             if isinstance(column, Category) and len(set(column.categories)) < len(column.categories):
                 raise ModelFileError(f"table.features: the column {column.name[:60]!r} has a category twice")
@@ -173,12 +206,58 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
             The counts of each column, updated in place.
         """
         out = np.empty((batch.num_rows, self.width), dtype=np.float32)
-        start = 0
+        start, gone = 0, list[np.ndarray]()
         with arrow_errors(f"{batch.table} cannot be read"):
             for column, array, count in zip(self.columns, arrays, counts, strict=True):
+                before = count.missing + count.infinite
                 out[:, start : start + column.width] = column._encode(array, batch, count)
                 start += column.width
+                if self.profiles and isinstance(column, Number) and column.is_count:
+                    is_whole = count.missing + count.infinite == before
+                    none = np.zeros(batch.num_rows, dtype=bool)
+                    gone.append(none if is_whole else ~np.isfinite(column._numbers(array, batch)))
+        if gone and any(map(np.any, gone)):
+            self._fill_counts(out, np.stack(gone, axis=1))
         return out
+
+    def _fill_counts(self, x: np.ndarray, gone: np.ndarray) -> None:
+        """Fill in the counts ``[n, C]`` that are missing."""
+        rows = np.flatnonzero(gone.any(axis=1))
+        places, columns = self.count_columns
+        scales, means, gone = np.array([column.scale for column in columns]), np.array(self.profiles), gone[rows]
+        counts = x[np.ix_(rows, places)] * scales
+        likelihood = counts @ np.log(means).T - ~gone @ means.T
+        rates = means[likelihood.argmax(axis=1)]
+        chance = np.where(gone, -np.expm1(-rates), 0.0)
+        # A cell is positive where the sum of the chances up to it passes a half, one and a half, and so on.
+        sums = np.cumsum(chance, axis=1) + 0.5
+        row, column = np.nonzero(np.floor(sums) > np.floor(sums - chance))
+        filled = (rates / -np.expm1(-rates) / scales)[row, column]
+        x[rows[row], places[column]] = np.minimum(filled, _FARTHEST)
+
+    def fills(self, counts: Sequence[ColumnCounts]) -> bool:
+        """Whether some of the counts in a table that was encoded without profiles would have been filled in."""
+        pairs = zip(self.columns, counts, strict=True)
+        missing = [n.missing + n.infinite for column, n in pairs if isinstance(column, Number) and column.is_count]
+        return bool(self.profiles) and any(missing)
+
+    def with_profiles(self, encoded: Iterable[tuple[np.ndarray, np.ndarray]], num_labels: int) -> FeatureRecipe:
+        """Learn the profiles of labels from features ``[n, width]`` and labels ``[n]``, -1 for none, in parts."""
+        places, columns = self.count_columns
+        if not columns or num_labels * len(columns) > _MOST_MEANS:
+            return self
+        total, seen = np.zeros((num_labels, len(columns))), np.zeros((num_labels, len(columns)))
+        marked = np.array([column.has_missing for column in columns])
+        for x, y in encoded:
+            x, labels = x[y >= 0], np.eye(num_labels, dtype=np.float32)[y[y >= 0]].T
+            is_seen = np.ones((len(x), len(columns)), dtype=np.float32)
+            is_seen[:, marked] -= x[:, places[marked] + 1]
+            total += labels @ x[:, places]
+            seen += labels @ is_seen
+        scales = np.array([column.scale for column in columns])
+        means = (total * scales + _PRIOR_COUNT) / (seen + 1)
+        profiles = tuple(tuple(float(f"{mean:.4g}") for mean in row) for row in means)
+        return msgspec.structs.replace(self, profiles=profiles)
 
 
 class WeightColumn(Struct, frozen=True, forbid_unknown_fields=True):
@@ -187,13 +266,17 @@ class WeightColumn(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     decimal_comma: bool = False  # Whether strings like `"3,5"` are numbers
 
+    @property
+    def _form(self) -> Form:
+        return Form(self.decimal_comma)
+
     def read(self, array: Any, batch: Batch) -> np.ndarray:
         try:
-            values = to_numbers(array, self.decimal_comma)
+            values = self._form.numbers(array)
         except pa.ArrowException:  # dates, lists and the like
             raise self._wrong(array, batch, 0) from None
         if values is None:
-            raise self._wrong(array, batch, int(np.argmin(are_numbers(array, self.decimal_comma))))
+            raise self._wrong(array, batch, int(np.argmin(self._form.are_numbers(array))))
         wrong = ~((values >= 0) & (values < np.inf))  # NaN fails both comparisons
         if wrong.any():
             raise self._wrong(array, batch, int(wrong.argmax()))
@@ -218,43 +301,19 @@ def check_type(array: Any, batch: Batch, column: str) -> None:
         )
 
 
-def to_numbers(array: Any, decimal_comma: bool = False, text_is_missing: bool = False) -> np.ndarray | None:
-    """Convert values to numbers."""
-    if pa.types.is_boolean(array.type):
-        array = array.cast(pa.int8())
-    array = missing_to_null(array)
-    if pa.types.is_string(array.type):
-        array = pc.replace_substring(array, ",", ".") if decimal_comma else array
-        if text_is_missing:
-            array = pc.if_else(pa.array(are_numbers(array)), array, pa.scalar(None, pa.string()))
-    try:
-        numbers = array.cast(pa.float64(), safe=False)
-    except pa.ArrowInvalid:
-        return None
-    return numbers.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
-
-
-def are_numbers(array: Any, decimal_comma: bool = False) -> np.ndarray:
-    """Whether each string is a number."""
-    strings = missing_to_null(array).cast(pa.string())
-    strings = pc.replace_substring(strings, ",", ".") if decimal_comma else strings
-    return pc.match_substring_regex(strings, _NUMBER).fill_null(True).to_numpy(zero_copy_only=False)
-
-
 def notes_on_scored_columns(recipe: FeatureRecipe, counts: Sequence[ColumnCounts]) -> list[str]:
     """Notes on columns that differ from the fitted table."""
     pairs = list(zip(recipe.columns, counts, strict=True))
     notes = []
-    missing = [
-        f"{column.name} ({count.missing} of {count.rows})"
-        for column, count in pairs
-        if not isinstance(column, Category) and count.missing and not column.has_missing
-    ]
     infinite = [f"{column.name} ({count.infinite} of {count.rows})" for column, count in pairs if count.infinite]
-    if missing:
-        notes.append(
-            f"missing numbers count as the mean; none was missing when the model was fitted: {listed(missing)}"
-        )
+    for is_count, how in ((False, "missing numbers count as the mean"), (True, how_counts_are_filled(recipe))):
+        missing = [
+            f"{column.name} ({count.missing} of {count.rows})"
+            for column, count in pairs
+            if isinstance(column, Number) and count.missing and not column.has_missing and column.is_count == is_count
+        ]
+        if missing:
+            notes.append(f"{how}; none was missing when the model was fitted: {listed(missing)}")
     if infinite:
         notes.append(f"infinite numbers count as missing: {listed(infinite)}")
     for column, count in pairs:
@@ -267,6 +326,11 @@ def notes_on_scored_columns(recipe: FeatureRecipe, counts: Sequence[ColumnCounts
                 f"deviation {column.scale:g}) and are clipped; has the unit changed?"
             )
     return notes
+
+
+def how_counts_are_filled(recipe: FeatureRecipe) -> str:
+    """What happens to missing counts, for notes."""
+    return "missing counts are filled in from rows of the most similar label" if recipe.profiles else "missing counts are 0"
 
 
 def _note_on_categories(column: Category, count: ColumnCounts) -> list[str]:

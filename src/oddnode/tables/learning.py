@@ -10,22 +10,28 @@ from typing import Any
 
 import numpy as np
 
+from oddnode.tables.amounts import Form
 from oddnode.tables.columns import (
     MOST_CATEGORIES,
     Category,
     FeatureRecipe,
     Number,
-    are_numbers,
     check_type,
-    to_numbers,
+    how_counts_are_filled,
 )
 from oddnode.tables.labels import SPLIT_WORDS
 from oddnode.tables.reader import Batch, TableSource
-from oddnode.tables.values import TableError, arrow_errors, as_argument, as_text, listed, pa, quoted
+from oddnode.tables.values import TableError, arrow_errors, as_argument, as_text, listed, pa, pc, quoted
 
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./](\d\d|\d{4})")
 # A column with fewer rows per value holds amounts rather than codes.
 _ROWS_PER_CODE = 10
+# Whole numbers of this many digits or more that differ in every row are ids, unless they are times: between the years
+# 2001 and 2036, in seconds since 1970 or fractions of these.
+_ID_DIGITS = 10
+_SECONDS = (1e9, 2.1e9)
+_FRACTIONS = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds", 10**9: "nanoseconds"}
+_FEWEST_ROWS = 20
 
 
 def learn_features(
@@ -35,19 +41,20 @@ def learn_features(
     number_columns: Sequence[str] = (),
     decimal_comma: bool = False,
 ) -> tuple[FeatureRecipe, list[ColumnStatistics]]:
-    """Learn in one pass over the table how columns become features.
+    """Learn how columns become features, in one pass over the table, and another over columns of amounts such as $5.
 
-    A column is numeric if all of its values are numbers, and categorical otherwise. Constant columns are left out.
+    A column is numeric if all of its values are numbers, and categorical otherwise. Constant columns and ids are left
+    out.
     """
     columns = [
-        ColumnStatistics(name, name in category_columns, name in number_columns, decimal_comma) for name in names
+        ColumnStatistics(name, name in category_columns, name in number_columns, Form(decimal_comma)) for name in names
     ]
-    rows = 0
-    for batch in table.batches(names):
-        with arrow_errors(f"{batch.table} cannot be read"):
-            for column, array in zip(columns, batch.arrays, strict=True):
-                column.update(array, batch)
-        rows += batch.num_rows
+    rows = _update(columns, table)
+    again = {c.name: ColumnStatistics(c.name, False, c.is_number, form, True) for c in columns if (form := c.other_form)}
+    if again:
+        _update(list(again.values()), table)
+        amounts = {name: column for name, column in again.items() if not column.is_text}
+        columns = [amounts.get(column.name, column) for column in columns]
     if rows == 0:
         raise TableError(f"{table.name} has a header, but no rows")
     if rows == 1:
@@ -56,9 +63,20 @@ def learn_features(
     kept: tuple[Number | Category, ...] = tuple(filter(None, encodings))
     if not kept:
         raise TableError(
-            f"{table.name}: all feature columns ({listed(names)}) are constant; nothing can be learnt from them"
+            f"{table.name}: all feature columns ({listed(names)}) are constant or ids; nothing can be learnt from them"
         )
     return FeatureRecipe(kept), columns
+
+
+def _update(columns: Sequence[ColumnStatistics], table: TableSource) -> int:
+    """Update the statistics of columns, and return the number of rows."""
+    rows = 0
+    for batch in table.batches([column.name for column in columns]):
+        with arrow_errors(f"{batch.table} cannot be read"):
+            for column, array in zip(columns, batch.arrays, strict=True):
+                column.update(array, batch)
+        rows += batch.num_rows
+    return rows
 
 
 @dataclass
@@ -68,7 +86,8 @@ class ColumnStatistics:
     name: str
     is_category: bool = False  # Given by the user, like the next two
     is_number: bool = False
-    decimal_comma: bool = False
+    form: Form = Form()
+    is_recognised: bool = False  # Whether the form was found in the strings
     rows: int = 0
     missing: int = 0
     infinite: int = 0
@@ -83,6 +102,7 @@ class ColumnStatistics:
     first_text: tuple[str, str] | None = None
     strings: set[str] = field(default_factory=set)
     whole: set[float] | None = field(default_factory=set)
+    is_different: bool = True  # Whether all are whole numbers, no two alike in a batch, and long or consecutive
     _is_text: bool = True
 
     @property
@@ -96,12 +116,13 @@ class ColumnStatistics:
             self._is_text = False
         self.rows += len(array)
         if not self.is_category:
-            values = to_numbers(array, self.decimal_comma, self.is_number) if self.first_text is None else None
+            values = self.form.numbers(array, self.is_number) if self.first_text is None else None
             if values is None:
                 self._add_text(array, batch)
             else:
                 self._add_numbers(values)
-        if (self._is_text or self.is_text) and not self.is_number:
+                self.is_different = self.is_different and _are_different(array, values)
+        if self._is_text or self.is_text:
             strings = as_text(array, batch.table, self.name)
             if self.is_category:
                 self.missing += strings.null_count
@@ -109,7 +130,7 @@ class ColumnStatistics:
                 self.strings |= set(strings.drop_null().unique().to_pylist())
 
     def _add_text(self, array: Any, batch: Batch) -> None:
-        numbers = are_numbers(array, self.decimal_comma)
+        numbers = self.form.are_numbers(array)
         missing = as_text(array, batch.table, self.name).null_count
         self.missing += missing
         self.numeric += int(numbers.sum()) - missing
@@ -155,11 +176,13 @@ class ColumnStatistics:
         scale = math.sqrt(self.squares / self.count) if math.isfinite(self.squares) else math.inf
         if not math.isfinite(scale) or abs(self.mean) > 1e299:
             raise TableError(f"{where}: the values of column {self.name!r} are too large to be scaled")
-        if scale <= 1e-12 * max(abs(self.mean), 1e-290):
+        if scale <= 1e-12 * max(abs(self.mean), 1e-290) or self.is_id:
             return None
         has_missing = self.missing + self.infinite > 0
         is_count = self.whole is not None and self.low == 0 and 2 * self.zeros >= self.count
-        return Number(self.name, self.mean, scale, has_missing, self.decimal_comma, self.is_number, is_count)
+        comma, unit, groups = self.form
+        groups = groups or (comma and not any("." in text for text in self.strings))
+        return Number(self.name, self.mean, scale, has_missing, comma, self.is_number, is_count, unit, groups)
 
     def _category(self, where: str) -> Category | None:
         if len(self.strings) <= MOST_CATEGORIES:
@@ -168,9 +191,9 @@ class ColumnStatistics:
         verb = "has" if first is None else f"is text (first {first}) with"
         name = as_argument([self.name])
         advice = f"leave it out with `drop_columns` {name}"
-        if self.has_decimal_commas:
-            advice = "read it as numbers with `decimal_comma`, or " + advice
-        elif self.numeric > self.others:
+        if self.holds_dates:
+            advice = f"its dates can tell later rows apart (`time_column` {name} with `train_until`), or {advice}"
+        elif self.numeric > self.others or Form.of(self.strings, self.form.decimal_comma, only_amounts=True):
             advice = f"read it as numbers with `number_columns` {name}, or {advice}"
         raise TableError(
             f"{where}: column {self.name!r} {verb} more than {MOST_CATEGORIES} different values, "
@@ -178,12 +201,51 @@ class ColumnStatistics:
         )
 
     @property
-    def has_decimal_commas(self) -> bool:
-        """Whether the values of a text column are numbers with decimal commas, as far as its first strings show."""
-        if self.decimal_comma or not self.strings:
+    def other_form(self) -> Form | None:
+        """The form in which the strings are numbers, if it is not the one they were read in."""
+        if self.is_category or not self.strings:
+            return None
+        grouped = self.form.decimal_comma and any("." in text for text in self.strings)
+        if not self.is_text and not grouped and not self.is_number:
+            return None
+        form = Form.of(self.strings, self.form.decimal_comma, only_amounts=self.is_number)
+        return None if form == self.form else form
+
+    @property
+    def holds_dates(self) -> bool:
+        """Whether the strings are dates or times."""
+        return bool(self.strings) and all(_DATE.fullmatch(text) for text in self.strings)
+
+    @property
+    def times_in(self) -> str | None:
+        """The unit of numbers that are times since 1970."""
+        is_within = self.is_different and self.low >= _SECONDS[0]
+        spans = {name: (factor * _SECONDS[0], factor * _SECONDS[1]) for factor, name in _FRACTIONS.items()}
+        found = (name for name, (low, high) in spans.items() if low <= self.low <= self.high <= high)
+        return next(found, None) if is_within else None
+
+    @property
+    def is_id(self) -> bool:
+        """Whether the numbers are ids: long, as many digits in each, and different in every row."""
+        if not self.is_different or self.is_number or self.is_text or self.count < self.rows or self.times_in:
             return False
-        strings = pa.array(sorted(self.strings))
-        return any("," in text for text in self.strings) and bool(are_numbers(strings, decimal_comma=True).all())
+        digits = {len(str(int(value))) for value in (self.low, self.high)}
+        return self.rows > 1 and len(digits) == 1 and digits.pop() >= _ID_DIGITS
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether the numbers are those of the rows, 0 or 1 and up."""
+        is_range = self.is_different and self.low in (0, 1) and self.high - self.low == self.rows - 1
+        return is_range and self.count == self.rows >= _FEWEST_ROWS and not self.is_number
+
+
+def _are_different(array: Any, values: np.ndarray) -> bool:
+    """Whether values are whole numbers, no two of them alike; checked only if they are long, or consecutive."""
+    if not values.size or not np.isfinite(values).all() or bool((values != np.floor(values)).any()):
+        return not values.size
+    if values.min() < 10 ** (_ID_DIGITS - 1) and values.max() - values.min() != len(values) - 1:
+        return False
+    return bool(pc.count_distinct(array).as_py() == len(values))
 
 
 @dataclass(frozen=True)
@@ -195,11 +257,14 @@ class ColumnSummary:
     name : str
         The column.
     read_as : str
-        ``"id"``, ``"label"``, ``"split"``, ``"exposure"``, ``"number"``, ``"category"`` or ``"constant"``.
+        ``"id"``, ``"label"``, ``"split"``, ``"exposure"``, ``"time"``, ``"number"``, ``"count"`` (mostly 0),
+        ``"category"``, or ``"constant"`` and ``"other id"``, which are left out.
     detail : str
         The range of numbers, or the number of different values.
     num_values, num_missing : int
         Numbers of rows with and without a value.
+    low, high : float or None
+        The smallest and the largest number.
     """
 
     name: str
@@ -207,6 +272,8 @@ class ColumnSummary:
     detail: str
     num_values: int
     num_missing: int
+    low: float | None = None
+    high: float | None = None
 
     def __str__(self) -> str:
         detail = f", {self.detail}" if self.detail else ""
@@ -215,33 +282,45 @@ class ColumnSummary:
 
 def summary_of_features(columns: Sequence[ColumnStatistics], recipe: FeatureRecipe) -> list[ColumnSummary]:
     """Summarise the feature columns."""
-    used = set(recipe.names)
+    used = {column.name: column for column in recipe.columns}
     summaries = []
     for column in columns:
-        kind, detail = "number", f"{column.low:g} to {column.high:g}"
-        if column.name not in used:
-            kind, detail = "constant", ""
-        elif column.is_text:
-            kind, detail = "category", f"{len(column.strings)} different"
+        kind, ends = used.get(column.name), (column.low, column.high)
         missing = column.missing + column.infinite
-        summaries.append(ColumnSummary(column.name, kind, detail, column.rows - missing, missing))
+        read_as, detail = "constant", ""
+        if isinstance(kind, Category):
+            read_as, detail = "category", f"{len(column.strings)} different"
+        elif isinstance(kind, Number):
+            read_as, detail = "count" if kind.is_count else "number", f"{column.low:g} to {column.high:g}{kind.unit}"
+        elif column.is_id:
+            read_as, detail = "other id", "different in every row"
+        bounds = ends if isinstance(kind, Number) else (None, None)
+        summaries.append(ColumnSummary(column.name, read_as, detail, column.rows - missing, missing, *bounds))
     return summaries
 
 
 def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: FeatureRecipe) -> list[str]:
     """Notes on feature columns of the fitted table that may not have been read as intended."""
-    used = set(recipe.names)
-    constant = [column.name for column in columns if column.name not in used]
-    numbers = [column for column in columns if column.name in used and not column.is_text]
-    missing = [f"{column.name} ({column.missing} of {column.rows})" for column in numbers if column.missing]
+    used = {column.name: column for column in recipe.columns}
+    ids = [column.name for column in columns if column.name not in used and column.is_id]
+    constant = [column.name for column in columns if column.name not in used and not column.is_id]
+    numbers = [column for column in columns if isinstance(used.get(column.name), Number)]
+    is_count = {name for name, column in used.items() if isinstance(column, Number) and column.is_count}
     infinite = [f"{column.name} ({column.infinite} of {column.rows})" for column in numbers if column.infinite]
     few = [column for column in numbers if 2 < len(column.whole or ()) <= column.count / _ROWS_PER_CODE]
-    codes = [column for column in few if not column.is_number]
+    codes = [column for column in few if not column.is_number and column.name not in is_count]
     notes = []
+    if ids:
+        notes.append(
+            f"long whole numbers, different in every row, look like ids and are left out: {listed(ids)}; if they are "
+            f"amounts: `number_columns` {as_argument(ids[:10])}"
+        )
     if constant:
         notes.append(f"constant columns are left out: {listed(constant)}")
-    if missing:
-        notes.append(f"missing numbers count as the mean of their column, and a feature marks them: {listed(missing)}")
+    for counts, how in ((False, "missing numbers count as the mean of their column"), (True, how_counts_are_filled(recipe))):
+        missing = [c for c in numbers if c.missing and (c.name in is_count) == counts]
+        shown = listed([f"{column.name} ({column.missing} of {column.rows})" for column in missing])
+        notes += [f"{how}, and a feature marks them: {shown}"] if missing else []
     if infinite:
         notes.append(f"infinite numbers count as missing: {listed(infinite)}")
     if codes:
@@ -251,7 +330,38 @@ def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: Feature
             f"integers with few values are read as amounts: {shown}; if they are codes: `category_columns` {names}"
         )
     texts = [column for column in columns if column.name in used and column.is_text]
-    return notes + list(filter(None, map(_note_on_text, texts)))
+    return notes + _notes_on_amounts(numbers) + list(filter(None, map(_note_on_text, texts)))
+
+
+def _notes_on_amounts(columns: Sequence[ColumnStatistics]) -> list[str]:
+    """One note for each way of writing numbers, and for columns that are times or count the rows."""
+    forms: dict[Form, list[str]] = {}
+    grouped: dict[bool, list[str]] = {}
+    for column in columns:
+        if column.is_recognised and str(column.form):
+            example = quoted(max(sorted(column.strings), key=lambda text: (column.form.unit in text, "," in text)))
+            forms.setdefault(column.form, []).append(f"{column.name} ({example})")
+        example = column.form.first_grouped(column.strings)
+        if example is not None:
+            is_unclear = not column.form.decimal_comma and not any("." in text for text in column.strings)
+            grouped.setdefault(is_unclear, []).append(f"{column.name} ({quoted(example)})")
+    notes = [f"numbers with {form}: {listed(names)}" for form, names in forms.items()]
+    for is_unclear, names in grouped.items():
+        advice = "; if these are decimal commas: `decimal_comma`" if is_unclear else ""
+        notes.append(f"thousands are separated in the numbers of {listed(names)}{advice}")
+    for column in columns:
+        argument = as_argument([column.name])
+        if column.times_in is not None:
+            notes.append(
+                f"column {column.name!r} looks like times ({column.times_in} since 1970) and is read as a number; tell "
+                f"later rows apart with `time_column` {argument}, or leave it out with `drop_columns` {argument}"
+            )
+        elif column.counts_rows:
+            notes.append(
+                f"column {column.name!r} counts the rows ({column.low:g}, {column.low + 1:g}, ...) and is read as a "
+                f"number; leave it out with `drop_columns` {argument}"
+            )
+    return notes
 
 
 def _note_on_text(column: ColumnStatistics) -> str | None:
@@ -264,9 +374,6 @@ def _note_on_text(column: ColumnStatistics) -> str | None:
             f"column {name!r} looks like a split ({words}), but is used as a feature; "
             f"use it with `split_column` {argument}, or leave it out with `drop_columns` {argument}"
         )
-    if column.has_decimal_commas:
-        example = next(text for text in sorted(column.strings) if "," in text)
-        return f"column {name!r} is read as {count} categories; if {example} is a number: `decimal_comma`"
     if column.numeric > column.others and column.first_text is not None:
         text, row = column.first_text
         return (
@@ -274,6 +381,9 @@ def _note_on_text(column: ColumnStatistics) -> str | None:
             f"{column.numeric + column.others} values are not numeric (first {quoted(text)} in {row}); correct them, "
             f"or treat them as missing with `number_columns` {argument}"
         )
-    if all(_DATE.fullmatch(text) for text in column.strings):
-        return f"column {name!r} holds dates, read as {count} categories; leave it out with `drop_columns` {argument}"
+    if column.holds_dates:
+        return (
+            f"column {name!r} holds dates, read as {count} categories; tell later rows apart with `time_column` "
+            f"{argument} and `train_until`, or leave it out with `drop_columns` {argument}"
+        )
     return None

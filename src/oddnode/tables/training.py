@@ -102,6 +102,10 @@ class TrainingTables:
         if is_arrival is not None:
             rows, edges = rows.filter(~is_arrival), edges.between(~is_arrival)
         labels, marked = self._labels(rows.columns)
+        recipe = recipe.with_profiles([(rows.x, labels.y)], len(labels.classes))
+        if recipe.fills(all_rows.counts):
+            all_rows = read_nodes(table, options.id_column, recipe, list(roles))
+            rows = all_rows if is_arrival is None else all_rows.filter(~is_arrival)
         split = self._split(rows, labels, seed)
         data = as_source(
             x=rows.x, edge_index=edges.index, edge_weight=edges.weight, y=labels.y, **split.masks(len(rows.x))
@@ -402,25 +406,36 @@ class TrainingTables:
         else:
             read_as = options.category_columns, options.number_columns, options.decimal_comma
             recipe, statistics = learn_features(self._table, names, *read_as)
-            notes += notes_on_fitted_columns(statistics, recipe)
         rows = read_nodes(self._table, self.options.id_column, FeatureRecipe(()), list(roles))
         labels = self._labels_on_disk(rows.columns)
+        if not isinstance(options, TableSchema):
+            recipe = recipe.with_profiles(self._encoded_chunks(recipe, labels.y), len(labels.classes))
+            notes += notes_on_fitted_columns(statistics, recipe)
         notes += labels.notes
         masks = {} if self.options.split_column is None else self._split(rows, labels, 0).masks(len(labels.y))
         schema = options if isinstance(options, TableSchema) else self._fitted_schema(recipe, labels.classes, weights)
         facts |= {"classes": labels.classes, "table": schema.to_json()}
         counts, start = [ColumnCounts() for _ in recipe.names], 0
-        for batch in self._table.batches(recipe.names):
-            chunk = slice(start, start + batch.num_rows)
+        for x, y in self._encoded_chunks(recipe, labels.y, counts):
+            chunk = slice(start, start + len(x))
             yield NodeChunk(
-                recipe.encode(batch.arrays, batch, counts),
-                labels.y[chunk] if len(labels.y) else None,
-                rows.ids.slice(start, batch.num_rows).to_numpy(zero_copy_only=False),
+                x,
+                y if len(labels.y) else None,
+                rows.ids.slice(start, len(x)).to_numpy(zero_copy_only=False),
                 {name: mask[chunk] for name, mask in masks.items()},
             )
             start = chunk.stop
         if schema is options:
             notes += notes_on_scored_columns(recipe, counts)
+
+    def _encoded_chunks(
+        self, recipe: FeatureRecipe, y: np.ndarray, counts: Sequence[ColumnCounts] | None = None
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Features and labels, batch by batch."""
+        counts, start = counts or [ColumnCounts() for _ in recipe.names], 0
+        for batch in self._table.batches(recipe.names):
+            yield recipe.encode(batch.arrays, batch, counts), y[start : start + batch.num_rows]
+            start += batch.num_rows
 
     def _labels_on_disk(self, columns: dict[str, Any]) -> Labels:
         """The labels, numbered as in the schema if there is one; no classes if there is no column of labels."""
