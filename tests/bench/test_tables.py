@@ -43,7 +43,7 @@ def test_tables_show_what_decisions_come_to() -> None:
     head, _, row = table.splitlines()[:3]
     cells = dict(zip(*([cell.strip() for cell in line.split("|")[1:-1]] for line in (head, row)), strict=True))
     assert cells["Caught ↑"].startswith("41.0")
-    assert cells["False alarms (5)"].startswith("4.5")
+    assert cells["False alarms (5 % asked)"].startswith("4.5")
     assert "Caught" not in markdown_table([result_of("digits/label", "msp", 90.0)])
 
 

@@ -68,7 +68,7 @@ def test_a_file_from_a_european_spreadsheet_is_read(folder: Path, cli: CLI) -> N
     assert "give its --encoding" in cli(*FIT, "--overwrite", fails=True).stderr
     done = cli(*FIT, "--overwrite", "--encoding", "cp1252", "--decimal-comma", "--json")
     assert json.loads(done.stdout)["threshold"] == json.loads(plain.stdout)["threshold"]
-    cli("score", "model", *BOTH, "--encoding", "cp1252", "--out", "s.csv")
+    cli("score", "model", *BOTH, "--out", "s.csv")  # the encoding is remembered
 
 
 def test_a_model_is_not_overwritten_unasked(folder: Path, cli: CLI) -> None:
@@ -151,7 +151,7 @@ def test_exposed_nodes_are_counted_and_a_class_that_only_they_have_is_named(fold
     write_csv(folder / "nodes.csv", [row | ({"kind": "c"} if row["spam"] else {}) for row in rows])
     done = cli(*FIT, "--exposure-column", "spam", "--overwrite")
     assert "labels:            a, b\n" in done.stdout
-    assert "are not used; no other node has the label 'c', so it is not known" in done.stderr
+    assert "are not used; no other node has the label 'c', so the model does not know it" in done.stderr
 
 
 def test_a_column_name_with_a_comma_can_be_named(folder: Path, cli: CLI) -> None:
@@ -191,8 +191,8 @@ def test_later_rows_are_kept_out_of_training_and_checked(folder: Path, cli: CLI)
     assert alone.stderr.strip() == "error: give both --time-column and --train-until, or neither"
     done = cli(*FIT, "--time-column", "day", "--train-until", "2024-09-30")
     assert "column day: time, 9 different, 180 values, 0 missing" in done.stdout
-    assert "num arrivals:      60\n" in done.stdout
-    assert "observed false alarm rate:" in done.stdout
+    assert "arrivals:                                   60\n" in done.stdout
+    assert "arrivals with a known label, share flagged: " in done.stdout
     assert "60 of 240 rows are later than 2024-09-30 (day); they and their" in done.stderr
     assert "train until:       2024-09-30\n" in cli("info", "model").stdout
     cli("score", "model", *BOTH, "--out", "s.csv")
@@ -203,3 +203,50 @@ def test_later_rows_are_kept_out_of_training_and_checked(folder: Path, cli: CLI)
     assert lines[9 - 1].endswith("soon")
     wrong = cli("score", "model", *BOTH, "--out", "s.csv", fails=True)
     assert "nodes.csv: column 'day' has 'soon' in line 9, expected a date or time" in wrong.stderr
+
+
+def test_many_columns_are_folded_into_one_line_of_a_kind(folder: Path, cli: CLI) -> None:
+    words: dict[str, Callable[[int], object]] = {
+        f"w_{j:03d}": lambda i, j=j: (i + j) % 4 // 3 * (1 + j % 9) for j in range(30)
+    }  # type: ignore[misc]
+    articles: dict[str, Callable[[int], object]] = {"article": lambda i: 4006381333931 + 17 * i}
+    change(folder / "nodes.csv", price=lambda i: f"${i % 50}.{i % 10}0", **articles, **words)
+    done = cli(*FIT)
+    lines = done.stdout.splitlines()
+    assert lines[:5] == [
+        "column name: id, 240 different, 240 values, 0 missing",
+        "column kind: label, 2 different, 160 values, 80 missing",
+        lines[2],
+        "column colour: category, 3 different, 240 values, 0 missing",
+        "column article: other id, different in every row, 240 values, 0 missing",
+    ]
+    assert lines[2].startswith("2 columns size, price: numbers, ")
+    assert lines[5] == "30 columns w_000, w_001, w_002, ...: counts, 0 to 9, 0 values missing"
+    assert lines[6].startswith("method:")
+    assert "look like ids and are left out: article" in done.stderr
+    assert "numbers with the unit $: price ('$" in done.stderr
+    columns = json.loads(cli(*FIT, "--overwrite", "--json").stdout)["columns"]
+    assert [(column["read_as"], column["low"], column["high"]) for column in columns[-2:]] == [
+        ("count", 0, 2),
+        ("count", 0, 3),
+    ]
+
+
+def test_swapped_files_are_recognised(folder: Path, cli: CLI) -> None:
+    swapped = ("--nodes", "edges.csv", "--edges", "nodes.csv")
+    named = "nodes.csv has the columns of nodes ('name', 'kind'), edges.csv does not; did you swap --nodes and --edges?"
+    fit = cli("fit", *swapped, *FIT[5:], fails=True)
+    assert fit.stderr.strip() == f"error: {named}"
+    cli(*FIT)
+    scored = cli("score", "model", *swapped, "--out", "s.csv", fails=True)
+    assert scored.stderr.strip().endswith("edges.csv does not; did you swap --nodes and --edges?")
+
+
+def test_help_is_grouped_and_cuts_no_option(cli: CLI) -> None:
+    for command in ("fit", "score", "calibrate", "prepare", "bench", "paper"):
+        text = cli(command, "--help").stdout
+        assert "…" not in text
+        assert "<bool>" not in text
+        assert "list[" not in text
+    start = cli("--help").stdout
+    assert start.index(" fit ") < start.index(" score ") < start.index(" bench ") < start.index(" paper ")

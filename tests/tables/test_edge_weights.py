@@ -35,8 +35,7 @@ def test_weights_of_rows_that_join_the_same_nodes_add_up(tmp_path: Path) -> None
     both = read(text, tmp_path / "e.csv")
     assert as_dict(both) == {(0, 1): 2.5, (1, 0): 2.5, (1, 2): 100.0, (2, 1): 100.0}
     assert both.notes == [
-        "1 of 5 edges repeat others; their weights add up; if every edge is listed in both directions, fit "
-        "with `directed`"
+        "1 of 5 edges repeat others; their weights add up; if every edge is listed in both directions: `directed`"
     ]
     one_way = read(text, tmp_path / "e.csv", directed=True)
     assert as_dict(one_way) == {(0, 1): 0.5, (1, 0): 2.0, (1, 2): 100.0}

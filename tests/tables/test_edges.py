@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from oddnode.tables import Edges, TableError
-from tests.tables.examples import edges_in
+from oddnode.tables import Edges, TableError, TableModel, learn_features, open_table, read_nodes
+from tests.tables.examples import FIT, edges_in, example, write_csv, write_parquet
 
 IDS = pa.array(["a", "b", "c"])
 
@@ -105,3 +105,55 @@ def test_repeated_edges_take_no_memory(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "[[0, 1], [1, 0]]\n", done.stderr
+
+
+def test_files_that_name_their_columns_differently_are_never_turned_round(tmp_path: Path) -> None:
+    """Directions come from the names of the columns, or there is an error."""
+    ids = pa.array(["a", "b", "c"])
+    first, turned, other = tmp_path / "1.csv", tmp_path / "2.csv", tmp_path / "3.csv"
+    first.write_text("src,dst\na,b\n")
+    turned.write_text("dst,src\nc,b\n")
+    other.write_text("from,to\nb,c\n")
+    assert edges_in([first, turned], ids, directed=True).index.T.tolist() == [[0, 1], [1, 2]]
+    both = edges_in([first, other], ids)
+    assert both.index.T.tolist() == [[0, 1], [1, 2], [1, 0], [2, 1]]
+    assert both.notes == [f"{other} has edges in 'from' and 'to', {first} in 'src' and 'dst'; both are read"]
+    with pytest.raises(TableError, match="so directions could differ; give the columns the same names"):
+        edges_in([first, other], ids, directed=True)
+
+
+def test_a_directed_model_reads_later_edges_by_the_names_of_the_first(tmp_path: Path) -> None:
+    nodes, edges = example()
+    rows = [{"src": row["source"], "dst": row["target"]} for row in edges]
+    model, _ = TableModel.fit(pa.Table.from_pylist(nodes), pa.Table.from_pylist(rows), directed=True, **FIT)
+    turned = pa.Table.from_pylist(rows).select(["dst", "src"])
+    table = pa.Table.from_pylist(nodes)
+    same = [model.read(table, each).source.edge_index.tolist() for each in (pa.Table.from_pylist(rows), turned)]
+    assert same[0] == same[1]
+    with pytest.raises(TableError, match="has no edge column 'src'"):
+        model.read(table, pa.Table.from_pylist(edges))
+
+
+def test_blanks_around_ids_are_ignored_and_said_in_every_format(tmp_path: Path) -> None:
+    nodes = [{"name": f" n{i} " if i < 2 else f"n{i}", "size": i / 7} for i in range(4)]
+    edges = [{"source": "n0", "target": "n1  "}, {"source": "n2", "target": "n3"}]
+    for write, suffix in ((write_csv, "csv"), (write_parquet, "parquet")):
+        table = open_table(write(tmp_path / f"nodes.{suffix}", nodes), "nodes")
+        recipe, _ = learn_features(table, ["size"])
+        read = read_nodes(table, "name", recipe)
+        assert read.ids.to_pylist() == ["n0", "n1", "n2", "n3"]
+        assert read.notes == [f"{table.name}: blanks around 2 ids are ignored"]
+        found = edges_in(write(tmp_path / f"edges.{suffix}", edges), read.ids)
+        assert found.index.shape == (2, 4)
+        assert found.notes == [f"{tmp_path / 'edges'}.{suffix}: blanks around 1 id is ignored"]
+    again = write_csv(tmp_path / "again.csv", [*nodes, {"name": "n0", "size": 1}, {"name": "n3 ", "size": 1}])
+    expected = r"has 2 ids more than once: 'n0' \(line 2, line 6\), 'n3' \(line 5, line 7\); ids must be unique"
+    with pytest.raises(TableError, match=expected):
+        read_nodes(open_table(again, "nodes"), "name", recipe)
+
+
+def test_one_column_is_too_few(tmp_path: Path) -> None:
+    path = tmp_path / "edges.csv"
+    path.write_text("pair\na-b\n")
+    with pytest.raises(TableError, match="has one column, 'pair', but a table of edges needs two columns"):
+        edges_in(path, pa.array(["a", "b"]))

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from oddnode.tables import TableError, TableModel, encode_labels, read_marks
-from tests.tables.examples import FIT, example
+from tests.tables.examples import FIT, example, training_tables
 
 
 @pytest.mark.parametrize("label", ["unknown", "Unknown", "?", "None", "#N/A", "-1", "n.a.", -1])
@@ -50,3 +50,10 @@ def test_labels_that_could_not_be_saved_are_refused_before_training(
 )
 def test_marks_are_read_in_every_common_spelling(marks: list[Any]) -> None:
     assert read_marks(pa.array(marks), "n.csv", "ok").tolist() == [True, False, False, True]
+
+
+def test_a_label_for_nearly_every_node_is_not_a_label() -> None:
+    prices = [f"{i}.99" for i in range(60)]
+    nodes, edges = {"name": range(60), "kind": prices, "size": range(60)}, {"source": [0], "target": [1]}
+    with pytest.raises(TableError, match="there are 60 labels for 60 labelled nodes, nearly as many"):
+        training_tables(nodes, edges).read(0)

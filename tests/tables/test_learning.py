@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from oddnode.tables import FeatureRecipe, TableError, learn_features, open_table, read_nodes
+from oddnode.tables import FeatureRecipe, Number, TableError, learn_features, open_table, read_nodes
 from oddnode.tables.columns import notes_on_scored_columns
 from oddnode.tables.learning import notes_on_fitted_columns
 from tests.tables.examples import training_tables
@@ -69,7 +70,7 @@ def test_codes_are_pointed_out_and_can_be_categories() -> None:
     assert scored(recipe, ["501", "3"])[0].tolist() == [[0, 0, 1], [0, 1, 0]]
 
 
-@pytest.mark.parametrize("values", [[0, 1] * 30, list(range(60)), [0.5, 1.0, 2.0] * 20])
+@pytest.mark.parametrize("values", [[0, 1] * 30, list(range(0, 120, 2)), [0.5, 1.0, 2.0] * 20])
 def test_marks_amounts_and_fractions_are_no_codes(values: list[Any]) -> None:
     assert learnt(values)[1] == []
 
@@ -89,15 +90,82 @@ def test_numbers_with_a_typo_are_pointed_out_and_can_be_numbers() -> None:
     assert scored(recipe, ["old", "25"])[0][:, 1].tolist() == [1, 0]
 
 
-def test_decimal_commas_are_pointed_out_and_can_be_numbers() -> None:
-    values = ["3,5", "4", "-0,5", "2,25"]
-    _, notes, _ = learnt(values)
-    assert notes == ["column 'c' is read as 4 categories; if -0,5 is a number: `decimal_comma`"]
-    recipe, notes, x = learnt(values, decimal_comma=True)
-    numbers = np.array([3.5, 4, -0.5, 2.25])
-    assert notes == []
+AMOUNTS: list[tuple[list[str], list[float], str]] = [
+    (["3,5", "4", "-0,5", "2,25"], [3.5, 4, -0.5, 2.25], "numbers with decimal commas: c ('-0,5')"),
+    (["$22.66", "-$3", "$1,200.50"], [22.66, -3, 1200.5], "numbers with the unit $: c ('$1,200.50')"),
+    (["12,50 EUR", "3 EUR", "1.200,00 EUR"], [12.5, 3, 1200], "numbers with decimal commas and the unit EUR: c"),
+    (["12%", "7.5 %"], [12, 7.5], "numbers with the unit %: c ('12%')"),
+    (["1,234.5", "12", "1e3"], [1234.5, 12, 1000], "thousands are separated in the numbers of c ('1,234.5')"),
+    (["1 234", "12"], [1234, 12], "thousands are separated in the numbers of c ('1 234')"),
+    (["1,234", "12"], [1234, 12], "thousands are separated in the numbers of c ('1,234'); if these are decimal commas"),
+]
+
+
+@pytest.mark.parametrize(("values", "numbers", "note"), AMOUNTS)
+def test_amounts_are_numbers_and_said_to_be(values: list[str], numbers: list[float], note: str) -> None:
+    recipe, notes, x = learnt(values)
+    expected = (np.array(numbers) - np.mean(numbers)) / np.std(numbers)
+    assert np.allclose(x[:, 0], expected, atol=1e-6)
+    assert notes[0].startswith(note)
+    saved = msgspec.convert(msgspec.to_builtins(recipe), FeatureRecipe)
+    assert np.allclose(scored(saved, values[::-1])[0][:, 0], expected[::-1], atol=1e-6)
+
+
+def test_an_amount_in_another_unit_is_an_error() -> None:
+    recipe, _, _ = learnt(["$5", "$7.50"])
+    assert np.allclose(scored(recipe, ["$1,250", "10"])[0], [[5], [3]])  # clipped; (10 - 6.25) / 1.25
+    with pytest.raises(TableError, match="has the text '7 €' in row 2, but had numbers with the unit \\$ when"):
+        scored(recipe, ["$5", "7 €"])
+
+
+@pytest.mark.parametrize("values", [["$5", "5 EUR"], ["12%", "0.12"], ["030 1234", "171 234"], ["SKU 12", "SKU 13"]])
+def test_what_has_no_common_unit_stays_a_category(values: list[str]) -> None:
+    assert learnt(values)[2].shape == (2, 2)
+
+
+def test_the_decimal_comma_that_the_user_states_decides() -> None:
+    recipe, notes, x = learnt(["1,234", "12", "1.500"], decimal_comma=True)
+    numbers = np.array([1.234, 12, 1500])
     assert np.allclose(x[:, 0], (numbers - numbers.mean()) / numbers.std())
-    assert np.allclose(scored(recipe, ["3,5"])[0], x[:1])
+    assert "thousands are separated in the numbers of c ('1.500')" in notes
+    assert np.allclose(scored(recipe, ["12,0"])[0], x[1:2])
+    _, notes, x = learnt(["1,5", "2.5", "1.500"], decimal_comma=True)  # 2.5 shows that points are no separators
+    assert np.allclose(x[:, 0], np.array([-1, 2, -1]) / np.sqrt(2))
+    assert notes == []
+
+
+def test_amounts_among_other_words_are_numbers_on_demand() -> None:
+    recipe, _, x = learnt(["$1", "$3", "on request"], number_columns=["c"])
+    assert x.tolist() == [[-1, 0], [1, 0], [0, 1]]
+    assert scored(recipe, ["ask", "$3"])[0].tolist() == [[0, 1], [1, 0]]
+
+
+def test_long_numbers_that_differ_in_every_row_are_ids() -> None:
+    articles = [400638133393100000 + 7_000_001 * i for i in range(40)]
+    for values in (articles, [str(value) for value in articles]):
+        recipe, notes, _ = learnt(values)
+        assert recipe.names == ["other"]
+        assert notes == [
+            "long whole numbers, different in every row, look like ids and are left out: c; if they are amounts: "
+            "`number_columns` c"
+        ]
+        assert learnt(values, number_columns=["c"])[0].names == ["c", "other"]
+    assert learnt([*articles[:-1], articles[0]])[1] == []
+    populations = [10**9 + 10**7 * i * i for i in range(40)]  # not all of one length
+    assert learnt(populations)[0].names == ["c", "other"]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        (list(range(1, 41)), "column 'c' counts the rows (1, 2, ...)"),
+        ([1_700_000_000_000 + 60_000 * i for i in range(40)], "column 'c' looks like times (milliseconds since 1970)"),
+    ],
+)
+def test_row_numbers_and_times_are_numbers_with_a_note(values: list[int], said: str) -> None:
+    recipe, [note], _ = learnt(values)
+    assert recipe.names == ["c", "other"]
+    assert note.startswith(said)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +187,11 @@ def test_splits_and_dates_are_pointed_out(values: list[str], note: str) -> None:
     [
         ([f"text {i}" for i in range(300)], "leave it out with `drop_columns` c"),
         ([str(i) for i in range(300)] + ["n.a."], "read it as numbers with `number_columns` c, or leave it out"),
-        ([f"{i},5" for i in range(300)], "read it as numbers with `decimal_comma`, or leave it out"),
+        ([f"${i}" for i in range(300)] + ["free"], "read it as numbers with `number_columns` c, or leave it out"),
+        (
+            [f"20{i // 12:02d}-{i % 12 + 1:02d}-01" for i in range(300)],
+            "its dates can tell later rows apart \\(`time_column` c with `train_until`\\), or leave it out",
+        ),
     ],
 )
 def test_too_many_categories_have_a_way_out(values: list[str], advice: str) -> None:
@@ -173,3 +245,20 @@ def test_learning_takes_time_in_proportion_to_the_columns() -> None:
 
     small = seconds(1000)
     assert seconds(8000) < 3 * 8 * small + 1
+
+
+def test_missing_counts_are_filled_in_as_in_rows_of_the_most_similar_label() -> None:
+    # Label 0 has the words a and b, one each, label 1 has c twice and d.
+    words = {"a": [1, 1, 0, 0], "b": [1, 1, 0, 0], "c": [0, 0, 2, 2], "d": [0, 0, 1, 1]}
+    table = open_table({"id": range(40)} | {word: values * 10 for word, values in words.items()}, "nodes")
+    plain, _ = learn_features(table, list(words))
+    recipe = plain.with_profiles([(read_nodes(table, "id", plain).x, np.array([0, 0, 1, 1] * 10))], 2)
+    holes = {"id": [0, 1, 2], "a": [1, 0, 0], "b": [None, 0, 0], "c": [0, 2, None], "d": [0, None, None]}
+    rows = read_nodes(open_table(holes, "nodes"), "id", recipe)
+    counts = rows.x * [column.scale for column in recipe.columns if isinstance(column, Number)]
+    rate = {word: (20 * max(values) + 0.05) / 21 for word, values in words.items()}
+    positive = {word: mean / -np.expm1(-mean) for word, mean in rate.items()}
+    assert np.allclose(counts[:2], [[1, positive["b"], 0, 0], [0, 0, 2, positive["d"]]], atol=1e-3)
+    assert (counts[2, :2] == 0).all()  # an empty row: the label with fewer words explains a and b that are 0 best
+    assert notes_on_scored_columns(recipe, rows.counts)[0].startswith("missing counts are filled in from rows of the")
+    assert np.array_equal(read_nodes(table, "id", recipe).x, read_nodes(table, "id", plain).x)

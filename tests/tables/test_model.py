@@ -314,7 +314,7 @@ def _names_as_feature(nodes: Rows, edges: Rows) -> None:
 
 
 BAD_TABLES: dict[str, tuple[Change, str]] = {
-    "duplicate id": (_set("name", "n000"), r"the id 'n000' more than once"),
+    "duplicate id": (_set("name", "n000"), r"has an id more than once: 'n000' \(line 2, line 6\)"),
     "no id": (_set("name", " "), r"column 'name' has no id in line 6"),
     "unknown edge": (lambda n, e: e[2].update(target="ghost"), r"first 'ghost' in column 'target', line 4; give all"),
     "edge without end": (lambda n, e: e[2].update(source=""), r"column 'source' has no id in line 4"),

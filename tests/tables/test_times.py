@@ -67,3 +67,23 @@ def test_timestamps_with_a_zone_and_of_any_unit_are_moments() -> None:
 def test_times_that_cannot_be_compared_are_named(until: str, times: list[Any], message: str) -> None:
     with pytest.raises(TableError, match=message):
         arrivals(times, until)
+
+
+@pytest.mark.parametrize(
+    ("until", "times", "said"),
+    [
+        ("2024-05-31", ["2024-05-31T00:30", "2024-06-01"], None),
+        ("2024-05-31", ["2024-05-31T00:30Z", "2024-06-01T00:30Z"], None),
+        ("2024-05-31", ["2024-05-31T00:30", "2024-06-01T00:30Z"], "1 of 2 in column 't'"),
+        ("2024-08-15", ["2024-08-16T00:30+02:00"], "`train_until` 2024-08-15"),
+        ("2024-08-15T10:00+02:00", ["2024-08-16T00:30"], "1 of 1 in column 't'"),
+        ("2024-08-15T10:00+02:00", ["2024-08-16T00:30-05:00"], None),
+        ("7", [6, 8], None),
+    ],
+)
+def test_times_without_a_zone_are_said_to_be_utc_where_it_matters(
+    until: str, times: list[Any], said: str | None
+) -> None:
+    notes = TrainUntil("t", until).notes_on_zones(open_table({"t": times}, "nodes"))
+    start = "times with a zone are compared with times without one, which are read as UTC: "
+    assert notes == ([] if said is None else [start + said])

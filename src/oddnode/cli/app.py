@@ -20,6 +20,7 @@ from oddnode.cli.shared import (
     DataDir,
     Device,
     EngineName,
+    Group,
     Json,
     Plugins,
     SetOptions,
@@ -37,6 +38,7 @@ from oddnode.cli.shared import (
 )
 
 app = typer.Typer(
+    cls=Group,
     help="Which nodes of a graph does a model not know?",
     no_args_is_help=True,
     add_completion=False,
@@ -86,7 +88,9 @@ def _root(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, metavar=" ", help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     if is_one_of_several() and context.invoked_subcommand not in DIVIDED:
@@ -149,6 +153,8 @@ def bench(
     log_results(results, trackers)  # last, so that nothing is lost if a tracker fails
 
 
+tables.register(app)
+info.register(app)
 add_command(
     app,
     bench,
@@ -159,9 +165,9 @@ add_command(
     "--task mine.py:my_task --methods nodesafe,msp",
     "--log mlflow=http://localhost:5000 --log tensorboard=runs",
     "--task paper --seeds 5 --engine ray",
+    panel="Compare methods",
 )
-for commands in (info, paper, tables):
-    commands.register(app)
+paper.register(app)
 
 
 def _checked_names(

@@ -27,9 +27,9 @@ _LONGEST_PART = 300
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
-    add_command(app, methods, "", "nodesafe", "--plugin mine.py --json")
-    add_command(app, datasets, "", "--data-dir ~/data --json")
-    add_command(app, info, "model", "model --json")
+    add_command(app, info, "model", "model --json", panel="Your tables")
+    add_command(app, methods, "", "nodesafe", "--plugin mine.py --json", panel="Compare methods")
+    add_command(app, datasets, "", "--data-dir ~/data --json", panel="Compare methods")
 
 
 def methods(

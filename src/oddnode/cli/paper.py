@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
     """Add the command to the command line."""
     runs = ["--seeds 5 --jobs 16", "--only table1,figure3 --protocol clean", "--engine ray", "--dry-run"]
     examples = ["--smoke", *(f"--out runs/paper {more}" for more in runs)]
-    add_command(app, paper, *examples, before=f"Tables and figures:\n\n{_ITEMS_HELP}")
+    add_command(app, paper, *examples, before=f"Tables and figures:\n\n{_ITEMS_HELP}", panel="Compare methods")
 
 
 def paper(

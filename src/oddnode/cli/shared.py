@@ -12,13 +12,15 @@ from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from typer.core import TyperCommand, TyperGroup
+from typer.models import OptionInfo
 
 from oddnode._utils.suggestions import unknown
 from oddnode.detector import RECIPES, setting_types
@@ -62,13 +64,84 @@ SetOptions = Annotated[
     ),
 ]
 
+_NOT_FACTS = ("notes", "columns")
+# The names of facts for readers, where they are not those of programs without the underscores.
+_TITLES = {
+    "num_train": "training nodes",
+    "num_validation": "validation nodes",
+    "num_calibration": "calibration nodes",
+    "num_left_out": "trained on, left out",
+    "num_flagged": "flagged nodes",
+    "num_exposed": "known OOD nodes",
+    "num_exposed_flagged": "known OOD flagged",
+    "num_arrival_edges": "edges of arrivals",
+    "num_known_arrivals": "arrivals with a known label",
+    "observed_false_alarm_rate": "arrivals with a known label, share flagged",
+    "num_new_label_arrivals": "arrivals with a new label",
+    "num_new_label_flagged": "arrivals with a new label, flagged",
+    "num_unlabelled_arrivals": "arrivals without a label",
+    "num_unlabelled_flagged": "arrivals without a label, flagged",
+    "false_alarm_rate": "false-alarm rate",
+    "old_threshold": "threshold before",
+    "homophily": "same-label edges",
+}
 _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "text", NoneType: "none"}
 
 
-def add_command(app: typer.Typer, command: Callable[..., None], *examples: str, before: str = "") -> None:
-    """Add a command, whose help ends with examples."""
+# The groups of options in the help of a command; options in none of them come first.
+_PANELS = {
+    "Tables": "nodes edges graph exposure_nodes exposure_edges db encoding",
+    "Columns of nodes": "id_column label_column unlabelled feature_columns drop_columns category_columns "
+    "number_columns decimal_comma known_column type_column",
+    "Edges": "source_column target_column directed weight_column unweighted ignore_unknown_edges edge_type_column",
+    "What to train on": "split_column exposure_column time_column train_until",
+    "Method": "method methods backbone set_options seed seeds protocol false_alarm_rate",
+    "Running": "device jobs threads engine data_dir plugin log as_json",
+}
+_PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names.split()}
+_METAVARS = {Path: "PATH", int: "N", float: "X", str: "TEXT"}
+
+
+def add_command(
+    app: typer.Typer, command: Callable[..., None], *examples: str, before: str = "", panel: str | None = None
+) -> None:
+    """Add a command, whose help has groups of options and ends with examples."""
     lines = [before, "Examples:", *(f"  oddnode {command.__name__} {example}" for example in examples)]
-    app.command(epilog="\n\n".join(filter(None, lines)))(command)
+    command.__annotations__ = get_type_hints(command, include_extras=True)
+    for name, annotation in command.__annotations__.items():
+        for option in getattr(annotation, "__metadata__", ()):
+            if isinstance(option, OptionInfo):
+                option.rich_help_panel = option.rich_help_panel or _PANEL_OF.get(name)
+                option.metavar = option.metavar or _metavar(name, get_args(annotation)[0])
+    app.command(cls=Command, epilog="\n\n".join(filter(None, lines)), rich_help_panel=panel)(command)
+
+
+class _PlainHelpOption:
+    """Shows ``--help`` without a type, like other flags."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        option = super().get_help_option(ctx)  # type: ignore[misc]
+        if option is not None:
+            option.metavar = " "
+        return option
+
+
+class Command(_PlainHelpOption, TyperCommand):
+    """A command."""
+
+
+class Group(_PlainHelpOption, TyperGroup):
+    """The group of all commands."""
+
+
+def _metavar(name: str, kind: Any) -> str:
+    """What an option takes, in one word; nothing for a flag."""
+    if kind is bool:
+        return " "
+    if name.endswith(("column", "columns")):
+        return "COLUMN" if name.endswith("n") else "COLUMNS"
+    inner = [kind, *get_args(kind), *(each for part in get_args(kind) for each in get_args(part))]
+    return next((_METAVARS[each] for each in inner if each in _METAVARS), "TEXT")
 
 
 def split_names(text: str) -> list[str]:
@@ -246,11 +319,16 @@ def print_facts(facts: dict[str, Any], as_json: bool) -> None:
         text = json.dumps(facts, indent=1, ensure_ascii=False)
         typer.echo(re.sub(r"[\x7f-\x9f]", lambda match: f"\\u{ord(match.group()):04x}", text))
         return
-    for name, value in facts.items():
-        if value is not None and name not in ("notes", "columns"):
-            typer.echo(f"{name.replace('_', ' ') + ':':<18} {visible(_shown(value))}")
+    shown = {_title(name): value for name, value in facts.items() if value is not None and name not in _NOT_FACTS}
+    width = max(17, *map(len, shown)) + 1
+    for title, value in shown.items():
+        typer.echo(f"{title + ':':<{width}} {visible(_shown(value))}")
     for note in facts.get("notes", []):
         print_note(note)
+
+
+def _title(name: str) -> str:
+    return _TITLES.get(name) or name.removeprefix("num_").replace("_", " ")
 
 
 def print_note(note: str) -> None:

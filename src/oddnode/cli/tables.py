@@ -28,7 +28,7 @@ from oddnode.cli.shared import (
     progress_bar,
     visible,
 )
-from oddnode.detector import check_target, default_method
+from oddnode.detector import RECIPES, check_target, default_method
 from oddnode.tables.formats import main_suffixes
 
 if TYPE_CHECKING:
@@ -36,10 +36,17 @@ if TYPE_CHECKING:
     from oddnode.tables.reader import TableSource
 
 
-# More columns than this are counted, not listed; JSON lists all.
-_MOST_COLUMNS = 60
 # So many findings are printed; the file has all.
 _MOST_FINDINGS = 10
+# More columns than this are folded into one line for each way of reading; JSON lists all.
+_FEW_COLUMNS = 20
+_FOLDED = {
+    "number": "numbers",
+    "count": "counts",
+    "category": "categories",
+    "constant": "constant, left out",
+    "other id": "other ids, left out",
+}
 _SUFFIXES = " or ".join(main_suffixes())
 
 NodeTables = Annotated[
@@ -58,7 +65,9 @@ Db = Annotated[
         "be queries (select ...).",
     ),
 ]
-Encoding = Annotated[str | None, typer.Option(help="Encoding of CSV files, for example latin-1.", show_default="UTF-8")]
+Encoding = Annotated[
+    str | None, typer.Option(help="Encoding of CSV files, for example latin-1.", show_default="as when fitting")
+]
 IgnoreUnknownEdges = Annotated[
     bool, typer.Option("--ignore-unknown-edges", help="Leave out edges of nodes that are in no table of nodes.")
 ]
@@ -74,6 +83,7 @@ _TABLE_OPTIONS: dict[str, tuple[Any, str] | tuple[Any, str, str]] = {
     "category_columns": (str, "Columns of codes: every number is a separate category."),
     "number_columns": (str, "Columns of numbers: any other text in them counts as missing."),
     "decimal_comma": (bool, "Read 3,5 as a number."),
+    "encoding": (str, "Encoding of CSV files, for example latin-1.", "UTF-8"),
     "source_column": (str, "Column with the sources of edges.", "source, or the first column"),
     "target_column": (str, "Column with the targets of edges.", "target, or the second column"),
     "directed": (bool, "Use edges in their direction only."),
@@ -195,12 +205,14 @@ def _checked_tables(
 ) -> tuple[list[TableSource] | None, list[TableSource] | None]:
     """Open tables and check that the model can read them, which needs no torch."""
     from oddnode.tables import open_table, read_schema
+    from oddnode.tables.reader import check_not_swapped
 
     schema = read_schema(model)
-    tables = _opened({"nodes": nodes, "edges": edges}, encoding, db, db_is_used)
+    tables = _opened({"nodes": nodes, "edges": edges}, encoding or schema.encoding, db, db_is_used)
     if tables["nodes"] is not None:
         also = [] if known_column is None else [known_column]
         table = open_table(tables["nodes"], "nodes")
+        check_not_swapped(table, open_table(tables["edges"], "edges"), [schema.id_column, *schema.features.names])
         table.require(also, "known")
         schema.check_columns(table, also)
     return tables["nodes"], tables["edges"]
@@ -240,7 +252,6 @@ def fit(
     exposure_edges: Annotated[
         list[str] | None, typer.Option(help="Table of the edges between them.", show_default="none")
     ] = None,
-    encoding: Encoding = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -282,7 +293,7 @@ def fit(
     source: TrainingTables | GraphFolder
     if graph is not None:
         reason = "they are options of `oddnode prepare`, or not supported for graphs on disk"
-        _refuse(files | columns | {"encoding": encoding, "db": db}, f"--graph; {reason}")
+        _refuse(files | columns | {"db": db}, f"--graph; {reason}")
         from oddnode.large import GraphFolder
 
         source = GraphFolder(graph)
@@ -290,23 +301,46 @@ def fit(
         _require(nodes=nodes, edges=edges, **{name: columns.get(name) for name in ("id_column", "label_column")})
         from oddnode.tables import TrainingTables
 
-        source = TrainingTables(**_opened(files, encoding, db), options=_table_options(columns))
+        source = TrainingTables(**_opened(files, columns.get("encoding"), db), options=_table_options(columns))
         source.check_columns()
+    from oddnode.detector import Detector
     from oddnode.tables import fit_tables
 
+    default = inspect.signature(Detector).parameters["epochs"].default
+    epochs = settings.get("epochs") or RECIPES[method].settings.get("epochs", default)
     with progress_bar(terminal_only=True) as show:
-        model, report = fit_tables(source, on_epoch=show, **settings)
+        model, report = fit_tables(source, on_epoch=_show_epochs(show, epochs), **settings)
     _save(model, out, graph)
     if not as_json:
         _print_columns(report.columns)
     print_facts(asdict(report) | {"model": str(out)}, as_json)
 
 
+def _show_epochs(show: Callable[..., None], epochs: int) -> Callable[[int], None]:
+    """Show epochs out of those of a network; several networks are counted."""
+
+    def on_epoch(done: int) -> None:
+        network, epoch = divmod(done - 1, epochs)
+        show(epoch + 1, epochs, "training" if not network else f"training network {network + 1}")
+
+    return on_epoch
+
+
 def _print_columns(columns: list[ColumnSummary]) -> None:
-    for column in columns[:_MOST_COLUMNS]:
-        typer.echo(visible(f"column {column.name}: {column}"))
-    if len(columns) > _MOST_COLUMNS:
-        typer.echo(f"{len(columns) - _MOST_COLUMNS} more columns, which --json lists")
+    """Print a line for each column, or for all columns of a kind if there are many."""
+    groups: dict[tuple[str, str], list[ColumnSummary]] = {}
+    for column in columns:
+        is_folded = len(columns) > _FEW_COLUMNS and column.read_as in _FOLDED
+        groups.setdefault((column.read_as, "" if is_folded else column.name), []).append(column)
+    for (read_as, _), group in groups.items():
+        if len(group) == 1:
+            typer.echo(visible(f"column {group[0].name}: {group[0]}"))
+            continue
+        names = ", ".join(column.name[:60] for column in group[:3]) + (", ..." if len(group) > 3 else "")
+        lows, highs = ([x for c in group if (x := getattr(c, end)) is not None] for end in ("low", "high"))
+        extent = f", {min(lows):g} to {max(highs):g}" if lows else ""
+        missing = sum(column.num_missing for column in group)
+        typer.echo(visible(f"{len(group)} columns {names}: {_FOLDED[read_as]}{extent}, {missing} values missing"))
 
 
 def score(
@@ -433,7 +467,6 @@ def prepare(
     model: Annotated[
         Path | None, typer.Option(help="Read the tables as this model does, to score the graph with it.")
     ] = None,
-    encoding: Encoding = None,
     plugin: Plugins = None,
     as_json: Json = False,
 ) -> None:
@@ -457,7 +490,7 @@ def prepare(
         name: [each for text in texts for each in ([text] if is_query(text) else map(str, files_matching([text])))]
         for name, texts in {"nodes": nodes, "edges": edges}.items()
     }
-    read = TrainingTables(**_opened(found, encoding, db), options=options)
+    read = TrainingTables(**_opened(found, options.encoding, db), options=options)
     read.check_columns()  # checks that do not need torch come first
     with progress_bar(terminal_only=True) as show:
         folder = read.prepare(out, show)
@@ -469,7 +502,7 @@ def prepare(
 
 
 # The options of `prepare` that can be given with --model.
-_WITH_MODEL = ("label_column", "unlabelled", "ignore_unknown_edges")
+_WITH_MODEL = ("label_column", "unlabelled", "ignore_unknown_edges", "encoding")
 _COLUMNS = "--id-column id --label-column y"
 _TABLES = "--nodes n.csv --edges e.csv"
 _EXAMPLES: dict[Callable[..., None], list[str]] = {
@@ -508,4 +541,4 @@ _EXAMPLES: dict[Callable[..., None], list[str]] = {
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line."""
     for command, examples in _EXAMPLES.items():
-        add_command(app, command, *examples)
+        add_command(app, command, *examples, panel="Your tables")

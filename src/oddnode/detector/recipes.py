@@ -275,14 +275,14 @@ def _energy() -> Parts:
     cost="two trainings",
 )
 def _gkde(prior_weight: float = 0.001, ramp: int = 200, uncertainty: Uncertainty = "epistemic") -> Parts:
-    """Baseline of the paper: a network that counts evidence. Small graphs only."""
+    """Baseline of the paper: an evidential network. For small graphs only."""
     objective = objectives.ExpectedSquaredError() + prior_weight * objectives.KernelPrior() + objectives.Teacher(ramp)
     return objective, evidential_scorer(uncertainty)
 
 
 @_method("gpn", "Stadler et al., NeurIPS 2021", backbone="gpn", settings={"dropout": 0.0})
 def _gpn(entropy_weight: float = 1e-4, uncertainty: Uncertainty = "aleatoric") -> Parts:
-    """Baseline of the paper: densities of hidden features, spread over the graph."""
+    """Baseline of the paper: density estimates of hidden features, averaged over the graph."""
     objective = objectives.ExpectedCrossEntropy() + entropy_weight * objectives.NegativeEntropy()
     return objective, evidential_scorer(uncertainty)
 
@@ -310,7 +310,7 @@ def _nodesafe(
     eta: float = ETA,
     prior_nodes: float = PRIOR_NODES,
 ) -> Parts:
-    """The paper's method: gnnsafe, with energies that training keeps even. For unknown nodes in groups."""
+    """The paper's method: gnnsafe, trained to keep energies bounded. For unknown nodes that come in groups."""
     objective = _nodesafe_objective(lambda1, lambda2, start)
     return objective, _propagated(scoring.Energy(centred=True), num_hops, eta, prior_nodes)
 
@@ -323,7 +323,7 @@ def _oe(weight: float = 0.5) -> Parts:
 
 @_method("energy-ft", "Liu et al., NeurIPS 2020", needs_exposure=True)
 def _energy_ft(m_in: float | None = _M_IN, m_out: float | None = _M_OUT, alpha: float = _ALPHA) -> Parts:
-    """Baseline with known OOD nodes: energy that learns to tell them apart."""
+    """Baseline with known OOD nodes: trained to give them a different energy."""
     return objectives.CrossEntropy() + alpha * objectives.EnergyHinge(m_in, m_out), scoring.Energy()
 
 
@@ -336,7 +336,7 @@ def _gnnsafe_pp(
     eta: float = ETA,
     prior_nodes: float = PRIOR_NODES,
 ) -> Parts:
-    """gnnsafe for when you have known OOD nodes."""  # noqa: D403, the name of a method
+    """gnnsafe, trained with known OOD nodes."""
     hinge = objectives.EnergyHinge(m_in, m_out, num_hops, eta)
     return objectives.CrossEntropy() + alpha * hinge, _propagated(scoring.Energy(), num_hops, eta, prior_nodes)
 
@@ -368,7 +368,7 @@ def _nodesafe_pp(
     eta: float = ETA,
     prior_nodes: float = PRIOR_NODES,
 ) -> Parts:
-    """The paper's method for when you have known OOD nodes."""
+    """The paper's method, trained with known OOD nodes."""
     objective, _ = _gnnsafe_pp(m_in, m_out, alpha, num_hops, eta)
     scorer = _propagated(scoring.Energy(centred=True), num_hops, eta, prior_nodes)
     return objective + lambda2 * objectives.BoundUniform(lambda1, start=start), scorer
@@ -394,7 +394,7 @@ def _nodesafe_msp(
     eta: float = ETA,
     prior_nodes: float = PRIOR_NODES,
 ) -> Parts:
-    """nodesafe that averages how sure the classifier is. For unknown nodes in groups."""  # noqa: D403, the name of a method
+    """nodesafe, with confidence averaged instead of energy. For unknown nodes that come in groups."""
     return _nodesafe_objective(lambda1, lambda2, start), _propagated(scoring.MaxSoftmax(), num_hops, eta, prior_nodes)
 
 
@@ -407,7 +407,7 @@ register_method(
         transductive=True,
         settings={"ensemble": 5},
         cost="five trainings",
-        summary="Five networks of nodesafe-msp, steadier than one. For unknown nodes in groups.",
+        summary="The average of five nodesafe-msp networks. For unknown nodes that come in groups.",
     )
 )
 
@@ -460,7 +460,7 @@ def _knn(k: int = _K) -> Parts:
 
 @_method("grasp", "Ma et al., NeurIPS 2024", transductive=True, cost=_SHARED)
 def _grasp(num_hops: int = 8, share: float = 0.05) -> Parts:
-    """Baseline: msp averaged over more edges, among labelled nodes, which the scored graph must have."""
+    """Baseline: msp averaged over the graph with added edges. The scored graph must contain labelled nodes."""
     return objectives.CrossEntropy(), scoring.GRASP(scoring.MaxSoftmax(), num_hops, share)
 
 
@@ -480,7 +480,7 @@ def _oodgat(consistency: float = 2.0, uniform: float = 0.05, agreement: float = 
 
 @_method("gold", "after Wang et al., ICLR 2025", transductive=True)
 def _gold(weight: float = _GOLD, num_hops: int = NUM_HOPS, eta: float = ETA, prior_nodes: float = PRIOR_NODES) -> Parts:
-    """gnnsafe, trained against made-up OOD nodes. For unknown nodes in groups."""
+    """gnnsafe, trained with synthetic OOD nodes. For unknown nodes that come in groups."""
     objective = objectives.CrossEntropy() + weight * objectives.SyntheticExposure()
     return objective, _propagated(scoring.Energy(), num_hops, eta, prior_nodes)
 
@@ -489,7 +489,7 @@ def _model_free(name: str, scorer: str, what: str) -> str:
     def build() -> Parts:
         return objectives.CrossEntropy(), getattr(scoring, scorer)()
 
-    summary = f"{what}: what any method must beat."
+    summary = f"{what}. A method that does not beat it has learnt nothing."
     register_method(Recipe(name, build, "a baseline without a model", cost="no model", summary=summary))
     return name
 
@@ -500,7 +500,7 @@ MODEL_FREE = (
     _model_free("nonzeros", "NonZeros", "How many features are not zero"),
     _model_free("degree", "Degree", "How many edges a node has"),
     _model_free("neighbour-cosine", "NeighbourCosine", "How similar a node is to its neighbours"),
-    _model_free("centred-cosine", "CentredCosine", "The same after the mean is taken off"),
+    _model_free("centred-cosine", "CentredCosine", "The same, with the mean subtracted"),
 )
 
 

@@ -16,7 +16,7 @@ METRIC_TITLES = {"auroc": "AUROC ↑", "aupr": "AUPR ↑", "fpr95": "FPR95 ↓",
 METRICS = tuple(METRIC_TITLES)
 
 #: The flagged shares of OOD nodes and of ID nodes at a false-alarm rate of 5 %, in percent.
-DECISION_TITLES = {"caught": "Caught ↑", "false_alarms": "False alarms (5)"}
+DECISION_TITLES = {"caught": "Caught ↑", "false_alarms": "False alarms (5 % asked)"}
 
 
 @dataclass

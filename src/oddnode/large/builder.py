@@ -271,6 +271,11 @@ class FolderBuilder(AbstractContextManager):
         """Number of duplicate edges that were left out, once edges were added as ``simple``."""
         return self._progress.stages["edges"].num_repeated
 
+    @property
+    def num_edges(self) -> int:
+        """Number of edges, once they were added; each direction counts."""
+        return self._progress.stages["edges"].facts["num_edges"]
+
     def finish(self, notes: Sequence[str] = ()) -> GraphFolder:
         if not self.is_complete:
             stages = [self._progress.stages[name] for name in ("nodes", "edges")]

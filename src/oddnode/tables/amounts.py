@@ -14,11 +14,13 @@ import numpy as np
 from oddnode.tables.values import missing_to_null, pa, pc
 
 _NUMBER = r"(?i)^[+-]?((\d+\.?\d*|\.\d+)(e[+-]?\d+)?|inf|infinity|nan)$"
-_CODES = "USD EUR GBP CHF JPY CNY INR AUD CAD NZD SEK NOK DKK ISK PLN CZK HUF RON TRY BRL MXN ZAR KRW SGD HKD".split()
+_CODES = "USD|EUR|GBP|CHF|JPY|CNY|INR|AUD|CAD|NZD|SEK|NOK|DKK|ISK|PLN|CZK|HUF|RON|TRY|BRL|MXN|ZAR|KRW|SGD|HKD"
 # Currency signs are a category of Unicode.
-_UNIT = rf"US\$|\p{{Sc}}|%|{'|'.join(_CODES)}|kr"
+_UNIT = rf"US\$|\p{{Sc}}|%|{_CODES}|kr"
 _BLANK = r" \x{a0}\x{202f}"
-_AMOUNT = rf"^[+-]?[{_BLANK}]*(?P<before>{_UNIT})?[{_BLANK}]*[+-]?[\d.,'’{_BLANK}]*\d\.?[{_BLANK}]*(?P<after>{_UNIT})?$"
+_QUOTES = r"'\x{2019}"
+_DIGITS = rf"[+-]?[\d.,{_QUOTES}{_BLANK}]*\d\.?"
+_AMOUNT = rf"^[+-]?[{_BLANK}]*(?P<before>{_UNIT})?[{_BLANK}]*{_DIGITS}[{_BLANK}]*(?P<after>{_UNIT})?$"
 _POINT_GROUPS = r"[+-]?[1-9]\d{0,2}(\.\d{3})+(,\d*)?"
 
 
@@ -70,7 +72,7 @@ class Form(NamedTuple):
 
     def first_grouped(self, strings: Iterable[str]) -> str | None:
         """The first of some numbers whose thousands are separated."""
-        if not set("".join(strings)) & set(",.'’ \u00a0\u202f"):
+        if not set("".join(strings)) & set(",.' \u2019\u00a0\u202f"):
             return None
         texts = pa.array(sorted(strings), pa.string())
         grouped = pc.match_substring_regex(self._without_unit(texts), self._grouped)
@@ -83,7 +85,7 @@ class Form(NamedTuple):
     @property
     def _separators(self) -> str:
         mark = "" if self.decimal_comma and not self.point_groups else "." if self.decimal_comma else ","
-        return f"[{mark}'’{_BLANK}]"
+        return f"[{mark}{_QUOTES}{_BLANK}]"
 
     @property
     def _grouped(self) -> str:
@@ -105,6 +107,10 @@ class Form(NamedTuple):
         grouped = pc.match_substring_regex(strings, self._grouped)
         plain = pc.replace_substring_regex(strings, self._separators, "")
         return self._with_points(pc.if_else(grouped, plain, strings))
+
+
+#: Decimal points, without a unit.
+PLAIN = Form()
 
 
 def _as_floats(array: Any) -> np.ndarray | None:

@@ -146,8 +146,8 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     """How the columns of a table become features. Saved with the model.
 
     A row whose counts are partly missing would look poor and unlike its neighbours. So it is filled in as a row of the
-    label that is most similar to its other counts, with Poisson-distributed counts: as many of the cells become positive
-    as are expected to be, spread over the columns in proportion to their chance, each with its mean positive count.
+    label that is most similar in its other counts, with Poisson-distributed counts: as many of the cells as expected
+    become positive, spread over the columns in proportion to their chance, each with its mean positive count.
     """
 
     columns: Annotated[tuple[Number | Category, ...], Meta(min_length=1)]  #: In the order of their features.
@@ -330,7 +330,11 @@ def notes_on_scored_columns(recipe: FeatureRecipe, counts: Sequence[ColumnCounts
 
 def how_counts_are_filled(recipe: FeatureRecipe) -> str:
     """What happens to missing counts, for notes."""
-    return "missing counts are filled in from rows of the most similar label" if recipe.profiles else "missing counts are 0"
+    return (
+        "missing counts are filled in from rows of the most similar label"
+        if recipe.profiles
+        else "missing counts are 0"
+    )
 
 
 def _note_on_categories(column: Category, count: ColumnCounts) -> list[str]:

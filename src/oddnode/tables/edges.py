@@ -14,6 +14,9 @@ from oddnode.tables.reader import Batch, TableSource
 from oddnode.tables.schema import TableOptions
 from oddnode.tables.values import TableError, arrow_errors, concatenated, listed, pa, pc, quoted
 
+#: A note on a graph without edges.
+NO_EDGES = "there are no edges between different nodes, so every node is scored by its features alone"
+
 # Number of edge keys collected before duplicates are removed.
 _PENDING = 2**20
 # Edges per chunk for a graph on disk. Every look-up of strings rehashes all ids, so large chunks pay off.
@@ -21,6 +24,8 @@ _EDGES_AT_ONCE = {"numbers": 2**20, "strings": 2**23}
 _PADDED_NUMBER = re.compile(r"0*(\d+)(\.0+)?")
 # A direct look-up table from the lowest to the highest id has at most this many entries per node.
 _SPREAD = 8
+# An error names up to this many ids that occur more than once.
+_FEW_REPEATED = 3
 
 
 def read_ids(array: Any, batch: Batch, column: str) -> Any:
@@ -40,6 +45,18 @@ def read_ids(array: Any, batch: Batch, column: str) -> Any:
     return array
 
 
+def num_trimmed(array: Any) -> int:
+    """The number of strings with blanks around them, which `read_ids` trims."""
+    if not pa.types.is_string(array.type):
+        return 0
+    return pc.sum(pc.not_equal(array, pc.utf8_trim_whitespace(array))).as_py() or 0
+
+
+def note_on_blanks(count: int, where: str) -> list[str]:
+    """A note that blanks around ids were ignored."""
+    return [f"{where}: blanks around {count} {'id is' if count == 1 else 'ids are'} ignored"] if count else []
+
+
 def check_unique(ids: Any, table: TableSource, column: str) -> None:
     """Raise an error if two nodes have the same id."""
     if pa.types.is_integer(ids.type):
@@ -49,9 +66,19 @@ def check_unique(ids: Any, table: TableSource, column: str) -> None:
     if len(ids.unique()) == len(ids):
         return
     counts = ids.value_counts()
-    repeated = counts.field(0).to_pylist()[int(np.argmax(counts.field(1).to_numpy() > 1))]
+    repeated = counts.field(0).filter(pc.greater(counts.field(1), 1))
+    shown = {value: list[str]() for value in repeated.slice(0, _FEW_REPEATED).to_pylist()}
+    for batch in table.batches([column]):  # again, for the numbers of the rows
+        read = read_ids(batch.arrays[0], batch, column)
+        read = read if read.type == repeated.type else read.cast(repeated.type)
+        for row in np.flatnonzero(pc.is_in(read, value_set=pa.array(list(shown), repeated.type))):
+            name = batch.row_name(int(row))
+            shown[read[int(row)].as_py()].append(name if len(table.parts) == 1 else f"{batch.table}, {name}")
+    named = [f"{quoted(value)} ({listed(rows, _FEW_REPEATED)})" for value, rows in shown.items()]
+    count = f"{len(repeated)} ids" if len(repeated) > 1 else "an id"
+    more = ", ..." if len(repeated) > len(shown) else ""
     raise TableError(
-        f"{table.name}: column {column!r} has the id {quoted(repeated)} more than once; ids must be unique"
+        f"{table.name}: column {column!r} has {count} more than once: {', '.join(named)}{more}; ids must be unique"
     )
 
 
@@ -139,9 +166,33 @@ def edge_columns(table: TableSource, source: str | None, target: str | None) -> 
         return source, target
     if {"source", "target"} <= set(table.columns):
         return "source", "target"
-    if len(table.columns) < 2:
-        table.require(["source", "target"], "edge")
     return table.columns[0], table.columns[1]
+
+
+def ends_of_parts(table: TableSource, options: TableOptions) -> tuple[list[tuple[str, str]], list[str]]:
+    """Choose the columns with the ends of the edges in every part of a table, and note on parts that differ.
+
+    A part that has the columns of the first one is read by these names, whatever their order.
+    """
+    ends, notes = list[tuple[str, str]](), list[str]()
+    for part in table.parts:
+        if len(part.columns) < 2:
+            raise TableError(
+                f"{part.name} has one column, {part.columns[0]!r}, but a table of edges needs two columns: the ids at "
+                "both ends; if they are in one cell, separate them by a comma, semicolon, tab or bar"
+            )
+        own = edge_columns(part, options.source_column, options.target_column)
+        if ends and own != ends[0]:
+            if set(ends[0]) <= set(part.columns):
+                own = ends[0]
+            else:
+                first, names = table.parts[0].name, "{!r} and {!r}"
+                what = f"{part.name} has edges in {names.format(*own)}, {first} in {names.format(*ends[0])}"
+                if options.directed:
+                    raise TableError(f"{what}, so directions could differ; give the columns the same names")
+                notes.append(f"{what}; both are read")
+        ends.append(own)
+    return ends, notes
 
 
 @dataclass
@@ -154,15 +205,17 @@ class EdgeReader:
     weights: WeightColumn | None = None
     rows: int = 0
     unknown: int = 0
+    trimmed: int = 0
     notes: list[str] = field(default_factory=list)
 
     def chunks(self, by_batch: bool) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Yield node indices ``[2, n]`` and weights ``[n]``, one batch at a time, or several if look-ups are slow."""
         index, options = IdIndex(self.ids), self.options
+        all_ends, notes = ends_of_parts(self.table, options)
+        self.notes += notes
         kind = "numbers" if pa.types.is_integer(self.ids.type) else "strings"
         at_once = 1 if by_batch else _EDGES_AT_ONCE[kind]
-        for part in self.table.parts:
-            ends = edge_columns(part, options.source_column, options.target_column)
+        for part, ends in zip(self.table.parts, all_ends, strict=True):
             if options.source_column is None:
                 _check_header(part, ends, self.ids)
             columns = ends if self.weights is None else (*ends, self.weights.name)
@@ -177,6 +230,7 @@ class EdgeReader:
         if self.unknown:
             counts = f"{self.unknown} of {self.rows}"
             self.notes.append(f"{counts} edges were left out: they name unknown nodes")
+        self.notes += note_on_blanks(self.trimmed, self.table.name)
 
     def _chunk(
         self, batches: Sequence[Batch], ends: tuple[str, str], index: IdIndex
@@ -185,6 +239,7 @@ class EdgeReader:
             ids = [
                 concatenated([read_ids(batch.arrays[side], batch, ends[side]) for batch in batches]) for side in (0, 1)
             ]
+            self.trimmed += sum(num_trimmed(batch.arrays[side]) for batch in batches for side in (0, 1))
             pairs = np.stack(list(map(index.indices, ids)))
             weight = None
             if self.weights is not None:
@@ -264,7 +319,7 @@ def read_edges(table: TableSource, ids: Any, options: TableOptions, weights: Wei
         index = np.hstack([index, index[::-1]])
         weight = None if weight is None else np.concatenate([weight, weight])
     if not index.shape[1]:
-        notes.append("there are no edges between different nodes, so every node is scored by its features alone")
+        notes.append(NO_EDGES)
     return Edges(index, weight, notes)
 
 
@@ -308,5 +363,5 @@ def _check_header(table: TableSource, ends: tuple[str, str], ids: Any) -> None:
 
 def note_on_repeated(count: str, directed: bool) -> str:
     """A note that weights were summed."""
-    ways = "" if directed else "; if every edge is listed in both directions, fit with `directed`"
+    ways = "" if directed else "; if every edge is listed in both directions: `directed`"
     return f"{count} edges repeat others; their weights add up{ways}"

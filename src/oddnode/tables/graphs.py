@@ -12,8 +12,8 @@ import msgspec
 import numpy as np
 
 from oddnode.tables.columns import ColumnCounts, FeatureRecipe, notes_on_scored_columns
-from oddnode.tables.edges import check_unique, read_edges, read_ids
-from oddnode.tables.reader import TableSource, open_table
+from oddnode.tables.edges import check_unique, note_on_blanks, num_trimmed, read_edges, read_ids
+from oddnode.tables.reader import TableSource, check_not_swapped, open_table
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.values import TableError, arrow_errors, concatenated, pa
 
@@ -29,22 +29,25 @@ class Nodes:
     x: np.ndarray
     columns: dict[str, Any]  # Further columns as they are, by name
     counts: list[ColumnCounts]  # Counts from encoding each feature column
+    notes: list[str] = field(default_factory=list)  # Notes for the user
 
     def filter(self, keep: np.ndarray) -> Nodes:
         """Keep some rows."""
         chosen = pa.array(keep)
         columns = {name: array.filter(chosen) for name, array in self.columns.items()}
-        return Nodes(self.ids.filter(chosen), self.x[keep], columns, self.counts)
+        return Nodes(self.ids.filter(chosen), self.x[keep], columns, self.counts, self.notes)
 
 
 def read_nodes(table: TableSource, id_column: str, recipe: FeatureRecipe, extra: Sequence[str] = ()) -> Nodes:
     """Read all rows of a table of nodes, features encoded batch by batch."""
     names = recipe.names
     counts = [ColumnCounts() for _ in names]
+    trimmed = 0
     ids, blocks, kept = [], [], {name: [] for name in extra}  # type: ignore[var-annotated]
     for batch in table.batches([id_column, *names, *extra]):
         id_array, *arrays = batch.arrays
         ids.append(read_ids(id_array, batch, id_column))
+        trimmed += num_trimmed(id_array)
         blocks.append(recipe.encode(arrays[: len(names)], batch, counts))
         for name, array in zip(extra, arrays[len(names) :], strict=True):
             kept[name].append(array)
@@ -54,7 +57,7 @@ def read_nodes(table: TableSource, id_column: str, recipe: FeatureRecipe, extra:
         joined = concatenated(ids)
         columns = {name: concatenated(arrays) for name, arrays in kept.items()}
     check_unique(joined, table, id_column)
-    return Nodes(joined, np.concatenate(blocks), columns, counts)
+    return Nodes(joined, np.concatenate(blocks), columns, counts, note_on_blanks(trimmed, table.name))
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,8 @@ def read_graph(
     ignore_unknown_edges : bool
         Whether to leave out edges of nodes that are not in the table of nodes; if not, they are an error.
     """
-    table, edge_table = open_table(nodes, "nodes"), open_table(edges, "edges")
+    table, edge_table = open_table(nodes, "nodes", schema.encoding), open_table(edges, "edges", schema.encoding)
+    check_not_swapped(table, edge_table, [schema.id_column, *schema.features.names])
     table.require(also, "known")
     notes = schema.check_columns(table, also)
     rows = read_nodes(table, schema.id_column, schema.features, list(also))
@@ -130,13 +134,14 @@ def read_graph(
     if until is not None and until.column in table.columns:
         times = table.batches([until.column])
         is_arrival = np.concatenate([until.is_arrival(batch.arrays[0], batch) for batch in times])
+        notes += until.notes_on_zones(table)
     elif until is not None:
         notes.append(f"there is no column {until.column!r}, so the column split does not say which rows are arrivals")
     options = msgspec.structs.replace(schema, ignore_unknown_edges=ignore_unknown_edges)
     read = read_edges(edge_table, rows.ids, options, schema.weights)
     source = as_source(x=rows.x, edge_index=read.index, edge_weight=read.weight)
     num_edges = read.index.shape[1] // (1 if schema.directed else 2)
-    notes += notes_on_scored_columns(schema.features, rows.counts) + read.notes
+    notes += rows.notes + notes_on_scored_columns(schema.features, rows.counts) + read.notes
     return TableGraph(rows.ids, source, num_edges, rows.columns, table.name, notes, is_arrival, rows.counts)
 
 

@@ -19,6 +19,8 @@ _LOOKS_UNLABELLED |= {"?", "??", "-", "--", ".", "-1", "#n/a", "n/a", "n.a.", "<
 # Shares of the labelled nodes. Calibration gets as many as training: with n nodes, the standard deviation of the
 # achieved false-alarm rate is about sqrt(rate / n).
 _TRAIN, _VALIDATION = 0.4, 0.2
+# With more labelled nodes, most of which have a label of their own, the labels are something else.
+_FEW = 10
 #: The parts of a split, and the masks of a graph that mark them.
 SPLIT_PARTS = ("train", "validation", "calibration")
 SPLIT_MASKS = ("train_mask", "val_mask", "calibration_mask")
@@ -141,10 +143,15 @@ def split_labelled(y: np.ndarray, classes: Sequence[Any], seed: int) -> Split:
     seed : int
         Seed of the random split.
     """
-    rng = np.random.default_rng(seed)
+    rng, num_labelled = np.random.default_rng(seed), int((y >= 0).sum())
     parts: list[list[np.ndarray]] = [[], [], []]
     for label in range(len(classes)):
         nodes = rng.permutation(np.flatnonzero(y == label))
+        if len(nodes) < 3 and num_labelled > _FEW and 2 * len(classes) > num_labelled:
+            raise TableError(
+                f"there are {len(classes)} labels for {num_labelled} labelled nodes, nearly as many (for example "
+                f"{quoted(classes[0])}); is this the right `label_column`?"
+            )
         if len(nodes) < 3:
             often = "once" if len(nodes) == 1 else "twice"
             raise TableError(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from oddnode.tables.amounts import Form
+from oddnode.tables.amounts import PLAIN, Form
 from oddnode.tables.columns import (
     MOST_CATEGORIES,
     Category,
@@ -50,7 +50,9 @@ def learn_features(
         ColumnStatistics(name, name in category_columns, name in number_columns, Form(decimal_comma)) for name in names
     ]
     rows = _update(columns, table)
-    again = {c.name: ColumnStatistics(c.name, False, c.is_number, form, True) for c in columns if (form := c.other_form)}
+    again = {
+        c.name: ColumnStatistics(c.name, False, c.is_number, form, True) for c in columns if (form := c.other_form)
+    }
     if again:
         _update(list(again.values()), table)
         amounts = {name: column for name, column in again.items() if not column.is_text}
@@ -86,7 +88,7 @@ class ColumnStatistics:
     name: str
     is_category: bool = False  # Given by the user, like the next two
     is_number: bool = False
-    form: Form = Form()
+    form: Form = PLAIN
     is_recognised: bool = False  # Whether the form was found in the strings
     rows: int = 0
     missing: int = 0
@@ -317,7 +319,10 @@ def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: Feature
         )
     if constant:
         notes.append(f"constant columns are left out: {listed(constant)}")
-    for counts, how in ((False, "missing numbers count as the mean of their column"), (True, how_counts_are_filled(recipe))):
+    for counts, how in (
+        (False, "missing numbers count as the mean of their column"),
+        (True, how_counts_are_filled(recipe)),
+    ):
         missing = [c for c in numbers if c.missing and (c.name in is_count) == counts]
         shown = listed([f"{column.name} ({column.missing} of {column.rows})" for column in missing])
         notes += [f"{how}, and a feature marks them: {shown}"] if missing else []
@@ -341,10 +346,10 @@ def _notes_on_amounts(columns: Sequence[ColumnStatistics]) -> list[str]:
         if column.is_recognised and str(column.form):
             example = quoted(max(sorted(column.strings), key=lambda text: (column.form.unit in text, "," in text)))
             forms.setdefault(column.form, []).append(f"{column.name} ({example})")
-        example = column.form.first_grouped(column.strings)
-        if example is not None:
+        first = column.form.first_grouped(column.strings)
+        if first is not None:
             is_unclear = not column.form.decimal_comma and not any("." in text for text in column.strings)
-            grouped.setdefault(is_unclear, []).append(f"{column.name} ({quoted(example)})")
+            grouped.setdefault(is_unclear, []).append(f"{column.name} ({quoted(first)})")
     notes = [f"numbers with {form}: {listed(names)}" for form, names in forms.items()]
     for is_unclear, names in grouped.items():
         advice = "; if these are decimal commas: `decimal_comma`" if is_unclear else ""

@@ -78,7 +78,7 @@ class TableSource(ABC):
                 raise TableError(f"{self.name} has two columns named {name!r}")
 
 
-def open_table(source: Any, what: str) -> TableSource:
+def open_table(source: Any, what: str, encoding: str | None = None) -> TableSource:
     """Open a table for reading.
 
     Parameters
@@ -90,17 +90,28 @@ def open_table(source: Any, what: str) -> TableSource:
         in a list are read one after another, as one table.
     what : str
         What it holds, for messages about a table in memory: ``"nodes"``, ``"edges"``.
+    encoding : str, optional
+        The encoding of CSV files.
     """
     if isinstance(source, TableSource):
         return source
     if isinstance(source, (list, tuple)):
-        parts = [open_table(part, what) for part in source]
+        parts = [open_table(part, what, encoding) for part in source]
         return parts[0] if len(parts) == 1 else JoinedTable(parts, what)
     if isinstance(source, (str, os.PathLike)):
-        return Table(source)
+        return Table(source, encoding)
     if callable(getattr(source, "is_directed", None)) and callable(getattr(source, "edges", None)):
         source = _columns_of(source, edges="edges" in what)
     return MemoryTable(source, f"the table of {what}")
+
+
+def check_not_swapped(nodes: TableSource, edges: TableSource, wanted: Sequence[str]) -> None:
+    """Raise an error if the table of edges has the columns that the table of nodes should have."""
+    if not set(wanted) <= set(nodes.columns) and set(wanted) <= set(edges.columns):
+        raise TableError(
+            f"{edges.name} has the columns of nodes ({', '.join(map(repr, wanted[:3]))}), {nodes.name} does not; did "
+            "you swap `nodes` and `edges`?"
+        )
 
 
 def files_matching(patterns: Sequence[str | os.PathLike]) -> list[Path]:

@@ -35,6 +35,7 @@ class TableOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     #: Columns whose values are numbers; other strings in them count as missing.
     number_columns: tuple[str, ...] = ()
     decimal_comma: bool = False  #: Whether strings like ``"3,5"`` are numbers.
+    encoding: str | None = None  #: Encoding of CSV files, for example ``"latin-1"``; UTF-8 if ``None``.
     #: Column with the sources of edges; if ``None``, ``source`` if ``target`` exists, too, or else the first column.
     source_column: str | None = None
     target_column: str | None = None  #: Column with the targets of edges, likewise.
@@ -73,20 +74,25 @@ class TableSchema(TableOptions, frozen=True, kw_only=True, forbid_unknown_fields
     other_columns: tuple[str, ...]  #: Known columns that are not features: labels, splits, constant columns.
 
     def with_labels(
-        self, label_column: str = "", unlabelled: Sequence[str] = (), ignore_unknown_edges: bool = False
+        self,
+        label_column: str = "",
+        unlabelled: Sequence[str] = (),
+        ignore_unknown_edges: bool = False,
+        encoding: str | None = None,
     ) -> Self:
         """The schema for further tables, with labels in another column; ``""`` for none.
 
         Parameters
         ----------
-        label_column, unlabelled, ignore_unknown_edges
-            As for `TableOptions`.
+        label_column, unlabelled, ignore_unknown_edges, encoding
+            As for `TableOptions`; the encoding by default as it was.
         """
         return msgspec.structs.replace(
             self,
             label_column=label_column,
             unlabelled=tuple(unlabelled),
             ignore_unknown_edges=ignore_unknown_edges,
+            encoding=encoding or self.encoding,
             split_column=None,
             exposure_column=None,
         )

@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 
 from oddnode.tables.reader import Batch, TableSource
-from oddnode.tables.values import TableError, missing_to_null, pa, quoted
+from oddnode.tables.values import TableError, missing_to_null, pa, pc, quoted
 
 _NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
+# The zone of a time, and one that is not UTC.
+_ZONE = r"\d[T ].*\d(Z|[+-]\d\d(:?\d\d)*)$"
+_OTHER_ZONE = r"\d[T ].*\d[+-]\d*[1-9][\d:]*$"
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,28 @@ class TrainUntil:
         last = self.last
         is_later[valid] = read(array.drop_null(), batch, valid) > last
         return is_later
+
+    def notes_on_zones(self, table: TableSource) -> list[str]:
+        """A note if times with and without a zone are compared."""
+        if self.is_number:
+            return []
+        zones = {kind: int(re.search(kind, self.value) is not None) for kind in (_ZONE, _OTHER_ZONE)}
+        rows, count = 0, dict.fromkeys(zones, 0)
+        for batch in table.batches([self.column]):
+            values = missing_to_null(batch.arrays[0]).drop_null()
+            rows += len(values)
+            for kind in zones:
+                if pa.types.is_string(values.type):
+                    count[kind] += pc.sum(pc.match_substring_regex(values, kind)).as_py() or 0
+                elif pa.types.is_timestamp(values.type) and values.type.tz is not None:
+                    count[kind] += len(values) * (kind == _ZONE or values.type.tz not in ("UTC", "+00:00"))
+        without = [f"{rows - count[_ZONE]} of {rows} in column {self.column!r}"] if count[_ZONE] < rows else []
+        has_zone = zones[_ZONE] or count[_ZONE]
+        if not zones[_ZONE] and count[_OTHER_ZONE]:
+            without.append(f"`train_until` {self.value}")
+        if not without or not has_zone:
+            return []
+        return [f"times with a zone are compared with times without one, which are read as UTC: {', '.join(without)}"]
 
     def _numbers(self, array: Any, batch: Batch, valid: np.ndarray) -> np.ndarray:
         types, kind = pa.types, array.type

@@ -15,12 +15,12 @@ import msgspec
 import numpy as np
 
 from oddnode.tables.columns import ColumnCounts, FeatureRecipe, WeightColumn, notes_on_scored_columns
-from oddnode.tables.edges import EdgeReader, Edges, edge_columns, note_on_repeated, read_edges
+from oddnode.tables.edges import NO_EDGES, EdgeReader, Edges, ends_of_parts, note_on_repeated, read_edges
 from oddnode.tables.graphs import Arrivals, Nodes, TableGraph, as_source, read_nodes
 from oddnode.tables.known_values import Cells, KnownValues
 from oddnode.tables.labels import Labels, Split, encode_labels, read_marks, read_split, split_labelled
 from oddnode.tables.learning import ColumnSummary, learn_features, notes_on_fitted_columns, summary_of_features
-from oddnode.tables.reader import ChosenRows, Table, TableSource, files_of, open_table
+from oddnode.tables.reader import ChosenRows, Table, TableSource, check_not_swapped, files_of, open_table
 from oddnode.tables.schema import TableOptions, TableSchema
 from oddnode.tables.used_rows import UsedRows, arrow_ids
 from oddnode.tables.values import TableError, as_text, listed, pa, pc, quoted
@@ -68,17 +68,15 @@ class TrainingTables:
 
     @cached_property
     def _table(self) -> TableSource:
-        return open_table(self.nodes, "nodes")
+        return open_table(self.nodes, "nodes", self.options.encoding)
 
     @cached_property
     def _edge_table(self) -> TableSource:
-        return open_table(self.edges, "edges")
+        return open_table(self.edges, "edges", self.options.encoding)
 
     def check_columns(self) -> None:
         """Raise an error for columns that the tables lack; only their headers are read."""
         self._feature_columns()
-        for part in self._edge_table.parts:
-            edge_columns(part, self.options.source_column, self.options.target_column)
         self._weights()
 
     def read(self, seed: int) -> TrainingGraph:
@@ -112,13 +110,14 @@ class TrainingTables:
         )
         data.directed = options.directed
         used = UsedRows.of(rows.ids, split, rows.x, edges.index)
-        notes = [*labels.notes, *notes_on_fitted_columns(statistics, recipe), *weight_notes, *edges.notes]
+        notes = [*rows.notes, *labels.notes, *notes_on_fitted_columns(statistics, recipe), *weight_notes, *edges.notes]
         if used is None:
             notes.append("too many rows are labelled for the model to remember which they are")
         arrivals = None
         if is_arrival is not None:
             arrivals = self._arrivals(all_rows, all_edges, is_arrival, labels.classes)
             notes.append(self._note_on_arrivals(arrivals))
+            notes += [] if options.until is None else options.until.notes_on_zones(table)
         return TrainingGraph(
             data=data,
             exposure=self._exposure(data, marked, recipe, weights),
@@ -142,6 +141,8 @@ class TrainingTables:
     def _feature_columns(self) -> tuple[list[str], dict[str, str]]:
         """The names of the feature columns, and the roles of the columns that are neither ids nor features."""
         options, table = self.options, self._table
+        names = [options.label_column] if options.label_column else []
+        check_not_swapped(table, self._edge_table, [options.id_column, *names])
         if isinstance(options, TableSchema):
             labels = [options.label_column] if options.label_column else []
             table.require(labels, "label")
@@ -199,11 +200,12 @@ class TrainingTables:
     def _weights(self) -> tuple[WeightColumn | None, list[str]]:
         """The column of weights: the named one, or else ``weight`` if there is one; and a note on the choice."""
         options, table = self.options, self._edge_table
+        (ends, *_), _ = ends_of_parts(table, options)
         if isinstance(options, TableSchema):
             for part in table.parts:
                 part.require([] if options.weights is None else [options.weights.name], "weight")
             return options.weights, []
-        ends, name = edge_columns(table.parts[0], options.source_column, options.target_column), options.weight_column
+        name = options.weight_column
         if name is not None and options.unweighted:
             raise TableError("give either `weight_column` or `unweighted`, not both")
         if name in ends:
@@ -218,9 +220,12 @@ class TrainingTables:
     def _fitted_schema(
         self, recipe: FeatureRecipe, classes: Sequence[Any], weights: WeightColumn | None
     ) -> TableSchema:
-        features = {self.options.id_column, *recipe.names}
+        options, features = msgspec.structs.asdict(self.options), {self.options.id_column, *recipe.names}
+        if self.options.directed:  # so that no further table is read in the other direction
+            (ends, *_), _ = ends_of_parts(self._edge_table, self.options)
+            options |= {"source_column": ends[0], "target_column": ends[1]}
         return TableSchema(
-            **msgspec.structs.asdict(self.options),
+            **options,
             features=recipe,
             weights=weights,
             classes=tuple(classes),
@@ -263,7 +268,7 @@ class TrainingTables:
         lost = [quoted(label) for label in labels.classes if label not in rest.classes]
         count = int((marked & (labels.y >= 0)).sum())
         if count:
-            gone = f"; no other node has the label {listed(lost)}, so it is not known" if lost else ""
+            gone = f"; no other node has the label {listed(lost)}, so the model does not know it" if lost else ""
             rest.notes.append(f"the labels of {count} nodes that are marked as known to be OOD are not used{gone}")
         return rest, marked
 
@@ -314,12 +319,13 @@ class TrainingTables:
             return as_source(x=data.x, edge_index=data.edge_index, edge_weight=data.edge_weight, ood_mask=marked)
         if self.exposure_nodes is None:
             return None
-        table, index, weight = open_table(self.exposure_nodes, "exposed nodes"), np.empty((2, 0), dtype=np.int64), None
+        table = open_table(self.exposure_nodes, "exposed nodes", self.options.encoding)
+        index, weight = np.empty((2, 0), dtype=np.int64), None
         for part in table.parts:
             part.require([self.options.id_column, *recipe.names], "exposure")
         rows = read_nodes(table, self.options.id_column, recipe)
         if self.exposure_edges is not None:
-            edge_table = open_table(self.exposure_edges, "edges of exposed nodes")
+            edge_table = open_table(self.exposure_edges, "edges of exposed nodes", self.options.encoding)
             edges = read_edges(edge_table, rows.ids, self.options, weights)
             index, weight = edges.index, edges.weight
         return as_source(x=rows.x, edge_index=index, edge_weight=weight)
@@ -363,7 +369,9 @@ class TrainingTables:
                 )
                 # A row is an edge in each direction.
                 rows = builder.num_repeated if self.options.directed else builder.num_repeated // 2
-                if rows and weights is not None:
+                if not builder.num_edges:
+                    repeated = [NO_EDGES]
+                elif rows and weights is not None:
                     repeated = [note_on_repeated(str(rows), self.options.directed)]
             if self._are_files and self._fingerprint() != builder.made_from:
                 raise TableError(f"a file of nodes or edges changed while {out} was prepared; prepare it again")
@@ -411,7 +419,7 @@ class TrainingTables:
         if not isinstance(options, TableSchema):
             recipe = recipe.with_profiles(self._encoded_chunks(recipe, labels.y), len(labels.classes))
             notes += notes_on_fitted_columns(statistics, recipe)
-        notes += labels.notes
+        notes += rows.notes + labels.notes
         masks = {} if self.options.split_column is None else self._split(rows, labels, 0).masks(len(labels.y))
         schema = options if isinstance(options, TableSchema) else self._fitted_schema(recipe, labels.classes, weights)
         facts |= {"classes": labels.classes, "table": schema.to_json()}

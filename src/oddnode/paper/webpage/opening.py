@@ -50,10 +50,17 @@ class Opening:
         if not others:
             return ""
         if not better:
-            return f"Other methods that find more: none of {others}."
+            return (
+                "The other method does not find more."
+                if others == 1
+                else f"None of the {others} other methods finds more."
+            )
         best = max(better, key=self.shares.__getitem__)
         share = f"{100 * self.shares[best]:.1f} %"
-        return f"Other methods that find more: {len(better)} of {others}, most of all {best} with {share}."
+        if others == 1:
+            return f"The other method, {best}, finds {share}."
+        verb = "finds" if len(better) == 1 else "find"
+        return f"{len(better)} of the {others} other methods {verb} more, {best} the most ({share})."
 
     @property
     def reason(self) -> str:
