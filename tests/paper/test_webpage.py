@@ -103,7 +103,7 @@ def test_the_page_opens_with_what_a_method_finds_at_a_threshold_that_accepts_95_
     assert (alone.method, alone.beside, alone.standing) == ("good", "good", "")
     best = choose_opening(replace(page, featured=("better",)))
     assert best is not None
-    assert best.standing == "Other methods that find more: none of 1."
+    assert best.standing == "None of the other methods (1) finds more."
     assert choose_opening(Page([])) is None
     # The example is the oddest of the flagged unknown nodes that have a reason.
     cell = found_cell("some/label", good=(known, [-3.0, -2.0, -1.0, 4.0, *[0.5] * 6]))

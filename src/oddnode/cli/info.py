@@ -247,4 +247,5 @@ def _row(column: Number | Category) -> list[str]:
         shown = f"{len(column.categories)}: {', '.join(column.categories[:_MOST_CATEGORIES])}{more}"
         return [column.name, "category", shown]
     missing = ", and whether it is missing" if column.has_missing else ""
-    return [column.name, "number", f"mean {column.mean:.4g}, standard deviation {column.scale:.4g}{missing}"]
+    unit, kind = f" {column.unit}".rstrip(), "count" if column.is_count else "number"
+    return [column.name, kind, f"mean {column.mean:.4g}{unit}, standard deviation {column.scale:.4g}{missing}"]

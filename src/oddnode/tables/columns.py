@@ -181,9 +181,8 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def count_columns(self) -> tuple[np.ndarray, list[Number]]:
         """The columns of counts, and where their features start."""
-        starts = np.cumsum([0, *(column.width for column in self.columns)])
-        counts = [place for place, column in enumerate(self.columns) if isinstance(column, Number) and column.is_count]
-        return starts[counts], [column for column in self.columns if isinstance(column, Number) and column.is_count]
+        columns = [column for column in self.columns if isinstance(column, Number) and column.is_count]
+        return np.flatnonzero(self.marked(counts_only=True)), columns
 
     def check(self) -> None:
         """Raise an error for a saved recipe in which a category occurs twice, or a profile has another length."""
@@ -266,17 +265,14 @@ class WeightColumn(Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     decimal_comma: bool = False  # Whether strings like `"3,5"` are numbers
 
-    @property
-    def _form(self) -> Form:
-        return Form(self.decimal_comma)
-
     def read(self, array: Any, batch: Batch) -> np.ndarray:
+        form = Form(self.decimal_comma)
         try:
-            values = self._form.numbers(array)
+            values = form.numbers(array)
         except pa.ArrowException:  # dates, lists and the like
             raise self._wrong(array, batch, 0) from None
         if values is None:
-            raise self._wrong(array, batch, int(np.argmin(self._form.are_numbers(array))))
+            raise self._wrong(array, batch, int(np.argmin(form.are_numbers(array))))
         wrong = ~((values >= 0) & (values < np.inf))  # NaN fails both comparisons
         if wrong.any():
             raise self._wrong(array, batch, int(wrong.argmax()))
@@ -297,7 +293,8 @@ def check_type(array: Any, batch: Batch, column: str) -> None:
     if not (is_number or types.is_string(kind) or types.is_null(kind)):
         raise TableError(
             f"{batch.table}: column {column!r} holds {kind}, expected numbers or text; turn it into one of these, "
-            f"or leave it out when fitting: `drop_columns` {as_argument([column])}"
+            f"{'use it as `time_column`, ' if types.is_temporal(kind) else ''}or leave it out when fitting: "
+            f"`drop_columns` {as_argument([column])}"
         )
 
 

@@ -26,12 +26,12 @@ from oddnode.tables.values import TableError, arrow_errors, as_argument, as_text
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./](\d\d|\d{4})")
 # A column with fewer rows per value holds amounts rather than codes.
 _ROWS_PER_CODE = 10
-# Whole numbers of this many digits or more that differ in every row are ids, unless they are times: between the years
-# 2001 and 2036, in seconds since 1970 or fractions of these.
+# Whole numbers that differ in every row are ids if they number so many rows, or have so many digits and are not times
+# between 2001 and 2036.
+_FEWEST_ROWS = 20
 _ID_DIGITS = 10
 _SECONDS = (1e9, 2.1e9)
-_FRACTIONS = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds", 10**9: "nanoseconds"}
-_FEWEST_ROWS = 20
+_TIME_UNITS = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds", 10**9: "nanoseconds"}
 
 
 def learn_features(
@@ -50,12 +50,14 @@ def learn_features(
         ColumnStatistics(name, name in category_columns, name in number_columns, Form(decimal_comma)) for name in names
     ]
     rows = _update(columns, table)
-    again = {
-        c.name: ColumnStatistics(c.name, False, c.is_number, form, True) for c in columns if (form := c.other_form)
-    }
+    forms = {column.name: column.other_form(decimal_comma) for column in columns}
+    if any(form is not None and form.decimal_comma for form in forms.values()):
+        # One file is written in one way: 1.234 in another column is 1234.
+        forms |= {c.name: form for c in columns if (form := c.other_form(True)) and form.point_groups}
+    again = [ColumnStatistics(c.name, False, c.is_number, form, True) for c in columns if (form := forms[c.name])]
     if again:
-        _update(list(again.values()), table)
-        amounts = {name: column for name, column in again.items() if not column.is_text}
+        _update(again, table)
+        amounts = {column.name: column for column in again if not column.is_text}
         columns = [amounts.get(column.name, column) for column in columns]
     if rows == 0:
         raise TableError(f"{table.name} has a header, but no rows")
@@ -202,15 +204,14 @@ class ColumnStatistics:
             f"too many for categories; {advice}"
         )
 
-    @property
-    def other_form(self) -> Form | None:
+    def other_form(self, decimal_comma: bool) -> Form | None:
         """The form in which the strings are numbers, if it is not the one they were read in."""
         if self.is_category or not self.strings:
             return None
-        grouped = self.form.decimal_comma and any("." in text for text in self.strings)
-        if not self.is_text and not grouped and not self.is_number:
+        separated = decimal_comma and any("." in text or "," in text for text in self.strings)
+        if not self.is_text and not separated and not self.is_number:
             return None
-        form = Form.of(self.strings, self.form.decimal_comma, only_amounts=self.is_number)
+        form = Form.of(self.strings, decimal_comma, only_amounts=self.is_number)
         return None if form == self.form else form
 
     @property
@@ -221,24 +222,18 @@ class ColumnStatistics:
     @property
     def times_in(self) -> str | None:
         """The unit of numbers that are times since 1970."""
-        is_within = self.is_different and self.low >= _SECONDS[0]
-        spans = {name: (factor * _SECONDS[0], factor * _SECONDS[1]) for factor, name in _FRACTIONS.items()}
+        spans = {name: [unit * second for second in _SECONDS] for unit, name in _TIME_UNITS.items()}
         found = (name for name, (low, high) in spans.items() if low <= self.low <= self.high <= high)
-        return next(found, None) if is_within else None
+        return next(found, None) if self.is_different else None
 
     @property
     def is_id(self) -> bool:
-        """Whether the numbers are ids: long, as many digits in each, and different in every row."""
+        """Whether the numbers are ids: different in every row, and numbers of the rows, or long and of one length."""
         if not self.is_different or self.is_number or self.is_text or self.count < self.rows or self.times_in:
             return False
-        digits = {len(str(int(value))) for value in (self.low, self.high)}
-        return self.rows > 1 and len(digits) == 1 and digits.pop() >= _ID_DIGITS
-
-    @property
-    def counts_rows(self) -> bool:
-        """Whether the numbers are those of the rows, 0 or 1 and up."""
-        is_range = self.is_different and self.low in (0, 1) and self.high - self.low == self.rows - 1
-        return is_range and self.count == self.rows >= _FEWEST_ROWS and not self.is_number
+        if self.low in (0, 1) and self.high - self.low == self.rows - 1:
+            return self.rows >= _FEWEST_ROWS
+        return len(str(int(self.low))) == len(str(int(self.high))) >= _ID_DIGITS
 
 
 def _are_different(array: Any, values: np.ndarray) -> bool:
@@ -287,17 +282,14 @@ def summary_of_features(columns: Sequence[ColumnStatistics], recipe: FeatureReci
     used = {column.name: column for column in recipe.columns}
     summaries = []
     for column in columns:
-        kind, ends = used.get(column.name), (column.low, column.high)
-        missing = column.missing + column.infinite
-        read_as, detail = "constant", ""
+        kind, missing, ends = used.get(column.name), column.missing + column.infinite, tuple[float, ...]()
+        read_as, detail = ("other id", "different in every row") if column.is_id else ("constant", "")
         if isinstance(kind, Category):
             read_as, detail = "category", f"{len(column.strings)} different"
         elif isinstance(kind, Number):
             read_as, detail = "count" if kind.is_count else "number", f"{column.low:g} to {column.high:g}{kind.unit}"
-        elif column.is_id:
-            read_as, detail = "other id", "different in every row"
-        bounds = ends if isinstance(kind, Number) else (None, None)
-        summaries.append(ColumnSummary(column.name, read_as, detail, column.rows - missing, missing, *bounds))
+            ends = column.low, column.high
+        summaries.append(ColumnSummary(column.name, read_as, detail, column.rows - missing, missing, *ends))
     return summaries
 
 
@@ -314,17 +306,16 @@ def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: Feature
     notes = []
     if ids:
         notes.append(
-            f"long whole numbers, different in every row, look like ids and are left out: {listed(ids)}; if they are "
+            f"whole numbers that differ in every row look like ids and are left out: {listed(ids)}; if they are "
             f"amounts: `number_columns` {as_argument(ids[:10])}"
         )
     if constant:
         notes.append(f"constant columns are left out: {listed(constant)}")
-    for counts, how in (
-        (False, "missing numbers count as the mean of their column"),
-        (True, how_counts_are_filled(recipe)),
-    ):
-        missing = [c for c in numbers if c.missing and (c.name in is_count) == counts]
-        shown = listed([f"{column.name} ({column.missing} of {column.rows})" for column in missing])
+    for counts, how in enumerate(("missing numbers count as the mean of their column", how_counts_are_filled(recipe))):
+        missing = [column for column in numbers if column.missing and (column.name in is_count) == bool(counts)]
+        shown = listed(
+            [f"{column.name} ({column.missing} of {column.rows})" for column in missing], 3 if counts else 10
+        )
         notes += [f"{how}, and a feature marks them: {shown}"] if missing else []
     if infinite:
         notes.append(f"infinite numbers count as missing: {listed(infinite)}")
@@ -339,7 +330,7 @@ def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: Feature
 
 
 def _notes_on_amounts(columns: Sequence[ColumnStatistics]) -> list[str]:
-    """One note for each way of writing numbers, and for columns that are times or count the rows."""
+    """One note for each way of writing numbers, and for columns that are times."""
     forms: dict[Form, list[str]] = {}
     grouped: dict[bool, list[str]] = {}
     for column in columns:
@@ -355,16 +346,11 @@ def _notes_on_amounts(columns: Sequence[ColumnStatistics]) -> list[str]:
         advice = "; if these are decimal commas: `decimal_comma`" if is_unclear else ""
         notes.append(f"thousands are separated in the numbers of {listed(names)}{advice}")
     for column in columns:
-        argument = as_argument([column.name])
         if column.times_in is not None:
+            argument = as_argument([column.name])
             notes.append(
                 f"column {column.name!r} looks like times ({column.times_in} since 1970) and is read as a number; tell "
                 f"later rows apart with `time_column` {argument}, or leave it out with `drop_columns` {argument}"
-            )
-        elif column.counts_rows:
-            notes.append(
-                f"column {column.name!r} counts the rows ({column.low:g}, {column.low + 1:g}, ...) and is read as a "
-                f"number; leave it out with `drop_columns` {argument}"
             )
     return notes
 

@@ -86,23 +86,20 @@ class TrainUntil:
         """A note if times with and without a zone are compared."""
         if self.is_number:
             return []
-        zones = {kind: int(re.search(kind, self.value) is not None) for kind in (_ZONE, _OTHER_ZONE)}
-        rows, count = 0, dict.fromkeys(zones, 0)
+        rows, zoned, elsewhere, own = 0, 0, 0, re.search(_ZONE, self.value) is not None
         for batch in table.batches([self.column]):
             values = missing_to_null(batch.arrays[0]).drop_null()
             rows += len(values)
-            for kind in zones:
-                if pa.types.is_string(values.type):
-                    count[kind] += pc.sum(pc.match_substring_regex(values, kind)).as_py() or 0
-                elif pa.types.is_timestamp(values.type) and values.type.tz is not None:
-                    count[kind] += len(values) * (kind == _ZONE or values.type.tz not in ("UTC", "+00:00"))
-        without = [f"{rows - count[_ZONE]} of {rows} in column {self.column!r}"] if count[_ZONE] < rows else []
-        has_zone = zones[_ZONE] or count[_ZONE]
-        if not zones[_ZONE] and count[_OTHER_ZONE]:
-            without.append(f"`train_until` {self.value}")
-        if not without or not has_zone:
-            return []
-        return [f"times with a zone are compared with times without one, which are read as UTC: {', '.join(without)}"]
+            if pa.types.is_string(values.type):
+                zoned += pc.sum(pc.match_substring_regex(values, _ZONE)).as_py() or 0
+                elsewhere += pc.sum(pc.match_substring_regex(values, _OTHER_ZONE)).as_py() or 0
+            elif pa.types.is_timestamp(values.type) and values.type.tz is not None:
+                zoned += len(values)
+                elsewhere += len(values) * (values.type.tz not in ("UTC", "+00:00"))
+        without = [f"{rows - zoned} of {rows} in column {self.column!r}"] if rows > zoned and (zoned or own) else []
+        without += [f"`train_until` {self.value}"] if elsewhere and not own else []
+        start = "times with a zone are compared with times without one, which are read as UTC: "
+        return [start + ", ".join(without)] if without else []
 
     def _numbers(self, array: Any, batch: Batch, valid: np.ndarray) -> np.ndarray:
         types, kind = pa.types, array.type
