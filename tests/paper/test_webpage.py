@@ -96,7 +96,7 @@ def test_the_page_opens_with_what_a_method_finds_at_a_threshold_that_accepts_95_
     assert opening is not None
     assert (opening.index, opening.method, opening.beside) == (1, "good", "better")
     assert opening.sentence == "good finds 7 of the 10 strangers, with 1 false alarm among 20 known ones."
-    assert opening.standing == "The other method, better, finds 80.0 %."
+    assert opening.standing == "Of the other methods, 1 of 1 finds more, better the most (80.0 %)."
     assert opening.reason == opening.example_name == ""
     [alone] = [choose_opening(Page([], cells[:1]))]
     assert alone is not None

@@ -54,6 +54,9 @@ def test_marks_are_read_in_every_common_spelling(marks: list[Any]) -> None:
 
 def test_a_label_for_nearly_every_node_is_not_a_label() -> None:
     prices = [f"{i}.99" for i in range(60)]
-    nodes, edges = {"name": range(60), "kind": prices, "size": range(60)}, {"source": [0], "target": [1]}
+    nodes, edges = (
+        {"name": range(60), "kind": prices, "size": [i / 7 for i in range(60)]},
+        {"source": [0], "target": [1]},
+    )
     with pytest.raises(TableError, match="there are 60 labels for 60 labelled nodes, nearly as many"):
         training_tables(nodes, edges).read(0)

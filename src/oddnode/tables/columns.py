@@ -235,13 +235,27 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
         x[rows[row], places[column]] = np.minimum(filled, _FARTHEST)
 
     def fills(self, counts: Sequence[ColumnCounts]) -> bool:
-        """Whether some of the counts in a table that was encoded without profiles would have been filled in."""
+        """Whether some of the counts in a table that was encoded without profiles would have been filled in.
+
+        Parameters
+        ----------
+        counts : sequence of ColumnCounts
+            The counts from encoding it.
+        """
         pairs = zip(self.columns, counts, strict=True)
         missing = [n.missing + n.infinite for column, n in pairs if isinstance(column, Number) and column.is_count]
         return bool(self.profiles) and any(missing)
 
     def with_profiles(self, encoded: Iterable[tuple[np.ndarray, np.ndarray]], num_labels: int) -> FeatureRecipe:
-        """Learn the profiles of labels from features ``[n, width]`` and labels ``[n]``, -1 for none, in parts."""
+        """Learn the profiles of labels.
+
+        Parameters
+        ----------
+        encoded : iterable of tuple
+            Features ``[n, width]`` and labels ``[n]`` of some rows at a time; -1 = not labelled.
+        num_labels : int
+            The number of labels.
+        """
         places, columns = self.count_columns
         if not columns or num_labels * len(columns) > _MOST_MEANS:
             return self

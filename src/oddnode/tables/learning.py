@@ -53,7 +53,8 @@ def learn_features(
     forms = {column.name: column.other_form(decimal_comma) for column in columns}
     if any(form is not None and form.decimal_comma for form in forms.values()):
         # One file is written in one way: 1.234 in another column is 1234.
-        forms |= {c.name: form for c in columns if (form := c.other_form(True)) and form.point_groups}
+        marked = [column for column in columns if column.has_marks]
+        forms |= {column.name: form for column in marked if (form := column.other_form(True)) and form.point_groups}
     again = [ColumnStatistics(c.name, False, c.is_number, form, True) for c in columns if (form := forms[c.name])]
     if again:
         _update(again, table)
@@ -204,12 +205,16 @@ class ColumnStatistics:
             f"too many for categories; {advice}"
         )
 
+    @property
+    def has_marks(self) -> bool:
+        """Whether strings have points or commas."""
+        return any("." in text or "," in text for text in self.strings)
+
     def other_form(self, decimal_comma: bool) -> Form | None:
         """The form in which the strings are numbers, if it is not the one they were read in."""
         if self.is_category or not self.strings:
             return None
-        separated = decimal_comma and any("." in text or "," in text for text in self.strings)
-        if not self.is_text and not separated and not self.is_number:
+        if not self.is_text and not self.is_number and not (decimal_comma and self.has_marks):
             return None
         form = Form.of(self.strings, decimal_comma, only_amounts=self.is_number)
         return None if form == self.form else form

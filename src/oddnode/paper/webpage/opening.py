@@ -50,17 +50,11 @@ class Opening:
         if not others:
             return ""
         if not better:
-            return (
-                "The other method does not find more."
-                if others == 1
-                else f"None of the {others} other methods finds more."
-            )
+            return f"None of the other methods ({others}) finds more."
         best = max(better, key=self.shares.__getitem__)
         share = f"{100 * self.shares[best]:.1f} %"
-        if others == 1:
-            return f"The other method, {best}, finds {share}."
         verb = "finds" if len(better) == 1 else "find"
-        return f"{len(better)} of the {others} other methods {verb} more, {best} the most ({share})."
+        return f"Of the other methods, {len(better)} of {others} {verb} more, {best} the most ({share})."
 
     @property
     def reason(self) -> str:
