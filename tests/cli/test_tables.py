@@ -6,6 +6,7 @@ import csv
 import json
 import shlex
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -206,11 +207,9 @@ def test_later_rows_are_kept_out_of_training_and_checked(folder: Path, cli: CLI)
 
 
 def test_many_columns_are_folded_into_one_line_of_a_kind(folder: Path, cli: CLI) -> None:
-    words: dict[str, Callable[[int], object]] = {
-        f"w_{j:03d}": lambda i, j=j: (i + j) % 4 // 3 * (1 + j % 9) for j in range(30)
-    }  # type: ignore[misc]
-    articles: dict[str, Callable[[int], object]] = {"article": lambda i: 4006381333931 + 17 * i}
-    change(folder / "nodes.csv", price=lambda i: f"${i % 50}.{i % 10}0", **articles, **words)
+    words = {f"w_{j:03d}": partial(lambda j, i: (i + j) % 4 // 3 * (1 + j % 9), j) for j in range(30)}
+    change(folder / "nodes.csv", price=lambda i: f"${i % 50}.{i % 10}0", article=lambda i: 4006381333931 + 17 * i)
+    change(folder / "nodes.csv", **words)
     done = cli(*FIT)
     lines = done.stdout.splitlines()
     assert lines[:5] == [

@@ -138,6 +138,8 @@ def _metavar(name: str, kind: Any) -> str:
     """What an option takes, in one word; nothing for a flag."""
     if kind is bool:
         return " "
+    if name.endswith(("nodes", "edges")):
+        return "TABLE"
     if name.endswith(("column", "columns")):
         return "COLUMN" if name.endswith("n") else "COLUMNS"
     inner = [kind, *get_args(kind), *(each for part in get_args(kind) for each in get_args(part))]
