@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import shlex
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +18,7 @@ import pytest
 
 import oddnode
 from oddnode import RECIPES, Detector, load_task
+from oddnode.cli import main
 from oddnode.detector.fitting import folder_blocker, full_batch_blocker
 
 ROOT = Path(__file__).parents[2]
@@ -65,6 +69,31 @@ def test_tables_in_memory_are_scored() -> None:
     assert scores["id"].to_pylist() == left["nodes"]["id"]
     assert left["report"].notes == []
     assert set(scores["split"].to_pylist()) == {"train", "validation", "calibration", None}
+
+
+def test_the_mules_of_the_bank_are_flagged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run("tables.md", "Several kinds of nodes")
+    section = text_of("tables.md").split("## Several kinds of nodes\n", 1)[1].split("\n## ", 1)[0]
+    commands = re.findall(r"^\$ oddnode ((?:.*\\\n)*.*)", section, re.MULTILINE)
+    for command in commands:
+        monkeypatch.setattr(sys, "argv", ["oddnode", *shlex.split(command.replace("\\\n", ""))])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        assert not stop.value.code, capsys.readouterr().err
+    with closing(sqlite3.connect("bank.db")) as bank:
+        rows = bank.execute("select id, is_ood from scores where split is null and id like 'a%'").fetchall()
+        others = bank.execute("select sum(is_ood), count(p_value) from scores where id not like 'a%'").fetchall()
+    said = re.search(r"All (\d+) mules are flagged, and (\d+) of the (\d+) other accounts", section)
+    assert said is not None
+    mules = [flag for name, flag in rows if int(name[1:]) >= 900]
+    known = [flag for name, flag in rows if int(name[1:]) < 900]
+    assert (sum(mules), len(known)) == (int(said[1]), int(said[3]))
+    # Other processors add numbers in another order, so single flags may differ.
+    assert sum(known) == pytest.approx(int(said[2]), abs=5)
+    assert others == [(0, 0)]
 
 
 def test_a_network_of_ones_own_is_calibrated_and_trained() -> None:

@@ -77,6 +77,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existin
 _TABLE_OPTIONS: dict[str, tuple[Any, str] | tuple[Any, str, str]] = {
     "id_column": (str, "Column with the ids of the nodes, text or integers."),
     "label_column": (str, "Column with the labels; empty = not labelled."),
+    "type_column": (str, "Column with the types of the nodes, each with columns of its own: accounts, cards."),
     "unlabelled": (list[str], "Label that stands for 'not labelled'. Can be repeated."),
     "feature_columns": (str, "Columns with features, separated by commas.", "all other columns"),
     "drop_columns": (str, "Columns to exclude from the features, separated by commas."),
@@ -99,7 +100,7 @@ _TABLE_OPTIONS: dict[str, tuple[Any, str] | tuple[Any, str, str]] = {
     "time_column": (str, "Column with the times of the nodes: numbers, or ISO dates. Needs --train-until."),
     "train_until": (str, "Last time to train on; nothing is learnt from later nodes (arrivals)."),
 }
-_NOT_ON_DISK = ("exposure_column", "time_column", "train_until")
+_NOT_ON_DISK = ("type_column", "exposure_column", "time_column", "train_until")
 # Options that take several names, separated by commas.
 _NAMES = ("feature_columns", "drop_columns", "category_columns", "number_columns")
 

@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from oddnode.detector import ModelFileError
 from oddnode.tables.amounts import Form
+from oddnode.tables.node_types import NodeTypes
 from oddnode.tables.reader import Batch
 from oddnode.tables.values import (
     TableError,
@@ -51,6 +52,7 @@ class ColumnCounts:
     clipped: int = 0  # Number of values beyond five standard deviations
     example: float = 0.0  # One of these values
     unseen: int = 0  # Number of values whose category was not seen at fit
+    misplaced: int = 0  # Number of values of types that did not have the column at fit
     new: set[str] = field(default_factory=set)
     unseen_rows: dict[int, str] = field(default_factory=dict)  # Some of these values, by row
     hidden_rows: dict[int, float] = field(default_factory=dict)  # Numbers that the features do not tell, by row
@@ -153,6 +155,7 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
     columns: Annotated[tuple[Number | Category, ...], Meta(min_length=1)]  #: In the order of their features.
     #: For every label, its mean of each column of counts; empty: missing counts are 0.
     profiles: tuple[tuple[Annotated[float, Meta(gt=0, le=1e9)], ...], ...] = ()
+    types: NodeTypes | None = None  #: Which types of nodes have which columns; ``None``: there are no types.
 
     @property
     def names(self) -> list[str]:
@@ -184,6 +187,20 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
         columns = [column for column in self.columns if isinstance(column, Number) and column.is_count]
         return np.flatnonzero(self.marked(counts_only=True)), columns
 
+    def of_labelled_type(self, x: np.ndarray | None, num_rows: int) -> np.ndarray:
+        """Which rows are of a type that has labels ``[N]``; all rows if there are no types.
+
+        Parameters
+        ----------
+        x : numpy.ndarray or None
+            Features ``[N, width]``.
+        num_rows : int
+            The number of rows N.
+        """
+        if self.types is None or x is None:
+            return np.ones(num_rows, dtype=bool)
+        return self.types.are_of(self, self.types.labelled, x)
+
     def check(self) -> None:
         """Raise an error for a saved recipe in which a category occurs twice, or a profile has another length."""
         if any(len(profile) != len(self.count_columns[1]) for profile in self.profiles):
@@ -191,6 +208,11 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
         for column in self.columns:
             if isinstance(column, Category) and len(set(column.categories)) < len(column.categories):
                 raise ModelFileError(f"table.features: the column {column.name[:60]!r} has a category twice")
+        if self.types is not None:
+            found = {c.name: c.categories for c in self.columns if isinstance(c, Category)}.get(self.types.column)
+            named = {kind for kinds in (*self.types.owners.values(), self.types.labelled) for kind in kinds}
+            if found is None or not named <= set(found):
+                raise ModelFileError(f"table.features: the column of types {self.types.column[:60]!r} lacks a type")
 
     def encode(self, arrays: Sequence[Any], batch: Batch, counts: Sequence[ColumnCounts]) -> np.ndarray:
         """Turn a batch of n rows into features ``[n, width]``.
@@ -217,6 +239,8 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
                     gone.append(none if is_whole else ~np.isfinite(column._numbers(array, batch)))
         if gone and any(map(np.any, gone)):
             self._fill_counts(out, np.stack(gone, axis=1))
+        if self.types is not None:
+            self.types.clear(self, out, arrays, batch, counts)
         return out
 
     def _fill_counts(self, x: np.ndarray, gone: np.ndarray) -> None:

@@ -13,8 +13,8 @@ import numpy as np
 
 from oddnode.tables.columns import ColumnCounts, FeatureRecipe, notes_on_scored_columns
 from oddnode.tables.edges import check_unique, note_on_blanks, num_trimmed, read_edges, read_ids
-from oddnode.tables.reader import TableSource, check_not_swapped, open_table
-from oddnode.tables.schema import TableSchema
+from oddnode.tables.reader import JoinedTable, TableSource, check_not_swapped, open_table
+from oddnode.tables.schema import TableOptions, TableSchema
 from oddnode.tables.values import TableError, arrow_errors, concatenated, pa
 
 if TYPE_CHECKING:
@@ -36,6 +36,12 @@ class Nodes:
         chosen = pa.array(keep)
         columns = {name: array.filter(chosen) for name, array in self.columns.items()}
         return Nodes(self.ids.filter(chosen), self.x[keep], columns, self.counts, self.notes)
+
+
+def nodes_of(source: Any, options: TableOptions) -> TableSource:
+    """Open a table of nodes; where nodes have types, a table may lack the columns of types that it does not have."""
+    table = open_table(source, "nodes", options.encoding)
+    return table if options.type_column is None else JoinedTable(table.parts, "nodes")
 
 
 def read_nodes(table: TableSource, id_column: str, recipe: FeatureRecipe, extra: Sequence[str] = ()) -> Nodes:
@@ -125,7 +131,7 @@ def read_graph(
     ignore_unknown_edges : bool
         Whether to leave out edges of nodes that are not in the table of nodes; if not, they are an error.
     """
-    table, edge_table = open_table(nodes, "nodes", schema.encoding), open_table(edges, "edges", schema.encoding)
+    table, edge_table = nodes_of(nodes, schema), open_table(edges, "edges", schema.encoding)
     check_not_swapped(table, edge_table, [schema.id_column, *schema.features.names])
     table.require(also, "known")
     notes = schema.check_columns(table, also)
@@ -142,6 +148,8 @@ def read_graph(
     source = as_source(x=rows.x, edge_index=read.index, edge_weight=read.weight)
     num_edges = read.index.shape[1] // (1 if schema.directed else 2)
     notes += rows.notes + notes_on_scored_columns(schema.features, rows.counts) + read.notes
+    if schema.features.types is not None:
+        notes += schema.features.types.notes(schema.features, rows.x, rows.counts)
     return TableGraph(rows.ids, source, num_edges, rows.columns, table.name, notes, is_arrival, rows.counts)
 
 

@@ -52,6 +52,9 @@ class Cells:
         values = scaled * column.scale + (0.0 if column.is_count else column.mean)
         if column.has_missing:
             values[self.x[rows, features.start + 1] > 0] = np.nan
+        types = self.recipe.types
+        if types is not None and column.name in types.owners:
+            values[types.absent(self.recipe, column.name, self.x[rows])] = np.nan
         if counts.hidden_rows:
             hidden = (counts.hidden_rows.get(row) for row in rows.tolist())
             values = np.fromiter((v if h is None else h for v, h in zip(values.tolist(), hidden, strict=True)), float)
@@ -169,7 +172,9 @@ class KnownValues:
         alike = np.exp(logs) * total
         alike[(values > most) | (values < least)] = 0.0
         alike = np.where(is_word(column, values, median, most), np.where(values == 0, total, rows), alike)
-        return np.where(np.isnan(values), total, alike)
+        # A number is not compared with known rows of a type that does not have the column.
+        has_none = (rows == 0) & (least == most) & (not column.is_count)
+        return np.where(np.isnan(values) | has_none, total, alike)
 
     def _beyond(self, group: np.ndarray, values: np.ndarray, feature: int) -> np.ndarray:
         """How far numbers are beyond all known ones ``[n]``, so that the farthest is named first."""

@@ -353,7 +353,9 @@ def fit_tables(
     model, checked = TableModel(detector, graph.schema, graph.used_rows, known=graph.known), dict[str, Any]()
     if graph.arrivals is not None:
         outputs, _ = compared_outputs(detector, model.used_rows, graph.arrivals.graph, model.basis)
-        checked = graph.arrivals.check(detector.detect(outputs).numpy())
+        x = graph.arrivals.graph.source.x.numpy()
+        is_judged = graph.schema.features.of_labelled_type(x, len(x))
+        checked = graph.arrivals.check(detector.detect(outputs).numpy() & is_judged)
     return model, _fit_report(method, detector, graph, checked)
 
 

@@ -28,6 +28,8 @@ class TableOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     id_column: str  #: Ids of the nodes, text or integers.
     label_column: str  #: Column with labels; nodes without a label are part of the graph, but not trained on.
+    #: Column with the types of the nodes, of which each has its own columns; empty cells of others are not missing.
+    type_column: str | None = None
     unlabelled: tuple[str, ...] = ()  #: Labels that stand for "not labelled".
     feature_columns: tuple[str, ...] | None = None  #: Columns with features; all others if ``None``.
     drop_columns: tuple[str, ...] = ()  #: Columns to exclude from the features.
@@ -113,6 +115,9 @@ class TableSchema(TableOptions, frozen=True, kw_only=True, forbid_unknown_fields
         for part in table.parts:
             part.require([self.id_column], "id")
             existing = set(part.columns)
+            if self.features.types is not None:
+                part.require([self.features.types.column], "type")
+                existing |= self.features.types.owners.keys()  # absent, if the table has no such rows
             missing = [name for name in features if name not in existing]
             if missing:
                 raise TableError(

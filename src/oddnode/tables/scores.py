@@ -123,7 +123,9 @@ class ScoredNodes:
         self.scores = detector.score_samples(outputs).cpu()
         assert detector.calibration_ is not None
         self.calibration = detector.calibration_
-        self.is_ood = self.calibration.detect(self.scores)
+        # The threshold says nothing about types of nodes without labels.
+        self._is_judged = schema.features.of_labelled_type(None if graph is None else graph.source.x.numpy(), len(ids))
+        self.is_ood = self.calibration.detect(self.scores) & torch.from_numpy(self._is_judged)
         self._explained, self._why = None, np.full(len(ids), None, dtype=object)
         self.reasons: list[RowReason] = []
         self.findings: list[FlaggedGroup] = []
@@ -172,7 +174,7 @@ class ScoredNodes:
             "predicted": labels.take(pa.array(predicted.numpy())),
             "confidence": confidence.numpy(),
             "score": scores.numpy(),
-            "p_value": self.calibration.p_values(scores).numpy(),
+            "p_value": pa.array(self.calibration.p_values(scores).numpy(), mask=~self._is_judged[rows]),
             "is_ood": self.is_ood[rows].numpy(),
             "split": words_of(self._use[rows]),
         }
@@ -195,7 +197,7 @@ class ScoredNodes:
         """Notes on whether the threshold fits; ``is_new`` marks the rows that the model was not fitted on."""
         # A threshold that was calibrated on other rows says nothing about the calibration rows of the fit.
         is_calibration = (self._use == USES.index("calibration")) & (basis == "fit")
-        return note_on_threshold(self.scores.numpy(), is_calibration, is_new, self.calibration)
+        return note_on_threshold(self.scores.numpy(), is_calibration, is_new & self._is_judged, self.calibration)
 
     def report(self, num_edges: int, notes: list[str], num_changed: int, target: Path | TableTarget) -> ScoreReport:
         """Report on the table that was written."""

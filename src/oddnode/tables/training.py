@@ -16,10 +16,17 @@ import numpy as np
 
 from oddnode.tables.columns import ColumnCounts, FeatureRecipe, WeightColumn, notes_on_scored_columns
 from oddnode.tables.edges import NO_EDGES, EdgeReader, Edges, ends_of_parts, note_on_repeated, read_edges
-from oddnode.tables.graphs import Arrivals, Nodes, TableGraph, as_source, read_nodes
+from oddnode.tables.graphs import Arrivals, Nodes, TableGraph, as_source, nodes_of, read_nodes
 from oddnode.tables.known_values import Cells, KnownValues
 from oddnode.tables.labels import Labels, Split, encode_labels, read_marks, read_split, split_labelled
-from oddnode.tables.learning import ColumnSummary, learn_features, notes_on_fitted_columns, summary_of_features
+from oddnode.tables.learning import (
+    ColumnStatistics,
+    ColumnSummary,
+    learn_features,
+    notes_on_fitted_columns,
+    summary_of_features,
+)
+from oddnode.tables.node_types import learn_types
 from oddnode.tables.reader import ChosenRows, Table, TableSource, check_not_swapped, files_of, open_table
 from oddnode.tables.schema import TableOptions, TableSchema
 from oddnode.tables.used_rows import UsedRows, arrow_ids
@@ -68,7 +75,7 @@ class TrainingTables:
 
     @cached_property
     def _table(self) -> TableSource:
-        return open_table(self.nodes, "nodes", self.options.encoding)
+        return nodes_of(self.nodes, self.options)
 
     @cached_property
     def _edge_table(self) -> TableSource:
@@ -91,8 +98,7 @@ class TrainingTables:
         names, roles = self._feature_columns()
         is_arrival = self._is_arrival()
         past = table if is_arrival is None else ChosenRows(table, ~is_arrival)
-        read_as = options.category_columns, options.number_columns, options.decimal_comma
-        recipe, statistics = learn_features(past, names, *read_as)
+        recipe, statistics = self._learn(past, names)
         rows = read_nodes(table, options.id_column, recipe, list(roles))
         weights, weight_notes = self._weights()
         edges = read_edges(self._edge_table, rows.ids, options, weights)
@@ -111,6 +117,10 @@ class TrainingTables:
         data.directed = options.directed
         used = UsedRows.of(rows.ids, split, rows.x, edges.index)
         notes = [*rows.notes, *labels.notes, *notes_on_fitted_columns(statistics, recipe), *weight_notes, *edges.notes]
+        if recipe.types is not None:
+            types = recipe.types.with_labels(recipe, rows.x[labels.y >= 0])
+            recipe = msgspec.structs.replace(recipe, types=types)
+            notes += types.notes(recipe, rows.x, rows.counts)
         if used is None:
             notes.append("too many rows are labelled for the model to remember which they are")
         arrivals = None
@@ -129,6 +139,12 @@ class TrainingTables:
             arrivals=arrivals,
             known=self._known(all_rows, recipe, is_arrival, labels, split),
         )
+
+    def _learn(self, table: TableSource, names: Sequence[str]) -> tuple[FeatureRecipe, list[ColumnStatistics]]:
+        options, kind = self.options, self.options.type_column
+        categories = [*options.category_columns, *([] if kind is None else [kind])]
+        recipe, statistics = learn_features(table, names, categories, options.number_columns, options.decimal_comma)
+        return recipe if kind is None else learn_types(table, kind, recipe, statistics), statistics
 
     @staticmethod
     def _known(
@@ -186,8 +202,11 @@ class TrainingTables:
             if not named or len(set(named)) < len(named):
                 raise TableError("no feature column is named, or one is named twice")
             chosen = list(named)
+        kind = options.type_column
         for part in table.parts:
-            part.require(chosen, "feature")
+            part.require(chosen if kind is None else [kind], "feature" if kind is None else "type")
+        if kind is not None and kind not in chosen:
+            raise TableError(f"`type_column` is {kind!r}, which has another role or is no feature")
         for argument in ("category_columns", "number_columns"):
             other = sorted(set(getattr(options, argument)) - set(chosen))
             if other:
@@ -379,7 +398,8 @@ class TrainingTables:
 
     def _check_supported(self) -> None:
         names = ("exposure_column", "time_column", "train_until")
-        given = {} if isinstance(self.options, TableSchema) else {name: getattr(self.options, name) for name in names}
+        given: dict[str, Any] = {"type_column": self.options.type_column}
+        given |= {} if isinstance(self.options, TableSchema) else {name: getattr(self.options, name) for name in names}
         given |= {"exposure_nodes": self.exposure_nodes, "exposure_edges": self.exposure_edges}
         for name, value in given.items():
             if value is not None:
@@ -412,8 +432,7 @@ class TrainingTables:
             recipe = options.features
             notes += options.check_columns(self._table, list(roles))
         else:
-            read_as = options.category_columns, options.number_columns, options.decimal_comma
-            recipe, statistics = learn_features(self._table, names, *read_as)
+            recipe, statistics = self._learn(self._table, names)
         rows = read_nodes(self._table, self.options.id_column, FeatureRecipe(()), list(roles))
         labels = self._labels_on_disk(rows.columns)
         if not isinstance(options, TableSchema):
