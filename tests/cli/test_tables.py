@@ -222,7 +222,7 @@ def test_many_columns_are_folded_into_one_line_of_a_kind(folder: Path, cli: CLI)
     assert lines[2].startswith("2 columns size, price: numbers, ")
     assert lines[5] == "30 columns w_000, w_001, w_002, ...: counts, 0 to 9, 0 values missing"
     assert lines[6].startswith("method:")
-    assert "look like ids and are left out: article" in done.stderr
+    assert "look like ids or times and are left out: article" in done.stderr
     assert "numbers with the unit $: price ('$" in done.stderr
     columns = json.loads(cli(*FIT, "--overwrite", "--json").stdout)["columns"]
     assert [(column["read_as"], column["low"], column["high"]) for column in columns[-2:]] == [

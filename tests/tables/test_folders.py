@@ -304,3 +304,20 @@ def test_a_folder_with_other_weights_than_the_model_is_refused(tmp_path: Path) -
         with pytest.raises(TableError, match="has no weight column 'weight'"):
             refused()
     assert not (tmp_path / "unnamed").exists()
+
+
+def test_missing_counts_and_a_graph_without_edges_are_as_from_the_tables(tmp_path: Path) -> None:
+    rows = [
+        row | {f"w{j}": "" if (i + j) % 11 == 0 else (i * i + j) % 5 // 4 for j in range(6)}
+        for i, row in enumerate(example(120)[0])
+    ]
+    nodes = write_csv(tmp_path / "nodes.csv", rows)
+    edges = write_csv(tmp_path / "edges.csv", [{"source": "n000", "target": "n000"}])
+    expected = training_tables(nodes, edges).read(0)
+    folder = training_tables(nodes, edges).prepare(tmp_path / "graph")
+    assert len(expected.schema.features.profiles) == 2
+    assert torch.equal(folder.x, expected.data.x)
+    assert TableSchema.from_json(folder.manifest.table, folder.x.shape[1], 2) == expected.schema
+    note = "there are no edges between different nodes, so every node is scored by its features alone"
+    assert note in expected.notes
+    assert note in folder.manifest.notes  # which `fit --graph` prints

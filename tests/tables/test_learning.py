@@ -154,8 +154,8 @@ def test_long_numbers_that_differ_in_every_row_are_ids() -> None:
         recipe, notes, _ = learnt(values)
         assert recipe.names == ["other"]
         assert notes == [
-            "whole numbers that differ in every row look like ids and are left out: c; if they are amounts: "
-            "`number_columns` c"
+            "whole numbers that differ in every row look like ids or times and are left out: c; if they are amounts: "
+            "`number_columns` c; one with times can be the `time_column`"
         ]
         assert learnt(values, number_columns=["c"])[0].names == ["c", "other"]
     assert learnt([*articles[:-1], articles[0]])[1] == []
@@ -163,11 +163,10 @@ def test_long_numbers_that_differ_in_every_row_are_ids() -> None:
     assert learnt(populations)[0].names == ["c", "other"]
 
 
-def test_row_numbers_are_ids_and_times_are_numbers_with_a_note() -> None:
-    assert learnt(list(range(1, 41)))[0].names == ["other"]
-    recipe, [note], _ = learnt([1_700_000_000_000 + 60_000 * i for i in range(40)])
-    assert recipe.names == ["c", "other"]
-    assert note.startswith("column 'c' looks like times (milliseconds since 1970)")
+@pytest.mark.parametrize("values", [list(range(1, 41)), [1_700_000_000_000 + 60_000 * i for i in range(40)]])
+def test_row_numbers_and_times_since_1970_are_left_out(values: list[int]) -> None:
+    assert learnt(values)[0].names == ["other"]
+    assert learnt([*values, values[-1]])[0].names == ["c", "other"]
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,9 @@ from oddnode.tables.values import TableError, arrow_errors, as_argument, as_text
 _DATE = re.compile(r"\d{4}-\d\d?-\d\d?([T ].*)?|\d\d?[./]\d\d?[./](\d\d|\d{4})")
 # A column with fewer rows per value holds amounts rather than codes.
 _ROWS_PER_CODE = 10
-# Whole numbers that differ in every row are ids if they number so many rows, or have so many digits and are not times
-# between 2001 and 2036.
+# Whole numbers that differ in every row are ids, or times, if they number so many rows or have so many digits.
 _FEWEST_ROWS = 20
 _ID_DIGITS = 10
-_SECONDS = (1e9, 2.1e9)
-_TIME_UNITS = {1: "seconds", 10**3: "milliseconds", 10**6: "microseconds", 10**9: "nanoseconds"}
 
 
 def learn_features(
@@ -225,16 +222,9 @@ class ColumnStatistics:
         return bool(self.strings) and all(_DATE.fullmatch(text) for text in self.strings)
 
     @property
-    def times_in(self) -> str | None:
-        """The unit of numbers that are times since 1970."""
-        spans = {name: [unit * second for second in _SECONDS] for unit, name in _TIME_UNITS.items()}
-        found = (name for name, (low, high) in spans.items() if low <= self.low <= self.high <= high)
-        return next(found, None) if self.is_different else None
-
-    @property
     def is_id(self) -> bool:
         """Whether the numbers are ids: different in every row, and numbers of the rows, or long and of one length."""
-        if not self.is_different or self.is_number or self.is_text or self.count < self.rows or self.times_in:
+        if not self.is_different or self.is_number or self.is_text or self.count < self.rows:
             return False
         if self.low in (0, 1) and self.high - self.low == self.rows - 1:
             return self.rows >= _FEWEST_ROWS
@@ -311,8 +301,8 @@ def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: Feature
     notes = []
     if ids:
         notes.append(
-            f"whole numbers that differ in every row look like ids and are left out: {listed(ids)}; if they are "
-            f"amounts: `number_columns` {as_argument(ids[:10])}"
+            f"whole numbers that differ in every row look like ids or times and are left out: {listed(ids)}; if they "
+            f"are amounts: `number_columns` {as_argument(ids[:10])}; one with times can be the `time_column`"
         )
     if constant:
         notes.append(f"constant columns are left out: {listed(constant)}")
@@ -335,7 +325,7 @@ def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: Feature
 
 
 def _notes_on_amounts(columns: Sequence[ColumnStatistics]) -> list[str]:
-    """One note for each way of writing numbers, and for columns that are times."""
+    """One note for each way of writing numbers."""
     forms: dict[Form, list[str]] = {}
     grouped: dict[bool, list[str]] = {}
     for column in columns:
@@ -350,13 +340,6 @@ def _notes_on_amounts(columns: Sequence[ColumnStatistics]) -> list[str]:
     for is_unclear, names in grouped.items():
         advice = "; if these are decimal commas: `decimal_comma`" if is_unclear else ""
         notes.append(f"thousands are separated in the numbers of {listed(names)}{advice}")
-    for column in columns:
-        if column.times_in is not None:
-            argument = as_argument([column.name])
-            notes.append(
-                f"column {column.name!r} looks like times ({column.times_in} since 1970) and is read as a number; tell "
-                f"later rows apart with `time_column` {argument}, or leave it out with `drop_columns` {argument}"
-            )
     return notes
 
 
