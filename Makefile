@@ -13,6 +13,7 @@ PARALLEL := -n auto --dist worksteal
 
 demo: $(READY)
 	$(BIN)/oddnode paper --smoke --out demo
+	$(BIN)/python benchmarks/demo.py demo/arrivals
 
 test: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL)

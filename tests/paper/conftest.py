@@ -61,7 +61,7 @@ def report(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 #: How the pickers stand when the page opens.
 START = {
     "#over-protocol": "clean",
-    "#over-cell": "mean of all cells",
+    "#over-cell": "mean of all tasks",
     "#over-metric": "fpr95",
     "#protocol": "clean",
     "#cell": "digits/label",

@@ -67,7 +67,7 @@ def test_pairs_have_their_means_their_wins_and_what_the_paper_prints() -> None:
         ]
     )
     assert (pair.ours, pair.best) == ((30.0, 43.5), (True, False))
-    assert pair.sentence == "NODESAFE lets fewer unknown nodes through than GNNSafe in 1 of 2 cells."
+    assert pair.sentence == "NODESAFE lets fewer unknown nodes through than GNNSafe in 1 of 2 tasks."
     # Printed: 25.63 and 29.41 for NODESAFE, 73.15 and 30.83 for GNNSafe.
     assert pair.printed == pytest.approx((27.52, 51.99))
     [equal] = compare_pairs([result("digits/label", method, [1.0]) for method in ("nodesafe", "gnnsafe")])

@@ -70,7 +70,7 @@ def check_cell(page: Browser, report: Report, task: str, method: str, beside: st
     known, unknown = report.scores(task, method, protocol)
     at = threshold_of(page)
     assert page.text("#dist-title") == f"Scores of {method} on {task}"
-    assert f"Protocol {protocol}," in page.text("#cell-note")
+    assert f"Rules {protocol}," in page.text("#cell-note")
     assert (page.text("#tpr"), page.text("#fpr")) == shares(known, unknown, at)
     assert page.find("#fpr-b").is_displayed() == (beside != method)
     tpr = float(np.mean(known.astype(float) >= at))
@@ -224,7 +224,7 @@ def test_images_are_shown_by_pointer_and_keys(page: Browser, report: Report) -> 
 
 def test_every_choice_above_the_overview_shows_its_numbers(page: Browser, report: Report) -> None:
     for protocol, task, metric in itertools.product(
-        PROTOCOLS, ("mean of all cells", *TASKS), ("fpr95", "auroc", "id_acc")
+        PROTOCOLS, ("mean of all tasks", *TASKS), ("fpr95", "auroc", "id_acc")
     ):
         for picker, value in (("protocol", protocol), ("cell", task), ("metric", metric)):
             if page.find(f"#over-{picker}").get_attribute("value") != value:

@@ -1,4 +1,4 @@
-"""The commands for users' own tables: ``fit``, ``score``, ``calibrate`` and ``prepare``."""
+"""The commands for users' own tables: ``fit``, ``score``, ``report``, ``calibrate`` and ``prepare``."""
 
 from __future__ import annotations
 
@@ -401,6 +401,37 @@ def score(
     print_facts(facts | findings | {"written": str(out)}, as_json)
 
 
+def report(
+    model: Annotated[Path, typer.Argument(help="Folder that `oddnode fit` wrote.")],
+    scores: Annotated[Path, typer.Argument(help="File that `oddnode score` wrote, best with --explain.")],
+    out: Annotated[Path, typer.Option(help="File to write, .html.")],
+    nodes: NodeTables = None,
+    edges: EdgeTables = None,
+    ignore_unknown_edges: IgnoreUnknownEdges = False,
+    encoding: Encoding = None,
+    plugin: Plugins = None,
+    as_json: Json = False,
+) -> None:
+    """Write a page about scores: what was found, why, and the graph around each row.
+
+    Give the tables that were scored. The page is one file that works without a network and can be sent to anybody who
+    may see the tables: it contains ids, labels, values and reasons of flagged rows.
+    """
+    load_plugins(plugin or ())
+    if not nodes or not edges:
+        raise ValueError("give --nodes and --edges: the tables that were scored")
+    if out.suffix.lower() not in (".html", ".htm"):
+        raise ValueError(f"--out {out}: expected a name that ends in .html")
+    tables = _checked_tables(model, nodes, edges, encoding)
+    from oddnode.tables import TableModel
+    from oddnode.tables.webpage import make_page, write_page
+
+    page = make_page(TableModel.load(model, "cpu"), scores, *tables, ignore_unknown_edges)
+    write_page(page, out)
+    facts = {"num_rows": len(page.judged), "num_flagged": page.num_flagged, "num_findings": len(page.findings)}
+    print_facts(facts | {"notes": page.notes, "written": str(out)}, as_json)
+
+
 def calibrate(
     model: Annotated[Path, typer.Argument(help="Folder that `oddnode fit` wrote.")],
     out: Annotated[Path, typer.Option(help="Folder for the model with the new threshold.")],
@@ -528,6 +559,7 @@ _EXAMPLES: dict[Callable[..., None], list[str]] = {
         "--out table:scores",
         "model --graph graph --out scores.parquet",
     ],
+    report: ["model scores.csv --nodes nodes.csv --edges edges.csv --out page.html"],
     calibrate: [
         "model --nodes may.csv --edges may_edges.csv --known-column checked --out model-may",
         "model --false-alarm-rate 0.01 --out strict",

@@ -50,7 +50,7 @@ def make_page(store: Store, plan: Plan) -> Page:
             "Data left out": ", ".join(absent_data(plan)),
             "Failed trainings": "; ".join(results.failures()),
         },
-        title=f"oddnode report: {plan.scope.name}",
+        title="oddnode: how well methods find unknown nodes",
         notice="" if plan.epochs is None else quick,
         methods={name: Method(recipe.needs_exposure, name in MODEL_FREE) for name, recipe in RECIPES.items()},
         featured=_FEATURED,

@@ -79,7 +79,7 @@ def _facts(page: Page) -> dict[str, Any]:
     """The conditions of the experiments that are not empty."""
     seeds = sorted({r.seeds for r in page.results})
     facts = {
-        "Protocol": " and ".join(f"{name} ({summary})" for name, summary in _protocols(page).items()),
+        "Rules": " and ".join(f"{name} ({summary})" for name, summary in _protocols(page).items()),
         "Seeds": " to ".join(dict.fromkeys(str(n) for n in (seeds[:1] + seeds[-1:]))) if seeds else "none",
         "Spread": "the lowest and the highest seed, as bars in plots and as two numbers in tables",
         "Backbone": ", ".join(dict.fromkeys(r.backbone for r in page.results)),

@@ -146,7 +146,7 @@ class Pair:
     @property
     def sentence(self) -> str:
         """In how many cells the method is better."""
-        where = f"{self.wins} of {self.cells} cells" if self.cells > 1 else f"{self.wins} of one cell"
+        where = f"{self.wins} of {self.cells} tasks" if self.cells > 1 else f"{self.wins} of one task"
         return f"{self.names[0]} lets fewer unknown nodes through than {self.names[1]} in {where}."
 
     @property

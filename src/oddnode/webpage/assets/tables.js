@@ -1,6 +1,7 @@
 // ---- tables
 
-function sortable(table, columns, rows, render) {
+// `most` says how many rows to show.
+function sortable(table, columns, rows, render, most = () => Infinity) {
   const sort = { column: -1, descending: false };
   const head = element("tr", {}, ...columns.map((column, i) => element("th", { scope: "col", class: column.number ? "num" : "" },
     element("button", { type: "button", onclick: () => { press(i); } }, column.title))));
@@ -24,7 +25,7 @@ function sortable(table, columns, rows, render) {
       });
     }
     [...head.children].forEach((th, i) => th.setAttribute("aria-sort", i !== sort.column ? "none" : sort.descending ? "descending" : "ascending"));
-    body.replaceChildren(...listed.map(render));
+    body.replaceChildren(...listed.slice(0, most()).map(render));
   }
   show();
   return show;

@@ -100,6 +100,47 @@ function draw(id, traces, layout, config = {}) {
   return Plotly.react(id, traces, merged, { displayModeBar: false, responsive: true, ...config });
 }
 
+// ---- a threshold that is dragged over a plot, or moved by keys
+
+function placeSlider(handle, plot, range, value) {
+  const layout = plot._fullLayout;
+  if (!layout) return;
+  const { xaxis, yaxis } = layout, inside = Math.min(Math.max(value, range[0]), range[1]);
+  handle.style.left = `${xaxis._offset + xaxis.d2p(inside)}px`;
+  handle.style.top = `${yaxis._offset}px`;
+  handle.style.height = `${yaxis._length}px`;
+}
+
+function describeSlider(handle, range, value, text) {
+  handle.setAttribute("aria-valuemin", range[0].toPrecision(6));
+  handle.setAttribute("aria-valuemax", range[1].toPrecision(6));
+  handle.setAttribute("aria-valuenow", String(value));
+  handle.setAttribute("aria-valuetext", text);
+}
+
+function setUpSlider(handle, plot, range, value, set) {
+  const move = (event) => {
+    const { xaxis } = plot._fullLayout;
+    set(xaxis.p2d(event.clientX - plot.getBoundingClientRect().left - xaxis._offset));
+  };
+  handle.addEventListener("pointerdown", (event) => {
+    handle.setPointerCapture(event.pointerId);
+    handle.addEventListener("pointermove", move);
+    event.preventDefault();
+    handle.focus();
+  });
+  for (const end of ["pointerup", "pointercancel"]) handle.addEventListener(end, () => handle.removeEventListener("pointermove", move));
+  handle.addEventListener("keydown", (event) => {
+    const [low, high] = range(), step = (high - low) / (event.shiftKey ? 20 : 200);
+    const moves = { ArrowLeft: -step, ArrowDown: -step, ArrowRight: step, ArrowUp: step, PageDown: -10 * step, PageUp: 10 * step };
+    if (event.key in moves) set(value() + moves[event.key]);
+    else if (event.key === "Home") set(low);
+    else if (event.key === "End") set(high);
+    else return;
+    event.preventDefault();
+  });
+}
+
 // ---- light and dark
 
 function setTheme(theme) {

@@ -11,7 +11,7 @@ function rankAmongKnown(method, scores) {
 function drawGraphs() {
   const { picture } = state.cell;
   $("graph-body").hidden = !picture;
-  if (!picture) { $("graph-note").textContent = "No drawing was made of this cell: its data was not at hand."; return; }
+  if (!picture) { $("graph-note").textContent = "No drawing was made of this task: its data was not at hand."; return; }
   const kind = array(picture.kind);
   $("graph-note").textContent = `A connected sample of ${kind.length} nodes of ${state.cell.task}`
     + (picture.graphs.length > 1 ? `, left the graph of the known nodes, right that of the unknown ones (${picture.graphs[1]})` : "")
@@ -145,12 +145,22 @@ const whyText = (part, place) => {
   return text === null ? [] : [element("p", { class: "why" }, element("b", {}, `Why ${state.a} finds it odd: `), text)];
 };
 
+// Put the panel of what was chosen below the drawing or the images that it was chosen in, and into sight.
+function showBelow(panel, place) {
+  place.after(panel);
+  panel.scrollIntoView({ block: "nearest" });
+}
+
 // A plot takes listeners once it has been drawn, and the first cell may have no drawing.
 function listenToNodes(id) {
   if (listening.has(id)) return;
   listening.add(id);
   for (const event of ["plotly_hover", "plotly_click"]) {
-    $(id).on(event, ({ points: [point] }) => { if (point.customdata !== undefined) chooseNode(point.customdata); });
+    $(id).on(event, ({ points: [point] }) => {
+      if (point.customdata === undefined) return;
+      chooseNode(point.customdata);
+      if (event === "plotly_click" && narrow()) showBelow($("node"), $(id).closest(".panel"));
+    });
   }
 }
 

@@ -24,6 +24,7 @@ function showImages() {
   $("images-note").textContent = `${state.a} flags ${(caught.length + alarms.length).toLocaleString("en")} nodes at the threshold above. `
     + "Under each image: what it is, what the network took it for, and its score. Point at an image, or tap it, to read more.";
   const count = narrow() ? 12 : 24;
+  $("gallery").after($("image-panel"));
   $("gallery").replaceChildren(
     group(`Rightly flagged: ${number(caught)} unknown nodes`, spread(caught, count), caught.length, "evenly spaced, from the oddest to the least odd"),
     group(`False alarms: ${number(alarms)} known nodes`, alarms.slice(0, count), alarms.length, "the oddest first"),
@@ -46,8 +47,9 @@ const pixels = (part, i) => state.cell.nodes[part].pixels.slice(64 * i, 64 * i +
 
 function imageButton(score, part, i) {
   const choose = () => { state.image = [part, i]; showImage(); };
+  const press = (event) => { choose(); if (narrow()) showBelow($("image-panel"), event.currentTarget.closest(".panel")); };
   return element("button", {
-    type: "button", class: part === "id" ? "known" : "unknown", "data-image": `${part} ${i}`, onmouseenter: choose, onfocus: choose, onclick: choose,
+    type: "button", class: part === "id" ? "known" : "unknown", "data-image": `${part} ${i}`, onmouseenter: () => { if (!narrow()) choose(); }, onfocus: choose, onclick: press,
     "aria-label": `node ${array(state.cell.nodes[part].ids)[i]}, ${shownClass(part, i)} taken for ${takenFor(part, i)}`,
   }, digit(pixels(part, i)), element("b", {}, shownClass(part, i)), ` as ${takenFor(part, i)}`, element("br"), score.toPrecision(3));
 }

@@ -6,7 +6,7 @@ const MEANINGS = {
   id_acc: "the share of known test nodes that get the right class",
 };
 const LOWER_IS_BETTER = new Set(["fpr95"]);
-const ALL = "mean of all cells";
+const ALL = "mean of all tasks";
 
 // A method's name with its mark: an asterisk if it learns from exposed nodes.
 const starred = (method) => (data.methods[method].exposure ? `${method} *` : method);
@@ -54,7 +54,7 @@ function drawOverview() {
   const rows = unique(rowsOf(over.protocol).map((row) => row.method)).map((m) => methodNumbers(m, metric)).filter(Boolean).sort(worstFirst);
   const names = rows.map((row) => starred(row.method));
   const seeds = unique(rowsOf(over.protocol).map((row) => row.seeds));
-  $("over-title").textContent = `${METRICS[metric]}, ${over.cell === ALL ? "mean of all cells" : over.cell}`;
+  $("over-title").textContent = `${METRICS[metric]}, ${over.cell === ALL ? "mean of all tasks" : over.cell}`;
   $("over-hint").textContent = `${METRICS[metric].slice(0, -2)}: ${MEANINGS[metric]}. In percent, the best at the top; further ${LOWER_IS_BETTER.has(metric) ? "left" : "right"} is better. `
     + (seeds.every((n) => n > 1) ? `The mean of ${seeds.join(" or ")} seeds; bars: from the lowest to the highest seed. ` : "")
     + (rows.some((row) => row.printed !== null) ? "Hollow stars: printed in the paper. " : "") + "* learns from exposed OOD nodes.";
@@ -96,7 +96,7 @@ function drawAgainst() {
   $("against-panel").hidden = !rows.length;
   if (!rows.length) return;
   const side = LOWER_IS_BETTER.has(over.metric) ? "below" : "above";
-  $("against-hint").textContent = `${METRICS[over.metric]}, protocol ${over.protocol}. A dot is a method on a cell: what the paper prints from left to right, `
+  $("against-hint").textContent = `${METRICS[over.metric]}, rules ${over.protocol}. A dot is a method on a task: what the paper prints from left to right, `
     + `what was measured here from bottom to top. On the line both agree; ${side} it, ours is better than printed. Hover a dot for its name.`;
   const trace = ([group, [name, tone, symbol]]) => {
     const part = rows.filter((row) => groupOf(row.method) === group);

@@ -19,7 +19,7 @@ function setUpResults() {
   fill($("table-cell"), tasks.length > 1 ? ["all", ...tasks] : tasks, data.cells[data.opening?.cell]?.task);
   const isBest = bestNumbers();
   const columns = [
-    { title: "cell", value: (row) => row.task }, { title: "method", value: (row) => row.method },
+    { title: "task", value: (row) => row.task }, { title: "method", value: (row) => row.method },
     ...Object.entries(METRICS).map(([metric, title]) => ({
       title, number: true, metric, ascending: LOWER_IS_BETTER.has(metric), value: (row) => (complete(row.numbers[metric]?.seeds ?? []) ? mean(row.numbers[metric].seeds) : null),
     })),

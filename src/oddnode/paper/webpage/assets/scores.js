@@ -48,7 +48,7 @@ function noteCell() {
     const { total } = cell.nodes[part], shown = array(cell.nodes[part].ids).length;
     return shown < total ? `a random ${shown.toLocaleString("en")} of ${total.toLocaleString("en")}` : total.toLocaleString("en");
   };
-  $("cell-note").textContent = `${cell.about} Protocol ${cell.protocol}, seed ${cell.seed}: ${count("id")} known test nodes, ${count(state.test)} unknown ones. `
+  $("cell-note").textContent = `${cell.about} Rules ${cell.protocol}, seed ${cell.seed}: ${count("id")} known test nodes, ${count(state.test)} unknown ones. `
     + "The tables have the means over all seeds.";
   $("dist-title").textContent = `Scores of ${state.a} on ${cell.task}${cell.tests.length > 1 ? `, ${state.test}` : ""}`;
   $("b-name").textContent = `let through by ${state.b} at the same TPR`;
@@ -79,15 +79,7 @@ function drawDistribution() {
   }).then(placeHandle);
 }
 
-function placeHandle() {
-  const layout = $("dist")._fullLayout;
-  if (!layout) return;
-  const { xaxis, yaxis } = layout, handle = $("threshold");
-  const inside = Math.min(Math.max(state.threshold, distributionRange[0]), distributionRange[1]);
-  handle.style.left = `${xaxis._offset + xaxis.d2p(inside)}px`;
-  handle.style.top = `${yaxis._offset}px`;
-  handle.style.height = `${yaxis._length}px`;
-}
+const placeHandle = () => placeSlider($("threshold"), $("dist"), distributionRange, state.threshold);
 
 function setThreshold(value) {
   state.threshold = Math.min(Math.max(value, distributionRange[0]), distributionRange[1]);
@@ -102,11 +94,7 @@ function showThreshold() {
   $("tpr").textContent = percent(tpr);
   $("fpr").textContent = percent(fpr);
   $("fpr-b").textContent = percent(shareFrom(unknown(b), sameTpr(b)));
-  const handle = $("threshold");
-  handle.setAttribute("aria-valuemin", distributionRange[0].toPrecision(6));
-  handle.setAttribute("aria-valuemax", distributionRange[1].toPrecision(6));
-  handle.setAttribute("aria-valuenow", String(threshold));
-  handle.setAttribute("aria-valuetext", `${threshold.toPrecision(4)}: accepts ${percent(tpr)} of the known and ${percent(fpr)} of the unknown`);
+  describeSlider($("threshold"), distributionRange, threshold, `${threshold.toPrecision(4)}: accepts ${percent(tpr)} of the known and ${percent(fpr)} of the unknown`);
   placeHandle();
   // Numbers follow at once; plots once per frame, however fast the pointer is.
   if (!pending) {
@@ -164,7 +152,7 @@ function drawRisk() {
     hovertemplate: "of the best %{x:.0f} %, %{y:.1f} % are wrong or unknown<extra></extra>",
   });
   draw("risk", [line(risks.a, state.a, "a", "solid"), line(risks.b, state.b, "b", "dash"), mark("a", "circle"), mark("b", "diamond")], {
-    xaxis: { title: { text: "coverage: share accepted, %" }, range: [0, 100] }, yaxis: { title: { text: "risk, %" }, rangemode: "tozero" },
+    xaxis: { title: { text: "accepted, % of the test nodes" }, range: [0, 100] }, yaxis: { title: { text: "wrong or unknown, %" }, rangemode: "tozero" },
   });
 }
 
@@ -204,27 +192,7 @@ function drawDegrees() {
 }
 
 function setUpHandle() {
-  const handle = $("threshold");
-  const move = (event) => {
-    const { xaxis } = $("dist")._fullLayout;
-    setThreshold(xaxis.p2d(event.clientX - $("dist").getBoundingClientRect().left - xaxis._offset));
-  };
-  handle.addEventListener("pointerdown", (event) => {
-    handle.setPointerCapture(event.pointerId);
-    handle.addEventListener("pointermove", move);
-    event.preventDefault();
-    handle.focus();
-  });
-  for (const end of ["pointerup", "pointercancel"]) handle.addEventListener(end, () => handle.removeEventListener("pointermove", move));
-  handle.addEventListener("keydown", (event) => {
-    const step = (distributionRange[1] - distributionRange[0]) / (event.shiftKey ? 20 : 200);
-    const moves = { ArrowLeft: -step, ArrowDown: -step, ArrowRight: step, ArrowUp: step, PageDown: -10 * step, PageUp: 10 * step };
-    if (event.key in moves) setThreshold(state.threshold + moves[event.key]);
-    else if (event.key === "Home") setThreshold(distributionRange[0]);
-    else if (event.key === "End") setThreshold(distributionRange[1]);
-    else return;
-    event.preventDefault();
-  });
+  setUpSlider($("threshold"), $("dist"), () => distributionRange, () => state.threshold, setThreshold);
   $("reset").addEventListener("click", () => { setThreshold(thresholdFor(known(state.a), 0.95)); });
   $("roc").on("plotly_click", ({ points: [point] }) => {
     if (point.curveNumber === 0) setThreshold(point.customdata);

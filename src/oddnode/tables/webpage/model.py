@@ -1,0 +1,272 @@
+"""The data of the page, from a model, a table of scores and the tables that were scored."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from oddnode.tables.columns import Category, to_numbers
+from oddnode.tables.findings import FlaggedGroup, group_flagged, grouped_rows
+from oddnode.tables.graphs import TableGraph
+from oddnode.tables.known_values import Cells, KnownValues
+from oddnode.tables.labels import read_marks
+from oddnode.tables.model import TableModel
+from oddnode.tables.reader import TableSource, open_table
+from oddnode.tables.reasons import reasons_of
+from oddnode.tables.values import TableError, as_text, concatenated, listed, pa, pc, quoted
+
+# A column has changed if the share of new rows with a rare value is this many points above that of known rows.
+_CHANGED = 0.05
+
+
+@dataclass(frozen=True)
+class ColumnChange:
+    """How the new rows differ from the known rows in a column.
+
+    Parameters
+    ----------
+    column : str
+        The column.
+    what : str
+        Which values are counted, in words.
+    known, new : float
+        The share of the known and of the new rows that have such a value.
+    """
+
+    column: str
+    what: str
+    known: float
+    new: float
+
+
+@dataclass(frozen=True)
+class ScorePage:
+    """Everything on the page.
+
+    Parameters
+    ----------
+    ids : list of str
+        The ids of the N nodes of the tables.
+    scores : numpy.ndarray
+        Their scores ``[N]``; NaN for nodes that the table of scores does not have.
+    is_flagged, is_new : numpy.ndarray
+        Which are flagged ``[N]``, and which the model was not fitted on ``[N]``; none is new if nobody knows.
+    predicted : list of str or None
+        Their predicted labels.
+    why : dict
+        The reasons for flagging a node, by row.
+    edges : numpy.ndarray
+        The links ``[2, E]``.
+    known_scores : numpy.ndarray
+        The scores of the known nodes that the threshold was calibrated on.
+    threshold, false_alarm_rate : float
+        The threshold, and the share of known nodes below it.
+    findings : list of FlaggedGroup
+        Flagged nodes that belong together.
+    changes : list of ColumnChange
+        Columns in which new rows differ, the largest difference first.
+    notes : list of str
+        What was not seen, or may not be right.
+    facts : dict
+        The model and the tables, by name.
+    """
+
+    ids: list[str]
+    scores: np.ndarray
+    is_flagged: np.ndarray
+    is_new: np.ndarray
+    predicted: list[str | None]
+    why: dict[int, str]
+    edges: np.ndarray
+    known_scores: np.ndarray
+    threshold: float
+    false_alarm_rate: float
+    findings: list[FlaggedGroup]
+    changes: list[ColumnChange]
+    notes: list[str]
+    facts: dict[str, Any]
+
+    @property
+    def judged(self) -> np.ndarray:
+        """The rows that the page is about ``[n]``: new ones with a score, or all with a score if none is new."""
+        has_score = ~np.isnan(self.scores)
+        return np.flatnonzero(has_score & self.is_new if self.is_new.any() else has_score)
+
+    @property
+    def num_flagged(self) -> int:
+        """How many of these are flagged."""
+        return int(self.is_flagged[self.judged].sum())
+
+    @property
+    def by_chance(self) -> float:
+        """How many of these would be flagged if all of them were like the known nodes that the threshold is from."""
+        return float((self.known_scores < self.threshold).mean()) * len(self.judged)
+
+    @property
+    def rows(self) -> str:
+        """What the rows are called."""
+        return "new rows" if self.is_new.any() else "rows"
+
+    @property
+    def headline(self) -> str:
+        """What was found, and what chance would give."""
+        total, chance = len(self.judged), f"{self.by_chance:,.0f}" if self.by_chance >= 1 else "less than one"
+        verb = "does" if self.num_flagged == 1 else "do"
+        return (
+            f"{self.num_flagged:,} of {total:,} {self.rows} {verb} not fit. "
+            f"If all were like known ones, chance would flag about {chance}."
+        )
+
+
+def make_page(model: TableModel, scores: Any, nodes: Any, edges: Any, ignore_unknown_edges: bool = False) -> ScorePage:
+    """Collect the data of the page.
+
+    Parameters
+    ----------
+    model : TableModel
+        The model that made the scores.
+    scores : path or table in memory
+        The table of scores, of all nodes or of some.
+    nodes, edges, ignore_unknown_edges
+        The tables that were scored, as for `oddnode.tables.TableModel.read`.
+    """
+    graph, table = model.read(nodes, edges, ignore_unknown_edges=ignore_unknown_edges), open_table(scores, "scores")
+    columns = _read_scores(table, model.schema.id_column)
+    place = _places(graph, columns, table, model.schema.id_column)
+    count, classes = len(graph.ids), list(model.schema.classes)
+    values, is_flagged, label = np.full(count, np.nan), np.zeros(count, dtype=bool), np.full(count, -1)
+    values[place] = to_numbers(columns["score"])
+    is_flagged[place] = read_marks(columns["is_ood"], table.name, "is_ood")
+    names = pa.array([str(each) for each in classes])
+    label[place] = pc.index_in(as_text(columns["predicted"], table.name, "predicted"), names).fill_null(-1).to_numpy()
+    seen = None if model.used_rows is None else model.used_rows.seen_rows(graph.ids)
+    cells = Cells(model.schema.features, graph.source.x.numpy(), graph.counts)
+    rows = np.flatnonzero(grouped_rows(is_flagged, seen) & (label >= 0))
+    edge_index, calibration = graph.source.edge_index.numpy(), model.detector.calibration_
+    assert calibration is not None
+    is_new = np.zeros(count, dtype=bool) if seen is None else ~seen
+    return ScorePage(
+        ids=[str(each) for each in graph.ids.to_pylist()],
+        scores=values,
+        is_flagged=is_flagged,
+        is_new=is_new,
+        predicted=[None if each < 0 else str(classes[each]) for each in label],
+        why=_reasons(model, cells, np.flatnonzero(is_flagged), label, columns, place),
+        edges=edge_index,
+        known_scores=calibration.scores.numpy(),
+        threshold=calibration.threshold,
+        false_alarm_rate=calibration.false_alarm_rate,
+        findings=group_flagged(model.known, cells, rows, edge_index, label, classes),
+        changes=[] if model.known is None else column_changes(model.known, cells, np.flatnonzero(is_new)),
+        notes=_notes(model, graph, values, is_new, seen),
+        facts=_facts(model, graph, table, calibration.scores),
+    )
+
+
+def _read_scores(table: TableSource, id_column: str) -> dict[str, Any]:
+    names = [id_column, "predicted", "score", "is_ood"]
+    table.require(names, "score")
+    names += [name for name in ("why",) if name in table.columns]
+    parts: list[list[Any]] = [[] for _ in names]
+    for batch in table.batches(names):
+        for part, array in zip(parts, batch.arrays, strict=True):
+            part.append(array)
+    if not sum(map(len, parts[0])):
+        raise TableError(f"{table.name} has a header, but no rows")
+    return {name: concatenated(part) for name, part in zip(names, parts, strict=True)}
+
+
+def _places(graph: TableGraph, columns: dict[str, Any], table: TableSource, id_column: str) -> np.ndarray:
+    """The row of the table of nodes that each row of the table of scores is about."""
+    ids, wanted = graph.ids.cast(pa.string()), as_text(columns[id_column], table.name, id_column)
+    found = pc.index_in(wanted, ids)
+    if found.null_count:  # ids that a spreadsheet would execute are written with an apostrophe
+        found = pc.coalesce(found, pc.index_in(pc.replace_substring_regex(wanted, "^'", ""), ids))
+    if found.null_count:
+        first = wanted.filter(found.is_null())[0].as_py()
+        raise TableError(
+            f"{found.null_count} of {len(found)} rows of {table.name} are not in {graph.name}, first {quoted(first)}; "
+            "give the tables that were scored"
+        )
+    return found.to_numpy()
+
+
+def _reasons(
+    model: TableModel, cells: Cells, rows: np.ndarray, label: np.ndarray, columns: dict[str, Any], place: np.ndarray
+) -> dict[int, str]:
+    """The reasons in the table of scores, or else those in terms of columns."""
+    if "why" in columns:
+        texts = columns["why"].to_pylist()
+        return {int(row): text for row, text in zip(place, texts, strict=True) if text}
+    made = reasons_of(model.known, cells, rows[label[rows] >= 0], label, model.schema.classes, {})
+    return {reason.row: str(reason) for reason in made if str(reason)}
+
+
+def column_changes(known: KnownValues, cells: Cells, new: np.ndarray) -> list[ColumnChange]:
+    """Compare new rows with known rows in every column, and keep the columns that differ much."""
+    found: list[ColumnChange] = []
+    if not len(new):
+        return found
+    total = float(known.num_rows[-1])
+    for column, features, counts in cells.columns:
+        statistics = known.features[-1, features]
+        if isinstance(column, Category):
+            shares = cells.x[new, features].mean(axis=0)
+            unseen = sum(row in counts.unseen_rows for row in new.tolist()) / len(new)
+            found.append(ColumnChange(column.name, "not seen in training", 0.0, unseen))
+            before = statistics[:, 5] / total
+            largest = int(np.abs(shares - before).argmax())
+            value = f"is {quoted(column.categories[largest])}"
+            found.append(ColumnChange(column.name, value, float(before[largest]), float(shares[largest])))
+            continue
+        numbers = cells.numbers(column, features, counts, new)
+        missing = float(np.isnan(numbers).mean())
+        before = float(statistics[1, 5]) / total if column.has_missing else 0.0
+        found.append(ColumnChange(column.name, "is missing", before, missing))
+        if column.is_count and statistics[0, 2] == 0:
+            share = float((np.nan_to_num(numbers) != 0).mean())
+            found.append(ColumnChange(column.name, "is not 0", float(statistics[0, 5]) / total, share))
+        else:
+            _, low, _, high, _, _ = statistics[0].tolist()
+            outside = float(((numbers < low) | (numbers > high)).mean())
+            found.append(ColumnChange(column.name, f"is outside {low:.5g} to {high:.5g}", 0.05, outside))
+    changed = [each for each in found if abs(each.new - each.known) >= _CHANGED]
+    return sorted(changed, key=lambda each: -abs(each.new - each.known))
+
+
+def _notes(
+    model: TableModel, graph: TableGraph, scores: np.ndarray, is_new: np.ndarray, seen: np.ndarray | None
+) -> list[str]:
+    notes = list(graph.notes)
+    linked = np.zeros(len(scores), dtype=bool)
+    linked[graph.source.edge_index.numpy().ravel()] = True
+    without = [np.mean(~linked[part]) if part.any() else 0.0 for part in (is_new, ~is_new)]
+    if without[0] > without[1] + _CHANGED:
+        notes.append(
+            f"{without[0]:.0%} of the new rows have no link, of the others {without[1]:.0%}; "
+            "is a table of links missing?"
+        )
+    unscored = int(np.isnan(scores).sum())
+    if unscored:
+        notes.append(f"{unscored:,} of {len(scores):,} rows of the tables are not in the table of scores")
+    if seen is None:
+        notes.append("the model does not remember all rows that it was fitted on, so the page is about all rows")
+    if model.known is None:
+        notes.append("the model has no statistics of columns, so reasons and findings name none; fit it again")
+    own = (model.schema.id_column, model.schema.label_column)
+    unread = [name for name in model.schema.other_columns if name not in own]
+    if unread:
+        notes.append(f"these columns are not features, so nothing in them was judged: {listed(unread)}")
+    return notes
+
+
+def _facts(model: TableModel, graph: TableGraph, table: TableSource, calibration: Any) -> dict[str, Any]:
+    return {
+        "Scores": table.name,
+        "Tables": f"{graph.name}: {len(graph.ids):,} rows, {graph.num_edges:,} links",
+        "Labels that the model knows": listed(model.schema.classes, 20),
+        "Columns that it reads": listed(model.schema.features.names, 20),
+        "Threshold": f"calibrated on {len(calibration):,} known rows",
+    }
