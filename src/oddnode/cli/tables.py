@@ -407,6 +407,7 @@ def report(
     out: Annotated[Path, typer.Option(help="File to write, .html.")],
     nodes: NodeTables = None,
     edges: EdgeTables = None,
+    db: Db = None,
     ignore_unknown_edges: IgnoreUnknownEdges = False,
     encoding: Encoding = None,
     plugin: Plugins = None,
@@ -422,7 +423,7 @@ def report(
         raise ValueError("give --nodes and --edges: the tables that were scored")
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out {out}: expected a name that ends in .html")
-    tables = _checked_tables(model, nodes, edges, encoding)
+    tables = _checked_tables(model, nodes, edges, encoding, db)
     from oddnode.tables import TableModel
     from oddnode.tables.webpage import make_page, write_page
 

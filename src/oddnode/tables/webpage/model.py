@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from oddnode.tables.columns import Category, to_numbers
+from oddnode.tables.columns import Category
 from oddnode.tables.findings import FlaggedGroup, group_flagged, grouped_rows
 from oddnode.tables.graphs import TableGraph
 from oddnode.tables.known_values import Cells, KnownValues
@@ -15,7 +15,7 @@ from oddnode.tables.labels import read_marks
 from oddnode.tables.model import TableModel
 from oddnode.tables.reader import TableSource, open_table
 from oddnode.tables.reasons import reasons_of
-from oddnode.tables.values import TableError, as_text, concatenated, listed, pa, pc, quoted
+from oddnode.tables.values import TableError, arrow_errors, as_text, concatenated, listed, pa, pc, quoted
 
 # A column has changed if the share of new rows with a rare value is this many points above that of known rows.
 _CHANGED = 0.05
@@ -137,7 +137,9 @@ def make_page(model: TableModel, scores: Any, nodes: Any, edges: Any, ignore_unk
     place = _places(graph, columns, table, model.schema.id_column)
     count, classes = len(graph.ids), list(model.schema.classes)
     values, is_flagged, label = np.full(count, np.nan), np.zeros(count, dtype=bool), np.full(count, -1)
-    values[place] = to_numbers(columns["score"])
+    with arrow_errors(f"{table.name} cannot be read"):
+        values[place] = columns["score"].cast(pa.float64()).to_numpy(zero_copy_only=False)
+    values[~model.schema.features.of_labelled_type(graph.source.x.numpy(), count)] = np.nan
     is_flagged[place] = read_marks(columns["is_ood"], table.name, "is_ood")
     names = pa.array([str(each) for each in classes])
     label[place] = pc.index_in(as_text(columns["predicted"], table.name, "predicted"), names).fill_null(-1).to_numpy()
@@ -223,8 +225,8 @@ def column_changes(known: KnownValues, cells: Cells, new: np.ndarray) -> list[Co
             continue
         numbers = cells.numbers(column, features, counts, new)
         missing = float(np.isnan(numbers).mean())
-        before = float(statistics[1, 5]) / total if column.has_missing else 0.0
-        found.append(ColumnChange(column.name, "is missing", before, missing))
+        was_missing = float(statistics[1, 5]) / total if column.has_missing else 0.0
+        found.append(ColumnChange(column.name, "is missing", was_missing, missing))
         if column.is_count and statistics[0, 2] == 0:
             share = float((np.nan_to_num(numbers) != 0).mean())
             found.append(ColumnChange(column.name, "is not 0", float(statistics[0, 5]) / total, share))
