@@ -202,6 +202,34 @@ def _membership() -> str:
     return _table(["method", "members: AUROC / FPR95, false alarms", "newcomers"], body)
 
 
+def _years() -> str:
+    """A line for every fit and unknown class; cells have a number for every span of years."""
+    lines: dict[tuple[str, str], dict[int, Rows]] = {}
+    for row in stored("years-cpu")["rows"]:
+        _, until, _, after, unknown = row["task"].rsplit("/", 1)[1].split("-", 4)
+        lines.setdefault((until, unknown), {}).setdefault(int(after), []).append(row)
+    metrics = ("auroc", "caught", "false_alarms", "checked_caught", "checked_false_alarms", "checked_spread")
+    body = []
+    for (until, unknown), spans in lines.items():
+        cells = [[own for _, own in sorted(spans.items()) if metric in own[0]] for metric in metrics]
+        means = [[f"{fmean(r[m] for r in own):.1f}" for own in found] for m, found in zip(metrics, cells, strict=True)]
+        shown = [" / ".join(each) or "-" for each in ([str(after) for after in sorted(spans)], *means)]
+        body.append([until, unknown.replace("unknown-", "class "), *shown])
+    head = ["fit until", "unknown", "years after", "AUROC", "caught", "false alarms"]
+    return _table([*head, "checked: caught", "checked: false alarms", "spread"], body)
+
+
+def _ethereum() -> str:
+    body = []
+    for row in stored("ethereum-cpu")["rows"]:
+        metrics = ("per_100_alerts", "auroc", "auroc_normal")
+        numbers = [f"{row[m]:.0f} ± {row[f'{m}_std']:.0f}" if m in row else "-" for m in metrics]
+        share = f"{row['phishing']:,} of {row['arrivals']:,}"
+        body.append([row["fit"], str(row["phishing_labels"]), row["method"], share, *numbers])
+    head = ["fit", "phishing labels", "method", "phishing among arrivals", "in 100 alerts", "AUROC"]
+    return _table([*head, "AUROC against normal accounts"], body)
+
+
 STAGES = {"score": "score, again", "first score": "score, for the first time", "score, 2 ranks": "score, two ranks"}
 
 
@@ -294,6 +322,8 @@ TABLES: dict[str, Callable[[], str]] = {
     **{group: partial(_arrivals, group) for group in ("arrivals", "arrivals-1%", "arrivals-20%", "unseen")},
     **{f"{group}-cells": partial(_arrival_cells, group) for group in ("arrivals", "unseen")},
     "membership": _membership,
+    "years": _years,
+    "ethereum": _ethereum,
     **{name: partial(_performance, name) for name in SECTIONS},
     "same_speed": _same_speed,
     "mini_batches": _mini_batches,
