@@ -53,7 +53,7 @@ def program(name: str) -> str | None:
 def server() -> Iterator[str]:
     """Run PostgreSQL on a socket in a folder of its own, and yield the folder. The user is ``me``."""
     initdb, postgres = program("initdb"), program("postgres")
-    if initdb is None or postgres is None:
+    if initdb is None or postgres is None or os.name == "nt":
         pytest.skip("PostgreSQL is not installed (on Debian: apt-get install postgresql)")
     # Not pytest's folder: it is closed to other users, and a socket's path is short.
     folder = Path(tempfile.mkdtemp(prefix="pg-"))
