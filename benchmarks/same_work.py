@@ -18,7 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import chdir, redirect_stderr, redirect_stdout
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -585,11 +585,11 @@ def use_table_model(note: Note) -> None:
         nodes, edges, known = (arrow_csv.read_csv(folder / f"{each}.csv") for each in ("nodes", "edges", "known"))
         columns: dict[str, Any] = {"id_column": "image", "label_column": "digit", "exposure_column": "odd"}
         model, report = TableModel.fit(nodes, edges, **columns, method="nodesafe++", epochs=40, device="cpu")
-        note_facts(note, "fit", asdict(report))
-        note_facts(note, "score", asdict(model.score(nodes, edges, folder / "first.parquet", explain=True)))
-        note_facts(note, "calibrate", asdict(model.calibrate(known, edges, "ok", 0.1)))
+        note_facts(note, "fit", report.as_dict())
+        note_facts(note, "score", model.score(nodes, edges, folder / "first.parquet", explain=True).as_dict())
+        note_facts(note, "calibrate", model.calibrate(known, edges, "ok", 0.1).as_dict())
         model.save(folder / "second")
-        note_facts(note, "score again", asdict(model.score(nodes, edges, folder / "second.parquet")))
+        note_facts(note, "score again", model.score(nodes, edges, folder / "second.parquet").as_dict())
         note_outcomes(note, folder)
 
 

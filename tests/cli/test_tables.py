@@ -249,3 +249,31 @@ def test_help_is_grouped_and_cuts_no_option(cli: CLI) -> None:
         assert "list[" not in text
     start = cli("--help").stdout
     assert start.index(" fit ") < start.index(" score ") < start.index(" bench ") < start.index(" paper ")
+
+
+def test_the_loop_from_new_rows_to_a_checked_threshold(folder: Path, cli: CLI) -> None:
+    fitted = json.loads(cli(*FIT, "--method", "energy", "--json").stdout)
+    assert fitted["rate_interval"][0] < 0.05 < fitted["rate_interval"][1]
+    assert fitted["accuracy"] > 0.9
+    assert json.loads(cli("info", "model", "--json").stdout)["table_rate_interval"] == fitted["rate_interval"]
+    new, edges = example(200, seed=5)
+    write_csv(folder / "new.csv", [row | {"name": "m" + row["name"], "kind": ""} for row in new])
+    write_csv(folder / "more.csv", [{key: "m" + value for key, value in edge.items()} for edge in edges])
+    tables = (*BOTH, "--nodes", "new.csv", "--edges", "more.csv")
+    both = cli("score", "model", *tables, "--out", "s.csv", "--fdr", "0.1", "--budget", "5", fails=True)
+    assert "--fdr and --budget are two ways" in both.stderr
+    few = cli("score", "model", *tables, "--out", "few.csv", "--only-new", "--budget", "5")
+    assert "5 of 200 new rows are flagged; about" in few.stdout
+    assert len(read_csv(folder / "few.csv")) == 200
+    scored = json.loads(cli("score", "model", *tables, "--out", "s.csv", "--json").stdout)
+    assert [group["name"] for group in scored["groups"]] == ["new", "unlabelled", "labelled"]
+    assert scored["num_by_chance"] == 10
+    drawn = cli("sample-to-check", "model", "s.csv", "--n", "90", "--out", "check.csv", "--json")
+    assert json.loads(drawn.stdout)["num_drawn"] == 90
+    change(folder / "check.csv", known=lambda i: "no" if i % 9 == 0 else "yes")
+    checked = ("calibrate", "model", *tables, "--checked", "check.csv", "--out", "model2")
+    assert "give one of them" in cli(*checked, "--known-column", "kind", fails=True).stderr
+    done = json.loads(cli(*checked, "--json").stdout)
+    assert (done["num_calibration"], done["checked"]["num_unknown"]) == (80, 10)
+    assert [text.split("(")[1].split(";")[0] for text in done["summary"][:3]] == ["precision", "recall", "false alarms"]
+    cli("score", "model2", *tables, "--out", "s2.csv")

@@ -219,3 +219,41 @@ def test_a_detector_decides_by_its_calibration(fitted: Detector, graph: Data) ->
     per_class = calibration.p_values(scores, fitted.predict(graph))
     assert torch.equal(fitted.p_values(graph, per_class=True), per_class)
     assert torch.equal(fitted.flag(graph, 0.2, per_class=True), calibration.flag(scores, 0.2, fitted.predict(graph)))
+
+
+@pytest.mark.parametrize("method", ["msp", "knn", "nodesafe", "nodesafe-evidence"])
+def test_fit_calibrates_on_the_calibration_mask_whatever_the_method(graph: Data, method: str) -> None:
+    fitted = Detector.from_recipe(method, epochs=3, device="cpu").fit(graph)
+    assert fitted.calibration_ is not None
+    assert (len(fitted.calibration_.scores), fitted.false_alarm_rate_) == (200, 0.05)
+    calibrated = copy.copy(fitted).calibrate(graph)
+    assert torch.equal(calibrated.calibration_.scores, fitted.calibration_.scores)  # type: ignore[union-attr]
+
+
+def test_marked_nodes_that_were_trained_on_are_refused_and_too_few_are_named(
+    graph: Data, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = copy.copy(graph)
+    data.calibration_mask = graph.train_mask
+    with pytest.raises(CalibrationError, match=r"are also in data.train_mask"):
+        Detector.from_recipe("msp", epochs=1).fit(data)
+    data.calibration_mask = torch.zeros_like(graph.calibration_mask)
+    data.calibration_mask[graph.calibration_mask.nonzero()[:5]] = True
+    assert Detector.from_recipe("msp", epochs=1).fit(data).calibration_ is None
+    assert "no threshold yet: a false-alarm rate of 5 % needs at least 19" in caplog.text
+
+
+def test_weights_stand_for_repeated_nodes(fitted: Detector, graph: Data, tmp_path: Path) -> None:
+    scores = fitted.score_samples(graph)[graph.calibration_mask]
+    weights = torch.ones(graph.num_nodes, dtype=torch.float64)
+    low = graph.calibration_mask & (fitted.score_samples(graph) < scores.median())
+    weights[low] = 0.25
+    weighted = copy.copy(fitted).calibrate(graph, 0.1, weights=weights)
+    known = scores.double().sort().values
+    share = torch.where(known < scores.median(), 0.25, 1.0)
+    limits = share.cumsum(0) / (share.sum() + share)
+    assert weighted.threshold_ == known[limits <= 0.1].max()
+    weighted.save(tmp_path / "model")
+    again = Detector.load(tmp_path / "model")
+    assert torch.equal(again.p_values(graph), weighted.p_values(graph))
+    assert again.set_false_alarm_rate(0.2).threshold_ == known[limits <= 0.2].max()

@@ -55,7 +55,8 @@ def test_every_node_gets_a_row_in_the_order_of_the_table(tables: tuple[Path, Pat
     model, report = TableModel.fit(*tables, **FIT)
     result = model.score(*tables, tmp_path / "scores.csv")
     rows = read_csv(tmp_path / "scores.csv")
-    assert list(rows[0]) == ["name", "predicted", "confidence", "score", "p_value", "is_ood", "split"]
+    first = ["name", "predicted", "confidence", "score", "p_value", "is_ood", "split"]
+    assert list(rows[0]) == [*first, "seen", "group", "rank", "expected_precision"]
     assert [row["name"] for row in rows] == [row["name"] for row in read_csv(tables[0])]
     assert {row["predicted"] for row in rows} <= {"a", "b"}
     assert all(0 < float(row["p_value"]) <= 1 and 0 < float(row["confidence"]) <= 1 for row in rows)
@@ -156,7 +157,7 @@ def test_a_method_that_anchors_on_labelled_nodes_is_refused(tables: tuple[Path, 
 def test_explaining_adds_columns_that_add_up(model_folder: Path, tables: tuple[Path, Path], tmp_path: Path) -> None:
     TableModel.load(model_folder).score(*tables, tmp_path / "s.csv", explain=True)
     rows = read_csv(tmp_path / "s.csv")
-    written = list(rows[0])[7:]
+    written = list(rows[0])[11:]
     assert written[:4] == ["threshold", "own_score", "neighbour_contribution", "nearest_class"]
     assert written[-2:] == ["finding", "why"]
     assert {"p_confidence", "p_links", "p_link_similarity"} <= set(written[4:-2])

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from oddnode.detector import ModelFileError
-from oddnode.tables import TableError, TableGraph, TableModel
+from oddnode.tables import Rule, TableError, TableGraph, TableModel
 from tests.saved_models import rewrite
 from tests.tables.examples import FIT, Rows, example
 
@@ -39,7 +39,7 @@ def _scored(model: TableModel, nodes: Rows, edges: Rows) -> tuple[Any, list[str]
 
 
 def _scored_graph(model: TableModel, graph: TableGraph) -> tuple[Any, list[str]]:
-    return model.score_graph(graph), model._scored(graph, explain=False)[1]
+    return model.score_graph(graph), model._scored(graph, explain=False, rule=Rule())[1]
 
 
 def _grown(nodes: Rows, edges: Rows) -> tuple[Rows, Rows]:
@@ -141,9 +141,7 @@ def test_without_the_reference_rows_those_of_the_fit_serve_and_a_note_says_so(fi
     scored, notes = _scored_graph(model, graph)
     assert CASES[case] in notes[0]
     assert "so nodes were compared with the reference rows as they were at fit" in notes[0]
-    assert (
-        "(several `nodes` and `edges`), or recalibrate on known rows of these tables: `oddnode calibrate`" in notes[0]
-    )
+    assert "(several `nodes` and `edges`), or recalibrate on rows that `oddnode sample-to-check` draws" in notes[0]
     outputs = model.detector.outputs(graph.data)
     outputs.references = ()
     assert scored["score"].to_pylist() == model.detector.score_samples(outputs).tolist()

@@ -92,9 +92,10 @@ _WORDS = {int: "an integer", float: "a number", bool: "true or false", str: "tex
 _PANELS = {
     "Tables": "nodes edges graph exposure_nodes exposure_edges db encoding",
     "Columns of nodes": "id_column label_column unlabelled feature_columns drop_columns category_columns "
-    "number_columns decimal_comma known_column type_column",
+    "number_columns decimal_comma known_column checked type_column",
     "Edges": "source_column target_column directed weight_column unweighted ignore_unknown_edges edge_type_column",
     "What to train on": "split_column exposure_column time_column train_until",
+    "Decisions": "only_new fdr budget",
     "Method": "method methods backbone set_options seed seeds protocol false_alarm_rate",
     "Running": "device jobs threads engine data_dir plugin log as_json",
 }
@@ -106,7 +107,8 @@ def add_command(
     app: typer.Typer, command: Callable[..., None], *examples: str, before: str = "", panel: str | None = None
 ) -> None:
     """Add a command, whose help has groups of options and ends with examples."""
-    lines = [before, "Examples:", *(f"  oddnode {command.__name__} {example}" for example in examples)]
+    shown = command.__name__.replace("_", "-")
+    lines = [before, "Examples:", *(f"  oddnode {shown} {example}" for example in examples)]
     command.__annotations__ = get_type_hints(command, include_extras=True)
     for name, annotation in command.__annotations__.items():
         for option in getattr(annotation, "__metadata__", ()):

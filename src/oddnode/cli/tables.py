@@ -1,11 +1,10 @@
-"""The commands for users' own tables: ``fit``, ``score``, ``report``, ``calibrate`` and ``prepare``."""
+"""The commands for users' own tables: fit, score, report, sample-to-check, calibrate and prepare."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -20,11 +19,13 @@ from oddnode.cli.shared import (
     Plugins,
     SetOptions,
     add_command,
+    as_options,
     check_device,
     checked_backbone,
     column_names,
     parse_settings,
     print_facts,
+    print_note,
     progress_bar,
     visible,
 )
@@ -34,6 +35,7 @@ from oddnode.tables.formats import main_suffixes
 if TYPE_CHECKING:
     from oddnode.tables import ColumnSummary, DatabaseTable, TableModel, TableOptions
     from oddnode.tables.reader import TableSource
+    from oddnode.tables.reports import Report
 
 
 # So many findings are printed; the file has all.
@@ -314,7 +316,20 @@ def fit(
     _save(model, out, graph)
     if not as_json:
         _print_columns(report.columns)
-    print_facts(asdict(report) | {"model": str(out)}, as_json)
+    _print_report(report, {"model": str(out)}, as_json, without=("rate_interval", "accuracy"))
+
+
+def _print_report(report: Report, more: dict[str, Any], as_json: bool, without: Sequence[str] = ()) -> None:
+    """Print a report: facts by name, then its summary in sentences, then notes. JSON has all of it."""
+    facts = report.as_dict() | more
+    if as_json:
+        print_facts(facts | {"summary": report.summary}, as_json)
+        return
+    print_facts({name: value for name, value in facts.items() if name not in (*without, "notes")}, as_json)
+    for sentence in report.summary:
+        typer.echo(sentence)
+    for note in report.notes:
+        print_note(as_options(note))
 
 
 def _show_epochs(show: Callable[..., None], epochs: int) -> Callable[[int], None]:
@@ -358,6 +373,22 @@ def score(
             help="Add columns that explain the scores; the column why explains flagged nodes in words.",
         ),
     ] = False,
+    only_new: Annotated[
+        bool, typer.Option("--only-new", help="Write only the rows that the model was not fitted on.")
+    ] = False,
+    fdr: Annotated[
+        float | None,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Flag new rows so that at most this share of the flagged ones should be false alarms.",
+            show_default="the calibrated false-alarm rate decides",
+        ),
+    ] = None,
+    budget: Annotated[
+        int | None,
+        typer.Option(min=1, help="Flag this many new rows, the oddest; of each day if the model has a time column."),
+    ] = None,
     ignore_unknown_edges: IgnoreUnknownEdges = False,
     raw_text: Annotated[
         bool,
@@ -373,12 +404,15 @@ def score(
 ) -> None:
     """Score the nodes of two tables and write one row per node.
 
-    Columns: the id, predicted, confidence, score (higher = better known), p_value, is_ood, and split, which says
-    what a row was used for when the model was fitted, or arrival for one that came later.
+    Columns: the id, predicted, confidence, score (higher = better known), p_value, is_ood, split, which says
+    what a row was used for when the model was fitted, or arrival for one that came later, seen (whether the model was
+    fitted on it), group, rank (1 = oddest of the new rows) and expected_precision.
     """
+    from oddnode.tables import Rule, is_query
     from oddnode.tables import check_target as check_table_target
-    from oddnode.tables import is_query
 
+    rule: dict[str, Any] = {"only_new": only_new, "fdr": fdr, "budget": budget}
+    Rule(**rule)
     check_graph(graph)
     load_plugins(plugin or ())
     check_device(device)
@@ -388,17 +422,41 @@ def score(
         from oddnode.large import GraphFolder
         from oddnode.tables import TableModel, score_folder
 
-        report = score_folder(TableModel.load(model, device), GraphFolder(graph), target, explain, raw_text)
+        report = score_folder(TableModel.load(model, device), GraphFolder(graph), target, explain, raw_text, **rule)
     else:
         _require(nodes=nodes, edges=edges)
         check_table_target(target, [Path(text) for text in [*(nodes or ()), *(edges or ())] if not is_query(text)])
         tables = _checked_tables(model, nodes, edges, encoding, db, db_is_used=target is not out)
         from oddnode.tables import TableModel
 
-        report = TableModel.load(model, device).score(*tables, target, explain, ignore_unknown_edges, raw_text)
+        loaded = TableModel.load(model, device)
+        report = loaded.score(*tables, target, explain, ignore_unknown_edges, raw_text, **rule)
     findings = {} if as_json else {f"finding {each.number}": str(each) for each in report.findings[:_MOST_FINDINGS]}
-    facts = {name: value for name, value in asdict(report).items() if as_json or name != "findings"}
-    print_facts(facts | findings | {"written": str(out)}, as_json)
+    _print_report(report, findings | {"written": str(out)}, as_json, without=_IN_SUMMARY)
+
+
+# What the summary of `score` says in words.
+_IN_SUMMARY = ("rule", "num_days", "groups", "num_judged", "num_judged_flagged", "num_by_chance", "findings")
+
+
+def sample_to_check(
+    model: Annotated[Path, typer.Argument(help="Folder that `oddnode fit` wrote.")],
+    scores: Annotated[Path, typer.Argument(help="Table that `oddnode score` wrote.")],
+    out: Annotated[Path, typer.Option(help=f"File to write, {_SUFFIXES}.")],
+    n: Annotated[int, typer.Option("--n", min=2, help="Number of rows to draw.")] = 100,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of the draw.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Draw rows to look at, at random among the flagged and among the other new rows.
+
+    Fill in the column known of the file (yes or no), and give it to `oddnode calibrate` as --checked: this estimates
+    precision and recall, and sets the threshold.
+    """
+    from oddnode.tables import read_schema
+    from oddnode.tables import sample_to_check as draw
+
+    report = draw(scores, out, read_schema(model).id_column, n, seed)
+    print_facts(report.as_dict() | {"written": str(out)}, as_json)
 
 
 def report(
@@ -441,7 +499,12 @@ def calibrate(
     db: Db = None,
     graph: Graph = None,
     known_column: Annotated[
-        str | None, typer.Option(help="Column of true and false: true for nodes that are known.")
+        str | None,
+        typer.Option(help="Column of true and false: true for nodes that are known, drawn at random."),
+    ] = None,
+    checked: Annotated[
+        Path | None,
+        typer.Option(help="Rows that `oddnode sample-to-check` drew, with answers, in place of --known-column."),
     ] = None,
     false_alarm_rate: Annotated[
         float | None,
@@ -460,34 +523,42 @@ def calibrate(
 ) -> None:
     """Recalibrate the threshold of a model on known nodes of another graph, or for another false-alarm rate.
 
-    Without tables, the nodes that the model was calibrated on determine the threshold for the new rate. Nodes that it
-    was trained on are left out. The network is not trained again. The old model is unchanged unless --out names it.
+    Known nodes must be drawn at random: calibrating on false alarms alone would switch detection off, and is refused.
+    `oddnode sample-to-check` draws nodes to check. Without tables, the nodes that the model was calibrated on
+    determine the threshold for the new rate. Nodes that it was trained on are left out. The network is not trained
+    again. The old model is unchanged unless --out names it.
     """
     check_graph(graph)
     load_plugins(plugin or ())
     check_device(device)
     _check_new(out, overwrite)
-    given = [bool(nodes), bool(edges), known_column is not None]
+    if known_column is not None and checked is not None:
+        raise ValueError("--known-column and --checked are two ways to name known nodes; give one of them")
+    given = [bool(nodes), bool(edges), known_column is not None or checked is not None]
     if any(given) and not all(given):
-        raise ValueError("give --nodes, --edges and --known-column together, or none of them")
+        raise ValueError("give --nodes, --edges and --known-column (or --checked) together, or none of them")
     if not any(given) and graph is None and false_alarm_rate is None:
-        raise ValueError("nothing to do: give a --false-alarm-rate, or --nodes, --edges and --known-column, or both")
+        raise ValueError(
+            "nothing to do: give a --false-alarm-rate, or --nodes, --edges and --known-column (or --checked), or both"
+        )
     tables = _checked_tables(model, nodes, edges, encoding, db, known_column)
     from oddnode.tables import TableModel, calibrate_folder
 
     loaded = TableModel.load(model, device)
     if graph is not None:
-        _refuse({"nodes": nodes, "edges": edges, "known_column": known_column, "new_ids": new_ids}, "--graph")
+        _refuse({"nodes": nodes, "edges": edges, "known_column": known_column, "checked": checked}, "--graph")
+        _refuse({"new_ids": new_ids}, "--graph")
         from oddnode.large import GraphFolder
 
         report = calibrate_folder(loaded, GraphFolder(graph), false_alarm_rate)
-    elif known_column is not None:
-        report = loaded.calibrate(*tables, known_column, false_alarm_rate, ignore_unknown_edges, new_ids)
+    elif nodes:
+        given_known = known_column, false_alarm_rate, ignore_unknown_edges, new_ids
+        report = loaded.calibrate(tables[0], tables[1], *given_known, checked=checked)
     else:
         assert false_alarm_rate is not None
         report = loaded.set_false_alarm_rate(false_alarm_rate)
     _save(loaded, out, graph)
-    print_facts(asdict(report) | {"model": str(out)}, as_json)
+    _print_report(report, {"model": str(out)}, as_json, without=("rate_interval", "checked"))
 
 
 @_with_table_options(without=_NOT_ON_DISK)
@@ -558,11 +629,15 @@ _EXAMPLES: dict[Callable[..., None], list[str]] = {
         "model --nodes old.csv --nodes new.csv --edges old_edges.csv --edges new_edges.csv --out s.csv",
         "model --db sqlite:///shop.db --nodes 'select * from products' --edges 'select a, b from links' "
         "--out table:scores",
+        "model --nodes old.csv --nodes new.csv --edges all_edges.csv --out s.csv --only-new --fdr 0.1",
+        "model --nodes old.csv --nodes new.csv --edges all_edges.csv --out s.csv --only-new --budget 20",
         "model --graph graph --out scores.parquet",
     ],
     report: ["model scores.csv --nodes nodes.csv --edges edges.csv --out page.html"],
+    sample_to_check: ["model scores.csv --n 100 --out check.csv"],
     calibrate: [
-        "model --nodes may.csv --edges may_edges.csv --known-column checked --out model-may",
+        "model --nodes old.csv --nodes may.csv --edges all_edges.csv --checked check.csv --out model-may",
+        "model --nodes may.csv --edges may_edges.csv --known-column drawn --out model-may",
         "model --false-alarm-rate 0.01 --out strict",
     ],
     prepare: [

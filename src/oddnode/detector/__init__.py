@@ -26,6 +26,8 @@ from oddnode.detector.saved_files import read_summary as read_summary
 if TYPE_CHECKING:
     from oddnode.detector.arrival import ArrivalScorer as ArrivalScorer
     from oddnode.detector.detector import Detector as Detector
+    from oddnode.detector.drift import Drift as Drift
+    from oddnode.detector.drift import ScoreShift as ScoreShift
     from oddnode.detector.explanation import Explanation as Explanation
     from oddnode.detector.fitted import Calibration as Calibration
     from oddnode.detector.fitted import FittedState as FittedState

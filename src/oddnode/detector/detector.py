@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from oddnode._utils.checked_json import show
 from oddnode._utils.suggestions import unknown
 from oddnode.detector import hub, saving
+from oddnode.detector.drift import Drift
 from oddnode.detector.explanation import Explanation, explain, node_indices, reasons
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import Calibration, FittedState, as_scorer, calibration_nodes, gradients_enabled
@@ -31,7 +32,7 @@ from oddnode.detector.fitting import (
 from oddnode.detector.recipes import RECIPES
 from oddnode.detector.reference import labelled_nodes, references_in, seen_in
 from oddnode.functional import CalibrationError
-from oddnode.graph import Graph, GraphError, GraphProfile, GraphSource, as_source
+from oddnode.graph import Graph, GraphError, GraphProfile, GraphSource, as_source, checked_nodes
 from oddnode.objectives import CrossEntropy, Objective
 from oddnode.scoring import Names, Outputs, Scorer
 from oddnode.training import BatchNormStatistics, Trainer
@@ -274,7 +275,8 @@ class Detector:
         ----------
         data : GraphSource
             A PyG ``Data``, or another graph with ``x``, ``edge_index``, ``y`` and ``train_mask``
-            (`oddnode.graph.as_source`); validation nodes are split off if it has no ``val_mask``.
+            (`oddnode.graph.as_source`); validation nodes are split off if it has no ``val_mask``. The nodes in its
+            ``calibration_mask``, if it has one, calibrate the threshold at a false-alarm rate of 5 %.
         exposure : GraphSource, optional
             A graph with known OOD nodes (those in its ``ood_mask``, or all nodes without one), for objectives and
             scorers that learn from them.
@@ -309,6 +311,7 @@ class Detector:
             A graph of the kind the module was trained on. If it has ``train_mask`` and ``y``, they determine the number
             of classes, and scorers that learn from training nodes can be used. Scorers that compare with reference
             nodes also need a ``reference_mask``: labelled nodes that the module was neither trained nor validated on.
+            Without one, the nodes in a ``calibration_mask`` are the reference nodes.
         num_classes : int, optional
             Number of classes; by default that of the training labels, or else the number of logits.
         propagation, device
@@ -415,17 +418,26 @@ class Detector:
         return outputs.logits.softmax(dim=-1).to(device)
 
     @gradients_enabled()
-    def calibrate(self, data: GraphSource, false_alarm_rate: float = 0.05, mask: Tensor | None = None) -> Self:
+    def calibrate(
+        self,
+        data: GraphSource | Outputs,
+        false_alarm_rate: float = 0.05,
+        mask: Tensor | None = None,
+        weights: Tensor | None = None,
+    ) -> Self:
         """Choose the threshold so that a known node is flagged with at most the given probability.
 
         Parameters
         ----------
-        data : GraphSource
-            A graph with ID nodes that were used neither for training nor for choosing the epoch.
+        data : GraphSource or Outputs
+            A graph with ID nodes that were used neither for training nor for choosing the epoch, drawn at random.
         false_alarm_rate : float
             The share of known nodes that may be flagged.
         mask : Tensor, optional
-            The mask of these nodes ``[N]``; by default ``data.calibration_mask``.
+            The mask of these nodes ``[N]``; by default ``data.calibration_mask``. Outputs need one.
+        weights : Tensor, optional
+            How many known nodes each node stands for ``[N]``: 1 over the probability that it was drawn. Needed unless
+            the nodes were drawn at random, all alike; only those of the calibration nodes are used.
 
         Examples
         --------
@@ -437,12 +449,16 @@ class Detector:
         >>> detector.detect(task.id_test.data).dtype
         torch.bool
         """
-        data = as_source(data)
-        nodes = calibration_nodes(data, mask, self.num_classes_)
-        outputs = self.outputs(data)
+        if isinstance(data, Outputs):
+            nodes = checked_nodes(mask, data.graph.num_nodes, "mask")
+        else:
+            data = as_source(data)
+            nodes = calibration_nodes(data, mask, self.num_classes_)
+        outputs, _ = self._outputs(data)
         nodes = nodes.to(outputs.graph.device)
         scores, classes = self.score_samples(outputs)[nodes], self.predict(outputs)[nodes]
-        return self._with_state(self.state_, Calibration.from_scores(scores, classes, false_alarm_rate))
+        weights = None if weights is None else weights.to(nodes.device)[nodes]
+        return self._with_state(self.state_, Calibration.from_scores(scores, classes, false_alarm_rate, weights))
 
     def set_false_alarm_rate(self, false_alarm_rate: float) -> Self:
         """Choose the threshold for another false-alarm rate, with the same calibration nodes.
@@ -452,8 +468,9 @@ class Detector:
         false_alarm_rate : float
             The share of known nodes that may be flagged.
         """
-        known = self._calibrated()
-        return self._with_state(self.state_, Calibration.from_scores(known.scores, known.classes, false_alarm_rate))
+        old = self._calibrated()
+        known = Calibration.from_scores(old.scores, old.classes, false_alarm_rate, old.weights)
+        return self._with_state(self.state_, known)
 
     def detect(self, data: GraphSource | Outputs) -> Tensor:
         """Flag nodes at the calibrated false-alarm rate.
@@ -509,6 +526,26 @@ class Detector:
         """
         calibration, (outputs, _) = self._calibrated(), self._outputs(data)
         return calibration.flag(self.score_samples(outputs), fdr, self.predict(outputs) if per_class else None)
+
+    def drift(self, data: GraphSource | Outputs, nodes: Tensor | Sequence[int] | None = None) -> Drift:
+        """Compare nodes that the detector has not seen with those that it was calibrated on.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            A graph of N nodes.
+        nodes : Tensor or sequence of int, optional
+            Indices ``[n]``, or a mask ``[N]``, of the nodes that it has not seen; by default all nodes except those of
+            the training graph, as far as `outputs` recognises them.
+        """
+        calibration, (outputs, _) = self._calibrated(), self._outputs(data)
+        graph = outputs.graph
+        if nodes is None:
+            nodes = torch.ones(graph.num_nodes, dtype=torch.bool) if outputs.seen is None else ~outputs.seen
+        chosen = node_indices(nodes, graph.num_nodes).to(graph.device)
+        num_isolated = int((graph.num_others()[chosen] == 0).sum())
+        scores = self.score_samples(outputs)[chosen]
+        return Drift.of(scores, calibration, num_isolated, self.graph_profile_.isolated_share)
 
     @gradients_enabled()
     def explain(self, data: GraphSource | Outputs) -> Explanation:

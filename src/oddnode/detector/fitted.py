@@ -20,6 +20,8 @@ from oddnode.functional import (
     conformal_p_values,
     conformal_p_values_per_class,
     negative_energy,
+    nodes_needed,
+    rate_interval,
     threshold_at,
 )
 from oddnode.graph import GraphProfile, GraphSource, as_labels, check_mask, checked_nodes
@@ -250,6 +252,8 @@ class Calibration:
         The share of known nodes that may be flagged.
     threshold : float
         Nodes that score below it are flagged.
+    weights : Tensor or None
+        How many known nodes each calibration node stands for ``[n]``; ``None`` if all were drawn alike.
 
     Examples
     --------
@@ -264,9 +268,12 @@ class Calibration:
     classes: Tensor | None
     false_alarm_rate: float
     threshold: float
+    weights: Tensor | None = None
 
     @classmethod
-    def from_scores(cls, scores: Any, classes: Any = None, false_alarm_rate: float = 0.05) -> Calibration:
+    def from_scores(
+        cls, scores: Any, classes: Any = None, false_alarm_rate: float = 0.05, weights: Any = None
+    ) -> Calibration:
         """Calibrate on the scores of known nodes.
 
         Parameters
@@ -277,6 +284,8 @@ class Calibration:
             Their predicted classes ``[n]``, for p-values per class.
         false_alarm_rate : float
             The share of known nodes that may be flagged.
+        weights : Tensor or array, optional
+            As for `oddnode.functional.conformal_p_values` ``[n]``.
 
         Returns
         -------
@@ -284,12 +293,25 @@ class Calibration:
             With the highest threshold at which a known node is flagged with at most this probability.
         """
         values = torch.as_tensor(scores).detach().cpu()
-        threshold = threshold_at(values, false_alarm_rate)
+        threshold = threshold_at(values, false_alarm_rate, weights)
         order = values.argsort(stable=True)
         own = None if classes is None else torch.as_tensor(classes).detach().cpu()
         if own is not None and own.shape != values.shape:
             raise ValueError(f"{len(values)} scores have classes of shape {list(own.shape)}, expected one per score")
-        return cls(values[order], None if own is None else own[order], float(false_alarm_rate), threshold)
+        each = None if weights is None else torch.as_tensor(weights, dtype=torch.float64).detach().cpu()[order]
+        return cls(values[order], None if own is None else own[order], float(false_alarm_rate), threshold, each)
+
+    @property
+    def rate_interval(self) -> tuple[float, float]:
+        """Where the true false-alarm rate lies with 95 % probability, by the number of calibration nodes.
+
+        With weights, as if all had the weight of the node at the threshold: those around it decide.
+        """
+        count = len(self.scores)
+        if self.weights is not None:
+            at = int((self.scores.double() < self.threshold).sum())
+            count = max(int(self.weights.sum() / self.weights[at]), nodes_needed(self.false_alarm_rate))
+        return rate_interval(count, self.false_alarm_rate)
 
     def p_values(self, scores: Any, predicted: Any = None) -> Tensor:
         """Compute conformal p-values: the share of known nodes that score as low, or lower.
@@ -307,12 +329,13 @@ class Calibration:
             P-values ``[N]``, float64, on the CPU.
         """
         if predicted is None:
-            return torch.from_numpy(conformal_p_values(scores, self.scores))
+            return torch.from_numpy(conformal_p_values(scores, self.scores, self.weights))
         if self.classes is None:
             raise CalibrationError(
                 "p-values per class need the classes of calibration nodes: calibrate with classes=..."
             )
-        return torch.from_numpy(conformal_p_values_per_class(scores, predicted, self.scores, self.classes))
+        known = self.scores, self.classes, self.weights
+        return torch.from_numpy(conformal_p_values_per_class(scores, predicted, *known))
 
     def detect(self, scores: Any) -> Tensor:
         """Flag the nodes that score below the threshold.

@@ -25,6 +25,7 @@ from oddnode.detector.fitted import (
     FittedState,
     TrainingOutputs,
     as_scorer,
+    calibration_nodes,
     check_logits,
     dtype_of,
     gradients_enabled,
@@ -144,6 +145,7 @@ class Networks(NamedTuple):
     modules: list[nn.Module]
     seeds: list[int]  # The seed of each network's training
     advice: list[str]  # Messages on the graph
+    calibration: Tensor | None  # The nodes to calibrate on; ``None`` if none are marked, or they are reference nodes
 
 
 def fit_together(
@@ -234,6 +236,8 @@ def _finish(
         state = _trained_state(detector, each, own)
         detector._with_state(state, calibration_by_references(state))
         if state.training is not None:
+            if each.calibration is not None:
+                detector._with_state(state, calibration_on(detector, state.training.outputs, each.calibration))
             state.training.outputs.release()
 
 
@@ -287,7 +291,10 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
         check_hops(modules[0], dataset.graph)
     references = [ReferenceNodes.of(dataset.graph, nodes) for nodes in chosen]
     parts = [without_nodes(dataset, each) for each in references] or [dataset] * len(modules)
-    return Networks(dataset, parts, references, modules, seeds, doubt_about_edges(data, dataset.graph))
+    marked = None
+    if not chosen and getattr(data, "calibration_mask", None) is not None:
+        marked = calibration_nodes(data, None, dataset.num_classes)
+    return Networks(dataset, parts, references, modules, seeds, doubt_about_edges(data, dataset.graph), marked)
 
 
 def packing_pays(data: TrainingSet) -> bool:
@@ -405,6 +412,16 @@ def calibration_by_references(state: FittedState) -> Calibration | None:
     classes = outputs.logits[known].argmax(dim=-1)
     try:
         return Calibration.from_scores(total[known] / count[known], classes)
+    except CalibrationError as error:
+        _log.warning(f"the detector has no threshold yet: {error}")
+        return None
+
+
+def calibration_on(detector: Detector, outputs: Outputs, nodes: Tensor) -> Calibration | None:
+    """Calibrate a fitted detector on marked nodes; if they are too few, a message is logged."""
+    nodes = nodes.to(outputs.graph.device)
+    try:
+        return Calibration.from_scores(detector.score_samples(outputs)[nodes], detector.predict(outputs)[nodes])
     except CalibrationError as error:
         _log.warning(f"the detector has no threshold yet: {error}")
         return None

@@ -83,8 +83,9 @@ class ReferenceNodes:
 def choose_references(data: GraphSource, dataset: TrainingSet, ensemble: int, seed: int) -> list[Tensor]:
     """Choose the reference nodes of every network among the labelled nodes.
 
-    If the data has a ``reference_mask``, all networks share its nodes. Otherwise they come from the validation nodes:
-    half of them for all networks, if that is at least 200. Otherwise the networks are cross-fitted in pairs: the
+    If the data has a ``reference_mask`` or a ``calibration_mask``, all networks share its nodes. Otherwise they come
+    from the validation nodes: half of them for all networks, if that is at least 200, or else the networks are
+    cross-fitted in pairs: the
     validation nodes are split at random into halves, and each network of a pair sets one half aside. There are at
     least two pairs, so that every validation node is a reference node of two networks or more.
     """
@@ -116,16 +117,17 @@ def _halves(dataset: TrainingSet, seed: list[int]) -> list[Tensor]:
 
 
 def checked_references(data: GraphSource, used: Tensor, num_classes: int) -> Tensor | None:
-    """Check the reference nodes that a user has marked."""
-    nodes = check_mask(data, "reference_mask", required=False)
+    """Check the reference nodes that a user has marked; without a mask for them, the calibration nodes."""
+    name = "calibration_mask" if getattr(data, "reference_mask", None) is None else "reference_mask"
+    nodes = check_mask(data, name, required=False)
     if nodes is None:
         return None
     if len(nodes) < 2:
-        raise GraphError("data.reference_mask marks one node, expected at least two to compare with")
+        raise GraphError(f"data.{name} marks one node, expected at least two to compare with")
     shared = int(torch.isin(nodes, used.to(nodes.device)).sum())
     if shared:
         raise GraphError(
-            f"{shared} of the {len(nodes)} nodes in data.reference_mask are also training or validation nodes; "
+            f"{shared} of the {len(nodes)} nodes in data.{name} are also training or validation nodes; "
             "reference nodes must be labelled nodes that nothing was learnt from"
         )
     y = getattr(data, "y", None)
@@ -133,7 +135,7 @@ def checked_references(data: GraphSource, used: Tensor, num_classes: int) -> Ten
     unknown = int(((labels < 0) | (labels >= num_classes)).sum())
     if unknown:
         raise GraphError(
-            f"{unknown} of the {len(nodes)} nodes in data.reference_mask have no label among the {num_classes} "
+            f"{unknown} of the {len(nodes)} nodes in data.{name} have no label among the {num_classes} "
             "classes; an unlabelled node may be out-of-distribution"
         )
     return nodes

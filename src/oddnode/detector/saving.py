@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 
 _PLAIN = (bool, int, float, str, type(None))
 _REFERENCE = ("nodes", "checksums", "edges")
+_CALIBRATION = ("scores", "classes", "weights")
 _EXTRA = "extra."
 _FEW_LAYERS = 50
 # Backbones whose state is all in the saved tensors, so that they need not be initialised.
@@ -134,7 +135,7 @@ def tensors_of(detector: Detector) -> dict[str, Tensor]:
         tensors |= {f"reference.{network}.{name}": getattr(reference, name) for name in _REFERENCE}
     others = {"class_means": state.class_means}
     if calibration is not None:
-        others |= {"calibration.scores": calibration.scores, "calibration.classes": calibration.classes}
+        others |= {f"calibration.{name}": getattr(calibration, name) for name in _CALIBRATION}
     return tensors | {name: value for name, value in others.items() if value is not None}
 
 
@@ -268,14 +269,16 @@ def _calibration(config: ModelConfig, tensors: dict[str, Tensor]) -> Calibration
     """The saved calibration; its threshold is computed again from its scores and compared."""
     if config.calibration is None:
         return None
-    scores, classes = (tensors.pop(f"calibration.{name}", None) for name in ("scores", "classes"))
+    scores, classes, weights = (tensors.pop(f"calibration.{name}", None) for name in _CALIBRATION)
     num_nodes, threshold = config.calibration.num_nodes, config.calibration.threshold
     is_double = scores is not None and scores.dtype == torch.float64
     _check_tensor("calibration.scores", scores, torch.float64 if is_double else torch.float32, [num_nodes])
     if classes is not None:
         _check_tensor("calibration.classes", classes, torch.long, [num_nodes])
+    if weights is not None:
+        _check_tensor("calibration.weights", weights, torch.float64, [num_nodes])
     try:
-        calibration = Calibration.from_scores(scores, classes, config.calibration.false_alarm_rate)
+        calibration = Calibration.from_scores(scores, classes, config.calibration.false_alarm_rate, weights)
     except (ValueError, OverflowError) as error:  # the latter for a rate whose inverse is infinite
         raise ModelFileError(f"calibration: {error}") from None
     if calibration.threshold != threshold:

@@ -8,7 +8,11 @@ from oddnode.functional.conformal import benjamini_hochberg as benjamini_hochber
 from oddnode.functional.conformal import check_rate as check_rate
 from oddnode.functional.conformal import conformal_p_values as conformal_p_values
 from oddnode.functional.conformal import conformal_p_values_per_class as conformal_p_values_per_class
+from oddnode.functional.conformal import expected_precision as expected_precision
+from oddnode.functional.conformal import known_share as known_share
 from oddnode.functional.conformal import nodes_needed as nodes_needed
+from oddnode.functional.conformal import rate_interval as rate_interval
+from oddnode.functional.conformal import share_interval as share_interval
 from oddnode.functional.conformal import surprise as surprise
 from oddnode.functional.conformal import threshold_at as threshold_at
 from oddnode.functional.dirichlet import dirichlet_entropy as dirichlet_entropy

@@ -16,17 +16,22 @@ from torch import Tensor
 # The share of the reference whose spread gives the scale of scores that are lower than all of it.
 _TAIL_SHARE = 0.1
 _FEWEST_IN_TAIL = 3
+_ROUNDING = 1e-12
 
 
 class CalibrationError(ValueError):
     """There are not enough calibration nodes for a decision; the message says how many are needed."""
 
 
-def conformal_p_values(scores: Any, calibration: Any) -> np.ndarray:
+def conformal_p_values(scores: Any, calibration: Any, weights: Any = None) -> np.ndarray:
     r"""Compute the conformal p-value of each score: :math:`p = (1 + \#\{c_i \le s\}) / (n + 1)`.
 
     For a node exchangeable with the calibration nodes, :math:`P(p \le \alpha) \le \alpha` for every
     :math:`\alpha` (Vovk et al., 2005). A small value means that few known nodes have so low a score.
+
+    If calibration nodes were drawn with different probabilities, each stands for :math:`w_i` nodes. A node then has the
+    weight of the next higher calibration node, :math:`w`, as if it had been drawn with it (Tibshirani et al., 2019):
+    :math:`p = (w + \sum_{c_i \le s} w_i) / (w + \sum_i w_i)`, and 1 above all of them.
 
     Parameters
     ----------
@@ -34,17 +39,32 @@ def conformal_p_values(scores: Any, calibration: Any) -> np.ndarray:
         One score per node ``[N]``, higher = more in-distribution.
     calibration : array_like or Tensor
         Scores ``[n]`` of in-distribution nodes that were used neither for training nor for choosing the epoch.
+    weights : array_like or Tensor, optional
+        The weight of each calibration node ``[n]``: 1 over the probability that it was drawn.
 
     Examples
     --------
     >>> conformal_p_values([0.5, 2.5, 9.0], calibration=[1.0, 2.0, 3.0])
     array([0.25, 0.75, 1.  ])
     """
-    values, known = _finite(scores, "scores"), np.sort(_finite(calibration, "calibration scores"))
-    return (1.0 + np.searchsorted(known, values, side="right")) / (known.size + 1.0)
+    values, (known, shares) = _finite(scores, "scores"), _shares(calibration, weights)
+    return np.append(shares, 1.0)[np.searchsorted(known, values, side="right")]
 
 
-def conformal_p_values_per_class(scores: Any, classes: Any, calibration: Any, calibration_classes: Any) -> np.ndarray:
+def _shares(calibration: Any, weights: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The calibration scores in ascending order, and the p-value of a score just below each."""
+    known = _finite(calibration, "calibration scores")
+    weight = np.ones(known.size) if weights is None else _finite(weights, "weights")
+    if weight.shape != known.shape or not (weight > 0).all():
+        raise ValueError(f"{known.size} calibration scores have {weight.size} weights, expected one above 0 for each")
+    order = np.argsort(known, kind="stable")
+    weight = weight[order]
+    return known[order], np.cumsum(weight) / (weight.sum() + weight)
+
+
+def conformal_p_values_per_class(
+    scores: Any, classes: Any, calibration: Any, calibration_classes: Any, weights: Any = None
+) -> np.ndarray:
     """Compute p-values among the calibration nodes that have the same predicted class as the node.
 
     The rate then holds within each predicted class, not only over all of them. Nodes of a class that was predicted for
@@ -60,6 +80,8 @@ def conformal_p_values_per_class(scores: Any, classes: Any, calibration: Any, ca
         Scores ``[n]`` of in-distribution nodes that were used neither for training nor for choosing the epoch.
     calibration_classes : array_like or Tensor
         The predicted class of each calibration node ``[n]``.
+    weights : array_like or Tensor, optional
+        As for `conformal_p_values`.
 
     Examples
     --------
@@ -75,16 +97,18 @@ def conformal_p_values_per_class(scores: Any, classes: Any, calibration: Any, ca
         )
     result = np.ones(values.size)
     for label in np.unique(own):
-        here = own == label
-        result[here] = conformal_p_values(values[here], known[theirs == label])
+        here, there = own == label, theirs == label
+        weight = None if weights is None else _array(weights)[there]
+        result[here] = conformal_p_values(values[here], known[there], weight)
     return result
 
 
-def threshold_at(calibration: Any, false_alarm_rate: float) -> float:
+def threshold_at(calibration: Any, false_alarm_rate: float, weights: Any = None) -> float:
     """Compute the threshold below which nodes are flagged, for a given rate of false alarms.
 
     It is the k-th lowest calibration score with k = floor(rate (n + 1)), so ``score < threshold`` is equivalent to
-    ``p_value <= rate``. With fewer calibration nodes than the rate needs, a `CalibrationError` is raised.
+    ``p_value <= rate``; with weights it is chosen by the same equivalence. With fewer calibration nodes than the rate
+    needs, a `CalibrationError` is raised.
 
     Parameters
     ----------
@@ -92,6 +116,8 @@ def threshold_at(calibration: Any, false_alarm_rate: float) -> float:
         Scores ``[n]`` of in-distribution nodes that were used neither for training nor for choosing the epoch.
     false_alarm_rate : float
         The probability, between 0 and 1, that a known node is flagged.
+    weights : array_like or Tensor, optional
+        As for `conformal_p_values`.
 
     Examples
     --------
@@ -102,16 +128,71 @@ def threshold_at(calibration: Any, false_alarm_rate: float) -> float:
         ...
     oddnode.functional.conformal.CalibrationError: a false-alarm rate of 5 % needs at least 19 calibration nodes, ...
     """
-    known = np.sort(_finite(calibration, "calibration scores"))
-    needed = nodes_needed(false_alarm_rate)
-    if known.size < needed:
-        raise CalibrationError(
-            f"a false-alarm rate of {100 * false_alarm_rate:g} % needs at least {needed} calibration nodes, "
-            f"but there are {known.size}; hold out more known nodes, or choose a rate of "
-            f"{100 / (known.size + 1):.3g} % or more"
-        )
-    # In floating point, 0.29 * 100 is 28.999999999999996 instead of 29.
-    return float(known[math.floor(round(false_alarm_rate * (known.size + 1), 9)) - 1])
+    known, shares = _shares(calibration, weights)
+    rate = check_rate(false_alarm_rate)
+    # A rate or a sum of weights that was computed may be off in its last digits.
+    count = int((shares <= rate * (1 + _ROUNDING)).sum())
+    if count:
+        return float(known[count - 1])
+    if weights is None or not known.size:
+        found = f"at least {nodes_needed(rate)} calibration nodes, but there are {known.size}"
+    else:
+        found = f"more calibration nodes: by its weight, the lowest of {known.size} stands for {100 * shares[0]:.3g} %"
+    least = shares[0] if known.size else 1.0
+    raise CalibrationError(
+        f"a false-alarm rate of {100 * rate:g} % needs {found}; hold out more known nodes, or choose a rate of "
+        f"{100 * least:.3g} % or more"
+    )
+
+
+def rate_interval(num_calibration: int, false_alarm_rate: float, level: float = 0.95) -> tuple[float, float]:
+    r"""Compute where the true false-alarm rate of a calibrated threshold lies.
+
+    The threshold is the k-th lowest of n calibration scores, :math:`k = \lfloor r (n + 1) \rfloor`, so the share of
+    known nodes below it is a random draw from :math:`\mathrm{Beta}(k, n + 1 - k)`, whatever the distribution of
+    independent scores (Vovk, 2012).
+
+    Parameters
+    ----------
+    num_calibration : int
+        Number of calibration nodes n.
+    false_alarm_rate : float
+        The rate r that was asked for.
+    level : float
+        The probability that the interval contains the true rate.
+
+    Examples
+    --------
+    >>> low, high = rate_interval(100, 0.05)
+    >>> print(f"{low:.3f} {high:.3f}")
+    0.016 0.099
+    """
+    from scipy.special import betaincinv
+
+    k = math.floor(round(check_rate(false_alarm_rate) * (num_calibration + 1), 9))
+    if k < 1:
+        raise CalibrationError(f"{num_calibration} calibration nodes are too few for a rate of {false_alarm_rate:g}")
+    tail = (1 - check_rate(level, "level")) / 2
+    low, high = betaincinv(k, num_calibration + 1 - k, [tail, 1 - tail])
+    return float(low), float(high)
+
+
+def share_interval(count: int, total: int, level: float = 0.95) -> tuple[float, float]:
+    """Compute the interval of a share of which ``count`` of ``total`` draws were seen (Clopper and Pearson, 1934).
+
+    Parameters
+    ----------
+    count, total : int
+        Number of successes, and of independent draws.
+    level : float
+        The least probability that the interval contains the true share.
+    """
+    from scipy.special import betaincinv
+
+    tail = (1 - check_rate(level, "level")) / 2
+    low = betaincinv(count, total - count + 1, tail) if count > 0 else 0.0
+    high = betaincinv(count + 1, total - count, 1 - tail) if count < total else 1.0
+    return float(low), float(high)
 
 
 def nodes_needed(false_alarm_rate: float) -> int:
@@ -156,7 +237,41 @@ def benjamini_hochberg(p_values: Any, fdr: float = 0.1) -> np.ndarray:
     if values.min() < 0 or values.max() > 1:
         raise ValueError(f"p-values lie between {values.min():g} and {values.max():g}, expected 0..1")
     # Conformal p-values are fractions that often equal the limit exactly; the tolerance absorbs rounding.
-    return false_discovery_control(values, method="bh") <= fdr * (1 + 1e-12)
+    return false_discovery_control(values, method="bh") <= fdr * (1 + _ROUNDING)
+
+
+def known_share(p_values: Any) -> float:
+    r"""Estimate the share of known nodes, :math:`\hat\pi_0 = \min(1, (1 + \#\{p > 1/2\}) / (n / 2))` (Storey, 2004).
+
+    Parameters
+    ----------
+    p_values : array_like or Tensor
+        One p-value per node ``[n]``; half of those of known nodes are above one half, and few others.
+    """
+    values = _finite(p_values, "p-values")
+    return min(1.0, (1.0 + float((values > 0.5).sum())) / (0.5 * values.size)) if values.size else 1.0
+
+
+def expected_precision(p_values: Any) -> np.ndarray:
+    r"""Estimate, for each node, which share of the nodes that are at least as unusual is unknown: 1 minus its q-value.
+
+    :math:`1 - \min(1, \hat\pi_0 n p / \#\{p_j \le p\})` with `known_share`, made monotone in p (Storey, 2002). It
+    is an estimate, and only as good as the calibration that the p-values come from.
+
+    Parameters
+    ----------
+    p_values : array_like or Tensor
+        One p-value per node ``[n]``.
+
+    Examples
+    --------
+    >>> expected_precision([0.01, 0.02, 0.5, 0.9]).round(2)
+    array([0.96, 0.96, 0.33, 0.1 ])
+    """
+    values = _finite(p_values, "p-values")
+    distinct, place, counts = np.unique(values, return_inverse=True, return_counts=True)
+    share = known_share(values) * values.size * distinct / np.cumsum(counts)
+    return 1.0 - np.minimum.accumulate(np.minimum(share, 1.0)[::-1])[::-1][place]
 
 
 def check_rate(rate: float, name: str = "false_alarm_rate") -> float:

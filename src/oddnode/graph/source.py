@@ -38,7 +38,7 @@ class GraphSource(Protocol):
     - ``edge_weight``: one weight per edge ``[E]``, 0 or more; an edge of weight 0 counts as no edge;
     - ``y``: classes 0, 1, 2, ... ``[N]``, read at the nodes of the first three masks only;
     - ``train_mask``, ``val_mask``: the labelled nodes to train on and to choose the epoch by;
-    - ``calibration_mask``: held-out known nodes for `oddnode.Detector.calibrate`;
+    - ``calibration_mask``: held-out known nodes that calibrate the threshold;
     - ``reference_mask``: labelled nodes that nothing was learnt from, for methods that compare nodes with such nodes;
     - ``seen_mask``: the nodes that were in the training graph, for scoring; needed only if these do not come first;
     - ``ood_mask``: the known OOD nodes of an exposure graph;

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from oddnode._utils.lazy import exports
 
 if TYPE_CHECKING:
+    from oddnode.tables.checking import sample_to_check as sample_to_check
     from oddnode.tables.columns import Category as Category
     from oddnode.tables.columns import FeatureRecipe as FeatureRecipe
     from oddnode.tables.columns import Number as Number
@@ -49,7 +50,11 @@ if TYPE_CHECKING:
     from oddnode.tables.reasons import LinkReason as LinkReason
     from oddnode.tables.reasons import RowReason as RowReason
     from oddnode.tables.reports import CalibrationReport as CalibrationReport
+    from oddnode.tables.reports import CheckedEstimates as CheckedEstimates
     from oddnode.tables.reports import FitReport as FitReport
+    from oddnode.tables.reports import RowGroup as RowGroup
+    from oddnode.tables.reports import Rule as Rule
+    from oddnode.tables.reports import SampleReport as SampleReport
     from oddnode.tables.reports import ScoreReport as ScoreReport
     from oddnode.tables.schema import TableOptions as TableOptions
     from oddnode.tables.schema import TableSchema as TableSchema

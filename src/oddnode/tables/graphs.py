@@ -88,6 +88,8 @@ class TableGraph:
         Whether rows are later than the training rows ``[N]``; ``None`` if their times are unknown.
     counts : list of ColumnCounts
         What encoding found in each feature column.
+    days : numpy.ndarray or None
+        The days of the rows, as numbers ``[N]``; ``None`` if their times are unknown.
     """
 
     ids: Any
@@ -98,6 +100,7 @@ class TableGraph:
     notes: list[str]
     is_arrival: np.ndarray | None = None
     counts: list[ColumnCounts] = field(default_factory=list)
+    days: np.ndarray | None = None
 
     @cached_property
     def data(self) -> Data:
@@ -136,10 +139,10 @@ def read_graph(
     table.require(also, "known")
     notes = schema.check_columns(table, also)
     rows = read_nodes(table, schema.id_column, schema.features, list(also))
-    until, is_arrival = schema.until, None
+    until, is_arrival, days = schema.until, None, None
     if until is not None and until.column in table.columns:
-        times = table.batches([until.column])
-        is_arrival = np.concatenate([until.is_arrival(batch.arrays[0], batch) for batch in times])
+        placed = [until.placed(batch.arrays[0], batch) for batch in table.batches([until.column])]
+        is_arrival, days = (np.concatenate(parts) for parts in zip(*placed, strict=True))
         notes += until.notes_on_zones(table)
     elif until is not None:
         notes.append(f"there is no column {until.column!r}, so the column split does not say which rows are arrivals")
@@ -150,7 +153,7 @@ def read_graph(
     notes += rows.notes + notes_on_scored_columns(schema.features, rows.counts) + read.notes
     if schema.features.types is not None:
         notes += schema.features.types.notes(schema.features, rows.x, rows.counts)
-    return TableGraph(rows.ids, source, num_edges, rows.columns, table.name, notes, is_arrival, rows.counts)
+    return TableGraph(rows.ids, source, num_edges, rows.columns, table.name, notes, is_arrival, rows.counts, days)
 
 
 @dataclass(frozen=True)

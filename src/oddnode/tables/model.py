@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from oddnode._utils.checked_json import errors_in
 from oddnode.detector import Detector, ModelFileError, as_scorer, default_method, full_batch_blocker, load, save
 from oddnode.functional import CalibrationError, threshold_at
+from oddnode.tables.checking import CheckedRows
 from oddnode.tables.findings import FlaggedGroup
 from oddnode.tables.formats import TableTarget, as_target, check_target, write_table
 from oddnode.tables.graphs import TableGraph, read_graph
@@ -22,12 +23,13 @@ from oddnode.tables.known_values import KnownValues
 from oddnode.tables.labels import SPLIT_MASKS, Split, read_marks, split_labelled
 from oddnode.tables.reader import files_of
 from oddnode.tables.reasons import RowReason
-from oddnode.tables.reports import CalibrationReport, FitReport, ScoreReport
+from oddnode.tables.reports import CalibrationReport, CheckedEstimates, FitReport, Rule, ScoreReport
 from oddnode.tables.schema import TableOptions, TableSchema, schema_of
 from oddnode.tables.scores import (
     ScoredNodes,
     ThresholdBasis,
     check_id_column,
+    check_random,
     checked_basis,
     compared_outputs,
     fitting_outputs,
@@ -131,7 +133,7 @@ class TableModel:
         """
         return read_graph(self.schema, nodes, edges, also, ignore_unknown_edges)
 
-    def score_graph(self, graph: TableGraph, explain: bool = False) -> Any:
+    def score_graph(self, graph: TableGraph, explain: bool = False, **rule: Any) -> Any:
         """Score every node of tables in memory.
 
         Parameters
@@ -142,30 +144,35 @@ class TableModel:
             Whether to add the columns ``threshold``, ``own_score``, ``neighbour_contribution``, ``nearest_class``, for
             every kind of evidence ``p_<kind>`` (the share of known nodes at least as unusual), ``finding`` (the number
             of the finding that a flagged row belongs to) and ``why`` (sentences; null for nodes that are not flagged).
+        **rule
+            Fields of `oddnode.tables.Rule`: ``fdr`` or ``budget``, ``only_new``.
 
         Returns
         -------
         pyarrow.Table
             One row per node, in the order of the table of nodes: the id, ``predicted``, ``confidence``, ``score``
             (higher = better known), ``p_value``, ``is_ood``, and ``split``: what a row was used for when the model was
-            fitted (train, validation, calibration or null), or arrival for a row later than the training rows.
+            fitted (train, validation, calibration or null), or arrival for a row later than the training rows;
+            ``seen``: whether the model was fitted on a row with this id, ``group`` (labelled, unlabelled or new),
+            ``rank`` (1 = oddest) and ``expected_precision``, as for `oddnode.functional.expected_precision`, both among
+            the new rows or, if there are none, among those that the model was not trained on.
             Notes for the user are logged.
         """
         check_id_column(self.schema, self.detector)
-        scored, notes = self._scored(graph, explain)
+        scored, notes = self._scored(graph, explain, Rule(**rule))
         for note in notes:
             _log.warning(note)
         return pa.concat_tables(scored.parts())
 
-    def _scored(self, graph: TableGraph, explain: bool) -> tuple[ScoredNodes, list[str]]:
+    def _scored(self, graph: TableGraph, explain: bool, rule: Rule) -> tuple[ScoredNodes, list[str]]:
         outputs, notes = compared_outputs(self.detector, self.used_rows, graph, self.basis)
         use = uses_of(self.used_rows, graph.ids)
-        is_new = use < 0
-        if graph.is_arrival is not None:
-            use[is_new & graph.is_arrival] = USES.index("arrival")
         seen = None if self.used_rows is None else self.used_rows.seen_rows(graph.ids)
-        scored = ScoredNodes(self.detector, self.schema, graph.ids, use, outputs, explain, graph, self.known, seen)
-        return scored, notes + scored.notes_on_threshold(self.basis, is_new)
+        if graph.is_arrival is not None:
+            use[(use < 0) & graph.is_arrival] = USES.index("arrival")
+        rows = graph.ids, use, outputs, explain, graph, self.known
+        scored = ScoredNodes(self.detector, self.schema, *rows, seen=seen, rule=rule)
+        return scored, notes + scored.notes(self.basis)
 
     def reasons(self, graph: TableGraph) -> list[RowReason]:
         """Why each flagged row is flagged, in terms of the tables; ``str`` puts a reason into words.
@@ -175,7 +182,7 @@ class TableModel:
         graph : TableGraph
             From `read`.
         """
-        return self._scored(graph, explain=True)[0].reasons
+        return self._scored(graph, explain=True, rule=Rule())[0].reasons
 
     def findings(self, graph: TableGraph) -> list[FlaggedGroup]:
         """The flagged rows that belong together, of those that the model was not fitted on, if there are any.
@@ -190,9 +197,11 @@ class TableModel:
         list of FlaggedGroup
             The largest first; ``str`` puts a finding into words. Rows that stand alone are in none.
         """
-        return self._scored(graph, explain=True)[0].findings
+        return self._scored(graph, explain=True, rule=Rule())[0].findings
 
-    def score_frame(self, nodes: Any, edges: Any, explain: bool = False, ignore_unknown_edges: bool = False) -> Any:
+    def score_frame(
+        self, nodes: Any, edges: Any, explain: bool = False, ignore_unknown_edges: bool = False, **rule: Any
+    ) -> Any:
         """Score every node of two tables in memory. Notes for the user are logged.
 
         Parameters
@@ -201,11 +210,13 @@ class TableModel:
             As for `read`.
         explain : bool
             As for `score_graph`, whose result it returns; ``.to_pandas()`` or ``polars.from_arrow`` convert it.
+        **rule
+            As for `score_graph`.
         """
         graph = self.read(nodes, edges, ignore_unknown_edges=ignore_unknown_edges)
         for note in graph.notes:
             _log.warning(note)
-        return self.score_graph(graph, explain)
+        return self.score_graph(graph, explain, **rule)
 
     def score(
         self,
@@ -215,6 +226,7 @@ class TableModel:
         explain: bool = False,
         ignore_unknown_edges: bool = False,
         raw_text: bool = False,
+        **rule: Any,
     ) -> ScoreReport:
         """Score every node of two tables and write one row for each, in the order of the table of nodes.
 
@@ -228,12 +240,14 @@ class TableModel:
             As for `score_graph`.
         raw_text : bool
             As for `oddnode.tables.write_table`.
+        **rule
+            As for `score_graph`.
         """
-        target = as_target(out)
+        target, decide = as_target(out), Rule(**rule)
         check_target(target, files_of(nodes) + files_of(edges))
         check_id_column(self.schema, self.detector)
         graph = self.read(nodes, edges, ignore_unknown_edges=ignore_unknown_edges)
-        scored, notes = self._scored(graph, explain)
+        scored, notes = self._scored(graph, explain, decide)
         changed = write_table(scored.parts(), target, raw_text)
         return scored.report(graph.num_edges, graph.notes + notes, changed, target)
 
@@ -241,36 +255,58 @@ class TableModel:
         self,
         nodes: Any,
         edges: Any,
-        known_column: str,
+        known_column: str | None = None,
         false_alarm_rate: float | None = None,
         ignore_unknown_edges: bool = False,
         new_ids: bool = False,
+        *,
+        checked: Any = None,
     ) -> CalibrationReport:
         """Recalibrate the threshold for another graph; the network is unchanged.
 
-        Rows that the model was trained or validated on are left out: they score too high.
+        Rows that the model was trained or validated on are left out: they score too high. Known rows that were chosen
+        by their scores, such as false alarms, are refused, because the rate would not hold.
 
         Parameters
         ----------
         nodes, edges, ignore_unknown_edges
             As for `read`.
         known_column : str
-            Column of true and false: true for known nodes.
+            Column of true and false: true for known nodes, which must be drawn at random.
         false_alarm_rate : float, optional
             The share of known nodes that may be flagged; by default the model's.
         new_ids : bool
             Whether ids in these tables name different nodes than the same ids in the fitted table, so that no row was
             trained on.
+        checked : path or table in memory, optional
+            In place of ``known_column``: the rows that `oddnode.tables.sample_to_check` drew, with answers.
         """
-        graph = self.read(nodes, edges, [known_column], ignore_unknown_edges)
-        rate = self.detector.false_alarm_rate_ if false_alarm_rate is None else false_alarm_rate
+        if (known_column is None) == (checked is None):
+            raise TableError("give the known rows either as `known_column` or as `checked`")
+        detector, old = self.detector, self.detector._calibrated()
+        graph = self.read(nodes, edges, [] if known_column is None else [known_column], ignore_unknown_edges)
+        rate = old.false_alarm_rate if false_alarm_rate is None else false_alarm_rate
         used_rows = None if new_ids else self.used_rows
-        held_out, left_out = _calibration_rows(graph, known_column, used_rows, rate)
-        before = self.detector.threshold_
-        graph, _ = with_references(self.detector, used_rows, graph)
-        self.detector.calibrate(graph.source, rate, torch.from_numpy(held_out))
-        self.basis = "in place" if self.detector.outputs(graph.source).references else "stored"
-        return _calibration_report(self.detector, before, graph, left_out)
+        answers, left_out, weights, notes = None, 0, None, list[str]()
+        if known_column is not None:
+            held_out, left_out = _calibration_rows(graph, known_column, used_rows, rate)
+        else:
+            answers = CheckedRows.read(checked, self.schema.id_column, graph.ids)
+            weights = torch.zeros(len(graph.ids), dtype=torch.float64)
+            weights[answers.rows] = torch.from_numpy(answers.weights())
+            held_out = np.zeros(len(graph.ids), dtype=bool)
+            held_out[answers.rows[answers.is_known]] = True
+            if answers.num_unanswered:
+                notes = [f"{answers.num_unanswered} rows have no answer, as if they had not been drawn"]
+        graph, _ = with_references(detector, used_rows, graph)
+        outputs = detector.outputs(graph.source)
+        if answers is None:
+            scores = detector.score_samples(outputs).cpu().numpy()
+            notes = check_random(scores, held_out, _comparable(graph.ids, held_out, used_rows), old)
+        detector.calibrate(outputs, rate, torch.from_numpy(held_out), weights)
+        self.basis = "in place" if outputs.references else "stored"
+        estimates = None if answers is None else answers.estimates()
+        return _calibration_report(detector, old.threshold, graph, left_out, estimates, notes)
 
     def set_false_alarm_rate(self, false_alarm_rate: float) -> CalibrationReport:
         """Choose the threshold for another false-alarm rate, from the model's calibration scores.
@@ -293,9 +329,11 @@ class TableModel:
             As for `Detector.save`.
         """
         rows = None if self.used_rows is None else self.used_rows.to_json()
+        interval = list(self.detector._calibrated().rate_interval)  # for readers of the file
         config = {"table": self.schema.to_json(), "table_rows": rows, "table_threshold": self.basis}
         learnt = {"table_rows": self.used_rows, "table_known": self.known}
-        save(self.detector, path, config, {name: each.to_tensor() for name, each in learnt.items() if each is not None})
+        tensors = {name: each.to_tensor() for name, each in learnt.items() if each is not None}
+        save(self.detector, path, config | {"table_rate_interval": interval}, tensors)
 
     @classmethod
     def load(cls, path: str | os.PathLike, device: str = "auto") -> TableModel:
@@ -335,28 +373,26 @@ def fit_tables(
     detector, recipe = Detector.from_recipe(method, seed=seed, device=device, **settings), graph.schema.features
     detector.scorer = as_scorer(detector.scorer).reading(recipe.marked(counts_only=True), recipe.marked(False))
     detector._made = (*detector._made[:3], detector.scorer)  # it is still the method's
-    data, compares = graph.data, as_scorer(detector.scorer).needs_reference
+    data = graph.data
     _check_before_training(graph, method, detector, false_alarm_rate)
-    if not isinstance(source, TrainingTables):
-        blocker = full_batch_blocker(detector)
-        if detector.trainer is None and blocker is not None:
-            graph.notes.append(f"trained in mini-batches of sampled neighbourhoods: {blocker}")
-        mask = torch.from_numpy(graph.split.masks(data.num_nodes)[SPLIT_MASKS[2]])
-        data = data.with_masks(reference_mask=mask) if compares else data
-    elif compares:
-        data.reference_mask = data.calibration_mask
+    blocker = None if isinstance(source, TrainingTables) else full_batch_blocker(detector)
+    if detector.trainer is None and blocker is not None:
+        graph.notes.append(f"trained in mini-batches of sampled neighbourhoods: {blocker}")
     detector.fit(data, graph.exposure, on_epoch=on_epoch)
-    if compares and detector.calibration_ is not None:
-        detector.set_false_alarm_rate(false_alarm_rate)
-    else:
+    if detector.calibration_ is None:
         detector.calibrate(data, false_alarm_rate)
-    model, checked = TableModel(detector, graph.schema, graph.used_rows, known=graph.known), dict[str, Any]()
+    else:
+        detector.set_false_alarm_rate(false_alarm_rate)
+    calibration = torch.from_numpy(graph.split.calibration)
+    accuracy = float((detector.predict(data)[calibration].cpu() == data.y[calibration]).double().mean())
+    schema = replace(graph.schema, accuracy=accuracy)
+    model, checked = TableModel(detector, schema, graph.used_rows, known=graph.known), dict[str, Any]()
     if graph.arrivals is not None:
         outputs, _ = compared_outputs(detector, model.used_rows, graph.arrivals.graph, model.basis)
         x = graph.arrivals.graph.source.x.numpy()
         is_judged = graph.schema.features.of_labelled_type(x, len(x))
         checked = graph.arrivals.check(detector.detect(outputs).numpy() & is_judged)
-    return model, _fit_report(method, detector, graph, checked)
+    return model, _fit_report(method, detector, graph, accuracy, checked)
 
 
 def _check_before_training(graph: TrainingGraph, method: str, detector: Detector, false_alarm_rate: float) -> None:
@@ -386,7 +422,9 @@ def _check_before_training(graph: TrainingGraph, method: str, detector: Detector
     TableSchema.from_json(schema.to_json(), schema.features.width, len(schema.classes))
 
 
-def _fit_report(method: str, detector: Detector, graph: TrainingGraph, checked: dict[str, Any]) -> FitReport:
+def _fit_report(
+    method: str, detector: Detector, graph: TrainingGraph, accuracy: float, checked: dict[str, Any]
+) -> FitReport:
     """Report on a fit, and on how the model judges exposed nodes and arrivals."""
     state, calibration, directed = detector.state_, detector.calibration_, graph.schema.directed
     profile = state.profile
@@ -408,6 +446,8 @@ def _fit_report(method: str, detector: Detector, graph: TrainingGraph, checked: 
         best_epoch=state.best_epoch,
         false_alarm_rate=calibration.false_alarm_rate,
         threshold=calibration.threshold,
+        rate_interval=calibration.rate_interval,
+        accuracy=accuracy,
         mean_degree=profile.mean_degree,
         homophily=profile.homophily,
         **checked,
@@ -417,7 +457,12 @@ def _fit_report(method: str, detector: Detector, graph: TrainingGraph, checked: 
 
 
 def _calibration_report(
-    detector: Detector, old_threshold: float, graph: TableGraph | None = None, num_left_out: int = 0
+    detector: Detector,
+    old_threshold: float,
+    graph: TableGraph | None = None,
+    num_left_out: int = 0,
+    checked: CheckedEstimates | None = None,
+    notes: Sequence[str] = (),
 ) -> CalibrationReport:
     """Report on a calibration."""
     calibration = detector.calibration_
@@ -430,7 +475,9 @@ def _calibration_report(
         false_alarm_rate=calibration.false_alarm_rate,
         threshold=calibration.threshold,
         old_threshold=old_threshold,
-        notes=[] if graph is None else graph.notes,
+        rate_interval=calibration.rate_interval,
+        checked=checked,
+        notes=[*([] if graph is None else graph.notes), *notes],
     )
 
 
@@ -453,6 +500,14 @@ def _calibration_rows(
             "if their ids name other nodes in these tables: `new_ids`"
         ) from None
     return held_out, left_out
+
+
+def _comparable(ids: Any, marked: np.ndarray, used_rows: UsedRows | None) -> np.ndarray:
+    """The rows to compare marked rows with: new ones if some of those are new, and none that the model learnt from."""
+    if used_rows is None:
+        return np.ones(len(ids), dtype=bool)
+    held_out, seen = ~used_rows.trained_on(ids), used_rows.seen_rows(ids)
+    return held_out if seen is None or not (marked & ~seen).any() else held_out & ~seen
 
 
 def _training_graph(folder: GraphFolder, seed: int) -> TrainingGraph:
@@ -512,19 +567,22 @@ def score_folder(
     out: str | os.PathLike | TableTarget,
     explain: bool = False,
     raw_text: bool = False,
+    **rule: Any,
 ) -> ScoreReport:
     """Score every node of a graph folder and write one row for each."""
     from oddnode.large.ranks import active_ranks
 
-    target, detector = as_target(out), model.detector
+    target, detector, decide = as_target(out), model.detector, Rule(**rule)
+    seen = np.ones(folder.num_nodes, dtype=bool) if _is_fitted_on(model, folder) else None
     check_target(target, [])
     check_id_column(model.schema, detector)
     _check_same_columns(model, folder)
     message = "the reference nodes are not in this graph"
     outputs, notes = fitting_outputs(detector, detector.outputs(folder), message, model.basis)
-    scored = ScoredNodes(detector, model.schema, _ids(folder), _uses(model, folder), outputs, explain)
+    named = model.schema, _ids(folder), _uses(model, folder)
+    scored = ScoredNodes(detector, *named, outputs, explain, seen=seen, rule=decide)
     changed = active_ranks().on_rank_zero(lambda: write_table(scored.parts(), target, raw_text), int)
-    notes += scored.notes_on_threshold(model.basis, is_new=np.zeros(folder.num_nodes, dtype=bool))
+    notes += scored.notes(model.basis)
     return scored.report(folder.num_edges, notes, changed, target)
 
 

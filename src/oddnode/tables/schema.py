@@ -17,6 +17,7 @@ from oddnode.tables.reader import TableSource
 from oddnode.tables.times import TrainUntil
 from oddnode.tables.values import TableError, listed
 
+_Share = Annotated[float, Meta(ge=0, le=1)]
 _Label = bool | Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)] | str
 
 
@@ -74,6 +75,8 @@ class TableSchema(TableOptions, frozen=True, kw_only=True, forbid_unknown_fields
     weights: WeightColumn | None  #: The column with the weights of the edges; ``None`` if they have none.
     classes: Annotated[tuple[_Label, ...], Meta(min_length=1)]  #: The label of each class.
     other_columns: tuple[str, ...]  #: Known columns that are not features: labels, splits, constant columns.
+    missing_shares: tuple[_Share, ...] = ()  #: The share of missing values of each feature column at fit.
+    accuracy: _Share | None = None  #: The share of calibration rows whose label was predicted.
 
     def with_labels(
         self,

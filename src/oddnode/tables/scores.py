@@ -11,40 +11,52 @@ from typing import Any, Literal, get_args
 import numpy as np
 import torch
 
-from oddnode.detector import Calibration, Detector, ModelFileError
+from oddnode.detector import Calibration, Detector, Drift, ModelFileError, ScoreShift
+from oddnode.detector.drift import CHANCE
+from oddnode.functional import CalibrationError, share_interval
 from oddnode.scoring import Outputs
+from oddnode.tables.columns import Number
+from oddnode.tables.decisions import GROUPS, DecidedRows
 from oddnode.tables.findings import FlaggedGroup, group_flagged, grouped_rows
 from oddnode.tables.formats import ROWS, TableTarget
 from oddnode.tables.graphs import TableGraph
 from oddnode.tables.known_values import Cells, KnownValues
 from oddnode.tables.reasons import RowReason, notable_links, reasons_of
-from oddnode.tables.reports import ScoreReport
+from oddnode.tables.reports import Rule, ScoreReport, between, percent
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.used_rows import USES, UsedRows, words_of
-from oddnode.tables.values import TableError, pa
+from oddnode.tables.values import TableError, listed, pa
 
 #: Which reference scores a threshold fits: ``"fit"``, the stored ones and scores in tables that contain the reference
 #: rows, because it was calibrated on these rows; ``"in place"``, only scores in tables that contain them; ``"stored"``,
 #: only the stored ones.
 ThresholdBasis = Literal["fit", "in place", "stored"]
-Alternative = Literal["two-sided", "less"]
 
-_WRITTEN = ("predicted", "confidence", "score", "p_value", "is_ood", "split")
+_WRITTEN = (
+    *("predicted", "confidence", "score", "p_value", "is_ood", "split"),
+    *("seen", "group", "rank", "expected_precision"),
+)
 _EXPLAINED = ("threshold", "own_score", "neighbour_contribution", "nearest_class", "finding", "why")
-_RECALIBRATE = "recalibrate on known rows of these tables: `oddnode calibrate`"
+_RECALIBRATE = "recalibrate on rows that `oddnode sample-to-check` draws: `oddnode calibrate`"
 _CALIBRATED_WITHOUT = (
     "the reference rows are in these tables, but the threshold was calibrated in tables without them, so nodes were "
     f"compared with the reference rows as they were at fit; to compare with them where they are now, {_RECALIBRATE}"
 )
 # A note needs a significant and large difference: nodes that a network has seen in training score a
 # little higher than others, and unknown nodes, which tables are expected to have, score lower.
-_CHANCE = 1e-3
 _LARGEST_SHIFT = 0.4
 _MOST_ABOVE = 0.25
 # Of known rows, no more than this share beyond the false-alarm rate should be flagged.
 _MORE_THAN_RATE = 0.15
 # This many calibration rows in the tables show how known nodes score there.
 _ENOUGH = 20
+# Columns have changed if this many more values are missing, or if the mean is this many standard deviations away, and
+# this many standard errors.
+_MORE_MISSING = 0.1
+_FAR, _FAR_ERRORS = 1.0, 5.0
+# Marked rows are no random draw if their distribution is this much lower; this many flagged ones alone are none either.
+_CHOSEN = 0.05
+_FEWEST = 5
 
 
 def checked_basis(value: Any) -> ThresholdBasis:
@@ -117,15 +129,20 @@ class ScoredNodes:
         graph: TableGraph | None = None,
         known: KnownValues | None = None,
         seen: np.ndarray | None = None,
+        rule: Rule | None = None,
     ):
-        self._schema, self._ids, self._use = schema, ids, use
+        self._schema, self._ids, self._use, self._graph = schema, ids, use, outputs.graph
         self._logits = outputs.logits
         self.scores = detector.score_samples(outputs).cpu()
         assert detector.calibration_ is not None
         self.calibration = detector.calibration_
         # The threshold says nothing about types of nodes without labels.
-        self._is_judged = schema.features.of_labelled_type(None if graph is None else graph.source.x.numpy(), len(ids))
-        self.is_ood = self.calibration.detect(self.scores) & torch.from_numpy(self._is_judged)
+        has_labels = schema.features.of_labelled_type(None if graph is None else graph.source.x.numpy(), len(ids))
+        self.isolated_share_at_fit = detector.graph_profile_.isolated_share
+        days = None if graph is None else graph.days
+        decide = use, seen, rule or Rule(), days, has_labels
+        self.decided = DecidedRows(self.scores.numpy(), self.calibration, *decide)
+        self.is_ood = torch.from_numpy(self.decided.is_ood)
         self._explained, self._why = None, np.full(len(ids), None, dtype=object)
         self.reasons: list[RowReason] = []
         self.findings: list[FlaggedGroup] = []
@@ -164,19 +181,27 @@ class ScoredNodes:
 
     def parts(self) -> Iterator[Any]:
         """Make tables of some rows, in the order of the nodes."""
-        yield from (self._rows(slice(start, start + ROWS)) for start in range(0, len(self._ids), ROWS))
+        for start in range(0, len(self._ids), ROWS):
+            part = self._rows(slice(start, start + ROWS))
+            keep = pa.array(self.decided.is_new[start : start + ROWS])
+            yield part.filter(keep) if self.decided.rule.only_new else part
 
     def _rows(self, rows: slice) -> Any:
         ids, scores, labels = self._ids[rows], self.scores[rows], pa.array(list(self._schema.classes))
+        decided, group = self.decided, self.decided.group[rows]
         confidence, predicted = self._logits[rows].softmax(dim=-1).cpu().max(dim=1)
         columns = {
             self._schema.id_column: ids.cast(pa.string()) if pa.types.is_large_string(ids.type) else ids,
             "predicted": labels.take(pa.array(predicted.numpy())),
             "confidence": confidence.numpy(),
             "score": scores.numpy(),
-            "p_value": pa.array(self.calibration.p_values(scores).numpy(), mask=~self._is_judged[rows]),
-            "is_ood": self.is_ood[rows].numpy(),
+            "p_value": pa.array(decided.p_values[rows], mask=~decided.has_labels[rows]),
+            "is_ood": decided.is_ood[rows],
             "split": words_of(self._use[rows]),
+            "seen": pa.nulls(len(ids), pa.bool_()) if decided.seen is None else decided.seen[rows],
+            "group": pa.array(GROUPS).take(pa.array(group, mask=group < 0)),
+            "rank": pa.array(decided.rank[rows], mask=~decided.is_judged[rows]),
+            "expected_precision": pa.array(decided.precision[rows], mask=~decided.is_judged[rows]),
         }
         explained = self._explained
         if explained is not None:
@@ -193,11 +218,24 @@ class ScoredNodes:
             }
         return pa.table(columns)
 
-    def notes_on_threshold(self, basis: ThresholdBasis, is_new: np.ndarray) -> list[str]:
-        """Notes on whether the threshold fits; ``is_new`` marks the rows that the model was not fitted on."""
+    def notes(self, basis: ThresholdBasis) -> list[str]:
+        """Notes on whether the threshold fits, and on how new rows differ from those of the fit."""
         # A threshold that was calibrated on other rows says nothing about the calibration rows of the fit.
         is_calibration = (self._use == USES.index("calibration")) & (basis == "fit")
-        return note_on_threshold(self.scores.numpy(), is_calibration, is_new & self._is_judged, self.calibration)
+        known, new = self._drift(is_calibration), self._drift(self.decided.is_new & self.decided.has_labels)
+        only_new = self.decided.rule.only_new
+        notes = ["no row is new: the model was fitted on all of them"] if only_new and new is None else []
+        if new is not None and not self._graph.is_on_disk:
+            x = self._graph.x[torch.from_numpy(self.decided.is_new & self.decided.has_labels).to(self._graph.device)]
+            notes += notes_on_new_rows(new, self._schema, x.cpu().numpy())
+        return notes + note_on_threshold(known, new)
+
+    def _drift(self, rows: np.ndarray) -> Drift | None:
+        chosen = torch.from_numpy(np.flatnonzero(rows))
+        if not len(chosen):
+            return None
+        num_isolated = int((self._graph.num_others()[chosen.to(self._graph.device)] == 0).sum())
+        return Drift.of(self.scores[chosen], self.calibration, num_isolated, self.isolated_share_at_fit)
 
     def report(self, num_edges: int, notes: list[str], num_changed: int, target: Path | TableTarget) -> ScoreReport:
         """Report on the table that was written."""
@@ -207,8 +245,21 @@ class ScoredNodes:
                 f"{num_changed} strings in {target} got a leading apostrophe or had control characters escaped, "
                 "because a spreadsheet or a terminal would execute them; `raw_text` writes them unchanged",
             ]
-        rate = self.calibration.false_alarm_rate
-        return ScoreReport(len(self.scores), num_edges, int(self.is_ood.sum()), rate, notes, self.findings)
+        decided = self.decided
+        return ScoreReport(
+            num_nodes=len(self.scores),
+            num_edges=num_edges,
+            num_flagged=int(self.is_ood.sum()),
+            false_alarm_rate=self.calibration.false_alarm_rate,
+            rule=decided.rule,
+            num_days=decided.num_days,
+            groups=decided.groups(),
+            num_judged=int(decided.is_judged.sum()),
+            num_judged_flagged=int(decided.is_ood[decided.is_judged].sum()),
+            num_by_chance=decided.num_by_chance,
+            notes=notes,
+            findings=self.findings,
+        )
 
 
 class _Names(Sequence[object]):
@@ -229,62 +280,102 @@ def _evidence_column(kind: str) -> str:
     return f"p_{kind.replace(' ', '_')}"
 
 
-def note_on_threshold(
-    scores: np.ndarray, is_calibration: np.ndarray, is_new: np.ndarray, calibration: Calibration
-) -> list[str]:
+def note_on_threshold(known: Drift | None, new: Drift | None) -> list[str]:
     """Say whether nodes score so differently from those that a model was calibrated on that its threshold cannot fit.
 
     If the calibration rows are in the tables, other rows may score as low as they like, because they may be unknown.
     They should not score much higher.
     """
-    known, new = scores[is_calibration], scores[is_new]
-    rate = _percent(calibration.false_alarm_rate)
-    has_known = len(known) >= _ENOUGH
-    if has_known:
-        below, above, is_large = _difference(known, calibration, "two-sided")
-        flagged = below > calibration.false_alarm_rate + _MORE_THAN_RATE
-        if (flagged or is_large) and not _is_chance(known, calibration, "two-sided"):
+    has_known = known is not None and known.num_nodes >= _ENOUGH
+    if known is not None and has_known:
+        flagged = known.share_flagged > known.false_alarm_rate + _MORE_THAN_RATE
+        if (flagged or _is_large(known)) and min(known.shift.p_higher, known.shift.p_lower) < CHANCE:
             return [
-                f"the threshold does not fit these tables: of the {len(known)} calibration rows in them, "
-                f"{_percent(below)} score below it, where about {rate} should, and {_percent(above)} above "
-                f"all scores at calibration; {_RECALIBRATE}"
+                f"the threshold does not fit these tables: of the {known.num_nodes} calibration rows in them, "
+                f"{percent(known.share_flagged)} score below it, where about {percent(known.false_alarm_rate)} should, "
+                f"and {percent(known.share_above)} above all scores at calibration; {_RECALIBRATE}"
             ]
-    if not len(new):
+    if new is None:
         return []
-    alternative: Alternative = "less" if has_known else "two-sided"
-    below, above, is_large = _difference(new, calibration, alternative)
-    if not is_large or _is_chance(new, calibration, alternative):
-        return []
-    # Unknown nodes explain low scores, never high ones.
-    unless = "unless that many are unknown, " if below > calibration.false_alarm_rate else ""
-    return [
-        f"the threshold may not fit these tables: of the {len(new)} rows that the model was not fitted on, "
-        f"{_percent(below)} score below it (of known rows about {rate} do) and {_percent(above)} above all "
-        f"{len(calibration.scores)} calibration rows; {unless}{_RECALIBRATE}"
-    ]
+    p_value = new.shift.p_higher if has_known else min(new.shift.p_higher, new.shift.p_lower)
+    if _is_large(new, higher_only=has_known) and p_value < CHANCE:
+        # Unknown nodes explain low scores, never high ones.
+        unless = "unless that many are unknown, " if new.share_flagged > new.false_alarm_rate else ""
+        return [
+            f"the threshold may not fit these tables: of the {new.num_nodes} rows that the model was not fitted on, "
+            f"{percent(new.share_flagged)} score below it (of known rows about {percent(new.false_alarm_rate)} do) and "
+            f"{percent(new.share_above)} above all calibration rows; {unless}{_RECALIBRATE}"
+        ]
+    if new.flags_too_many:
+        return [
+            f"{percent(new.share_flagged)} of the {new.num_nodes} rows that the model was not fitted on are flagged; "
+            f"of known rows {between(new.rate_interval)} should be. Unless that many are unknown, tables of edges are "
+            f"missing (`edges`), columns have changed, or the threshold does not fit: {_RECALIBRATE}"
+        ]
+    return []
 
 
-def _difference(scores: np.ndarray, calibration: Calibration, alternative: Alternative) -> tuple[float, float, bool]:
-    """The shares of scores below the threshold and above all scores at calibration, and whether they differ much.
+def _is_large(drift: Drift, higher_only: bool = False) -> bool:
+    size = drift.shift.higher if higher_only else max(drift.shift.higher, drift.shift.lower)
+    return drift.share_above > _MOST_ABOVE or size > _LARGEST_SHIFT
 
-    The alternative "less" is about the distribution function: the scores are higher.
+
+def check_random(scores: np.ndarray, marked: np.ndarray, comparable: np.ndarray, old: Calibration) -> list[str]:
+    """Raise an error if known rows were plainly chosen by their scores; return notes if they may have been.
+
+    Other rows of the tables may be unknown, so known rows that are drawn at random do not score lower than these.
     """
-    values, known = scores.astype(np.float64), calibration.scores.numpy().astype(np.float64)
-    below, above = float((values < calibration.threshold).mean()), float((values > known.max()).mean())
-    both = np.concatenate([values, known])
-    shares = [np.searchsorted(np.sort(each), both, side="right") / len(each) for each in (values, known)]
-    less = shares[1] - shares[0]
-    size = np.abs(less).max() if alternative == "two-sided" else less.max()
-    return below, above, above > _MOST_ABOVE or float(size) > _LARGEST_SHIFT
+    known, others = Drift.of(scores[marked], old), scores[comparable & ~marked]
+    found = f"{known.num_flagged} of the {known.num_nodes} rows marked as known are flagged by the old threshold"
+    if len(others) >= _ENOUGH:
+        shift = ScoreShift.between(scores[marked & comparable], others)
+        chosen = shift.p_lower < CHANCE and shift.lower > _CHOSEN
+    else:
+        chosen = known.num_nodes >= _FEWEST and known.num_flagged == known.num_nodes
+    if chosen:
+        share = percent(float((others < old.threshold).mean())) if len(others) else "none"
+        raise CalibrationError(
+            f"{found}, of the {len(others)} other rows {share}: they are no random draw of known rows, and a threshold "
+            "that is calibrated on false alarms finds nothing any more; calibrate on rows that `oddnode "
+            "sample-to-check` draws, with `checked`"
+        )
+    if known.flags_too_many:
+        return [f"{found}; if some were marked because they were flagged, the new threshold is too low: {_RECALIBRATE}"]
+    if not known.num_flagged and (1 - old.false_alarm_rate) ** known.num_nodes < CHANCE:
+        return [f"{found}; if they were marked because they were not flagged, the new threshold is too high"]
+    return []
 
 
-def _is_chance(scores: np.ndarray, calibration: Calibration, alternative: Alternative) -> bool:
-    """Whether the Kolmogorov-Smirnov test finds no difference from the scores at calibration."""
-    from scipy.stats import ks_2samp  # slow to import (a third of torch), and rarely needed
-
-    values, known = scores.astype(np.float64), calibration.scores.numpy().astype(np.float64)
-    return bool(ks_2samp(values, known, alternative=alternative, method="asymp").pvalue >= _CHANCE)
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 0.995 else "100 %"
+def notes_on_new_rows(new: Drift, schema: TableSchema, x: np.ndarray) -> list[str]:
+    """Say which new rows have lost their edges, and which columns have changed; ``x`` are their features ``[n, F]``."""
+    notes, missing, moved, start = list[str](), list[str](), list[str](), 0
+    if new.has_lost_edges:
+        notes.append(
+            f"{new.num_isolated} of the {len(x)} new rows have no edge ({percent(new.isolated_share_at_fit or 0)} of "
+            "the rows at fit); is a table of edges missing? All of them are needed (`edges`), also those to old rows"
+        )
+    # Columns of other types of nodes are absent, not missing.
+    columns = () if schema.features.types is not None else schema.features.columns
+    for column, share in zip(columns, schema.missing_shares, strict=False):
+        own = x[:, start : start + column.width]
+        start += column.width
+        gone = own[:, 1:].sum(axis=1) > 0 if isinstance(column, Number) else own.sum(axis=1) == 0
+        now = float(gone.mean())
+        if now > share + _MORE_MISSING and share_interval(int(gone.sum()), len(x), 1 - CHANCE)[0] > share:
+            missing.append(f"{column.name} ({percent(now)}, {percent(share)} at fit)")
+        if isinstance(column, Number) and not gone.all():
+            distance = float(own[~gone, 0].mean()) - (column.mean / column.scale if column.is_count else 0.0)
+            if abs(distance) > max(_FAR, _FAR_ERRORS / np.sqrt(len(x))):
+                mean = column.mean + distance * column.scale
+                moved.append(f"{column.name} (mean about {mean:.3g}, {column.mean:.3g} at fit)")
+    if missing:
+        notes.append(
+            f"columns of the {len(x)} new rows without a value that the model knows: {listed(missing, 5)}; are they "
+            "filled in later, or spelt differently?"
+        )
+    if moved:
+        notes.append(
+            f"columns of the {len(x)} new rows that lie more than a standard deviation away: {listed(moved, 5)}; has a "
+            "unit changed?"
+        )
+    return notes

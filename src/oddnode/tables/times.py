@@ -74,13 +74,17 @@ class TrainUntil:
         return np.concatenate(parts)
 
     def is_arrival(self, array: Any, batch: Batch) -> np.ndarray:
-        array = missing_to_null(array)
+        return self.placed(array, batch)[0]
+
+    def placed(self, array: Any, batch: Batch) -> tuple[np.ndarray, np.ndarray]:
+        """Whether each row is an arrival, and its day as a number: -1 without a time, 0 if times are numbers."""
+        array, last = missing_to_null(array), self.last
         valid = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
-        is_later = np.zeros(len(array), dtype=bool)
-        read = self._numbers if self.is_number else self._moments
-        last = self.last
-        is_later[valid] = read(array.drop_null(), batch, valid) > last
-        return is_later
+        is_later, days = np.zeros(len(array), dtype=bool), np.full(len(array), -1)
+        times = (self._numbers if self.is_number else self._moments)(array.drop_null(), batch, valid)
+        is_later[valid] = times > last
+        days[valid] = 0 if self.is_number else times // (timedelta(days=1) // _MICROSECOND)
+        return is_later, days
 
     def notes_on_zones(self, table: TableSource) -> list[str]:
         """A note if times with and without a zone are compared."""

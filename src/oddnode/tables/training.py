@@ -132,7 +132,7 @@ class TrainingTables:
             data=data,
             exposure=self._exposure(data, marked, recipe, weights),
             split=split,
-            schema=self._fitted_schema(recipe, labels.classes, weights),
+            schema=self._fitted_schema(recipe, statistics, labels.classes, weights),
             used_rows=used,
             columns=self._summary(rows, labels) + summary_of_features(statistics, recipe),
             notes=notes,
@@ -237,18 +237,24 @@ class TrainingTables:
         return WeightColumn(name or "weight", options.decimal_comma), [] if name is not None else [note]
 
     def _fitted_schema(
-        self, recipe: FeatureRecipe, classes: Sequence[Any], weights: WeightColumn | None
+        self,
+        recipe: FeatureRecipe,
+        statistics: Sequence[ColumnStatistics],
+        classes: Sequence[Any],
+        weights: WeightColumn | None,
     ) -> TableSchema:
         options, features = msgspec.structs.asdict(self.options), {self.options.id_column, *recipe.names}
         if self.options.directed:  # so that no further table is read in the other direction
             (ends, *_), _ = ends_of_parts(self._edge_table, self.options)
             options |= {"source_column": ends[0], "target_column": ends[1]}
+        missing = {column.name: (column.missing + column.infinite) / column.rows for column in statistics}
         return TableSchema(
             **options,
             features=recipe,
             weights=weights,
             classes=tuple(classes),
             other_columns=tuple(name for name in self._table.columns if name and name not in features),
+            missing_shares=tuple(missing[name] for name in recipe.names),
         )
 
     def _summary(self, rows: Nodes, labels: Labels) -> list[ColumnSummary]:
@@ -429,7 +435,7 @@ class TrainingTables:
 
         options, (names, roles) = self.options, self._feature_columns()
         if isinstance(options, TableSchema):
-            recipe = options.features
+            recipe, statistics = options.features, list[ColumnStatistics]()
             notes += options.check_columns(self._table, list(roles))
         else:
             recipe, statistics = self._learn(self._table, names)
@@ -440,7 +446,9 @@ class TrainingTables:
             notes += notes_on_fitted_columns(statistics, recipe)
         notes += rows.notes + labels.notes
         masks = {} if self.options.split_column is None else self._split(rows, labels, 0).masks(len(labels.y))
-        schema = options if isinstance(options, TableSchema) else self._fitted_schema(recipe, labels.classes, weights)
+        schema = options
+        if not isinstance(schema, TableSchema):
+            schema = self._fitted_schema(recipe, statistics, labels.classes, weights)
         facts |= {"classes": labels.classes, "table": schema.to_json()}
         counts, start = [ColumnCounts() for _ in recipe.names], 0
         for x, y in self._encoded_chunks(recipe, labels.y, counts):
