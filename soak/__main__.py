@@ -68,6 +68,8 @@ def _soak(folder: Path, options: argparse.Namespace) -> int:
         wanted = round(family.quota * options.minutes / _STANDARD_MINUTES)
         if summary.total(family.name) < wanted:
             print(f"note: {summary.total(family.name)} trials of {family.name}, wanted {wanted}; the machine is busy")
+    for dismissed in engine.dismissed:
+        print(f"note: {dismissed}, once and not in three replays; the machine is busy")
     if summary.num_violations:
         print(f"{summary.num_violations} violations; their cases are in {folder / 'cases'}")
     return 1 if summary.num_violations else 0

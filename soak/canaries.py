@@ -1,6 +1,6 @@
-"""Old faults, put back one after another: a soak that cannot find them finds nothing.
+"""Faults, put in one after another: a soak that cannot find them finds nothing.
 
-Each is a fault of an earlier version, as a small patch in this process and its forks.
+Each is a small patch in this process and its forks. Most are faults of earlier versions, and every family has one.
 """
 
 from __future__ import annotations
@@ -16,15 +16,26 @@ from unittest.mock import patch
 
 import torch
 
+from oddnode import Detector
 from oddnode._utils import atomic_files, random
-from oddnode.detector import saved_files
+from oddnode.detector import Calibration, saved_files
 from oddnode.graph import training_data
+from oddnode.large import arrays
+from oddnode.large.heartbeat import Heartbeat
 from oddnode.paper import record
+from oddnode.tables.scores import ScoredNodes
+from soak.arrivals import Arrivals
+from soak.disks import Disks
 from soak.engine import Engine
+from soak.folders import Folders
 from soak.graphs import Graphs
 from soak.kills import Kills
+from soak.leaks import Leaks
 from soak.models import Models
+from soak.ranks import Ranks
+from soak.statistics import Statistics
 from soak.stores import Stores
+from soak.tables import Tables
 from soak.threads import Threads
 from soak.trial import Family, Trial
 
@@ -113,6 +124,86 @@ class _Anything(str):
     __hash__ = str.__hash__
 
 
+@contextmanager
+def _in_place() -> Iterator[None]:
+    """A file was opened for writing where the old one was."""
+
+    @contextmanager
+    def new_file(target: Path) -> Iterator[Path]:
+        target.write_bytes(b"")
+        yield target
+
+    with _everywhere(atomic_files.new_file, new_file):
+        yield
+
+
+@contextmanager
+def _unchecked_arrays() -> Iterator[None]:
+    """Arrays of a folder were used without a look at their checksum."""
+    with _everywhere(arrays.check_once, lambda path, entry, check_values=None: None):
+        yield
+
+
+@contextmanager
+def _no_watch() -> Iterator[None]:
+    """Nobody noticed a rank that hangs."""
+
+    def watch(self: Heartbeat) -> None:
+        pass
+
+    with patch.object(Heartbeat, "_watch", watch):
+        yield
+
+
+@contextmanager
+def _lost_row() -> Iterator[None]:
+    """The last row of a table of scores was not written."""
+    real = ScoredNodes.parts
+    with patch.object(ScoredNodes, "parts", lambda self: (part.slice(0, len(part) - 1) for part in real(self))):
+        yield
+
+
+@contextmanager
+def _centred() -> Iterator[None]:
+    """A score depended on all nodes of the graph."""
+    real = Detector._scores
+    with patch.object(Detector, "_scores", lambda self, outputs: (s := real(self, outputs)) - 0.5 * s.mean()):
+        yield
+
+
+@contextmanager
+def _kept() -> Iterator[None]:
+    """Something of every call was kept."""
+    real, kept = Detector._scores, list[torch.Tensor]()
+
+    def scores(self: Detector, outputs: Any) -> torch.Tensor:
+        kept.append(torch.zeros(2**18))
+        return real(self, outputs)
+
+    with patch.object(Detector, "_scores", scores):
+        yield
+
+
+@contextmanager
+def _too_many_alarms() -> Iterator[None]:
+    """The threshold was that of twice the rate."""
+    real = Calibration.from_scores.__func__  # type: ignore[attr-defined]
+
+    def from_scores(cls: type[Calibration], scores: Any, classes: Any = None, false_alarm_rate: float = 0.05) -> Any:
+        return real(cls, scores, classes, min(2 * false_alarm_rate, 0.9))
+
+    with patch.object(Calibration, "from_scores", classmethod(from_scores)):
+        yield
+
+
+class _Stopped(Ranks):
+    kinds = ("stopped",)
+
+
+class _Loaded(Leaks):
+    kinds = ("load and score",)
+
+
 class _Saves(Kills):
     """Without the commands, which are new processes and have no patch."""
 
@@ -126,6 +217,13 @@ CANARIES: dict[str, tuple[Family, Callable[[], AbstractContextManager[None]]]] =
     "all classes up to the largest label are listed": (Graphs(), _all_classes),
     "threads share a generator": (Threads(), _shared_generator),
     "rows of the store are not checked": (Stores(), _unchecked_rows),
+    "arrays of a folder are not checked": (Folders(), _unchecked_arrays),
+    "a rank that hangs is not noticed": (_Stopped(), _no_watch),
+    "scores depend on strangers": (Arrivals(), _centred),
+    "files are written in place": (Disks(), _in_place),
+    "a row is not written": (Tables(), _lost_row),
+    "something of every call is kept": (_Loaded(), _kept),
+    "twice as many false alarms": (Statistics(), _too_many_alarms),
 }
 
 

@@ -5,6 +5,7 @@ The first process imports and forks, and never computes: a fork of a process tha
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import shutil
@@ -13,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -26,6 +27,21 @@ __all__ = ["Engine", "in_child"]
 _MOST_MEMORY = 2 * 2**30  # that a trial may take, in bytes
 _ADDRESS_SPACE = 8 * 2**30
 _POLL = 0.1
+# A trial may take this many times its limit if it does not compute: the machine may be busy.
+_WAITING = 5
+_REPLAYS = 3
+
+
+@dataclass
+class _Doubt:
+    """A violation that is replayed before it is reported."""
+
+    family: Family
+    number: int
+    trial: Trial
+    case: Path
+    is_exhausted: bool  # Whether the trial took too much time or memory
+    replays: int = 0
 
 
 @dataclass
@@ -38,13 +54,19 @@ class _Batch:
     pipe: Connection
     work: Path
     memory: int
+    doubt: _Doubt | None = None
     current: int = -1
+    is_broken: bool = False
     began: float = field(default_factory=time.monotonic)
+    cpu: float = 0.0  # CPU seconds before the current trial
 
 
 @dataclass
 class Engine:
-    """Runs the trials of families, those that are furthest behind their quota first.
+    """Runs the trials of families: first `Family.least` of each, then those that are furthest behind their quota.
+
+    A violation is replayed, alone, before it is reported. One of time or memory that does not come back is dismissed,
+    because the machine was busy; any other is reported in any case, and says whether it came back.
 
     Parameters
     ----------
@@ -65,8 +87,10 @@ class Engine:
     folder: Path
     jobs: int
     on_trial: Callable[[Family, Trial], None]
+    dismissed: list[str] = field(default_factory=list)
     _next: dict[str, int] = field(default_factory=dict)
     _running: list[_Batch] = field(default_factory=list)
+    _doubts: list[_Doubt] = field(default_factory=list)
 
     def prepare(self) -> None:
         """Write what trials have in common, each family in a process of its own."""
@@ -80,7 +104,10 @@ class Engine:
     def run(self, deadline: float, enough: Callable[[], bool] = lambda: False) -> None:
         """Run trials until a time of `time.monotonic`, or until there are enough."""
         try:
-            while (time.monotonic() < deadline and not enough()) or self._running:
+            while (time.monotonic() < deadline and not enough()) or self._running or self._doubts:
+                while self._doubts and len(self._running) < self.jobs:
+                    doubt = self._doubts.pop()
+                    self._start(doubt.family, [doubt.number], math.inf, doubt)
                 while len(self._running) < self.jobs and time.monotonic() < deadline and not enough():
                     family = min(self.families, key=self._progress)
                     first = self._next.get(family.name, 0)
@@ -97,20 +124,26 @@ class Engine:
         found: list[Trial] = []
         self.on_trial = lambda family, trial: found.append(trial)
         [family] = self.families
-        self._start(family, [case.number], time.monotonic() + family.limit)
-        while self._running:
+        self._start(family, [case.number], math.inf)
+        while self._running or self._doubts:
+            while self._doubts:
+                doubt = self._doubts.pop()
+                self._start(family, [doubt.number], math.inf, doubt)
             self._attend()
         return found
 
-    def _progress(self, family: Family) -> float:
-        return self._next.get(family.name, 0) * family.examples / family.quota
+    def _progress(self, family: Family) -> tuple[bool, float]:
+        done = self._next.get(family.name, 0) * family.examples
+        return done >= family.least, done / family.quota
 
     def _base(self, family: Family) -> Path:
         return self.folder / "bases" / family.name
 
-    def _start(self, family: Family, numbers: Iterable[int], deadline: float) -> None:
+    def _start(self, family: Family, numbers: Iterable[int], deadline: float, doubt: _Doubt | None = None) -> None:
         ours, theirs = Pipe(duplex=False)
         work = self.folder / "work" / f"{family.name}-{next(iter(numbers))}"
+        if doubt is not None:
+            work = work.with_name(f"{work.name}-replay-{doubt.replays}")
         numbers = list(numbers)
         pid = os.fork()
         if pid == 0:
@@ -123,7 +156,7 @@ class Engine:
             finally:
                 os._exit(status)
         theirs.close()
-        self._running.append(_Batch(family, numbers, pid, ours, work, memory=_rss(os.getpid())))
+        self._running.append(_Batch(family, numbers, pid, ours, work, memory=_rss(os.getpid()), doubt=doubt))
 
     def _attend(self) -> None:
         """Take what processes say, and look after those that say nothing."""
@@ -131,8 +164,10 @@ class Engine:
         for batch in list(self._running):
             if batch.pipe in ready:
                 self._take(batch)
-            elif time.monotonic() - batch.began > batch.family.limit:
-                self._lost(batch, f"a trial took more than {batch.family.limit:.0f} s")
+            elif _cpu(batch.pid) - batch.cpu > batch.family.limit:
+                self._lost(batch, f"a trial took more than {batch.family.limit:.0f} s of CPU time")
+            elif time.monotonic() - batch.began > _WAITING * batch.family.limit:
+                self._lost(batch, f"a trial hung for {_WAITING * batch.family.limit:.0f} s")
             elif _rss(batch.pid) - batch.memory > _MOST_MEMORY:
                 self._lost(batch, f"a trial took more than {_MOST_MEMORY / 2**30:g} GiB")
 
@@ -144,8 +179,10 @@ class Engine:
             self._running.remove(batch)
             if status:
                 self._report(batch, [self._broken(batch, f"the process ended with status {status}")])
+            if batch.doubt is not None:
+                self._replayed(batch, batch.doubt)
             return
-        batch.began = time.monotonic()
+        batch.began, batch.cpu = time.monotonic(), _cpu(batch.pid)
         if isinstance(said, int):
             batch.current = said
         else:
@@ -154,18 +191,38 @@ class Engine:
     def _lost(self, batch: _Batch, violation: str) -> None:
         self._end(batch)
         self._running.remove(batch)
-        self._report(batch, [self._broken(batch, violation)])
+        self._report(batch, [self._broken(batch, violation)], is_exhausted=True)
+        if batch.doubt is not None:
+            self._replayed(batch, batch.doubt)
 
     def _broken(self, batch: _Batch, violation: str) -> Trial:
         return Trial(batch.family.kinds[batch.current % len(batch.family.kinds)], violation)
 
-    def _report(self, batch: _Batch, trials: list[Trial]) -> None:
+    def _report(self, batch: _Batch, trials: list[Trial], is_exhausted: bool = False) -> None:
         for trial in trials:
-            if trial.violation is not None:
+            if batch.doubt is not None:
+                batch.is_broken |= trial.violation is not None
+            elif trial.violation is None:
+                self.on_trial(batch.family, trial)
+            else:
                 case = Case(batch.family.name, trial.kind, self.seed, batch.current, trial.violation)
                 work = batch.work / str(batch.current)
-                case.write(self.folder / "cases", work if work.exists() else None)
-            self.on_trial(batch.family, trial)
+                path = case.write(self.folder / "cases", work if work.exists() else None)
+                self._doubts.append(_Doubt(batch.family, batch.current, trial, path, is_exhausted))
+
+    def _replayed(self, batch: _Batch, doubt: _Doubt) -> None:
+        doubt.replays += 1
+        if not batch.is_broken and doubt.replays < _REPLAYS:
+            self._doubts.append(doubt)
+            return
+        trial, again = doubt.trial, "again" if batch.is_broken else "not"
+        if doubt.is_exhausted and not batch.is_broken:
+            self.dismissed.append(f"{doubt.family.name}, {trial.kind}: {trial.violation}")
+            doubt.case.unlink(missing_ok=True)
+            trial = replace(trial, violation=None)
+        else:
+            trial = replace(trial, violation=f"{trial.violation} ({again} in replay {doubt.replays})")
+        self.on_trial(doubt.family, trial)
 
     def _end(self, batch: _Batch) -> int:
         """End a process and those that it has started, and return its status."""
@@ -220,6 +277,15 @@ def _run_trials(
             shutil.rmtree(folder, ignore_errors=True)
     if not any(work.iterdir()):
         work.rmdir()
+
+
+def _cpu(pid: int) -> float:
+    """CPU seconds of a process and of those that it has started and waited for."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError):
+        return 0.0
 
 
 def _rss(pid: int) -> int:

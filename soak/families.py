@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from soak.arrivals import Arrivals
 from soak.disks import Disks
+from soak.folders import Folders
 from soak.graphs import Graphs
 from soak.kills import Kills
 from soak.leaks import Leaks
 from soak.models import Models
+from soak.ranks import Ranks
 from soak.statistics import Statistics
 from soak.stores import Stores
 from soak.tables import Tables
@@ -21,6 +24,9 @@ FAMILIES: dict[str, Family] = {
         Models(),
         Tables(),
         Graphs(),
+        Folders(),
+        Arrivals(),
+        Ranks(),
         Stores(),
         Kills(),
         Disks(),

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
+from typing import ClassVar
 
 from oddnode import Detector
 from oddnode.tables import TableModel
@@ -29,7 +30,8 @@ class Leaks(Family):
 
     name = "leaks"
     quota = 16
-    kinds = ("fit", "load and score", "save", "tables")
+    least = 8
+    kinds: ClassVar[tuple[str, ...]] = ("fit", "load and score", "save", "tables")
     limit = 180.0
     batch = 1
 

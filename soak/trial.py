@@ -46,7 +46,9 @@ class Family(ABC):
     kinds: ClassVar[tuple[str, ...]]
     #: The number of trials that one call of `trial` makes.
     examples: ClassVar[int] = 1
-    #: Seconds after which a trial counts as hanging.
+    #: The number of trials that every soak makes, however short or slow.
+    least: ClassVar[int] = 30
+    #: CPU seconds after which a trial takes too long; one that does not compute may wait five times as long.
     limit: ClassVar[float] = 60.0
     #: Trials that one process runs before a new one takes its place.
     batch: ClassVar[int] = 25

@@ -34,6 +34,9 @@ class Odd(Family):
             os.kill(os.getpid(), signal.SIGKILL)
         if kind == "hangs":
             time.sleep(600)
+        if kind == "computes" or (kind == "computes once" and "replay" not in str(work)):
+            while True:
+                pass
         if kind == "fills the memory":
             held = bytearray(b"x") * 2**29
             time.sleep(len(held))
@@ -44,7 +47,20 @@ class Odd(Family):
 
 class Hangs(Odd):
     kinds: ClassVar[tuple[str, ...]] = ("hangs",)
-    limit = 2.0
+    limit = 0.4
+
+
+class Computes(Odd):
+    kinds: ClassVar[tuple[str, ...]] = ("computes",)
+    limit = 1.0
+
+
+class SlowOnce(Odd):
+    """As on a machine that was busy for a while."""
+
+    kinds: ClassVar[tuple[str, ...]] = ("computes once",)
+    limit = 1.0
+    batch = 1
 
 
 class Fills(Odd):
@@ -63,7 +79,7 @@ def test_crashes_errors_and_violations_are_told_apart_and_leave_cases(tmp_path: 
     found = run(Odd(), tmp_path, trials=8)
     by_kind = {trial.kind: trial.violation for trial in found}
     assert by_kind["fine"] is None
-    assert by_kind["dies"] == "the process ended with status -9"
+    assert by_kind["dies"] == "the process ended with status -9 (again in replay 1)"
     cases = [Case.read(path) for path in sorted((tmp_path / "cases").glob("*.json"))]
     assert {case.kind for case in cases} == {"dies"}  # it ends its batch
     assert all((tmp_path / "cases" / f"odd-7-{case.number}" / "input").exists() for case in cases)
@@ -80,18 +96,36 @@ def test_a_case_is_done_again(tmp_path: Path, number: int, violation: str | None
 
 
 @pytest.mark.parametrize(
-    ("family", "violation"), [(Hangs(), "a trial took more than 2 s"), (Fills(), "a trial took more than 0.25 GiB")]
+    ("family", "violation"),
+    [
+        (Hangs(), "a trial hung for 2 s"),
+        (Computes(), "a trial took more than 1 s of CPU time"),
+        (Fills(), "a trial took more than 0.25 GiB"),
+    ],
 )
 def test_a_trial_that_hangs_or_fills_the_memory_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: Family, violation: str
 ) -> None:
     monkeypatch.setattr("soak.engine._MOST_MEMORY", 2**28)
-    assert run(family, tmp_path, trials=1)[0].violation == violation
+    monkeypatch.setattr("soak.engine._WAITING", 5 if family.kinds == ("hangs",) else 500)
+    assert run(family, tmp_path, trials=1)[0].violation == f"{violation} (again in replay 1)"
+
+
+def test_a_trial_that_was_slow_once_is_no_violation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("soak.engine._WAITING", 500)
+    engine = Engine([SlowOnce()], 7, tmp_path, 1, lambda _, trial: found.append(trial))
+    found: list[Trial] = []
+    engine.prepare()
+    engine.run(time.monotonic() + 600, enough=lambda: bool(found or engine._doubts))
+    assert found == [Trial("computes once")]
+    assert engine.dismissed == ["odd, computes once: a trial took more than 1 s of CPU time"]
+    assert not list((tmp_path / "cases").glob("*.json"))
 
 
 def test_families_keep_pace_with_their_quotas(tmp_path: Path) -> None:
     class Many(Odd):
         name = "many"
+        least = 5
         quota = 80
         kinds: ClassVar[tuple[str, ...]] = ("fine",)
 

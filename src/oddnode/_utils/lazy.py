@@ -56,4 +56,6 @@ class LazyModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(import_module(self._name), name)
+        value = getattr(import_module(self._name), name)
+        setattr(self, name, value)  # a wide table uses some of them a million times
+        return value

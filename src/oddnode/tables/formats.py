@@ -29,6 +29,8 @@ parquet: Any = LazyModule("pyarrow.parquet")
 ROWS = 2**17
 
 _BLOCK = 8 * 2**20
+_LARGEST_BLOCK = 2**28
+_HEADERS = 128
 # A longer first line is not a header.
 _LONGEST_LINE = 256 * 2**20
 _SAMPLE_LINES = 5
@@ -201,8 +203,9 @@ class CsvFile(TableFile):
             raise TableError(f"{path} has no header; its first line must name the columns")
 
     def batches(self, names: list[str]) -> Iterator[Any]:
-        # A row must fit into a block, and a long header suggests long rows.
-        size = max(_BLOCK, 4 * self._header_size)
+        # A row must fit into a block, and a long header suggests long rows. A block of a wide table should have many
+        # of them: every column of a block takes some time, however short it is.
+        size = max(_BLOCK, min(_HEADERS * self._header_size, _LARGEST_BLOCK), 4 * self._header_size)
         with (
             pa.input_stream(str(self.path), compression="gzip" if self._is_compressed else None) as stream,
             arrow_csv.open_csv(

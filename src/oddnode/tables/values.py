@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 from oddnode._utils.lazy import LazyModule
@@ -73,11 +74,20 @@ def missing_to_null(array: Any) -> Any:
     """Trim strings, and replace NaN and strings that stand for a missing value by null."""
     if pa.types.is_string(array.type):
         array = pc.utf8_trim_whitespace(array)
-        gone = pc.is_in(array, value_set=pa.array(MISSING))
-        return pc.if_else(gone, pa.scalar(None, pa.string()), array)
+        return _without(array, pc.is_in(array, value_set=_missing()))
     if pa.types.is_floating(array.type):
-        return pc.if_else(pc.is_nan(array), pa.scalar(None, array.type), array)
+        return _without(array, pc.is_nan(array))
     return array
+
+
+def _without(array: Any, gone: Any) -> Any:
+    """The array itself if nothing is gone, which is quick: a wide table has many such columns."""
+    return pc.if_else(gone, pa.scalar(None, array.type), array) if pc.any(gone).as_py() else array
+
+
+@cache
+def _missing() -> Any:
+    return pa.array(MISSING)
 
 
 def as_text(array: Any, where: str, column: str) -> Any:
