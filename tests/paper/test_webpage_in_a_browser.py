@@ -260,11 +260,11 @@ def test_printed_numbers_stand_beside_ours_and_what_is_missing_is_hidden(browser
         for method, fpr in zip(("nodesafe++", "gnnsafe++"), fprs, strict=True):
             results.append(Result(task, method, "published", "gcn", [{**numbers, "fpr95": fpr}]))
     browser.open(write_html(Page(results), tmp_path / "numbers.html"))
-    assert browser.text("h1") == "NODESAFE lets fewer unknown nodes through than GNNSafe in 2 of 2 cells."
+    assert browser.text("h1") == "NODESAFE lets fewer unknown nodes through than GNNSafe in 2 of 2 tasks."
     # Printed: 25.63 and 29.41 for NODESAFE, 73.15 and 30.83 for GNNSafe.
     assert browser.texts("#pairs tbody td") == [
         "clean, without exposure", "34.0\npaper 27.5", "35.0\npaper 52.0", "2 of 2",
-        "published, with exposure (++)", "19.0\npaper 22.5 (1 of 2 cells)", "15.0\npaper 34.1 (1 of 2 cells)", "1 of 2",
+        "published, with exposure (++)", "19.0\npaper 22.5 (1 of 2 tasks)", "15.0\npaper 34.1 (1 of 2 tasks)", "1 of 2",
     ]  # fmt: skip
     assert browser.texts("#pairs b") == ["34.0", "15.0"]
     assert browser.find("#against-panel").is_displayed()
