@@ -91,14 +91,17 @@ class TrainingOutputs:
             learnt = part.outputs._fit(own, part.train, part.y)
             part.outputs.release()  # those of the whole graph are computed next
             learnt = learnt.fit_reference(whole)
+            fitted.append(learnt)
+        fitted = fitted[0].fit_together(fitted, wholes)
+        for place, (own, part) in enumerate(zip(members_of(scorer), self.parts, strict=True)):
+            learnt = fitted[place]
             if learnt.needs_exposure:
                 if part.exposure is None or part.val is None:
                     raise ValueError(
                         f"{type(own).__name__} learns from exposed nodes, but this detector was fitted without any: "
                         "call fit(data, exposure=...)"
                     )
-                learnt = learnt.fit_exposure(part.outputs, part.val, *part.exposure)
-            fitted.append(learnt)
+                fitted[place] = learnt.fit_exposure(part.outputs, part.val, *part.exposure)
         return EnsembleMean(tuple(fitted)) if isinstance(scorer, EnsembleMean) else fitted[0]
 
     def class_means(self) -> Tensor | None:

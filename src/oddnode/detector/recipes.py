@@ -11,7 +11,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 from msgspec import Meta, Struct
 
@@ -206,39 +206,50 @@ def evidential_scorer(uncertainty: Uncertainty) -> Scorer:
     return scoring.Energy() if uncertainty == "epistemic" else scoring.MaxSoftmax()
 
 
-# Evidence from the network or from a long average has half the weight of that from a node's edges and features. The
-# last, from both, has full weight, but only in graphs without the known nodes, where whole regions can differ.
-_WEIGHTS = (0.5, 0.5, 1.0, 1.0, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 1.0, 1.0)
-# Unknown nodes in the training graph influenced what was learnt from edges and features. For them, evidence from labels
-# has full weight, and learnt links, neighbourhoods and words have none.
-_SEEN_WEIGHTS = (1.0, 1.0, 0.5, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.5, 0.5, 1.0)
+class _Kind(NamedTuple):
+    """A kind of evidence, and its weight for new nodes, in other graphs, and for nodes that training has seen.
+
+    Evidence from the network or from a long average has half the weight of that from a node's edges and features.
+    Unknown nodes in the training graph influenced what was learnt from edges and features. For them, evidence from
+    labels has full weight, and learnt links, neighbourhoods and words have none.
+    """
+
+    scorer: Scorer
+    new: float
+    elsewhere: float
+    seen: float
 
 
-def evidence(power: float, num_hops: int, eta: float, learns_weights: bool = False) -> scoring.Evidence:
+def evidence(
+    power: float, num_hops: int, eta: float, learns_weights: bool = False, uses_batch: bool = True
+) -> scoring.Evidence:
     """Return the scorer of the recommended method."""
-    kinds = kinds_of_evidence(num_hops, eta)
-    return scoring.Evidence(kinds, power, _WEIGHTS, 1, _SEEN_WEIGHTS, learns_weights)
+    scorers, *weights = zip(*kinds_of_evidence(num_hops, eta), strict=True)
+    return scoring.Evidence(tuple(scorers), power, *weights, learns_weights, rehearses=True, uses_batch=uses_batch)
 
 
-def kinds_of_evidence(num_hops: int = 32, eta: float = 0.1) -> tuple[Scorer, ...]:
+def kinds_of_evidence(num_hops: int = 32, eta: float = 0.1) -> tuple[_Kind, ...]:
     """Return the scorers that look at different things: the classifier, the edges, the neighbourhood and the features.
 
     The last of them, the long average of the confidence, is for graphs that do not contain the known nodes.
     """
     around = scoring.NeighbourhoodFeatures()
     return (
-        scoring.MaxSoftmax(),
-        scoring.TwoSided(scoring.Mahalanobis()),
-        scoring.NeighbourhoodCosine(),
-        scoring.LinkPrediction(),
-        scoring.Propagated(scoring.LinkPrediction()),
-        scoring.ClassAgreement(),
-        around,
-        scoring.Propagated(around, num_hops, eta),
-        scoring.Propagated(scoring.FeatureLikelihood()),
-        scoring.TwoSided(scoring.NonZeros()),
-        scoring.TwoSided(scoring.FeatureSum()),
-        scoring.TwoSided(scoring.Propagated(scoring.MaxSoftmax(), num_hops, eta)),
+        _Kind(scoring.MaxSoftmax(), 0.5, 0.5, 1.0),
+        _Kind(scoring.TwoSided(scoring.Mahalanobis()), 0.5, 0.5, 1.0),
+        _Kind(scoring.NeighbourhoodCosine(), 1.0, 1.0, 0.5),
+        _Kind(scoring.LinkPrediction(), 1.0, 1.0, 0.0),
+        _Kind(scoring.Propagated(scoring.LinkPrediction()), 1.0, 1.0, 0.0),
+        _Kind(scoring.ClassAgreement(), 0.5, 0.5, 1.0),
+        _Kind(around, 1.0, 1.0, 0.0),
+        _Kind(scoring.Propagated(around, num_hops, eta), 0.5, 0.5, 0.0),
+        _Kind(scoring.Propagated(scoring.FeatureLikelihood()), 1.0, 1.0, 0.0),
+        _Kind(scoring.TwoSided(scoring.NonZeros()), 1.0, 1.0, 0.5),
+        _Kind(scoring.TwoSided(scoring.FeatureSum()), 1.0, 1.0, 0.5),
+        _Kind(scoring.TwoSided(scoring.Energy()), 0.5, 0.0, 0.0),
+        _Kind(scoring.KNN(), 0.5, 0.0, 0.0),
+        _Kind(scoring.TwoSided(scoring.Degree()), 0.5, 0.0, 0.0),
+        _Kind(scoring.TwoSided(scoring.Propagated(scoring.MaxSoftmax(), num_hops, eta)), 0.0, 1.0, 1.0),
     )
 
 
@@ -431,6 +442,26 @@ def _nodesafe_evidence(
     For new nodes in a known graph, alone or in groups.
     """
     return _nodesafe_objective(lambda1, lambda2, start), evidence(power, num_hops, eta)
+
+
+@_method("nodesafe-evidence-alone", "this library; Yang et al., ICML 2024", transductive=True, cost=_ONE_OR_TWO)
+def _nodesafe_evidence_alone(
+    lambda1: float = 0.001,
+    lambda2: float = 1.0,
+    start: int = 20,
+    power: float = 2.0,
+    num_hops: int = NUM_HOPS,
+    eta: float = ETA,
+) -> Parts:
+    """nodesafe-evidence that judges every node alone: no score depends on the other new nodes."""  # noqa: D403, the name of a method
+    return _nodesafe_objective(lambda1, lambda2, start), evidence(power, num_hops, eta, uses_batch=False)
+
+
+@_method("adadetect", "Marandon et al., 2022", transductive=True)
+def _adadetect() -> Parts:
+    """Baseline: a classifier of old against new nodes. Says nothing of fewer than 100 new nodes."""
+    scorer = scoring.Evidence((scoring.MaxSoftmax(),), weights=(0.0,), uses_batch=True)
+    return objectives.CrossEntropy(), scorer
 
 
 @_method(

@@ -40,7 +40,10 @@ class CleanProtocol(EvaluationProtocol):
         backbone = get_recipe(method).backbone or backbone
         # A benchmark compares methods as published, so nothing is adapted to the graph.
         settings = {"propagation": "as-given"} | overrides
-        return _detector.Detector.from_recipe(method, backbone, seed, device, **settings)
+        detector = _detector.Detector.from_recipe(method, backbone, seed, device, **settings)
+        # What a task tests is not rehearsed, nor is anything like it.
+        detector._adapt_scorer(lambda scorer: scorer.rehearsing_without(task.not_rehearsed))
+        return detector
 
     def hyper_parameters(self, method: str, task: str) -> dict[str, Any]:
         return get_recipe(method).hyper_parameters

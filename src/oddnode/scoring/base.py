@@ -31,6 +31,23 @@ class ScorerDefaults:
         """Learn from the reference nodes of the training graph, ``outputs.reference``, after `fit`: a fitted copy."""
         return self
 
+    def fit_together(self, scorers: Any, outputs: Any) -> Any:
+        """Learn what the scorers of all networks learn together, after `fit_reference`: a list of fitted copies."""
+        return list(scorers)
+
+    def rehearsing_without(self, names: Any) -> Any:
+        """A copy that leaves some alterations out of its rehearsal."""
+        return self
+
+    @property
+    def forecast(self) -> dict[str, float]:
+        """The share of altered known nodes that would be flagged at 5 %, by alteration; empty without a rehearsal."""
+        return {}
+
+    def notes(self, outputs: Outputs) -> list[str]:
+        """Messages about how the nodes of a graph were scored."""
+        return []
+
     def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Any:
         """Learn from nodes that are known to be OOD, after `fit_reference`, for scorers that need them: a fitted copy.
 

@@ -200,6 +200,15 @@ class EnsembleMean(CombinedScorer):
         """The kinds of evidence, which are the same for all networks."""
         return self.scorers[0].kinds
 
+    @property
+    def forecast(self) -> dict[str, float]:
+        """What the networks have found out in rehearsal together."""
+        return self.scorers[0].forecast
+
+    def notes(self, outputs: Outputs) -> list[str]:
+        notes = [note for scorer, member in self._members(outputs) for note in scorer.notes(member)]
+        return list(dict.fromkeys(notes)) if 2 * len(notes) >= len(self.scorers) else []
+
     def comparisons(self, outputs: Outputs) -> list[Comparison]:
         members = self._members(outputs)
         return [comparison for scorer, member in members for comparison in scorer.comparisons(member)]

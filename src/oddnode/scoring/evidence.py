@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, Self
 
@@ -15,45 +16,81 @@ from torch import Tensor
 from oddnode.functional import surprise
 from oddnode.ops import Adam
 from oddnode.scoring.base import Scorer
+from oddnode.scoring.batch import (
+    DIMENSIONS,
+    Batch,
+    FeatureBatchEvidence,
+    KindBatchEvidence,
+    feature_columns,
+    kind_columns,
+    looks_like_drift,
+    seen_in_batch,
+)
 from oddnode.scoring.combinations import CombinedScorer, ScorerWrapper, all_of, sharing
+from oddnode.scoring.feature_space import FeatureSpace
 from oddnode.scoring.findings import Comparison
 from oddnode.scoring.outputs import Outputs
 from oddnode.scoring.propagated import average_together
+from oddnode.scoring.rehearsal import (
+    RehearsalEvidence,
+    Rehearsed,
+    alterations_for,
+    altered_graphs,
+    fold_of,
+    learn,
+    odds,
+)
 
 # Scorers more informative than this have full weight: beyond it, informativeness says little about what they detect.
 _ENOUGH_LEFT = 0.1
+# The weights of rehearsal and of each kind of the batch; chosen by benchmarks/carry_over.py.
+_REHEARSAL, _BATCH = 4.0, 2.0
+# The dimensions of the feature space that the batch takes the first of: the same as for link prediction.
+_SPACE = 64
+# The rate of the forecast.
+_RATE = 0.05
+_DRIFT = (
+    "the new nodes differ from the known ones as a whole, as after a drift, so each is judged alone: hardly any of them "
+    "looks like a reference node"
+)
 # The L2 penalty on the logarithms of learnt weights.
 _DRAWN = 0.05
 _STEPS = 300
 
 
 class _Against(NamedTuple):
-    """The weights of scorers ``[K]``, and minus the resulting evidence against reference nodes ``[r]``, ascending."""
+    """The weights of all kinds of evidence ``[K']``, and minus the evidence against reference nodes ``[r]``, ascending."""
 
     weights: Tensor
     known: Tensor
 
 
 class _Compared(NamedTuple):
-    """The scores of all nodes by all scorers ``[N, K]``, and those of the reference nodes to compare with.
+    """The scores of all nodes by all kinds, and those of the reference nodes to compare with.
 
-    ``ranked`` ``[r, K]`` has every column of ``reference`` in ascending order. ``is_seen`` ``[N]``: whether a
-    node was in the training graph, so that ``seen`` applies and not ``new``; reference nodes count as new.
+    The kinds are the K scorers, then rehearsal, then those of the batch. ``scores`` ``[N, K]`` and ``batch``
+    ``[N, B]`` have no column for rehearsal, which follows from the surprises. ``reference`` ``[r, K']`` has all of
+    them, ``ranked`` has its columns in ascending order, and ``surprises`` ``[r, K']`` is how unusual each reference node
+    is among the others. ``is_seen`` ``[N]``: whether a node was in the training graph, so that ``seen`` applies and not
+    ``new``; reference nodes count as new.
     """
 
     scores: Tensor
+    batch: Tensor
     reference: Tensor
     ranked: Tensor
+    surprises: Tensor
     is_seen: Tensor
     new: _Against
     seen: _Against
+    is_drift: bool = False
 
 
 @dataclass
 class Evidence(CombinedScorer):
     r"""Any scorers combined: a node is unknown if some of them find it unusual among *reference nodes*.
 
-    Reference nodes are labelled nodes that nothing was learnt from. Let :math:`p_k(v)` be the share of them that scorer
+    Reference nodes are labelled nodes that nothing was learnt from. Let :math:`p_k(v)` be the share of them that kind
     :math:`k` finds as unusual as node :math:`v` (`oddnode.functional.surprise`; for a two-sided scorer, twice the
     smaller of the shares below and above). The evidence against a node is
 
@@ -66,7 +103,16 @@ class Evidence(CombinedScorer):
 
     If the scored graph contains the reference nodes (``outputs.reference``), nodes are compared with their scores
     there, so that a graph may grow; otherwise with their scores in the training graph. Nodes of the training graph
-    (``outputs.seen``) have separate weights: what was learnt from a node cannot find it unusual.
+    (``outputs.seen``) have separate weights: what was learnt from a node cannot find it unusual. New nodes in a graph
+    that contains the reference nodes can have further kinds of evidence:
+
+    - *Rehearsal*: at fit, half of the reference nodes are altered (`oddnode.graph.alterations`), and a logistic
+      regression learns which surprises tell them from unaltered ones. Each reference node is ranked by what was learnt
+      from the others.
+    - *The batch*: with at least 100 new nodes, classifiers tell nodes of the training graph from reference nodes and
+      new nodes together, by features and by the scores of all kinds; and kinds that see something in the batch, more
+      small p-values than expected, weigh more. If hardly any new node looks known, the whole batch has drifted, and it
+      is not used.
 
     Parameters
     ----------
@@ -76,26 +122,37 @@ class Evidence(CombinedScorer):
         The exponent q, 1 or more.
     weights : tuple of float, optional
         A weight for every scorer, 0 or more, before informativeness is measured; by default 1.
-    num_elsewhere : int
-        The number of scorers, at the end, that are used only in graphs without the reference nodes. There, a whole
-        region can be unknown; in a graph that has grown, averages over a region say little about a single node. They
-        have full weight even if they hardly vary within the training graph, from which another graph can differ.
+    elsewhere_weights : tuple of float, optional
+        The same for graphs without the reference nodes, where a whole region can be unknown; by default ``weights``.
+        Scorers with a weight only here keep it even if they hardly vary within the training graph, from which another
+        graph can differ.
     seen_weights : tuple of float, optional
-        A weight for every scorer, 0 or more, for nodes of the training graph that are not reference nodes; by default
-        the weights of new nodes. The last ``num_elsewhere`` scorers apply to them with these weights.
+        The same for nodes of the training graph that are not reference nodes; by default ``weights``.
     learns_weights : bool
         Whether the weights are learnt from exposed nodes, so that the kinds of evidence that separate them from known
         nodes weigh more.
+    rehearses : bool
+        Whether there is rehearsal.
+    uses_batch : bool
+        Whether new nodes are judged by what they have in common; a score then depends on the other new nodes.
+    not_rehearsed : tuple of str
+        Alterations to leave out of the rehearsal.
 
     Attributes
     ----------
     reference_ : Tensor
         Scores of the r reference nodes in the training graph by all scorers ``[r, K]``.
-    weights_ : Tensor
-        The weights :math:`w_k` ``[K]``; the last ``num_elsewhere`` are 0 if the scored graph contains the reference
-        nodes.
-    seen_weights_ : Tensor
-        The weights for nodes of the training graph ``[K]``.
+    weights_, elsewhere_weights_, seen_weights_ : Tensor
+        The weights :math:`w_k` ``[K]`` for new nodes, in graphs without the reference nodes, and for nodes of the
+        training graph.
+    rehearsed_ : Tensor
+        The coefficients of rehearsal, one row for each half of the reference nodes ``[2, 2K + 1]``; no row without it.
+    caught_ : Tensor
+        The share of altered reference nodes that would be flagged at 5 %, for each of ``alterations_``.
+    alterations_ : str
+        The names of the rehearsed alterations, separated by commas.
+    centre_, basis_ : Tensor
+        The feature space of the batch, ``[F]`` and ``[F, D]``; empty without it.
     """
 
     needs_reference = True
@@ -104,28 +161,38 @@ class Evidence(CombinedScorer):
     scorers: tuple[Scorer, ...]
     power: float = 2.0
     weights: tuple[float, ...] | None = None
-    num_elsewhere: int = 0
+    elsewhere_weights: tuple[float, ...] | None = None
     seen_weights: tuple[float, ...] | None = None
     learns_weights: bool = False
+    rehearses: bool = False
+    uses_batch: bool = False
+    not_rehearsed: tuple[str, ...] = ()
     reference_: Tensor = field(init=False, repr=False, compare=False)
     weights_: Tensor = field(init=False, repr=False, compare=False)
+    elsewhere_weights_: Tensor = field(init=False, repr=False, compare=False)
     seen_weights_: Tensor = field(init=False, repr=False, compare=False)
+    rehearsed_: Tensor = field(init=False, repr=False, compare=False)
+    caught_: Tensor = field(init=False, repr=False, compare=False)
+    alterations_: str = field(init=False, repr=False, compare=False)
+    centre_: Tensor = field(init=False, repr=False, compare=False)
+    basis_: Tensor = field(init=False, repr=False, compare=False)
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         if not self.scorers or not 1.0 <= self.power < math.inf:
             raise ValueError(
                 f"there are {len(self.scorers)} scorers and power is {self.power}, expected 1 or more of both"
             )
-        count = len(self.scorers)
         for given in self._given_weights:
-            sound = len(given) == count and all(0 <= weight < math.inf for weight in given)
-            if not sound or not 0 <= self.num_elsewhere < count:
+            if len(given) != len(self.scorers) or not all(0 <= weight < math.inf for weight in given):
                 raise ValueError(
-                    f"{count} scorers have the weights {given} and num_elsewhere is {self.num_elsewhere}; expected a "
-                    f"finite weight of 0 or more for each, and num_elsewhere in 0..{count - 1}"
+                    f"{len(self.scorers)} scorers have the weights {given}, expected a finite weight of 0 or more for each"
                 )
         fitted = copy.copy(self)
         fitted.scorers = tuple(outputs.fitted(scorer, train, y) for scorer in sharing(self.scorers))
+        fitted.centre_, fitted.basis_ = outputs.graph.x.new_zeros(0), outputs.graph.x.new_zeros(0, 0)
+        if self.uses_batch:
+            fitted.centre_, basis = FeatureSpace.of(outputs.graph, _SPACE)
+            fitted.basis_ = basis[:, :DIMENSIONS].contiguous()
         return fitted
 
     def fit_reference(self, outputs: Outputs) -> Self:
@@ -135,29 +202,96 @@ class Evidence(CombinedScorer):
         fitted.scorers = tuple(sharing([scorer.fit_reference(outputs) for scorer in self.scorers]))
         scores = outputs.cached(fitted.scorers, "scores", partial(fitted.scores, outputs))
         fitted.reference_ = scores[outputs.reference]
-        inside = len(self.scorers) - self.num_elsewhere
-        carried = [min(1.0, scorer.informativeness(outputs) / _ENOUGH_LEFT) for scorer in fitted.scorers[:inside]]
-        carried += [1.0] * self.num_elsewhere
+        new, elsewhere, seen = self._given_weights
+        carried = [
+            min(1.0, scorer.informativeness(outputs) / _ENOUGH_LEFT) if weight or not beyond else 1.0
+            for scorer, weight, beyond in zip(fitted.scorers, new, elsewhere, strict=True)
+        ]
         shares = torch.tensor(carried, dtype=torch.float64, device=fitted.reference_.device)
-        fitted.weights_, fitted.seen_weights_ = (shares * shares.new_tensor(given) for given in self._given_weights)
+        fitted.weights_, fitted.elsewhere_weights_, fitted.seen_weights_ = (
+            shares * shares.new_tensor(given) for given in (new, elsewhere, seen)
+        )
+        fitted.rehearsed_, fitted.caught_ = shares.new_zeros(0, 2 * len(shares) + 1), shares.new_zeros(0)
+        fitted.alterations_ = ""
         return fitted
+
+    def fit_together(self, scorers: Sequence[Self], outputs: Sequence[Outputs]) -> list[Self]:
+        names = alterations_for(outputs[0].graph, outputs[0].num_classes, self.not_rehearsed)
+        if not self.rehearses or not names:
+            return list(scorers)
+        known: list[Rehearsed] = []
+        altered: list[Rehearsed] = []
+        for number, (scorer, own) in enumerate(zip(scorers, outputs, strict=True)):
+            assert own.reference is not None
+            for changed in altered_graphs(own, names, number):
+                unaltered = own.reference[~torch.isin(own.reference, changed.nodes)]
+                scores = scorer.scores(Outputs(own.module, changed.graph, own.num_classes, own.labelled))
+                # Compared within the altered graph, as new nodes are: alterations can move the averages of all nodes.
+                ranked, counted = scores[unaltered].sort(dim=0).values, scorer.weights_ > 0
+                for found, nodes, kinds in (
+                    (known, unaltered, torch.full_like(unaltered, -1)),
+                    (altered, changed.nodes, changed.kinds),
+                ):
+                    surprises = scorer._surprises(scores[nodes], ranked, leave_one_out=found is known) * counted
+                    found.append(Rehearsed(surprises, kinds, fold_of(own.graph.x[nodes])))
+        together = Rehearsed(*(torch.cat(each) for each in zip(*known, *altered, strict=True)))
+        coefficients = learn(together)
+        if coefficients is None:
+            return list(scorers)
+        fitted = [copy.copy(scorer) for scorer in scorers]
+        for learnt in fitted:
+            learnt.rehearsed_ = coefficients
+        caught = [
+            fitted[place * len(fitted) // len(known)]._caught(before, after)
+            for place, (before, after) in enumerate(zip(known, altered, strict=True))
+        ]
+        kinds, flags = torch.cat([each.kinds for each in altered]), torch.cat(caught).double()
+        for learnt in fitted:
+            learnt.caught_ = torch.stack([flags[kinds == k].mean() for k in range(len(names))])
+            learnt.alterations_ = ",".join(names)
+        return fitted
+
+    def _caught(self, known: Rehearsed, altered: Rehearsed) -> Tensor:
+        """Whether altered reference nodes would be flagged at 5 %, by what was learnt from others ``[n]``."""
+        weights = torch.cat([self.weights_, self.weights_.new_tensor([_REHEARSAL])])
+        scores = [-odds(self.rehearsed_, each.surprises, each.folds) for each in (known, altered)]
+        against = [surprise(scores[0], scores[0], leave_one_out=True), surprise(scores[1], scores[0])]
+        totals = [
+            torch.cat([each.surprises, extra.unsqueeze(1)], dim=1).pow(self.power) @ weights
+            for each, extra in zip((known, altered), against, strict=True)
+        ]
+        return surprise(-totals[1], -totals[0]) >= -math.log(_RATE)
 
     def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Self:
         if not self.learns_weights or not len(nodes) or not len(exposed):
             return self
+        inside = len(self.scorers)
         against = [
-            (self.surprises(outputs)[chosen].pow(self.power) * self.weights_)
+            (self.surprises(outputs)[chosen][:, :inside].pow(self.power) * self.elsewhere_weights_)
             for outputs, chosen in ((known, nodes), (exposure, exposed))
         ]
         fitted = copy.copy(self)
         factors = separating_weights(*against)
-        fitted.weights_, fitted.seen_weights_ = self.weights_ * factors, self.seen_weights_ * factors
+        for name in ("weights_", "elsewhere_weights_", "seen_weights_"):
+            setattr(fitted, name, getattr(self, name) * factors)
         return fitted
 
     @property
     def needs_exposure(self) -> bool:  # type: ignore[override]
         """Whether the weights are learnt."""
         return self.learns_weights
+
+    def rehearsing_without(self, names: Sequence[str]) -> Self:
+        return replace(self, not_rehearsed=tuple(names)) if self.rehearses else self
+
+    @property
+    def forecast(self) -> dict[str, float]:  # type: ignore[override]
+        """The share of altered reference nodes that would be flagged at 5 %, by alteration."""
+        names = getattr(self, "alterations_", "")
+        return dict(zip(names.split(","), self.caught_.tolist(), strict=True)) if names else {}
+
+    def notes(self, outputs: Outputs) -> list[str]:
+        return [_DRIFT] if self._compared(outputs).is_drift else []
 
     def score(self, outputs: Outputs) -> Tensor:
         compared, result = self._compared(outputs), outputs.graph.empty(None, torch.float64)
@@ -173,17 +307,17 @@ class Evidence(CombinedScorer):
 
     def _combined_at(self, compared: _Compared, rows: slice | Tensor) -> Tensor:
         """The scores of some nodes ``[n]``; reference nodes are treated like any others."""
-        own, is_seen = compared.scores[rows], compared.is_seen[rows]
-        result = torch.empty_like(own[:, 0])
+        surprises, is_seen = self._all_surprises(compared, rows), compared.is_seen[rows]
+        result = torch.empty_like(surprises[:, 0])
         for chosen, against in ((is_seen, compared.seen), (~is_seen, compared.new)):
             if chosen.any():
-                total = self._total(own[chosen], compared.ranked, against.weights)
+                total = surprises[chosen].pow(self.power) @ against.weights
                 result[chosen] = -surprise(-total, against.known, is_sorted=True)
         return result
 
     def _with_references(self, result: Tensor, compared: _Compared, outputs: Outputs) -> Tensor:
         if outputs.reference is not None:
-            known = self._total(compared.reference, compared.ranked, compared.new.weights, leave_one_out=True)
+            known = compared.surprises.pow(self.power) @ compared.new.weights
             result[outputs.reference] = -surprise(-known, -known, leave_one_out=True)
         return result.to(outputs.graph.x.dtype)
 
@@ -207,99 +341,162 @@ class Evidence(CombinedScorer):
             scores[rows] = torch.stack([each[rows].detach().double() for each in found], dim=1)
         return scores
 
-    def combined(self, scores: Tensor, reference: Tensor | None = None) -> Tensor:
-        """Combine the scores of nodes that were not in the training graph, ``[N]`` in double precision.
+    def combined(self, scores: Tensor, reference: Tensor, folds: Tensor) -> Tensor:
+        """Combine the scores of new nodes, each judged alone, ``[n]`` in double precision.
 
         Parameters
         ----------
         scores : Tensor
-            From `scores`, ``[N, K]``.
-        reference : Tensor, optional
-            Scores of the reference nodes in the same graph ``[r, K]``; by default those in the training graph.
+            From `scores`, ``[n, K]``.
+        reference : Tensor
+            Scores of the reference nodes in the same graph ``[r, K]``.
+        folds : Tensor
+            The half of each reference node ``[r]``, `oddnode.scoring.rehearsal.fold_of`.
         """
-        weights = self._weights(reference is not None)
-        known = self.reference_.to(scores) if reference is None else reference
-        ranked = known.sort(dim=0).values
-        against = self._against(known, ranked, weights)
-        return -surprise(-self._total(scores, ranked, weights), against.known, is_sorted=True)
-
-    def _against(self, reference: Tensor, ranked: Tensor, weights: Tensor) -> _Against:
-        known = self._total(reference, ranked, weights, leave_one_out=True)
-        return _Against(weights, (-known).sort().values)
+        none = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+        compared = self._compared_with(scores, reference, folds, none, in_place=True)
+        return self._combined_at(compared, slice(None))
 
     def surprises(self, outputs: Outputs) -> Tensor:
-        r"""Compute how unusual every node is by every scorer, :math:`-\log p_k(v)`, ``[N, K]`` in double precision.
+        r"""Compute how unusual every node is by every kind, :math:`-\log p_k(v)`, ``[N, K']`` in double precision.
 
-        It is 0 for a scorer of weight 0.
+        It is 0 for a kind of weight 0.
 
         Parameters
         ----------
         outputs : Outputs
             The network's outputs on a graph of N nodes.
         """
-        compared, found = self._compared(outputs), outputs.graph.empty(len(self.scorers), torch.float64)
+        compared, found = self._compared(outputs), outputs.graph.empty(len(self.kinds), torch.float64)
         for rows in outputs.graph.shards(found):
-            own = self._surprises(compared.scores[rows], compared.ranked)
-            found[rows] = own * (self._weights_of_nodes(compared, rows) > 0)
+            found[rows] = self._all_surprises(compared, rows) * (self._weights_of_nodes(compared, rows) > 0)
         if outputs.reference is not None:
-            own = self._surprises(compared.reference, compared.ranked, leave_one_out=True)
-            found[outputs.reference] = own * (compared.new.weights.to(own) > 0)
+            found[outputs.reference] = compared.surprises * (compared.new.weights > 0)
         return found
 
     @property
     def kinds(self) -> tuple[str, ...]:  # type: ignore[override]
-        """The kinds of the scorers; repeated kinds are numbered."""
-        kinds = [scorer.kind for scorer in self.scorers]
+        """The kinds of the scorers, of rehearsal and of the batch; repeated kinds are numbered."""
+        kinds = [scorer.kind for scorer in self._all_scorers]
         before = [kinds[:place].count(kind) for place, kind in enumerate(kinds)]
         return tuple(f"{kind} {count + 1}" if count else kind for kind, count in zip(kinds, before, strict=True))
 
+    @property
+    def _all_scorers(self) -> tuple[Scorer, ...]:
+        rehearsal = (RehearsalEvidence(),) if self.rehearses else ()
+        return (*self.scorers, *rehearsal, *((FeatureBatchEvidence(), KindBatchEvidence()) if self.uses_batch else ()))
+
     def comparisons(self, outputs: Outputs) -> list[Comparison]:
         compared, surprises = self._compared(outputs), self.surprises(outputs)
-        contributions = outputs.graph.empty(len(self.scorers), torch.float64)
+        contributions, scores = (outputs.graph.empty(len(self.kinds), torch.float64) for _ in range(2))
         for rows in outputs.graph.shards(contributions):
             contributions[rows] = surprises[rows].pow(self.power) * self._weights_of_nodes(compared, rows)
-        return [Comparison(self.scorers, outputs, compared.scores, compared.reference, surprises, contributions)]
+        for rows in outputs.graph.shards(scores):
+            scores[rows] = self._all_scores(compared, rows)
+        return [Comparison(self._all_scorers, outputs, scores, compared.reference, surprises, contributions)]
 
     @property
-    def _given_weights(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """The weights for new nodes, and for nodes of the training graph."""
+    def _given_weights(self) -> tuple[tuple[float, ...], ...]:
+        """The weights for new nodes, in graphs without the reference nodes, and for nodes of the training graph."""
         new = (1.0,) * len(self.scorers) if self.weights is None else self.weights
-        inside = len(self.scorers) - self.num_elsewhere
-        return new, (*new[:inside], *[0.0] * self.num_elsewhere) if self.seen_weights is None else self.seen_weights
+        return tuple(new if given is None else given for given in (new, self.elsewhere_weights, self.seen_weights))
 
     def _compared(self, outputs: Outputs) -> _Compared:
+        return outputs.cached(self, "compared", partial(self._compare, outputs))
+
+    def _compare(self, outputs: Outputs) -> _Compared:
         scores = outputs.cached(self.scorers, "scores", partial(self.scores, outputs))
-        in_place = outputs.reference is not None
-        reference = scores[outputs.reference] if in_place else self.reference_.to(scores)
-        ranked = reference.sort(dim=0).values
-        is_seen = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
-        if in_place and outputs.seen is not None:
+        nodes, is_seen = outputs.reference, torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+        if nodes is None:
+            folds = torch.zeros(len(self.reference_), dtype=torch.long, device=scores.device)
+            return self._compared_with(scores, self.reference_.to(scores), folds, is_seen, in_place=False)
+        if outputs.seen is not None:
             is_seen = outputs.seen.clone()
-            is_seen[outputs.reference] = False
-        new, seen = (self._against(reference, ranked, each) for each in (self._weights(in_place), self.seen_weights_))
-        return _Compared(scores, reference, ranked, is_seen, new, seen)
+            is_seen[nodes] = False
+        folds = fold_of(outputs.graph.x[nodes])
+        alone = self._compared_with(scores, scores[nodes], folds, is_seen, in_place=True)
+        batch = Batch.of(outputs) if self.uses_batch else None
+        return alone if batch is None else self._with_batch(alone, batch, outputs)
+
+    def _compared_with(
+        self, scores: Tensor, reference: Tensor, folds: Tensor, is_seen: Tensor, in_place: bool
+    ) -> _Compared:
+        """Compare nodes with reference nodes, without the batch."""
+        ranked = reference.sort(dim=0).values
+        surprises = self._surprises(reference, ranked, leave_one_out=True)
+        learnt = bool(len(self.rehearsed_)) and in_place
+        if self.rehearses:
+            counted = surprises * (self.weights_.to(surprises) > 0)
+            own = -odds(self.rehearsed_, counted, folds) if learnt else torch.zeros_like(surprises[:, 0])
+            reference = torch.cat([reference, own.unsqueeze(1)], dim=1)
+            surprises = torch.cat([surprises, surprise(own, own, leave_one_out=True).unsqueeze(1)], dim=1)
+        empty = 2 if self.uses_batch else 0
+        reference, surprises = F.pad(reference, (0, empty)), F.pad(surprises, (0, empty))
+        given = self.weights_ if in_place else self.elsewhere_weights_
+        weights = torch.zeros_like(surprises[0])
+        weights[: len(given)] = given.to(weights)
+        if learnt:
+            weights[len(given)] = _REHEARSAL
+        seen = torch.zeros_like(weights)
+        seen[: len(given)] = self.seen_weights_.to(seen)
+        against = [_Against(each, (-surprises.pow(self.power) @ each).sort().values) for each in (weights, seen)]
+        none = scores.new_zeros(0, empty)
+        return _Compared(scores, none, reference, reference.sort(dim=0).values, surprises, is_seen, *against)
+
+    def _with_batch(self, alone: _Compared, batch: Batch, outputs: Outputs) -> _Compared:
+        """Add the evidence of the batch, unless the whole batch has drifted."""
+        columns = (
+            feature_columns(outputs.graph, FeatureSpace(self.centre_, self.basis_)),
+            kind_columns(alone.scores[:, self.weights_.to(alone.scores) > 0], batch),
+        )
+        values = outputs.graph.empty(len(columns), torch.float64)
+        for number, each in enumerate(columns):
+            batch.scores(each, values[:, number])
+        reference = torch.cat([alone.reference[:, : -len(columns)], values[outputs.reference]], dim=1)
+        own = [surprise(column, column, leave_one_out=True) for column in values[outputs.reference].t()]
+        surprises = torch.cat([alone.surprises[:, : -len(columns)], torch.stack(own, dim=1)], dim=1)
+        found = alone._replace(
+            batch=values, reference=reference, ranked=reference.sort(dim=0).values, surprises=surprises
+        )
+        weights = alone.new.weights.clone()
+        weights[-len(columns) :] = _BATCH
+        new = self._all_surprises(found, batch.new[batch.learnt_from])
+        weights = weights * seen_in_batch(new, surprises)
+        known = (-surprises.pow(self.power) @ weights).sort().values
+        if looks_like_drift(surprise(-new.pow(self.power) @ weights, known, is_sorted=True)):
+            return alone._replace(is_drift=True)
+        return found._replace(new=_Against(weights, known))
 
     def _surprises(self, scores: Tensor, reference: Tensor, leave_one_out: bool = False) -> Tensor:
+        """How unusual scores are by every scorer ``[n, K]``."""
         columns = []
         for scorer, own, known in zip(self.scorers, scores.unbind(dim=1), reference.unbind(dim=1), strict=True):
             columns.append(surprise(own, known, leave_one_out, scorer.two_sided, is_sorted=True))
         return torch.stack(columns, dim=1)
 
-    def _total(self, scores: Tensor, reference: Tensor, weights: Tensor, leave_one_out: bool = False) -> Tensor:
-        """The evidence against nodes with these scores ``[n]``."""
-        surprises = self._surprises(scores, reference, leave_one_out)
-        return surprises.pow(self.power) @ weights.to(surprises)
+    def _all_scores(self, compared: _Compared, rows: slice | Tensor) -> Tensor:
+        """The scores of some nodes by every kind ``[n, K']``; 0 for a kind that does not apply."""
+        parts = [compared.scores[rows]]
+        if self.rehearses:
+            surprises = self._surprises(parts[0], compared.ranked[:, : len(self.scorers)])
+            counted = surprises * (self.weights_.to(surprises) > 0)
+            own = odds(self.rehearsed_, counted) if len(self.rehearsed_) else torch.zeros_like(counted[:, 0])
+            parts.append(-own.unsqueeze(1))
+        if self.uses_batch:
+            parts.append(compared.batch[rows] if len(compared.batch) else parts[0].new_zeros(len(parts[0]), 2))
+        return torch.cat(parts, dim=1)
+
+    def _all_surprises(self, compared: _Compared, rows: slice | Tensor) -> Tensor:
+        """How unusual some nodes are by every kind ``[n, K']``."""
+        scores, inside = self._all_scores(compared, rows), len(self.scorers)
+        found = [self._surprises(scores[:, :inside], compared.ranked[:, :inside])]
+        for own, known in zip(scores[:, inside:].unbind(dim=1), compared.ranked[:, inside:].unbind(dim=1), strict=True):
+            found.append(surprise(own, known, is_sorted=True).unsqueeze(1))
+        return torch.cat(found, dim=1)
 
     def _weights_of_nodes(self, compared: _Compared, rows: slice) -> Tensor:
-        """The weights of every scorer for some nodes ``[n, K]``."""
-        is_seen = compared.is_seen[rows].unsqueeze(1)
-        seen, new = (each.weights.to(is_seen.device) for each in (compared.seen, compared.new))
-        return torch.where(is_seen, seen, new)
-
-    def _weights(self, in_place: bool) -> Tensor:
-        """The weights for new nodes in a graph that contains the reference nodes, or in another one."""
-        counted = len(self.scorers) - self.num_elsewhere if in_place else len(self.scorers)
-        return self.weights_ * (torch.arange(len(self.scorers), device=self.weights_.device) < counted)
+        """The weights of every kind for some nodes ``[n, K']``."""
+        return torch.where(compared.is_seen[rows].unsqueeze(1), compared.seen.weights, compared.new.weights)
 
 
 @torch.enable_grad()

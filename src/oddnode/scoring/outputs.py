@@ -42,6 +42,8 @@ class Outputs:
         Indices of the nodes whose features were clipped, because they are far outside the range of training.
     seen : Tensor, optional
         Whether a node was in the training graph ``[N]``, reference nodes included; by default none was.
+    uses_batch : bool
+        Whether new nodes may be judged by what they have in common.
     """
 
     module: nn.Module
@@ -51,6 +53,7 @@ class Outputs:
     references: Sequence[Tensor] = ()
     far: Tensor | None = None
     seen: Tensor | None = None
+    uses_batch: bool = True
 
     def __post_init__(self) -> None:
         self.references = tuple(self.references)
@@ -60,7 +63,8 @@ class Outputs:
     def __deepcopy__(self, memo: dict[int, Any]) -> Outputs:
         # The graph is large and immutable, and torch cannot copy its sparse matrices.
         module = copy.deepcopy(self.module, memo)
-        return type(self)(module, self.graph, self.num_classes, self.labelled, self.references, self.far, self.seen)
+        facts = (self.labelled, self.references, self.far, self.seen, self.uses_batch)
+        return type(self)(module, self.graph, self.num_classes, *facts)
 
     def cached(self, owner: object, name: str, make: Callable[[], T]) -> T:
         """Compute a value once for an object, such as a scorer.
@@ -137,7 +141,7 @@ class Outputs:
             return []
         own: list[tuple[Tensor, ...]] = [(each,) for each in self.references] or [()] * self.num_networks
         return [
-            type(self)(network, self.graph, self.num_classes, self.labelled, each, seen=self.seen)
+            type(self)(network, self.graph, self.num_classes, self.labelled, each, None, self.seen, self.uses_batch)
             for network, each in zip(self.module.members, own, strict=True)
         ]
 

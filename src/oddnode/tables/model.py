@@ -371,8 +371,7 @@ def fit_tables(
     graph = source.read(seed) if isinstance(source, TrainingTables) else _training_graph(source, seed)
     method = method or default_method(graph.exposure is not None)
     detector, recipe = Detector.from_recipe(method, seed=seed, device=device, **settings), graph.schema.features
-    detector.scorer = as_scorer(detector.scorer).reading(recipe.marked(counts_only=True), recipe.marked(False))
-    detector._made = (*detector._made[:3], detector.scorer)  # it is still the method's
+    detector._adapt_scorer(lambda scorer: scorer.reading(recipe.marked(counts_only=True), recipe.marked(False)))
     data = graph.data
     _check_before_training(graph, method, detector, false_alarm_rate)
     blocker = None if isinstance(source, TrainingTables) else full_batch_blocker(detector)

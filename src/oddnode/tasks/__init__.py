@@ -37,7 +37,6 @@ from oddnode.tasks.datasets import register_dataset as register_dataset
 from oddnode.tasks.datasets import register_family as register_family
 
 if TYPE_CHECKING:
-    from oddnode.tasks.alterations import ALTERATIONS as ALTERATIONS
     from oddnode.tasks.arrivals import Arrivals as Arrivals
     from oddnode.tasks.arrivals import arrivals_task as arrivals_task
     from oddnode.tasks.arxiv import DamagedFileError as DamagedFileError

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from oddnode.tasks.alterations import ALTERATIONS
+from oddnode.graph.alterations import ALTERATIONS, related_to
 from oddnode.tasks.datasets import CLEAN, PLACEMENTS, Placement, ScoredNodes, Task, TaskRules
-from oddnode.tasks.shifts import induced, renumbered, split_classes
+from oddnode.tasks.shifts import SHIFTS, induced, renumbered, split_classes
 
 _GROUP = 8
 _FEWEST_UNKNOWN = 20
@@ -31,7 +31,8 @@ class Arrivals:
     Parameters
     ----------
     kind : str
-        ``"label"``, or one of `oddnode.tasks.alterations.ALTERATIONS`.
+        ``"label"``, ``"feature"`` (mixed), ``"structure"`` (rewired), or one of
+        `oddnode.graph.alterations.ALTERATIONS`.
     placement : {"scattered", "grouped"}
         Where the unknown arrivals are.
     share : float
@@ -50,16 +51,22 @@ class Arrivals:
     unknown_classes: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in ("label", *ALTERATIONS) or self.placement not in PLACEMENTS:
+        kinds = ("label", *SHIFTS, *ALTERATIONS)
+        if self.kind not in kinds or self.placement not in PLACEMENTS:
             raise ValueError(
-                f"arrivals of kind {self.kind!r}, {self.placement!r}: expected one of label, {', '.join(ALTERATIONS)}, "
-                f"and one of {', '.join(PLACEMENTS)}"
+                f"arrivals of kind {self.kind!r}, {self.placement!r}: expected one of {', '.join(kinds)}, and one of "
+                f"{', '.join(PLACEMENTS)}"
             )
         if not (self.share > 0 and self.growth > 0 and self.share + self.growth < 0.9):
             raise ValueError(
                 f"{100 * self.share:g} % unknown and {100 * self.growth:g} % known arrivals, expected positive shares "
                 "of the known nodes, with some left for training"
             )
+
+    @property
+    def alteration(self) -> str:
+        """The name of the alteration; ``""`` for unknown classes."""
+        return "" if self.kind == "label" else SHIFTS.get(self.kind, self.kind)
 
 
 class _Drawn(NamedTuple):
@@ -120,6 +127,7 @@ def arrivals_task(name: str, data: Data, arrivals: Arrivals, seed: int = 0, rule
         num_classes=int(train.y.max()) + 1,
         exposure=_exposure(data, drawn, arrivals, seed),
         protocol=rules.protocol,
+        not_rehearsed=related_to(arrivals.alteration),
     )
 
 
@@ -154,7 +162,7 @@ def _draw_altered(data: Data, arrivals: Arrivals, seed: int) -> _Drawn:
     arrived = grouped | scattered | _mask(rng.permutation(rest)[: max(0, num_others)], data)
     unknown = grouped if arrivals.placement == "grouped" else scattered
     nodes = unknown.nonzero().squeeze(1)
-    graph = _altered(data, nodes, arrivals.kind, _rng(seed, f"{arrivals.kind} {arrivals.placement}"))
+    graph = _altered(data, nodes, arrivals.alteration, _rng(seed, f"{arrivals.kind} {arrivals.placement}"))
     unlabelled = (~arrived).nonzero().squeeze(1).numpy()
     exposed = _rng(seed, "exposed").permutation(unlabelled)[:count]
     return _Drawn(graph, ~arrived, arrived & ~unknown, unknown, _mask(exposed, data))
@@ -170,12 +178,14 @@ def _exposure(data: Data, drawn: _Drawn, arrivals: Arrivals, seed: int) -> Data 
         return exposed
     graph = induced(_with(data, ood_mask=drawn.exposed), drawn.train)
     nodes = graph.ood_mask.nonzero().squeeze(1)
-    return _altered(graph, nodes, arrivals.kind, _rng(seed, f"exposed {arrivals.kind}"))
+    return _altered(graph, nodes, arrivals.alteration, _rng(seed, f"exposed {arrivals.kind}"))
 
 
-def _altered(data: Data, nodes: Tensor, kind: str, rng: np.random.Generator) -> Data:
-    x, edge_index, edge_weight = ALTERATIONS[kind](data, nodes, rng)
-    return _with(data, x=x, edge_index=edge_index, edge_weight=edge_weight)
+def _altered(data: Data, nodes: Tensor, alteration: str, rng: np.random.Generator) -> Data:
+    altered = ALTERATIONS[alteration].alter(data, nodes, rng)
+    if altered.edge_index is not None:
+        data = _with(data, edge_index=altered.edge_index, edge_weight=altered.edge_weight)
+    return _with(data, x=altered.features(data.x, nodes))
 
 
 def _with(data: Data, **changes: Tensor | None) -> Data:

@@ -118,6 +118,8 @@ class Task:
         The protocol under whose rules the task was made, such as ``"clean"`` or ``"published"``.
     num_left_out : int
         Number of left-out classes. Only under the published protocol do networks have logits for them.
+    not_rehearsed : tuple of str
+        Alterations that are like the unknown nodes, so that a benchmark leaves them out of the rehearsal of detectors.
     """
 
     name: str
@@ -128,6 +130,7 @@ class Task:
     exposure: Data | None = None
     protocol: str = "clean"
     num_left_out: int = field(default=0, kw_only=True)
+    not_rehearsed: tuple[str, ...] = field(default=(), kw_only=True)
 
 
 class MissingDataError(FileNotFoundError):

@@ -10,7 +10,11 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import subgraph
 
+from oddnode.graph.alterations import related_to
 from oddnode.tasks.datasets import CLEAN, ScoredNodes, Task, TaskRules
+
+#: The alterations of single nodes that are like these shifts of whole graphs.
+SHIFTS = {"feature": "mixed", "structure": "rewired"}
 
 #: ID classes, exposed classes and OOD classes.
 LabelSplit = tuple[Sequence[int], Sequence[int], Sequence[int]]
@@ -170,6 +174,7 @@ def _shift_task(name: str, data: Data, kind: str, shift: Callable[[int], Data], 
         num_classes=int(data.y.max()) + 1,
         exposure=exposure,
         protocol=rules.protocol,
+        not_rehearsed=related_to(SHIFTS[kind]),
     )
 
 

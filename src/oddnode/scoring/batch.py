@@ -1,0 +1,181 @@
+"""The batch: what sets the new nodes of a graph apart from the known ones is evidence about each of them.
+
+A classifier tells nodes of the training graph from reference nodes and new nodes *together* (AdaDetect, Marandon et
+al. 2022). Reference nodes and known new nodes are on the same side, so they stay exchangeable, and ranks among the
+reference nodes are honest although the new nodes were used. Unknown new nodes gather where the classifier finds more
+nodes than the training graph has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from oddnode.graph import Graph
+from oddnode.scoring.base import Scorer
+from oddnode.scoring.feature_space import FeatureSpace
+from oddnode.scoring.findings import Finding
+from oddnode.scoring.outputs import Outputs
+from oddnode.scoring.reasons import share_of_known
+
+# At most this many nodes of the training graph, and of the new ones, are learnt from.
+_MOST_OLD, _MOST_NEW = 4000, 20_000
+# The ridge penalty, and the limit of standardised features; chosen by benchmarks/carry_over.py.
+_PENALTY, _FARTHEST = 100.0, 5.0
+# Larger surprises count as this much when the kinds of evidence are weighted by what they see in the batch.
+_MOST_SURPRISE = 5.0
+# What a kind of evidence keeps of its weight if it sees nothing, and how much it may see by chance.
+_KEPT, _BY_CHANCE = 0.3, 0.3
+# With novelty, many new nodes still look known; with drift, fewer than this share is in the upper half of the ranks.
+_FEWEST_KNOWN = 0.2
+
+#: Number of dimensions of the features that the classifier sees.
+DIMENSIONS = 32
+#: With fewer new nodes, a batch says too little.
+FEWEST_NEW = 100
+
+
+class FeatureBatchEvidence(Scorer):
+    """The kind of evidence that the features of a batch are."""
+
+    kind = "batch"
+
+    def reason(self, found: Finding) -> str:
+        """Say that the node is where new nodes gather."""
+        share = share_of_known(found.share)
+        return f"Its features and those around it are more common among the new nodes than those of {share}."
+
+
+class KindBatchEvidence(Scorer):
+    """The kind of evidence that the other kinds are, compared over a batch."""
+
+    kind = "batch evidence"
+
+    def reason(self, found: Finding) -> str:
+        """Say that what is unusual about the node is unusual about many new nodes."""
+        share = share_of_known(found.share)
+        return f"What is unusual about it is more common among the new nodes than what is unusual about {share}."
+
+
+class Batch(NamedTuple):
+    """The new nodes of a graph, and the nodes they are compared with."""
+
+    old: Tensor  # Nodes of the training graph that are not reference nodes, a sample, `[o]`
+    reference: Tensor  # `[r]`
+    new: Tensor  # All new nodes `[n]`
+    learnt_from: Tensor  # Whether a new node takes part in learning `[n]`
+
+    @classmethod
+    def of(cls, outputs: Outputs) -> Batch | None:
+        """Find the batch in a graph; ``None`` if it has too few new nodes, or not the training graph."""
+        reference, seen = outputs.reference, outputs.seen
+        if reference is None or seen is None or not outputs.uses_batch:
+            return None
+        is_old = seen.clone()
+        is_old[reference] = False
+        new = ~seen
+        new[reference] = False
+        new, old = new.nonzero().squeeze(1), is_old.nonzero().squeeze(1)
+        if len(new) < FEWEST_NEW or len(old) < FEWEST_NEW:
+            return None
+        generator = torch.Generator().manual_seed(0)
+        chosen = torch.randperm(len(old), generator=generator)[:_MOST_OLD].to(old.device)
+        order = torch.randperm(len(new), generator=generator).to(new.device)
+        return cls(old[chosen], reference, new, order < _MOST_NEW)
+
+    @property
+    def judged(self) -> Tensor:
+        """The reference nodes and the new nodes ``[r + n]``."""
+        return torch.cat([self.reference, self.new])
+
+    def scores(self, columns: Callable[[Tensor], Tensor], out: Tensor) -> Tensor:
+        """Score all nodes of a graph, higher = more like the training graph.
+
+        Every reference node and new node is judged by what was learnt from the others.
+
+        Parameters
+        ----------
+        columns : callable
+            The columns of some nodes ``[n, D]``, by their indices.
+        out : Tensor
+            Where the scores of reference nodes and new nodes are written ``[N]``.
+        """
+        is_learnt_from = torch.cat([torch.ones_like(self.reference, dtype=torch.bool), self.learnt_from])
+        out[self.judged] = -_odds(columns(self.old).double(), columns(self.judged).double(), is_learnt_from)
+        return out
+
+
+def _odds(old: Tensor, judged: Tensor, is_learnt_from: Tensor) -> Tensor:
+    """Ridge regression of -1 (old) and 1 (judged): leave-one-out predictions in closed form ``[n]``."""
+    centre, scale = old.mean(dim=0), old.std(dim=0).clamp_min(1e-6)
+    old, judged = (_standardised(each, centre, scale) for each in (old, judged))
+    used = judged[is_learnt_from]
+    rows = torch.cat([old, used])
+    y = torch.cat([-torch.ones_like(old[:, 0]), torch.ones_like(used[:, 0])])
+    # Both sides have the same weight in total.
+    weight = torch.where(y > 0, len(y) / (2 * len(used)), len(y) / (2 * len(old)))
+    gram = (rows * weight.unsqueeze(1)).t() @ rows
+    gram.diagonal().add_(_PENALTY)
+    factor = torch.linalg.cholesky(gram)
+    coefficients = torch.cholesky_solve((rows.t() @ (weight * y)).unsqueeze(1), factor).squeeze(1)
+    predicted = judged @ coefficients
+    leverage = torch.linalg.solve_triangular(factor, used.t(), upper=False).square().sum(dim=0) * weight[-1]
+    predicted[is_learnt_from] = (predicted[is_learnt_from] - leverage) / (1 - leverage)
+    return predicted
+
+
+def _standardised(rows: Tensor, centre: Tensor, scale: Tensor) -> Tensor:
+    rows = ((rows - centre) / scale).clamp(-_FARTHEST, _FARTHEST)
+    return torch.cat([rows, torch.ones_like(rows[:, :1])], dim=1)
+
+
+def feature_columns(graph: Graph, space: FeatureSpace) -> Callable[[Tensor], Tensor]:
+    """Columns of the features of nodes, of their neighbours and of those around them, and their sizes."""
+    parts = [space.all_coordinates(graph, is_factor=True)]
+    for _ in range(2):
+        means = graph.empty(parts[0].shape[1], is_factor=True)
+        for rows, near in graph.neighbour_means(parts[-1], means):
+            means[rows] = near
+        parts.append(means)
+
+    def columns(nodes: Tensor) -> Tensor:
+        x = graph.x[nodes]
+        sizes = [graph.effective_degree[nodes].log1p(), torch.count_nonzero(x, dim=1).log1p(), x.norm(dim=1)]
+        return torch.cat([*(part[nodes] for part in parts), torch.stack([each.to(x) for each in sizes], dim=1)], dim=1)
+
+    return columns
+
+
+def kind_columns(scores: Tensor, batch: Batch) -> Callable[[Tensor], Tensor]:
+    """Columns of the scores by every kind ``[n, 2K]``: how far from usual, and how far on either side."""
+    judged = scores[torch.cat([batch.reference, batch.new[batch.learnt_from]])]
+    low, middle, high = judged.quantile(judged.new_tensor([0.16, 0.5, 0.84]), dim=0)
+    scale = ((high - low) / 2).clamp_min(1e-9)
+
+    def columns(nodes: Tensor) -> Tensor:
+        scaled = ((scores[nodes] - middle) / scale).clamp(-6.0, 6.0)
+        return torch.cat([scaled, scaled.abs()], dim=1)
+
+    return columns
+
+
+def seen_in_batch(surprises: Tensor, reference: Tensor) -> Tensor:
+    """How much every kind of evidence should weigh, by what it sees in a batch ``[K]``.
+
+    Parameters
+    ----------
+    surprises : Tensor
+        Of new nodes ``[n, K]``.
+    reference : Tensor
+        Of reference nodes ``[r, K]``.
+    """
+    seen, usual = (each.clamp_max(_MOST_SURPRISE).square().mean(dim=0) for each in (surprises, reference))
+    return _KEPT + (seen / usual.clamp_min(1e-3) - 1 - _BY_CHANCE).clamp_min(0.0)
+
+
+def looks_like_drift(surprises: Tensor) -> bool:
+    """Whether hardly any new node looks like a known one, by how unusual new nodes are ``[n]``."""
+    return float((surprises < torch.tensor(2.0).log()).double().mean()) < _FEWEST_KNOWN

@@ -1,0 +1,189 @@
+"""Rehearsal: reference nodes are altered in many ways, to learn which evidence tells them from unaltered ones."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oddnode.graph import Graph
+from oddnode.graph.alterations import ALTERATIONS
+from oddnode.scoring.base import Scorer
+from oddnode.scoring.findings import Finding
+from oddnode.scoring.outputs import Outputs
+from oddnode.scoring.reasons import share_of_known
+
+# Larger surprises count as this much, so that a few nodes do not decide.
+_MOST_SURPRISE = 12.0
+# Squares are about as large as the surprises themselves for a p-value of 0.7 %.
+_SQUARES = 0.2
+# The ridge penalty of the logistic regression is 1 / (2 C); chosen by benchmarks/carry_over.py.
+_C = 0.03
+_STEPS = 25
+# With fewer altered nodes in a half, nothing is learnt.
+_FEWEST = 8
+
+
+class Altered(NamedTuple):
+    """A graph in which some reference nodes are altered."""
+
+    graph: Graph
+    nodes: Tensor  # The altered nodes `[n]`
+    kinds: Tensor  # The index of each one's alteration `[n]`
+
+
+class Rehearsed(NamedTuple):
+    """Known and altered nodes of all networks, by the surprises of K kinds of evidence.
+
+    ``kinds`` has the index of a node's alteration, -1 for unaltered nodes; ``folds`` the half that a node is in.
+    """
+
+    surprises: Tensor  # `[n, K]`
+    kinds: Tensor  # `[n]`
+    folds: Tensor  # `[n]`
+
+
+class RehearsalEvidence(Scorer):
+    """The kind of evidence that rehearsal learns: how far the others, taken together, look like an altered node's."""
+
+    kind = "rehearsal"
+
+    def reason(self, found: Finding) -> str:
+        """Say that the other kinds of evidence are like those of altered nodes."""
+        share = share_of_known(found.share)
+        return f"Taken together, this is more like nodes that were altered in rehearsal than {share} are."
+
+
+def alterations_for(graph: Graph, num_classes: int, left_out: Sequence[str]) -> list[str]:
+    """Name the alterations that can be rehearsed on a graph; none on a graph on disk, which is not copied."""
+    if graph.is_on_disk:
+        return []
+    return [
+        name
+        for name, each in ALTERATIONS.items()
+        if each.is_rehearsed
+        and name not in left_out
+        and (graph.is_symmetric or not each.moves_edges)
+        and (num_classes > 1 or not each.needs_classes)
+    ]
+
+
+def altered_graphs(outputs: Outputs, names: Sequence[str], seed: int) -> Iterator[Altered]:
+    """Alter one half of the reference nodes of a training graph, then the other, each node in one of several ways.
+
+    Parameters
+    ----------
+    outputs : Outputs
+        The outputs on the training graph, with reference nodes; classes are the predicted ones.
+    names : sequence of str
+        The alterations.
+    seed : int
+        Seed of all draws.
+    """
+    graph, reference = outputs.graph, outputs.reference
+    assert reference is not None
+    rng = np.random.default_rng([seed, 1])
+    order = torch.from_numpy(rng.permutation(reference.cpu().numpy()))
+    data = SimpleNamespace(
+        x=graph.x.cpu(),
+        edge_index=graph.edge_index.cpu(),
+        edge_weight=None if graph.edge_weight is None else graph.edge_weight.cpu(),
+        y=outputs.logits.argmax(dim=1).cpu(),
+        num_nodes=graph.num_nodes,
+    )
+    if len(data.y.unique()) < 2:
+        names = [name for name in names if not ALTERATIONS[name].needs_classes]
+    for half in order[::2], order[1::2]:
+        yield _altered(graph, data, half, names, rng)
+
+
+def _altered(graph: Graph, data: Any, nodes: Tensor, names: Sequence[str], rng: np.random.Generator) -> Altered:
+    kinds, x, changed = torch.arange(len(nodes)) % len(names), data.x.clone(), copy.copy(data)
+    for index, name in enumerate(names):
+        own = nodes[kinds == index]
+        rows, edge_index, edge_weight = ALTERATIONS[name].alter(changed, own, rng) if len(own) else (None,) * 3
+        if rows is not None:
+            x[own] = rows
+        if edge_index is not None:
+            changed.edge_index, changed.edge_weight = edge_index, edge_weight
+    weight = None if changed.edge_weight is None else changed.edge_weight.to(graph.device)
+    altered = Graph(x.to(graph.device), changed.edge_index.to(graph.device), weight)
+    return Altered(altered, nodes.to(graph.device), kinds.to(graph.device))
+
+
+def fold_of(x: Tensor) -> Tensor:
+    """Divide nodes into two halves by their features, so that a node is in the same half in every graph.
+
+    Parameters
+    ----------
+    x : Tensor
+        Features ``[n, F]``.
+    """
+    columns = torch.arange(1, x.shape[1] + 1, device=x.device, dtype=torch.float64)
+    digest = x.double() @ (1.0 + (columns * 0.6180339887498949).frac())
+    return ((1e4 * digest).frac().abs() >= 0.5).long()
+
+
+def learn(rehearsed: Rehearsed) -> Tensor | None:
+    """Learn to tell altered nodes from unaltered ones, each half from the other.
+
+    Parameters
+    ----------
+    rehearsed : Rehearsed
+        The nodes.
+
+    Returns
+    -------
+    Tensor or None
+        The coefficients of two logistic regressions on surprises and their squares ``[2, 2K + 1]``; the first has
+        learnt from nodes in the second half only, and is for those in the first. ``None`` if there are too few.
+    """
+    features, is_altered = _features(rehearsed.surprises), rehearsed.kinds >= 0
+    found = []
+    for fold in range(2):
+        other = rehearsed.folds != fold
+        if min(int((other & is_altered).sum()), int((other & ~is_altered).sum())) < _FEWEST:
+            return None
+        found.append(_logistic_regression(features[other], is_altered[other]))
+    return torch.stack(found)
+
+
+def odds(coefficients: Tensor, surprises: Tensor, folds: Tensor | None = None) -> Tensor:
+    """Compute the log-odds that nodes are altered ``[n]``.
+
+    Parameters
+    ----------
+    coefficients : Tensor
+        From `learn`.
+    surprises : Tensor
+        Surprises ``[n, K]``.
+    folds : Tensor, optional
+        The half of every node, so that nothing that was learnt from a node is used for it; by default the mean of both.
+    """
+    both = _features(surprises) @ coefficients.to(surprises).t()
+    return both.mean(dim=1) if folds is None else both.gather(1, folds.unsqueeze(1)).squeeze(1)
+
+
+def _features(surprises: Tensor) -> Tensor:
+    limited = surprises.clamp_max(_MOST_SURPRISE)
+    return torch.cat([limited, _SQUARES * limited.square(), torch.ones_like(limited[:, :1])], dim=1)
+
+
+def _logistic_regression(features: Tensor, is_one: Tensor) -> Tensor:
+    """Newton's method; both classes have the same weight, and the last feature, the constant, no penalty."""
+    y, count = is_one.double(), int((~is_one).sum())
+    weight = torch.where(is_one, count / is_one.sum(), torch.ones_like(y))
+    penalty = torch.full_like(features[0], 1.0 / _C)
+    penalty[-1] = 1e-6
+    found = torch.zeros_like(features[0])
+    for _ in range(_STEPS):
+        p = (features @ found).sigmoid()
+        gradient = features.t() @ (weight * (p - y)) + penalty * found
+        curvature = (features * (weight * p * (1 - p)).unsqueeze(1)).t() @ features + penalty.diag()
+        found = found - torch.linalg.solve(curvature, gradient)
+    return found
