@@ -201,7 +201,7 @@ def learnt_by(fit: Detector, network: int) -> dict[str, object]:
     scorer = fit.scorer_.scorers[network] if isinstance(fit.scorer_, EnsembleMean) else fit.scorer_
     learnt = dict(learnt_of(scorer))
     compared = {name for name in learnt if name.endswith((".reference_", "weights_"))}
-    assert len(compared) == 3
+    assert len(compared) == 4
     return module.state_dict() | {name: value for name, value in learnt.items() if name not in compared}
 
 

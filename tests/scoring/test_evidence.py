@@ -102,7 +102,7 @@ def test_it_is_the_share_of_reference_nodes_with_as_much_against_them(power: flo
     train, seen = random_graph(seed=1), random_graph(seed=2)
     parts = (MaxSoftmax(), TwoSided(FeatureSum()), CentredCosine(), Propagated(Energy(), 3))
     evidence = fitted(Evidence(parts, power), train)
-    evidence.weights_ = torch.ones(4, dtype=torch.float64)
+    evidence.weights_ = evidence.elsewhere_weights_ = torch.ones(4, dtype=torch.float64)
     outputs = outputs_on(seen, reference=None if stored else REFERENCE)
     columns = columns_of(evidence, outputs, train if stored else seen)
     expected = expected_scores(columns, power, None, not stored)
@@ -110,12 +110,11 @@ def test_it_is_the_share_of_reference_nodes_with_as_much_against_them(power: flo
 
 
 @pytest.mark.parametrize("stored", [True, False], ids=["stored", "in place"])
-def test_given_weights_count_and_the_last_scorers_only_elsewhere(stored: bool) -> None:
+def test_given_weights_count_and_some_scorers_only_elsewhere(stored: bool) -> None:
     train, seen = random_graph(seed=1), random_graph(seed=2)
-    evidence = fitted(
-        Evidence((FeatureSum(), Degree(), MaxSoftmax()), weights=(0.25, 2.0, 3.0), num_elsewhere=1), train
-    )
-    assert evidence.weights_.tolist() == [0.25, 2.0, 3.0]
+    parts, here, elsewhere = (FeatureSum(), Degree(), MaxSoftmax()), (0.25, 2.0, 0.0), (0.25, 2.0, 3.0)
+    evidence = fitted(Evidence(parts, weights=here, elsewhere_weights=elsewhere), train)
+    assert evidence.elsewhere_weights_.tolist() == [0.25, 2.0, 3.0]
     outputs = outputs_on(seen, reference=None if stored else REFERENCE)
     columns = columns_of(evidence, outputs, train if stored else seen)
     expected = expected_scores(columns, 2.0, (0.25, 2.0, 3.0 if stored else 0.0), not stored)
@@ -128,9 +127,9 @@ def test_given_weights_count_and_the_last_scorers_only_elsewhere(stored: bool) -
 
 def test_nodes_that_training_has_seen_have_weights_of_their_own() -> None:
     train, grown = random_graph(seed=1), random_graph(seed=2)
-    weights, seen_weights = (0.25, 2.0, 3.0), (0.0, 1.0, 0.5)
+    weights, seen_weights = (0.25, 2.0, 0.0), (0.0, 1.0, 0.5)
     parts = (FeatureSum(), Degree(), MaxSoftmax())
-    evidence = fitted(Evidence(parts, weights=weights, num_elsewhere=1, seen_weights=seen_weights), train)
+    evidence = fitted(Evidence(parts, weights=weights, seen_weights=seen_weights), train)
     outputs = outputs_on(grown, reference=REFERENCE)
     outputs.seen = torch.rand(grown.num_nodes, generator=torch.Generator().manual_seed(0)) < 0.7
     columns = columns_of(evidence, outputs, grown)
@@ -189,12 +188,12 @@ BOTH = (Degree(), FeatureSum())
         Evidence(()),
         *(Evidence(BOTH[:1], power) for power in (0.5, math.nan)),
         *(Evidence(BOTH, weights=weights) for weights in ((1.0,), (), (1.0, -0.1), (1.0, math.nan), (1.0, math.inf))),
-        *(Evidence(BOTH, num_elsewhere=count) for count in (2, -1)),
+        *(Evidence(BOTH, elsewhere_weights=weights) for weights in ((1.0,), (1.0, -1.0))),
     ],
     ids=repr,
 )
 def test_settings_that_make_no_sense_are_refused(evidence: Evidence) -> None:
-    message = r"2 scorers have the weights .* and num_elsewhere is .*; expected a finite weight"
+    message = r"2 scorers have the weights .*, expected a finite weight"
     with pytest.raises(ValueError, match=message if len(evidence.scorers) == 2 else "expected 1 or more of both"):
         fitted(evidence, random_graph())
 

@@ -241,6 +241,9 @@ CHECKS: dict[str, Callable[[str, int, Recomputed], None]] = {
     "feature likelihood": check_share,
     "number of features": check_range,
     "sum of features": check_range,
+    "degree": check_range,
+    "knn": check_share,
+    "energy": check_share,
 }
 
 
@@ -306,8 +309,8 @@ def test_the_strongest_kinds_speak_first_and_each_subject_once() -> None:
 @pytest.mark.parametrize(
     ("scorer", "score", "text"),
     [
-        (KNN(), 2.5, "Its score by knn (2.5) is lower than that of 98.5 % of known nodes."),
-        (TwoSided(Energy()), 300.0, "Its score by energy (300) is higher than that of all known nodes."),
+        (KNN(), 2.5, "Its hidden features are farther from any training node than those of 98.5 % of known nodes."),
+        (TwoSided(Energy()), 300.0, "The network responds to it more strongly than to all known nodes."),
         # A prior makes the score no average, and an average over no hops is the node's own.
         (Propagated(MaxSoftmax(), prior_nodes=10.0), 0.2, "Its score by confidence around (0.2) is lower than that of "
          "99.5 % of known nodes."),

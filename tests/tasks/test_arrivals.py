@@ -14,6 +14,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
 
+from oddnode.graph.alterations import ALTERATIONS
 from oddnode.tasks import (
     KINDS,
     PLACEMENTS,
@@ -27,13 +28,12 @@ from oddnode.tasks import (
     induced,
     load_task,
 )
-from oddnode.tasks.alterations import ALTERATIONS
 from tests.cli.test_app import CLI
 from tests.tasks.test_registry import assert_same
 from tests.tasks.test_shifts import is_mixture
 
 ALTERED = tuple(ALTERATIONS)
-OF_EDGES = ("structure", "overlinked", "bridged", "ringed")
+OF_EDGES = ("rewired", "overlinked", "bridged", "ringed")
 OF_BOTH = ("merged",)
 
 
@@ -228,14 +228,15 @@ ROWS = torch.tensor([[1.0, 0, 2, 0], [0, 3, 0, 0], [0, 0, 0, 0], [4, 5, 6, 7]])
 
 
 def altered(kind: str, data: Data, nodes: list[int], seed: int = 0) -> tuple[Tensor, Tensor]:
-    x, edge_index, edge_weight = ALTERATIONS[kind](data, torch.tensor(nodes), np.random.default_rng(seed))
-    assert edge_weight is None
-    return x, edge_index
+    chosen = torch.tensor(nodes)
+    changed = ALTERATIONS[kind].alter(data, chosen, np.random.default_rng(seed))
+    assert changed.edge_weight is None
+    return changed.features(data.x, chosen), data.edge_index if changed.edge_index is None else changed.edge_index
 
 
 def test_mixed_and_swapped_features_are_those_of_others() -> None:
     data, nodes = numbered_graph(), list(range(40))
-    x, _ = altered("feature", data, [3, 9])
+    x, _ = altered("mixed", data, [3, 9])
     assert is_mixture(x[3], data.x)
     assert is_mixture(x[9], data.x)
     assert not is_mixture(data.x[3] + 0.5, data.x)
@@ -374,8 +375,8 @@ def test_weights_stay_with_their_edges_and_change_no_draw(kind: str) -> None:
 def test_a_moved_edge_keeps_its_weight() -> None:
     data = numbered_graph()
     data.edge_weight = weight_of(*data.edge_index)
-    _, edges, weight = ALTERATIONS["structure"](data, torch.tensor([5]), np.random.default_rng(0))
-    assert weight is not None
+    _, edges, weight = ALTERATIONS["rewired"].alter(data, torch.tensor([5]), np.random.default_rng(0))
+    assert edges is not None and weight is not None
     before, after = data.edge_weight[data.edge_index[0] == 5].tolist(), weight[edges[0] == 5].tolist()
     assert len(after) >= len(before) - 2
     assert len(set(after) - set(before)) <= 1  # but for one edge of another node that moved to this one

@@ -224,15 +224,19 @@ def evidence(
     power: float, num_hops: int, eta: float, learns_weights: bool = False, uses_batch: bool = True
 ) -> scoring.Evidence:
     """Return the scorer of the recommended method."""
-    scorers, *weights = zip(*kinds_of_evidence(num_hops, eta), strict=True)
+    scorers, *weights = zip(*_weighted_kinds(num_hops, eta), strict=True)
     return scoring.Evidence(tuple(scorers), power, *weights, learns_weights, rehearses=True, uses_batch=uses_batch)
 
 
-def kinds_of_evidence(num_hops: int = 32, eta: float = 0.1) -> tuple[_Kind, ...]:
+def kinds_of_evidence(num_hops: int = 32, eta: float = 0.1) -> tuple[Scorer, ...]:
     """Return the scorers that look at different things: the classifier, the edges, the neighbourhood and the features.
 
     The last of them, the long average of the confidence, is for graphs that do not contain the known nodes.
     """
+    return tuple(kind.scorer for kind in _weighted_kinds(num_hops, eta))
+
+
+def _weighted_kinds(num_hops: int, eta: float) -> tuple[_Kind, ...]:
     around = scoring.NeighbourhoodFeatures()
     return (
         _Kind(scoring.MaxSoftmax(), 0.5, 0.5, 1.0),

@@ -32,6 +32,7 @@ from oddnode.scoring.findings import Comparison
 from oddnode.scoring.outputs import Outputs
 from oddnode.scoring.propagated import average_together
 from oddnode.scoring.rehearsal import (
+    FEWEST_REHEARSED,
     RehearsalEvidence,
     Rehearsed,
     alterations_for,
@@ -157,6 +158,7 @@ class Evidence(CombinedScorer):
 
     needs_reference = True
     supports_folders = all_of("supports_folders")
+    needs_raw_logits = all_of("needs_raw_logits")  # of log-probabilities, energies say nothing, but others do
 
     scorers: tuple[Scorer, ...]
     power: float = 2.0
@@ -217,7 +219,7 @@ class Evidence(CombinedScorer):
 
     def fit_together(self, scorers: Sequence[Self], outputs: Sequence[Outputs]) -> list[Self]:
         names = alterations_for(outputs[0].graph, outputs[0].num_classes, self.not_rehearsed)
-        if not self.rehearses or not names:
+        if not self.rehearses or not names or min(len(scorer.reference_) for scorer in scorers) < FEWEST_REHEARSED:
             return list(scorers)
         known: list[Rehearsed] = []
         altered: list[Rehearsed] = []
@@ -246,9 +248,10 @@ class Evidence(CombinedScorer):
             for place, (before, after) in enumerate(zip(known, altered, strict=True))
         ]
         kinds, flags = torch.cat([each.kinds for each in altered]), torch.cat(caught).double()
+        present = kinds.unique().tolist()
         for learnt in fitted:
-            learnt.caught_ = torch.stack([flags[kinds == k].mean() for k in range(len(names))])
-            learnt.alterations_ = ",".join(names)
+            learnt.caught_ = torch.stack([flags[kinds == k].mean() for k in present])
+            learnt.alterations_ = ",".join(names[k] for k in present)
         return fitted
 
     def _caught(self, known: Rehearsed, altered: Rehearsed) -> Tensor:
@@ -391,6 +394,8 @@ class Evidence(CombinedScorer):
         contributions, scores = (outputs.graph.empty(len(self.kinds), torch.float64) for _ in range(2))
         for rows in outputs.graph.shards(contributions):
             contributions[rows] = surprises[rows].pow(self.power) * self._weights_of_nodes(compared, rows)
+            if self.rehearses:  # it sums up the other kinds, which say more
+                contributions[rows, len(self.scorers)] = 0.0
         for rows in outputs.graph.shards(scores):
             scores[rows] = self._all_scores(compared, rows)
         return [Comparison(self._all_scorers, outputs, scores, compared.reference, surprises, contributions)]

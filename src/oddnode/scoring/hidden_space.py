@@ -14,6 +14,7 @@ from torch import Tensor
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
+from oddnode.scoring.reasons import share_of_known
 
 # Number of nodes that are compared with the training nodes at a time; limits the memory of the distances.
 _CHUNK = 4096
@@ -121,3 +122,8 @@ class KNN(Scorer):
             distances = torch.cdist(F.normalize(hidden, dim=1), bank, compute_mode="donot_use_mm_for_euclid_dist")
             chunks.append(-distances.kthvalue(self.k, dim=1).values)
         return torch.cat(chunks)
+
+    def reason(self, found: Finding) -> str:
+        if found.around:
+            return super().reason(found)
+        return f"Its hidden features are farther from any training node than those of {share_of_known(found.share)}."

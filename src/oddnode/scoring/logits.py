@@ -12,7 +12,7 @@ from oddnode.nn import run_backbone
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
-from oddnode.scoring.reasons import told_apart
+from oddnode.scoring.reasons import share_of_known, told_apart
 
 
 @dataclass
@@ -130,3 +130,9 @@ class Energy(Scorer):
     def score(self, outputs: Outputs) -> Tensor:
         score = negative_energy(outputs.logits)
         return score - outputs.all_logits.mean(dim=-1) if self.centred else score
+
+    def reason(self, found: Finding) -> str:
+        if found.around:
+            return super().reason(found)
+        how = "more" if found.is_high else "less"
+        return f"The network responds to it {how} strongly than to {share_of_known(found.share)}."

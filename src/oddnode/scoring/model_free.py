@@ -104,6 +104,12 @@ class Degree(Scorer):
     def score(self, outputs: Outputs) -> Tensor:
         return outputs.graph.in_degree.to(outputs.graph.x.dtype)
 
+    def reason(self, found: Finding) -> str:
+        if found.around:
+            return super().reason(found)
+        low, high = found.known_range()
+        return f"It has {found.value:g} links; 95 % of known nodes have {low:g} to {high:g}."
+
 
 @dataclass
 class NeighbourCosine(Scorer):

@@ -27,6 +27,8 @@ _C = 0.03
 _STEPS = 25
 # With fewer altered nodes in a half, nothing is learnt.
 _FEWEST = 8
+#: With fewer reference nodes, nothing is rehearsed.
+FEWEST_REHEARSED = 19
 
 
 class Altered(NamedTuple):
