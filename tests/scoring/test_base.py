@@ -117,7 +117,7 @@ def test_advice_does_not_claim_that_a_scorer_was_limited_if_it_was_not(wrap: Cal
         (Negated(Mahalanobis()), False, False, True),
         (EnsembleMean((KNN(), KNN())), False, False, True),
         (EnsembleMean((Propagated(Energy()), Propagated(Energy()))), True, False, False),
-        (Evidence((MaxSoftmax(), TwoSided(Energy()))), True, False, True),
+        (Evidence((MaxSoftmax(), TwoSided(Energy()))), False, False, True),
         (Evidence((MaxSoftmax(),)), False, False, True),
     ],
     ids=repr,

@@ -652,7 +652,7 @@ def test_an_empty_cell_or_an_unseen_category_is_a_small_thing_and_named() -> Non
         for row in rows:
             changed[column][row] = value
         table = model.score_frame(changed, edges, explain=True)
-        assert table["is_ood"].to_numpy()[rows].mean() <= before + 0.02
+        assert table["is_ood"].to_numpy()[rows].mean() <= max(before + 0.02, 0.05)
         assert set(table["p_number_of_features"].to_pylist()) == {1.0}
         whys = list(filter(None, table["why"].to_pylist()[300:]))
         assert all(("shop 'New shop' was not seen in training." in why) == (value == "New shop") for why in whys)

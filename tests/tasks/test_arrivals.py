@@ -269,7 +269,7 @@ def test_thinned_features_are_kept_or_gone_and_noisy_ones_get_as_many_more() -> 
 def test_rewired_edges_keep_their_near_end_and_bridges_lead_to_one_other_class() -> None:
     data = numbered_graph()
     nodes = [5, 77]
-    for kind in ("structure", "bridged"):
+    for kind in ("rewired", "bridged"):
         _, edges = altered(kind, data, nodes)
         for node in nodes:
             before, after = (data.edge_index[1][data.edge_index[0] == node], edges[1][edges[0] == node])

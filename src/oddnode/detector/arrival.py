@@ -15,6 +15,7 @@ from oddnode.graph import Graph, GraphError, GraphSource
 from oddnode.graph.graph import CSR
 from oddnode.nn import check_hops, receptive_hops
 from oddnode.ops import check_edge_weight
+from oddnode.scoring.rehearsal import fold_of
 from oddnode.scoring import Evidence, NeighbourCosine, Outputs, PropagatingScorer, Scorer, ScorerWrapper
 
 # Scores that are averaged over at most this many hops are computed exactly, from that neighbourhood.
@@ -192,9 +193,11 @@ class _Network:
         self.scorer = scorer
         self.outputs = outputs
         self.parts = [_Part(part, outputs) for part in _parts_of(scorer)]
-        self.reference = None
+        if isinstance(scorer, Evidence) and not bool((scorer.weights_ > 0).any()):
+            raise ValueError("this method judges batches of new nodes, not single ones; choose another")
         if outputs.reference is not None and isinstance(scorer, Evidence):
             self.reference = scorer.scores(outputs)[outputs.reference]
+            self.folds = fold_of(outputs.graph.x[outputs.reference])
 
     def score(self, graph: Graph, links: _Links) -> float:
         outputs = Outputs(self.outputs.module, graph, self.outputs.num_classes)
@@ -202,7 +205,7 @@ class _Network:
         if not isinstance(self.scorer, Evidence):
             return float(scores[0])
         row = torch.stack([score.double() for score in scores]).unsqueeze(0)
-        return float(self.scorer.combined(row, self.reference)[0])
+        return float(self.scorer.combined(row, self.reference, self.folds)[0])
 
 
 class _Part:

@@ -243,7 +243,8 @@ def _with_edges(data: Any, near: Tensor, far: Tensor, rng: np.random.Generator) 
     added = torch.stack([near, far])[:, near != far]
     edges, weight = torch.cat([data.edge_index, added, added.flip(0)], dim=1), data.edge_weight
     if weight is not None:
-        drawn = weight[torch.from_numpy(rng.integers(max(len(weight), 1), size=added.shape[1]))]
+        # From a stream of its own, so that weights of 1 give the same edges as no weights.
+        drawn = weight[torch.from_numpy(rng.spawn(1)[0].integers(max(len(weight), 1), size=added.shape[1]))]
         weight = torch.cat([weight, drawn, drawn])
     return _different(edges, weight, data.num_nodes)
 

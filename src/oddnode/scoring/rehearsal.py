@@ -27,6 +27,8 @@ _C = 0.03
 _STEPS = 25
 # With fewer altered nodes in a half, nothing is learnt.
 _FEWEST = 8
+# Graphs on disk with more edges and features are not read into memory for a rehearsal.
+_LARGEST_COPIED = 2**26
 #: With fewer reference nodes, nothing is rehearsed.
 FEWEST_REHEARSED = 19
 
@@ -62,8 +64,8 @@ class RehearsalEvidence(Scorer):
 
 
 def alterations_for(graph: Graph, num_classes: int, left_out: Sequence[str]) -> list[str]:
-    """Name the alterations that can be rehearsed on a graph; none on a graph on disk, which is not copied."""
-    if graph.is_on_disk:
+    """Name the alterations that can be rehearsed on a graph; none on a large graph on disk, which is not copied."""
+    if graph.is_on_disk and graph.num_edges + graph.x.numel() > _LARGEST_COPIED:
         return []
     return [
         name
@@ -91,10 +93,11 @@ def altered_graphs(outputs: Outputs, names: Sequence[str], seed: int) -> Iterato
     assert reference is not None
     rng = np.random.default_rng([seed, 1])
     order = torch.from_numpy(rng.permutation(reference.cpu().numpy()))
+    edge_index, edge_weight = _sorted_edges(graph)
     data = SimpleNamespace(
-        x=graph.x.cpu(),
-        edge_index=graph.edge_index.cpu(),
-        edge_weight=None if graph.edge_weight is None else graph.edge_weight.cpu(),
+        x=graph.x[:].cpu(),
+        edge_index=edge_index,
+        edge_weight=edge_weight,
         y=outputs.logits.argmax(dim=1).cpu(),
         num_nodes=graph.num_nodes,
     )
@@ -102,6 +105,18 @@ def altered_graphs(outputs: Outputs, names: Sequence[str], seed: int) -> Iterato
         names = [name for name in names if not ALTERATIONS[name].needs_classes]
     for half in order[::2], order[1::2]:
         yield _altered(graph, data, half, names, rng)
+
+
+def _sorted_edges(graph: Graph) -> tuple[Tensor, Tensor | None]:
+    """Edges and weights in an order that is the same in memory and on disk, repeated edges included, on the CPU."""
+    offsets, sources, weights = (None if part is None else part[:].cpu() for part in graph.csr)
+    assert offsets is not None and sources is not None
+    targets = torch.arange(graph.num_nodes).repeat_interleave(offsets.diff())
+    if weights is None:
+        return torch.stack([sources.long(), targets]), None
+    order = weights.argsort(stable=True)
+    order = order[(targets * graph.num_nodes + sources)[order].argsort(stable=True)]
+    return torch.stack([sources.long(), targets])[:, order], weights[order]
 
 
 def _altered(graph: Graph, data: Any, nodes: Tensor, names: Sequence[str], rng: np.random.Generator) -> Altered:
