@@ -67,7 +67,7 @@ METHOD = evidence(2.0, 32, 0.1)
 OWN = [repr(scorer) for scorer in METHOD.scorers]
 WEIGHTS = dict(zip(OWN, METHOD.weights or (), strict=True))
 #: These count only where the known nodes are not in the scored graph.
-ELSEWHERE = set(OWN[len(OWN) - METHOD.num_elsewhere :])
+ELSEWHERE = {name for name in OWN if not WEIGHTS[name]}
 #: Weights that are tried for every kind in turn.
 TRIED_WEIGHTS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0)
 #: A weight is changed for no less than this much worth; smaller differences are chance.

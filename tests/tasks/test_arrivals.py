@@ -376,7 +376,8 @@ def test_a_moved_edge_keeps_its_weight() -> None:
     data = numbered_graph()
     data.edge_weight = weight_of(*data.edge_index)
     _, edges, weight = ALTERATIONS["rewired"].alter(data, torch.tensor([5]), np.random.default_rng(0))
-    assert edges is not None and weight is not None
+    assert edges is not None
+    assert weight is not None
     before, after = data.edge_weight[data.edge_index[0] == 5].tolist(), weight[edges[0] == 5].tolist()
     assert len(after) >= len(before) - 2
     assert len(set(after) - set(before)) <= 1  # but for one edge of another node that moved to this one

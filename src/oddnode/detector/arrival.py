@@ -15,8 +15,8 @@ from oddnode.graph import Graph, GraphError, GraphSource
 from oddnode.graph.graph import CSR
 from oddnode.nn import check_hops, receptive_hops
 from oddnode.ops import check_edge_weight
-from oddnode.scoring.rehearsal import fold_of
 from oddnode.scoring import Evidence, NeighbourCosine, Outputs, PropagatingScorer, Scorer, ScorerWrapper
+from oddnode.scoring.rehearsal import fold_of
 
 # Scores that are averaged over at most this many hops are computed exactly, from that neighbourhood.
 _SHORT = 2

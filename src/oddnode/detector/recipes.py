@@ -224,8 +224,8 @@ def evidence(
     power: float, num_hops: int, eta: float, learns_weights: bool = False, uses_batch: bool = True
 ) -> scoring.Evidence:
     """Return the scorer of the recommended method."""
-    scorers, *weights = zip(*_weighted_kinds(num_hops, eta), strict=True)
-    return scoring.Evidence(tuple(scorers), power, *weights, learns_weights, rehearses=True, uses_batch=uses_batch)
+    scorers, new, elsewhere, seen = zip(*_weighted_kinds(num_hops, eta), strict=True)
+    return scoring.Evidence(scorers, power, new, elsewhere, seen, learns_weights, rehearses=True, uses_batch=uses_batch)
 
 
 def kinds_of_evidence(num_hops: int = 32, eta: float = 0.1) -> tuple[Scorer, ...]:
@@ -457,7 +457,7 @@ def _nodesafe_evidence_alone(
     num_hops: int = NUM_HOPS,
     eta: float = ETA,
 ) -> Parts:
-    """nodesafe-evidence that judges every node alone: no score depends on the other new nodes."""  # noqa: D403, the name of a method
+    """nodesafe-evidence that judges every node alone: no score depends on the other new nodes."""
     return _nodesafe_objective(lambda1, lambda2, start), evidence(power, num_hops, eta, uses_batch=False)
 
 

@@ -58,8 +58,8 @@ class Alteration:
     Parameters
     ----------
     alter : callable
-        ``alter(data, nodes, rng) -> Altered``, where ``data`` has ``x``, ``edge_index``, ``edge_weight``, ``y`` (classes,
-        which may be predicted) and ``num_nodes``, and ``rng`` is a `numpy.random.Generator`.
+        ``alter(data, nodes, rng) -> Altered``, where ``data`` has ``x``, ``edge_index``, ``edge_weight``, ``y``
+        (classes, which may be predicted) and ``num_nodes``, and ``rng`` is a `numpy.random.Generator`.
     moves_edges : bool
         Whether it changes edges, which must then be undirected.
     needs_classes : bool

@@ -51,8 +51,8 @@ _SPACE = 64
 # The rate of the forecast.
 _RATE = 0.05
 _DRIFT = (
-    "the new nodes differ from the known ones as a whole, as after a drift, so each is judged alone: hardly any of them "
-    "looks like a reference node"
+    "the new nodes as a whole differ from the known ones, as after a drift: hardly any of them looks like a reference "
+    "node. What they have in common is therefore not held against them, and each is judged alone"
 )
 # The L2 penalty on the logarithms of learnt weights.
 _DRAWN = 0.05
@@ -60,7 +60,7 @@ _STEPS = 300
 
 
 class _Against(NamedTuple):
-    """The weights of all kinds of evidence ``[K']``, and minus the evidence against reference nodes ``[r]``, ascending."""
+    """The weights of all kinds of evidence ``[K']``, and minus the evidence against reference nodes ``[r]``, sorted."""
 
     weights: Tensor
     known: Tensor
@@ -71,9 +71,9 @@ class _Compared(NamedTuple):
 
     The kinds are the K scorers, then rehearsal, then those of the batch. ``scores`` ``[N, K]`` and ``batch``
     ``[N, B]`` have no column for rehearsal, which follows from the surprises. ``reference`` ``[r, K']`` has all of
-    them, ``ranked`` has its columns in ascending order, and ``surprises`` ``[r, K']`` is how unusual each reference node
-    is among the others. ``is_seen`` ``[N]``: whether a node was in the training graph, so that ``seen`` applies and not
-    ``new``; reference nodes count as new.
+    them, ``ranked`` has its columns in ascending order, and ``surprises`` ``[r, K']`` is how unusual each reference
+    node is among the others. ``is_seen`` ``[N]``: whether a node was in the training graph, so that ``seen`` applies
+    and not ``new``; reference nodes count as new.
     """
 
     scores: Tensor
@@ -187,7 +187,7 @@ class Evidence(CombinedScorer):
         for given in self._given_weights:
             if len(given) != len(self.scorers) or not all(0 <= weight < math.inf for weight in given):
                 raise ValueError(
-                    f"{len(self.scorers)} scorers have the weights {given}, expected a finite weight of 0 or more for each"
+                    f"{len(self.scorers)} scorers have the weights {given}, expected a finite weight of 0 or more each"
                 )
         fitted = copy.copy(self)
         fitted.scorers = tuple(outputs.fitted(scorer, train, y) for scorer in sharing(self.scorers))
@@ -288,7 +288,7 @@ class Evidence(CombinedScorer):
         return replace(self, not_rehearsed=tuple(names)) if self.rehearses else self
 
     @property
-    def forecast(self) -> dict[str, float]:  # type: ignore[override]
+    def forecast(self) -> dict[str, float]:
         """The share of altered reference nodes that would be flagged at 5 %, by alteration."""
         names = getattr(self, "alterations_", "")
         return dict(zip(names.split(","), self.caught_.tolist(), strict=True)) if names else {}
@@ -444,9 +444,9 @@ class Evidence(CombinedScorer):
             weights[len(given)] = _REHEARSAL
         seen = torch.zeros_like(weights)
         seen[: len(given)] = self.seen_weights_.to(seen)
-        against = [_Against(each, (-surprises.pow(self.power) @ each).sort().values) for each in (weights, seen)]
-        none = scores.new_zeros(0, empty)
-        return _Compared(scores, none, reference, reference.sort(dim=0).values, surprises, is_seen, *against)
+        new, old = (_Against(each, (-surprises.pow(self.power) @ each).sort().values) for each in (weights, seen))
+        none, ranked = scores.new_zeros(0, empty), reference.sort(dim=0).values
+        return _Compared(scores, none, reference, ranked, surprises, is_seen, new, old)
 
     def _with_batch(self, alone: _Compared, batch: Batch, outputs: Outputs) -> _Compared:
         """Add the evidence of the batch, unless the whole batch has drifted."""

@@ -110,7 +110,8 @@ def altered_graphs(outputs: Outputs, names: Sequence[str], seed: int) -> Iterato
 def _sorted_edges(graph: Graph) -> tuple[Tensor, Tensor | None]:
     """Edges and weights in an order that is the same in memory and on disk, repeated edges included, on the CPU."""
     offsets, sources, weights = (None if part is None else part[:].cpu() for part in graph.csr)
-    assert offsets is not None and sources is not None
+    assert offsets is not None
+    assert sources is not None
     targets = torch.arange(graph.num_nodes).repeat_interleave(offsets.diff())
     if weights is None:
         return torch.stack([sources.long(), targets]), None

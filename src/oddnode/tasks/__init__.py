@@ -1,6 +1,6 @@
 """OOD tasks: an ID graph with splits, optional exposure, and graphs with OOD nodes to find.
 
-May import: _utils.
+May import: graph and below.
 """
 
 from typing import TYPE_CHECKING
