@@ -52,7 +52,7 @@ def test_methods_differ_on_the_same_arrivals_and_paler_ones_are_flagged_more_oft
     assert max(area, key=area.__getitem__) == "nodesafe-evidence"
     shares = list(made["alarms"].values())
     assert shares == sorted(shares)
-    assert shares[-1] > 0.5
+    assert shares[-1] > 0.3
 
 
 def test_the_rate_holds_on_average(made: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from oddnode import Detector, Energy, evaluate, load_task
 from oddnode.paper.record import Record
+from oddnode.protocols import get_protocol
 from oddnode.runner.detectors import distinct_trainings
 from oddnode.runner.execute import Setup, execute_group
 from oddnode.runner.fitting import Fitted, fit_stacks
@@ -68,7 +69,7 @@ def test_flagged_images_are_kept_with_their_reasons() -> None:
     training = Training("digits/feature", "clean", "gcn", 0, ("evidence",), (), 5)
     task = load_task("digits/feature", seed=0)
     outcome = execute(training)
-    detector = Detector.from_recipe("evidence", seed=0, device="cpu", epochs=5, propagation="as-given").fit(task.train)
+    detector = get_protocol("clean").detector("evidence", task, seed=0, device="cpu", epochs=5).fit(task.train)
     kept = Record(training, "test", json.loads(json.dumps(outcome.facts)), bytes).reasons("evidence")
     assert list(kept) == ["id", "feature"]
     for name, graph in {"id": task.id_test.data, **task.tests}.items():

@@ -90,6 +90,21 @@ class ScorerWrapper(CombinedScorer):
     def reading(self, counts: tuple[bool, ...], numbers: tuple[bool, ...]) -> Self:
         return self._around(self.scorer.reading(counts, numbers))
 
+    def rehearsing_without(self, names: Sequence[str]) -> Self:
+        return self._around(self.scorer.rehearsing_without(names))
+
+    def fit_together(self, scorers: Sequence[Self], outputs: Sequence[Outputs]) -> list[Self]:
+        inner = self.scorer.fit_together([each.scorer for each in scorers], outputs)
+        return [each._around(scorer) for each, scorer in zip(scorers, inner, strict=True)]
+
+    @property
+    def forecast(self) -> dict[str, float]:
+        """What the inner scorer has found out in rehearsal."""
+        return self.scorer.forecast
+
+    def notes(self, outputs: Outputs) -> list[str]:
+        return self.scorer.notes(outputs)
+
     def informativeness(self, outputs: Outputs) -> float:
         return self.scorer.informativeness(outputs)
 
