@@ -8,12 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from soak.canaries import CANARIES
+from soak.families import FAMILIES
+
 ROOT = Path(__file__).parents[2]
 
 
 def soak(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-W", "ignore", "-m", "soak", "--jobs", "1", *arguments]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+
+
+def test_every_family_has_a_fault_that_it_must_find() -> None:
+    assert {family.name for family, _ in CANARIES.values()} == set(FAMILIES)
 
 
 @pytest.mark.slow
@@ -23,7 +30,7 @@ def test_a_manifest_that_is_not_compared_is_found(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
     )
-    assert done.stdout.strip() == "a changed file was loaded", done.stderr
+    assert done.stdout.strip() == "a changed file was loaded (again in replay 1)", done.stderr
     [case, *_] = sorted((tmp_path / "cases").glob("models-1-*.json"))
     # The fault is not in this source: the same trial is refused.
     replayed = soak("--replay", str(case), "--out", str(tmp_path / "again"))
