@@ -665,3 +665,11 @@ def test_words_in_a_table_are_counted_as_the_table_has_them() -> None:
     model, _ = TableModel.fit(nodes, edges, id_column="name", label_column="kind", epochs=2, device="cpu")
     graph = model.read(nodes, edges)
     assert torch.equal(torch.count_nonzero(graph.source.x, dim=1), torch.from_numpy((words > 0).sum(axis=1)))
+
+
+def test_a_rare_word_is_not_far_from_the_fitted_ones(tmp_path: Path) -> None:
+    nodes, edges = example(240)
+    nodes = [row | {"word": int(i % 24 == 0)} for i, row in enumerate(nodes)]  # 1 is five standard deviations from 0
+    paths = write_csv(tmp_path / "n.csv", nodes), write_csv(tmp_path / "e.csv", edges)
+    model, _ = TableModel.fit(*paths, **FIT, method="msp")
+    assert model.score(*paths, tmp_path / "s.csv").notes == []
