@@ -113,9 +113,12 @@ def test_the_graph_around_a_row_has_its_links(page: Browser, made: Made) -> None
         ends = made.shop.edges
         linked = set(ends["target"][ends["source"] == chosen]) | set(ends["source"][ends["target"] == chosen])
         linked -= {chosen}
-        assert {text.rpartition(" · ")[0] for text in page.texts("#row-info .near button")} == linked
+        named = {text.rpartition(" · ")[0] for text in page.texts("#row-info .near button")}
+        # Of rows that are not judged, the page has the links to those that are drawn around others.
+        assert named == linked if chosen in set(made.new["id"]) else named <= linked
+        assert f"{len(linked)} links; {len(named)} drawn" in page.text("#row-info")
         drawn = page.js("return [...document.querySelectorAll('#around title')].map((each) => each.textContent)")
-        assert {text.rpartition(", predicted ")[0] for text in drawn} == {chosen, *linked}
+        assert {text.rpartition(", predicted ")[0] for text in drawn} == {chosen, *named}
         page.js("document.querySelector('#around g').dispatchEvent(new MouseEvent('click'))")
         assert page.text("#row-title").rpartition(":")[0] != chosen
     page.click("#next")
@@ -184,6 +187,12 @@ def test_scores_of_some_rows_or_without_reasons_make_a_page_and_other_scores_do_
     assert write_page(page, tmp_path / "page.html").stat().st_size < 8e6
     with pytest.raises(TableError, match=r"1 of 1 rows of the table of scores are not in .*first 'x'"):
         make_page(made.model, plain.head(1).assign(id="x"), made.shop.nodes, made.shop.edges)
+    ranked = np.argsort(made.new["score"].to_numpy(), kind="stable")
+    few = np.zeros(len(made.new), dtype=bool)
+    few[ranked[:5]] = True  # as with --budget 5
+    page = make_page(made.model, made.new.assign(is_ood=few), made.shop.nodes, made.shop.edges)
+    assert page.headline.startswith("5 of 240 new rows do not fit.")
+    assert ((made.new["score"] < page.threshold) == few).all()
     none = make_page(made.model, made.scores.assign(is_ood=False), made.shop.nodes, made.shop.edges)
     assert none.headline.startswith("0 of 240 new rows do not fit.")
     write_page(none, tmp_path / "none.html")

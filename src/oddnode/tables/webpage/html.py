@@ -65,7 +65,7 @@ def _encoded(page: ScorePage) -> dict[str, Any]:
         "nodes": [
             {
                 "id": page.ids[row],
-                "score": None if np.isnan(page.scores[row]) else round(float(page.scores[row]), 5),
+                "score": None if np.isnan(page.scores[row]) else float(page.scores[row]),
                 "label": page.predicted[row],
                 "flagged": bool(page.is_flagged[row]),
                 "new": bool(page.is_new[row]),

@@ -61,8 +61,8 @@ class ScorePage:
         The links ``[2, E]``.
     known_scores : numpy.ndarray
         The scores of the known nodes that the threshold was calibrated on.
-    threshold, false_alarm_rate : float
-        The threshold, and the share of known nodes below it.
+    threshold : float
+        Nodes that score below it are flagged.
     findings : list of FlaggedGroup
         Flagged nodes that belong together.
     changes : list of ColumnChange
@@ -82,7 +82,6 @@ class ScorePage:
     edges: np.ndarray
     known_scores: np.ndarray
     threshold: float
-    false_alarm_rate: float
     findings: list[FlaggedGroup]
     changes: list[ColumnChange]
     notes: list[str]
@@ -102,7 +101,12 @@ class ScorePage:
     @property
     def by_chance(self) -> float:
         """How many of these would be flagged if all of them were like the known nodes that the threshold is from."""
-        return float((self.known_scores < self.threshold).mean()) * len(self.judged)
+        return self.false_alarm_rate * len(self.judged)
+
+    @property
+    def false_alarm_rate(self) -> float:
+        """The share of known nodes below the threshold."""
+        return float((self.known_scores < self.threshold).mean())
 
     @property
     def rows(self) -> str:
@@ -149,6 +153,7 @@ def make_page(model: TableModel, scores: Any, nodes: Any, edges: Any, ignore_unk
     edge_index, calibration = graph.source.edge_index.numpy(), model.detector.calibration_
     assert calibration is not None
     is_new = np.zeros(count, dtype=bool) if seen is None else ~seen
+    judged = grouped_rows(~np.isnan(values), seen)
     return ScorePage(
         ids=[str(each) for each in graph.ids.to_pylist()],
         scores=values,
@@ -158,8 +163,7 @@ def make_page(model: TableModel, scores: Any, nodes: Any, edges: Any, ignore_unk
         why=_reasons(model, cells, np.flatnonzero(is_flagged), label, columns, place),
         edges=edge_index,
         known_scores=calibration.scores.numpy(),
-        threshold=calibration.threshold,
-        false_alarm_rate=calibration.false_alarm_rate,
+        threshold=_threshold(values[judged], is_flagged[judged], calibration.threshold),
         findings=group_flagged(model.known, cells, rows, edge_index, label, classes),
         changes=[] if model.known is None else column_changes(model.known, cells, np.flatnonzero(is_new)),
         notes=_notes(model, graph, values, is_new, seen),
@@ -193,6 +197,15 @@ def _places(graph: TableGraph, columns: dict[str, Any], table: TableSource, id_c
             "give the tables that were scored"
         )
     return found.to_numpy()
+
+
+def _threshold(scores: np.ndarray, is_flagged: np.ndarray, calibrated: float) -> float:
+    """The calibrated threshold, or the one that a budget or a rate of false discoveries amounts to."""
+    flagged, others = scores[is_flagged], scores[~is_flagged]
+    if np.array_equal(is_flagged, scores < calibrated) or not len(flagged) or not len(others):
+        return calibrated
+    low, high = float(flagged.max()), float(others.min())
+    return (low + high) / 2 if low < high else calibrated
 
 
 def _reasons(
