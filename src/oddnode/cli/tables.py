@@ -389,6 +389,10 @@ def score(
         int | None,
         typer.Option(min=1, help="Flag this many new rows, the oddest; of each day if the model has a time column."),
     ] = None,
+    no_batch: Annotated[
+        bool,
+        typer.Option("--no-batch", help="Judge every new row alone; else 100 or more are also compared as a batch."),
+    ] = False,
     ignore_unknown_edges: IgnoreUnknownEdges = False,
     raw_text: Annotated[
         bool,
@@ -411,7 +415,7 @@ def score(
     from oddnode.tables import Rule, is_query
     from oddnode.tables import check_target as check_table_target
 
-    rule: dict[str, Any] = {"only_new": only_new, "fdr": fdr, "budget": budget}
+    rule: dict[str, Any] = {"only_new": only_new, "fdr": fdr, "budget": budget, "batch": not no_batch}
     Rule(**rule)
     check_graph(graph)
     load_plugins(plugin or ())

@@ -116,7 +116,7 @@ def _odds(old: Tensor, judged: Tensor, is_learnt_from: Tensor) -> Tensor:
     rows = torch.cat([old, used])
     y = torch.cat([-torch.ones_like(old[:, 0]), torch.ones_like(used[:, 0])])
     # Both sides have the same weight in total.
-    weight = torch.where(y > 0, len(y) / (2 * len(used)), len(y) / (2 * len(old)))
+    weight = torch.where(y > 0, y.new_tensor(len(y) / (2 * len(used))), y.new_tensor(len(y) / (2 * len(old))))
     gram = (rows * weight.unsqueeze(1)).t() @ rows
     gram.diagonal().add_(_PENALTY)
     factor = torch.linalg.cholesky(gram)

@@ -54,6 +54,10 @@ _DRIFT = (
     "the new nodes as a whole differ from the known ones, as after a drift: hardly any of them looks like a reference "
     "node. What they have in common is therefore not held against them, and each is judged alone"
 )
+_DEPENDS = (
+    "what the new nodes have in common is evidence, too, so their scores depend on each other (--no-batch, or "
+    "outputs(data, batch=False) in Python, judges each alone)"
+)
 # The L2 penalty on the logarithms of learnt weights.
 _DRAWN = 0.05
 _STEPS = 300
@@ -294,7 +298,10 @@ class Evidence(CombinedScorer):
         return dict(zip(names.split(","), self.caught_.tolist(), strict=True)) if names else {}
 
     def notes(self, outputs: Outputs) -> list[str]:
-        return [_DRIFT] if self._compared(outputs).is_drift else []
+        compared = self._compared(outputs)
+        if compared.is_drift:
+            return [_DRIFT]
+        return [_DEPENDS] if len(compared.batch) else []
 
     def score(self, outputs: Outputs) -> Tensor:
         compared, result = self._compared(outputs), outputs.graph.empty(None, torch.float64)

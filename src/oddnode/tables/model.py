@@ -145,7 +145,7 @@ class TableModel:
             every kind of evidence ``p_<kind>`` (the share of known nodes at least as unusual), ``finding`` (the number
             of the finding that a flagged row belongs to) and ``why`` (sentences; null for nodes that are not flagged).
         **rule
-            Fields of `oddnode.tables.Rule`: ``fdr`` or ``budget``, ``only_new``.
+            Fields of `oddnode.tables.Rule`: ``fdr`` or ``budget``, ``only_new``, ``batch``.
 
         Returns
         -------
@@ -165,7 +165,8 @@ class TableModel:
         return pa.concat_tables(scored.parts())
 
     def _scored(self, graph: TableGraph, explain: bool, rule: Rule) -> tuple[ScoredNodes, list[str]]:
-        outputs, notes = compared_outputs(self.detector, self.used_rows, graph, self.basis)
+        outputs, notes = compared_outputs(self.detector, self.used_rows, graph, self.basis, rule.batch)
+        notes = notes + self.detector.scorer_.notes(outputs)
         use = uses_of(self.used_rows, graph.ids)
         seen = None if self.used_rows is None else self.used_rows.seen_rows(graph.ids)
         if graph.is_arrival is not None:
@@ -447,6 +448,7 @@ def _fit_report(
         threshold=calibration.threshold,
         rate_interval=calibration.rate_interval,
         accuracy=accuracy,
+        forecast=state.scorer.forecast,
         mean_degree=profile.mean_degree,
         homophily=profile.homophily,
         **checked,
@@ -577,11 +579,11 @@ def score_folder(
     check_id_column(model.schema, detector)
     _check_same_columns(model, folder)
     message = "the reference nodes are not in this graph"
-    outputs, notes = fitting_outputs(detector, detector.outputs(folder), message, model.basis)
+    outputs, notes = fitting_outputs(detector, detector.outputs(folder, decide.batch), message, model.basis)
     named = model.schema, _ids(folder), _uses(model, folder)
     scored = ScoredNodes(detector, *named, outputs, explain, seen=seen, rule=decide)
     changed = active_ranks().on_rank_zero(lambda: write_table(scored.parts(), target, raw_text), int)
-    notes += scored.notes(model.basis)
+    notes += scored.notes(model.basis) + detector.scorer_.notes(outputs)
     return scored.report(folder.num_edges, notes, changed, target)
 
 

@@ -53,6 +53,7 @@ class FitReport(Report, frozen=True, kw_only=True):
     threshold: float  #: Nodes that score below it are flagged.
     rate_interval: tuple[float, float]  #: Where the true rate lies with 95 % probability, by the calibration nodes.
     accuracy: float  #: The share of calibration nodes whose label is predicted.
+    forecast: dict[str, float] = {}  #: The share of altered known nodes that would be flagged at 5 %, by alteration.
     mean_degree: float  #: Statistics of the graph, like the next one.
     homophily: float | None
     num_exposed: int | None = None  #: Number of nodes known to be OOD that were given; ``None`` if there are none.
@@ -70,10 +71,13 @@ class FitReport(Report, frozen=True, kw_only=True):
     @property
     def summary(self) -> list[str]:
         """How sure the model is, in sentences."""
+        caught = ", ".join(f"{name} {100 * share:.0f} %" for name, share in self.forecast.items())
+        rehearsed = [f"Rehearsed on altered known rows, caught at 5 % false alarms: {caught}."] if caught else []
         return [
             f"{percent(self.accuracy)} of the {self.num_calibration} calibration rows get their own label.",
             f"Of 1000 known rows, about {1000 * self.false_alarm_rate:.3g} will be flagged; with so many calibration "
             f"rows, the rate is {between(self.rate_interval)} with 95 % probability.",
+            *rehearsed,
         ]
 
 
@@ -83,6 +87,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     fdr: float | None = None  #: Flag new rows, so that at most this share of them should be false alarms.
     budget: int | None = None  #: Flag this many new rows, the oddest; if they have dates, this many of each day.
     only_new: bool = False  #: Whether to write only the rows that the model was not fitted on.
+    batch: bool = True  #: Whether new rows may be judged by what they have in common.
 
     def __post_init__(self) -> None:
         if self.fdr is not None and self.budget is not None:

@@ -81,11 +81,11 @@ def with_references(detector: Detector, used_rows: UsedRows | None, graph: Table
 
 
 def compared_outputs(
-    detector: Detector, used_rows: UsedRows | None, graph: TableGraph, basis: ThresholdBasis
+    detector: Detector, used_rows: UsedRows | None, graph: TableGraph, basis: ThresholdBasis, batch: bool = True
 ) -> tuple[Outputs, list[str]]:
     """Run the network on tables, whose nodes are compared with the reference rows that the threshold fits."""
     graph, message = with_references(detector, used_rows, graph)
-    return fitting_outputs(detector, detector.outputs(graph.source), message, basis)
+    return fitting_outputs(detector, detector.outputs(graph.source, batch), message, basis)
 
 
 def fitting_outputs(
