@@ -142,3 +142,10 @@ def test_without_a_batch_nodes_are_judged_alone(change: str) -> None:
 def test_a_graph_without_reference_nodes_has_no_batch() -> None:
     outputs: Any = outputs_on(random_graph())
     assert Batch.of(outputs) is None
+
+
+def test_the_batch_alone_is_a_method() -> None:
+    train, grown, unknown = growing(7, num_unknown=40)
+    scores = Detector.from_recipe("adadetect", epochs=20, device="cpu").fit(train).score_samples(grown)
+    known = (torch.arange(grown.num_nodes) >= NUM_OLD) & ~unknown
+    assert auroc(scores[known], scores[unknown]) > 0.6
