@@ -152,7 +152,7 @@ def feature_columns(graph: Graph, space: FeatureSpace) -> Callable[[Tensor], Ten
 def kind_columns(scores: Tensor, batch: Batch) -> Callable[[Tensor], Tensor]:
     """Columns of the scores by every kind ``[n, 2K]``: how far from usual, and how far on either side."""
     if not scores.shape[1]:
-        return lambda nodes: scores[nodes]
+        return lambda nodes: scores.new_zeros(len(nodes), 1)
     judged = scores[torch.cat([batch.reference, batch.new[batch.learnt_from]])]
     low, middle, high = judged.quantile(judged.new_tensor([0.16, 0.5, 0.84]), dim=0)
     scale = ((high - low) / 2).clamp_min(1e-9)
