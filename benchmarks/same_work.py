@@ -70,7 +70,7 @@ ON_DISK += ("nodesafe-msp", "nodesafe-ensemble", "evidence", "nodesafe-evidence"
 ON_DISK += ("nonzeros", "degree", "neighbour-cosine", "centred-cosine")
 #: Methods that score arrivals one by one; those of the second line average scores over many hops.
 ARRIVING: tuple[str, ...] = ("nodesafe-evidence", "evidence", "msp", "energy", "mahalanobis", "knn")
-ARRIVING += ("nodesafe", "gnnsafe", "msp-prop", "nodesafe-ensemble", "grasp")
+ARRIVING += ("nodesafe", "gnnsafe", "msp-prop", "nodesafe-ensemble")
 ARRIVALS = ("label-scattered", "label-grouped", "feature-scattered", "structure-grouped")
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
@@ -303,18 +303,17 @@ def score_arrivals(note: Note, method: str) -> None:
 
 
 def note_arrivals(note: Note, detector: Detector, task: Task, weighted: bool) -> None:
-    scorer, grown, num_known = oddnode.ArrivalScorer(detector, task.train), task.id_test.data, task.train.num_nodes
+    live, grown, num_known = oddnode.LiveGraph(detector, task.train), task.id_test.data, task.train.num_nodes
     source, target = grown.edge_index
     some = range(num_known, grown.num_nodes, max(1, (grown.num_nodes - num_known) // 20))
     links = {node: source[(target == node) & (source < num_known)].tolist() for node in some}
     for kind, neighbours in {"isolated": dict.fromkeys(some, ()), "linked": links}.items():
-        scores = [
-            scorer.score(grown.x[node], near, *([[1.0 + i % 3 for i in near]] if weighted else []))
-            for node, near in neighbours.items()
-        ]
-        note(f"{kind}, scores", lambda scores=scores: scores)
-        note(f"{kind}, p-values", lambda scores=scores: [scorer.p_value(score) for score in scores])
-        note(f"{kind}, is_ood", lambda scores=scores: [scorer.is_ood(score) for score in scores])
+        found = []
+        for node, near in neighbours.items():
+            edges = [("new", other, *([1.0 + place % 3] if weighted else [])) for place, other in enumerate(near)]
+            found += live.score(grown.x[node : node + 1], edges, ids=["new"])
+        for name in ("score", "p_value", "is_ood"):
+            note(f"arrivals {kind}, {name}", lambda found=found, name=name: [getattr(each, name) for each in found])
 
 
 def fit_sampled(note: Note, backbone: str, method: str = "nodesafe", **settings: Any) -> None:

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from oddnode._utils.plugins import load_plugins as load_plugins
     from oddnode.bench import benchmark as benchmark
     from oddnode.detector import RECIPES as RECIPES
-    from oddnode.detector import ArrivalScorer as ArrivalScorer
     from oddnode.detector import Detector as Detector
     from oddnode.detector import ModelFileError as ModelFileError
     from oddnode.detector import Recipe as Recipe
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from oddnode.objectives import OutlierExposure as OutlierExposure
     from oddnode.objectives import SyntheticExposure as SyntheticExposure
     from oddnode.objectives import Term as Term
+    from oddnode.online import LiveGraph as LiveGraph
     from oddnode.scoring import GRASP as GRASP
     from oddnode.scoring import KNN as KNN
     from oddnode.scoring import ODIN as ODIN

@@ -171,6 +171,11 @@ def test_the_guide_to_arrivals_gives_reasons(capsys: pytest.CaptureFixture[str])
     assert "unlike" in capsys.readouterr().out
 
 
+def test_the_guide_to_single_arrivals_runs() -> None:
+    left = run("online.md")
+    assert left["live"].num_nodes == len(left["nodes"])
+
+
 def test_links_and_pictures_exist() -> None:
     for page in DOCS.rglob("*.md"):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):

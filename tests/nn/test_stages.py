@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from oddnode import ArrivalScorer, Detector
+from oddnode import Detector, LiveGraph
 from oddnode.graph import Graph, training_set
 from oddnode.nn import Backbone, Layerwise, embed_with, in_blocks, receptive_hops
 from oddnode.nn.base import network_blocker
@@ -163,4 +163,4 @@ def test_a_stage_that_reads_neighbours_must_say_so_where_they_are_sampled(tmp_pa
     in_full = Detector(Undeclared(), epochs=1, device="cpu").fit(DATA)
     assert not Undeclared().is_deterministic  # it might drop by itself
     with pytest.raises(ValueError, match="more than 0 hops away"):
-        ArrivalScorer(in_full, DATA)
+        LiveGraph(in_full, DATA)

@@ -24,7 +24,6 @@ from oddnode.detector.saved_files import read_config as read_config
 from oddnode.detector.saved_files import read_summary as read_summary
 
 if TYPE_CHECKING:
-    from oddnode.detector.arrival import ArrivalScorer as ArrivalScorer
     from oddnode.detector.detector import Detector as Detector
     from oddnode.detector.drift import Drift as Drift
     from oddnode.detector.drift import ScoreShift as ScoreShift

@@ -81,7 +81,7 @@ class Drift(Struct, frozen=True):
         Parameters
         ----------
         scores : Tensor or array
-            Scores of at least one node ``[n]``, from `Detector.score_samples` or `ArrivalScorer.score`.
+            Scores of at least one node ``[n]``, from `Detector.score_samples` or `oddnode.LiveGraph.score`.
         calibration : Calibration
             That of the detector, ``detector.calibration_``.
         num_isolated, isolated_share_at_fit

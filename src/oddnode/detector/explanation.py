@@ -14,8 +14,8 @@ from oddnode.detector.fitted import Calibration, FittedState
 from oddnode.scoring import Comparison, Finding, Names, Outputs, View
 from oddnode.scoring.reasons import by_score_alone
 
-# A kind of evidence counts against a node if at most this share of known nodes is as unusual.
-_NOTABLE = 0.1
+#: A kind of evidence is notable if at most a tenth of known nodes are as unusual: its least surprise.
+NOTABLE = -math.log(0.1)
 # How many kinds of evidence are put into words.
 _MOST_KINDS = 2
 
@@ -113,7 +113,7 @@ def _by_evidence(
     surprises = torch.stack([each.surprises[indices] for each in comparisons]).mean(dim=0).cpu()
     for node, ranked, surprise in zip(nodes, strongest.tolist(), surprises, strict=True):
         by_subject: dict[str, list[int]] = {}
-        for k in (k for k in ranked if surprise[k] >= -math.log(_NOTABLE)):
+        for k in (k for k in ranked if surprise[k] >= NOTABLE):
             by_subject.setdefault(kinds[k].partition(" around")[0], []).append(k)
         sentences = []
         for same in list(by_subject.values())[:_MOST_KINDS]:

@@ -7,6 +7,7 @@ that were used neither for training nor for choosing the epoch.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -307,7 +308,7 @@ def surprise(
     scores: Tensor,
     reference: Tensor,
     leave_one_out: bool = False,
-    two_sided: bool = False,
+    two_sided: bool | Sequence[bool] = False,
     is_sorted: bool = False,
 ) -> Tensor:
     r"""Compute minus the logarithm of the share of the reference that is as low as each score, in double precision.
@@ -321,13 +322,14 @@ def surprise(
     Parameters
     ----------
     scores : Tensor
-        Scores ``[N]``.
+        Scores ``[N]``, or several as columns ``[N, K]``.
     reference : Tensor
-        Reference values ``[n]``, at least two.
+        Reference values ``[n]`` or ``[n, K]``, at least two.
     leave_one_out : bool
         Whether the scores are the reference values themselves; each is then compared with the others.
-    two_sided : bool
-        Whether to take twice the smaller of the shares that are as low and as high; the result is at least 0.
+    two_sided : bool or sequence of bool
+        Whether to take twice the smaller of the shares that are as low and as high; the result is at least 0. It may
+        differ from column to column.
     is_sorted : bool
         Whether the reference values are already in ascending order, for many scores that are compared in parts.
 
@@ -337,22 +339,24 @@ def surprise(
     >>> surprise(torch.tensor([4.0, 0.0, -1.0]), reference).exp().reciprocal()
     tensor([0.5000, 0.1000, 0.0333], dtype=torch.float64)
     """
-    reference, scores = reference.double(), scores.double().contiguous()
-    reference = reference.contiguous() if is_sorted else reference.sort().values
-    count = len(reference)
+    if scores.dim() == 1:
+        return surprise(scores[:, None], reference[:, None], leave_one_out, two_sided, is_sorted).squeeze(1)
+    reference, scores = reference.double().t().contiguous(), scores.double().t().contiguous()
+    reference = reference if is_sorted else reference.sort(dim=1).values
+    count = reference.shape[1]
     if count < 2:
         raise ValueError(f"there are {count} reference values, expected at least two")
-    up_to = torch.searchsorted(reference, scores, right=True)
-    below = up_to.clone()
-    tied = reference[(up_to - 1).clamp_min(0)] == scores
-    below[tied] = torch.searchsorted(reference, scores[tied])
+    up_to, below = (torch.searchsorted(reference, scores, right=right) for right in (True, False))
     low = _ranked(below + up_to, count, leave_one_out)
     _add_tail(low, scores, reference, leave_one_out & (up_to == 1))
-    if not two_sided:
-        return low
-    high = _ranked(2 * count - below - up_to, count, leave_one_out)
-    _add_tail(high, -scores, -reference.flip(0), leave_one_out & (below == count - 1))
-    return (torch.maximum(low, high) - math.log(2)).clamp_min(0.0)
+    sides = [two_sided] * len(low) if isinstance(two_sided, bool) else list(two_sided)
+    both = torch.tensor(sides, device=low.device).nonzero().squeeze(1)
+    if len(both):
+        scores, reference, up_to, below = (each[both] for each in (scores, reference, up_to, below))
+        high = _ranked(2 * count - below - up_to, count, leave_one_out)
+        _add_tail(high, -scores, -reference.flip(1), leave_one_out & (below == count - 1))
+        low[both] = (torch.maximum(low[both], high) - math.log(2)).clamp_min(0.0)
+    return low.t()
 
 
 def _ranked(twice_rank: Tensor, count: int, leave_one_out: bool) -> Tensor:
@@ -364,10 +368,11 @@ def _ranked(twice_rank: Tensor, count: int, leave_one_out: bool) -> Tensor:
 
 def _add_tail(surprises: Tensor, scores: Tensor, reference: Tensor, is_lowest: Tensor) -> None:
     """Add how far scores lie below the reference; the lowest reference value itself is compared with the second."""
-    beyond = (scores < reference[0]) | is_lowest
-    lowest = torch.where(is_lowest[beyond], reference[1], reference[0])
+    first, second = reference[:, :1], reference[:, 1:2]
+    lowest = torch.where(is_lowest, second, first)
     # The mean distance of the lowest values from the upper end of the tail; 1 if they are all equal.
-    end = min(max(_FEWEST_IN_TAIL, int(_TAIL_SHARE * len(reference))), len(reference) - 1)
-    scale = (reference[end] - reference[:end]).mean()
+    end = min(max(_FEWEST_IN_TAIL, int(_TAIL_SHARE * reference.shape[1])), reference.shape[1] - 1)
+    scale = (reference[:, end : end + 1] - reference[:, :end]).mean(dim=1, keepdim=True)
     scale = torch.where(scale > 0, scale, torch.ones_like(scale))
-    surprises[beyond] += torch.log1p((lowest - scores[beyond]) / scale)
+    beyond = ((lowest - scores) / scale).masked_fill_(~((scores < first) | is_lowest), 0.0)
+    surprises += torch.log1p(beyond)

@@ -134,7 +134,7 @@ def sufficient_hops(module: nn.Module, graph: Graph) -> int:
 @torch.no_grad()
 def _suffices(module: nn.Module, graph: Graph, num_hops: int) -> bool:
     """Whether two additional nodes, unlike all others and linked to the outermost nodes, leave the logits unchanged."""
-    nodes = _tried_nodes(graph)
+    nodes = tried_nodes(graph)
     part, num_inner = neighbourhood(graph, nodes, num_hops)
     # One has larger features than all others, and the other has smaller ones; their sum is not 0.
     unlike = (1.0 + 2.0 * part.x.abs().max()) * torch.linspace(1.0, 2.0, part.x.shape[1]).to(part.x)
@@ -149,7 +149,7 @@ def _suffices(module: nn.Module, graph: Graph, num_hops: int) -> bool:
     return torch.allclose(found, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
 
 
-def _tried_nodes(graph: Graph) -> Tensor:
+def tried_nodes(graph: Graph) -> Tensor:
     """Some nodes with few edges, from all over the graph."""
     spread = torch.linspace(0, graph.num_nodes - 1, min(16 * _NUM_TRIED, graph.num_nodes)).long().unique()
     offsets = graph.incoming[0]

@@ -20,6 +20,9 @@ class ScorerDefaults:
     supports_export = False
     #: Whether the scored graph should have labelled nodes (``train_mask``, ``val_mask``) as anchors.
     needs_labelled_nodes = False
+    #: Whether a node's score follows from its neighbourhood and from what was learnt, not from the rest of the scored
+    #: graph; other scorers cannot score nodes as they arrive (`oddnode.online`).
+    is_local = True
     #: Whether it compares nodes with reference nodes: labelled nodes that nothing was learnt from.
     needs_reference = False
     #: Whether it learns from nodes that are known to be OOD.

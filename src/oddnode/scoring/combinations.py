@@ -34,6 +34,7 @@ class CombinedScorer(Scorer):
     needs_labelled_nodes = any_of("needs_labelled_nodes")
     needs_reference = any_of("needs_reference")
     needs_exposure = any_of("needs_exposure")
+    is_local = all_of("is_local")
     num_hops_used = property(lambda self: max(scorer.num_hops_used for scorer in self.scorers))
 
     def limited_to(self, num_hops: int) -> Self:

@@ -61,6 +61,8 @@ _DEPENDS = (
 # The L2 penalty on the logarithms of learnt weights.
 _DRAWN = 0.05
 _STEPS = 300
+# Rows whose scores are compared with reference nodes at a time, which takes several values for each.
+_ROWS_AT_ONCE = 2**16
 
 
 class _Against(NamedTuple):
@@ -305,7 +307,7 @@ class Evidence(CombinedScorer):
 
     def score(self, outputs: Outputs) -> Tensor:
         compared, result = self._compared(outputs), outputs.graph.empty(None, torch.float64)
-        for rows in outputs.graph.shards(result):
+        for rows in outputs.shards(result):
             result[rows] = self._combined_at(compared, rows)
         return self._with_references(result, compared, outputs)
 
@@ -347,25 +349,9 @@ class Evidence(CombinedScorer):
             for scorer in shared
         ]
         scores = outputs.graph.empty(len(found), torch.float64)
-        for rows in outputs.graph.shards(scores):
+        for rows in outputs.shards(scores):
             scores[rows] = torch.stack([each[rows].detach().double() for each in found], dim=1)
         return scores
-
-    def combined(self, scores: Tensor, reference: Tensor, folds: Tensor) -> Tensor:
-        """Combine the scores of new nodes, each judged alone, ``[n]`` in double precision.
-
-        Parameters
-        ----------
-        scores : Tensor
-            From `scores`, ``[n, K]``.
-        reference : Tensor
-            Scores of the reference nodes in the same graph ``[r, K]``.
-        folds : Tensor
-            The half of each reference node ``[r]``, `oddnode.scoring.rehearsal.fold_of`.
-        """
-        none = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
-        compared = self._compared_with(scores, reference, folds, none, in_place=True)
-        return self._combined_at(compared, slice(None))
 
     def surprises(self, outputs: Outputs) -> Tensor:
         r"""Compute how unusual every node is by every kind, :math:`-\log p_k(v)`, ``[N, K']`` in double precision.
@@ -378,7 +364,7 @@ class Evidence(CombinedScorer):
             The network's outputs on a graph of N nodes.
         """
         compared, found = self._compared(outputs), outputs.graph.empty(len(self.kinds), torch.float64)
-        for rows in outputs.graph.shards(found):
+        for rows in outputs.shards(found):
             found[rows] = self._all_surprises(compared, rows) * (self._weights_of_nodes(compared, rows) > 0)
         if outputs.reference is not None:
             found[outputs.reference] = compared.surprises * (compared.new.weights > 0)
@@ -399,11 +385,11 @@ class Evidence(CombinedScorer):
     def comparisons(self, outputs: Outputs) -> list[Comparison]:
         compared, surprises = self._compared(outputs), self.surprises(outputs)
         contributions, scores = (outputs.graph.empty(len(self.kinds), torch.float64) for _ in range(2))
-        for rows in outputs.graph.shards(contributions):
+        for rows in outputs.shards(contributions):
             contributions[rows] = surprises[rows].pow(self.power) * self._weights_of_nodes(compared, rows)
             if self.rehearses:  # it sums up the other kinds, which say more
                 contributions[rows, len(self.scorers)] = 0.0
-        for rows in outputs.graph.shards(scores):
+        for rows in outputs.shards(scores):
             scores[rows] = self._all_scores(compared, rows)
         return [Comparison(self._all_scorers, outputs, scores, compared.reference, surprises, contributions)]
 
@@ -419,21 +405,22 @@ class Evidence(CombinedScorer):
     def _compare(self, outputs: Outputs) -> _Compared:
         scores = outputs.cached(self.scorers, "scores", partial(self.scores, outputs))
         nodes, is_seen = outputs.reference, torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
+        known = outputs.cached(self, "known", partial(self._compared_with, outputs, scores))
         if nodes is None:
-            folds = torch.zeros(len(self.reference_), dtype=torch.long, device=scores.device)
-            return self._compared_with(scores, self.reference_.to(scores), folds, is_seen, in_place=False)
+            return known._replace(scores=scores, is_seen=is_seen)
         if outputs.seen is not None:
             is_seen = outputs.seen.clone()
             is_seen[nodes] = False
-        folds = fold_of(outputs.graph.x[nodes])
-        alone = self._compared_with(scores, scores[nodes], folds, is_seen, in_place=True)
+        alone = known._replace(scores=scores, is_seen=is_seen)
         batch = Batch.of(outputs) if self.uses_batch else None
         return alone if batch is None else self._with_batch(alone, batch, outputs)
 
-    def _compared_with(
-        self, scores: Tensor, reference: Tensor, folds: Tensor, is_seen: Tensor, in_place: bool
-    ) -> _Compared:
-        """Compare nodes with reference nodes, without the batch."""
+    def _compared_with(self, outputs: Outputs, scores: Tensor) -> _Compared:
+        """Find what nodes are compared with, without the batch; the result has no node yet."""
+        nodes, in_place = outputs.reference, outputs.reference is not None
+        reference = self.reference_.to(scores) if nodes is None else scores[nodes]
+        folds = torch.zeros_like(reference[:, 0], dtype=torch.long)
+        folds = folds if nodes is None else fold_of(outputs.graph.x[nodes])
         ranked = reference.sort(dim=0).values
         surprises = self._surprises(reference, ranked, leave_one_out=True)
         learnt = bool(len(self.rehearsed_)) and in_place
@@ -453,7 +440,8 @@ class Evidence(CombinedScorer):
         seen[: len(given)] = self.seen_weights_.to(seen)
         new, old = (_Against(each, (-surprises.pow(self.power) @ each).sort().values) for each in (weights, seen))
         none, ranked = scores.new_zeros(0, empty), reference.sort(dim=0).values
-        return _Compared(scores, none, reference, ranked, surprises, is_seen, new, old)
+        is_seen = torch.zeros(0, dtype=torch.bool, device=scores.device)
+        return _Compared(scores[:0], none, reference, ranked, surprises, is_seen, new, old)
 
     def _with_batch(self, alone: _Compared, batch: Batch, outputs: Outputs) -> _Compared:
         """Add the evidence of the batch, unless the whole batch has drifted."""
@@ -481,10 +469,9 @@ class Evidence(CombinedScorer):
 
     def _surprises(self, scores: Tensor, reference: Tensor, leave_one_out: bool = False) -> Tensor:
         """How unusual scores are by every scorer ``[n, K]``."""
-        columns = []
-        for scorer, own, known in zip(self.scorers, scores.unbind(dim=1), reference.unbind(dim=1), strict=True):
-            columns.append(surprise(own, known, leave_one_out, scorer.two_sided, is_sorted=True))
-        return torch.stack(columns, dim=1)
+        sides = [scorer.two_sided for scorer in self.scorers]
+        parts = scores.split(_ROWS_AT_ONCE)
+        return torch.cat([surprise(part, reference, leave_one_out, sides, is_sorted=True) for part in parts])
 
     def _all_scores(self, compared: _Compared, rows: slice | Tensor) -> Tensor:
         """The scores of some nodes by every kind ``[n, K']``; 0 for a kind that does not apply."""

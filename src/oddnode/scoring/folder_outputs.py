@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class _Rows(Outputs):
+class RowOutputs(Outputs):
     """The outputs of one network for some nodes, for row-wise scorers."""
 
-    def __init__(self, whole: FolderOutputs, rows: slice):
+    def __init__(self, whole: Outputs, rows: slice):
         x = whole.graph.x[rows]
         super().__init__(whole.module, Graph(x, x.new_empty((2, 0), dtype=torch.long)), whole.num_classes)
         self._whole, self._rows = whole, rows
@@ -101,7 +101,7 @@ class FolderOutputs(Outputs):
             return self.graph.keep(found) if isinstance(found, Tensor) else found  # an error when it is used
         scores = self.graph.empty(None)
         for rows in self.graph.shards(scores):
-            scores[rows] = scorer.score(_Rows(self, rows))
+            scores[rows] = scorer.score(RowOutputs(self, rows))
         return scores
 
     def kept(self, owner: object, name: str, make: Callable[[], T]) -> T:

@@ -45,6 +45,7 @@ class GRASP(PropagatingScorer):
     """
 
     needs_labelled_nodes = True
+    is_local = False
 
     scorer: Scorer = field(default_factory=MaxSoftmax)
     num_hops: int = 8

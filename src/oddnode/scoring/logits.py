@@ -74,6 +74,8 @@ class ODIN(Scorer):
         Size of the step on every feature; 0 for none.
     """
 
+    is_local = False
+
     temperature: float = 5.0
     epsilon: float = 0.0001
 

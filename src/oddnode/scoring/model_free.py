@@ -120,6 +120,7 @@ class NeighbourCosine(Scorer):
     """
 
     supports_folders = True
+    is_local = False
 
     def score(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -46,6 +46,9 @@ class Outputs:
         Whether new nodes may be judged by what they have in common.
     """
 
+    #: Whether scores of several scorers are averaged over the graph in one pass.
+    averages_together: ClassVar[bool] = True
+
     module: nn.Module
     graph: Graph
     num_classes: int
@@ -83,6 +86,11 @@ class Outputs:
             self._cache[key] = owner, make()
         return self._cache[key][1]
 
+    def cached_values(self) -> Iterator[tuple[object, str, Any]]:
+        """Yield the owner, the name and the value of everything that `cached` has computed."""
+        for (_, name), (owner, value) in self._cache.items():
+            yield owner, name, value
+
     def kept(self, owner: object, name: str, make: Callable[[], T]) -> T:
         """Compute a large value: each time, or only once for a graph on disk, where it is stored in files.
 
@@ -92,6 +100,16 @@ class Outputs:
             As for `cached`.
         """
         return make()
+
+    def shards(self, out: Tensor) -> Iterator[slice]:
+        """Yield the rows of a result that are needed, as `oddnode.graph.Graph.shards` does.
+
+        Parameters
+        ----------
+        out : Tensor
+            The result, with a row for every node.
+        """
+        return self.graph.shards(out)
 
     def release(self) -> None:
         """Free large values; for a graph on disk, everything that was computed for all nodes."""
@@ -183,12 +201,12 @@ class Outputs:
         with torch.no_grad():
             return embed_with(self.module, self.graph)
 
-    def hidden_of(self, nodes: Tensor) -> Tensor:
+    def hidden_of(self, nodes: Tensor | slice) -> Tensor:
         """Return the hidden features of some nodes ``[n, H]``.
 
         Parameters
         ----------
-        nodes : Tensor
+        nodes : Tensor or slice
             Indices ``[n]``.
         """
         return self.hidden[nodes]

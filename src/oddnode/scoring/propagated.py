@@ -115,7 +115,7 @@ def average_together(scorers: Iterable[Scorer], outputs: Outputs) -> None:
         if isinstance(scorer, Propagated):
             groups.setdefault((scorer.num_hops, scorer.eta, scorer.isolated), []).append(scorer)
     for scope, group in groups.items():
-        if len(group) > 1:
+        if len(group) > 1 and outputs.averages_together:
             columns = torch.stack([outputs.scores_of(each.scorer) for each in group], dim=1)
             columns = propagate(columns, outputs.graph.random_walk, *scope)
             for each, averages in zip(group, columns.unbind(dim=1), strict=True):

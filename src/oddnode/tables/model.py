@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from oddnode._utils.checked_json import errors_in
 from oddnode.detector import Detector, ModelFileError, as_scorer, default_method, full_batch_blocker, load, save
 from oddnode.functional import CalibrationError, threshold_at
+from oddnode.scoring import Outputs
 from oddnode.tables.checking import CheckedRows
 from oddnode.tables.findings import FlaggedGroup
 from oddnode.tables.formats import TableTarget, as_target, check_target, write_table
@@ -164,8 +165,31 @@ class TableModel:
             _log.warning(note)
         return pa.concat_tables(scored.parts())
 
+    def outputs(self, graph: TableGraph | GraphFolder, batch: bool = True) -> tuple[Outputs, list[str]]:
+        """Run the network on a graph, whose nodes are compared with the reference rows that the threshold fits.
+
+        Parameters
+        ----------
+        graph : TableGraph or GraphFolder
+            From `read`, or a folder that was prepared with this model's columns.
+        batch : bool
+            As for `oddnode.Detector.outputs`.
+
+        Returns
+        -------
+        Outputs
+            As for `oddnode.Detector.outputs`.
+        list of str
+            Notes for the user.
+        """
+        if isinstance(graph, TableGraph):
+            return compared_outputs(self.detector, self.used_rows, graph, self.basis, batch)
+        _check_same_columns(self, graph)
+        message = "the reference nodes are not in this graph"
+        return fitting_outputs(self.detector, self.detector.outputs(graph, batch), message, self.basis)
+
     def _scored(self, graph: TableGraph, explain: bool, rule: Rule) -> tuple[ScoredNodes, list[str]]:
-        outputs, notes = compared_outputs(self.detector, self.used_rows, graph, self.basis, rule.batch)
+        outputs, notes = self.outputs(graph, rule.batch)
         notes = notes + self.detector.scorer_.notes(outputs)
         use = uses_of(self.used_rows, graph.ids)
         seen = None if self.used_rows is None else self.used_rows.seen_rows(graph.ids)
@@ -577,9 +601,7 @@ def score_folder(
     seen = np.ones(folder.num_nodes, dtype=bool) if _is_fitted_on(model, folder) else None
     check_target(target, [])
     check_id_column(model.schema, detector)
-    _check_same_columns(model, folder)
-    message = "the reference nodes are not in this graph"
-    outputs, notes = fitting_outputs(detector, detector.outputs(folder, decide.batch), message, model.basis)
+    outputs, notes = model.outputs(folder, decide.batch)
     named = model.schema, _ids(folder), _uses(model, folder)
     scored = ScoredNodes(detector, *named, outputs, explain, seen=seen, rule=decide)
     changed = active_ranks().on_rank_zero(lambda: write_table(scored.parts(), target, raw_text), int)

@@ -1,0 +1,16 @@
+"""Nodes that are scored when they arrive, in a graph that grows and shrinks.
+
+May import: tables and below.
+"""
+
+from typing import TYPE_CHECKING
+
+from oddnode._utils.lazy import exports
+
+if TYPE_CHECKING:
+    from oddnode.online.answers import ErrorReport as ErrorReport
+    from oddnode.online.answers import Judgement as Judgement
+    from oddnode.online.answers import KindOfEvidence as KindOfEvidence
+    from oddnode.online.live import LiveGraph as LiveGraph
+else:
+    __getattr__, __dir__, __all__ = exports(__name__)

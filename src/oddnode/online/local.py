@@ -1,0 +1,339 @@
+"""The neighbourhood of a few nodes as a graph, on which ordinary networks and scorers run.
+
+Rows are ordered by distance: the nodes to score (*targets*), their neighbours, and so on. The edges of all rows up to
+`reach` hops away (*inner* rows) are complete. The rows at the rim have no edges, and what a network or a scorer
+computes there is replaced by what it computed on the whole graph before the arrivals came.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cached_property, partial
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oddnode.graph import Graph
+from oddnode.graph.graph import cached_in
+from oddnode.graph.sampling import NodeNumbering
+from oddnode.nn import Backbone, embed_with, run_backbone
+from oddnode.online.growing import GrowingGraph, Row
+from oddnode.ops import SparseMatrix, weighted_in_degree, with_self_loops
+from oddnode.scoring import Outputs, Propagated, PropagatingScorer, Scorer
+from oddnode.scoring.combinations import CombinedScorer
+from oddnode.scoring.folder_outputs import RowOutputs
+
+T = TypeVar("T")
+_MOST_NAMES = 1000
+
+
+class LocalGraph(Graph):
+    """Arrivals (``new``: features; ``added``: edges by target) and ``known`` targets, with what is around them."""
+
+    def __init__(
+        self,
+        whole: GrowingGraph,
+        new: Tensor,
+        added: dict[int, Row],
+        known: Sequence[int],
+        reach: int,
+        cap: int | None = None,
+    ):
+        arrivals = np.arange(whole.num_nodes, whole.num_nodes + len(new))
+        numbering = NodeNumbering(np.concatenate([arrivals, np.array(known, dtype=np.int64)]))
+        self.whole, self.reach, self.num_new = whole, reach, len(new)
+        self.num_targets = self.num_inner = len(numbering.nodes)
+        first, rows, cols, weights, capped = 0, [], [], [], []
+        for _ in range(reach + 1):
+            frontier, self.num_inner = numbering.nodes[first:], len(numbering.nodes)
+            found = whole.incoming(frontier, added, whole.max_neighbours if cap is None else cap)
+            cols.append(first + found.owner)
+            rows.append(numbering.number(found.sources))
+            if not first:  # nodes with new edges count differently in graph convolutions, however far they are
+                numbering.number(np.array([node for node in added if node < whole.num_nodes], dtype=np.int64))
+            weights.append(found.weights)
+            capped.append(first + np.flatnonzero(found.capped))
+            first = self.num_inner
+        # A last row that nothing reads stands for the reference nodes that are not here.
+        self.nodes, self.capped = np.append(numbering.nodes, 0), torch.from_numpy(np.concatenate(capped))
+        edges = torch.from_numpy(np.stack([np.concatenate(rows), np.concatenate(cols)]))
+        x = torch.cat([new, whole.get("x", self.nodes[len(new) :])])
+        weight = torch.from_numpy(np.concatenate(weights)).to(x.dtype) if whole.is_weighted else None
+        super().__init__(x, edges, weight)
+        self.kept: dict[Hashable, Tensor] = {}  # columns of `whole` as they are with the arrivals
+        complete = torch.ones(self.num_inner, dtype=torch.bool)
+        complete[self.capped] = False
+        self.complete = complete.nonzero().squeeze(1)
+
+    def _at_rim(self, values: Tensor, key: Hashable) -> Tensor:
+        """Replace the values of rows whose edges are not complete by those of the whole graph."""
+        values[self.num_inner :] = self.whole.get(key, self.nodes[self.num_inner :]).to(values)
+        if len(self.capped):
+            values[self.capped] = self.whole.get(key, self.nodes[self.capped.numpy()]).to(values)
+        return values
+
+    # --- what depends on edges that are not all here ---
+
+    @property
+    def is_symmetric(self) -> bool:
+        return self.whole.is_symmetric
+
+    @property
+    @cached_in("edges")
+    def in_degree(self) -> Tensor:
+        return self._at_rim(Graph.in_degree.fget(self), "in_degree")  # type: ignore[attr-defined]
+
+    @property
+    @cached_in("edges")
+    def effective_degree(self) -> Tensor:
+        if self.edge_weight is None:
+            return self.in_degree
+        return self._at_rim(Graph.effective_degree.fget(self), "effective_degree")  # type: ignore[attr-defined]
+
+    @property
+    @cached_in("edges")
+    def random_walk(self) -> SparseMatrix:
+        source, target = self.edge_index
+        counts = torch.bincount(target, minlength=self.num_nodes)
+        offsets = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        weight = torch.ones_like(source, dtype=torch.float64) if self.edge_weight is None else self.edge_weight.double()
+        total = torch.zeros(self.num_nodes, dtype=torch.float64).index_add_(0, target, weight)
+        share = (weight / total[target]).to(self.x.dtype)
+        # The edges are sorted by target.
+        return SparseMatrix.from_csr(offsets.int(), source.int(), share, (self.num_nodes, self.num_nodes))
+
+    @property
+    @cached_in("edges")
+    def gcn_matrix(self) -> SparseMatrix:
+        weight = self.edge_weight
+        weight = torch.ones_like(self.edge_index[0], dtype=self.x.dtype) if weight is None else weight
+        edges, weight = with_self_loops(self.edge_index, self.num_nodes, weight)
+        scale = weighted_in_degree(edges, self.num_nodes, weight).to(self.x.dtype).pow(-0.5)
+        scale = self._at_rim(scale, "gcn_scale")
+        values = scale[edges[0]] * weight * scale[edges[1]]
+        return SparseMatrix(edges[1], edges[0], values, (self.num_nodes, self.num_nodes))
+
+    @property
+    def sparse_x(self) -> None:
+        return None
+
+    @property
+    @cached_in("graph")
+    def smoothed_x(self) -> Tensor:
+        if not self.whole.has_column("smoothed_x"):
+            self.whole.add_column("smoothed_x", self.whole.base.smoothed_x)
+        values = self._at_rim(self.gcn_matrix @ self.x, "smoothed_x")
+        self.kept["smoothed_x"] = values
+        return values
+
+    def support(self, num_hops: int, eta: float) -> Tensor:
+        key = ("support", num_hops, eta)
+        if not self.whole.has_column(key):
+            self.whole.add_column(key, self.whole.base.support(num_hops, eta))
+        if key not in self.kept:
+            known = self.whole.get(key, self.nodes[self.num_new :]).to(self.x)
+            own = self.x.new_ones(self.num_new)
+            # One over the support is a mean over neighbours if their averages are over the same nodes.
+            values = torch.cat([own, known.reciprocal()])
+            self.kept[key] = self.continued(values, values[: self.num_targets], num_hops, eta).reciprocal()
+        return self.kept[key]
+
+    def empty(self, width: int | None, dtype: torch.dtype | None = None, is_factor: bool = False) -> Tensor:
+        return super().empty(width, dtype).zero_()
+
+    def neighbour_means(self, *args: Any, **kwargs: Any) -> Any:
+        for _, means in super().neighbour_means(*args, **kwargs):
+            yield slice(0, self.num_inner), means[: self.num_inner]
+
+    @property
+    @cached_in("graph")
+    def alone(self) -> Graph:
+        """The same nodes without edges."""
+        return Graph(self.x, self.edge_index[:, :0])
+
+    @property
+    @cached_in("edges")
+    def _to_targets(self) -> tuple[SparseMatrix, bool]:
+        """The rows of `random_walk` at the targets, and whether one of them is a neighbour of another."""
+        target = self.edge_index[1]
+        own = target < self.num_targets
+        walk = self.random_walk.oriented(transpose=False)
+        count = int(own.sum())
+        parts = walk.crow_indices()[: self.num_targets + 1], walk.col_indices()[:count], walk.values()[:count]
+        matrix = SparseMatrix.from_csr(*parts, (self.num_targets, self.num_nodes))
+        return matrix, bool((self.edge_index[0][own] < self.num_targets).any())
+
+    def continued(self, averages: Tensor, own: Tensor, num_hops: int, eta: float, keeps: bool = True) -> Tensor:
+        """Propagate the scores of targets over many hops, with the averages of all other nodes as they were.
+
+        After many hops a node's average is the mean of its neighbours', whose averages hardly contain its own score.
+        """
+        matrix, are_linked = self._to_targets
+        values, count = averages.clone(), self.num_targets
+        values[:count] = 0.0
+        from_others, left = matrix @ values, eta**num_hops
+        result = left * own + (1.0 - left) * from_others
+        if are_linked:
+            values[:count] = own
+            for _ in range(num_hops):
+                values[:count] = eta * values[:count] + (1.0 - eta) * (matrix @ values)
+            result = values[:count].clone()
+        alone = matrix.row_counts() == 0
+        result[alone] = own[alone] if keeps else left * own[alone]
+        return torch.cat([result, averages[count:]])
+
+
+class Known:
+    """What one network and its scorers computed on the whole graph, and how far that can be computed locally."""
+
+    def __init__(self, number: int, outputs: Outputs, whole: GrowingGraph):
+        self.module, self.whole, self.num_classes = (
+            copy.deepcopy(outputs.module).requires_grad_(False),
+            whole,
+            outputs.num_classes,
+        )
+        self._names: dict[int, tuple[object, str]] = {}
+        self.logits_key, self.values_key = ("logits", number), ("values", number)
+        self.places: dict[tuple[str, str], int] = {}
+        self.facts: dict[tuple[str, str], Any] = {}  # about the whole graph, not about a node
+        self.owners: dict[tuple[str, str], object] = {}
+        #: Values, and ``None`` for the logits, that are right at the neighbours of targets as well.
+        self.reaches_neighbours: set[tuple[str, str] | None] = set()
+        whole.add_column(self.logits_key, outputs.all_logits.detach().cpu())
+        columns: list[Tensor] = []
+        for owner, name, value in outputs.cached_values():
+            key, rows = self.key(owner, name), len(value) if isinstance(value, Tensor) else 0
+            if name == "known":
+                self.facts[key] = value
+            elif rows == whole.base.num_nodes and value.dim() == 1:
+                self.places[key], self.owners[key] = len(columns), owner
+                columns.append(value.detach().to(outputs.graph.x.dtype).cpu())
+        empty = outputs.all_logits.new_empty(whole.base.num_nodes, 0).cpu()
+        whole.add_column(self.values_key, torch.stack(columns, dim=1) if columns else empty)
+
+    def key(self, owner: object, name: str) -> tuple[str, str]:
+        """What a value is known by: scorers with the same settings that were fitted together are equal."""
+        known = self._names.get(id(owner))
+        if known is None:
+            if len(self._names) >= _MOST_NAMES:  # scorers may be copied whenever they are used
+                self._names.clear()
+            known = self._names[id(owner)] = owner, repr(owner)
+        return known[1], name
+
+    def check(self, outputs: LocalOutputs) -> None:
+        """Compare what was computed around known nodes with what is known, which decides what can be used there."""
+        graph = outputs.graph
+        neighbours = graph.complete[graph.complete >= graph.num_targets]
+        logits = self.whole.get(self.logits_key, graph.nodes[neighbours.numpy()])
+        if not is_close(outputs.all_logits[neighbours], logits):
+            self.reaches_neighbours.discard(None)
+        expected = self.whole.get(self.values_key, graph.nodes)
+        for key, place in self.places.items():
+            found, owner = outputs.values.get(key), self.owners[key]
+            # Long averages are continued, which is not exact; of other propagating scorers nothing is known.
+            is_known = isinstance(owner, Propagated) or not isinstance(owner, PropagatingScorer)
+            is_long = isinstance(owner, CombinedScorer) and owner.num_hops_used > graph.reach + 1 and is_known
+            if found is None or is_long or (isinstance(owner, Scorer) and owner.needs_reference):
+                self.reaches_neighbours.discard(key)
+                continue
+            own = expected[:, place]
+            if not is_close(found[: graph.num_targets], own[: graph.num_targets]):
+                raise not_local(owner)
+            if not is_close(found[neighbours], own[neighbours]):
+                self.reaches_neighbours.discard(key)
+
+
+def not_local(scorer: object) -> ValueError:
+    """The error for a scorer that reads more than the neighbourhood of a node."""
+    return ValueError(
+        f"{type(scorer).__name__} scores a node by more than its neighbourhood, so arrivals cannot be scored from "
+        "theirs; add them to the graph and call Detector.score_samples, or choose another method"
+    )
+
+
+def is_close(found: Tensor, expected: Tensor) -> bool:
+    """Whether two tensors are equal up to rounding."""
+    size = float(expected.abs().max()) if expected.numel() else 0.0
+    return torch.allclose(found.to(expected), expected, rtol=1e-4, atol=1e-5 * max(size, 1e-3))
+
+
+class LocalOutputs(Outputs):
+    """The outputs of one network around some nodes; only those of the targets are sure to be right."""
+
+    graph: LocalGraph
+    averages_together = False
+
+    def __init__(
+        self, known: Known, graph: LocalGraph, references: Sequence[Tensor], far: Tensor | None, seen: Tensor | None
+    ):
+        super().__init__(known.module, graph, known.num_classes, None, references, far, seen, uses_batch=False)
+        self.known = known
+        self.values: dict[tuple[str, str], Tensor] = {}
+
+    @cached_property
+    def _of_known(self) -> Tensor:
+        """The values of all nodes but arrivals before these came."""
+        return self.known.whole.get(self.known.values_key, self.graph.nodes[self.graph.num_new :])
+
+    def _filled(self, value: Tensor, known: Tensor, reaches_neighbours: bool) -> Tensor:
+        """Take what is computed here at targets, and perhaps at their neighbours; elsewhere what was known before."""
+        graph, out = self.graph, value.new_empty(self.graph.num_nodes, *value.shape[1:])
+        out[graph.num_new :] = known.to(value)
+        out[: graph.num_targets] = value[: graph.num_targets]
+        if reaches_neighbours:
+            out[graph.complete] = value[graph.complete]
+        return out
+
+    @cached_property
+    def all_logits(self) -> Tensor:
+        module = self.module
+        if isinstance(module, Backbone) and type(module).run is Backbone.run:
+            logits = module.head(self.hidden, self.graph)
+        else:
+            logits = run_backbone(module, self.graph)
+        known = self.known.whole.get(self.known.logits_key, self.graph.nodes[self.graph.num_new :])
+        return self._filled(logits, known, None in self.known.reaches_neighbours)
+
+    @cached_property
+    def hidden(self) -> Tensor:
+        return embed_with(self.module, self.graph)
+
+    @cached_property
+    def without_edges(self) -> Outputs:
+        return Outputs(self.module, self.graph.alone, self.num_classes)
+
+    def shards(self, out: Tensor) -> Iterator[slice]:
+        yield slice(0, self.graph.num_targets)
+
+    def cached(self, owner: object, name: str, make: Callable[[], T]) -> T:
+        return super().cached(owner, name, partial(self._made, owner, name, make))
+
+    def _made(self, owner: object, name: str, make: Callable[[], Any]) -> Any:
+        key = self.known.key(owner, name)
+        if name == "averages" and isinstance(owner, Propagated) and owner.num_hops > self.graph.reach + 1:
+            make = partial(self._long_average, owner, key)
+        if key in self.known.facts:
+            return self.known.facts[key]
+        value = make()
+        if key in self.known.places:
+            column = self._of_known[:, self.known.places[key]]
+            value = self.values[key] = self._filled(value, column, key in self.known.reaches_neighbours)
+        return value
+
+    def _long_average(self, scorer: Propagated, key: tuple[str, str]) -> Tensor:
+        own = self.scores_of(scorer.scorer)
+        before = torch.cat([own[: self.graph.num_new], self._of_known[:, self.known.places[key]]])
+        targets, keeps = own[: self.graph.num_targets], scorer.isolated == "keep"
+        return self.graph.continued(before, targets, scorer.num_hops, scorer.eta, keeps)
+
+    def scores_of(self, scorer: Scorer) -> Tensor:
+        if not scorer.is_row_wise:
+            return super().scores_of(scorer)
+        return self.cached(scorer, "score", lambda: scorer.score(self._inner))
+
+    @cached_property
+    def _inner(self) -> Outputs:
+        return RowOutputs(self, slice(0, self.graph.num_inner))

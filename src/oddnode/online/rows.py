@@ -1,0 +1,160 @@
+"""What a user gives as arrivals: rows with ids and features, and edges by the ids of their ends, all checked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oddnode.graph import GraphError
+from oddnode.online.growing import Edge, GrowingGraph, Id, checked_ids
+from oddnode.tables import TableSchema, read_nodes
+from oddnode.tables.edges import ends_of_parts, read_ids
+from oddnode.tables.graphs import nodes_of
+from oddnode.tables.reader import open_table
+from oddnode.tables.values import pa, quoted
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """Checked arrivals."""
+
+    ids: list[Id]
+    x: Tensor  # Features `[k, F]`, a copy
+    edges: list[Edge]  # By index; an arrival has the index that it would have in the graph
+    unseen: list[dict[str, str]]  # By arrival, the categories that the model was not fitted on, by column
+
+
+def read_arrivals(
+    rows: Any, edges: Any, ids: Sequence[Any] | None, whole: GrowingGraph, schema: TableSchema | None, like: Tensor
+) -> Arrivals:
+    """Check rows and edges that a user gives; ``like`` ``[0, F]`` has the number and dtype of features."""
+    if schema is None:
+        x = _features(rows, like)
+        first = whole.num_nodes
+        own: list[Id] = [*range(first, first + len(x))] if ids is None else checked_ids(ids, "ids")
+        unseen: list[dict[str, str]] = [{} for _ in own]
+    elif ids is not None:
+        raise GraphError(f"ids are in the column {schema.id_column!r} of the rows; leave ids out")
+    else:
+        own, x, unseen = _table_rows(rows, schema)
+        x = x.to(like)
+    if len(own) != len(x):
+        raise GraphError(f"there are {len(own)} ids for {len(x)} rows, expected one for each")
+    index = {node: whole.num_nodes + place for place, node in enumerate(own)}
+    if len(index) < len(own):
+        raise GraphError(f"the id {quoted(next(node for node in own if own.count(node) > 1))} is given twice")
+    taken = [node for node in own if whole.ids.find(node) is not None]
+    if taken:
+        raise GraphError(f"there is already a node with the id {quoted(taken[0])}; remove it first, or use another id")
+    return Arrivals(own, x, _edges(edges, index, whole, schema), unseen)
+
+
+def _features(rows: Any, like: Tensor) -> Tensor:
+    try:
+        given = torch.as_tensor(rows)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise GraphError(f"the rows cannot be read as features: {error}") from None
+    if given.dim() != 2 or given.shape[1] != like.shape[1] or given.is_complex() or given.dtype == torch.bool:
+        raise GraphError(
+            f"the rows are {given.dtype} of shape {list(given.shape)}, expected real numbers [arrivals, "
+            f"{like.shape[1]}]; a single arrival is a matrix with one row"
+        )
+    x = given.detach().to(like, copy=True)
+    if not bool(x.isfinite().all()):
+        row, column = (~x.isfinite()).nonzero()[0].tolist()
+        raise GraphError(f"feature {column} of arrival {row} is {float(x[row, column])}, expected a finite number")
+    return x
+
+
+def _table_rows(rows: Any, schema: TableSchema) -> tuple[list[Id], Tensor, list[dict[str, str]]]:
+    if isinstance(rows, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in rows.values()):
+        rows = [rows]
+    if isinstance(rows, (list, tuple)) and rows and all(isinstance(row, Mapping) for row in rows):
+        rows = pa.Table.from_pylist(list(rows))
+    table = nodes_of(rows, schema)
+    schema.check_columns(table)
+    found = read_nodes(table, schema.id_column, schema.features)
+    unseen: list[dict[str, str]] = [{} for _ in found.x]
+    for column, counts in zip(schema.features.columns, found.counts, strict=True):
+        for row, value in counts.unseen_rows.items():
+            unseen[row][column.name] = value
+    return found.ids.to_pylist(), torch.from_numpy(found.x), unseen
+
+
+def _edges(edges: Any, new: dict[Id, int], whole: GrowingGraph, schema: TableSchema | None) -> list[Edge]:
+    """Look up the ends of edges, each of which has an arrival at one end at least."""
+    found: dict[tuple[int, int], Edge] = {}
+    unknown: list[Id] = []
+    for source, target, weight in _triples(edges, schema):
+        ends = []
+        for node in checked_ids((source, target), "an edge"):
+            index = new[node] if node in new else whole.ids.find(node)
+            ends.append(index)
+            if index is None:
+                unknown.append(node)
+        a, b = ends
+        if a is None or b is None:
+            continue
+        if max(a, b) < whole.num_nodes:
+            raise GraphError(f"the edge {quoted((source, target))} joins two nodes of the graph, none of the arrivals")
+        if schema is not None and a == b:
+            continue  # as tables are read
+        weight = _checked_weight(weight, (source, target), whole)
+        key = (a, b) if whole.directed else (min(a, b), max(a, b))
+        if key in found and schema is None:
+            ways = "" if whole.directed else "; one pair stands for both directions"
+            raise GraphError(f"the edge {quoted((source, target))} is given twice{ways}")
+        weight = found[key].weight + weight if key in found and whole.is_weighted else weight
+        found[key] = Edge(a, b, weight)
+    if unknown:
+        names = ", ".join(map(quoted, unknown[:3]))
+        raise GraphError(
+            f"{len(unknown)} ends of edges are neither nodes of the graph nor arrivals, first {names}; add them first, "
+            "or leave these edges out"
+        )
+    return [edge for edge in found.values() if edge.weight > 0]
+
+
+def _checked_weight(weight: Any, ends: tuple[Any, Any], whole: GrowingGraph) -> float:
+    if (weight is not None) != whole.is_weighted:
+        expected = "weights: (source, target, weight)" if whole.is_weighted else "no weights"
+        raise GraphError(
+            f"the edge {quoted(ends)} has the weight {quoted(weight)}, but edges of the graph have {expected}"
+        )
+    if weight is None:
+        return 1.0
+    is_number = isinstance(weight, (int, float, np.integer, np.floating)) and not isinstance(weight, bool)
+    if not is_number or not 0 <= float(weight) < math.inf:
+        raise GraphError(
+            f"the edge {quoted(ends)} has the weight {quoted(weight)}, expected a finite number of 0 or more"
+        )
+    return float(weight)
+
+
+def _triples(edges: Any, schema: TableSchema | None) -> Iterable[tuple[Any, Any, Any]]:
+    """Sources, targets and weights, ``None`` for an edge without one."""
+    if isinstance(edges, (list, tuple)) and all(isinstance(edge, (list, tuple)) for edge in edges):
+        for edge in edges:
+            if len(edge) not in (2, 3):
+                raise GraphError(f"an edge is {quoted(edge)}, expected (source, target) or (source, target, weight)")
+            yield edge[0], edge[1], edge[2] if len(edge) == 3 else None
+        return
+    if schema is None:
+        raise GraphError(
+            f"the edges are {type(edges).__name__}, expected a list of (source, target) or (source, target, weight); "
+            "of a tensor [2, E]: edge_index.t().tolist()"
+        )
+    table = open_table(edges, "edges", schema.encoding)
+    for part, ends in zip(table.parts, ends_of_parts(table, schema)[0], strict=True):
+        names = ends if schema.weights is None else (*ends, schema.weights.name)
+        part.require(names[2:], "weight")
+        for batch in part.batches(names):
+            sources, targets = (read_ids(batch.arrays[side], batch, ends[side]).to_pylist() for side in (0, 1))
+            weights = [None] * len(sources) if schema.weights is None else schema.weights.read(batch.arrays[2], batch)
+            yield from zip(sources, targets, weights, strict=True)

@@ -1,0 +1,461 @@
+"""Arrivals in a live graph against the whole graph with the arrivals in it."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+from torch_geometric.nn import GCNConv, SAGEConv
+
+from oddnode import (
+    RECIPES,
+    CalibrationError,
+    Detector,
+    Energy,
+    LiveGraph,
+    MaxSoftmax,
+    NeighbourhoodCosine,
+    Outputs,
+    Propagated,
+    Scorer,
+    load_task,
+)
+from oddnode.graph import GraphError
+from oddnode.large import folder_from_data
+from oddnode.online import Judgement
+from oddnode.tasks import Task
+
+REFUSED = {
+    "grasp": "GRASP",
+    "odin": "ODIN",
+    "neighbour-cosine": "NeighbourCosine",
+    "gpn": "GPN reads nodes",
+    "gebm": "GEBM",
+}
+EXACT = {
+    "msp",
+    "mahalanobis",
+    "energy",
+    "gkde",
+    "oe",
+    "energy-ft",
+    "knn",
+    "nonzeros",
+    "degree",
+    "centred-cosine",
+    "oodgat",
+}
+Links = Sequence[tuple[Any, ...]]
+
+
+@pytest.fixture(scope="module")
+def task() -> Task:
+    """In double precision, in which rounding does not hide what differs."""
+    task = copy.deepcopy(load_task("digits/arrivals/label-scattered"))
+    assert task.exposure is not None
+    for data in (task.train, task.id_test.data, task.exposure):
+        data.x = data.x.double()
+    return task
+
+
+@pytest.fixture(scope="module")
+def energy(task: Task) -> Detector:
+    return Detector(scorer=Energy(), epochs=5, device="cpu").fit(task.train)
+
+
+@pytest.fixture(scope="module")
+def evidence(task: Task) -> Detector:
+    return Detector.from_recipe("nodesafe-evidence", epochs=20, device="cpu").fit(task.train)
+
+
+def some_arrivals(task: Task, count: int = 2) -> list[int]:
+    known, unknown = task.id_test.mask, task.id_test.data.ood_mask
+    return [*known.nonzero().squeeze(1)[:count].tolist(), *unknown.nonzero().squeeze(1)[:count].tolist()]
+
+
+def known_neighbours(task: Task, node: int) -> list[int]:
+    source, target = task.id_test.data.edge_index
+    return source[(target == node) & (source < task.train.num_nodes)].tolist()
+
+
+def grown(graph: Data, x: Tensor, links: Links, directed: bool = False) -> Data:
+    """The graph with arrivals at its end; links lead from index to index."""
+    ends = torch.tensor([link[:2] for link in links], dtype=torch.long).reshape(-1, 2).t()
+    more = ends if directed else torch.cat([ends, ends.flip(0)], dim=1)
+    data = Data(x=torch.cat([graph.x, x]), edge_index=torch.cat([graph.edge_index, more], dim=1))
+    if graph.edge_weight is not None:
+        weight = torch.tensor([link[2] for link in links], dtype=graph.edge_weight.dtype)
+        data.edge_weight = torch.cat([graph.edge_weight, weight, *([] if directed else [weight])])
+    return data
+
+
+def arrival(task: Task, node: int, linked: bool = True) -> tuple[Tensor, Links]:
+    near = known_neighbours(task, node) if linked else []
+    return task.id_test.data.x[node : node + 1], [(task.train.num_nodes, other) for other in near]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_method_scores_arrivals_as_in_the_grown_graph_or_refuses(task: Task, name: str) -> None:
+    detector = Detector.from_recipe(name, epochs=5, device="cpu")
+    detector.fit(task.train, task.exposure if RECIPES[name].needs_exposure else None)
+    if name in REFUSED:
+        with pytest.raises(ValueError, match=f"{REFUSED[name]}.*(most of the graph|more than its neighbourhood)"):
+            LiveGraph(detector, task.train)
+        return
+    live, spread = LiveGraph(detector, task.train), float(detector.score_samples(task.train).std())
+    for linked in (False, True):
+        for node in some_arrivals(task):
+            x, links = arrival(task, node, linked)
+            [found] = live.score(x, links)
+            expected = detector.score_samples(grown(task.train, x, links))
+            assert found.exact == (not linked or name in EXACT)
+            assert found.num_neighbours == len(links)
+            assert abs(found.score - float(expected[-1])) < (1e-5 if found.exact else 0.6 * spread)
+            assert found.predicted == int(detector.predict(grown(task.train, x, links))[-1])
+
+
+def weighted(data: Data) -> Data:
+    """The same undirected graph with a random weight for every pair of nodes."""
+    low, high = data.edge_index.amin(dim=0).double(), data.edge_index.amax(dim=0).double()
+    data = data.clone()
+    data.edge_weight = 0.1 + 3.0 * ((low * 12.9898 + high * 78.233).sin() * 43758.5453).frac().abs()
+    return data
+
+
+@pytest.mark.parametrize("scorer", [Energy(), NeighbourhoodCosine()], ids=["energy", "cosine"])
+def test_weights_count_as_in_the_grown_graph(task: Task, scorer: Scorer) -> None:
+    train = weighted(task.train)
+    detector = Detector(scorer=scorer, epochs=5, device="cpu").fit(train)
+    live = LiveGraph(detector, train)
+    for node in some_arrivals(task):
+        x, links = arrival(task, node)
+        links = [(*link, 0.2 + place) for place, link in enumerate(links)]
+        [found] = live.score(x, links)
+        assert found.exact
+        assert found.score == pytest.approx(float(detector.score_samples(grown(train, x, links))[-1]), abs=1e-5)
+        unlinked = next(other for other in range(100) if other not in known_neighbours(task, node))
+        [more] = live.score(x, [*links, (train.num_nodes, unlinked, 0.0)])  # an edge of weight 0 counts as none
+        assert more == found
+
+
+@pytest.mark.parametrize("scorer", [Energy(), NeighbourhoodCosine()], ids=["energy", "cosine"])
+def test_edges_of_a_directed_graph_lead_one_way(task: Task, scorer: Scorer) -> None:
+    source, target = task.train.edge_index
+    train = task.train.clone()
+    train.edge_index = task.train.edge_index[:, (source < target) | (source % 3 == 0)]
+    detector = Detector(scorer=scorer, epochs=5, device="cpu").fit(train)
+    live, last = LiveGraph(detector, train), train.num_nodes
+    assert live.directed
+    for node in some_arrivals(task):
+        x, links = arrival(task, node)
+        both = [(b, a) if place % 2 else (a, b) for place, (a, b) in enumerate(links)] + [(last, 5), (5, last)]
+        [found] = live.score(x, both)
+        expected = detector.score_samples(grown(train, x, both, directed=True))
+        assert found.score == pytest.approx(float(expected[-1]), abs=1e-5)
+
+
+def test_arrivals_of_a_batch_know_each_other(task: Task, energy: Detector, evidence: Detector) -> None:
+    nodes, first = some_arrivals(task, 3), task.train.num_nodes
+    x = task.id_test.data.x[nodes]
+    links = [(first + place, near) for place, node in enumerate(nodes) for near in known_neighbours(task, node)]
+    links += [(first, first + 1), (first + 2, first + 1), (first + 4, first + 5)]
+    whole = grown(task.train, x, links)
+    for detector, error in ((energy, 1e-5), (evidence, 0.1)):
+        found = [each.score for each in LiveGraph(detector, task.train).score(x, links)]
+        assert found == pytest.approx(detector.score_samples(whole)[-len(nodes) :].tolist(), abs=error, rel=error)
+
+
+def test_what_is_committed_is_there_for_later_arrivals_until_it_is_removed(task: Task, energy: Detector) -> None:
+    live, nodes, first = LiveGraph(energy, task.train), some_arrivals(task), task.train.num_nodes
+    x, ids = task.id_test.data.x[nodes], ["a", "b", "c", "d"]
+    near = [known_neighbours(task, node) for node in nodes]
+    before = live.score(x[3:], [("d", near[3][0])], ids=["d"])
+    committed = live.commit(x[:1], [("a", other) for other in near[0]], ids=["a"])
+    expected = energy.score_samples(grown(task.train, x[:1], [(first, other) for other in near[0]]))
+    assert committed[0].score == pytest.approx(float(expected[-1]), abs=1e-5)
+    live.commit(x[1:3], [("b", "a"), ("b", "c"), *(("c", other) for other in near[2])], ids=ids[1:3])
+    assert (live.num_nodes, live.version, "b" in live) == (first + 3, 2, True)
+    [found] = live.score(x[3:], [("d", "b"), ("d", near[3][0])], ids=["d"])
+    pairs = [(first, other) for other in near[0]] + [(first + 1, first), (first + 1, first + 2)]
+    pairs += [(first + 2, other) for other in near[2]] + [(first + 3, first + 1), (first + 3, near[3][0])]
+    expected = energy.score_samples(grown(task.train, x, pairs))
+    assert found.exact
+    assert found.score == pytest.approx(float(expected[-1]), abs=1e-5)
+    live.remove(ids[:3])
+    assert (live.num_nodes, live.version, "b" in live) == (first, 3, False)
+    [after] = live.score(x[3:], [("d", near[3][0])], ids=["d"])
+    assert after.score == pytest.approx(before[0].score, abs=1e-9)
+
+
+def test_nodes_of_the_base_can_be_removed(task: Task, energy: Detector) -> None:
+    live = LiveGraph(energy, task.train)
+    node = some_arrivals(task)[0]
+    gone, *kept = known_neighbours(task, node)
+    live.remove([gone])
+    x = task.id_test.data.x[node : node + 1]
+    with pytest.raises(GraphError, match=f"neither nodes of the graph nor arrivals, first {gone}"):
+        live.score(x, [("new", gone)], ids=["new"])
+    [found] = live.score(x, [("new", other) for other in kept], ids=["new"])
+    inside = (task.train.edge_index != gone).all(dim=0)
+    without = Data(x=task.train.x, edge_index=task.train.edge_index[:, inside])
+    expected = energy.score_samples(grown(without, x, [(task.train.num_nodes, other) for other in kept]))
+    assert found.score == pytest.approx(float(expected[-1]), abs=1e-5)
+
+
+def test_a_rebased_graph_gives_the_scores_of_the_whole_graph(task: Task, evidence: Detector) -> None:
+    live, nodes, first = LiveGraph(evidence, task.train), some_arrivals(task), task.train.num_nodes
+    x = task.id_test.data.x[nodes]
+    links = [(f"n{place}", near) for place, node in enumerate(nodes) for near in known_neighbours(task, node)]
+    live.commit(x, links, ids=[f"n{place}" for place in range(len(nodes))])
+    live.commit(x[:1], [("gone", 3)], ids=["gone"])
+    live.remove(["gone"])
+    live.rebase()
+    whole = grown(task.train, x, [(first + int(name[1:]), near) for name, near in links])
+    alone = grown(whole, x[:1], [])
+    [found] = live.score(x[:1], ids=["alone"])
+    assert found.exact
+    assert found.score == pytest.approx(float(evidence.score_samples(alone)[-1]), abs=1e-5)
+    [known] = live.explain(["n1"])
+    assert known.id == "n1"
+    assert known.score == pytest.approx(float(evidence.score_samples(whole)[first + 1]), abs=0.1)
+
+
+def test_answers_are_data_with_the_evidence_and_the_decision(task: Task, evidence: Detector) -> None:
+    live = LiveGraph(evidence, task.train)
+    x, links = arrival(task, some_arrivals(task)[-1])
+    [found] = live.score(x, links, explain=True)
+    whole = grown(task.train, x, links)
+    expected = evidence.explain(whole)
+    assert tuple(each.kind for each in found.evidence) == expected.kinds
+    surprises = torch.tensor([each.surprise for each in found.evidence])
+    assert float((surprises - expected.evidence[-1]).abs().median()) < 0.05
+    assert found.p_value == pytest.approx(float(evidence.p_values(whole)[-1]), abs=0.02)
+    assert found.p_value is not None
+    assert found.is_ood == (found.p_value <= 0.05)
+    strongest = max(found.evidence, key=lambda each: each.contribution)
+    assert found.reason == (strongest.kind if strongest.surprise > 2.31 else found.reason)
+    assert found.confidence == pytest.approx(float(evidence.predict_proba(whole)[-1].max()), abs=1e-6)
+    assert found.why == evidence.reasons(whole, [whole.num_nodes - 1], node_names=range(whole.num_nodes))[0]
+    assert msgspec.json.decode(msgspec.json.encode(found), type=Judgement) == found
+
+
+def test_known_nodes_are_explained_as_in_the_whole_graph(task: Task, energy: Detector, evidence: Detector) -> None:
+    reference = int(evidence.state_.references[0].nodes[0])
+    nodes = [3, 40, reference]
+    for detector, error in ((energy, 1e-5), (evidence, 0.1)):
+        found, expected = LiveGraph(detector, task.train).explain(nodes), detector.score_samples(task.train)[nodes]
+        assert [each.score for each in found] == pytest.approx(expected.tolist(), abs=error)
+    assert all(each.why for each in found)
+    for ids, message in ((["x"], "no node with the id 'x'"), ([3, 3], "3 is given twice")):
+        with pytest.raises(GraphError, match=message):
+            LiveGraph(energy, task.train).explain(ids)
+
+
+class TwoCalls(nn.Module):
+    """Three hops by two layers, one of which is called twice, as the attribute says."""
+
+    num_hops = 3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = GCNConv(64, 64), GCNConv(64, 5)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.last(self.first(self.first(x, edge_index).relu(), edge_index).relu(), edge_index)
+
+
+class Sage(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = SAGEConv(64, 16), SAGEConv(16, 5)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return self.last(self.first(x, edge_index).relu(), edge_index)
+
+
+@pytest.mark.parametrize("backbone", ["mlp", "gat", "jknet", "mixhop", "deep", "wrapped", "sage"])
+def test_any_network_is_computed_as_in_the_grown_graph(task: Task, backbone: str) -> None:
+    torch.manual_seed(0)
+    if backbone in ("wrapped", "sage"):
+        module = (TwoCalls() if backbone == "wrapped" else Sage()).double()
+        detector = Detector.wrap(module, MaxSoftmax(), task.train, device="cpu")
+    else:
+        layers: Any = {"num_layers": 4} if backbone == "deep" else {}
+        name = "gcn" if backbone == "deep" else backbone
+        detector = Detector(name, scorer=MaxSoftmax(), epochs=3, device="cpu", **layers).fit(task.train)
+    live = LiveGraph(detector, task.train)
+    for node in some_arrivals(task, 1):
+        x, links = arrival(task, node)
+        [found] = live.score(x, links)
+        assert found.exact
+        assert found.score == pytest.approx(float(detector.score_samples(grown(task.train, x, links))[-1]), abs=1e-5)
+
+
+class AmongAll(Scorer):
+    """Depends on all nodes, and does not say so."""
+
+    def score(self, outputs: Outputs) -> Tensor:
+        total = outputs.graph.x.sum(dim=1)
+        return total - total.mean()
+
+
+def test_a_scorer_that_depends_on_the_whole_graph_is_found_out(task: Task) -> None:
+    detector = Detector(scorer=AmongAll(), epochs=2, device="cpu").fit(task.train)
+    with pytest.raises(ValueError, match="AmongAll scores a node by more than its neighbourhood"):
+        LiveGraph(detector, task.train)
+
+
+def star(num_leaves: int = 300) -> Data:
+    generator = torch.Generator().manual_seed(0)
+    leaves = torch.arange(1, num_leaves + 1)
+    ring = torch.stack([leaves, leaves.roll(1)])
+    spokes = torch.stack([torch.zeros_like(leaves), leaves])
+    y = torch.randint(2, (num_leaves + 1,), generator=generator)
+    edges = torch.cat([ring, spokes], dim=1)
+    mask = torch.arange(num_leaves + 1) < 100
+    x = torch.randn(num_leaves + 1, 4, generator=generator).double() + y.unsqueeze(1)
+    return Data(x=x, edge_index=torch.cat([edges, edges.flip(0)], dim=1), y=y, train_mask=mask)
+
+
+def test_of_a_hub_some_edges_are_read_and_the_answer_says_so() -> None:
+    graph = star()
+    detector = Detector(scorer=Energy(), epochs=10, device="cpu").fit(graph)
+    x = graph.x[:1] + 0.1
+    expected = float(detector.score_samples(grown(graph, x, [(301, 0), (301, 5)]))[-1])
+    for most, is_exact in ((400, True), (20, False)):
+        live = LiveGraph(detector, graph, max_neighbours=most)
+        [found] = live.score(x, [(301, 0), (301, 5)])
+        assert found.exact == is_exact
+        # The hub counts as it was before, which one more of 300 neighbours hardly changes.
+        assert found.score == pytest.approx(expected, abs=1e-5 if is_exact else 0.02)
+        [beside] = live.score(x, [(301, 5), (301, 9)])
+        assert beside.exact
+
+
+def test_the_error_is_measured_against_the_whole_graph(task: Task, energy: Detector, evidence: Detector) -> None:
+    exact = LiveGraph(energy, task.train).measure_error(8)
+    assert (exact.num_arrivals, exact.num_exact) == (8, 8)
+    assert exact.largest < 1e-5
+    live = LiveGraph(evidence, task.train)
+    found = live.measure_error(16)
+    assert found.num_exact == 0
+    assert 0 < found.mean <= found.largest < 0.5 * found.spread
+    assert found.rank_correlation > 0.95
+    assert (live.version, live.num_nodes) == (0, task.train.num_nodes)
+
+
+def test_a_folder_is_a_base_like_any_other(task: Task, evidence: Detector, tmp_path: Path) -> None:
+    train = task.train
+    folder = folder_from_data(train, tmp_path / "graph")
+    lives = [LiveGraph(evidence, base) for base in (folder, tmp_path / "graph", train)]
+    x, links = arrival(task, some_arrivals(task)[0])
+    found = [live.commit(x, links)[0] for live in lives]
+    assert [each.score for each in found] == pytest.approx([found[-1].score] * 3, abs=1e-4)
+    later = [live.score(x, [("b", train.num_nodes), ("b", 7)], ids=["b"])[0].score for live in lives]
+    assert later == pytest.approx([later[-1]] * 3, abs=1e-4)
+
+
+def test_threads_may_share_a_live_graph(task: Task, evidence: Detector) -> None:
+    live = LiveGraph(evidence, task.train)
+    asked = [arrival(task, node) for node in some_arrivals(task, 4)]
+    expected = [live.score(*each)[0] for each in asked]
+    found: dict[int, list[Judgement]] = {}
+
+    def ask(worker: int) -> None:
+        found[worker] = [live.score(*each)[0] for each in asked]
+
+    threads = [threading.Thread(target=ask, args=(worker,)) for worker in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(each == expected for each in found.values())
+
+
+def test_the_callers_tensors_are_not_kept(task: Task, energy: Detector) -> None:
+    graph = task.train.clone()
+    live = LiveGraph(energy, graph)
+    x, links = arrival(task, some_arrivals(task)[0])
+    before = live.score(x, links)
+    given = x.clone()
+    live.commit(given, [], ids=["a"])
+    graph.x.zero_()
+    given.zero_()
+    assert live.score(x, links, ids=[task.train.num_nodes]) == [msgspec.structs.replace(before[0], version=1)]
+
+
+def test_features_far_beyond_training_score_below_all_known_nodes(task: Task, evidence: Detector) -> None:
+    x = task.train.x[:1].clone()
+    x[0, 3] = 1e10
+    [found] = LiveGraph(evidence, task.train).score(x, [("a", 1), ("a", 2)], ids=["a"])
+    assert found.is_far
+    assert found.is_ood
+    assert evidence.calibration_ is not None
+    assert found.score < float(evidence.calibration_.scores.min())
+
+
+def test_without_a_calibration_there_is_no_decision(task: Task) -> None:
+    detector = Detector(scorer=Propagated(Energy()), epochs=2, device="cpu").fit(task.train)
+    [found] = LiveGraph(detector, task.train).score(task.train.x[:1], [])
+    assert (found.p_value, found.is_ood, found.evidence, found.reason) == (None, None, (), None)
+    with pytest.raises(CalibrationError):
+        detector.detect(task.train)
+
+
+WRONG_EDGES: list[tuple[Any, str]] = [
+    ([("a", 1.9)], "1.9 of type float, expected ids"),
+    ([("a", True)], "True of type bool, expected ids"),
+    ([("a", None)], "None of type NoneType, expected ids"),
+    ([("a", [1, 2])], "expected ids"),
+    ([("a", -1)], "neither nodes of the graph nor arrivals, first -1"),
+    ([("a", 2**70)], "neither nodes of the graph nor arrivals"),
+    ([("a", "1")], "neither nodes of the graph nor arrivals, first '1'"),
+    ([(1, 2)], "joins two nodes of the graph"),
+    ([("a", 1), (1, "a")], "given twice; one pair stands for both directions"),
+    ([("a", 1, 2.0)], "have no weights"),
+    ([("a",)], "expected .source, target."),
+    ([1, 2], "are list, expected a list of .source, target."),
+    (torch.tensor([[0], [1]]), "edge_index.t.."),
+    ("a", "are str"),
+]
+WRONG_ROWS: list[tuple[Any, str]] = [
+    (torch.zeros(64), r"shape \[64\], expected real numbers \[arrivals, 64\]"),
+    (torch.zeros(2, 32), r"shape \[2, 32\]"),
+    (torch.full((1, 64), torch.nan), "feature 0 of arrival 0 is nan"),
+    (torch.ones(1, 64, dtype=torch.bool), "torch.bool"),
+    ([["x"] * 64], "cannot be read as features"),
+]
+
+
+@pytest.mark.parametrize(("edges", "message"), WRONG_EDGES)
+def test_edges_are_taken_strictly(task: Task, energy: Detector, edges: Any, message: str) -> None:
+    with pytest.raises(GraphError, match=message):
+        LiveGraph(energy, task.train).score(task.train.x[:1], edges, ids=["a"])
+
+
+def test_rows_ids_and_weights_are_taken_strictly(task: Task, energy: Detector) -> None:
+    live, x = LiveGraph(energy, task.train), task.train.x[:2]
+    for rows, message in WRONG_ROWS:
+        with pytest.raises(GraphError, match=message):
+            live.score(rows, [])
+    wrong: Any = {"1 ids for 2 rows": ["a"], "given twice": ["a", "a"], "already a node": [0, 1], "float": [1.0, 2]}
+    for message, ids in wrong.items():
+        with pytest.raises(GraphError, match=message):
+            live.score(x, [], ids=ids)
+    train = weighted(task.train)
+    live = LiveGraph(Detector(scorer=Energy(), epochs=2, device="cpu").fit(train), train)
+    for edge, message in (
+        (("a", 1), "None, but edges of the graph have weights"),
+        (("a", 1, -1.0), "weight -1.0"),
+        (("a", 1, torch.nan), "weight nan"),
+    ):
+        with pytest.raises(GraphError, match=message):
+            live.score(x[:1], [edge], ids=["a"])
