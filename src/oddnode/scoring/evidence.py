@@ -111,7 +111,8 @@ class Evidence(CombinedScorer):
     If the scored graph contains the reference nodes (``outputs.reference``), nodes are compared with their scores
     there, so that a graph may grow; otherwise with their scores in the training graph. Nodes of the training graph
     (``outputs.seen``) have separate weights: what was learnt from a node cannot find it unusual. New nodes in a graph
-    that contains the reference nodes can have further kinds of evidence:
+    that contains the reference nodes have all kinds; if it is unknown which nodes are new, kinds that do not count
+    elsewhere are left out. New nodes can have further kinds of evidence:
 
     - *Rehearsal*: at fit, half of the reference nodes are altered (`oddnode.graph.alterations`), and a logistic
       regression learns which surprises tell them from unaltered ones. Each reference node is ranked by what was learnt
@@ -423,7 +424,8 @@ class Evidence(CombinedScorer):
         folds = folds if nodes is None else fold_of(outputs.graph.x[nodes])
         ranked = reference.sort(dim=0).values
         surprises = self._surprises(reference, ranked, leave_one_out=True)
-        learnt = bool(len(self.rehearsed_)) and in_place
+        knows_new = in_place and outputs.seen is not None
+        learnt = bool(len(self.rehearsed_)) and knows_new
         if self.rehearses:
             counted = surprises * (self.weights_.to(surprises) > 0)
             own = -odds(self.rehearsed_, counted, folds) if learnt else torch.zeros_like(surprises[:, 0])
@@ -432,6 +434,8 @@ class Evidence(CombinedScorer):
         empty = 2 if self.uses_batch else 0
         reference, surprises = F.pad(reference, (0, empty)), F.pad(surprises, (0, empty))
         given = self.weights_ if in_place else self.elsewhere_weights_
+        if in_place and not knows_new:  # without what is for new nodes only, since any node may be one of training
+            given = given * (self.elsewhere_weights_ > 0)
         weights = torch.zeros_like(surprises[0])
         weights[: len(given)] = given.to(weights)
         if learnt:
