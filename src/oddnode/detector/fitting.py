@@ -409,6 +409,9 @@ def calibration_by_references(state: FittedState) -> Calibration | None:
         total[nodes] += scorer.score_at(own, nodes).detach()
         count[nodes] += 1
     known = count.nonzero().squeeze(1)
+    if len((total[known] / count[known]).unique()) == 1:  # such as of the batch alone, which training does not have
+        _log.warning("the detector has no threshold yet: all calibration nodes have the same score")
+        return None
     classes = outputs.logits[known].argmax(dim=-1)
     try:
         return Calibration.from_scores(total[known] / count[known], classes)
