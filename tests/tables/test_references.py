@@ -43,11 +43,11 @@ def _scored_graph(model: TableModel, graph: TableGraph) -> tuple[Any, list[str]]
 
 
 def _grown(nodes: Rows, edges: Rows) -> tuple[Rows, Rows]:
-    """The same nodes in another order, and 100 new ones with edges to the old ones."""
-    new, new_edges = example(100, seed=7)
+    """The same nodes in another order, and 90 new ones, too few for a batch, with edges to the old ones."""
+    new, new_edges = example(90, seed=7)
     ids = {row["name"]: f"new {row['name']}" for row in new}
     new = [row | {"name": ids[row["name"]], "kind": ""} for row in new]
-    joins = [{"source": ids[f"n{i:03d}"], "target": f"n{i:03d}"} for i in range(100)]
+    joins = [{"source": ids[f"n{i:03d}"], "target": f"n{i:03d}"} for i in range(90)]
     order = np.random.default_rng(0).permutation(len(nodes) + len(new))
     every = [*nodes, *new]
     between = [{key: ids[value] for key, value in edge.items()} for edge in new_edges]

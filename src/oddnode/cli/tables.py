@@ -316,7 +316,7 @@ def fit(
     _save(model, out, graph)
     if not as_json:
         _print_columns(report.columns)
-    _print_report(report, {"model": str(out)}, as_json, without=("rate_interval", "accuracy"))
+    _print_report(report, {"model": str(out)}, as_json, without=("rate_interval", "accuracy", "forecast"))
 
 
 def _print_report(report: Report, more: dict[str, Any], as_json: bool, without: Sequence[str] = ()) -> None:

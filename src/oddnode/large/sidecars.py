@@ -115,8 +115,9 @@ def _written(spec: SidecarSpec, values: np.ndarray) -> ArrayEntry:
         except BaseException:
             part.unlink(missing_ok=True)
             raise
-        if spec.path.is_dir() and not spec.path.is_symlink():
-            raise FolderError(f"{spec.path} is a folder, expected a regular file; {ANEW}")
+        for path in (spec.path, spec.folder / _LIST):
+            if path.is_dir() and not path.is_symlink():
+                raise FolderError(f"{path} is a folder, expected a regular file; {ANEW}")
         part.replace(spec.path)
         mark_checked(spec.path)
         write_json(spec.folder / _LIST, _List(spec.graph, _entries(spec) | {spec.name: entry}))
