@@ -319,8 +319,11 @@ def _arrival_cells(group: str) -> str:
 TABLES: dict[str, Callable[[], str]] = {
     "summary": _summary,
     "conclusion": _conclusion,
-    **{group: partial(_arrivals, group) for group in ("arrivals", "arrivals-1%", "arrivals-20%", "unseen")},
-    **{f"{group}-cells": partial(_arrival_cells, group) for group in ("arrivals", "unseen")},
+    **{
+        group: partial(_arrivals, group)
+        for group in ("arrivals", "arrivals-1%", "arrivals-20%", "unseen", "photo/arrivals")
+    },
+    **{f"{group}-cells": partial(_arrival_cells, group) for group in ("arrivals", "unseen", "photo/arrivals")},
     "membership": _membership,
     "years": _years,
     "ethereum": _ethereum,

@@ -108,7 +108,8 @@ class Degree(Scorer):
         if found.around:
             return super().reason(found)
         low, high = found.known_range()
-        return f"It has {found.value:g} links; 95 % of known nodes have {low:g} to {high:g}."
+        links = "link" if found.value == 1 else "links"
+        return f"It has {found.value:g} {links}; 95 % of known nodes have {low:g} to {high:g}."
 
 
 @dataclass
