@@ -225,8 +225,11 @@ class Evidence(CombinedScorer):
         return fitted
 
     def fit_together(self, scorers: Sequence[Self], outputs: Sequence[Outputs]) -> list[Self]:
-        names = alterations_for(outputs[0].graph, outputs[0].num_classes, self.not_rehearsed)
-        if not self.rehearses or not names or min(len(scorer.reference_) for scorer in scorers) < FEWEST_REHEARSED:
+        if not self.rehearses or min(len(scorer.reference_) for scorer in scorers) < FEWEST_REHEARSED:
+            return list(scorers)
+        num_classes = min(len(own.logits.argmax(dim=1).unique()) for own in outputs)
+        names = alterations_for(outputs[0].graph, num_classes, self.not_rehearsed)
+        if not names:
             return list(scorers)
         known: list[Rehearsed] = []
         altered: list[Rehearsed] = []

@@ -64,7 +64,10 @@ class RehearsalEvidence(Scorer):
 
 
 def alterations_for(graph: Graph, num_classes: int, left_out: Sequence[str]) -> list[str]:
-    """Name the alterations that can be rehearsed on a graph; none on a large graph on disk, which is not copied."""
+    """Name the alterations that can be rehearsed on a graph, given the number of classes that are predicted there.
+
+    There is none for a large graph on disk, which is not copied.
+    """
     if graph.is_on_disk and graph.num_edges + graph.x.numel() > _LARGEST_COPIED:
         return []
     return [
@@ -101,8 +104,6 @@ def altered_graphs(outputs: Outputs, names: Sequence[str], seed: int) -> Iterato
         y=outputs.logits.argmax(dim=1).cpu(),
         num_nodes=graph.num_nodes,
     )
-    if len(data.y.unique()) < 2:
-        names = [name for name in names if not ALTERATIONS[name].needs_classes]
     for half in order[::2], order[1::2]:
         yield _altered(graph, data, half, names, rng)
 
