@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from oddnode.tables.reports import Report
 
 
-# So many findings are printed; the file has all.
+# The number of findings that are printed; the file has all.
 _MOST_FINDINGS = 10
 # More columns than this are folded into one line for each way of reading; JSON lists all.
 _FEW_COLUMNS = 20

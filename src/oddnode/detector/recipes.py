@@ -433,32 +433,51 @@ def _evidence(power: float = 2.0, num_hops: int = NUM_HOPS, eta: float = ETA) ->
     return objectives.CrossEntropy(), evidence(power, num_hops, eta)
 
 
-@_method("nodesafe-evidence", "this library; Yang et al., ICML 2024", transductive=True, cost=_ONE_OR_TWO)
-def _nodesafe_evidence(
-    lambda1: float = 0.001,
-    lambda2: float = 1.0,
-    start: int = 20,
-    power: float = 2.0,
-    num_hops: int = NUM_HOPS,
-    eta: float = ETA,
-) -> Parts:
-    """Start here: the default of oddnode fit. Weighs several kinds of evidence and says why.
-    For new nodes in a known graph, alone or in groups.
-    """
-    return _nodesafe_objective(lambda1, lambda2, start), evidence(power, num_hops, eta)
+def _nodesafe_evidence(**kinds: bool) -> Callable[..., Parts]:
+    """Evidence on networks that are trained with NODESAFE's loss."""
+
+    def build(
+        lambda1: float = 0.001,
+        lambda2: float = 1.0,
+        start: int = 20,
+        power: float = 2.0,
+        num_hops: int = NUM_HOPS,
+        eta: float = ETA,
+    ) -> Parts:
+        return _nodesafe_objective(lambda1, lambda2, start), evidence(power, num_hops, eta, **kinds)
+
+    return build
 
 
-@_method("nodesafe-evidence-alone", "this library; Yang et al., ICML 2024", transductive=True, cost=_ONE_OR_TWO)
-def _nodesafe_evidence_alone(
-    lambda1: float = 0.001,
-    lambda2: float = 1.0,
-    start: int = 20,
-    power: float = 2.0,
-    num_hops: int = NUM_HOPS,
-    eta: float = ETA,
-) -> Parts:
-    """nodesafe-evidence that judges every node alone: no score depends on the other new nodes."""
-    return _nodesafe_objective(lambda1, lambda2, start), evidence(power, num_hops, eta, uses_batch=False)
+for _name, _kinds, _summary in (
+    (
+        "nodesafe-evidence",
+        {},
+        "Start here: the default of oddnode fit. Weighs several kinds of evidence and says why. For new nodes in a "
+        "known graph, alone or in groups.",
+    ),
+    (
+        "nodesafe-evidence-alone",
+        {"uses_batch": False},
+        "nodesafe-evidence that judges every node alone: no score depends on the other new nodes.",
+    ),
+    (
+        "nodesafe-evidence++",
+        {"learns_weights": True},
+        "Start here if you have known OOD nodes: the default of oddnode fit with exposure.",
+    ),
+):
+    register_method(
+        Recipe(
+            _name,
+            _nodesafe_evidence(**_kinds),
+            "this library; Yang et al., ICML 2024",
+            needs_exposure="learns_weights" in _kinds,
+            transductive=True,
+            cost=_ONE_OR_TWO,
+            summary=_summary,
+        )
+    )
 
 
 @_method("adadetect", "Marandon et al., 2022", transductive=True)
@@ -466,25 +485,6 @@ def _adadetect() -> Parts:
     """Baseline: a classifier of old against new nodes. Says nothing of fewer than 100 new nodes."""
     scorer = scoring.Evidence((scoring.MaxSoftmax(),), weights=(0.0,), uses_batch=True)
     return objectives.CrossEntropy(), scorer
-
-
-@_method(
-    "nodesafe-evidence++",
-    "this library; Yang et al., ICML 2024",
-    needs_exposure=True,
-    transductive=True,
-    cost=_ONE_OR_TWO,
-)
-def _nodesafe_evidence_pp(
-    lambda1: float = 0.001,
-    lambda2: float = 1.0,
-    start: int = 20,
-    power: float = 2.0,
-    num_hops: int = NUM_HOPS,
-    eta: float = ETA,
-) -> Parts:
-    """Start here if you have known OOD nodes: the default of oddnode fit with exposure."""
-    return _nodesafe_objective(lambda1, lambda2, start), evidence(power, num_hops, eta, learns_weights=True)
 
 
 @_method("knn", "Sun et al., ICML 2022", cost=_SHARED)
