@@ -1,4 +1,4 @@
-"""Chooses the settings of rehearsal and of the batch on three graphs, and says what each choice is worth on the third.
+"""Compares settings of rehearsal and of the batch on three graphs, and says what a choice on two is worth on the third.
 
 The tasks are the arrivals of all kinds, scattered and grouped, in three graphs that are in no reported table:
 ``citations-wide``, ``campus`` (dense, social) and ``films`` (heterophilous); what a task tests is left out of the

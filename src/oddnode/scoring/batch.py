@@ -23,7 +23,7 @@ from oddnode.scoring.reasons import share_of_known
 
 # At most this many nodes of the training graph, and of the new ones, are learnt from.
 _MOST_OLD, _MOST_NEW = 4000, 20_000
-# The ridge penalty, and the limit of standardised features; chosen by benchmarks/carry_over.py.
+# The ridge penalty, and the limit of standardised features; see docs/measurements/carry-over.md.
 _PENALTY, _FARTHEST = 100.0, 5.0
 # Larger surprises count as this much when the kinds of evidence are weighted by what they see in the batch.
 _MOST_SURPRISE = 5.0

@@ -44,7 +44,7 @@ from oddnode.scoring.rehearsal import (
 
 # Scorers more informative than this have full weight: beyond it, informativeness says little about what they detect.
 _ENOUGH_LEFT = 0.1
-# The weights of rehearsal and of each kind of the batch; chosen by benchmarks/carry_over.py.
+# The weights of rehearsal and of each kind of the batch; see docs/measurements/carry-over.md.
 _REHEARSAL, _BATCH = 4.0, 2.0
 # The dimensions of the feature space that the batch takes the first of: the same as for link prediction.
 _SPACE = 64
@@ -114,7 +114,7 @@ class Evidence(CombinedScorer):
     that contains the reference nodes have all kinds; if it is unknown which nodes are new, kinds that do not count
     elsewhere are left out. New nodes can have further kinds of evidence:
 
-    - *Rehearsal*: at fit, half of the reference nodes are altered (`oddnode.graph.alterations`), and a logistic
+    - *Rehearsal*: at fit, each half of the reference nodes is altered (`oddnode.graph.alterations`), and a logistic
       regression learns which surprises tell them from unaltered ones. Each reference node is ranked by what was learnt
       from the others.
     - *The batch*: with at least 100 new nodes, classifiers tell nodes of the training graph from reference nodes and

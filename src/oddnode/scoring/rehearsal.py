@@ -22,7 +22,7 @@ from oddnode.scoring.reasons import share_of_known
 _MOST_SURPRISE = 12.0
 # Squares are about as large as the surprises themselves for a p-value of 0.7 %.
 _SQUARES = 0.2
-# The ridge penalty of the logistic regression is 1 / (2 C); chosen by benchmarks/carry_over.py.
+# The ridge penalty of the logistic regression is 1 / (2 C); see docs/measurements/carry-over.md.
 _C = 0.03
 _STEPS = 25
 # With fewer altered nodes in a half, nothing is learnt.
