@@ -12,6 +12,7 @@ from oddnode.bench import run
 from oddnode.bench.choices import expand_methods
 from oddnode.detector import RECIPES
 from oddnode.runner import Futures
+from oddnode.runner.engine import can_fork
 from oddnode.tasks import TASKS
 from tests.cli.test_app import CLI
 
@@ -24,6 +25,10 @@ def my_task(seed: int) -> Task:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_a_function_and_a_recipe_give_what_fitting_by_hand_gives(jobs: int) -> None:
+    if jobs > 1 and not can_fork():  # beside a GPU they would have to be imported
+        with pytest.raises(ValueError, match=r"jobs is 2, but .* use jobs=1"):
+            benchmark(my_task, LARGEST_LOGIT, seeds=2, jobs=jobs, device="cpu")
+        return
     results = benchmark(my_task, [LARGEST_LOGIT, "msp"], seeds=2, jobs=jobs, device="cpu")
     assert [(r.task, r.method, r.seeds) for r in results] == [("my_task", "largest", 2), ("my_task", "msp", 2)]
     task = my_task(1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from oddnode import RECIPES, Detector, Evidence, load_task
+from oddnode import RECIPES, Detector, Evidence, NeighbourhoodCosine, load_task
 from oddnode.detector import kinds_of_evidence
 from oddnode.functional import auroc
 from tests.detector.networks import Sage
@@ -197,3 +197,21 @@ def test_a_gpu_agrees_with_a_cpu(ensemble: int, tmp_path: Path) -> None:
     for device in ("cpu", "cuda"):
         again = Detector.load(tmp_path / "model", device=device).score_samples(data)
         torch.testing.assert_close(again, scores, rtol=1e-5, atol=1e-5)
+
+
+def test_networks_share_what_depends_on_none_of_them_and_has_not_learnt_from_any_reference_node(tmp_path: Path) -> None:
+    fitted = detector().fit(half_isolated())
+    fitted.save(tmp_path / "model")
+    references = torch.cat([each.nodes for each in fitted.state_.references])
+    known = torch.ones(len(half_isolated().x), dtype=torch.bool)
+    known[references] = False
+    for each in fitted, Detector.load(tmp_path / "model"):
+        first, *others = each.scorer_.scorers  # type: ignore[attr-defined]
+        assert len(others) == 3
+        assert {scorer.is_shared for scorer in first.scorers} == {True, False}
+        for other in others:
+            assert [a is b for a, b in zip(first.scorers, other.scorers, strict=True)] == [
+                scorer.is_shared for scorer in first.scorers
+            ]
+        [cosine] = [scorer for scorer in first.scorers if type(scorer) is NeighbourhoodCosine]
+        assert torch.allclose(cosine.centre_, half_isolated().x[known].mean(dim=0), atol=1e-6)

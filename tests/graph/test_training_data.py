@@ -6,12 +6,13 @@ import resource
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch_geometric.data import Data
 
 from oddnode import Detector, load_task
-from oddnode.graph import GraphError, split_validation, training_set
+from oddnode.graph import GraphError, most_recent, split_validation, training_set
 
 CPU = torch.device("cpu")
 
@@ -88,3 +89,17 @@ except GraphError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stdout == "refused\n", done.stderr
+
+
+def test_the_most_recent_nodes_of_a_mask_are_marked() -> None:
+    rng = np.random.default_rng(0)
+    mask, time = torch.from_numpy(rng.random(200) < 0.5), torch.from_numpy(rng.integers(1990, 2010, 200))
+    chosen = most_recent(mask, time, 30)
+    assert int(chosen.sum()) == 30
+    assert not (chosen & ~mask).any()
+    assert time[chosen].min() >= time[mask & ~chosen].max()
+
+
+def test_more_recent_nodes_than_there_are_is_an_error() -> None:
+    with pytest.raises(GraphError, match="number is 3, expected 1 to 2"):
+        most_recent(torch.tensor([True, True, False]), torch.arange(3), 3)

@@ -341,6 +341,23 @@ def test_a_build_whose_files_were_damaged_starts_anew(
     assert folder.edge_index.tolist() == [[5], [4]]
 
 
+def test_a_build_whose_progress_has_become_a_folder_starts_anew(tmp_path: Path) -> None:
+    unfinished(tmp_path)
+    (tmp_path / ".building" / "progress.json").unlink()
+    (tmp_path / ".building" / "progress.json" / "deep").mkdir(parents=True)
+    folder = build_folder(tmp_path, chunks(), [np.array([[5], [4]])], made_from="files")
+    assert folder.edge_index.tolist() == [[5], [4]]
+
+
+def test_a_build_whose_progress_has_become_a_link_does_not_follow_it(tmp_path: Path) -> None:
+    unfinished(tmp_path / "graph")
+    (tmp_path / "thesis.txt").write_text("years of work")
+    (tmp_path / "graph" / ".building" / "progress.json").unlink()
+    (tmp_path / "graph" / ".building" / "progress.json").symlink_to(tmp_path / "thesis.txt")
+    build_folder(tmp_path / "graph", chunks(), [np.array([[5], [4]])], made_from="files").verify()
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+
+
 def test_labels_that_a_manifest_cannot_hold_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FolderError, match=r"classes has 1.5, expected strings, integers or booleans"):
         build_folder(tmp_path / "new", chunks(), [], classes=["a", 1.5])  # type: ignore[list-item]

@@ -181,7 +181,7 @@ def test_sidecars_of_another_graph_are_computed_again(tmp_path: Path) -> None:
     assert not torch.equal(found, before)
 
 
-@pytest.mark.parametrize("kind", ["pipe", "zeros", "link", "folder"])
+@pytest.mark.parametrize("kind", ["pipe", "endless", "link", "folder"])
 @pytest.mark.parametrize("name", ["graph.json", "y.bin", "id_bytes.bin", "x.bin"])
 def test_special_files_are_refused_before_they_are_opened(tmp_path: Path, name: str, kind: str) -> None:
     path = small_folder(tmp_path / "graph")
@@ -190,7 +190,7 @@ def test_special_files_are_refused_before_they_are_opened(tmp_path: Path, name: 
         everything_in(path)
 
 
-@pytest.mark.parametrize("kind", ["pipe", "zeros"])
+@pytest.mark.parametrize("kind", ["pipe", "endless"])
 def test_special_files_among_sidecars_and_empty_arrays_do_not_hang(tmp_path: Path, kind: str) -> None:
     path = as_folder(random_graph(), tmp_path / "graph").path
     expected = GraphFolder(path).as_graph().smoothed_x.clone()
@@ -214,6 +214,18 @@ def test_the_lock_is_never_a_link_to_another_file(tmp_path: Path) -> None:
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
+@pytest.mark.parametrize("target", ["thesis.txt", "graph/sidecars.json"])
+def test_a_list_of_sidecars_that_is_a_link_is_replaced_and_not_followed(tmp_path: Path, target: str) -> None:
+    path = as_folder(random_graph(), tmp_path / "graph").path
+    expected = GraphFolder(path).as_graph().smoothed_x.clone()
+    (tmp_path / "thesis.txt").write_text("years of work")
+    (path / "sidecars.json").unlink()
+    (path / "sidecars.json").symlink_to(tmp_path / target)  # the second is a loop
+    assert torch.equal(GraphFolder(path).as_graph().smoothed_x, expected)
+    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+    assert not (path / "sidecars.json").is_symlink()
+
+
 def replace_file(file: Path, kind: str) -> None:
     moved = file.with_suffix(".old")
     file.rename(moved)
@@ -222,7 +234,7 @@ def replace_file(file: Path, kind: str) -> None:
     elif kind == "folder":
         file.mkdir()
     else:
-        file.symlink_to("/dev/zero" if kind == "zeros" else moved)
+        file.symlink_to("/proc/self/pagemap" if kind == "endless" else moved)  # a device could be replaced by mistake
 
 
 def test_a_manifest_of_absurd_size_is_not_read(tmp_path: Path) -> None:

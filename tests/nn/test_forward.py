@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -125,7 +126,9 @@ def test_a_module_of_pyg_that_takes_weights_receives_them(two_groups: Data, modu
     expected = module(graph.x, graph.edge_index, graph.edge_weight)
     torch.testing.assert_close(run_backbone(module, graph), expected)
     ones = torch.ones(graph.edge_index.shape[1])
-    assert not torch.allclose(run_backbone(module, Graph(graph.x, graph.edge_index, ones)), expected)
+    unweighted = run_backbone(module, Graph(graph.x, graph.edge_index, ones))
+    assert not torch.allclose(unweighted, expected)
+    torch.testing.assert_close(run_backbone(module, Graph(graph.x, graph.edge_index)), unweighted)
 
 
 @pytest.mark.parametrize(
@@ -152,6 +155,7 @@ def test_a_module_that_does_not_use_weights_is_refused_a_weighted_graph_only(
         (WithBatch(), r"forward\(x: .*batch: .*\)"),
         (WithMore(), r"forward\(data: .*batch: .*\)"),
         (nn.Linear(6, 3), r"forward\(input: .*\)"),
+        (Sequential("x, edge_index, size", [(GCNConv(6, 3), "x, edge_index -> x")]), r"forward\(x, edge_index, size\)"),
     ],
 )
 def test_a_module_with_another_forward_is_refused_with_its_signature(
@@ -194,6 +198,23 @@ def test_threads_may_share_a_wrapped_module_and_detectors_that_share_it(two_grou
         assert not hasattr(module, "kept")
         assert module.training
         assert not any(layer._forward_pre_hooks for layer in hidden.module_.modules())
+
+
+class Meeting(Plain):
+    """Goes on once two threads are inside."""
+
+    barrier = Barrier(2, timeout=60)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:  # type: ignore[override]
+        self.barrier.wait()
+        return super().forward(x, edge_index)
+
+
+def test_passes_of_two_threads_run_side_by_side(two_groups: Data) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        detectors = list(pool.map(lambda _: Detector.wrap(Meeting(), "energy", two_groups), range(2)))
+        [one, other] = pool.map(lambda _: detectors[0].score_samples(two_groups), range(2))
+    assert torch.equal(one, other)
 
 
 class NamedInAnotherOrder(nn.Module):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.stats import false_discovery_control
 from sklearn.linear_model import Ridge
 from torch import Tensor
 from torch_geometric.data import Data
@@ -149,3 +150,32 @@ def test_the_batch_alone_is_a_method() -> None:
     scores = Detector.from_recipe("adadetect", epochs=20, device="cpu").fit(train).score_samples(grown)
     known = (torch.arange(grown.num_nodes) >= NUM_OLD) & ~unknown
     assert auroc(scores[known], scores[unknown]) > 0.6
+
+
+def test_false_discoveries_are_controlled_among_the_new_nodes() -> None:
+    train, grown, _ = growing(8, num_unknown=60)
+    detector = fitted(train)
+    outputs = detector.outputs(grown)
+    scores, new = detector.score_samples(outputs), torch.arange(grown.num_nodes) >= NUM_OLD
+    known = detector.calibration_.scores  # type: ignore[union-attr]
+    p_values = [(1 + int((known <= score).sum())) / (len(known) + 1) for score in scores[new]]
+    expected = torch.zeros_like(new)
+    expected[new] = torch.from_numpy(false_discovery_control(p_values, method="bh") <= 0.3)
+    assert bool(expected.any())
+    assert torch.equal(detector.flag(outputs, 0.3), expected)
+    assert torch.equal(detector.flag(outputs, 0.3, nodes=new), expected)
+    everyone = detector.flag(outputs, 0.3, nodes=torch.ones_like(new))
+    assert torch.equal(everyone, detector.calibration_.flag(scores, 0.3))  # type: ignore[union-attr]
+    assert not detector.flag(outputs, 0.3, nodes=[0, 1]).any()
+
+
+def test_where_drift_is_expected_a_batch_counts_only_if_most_nodes_look_known() -> None:
+    train, grown, _ = growing(9, num_unknown=80)
+    scorer = Evidence((MaxSoftmax(), FeatureSum()), uses_batch=True)
+    shares = {}
+    for name, each in {"usual": scorer, "wary": scorer.expecting_drift()}.items():
+        detector = Detector("gcn", None, each, hidden_channels=16, epochs=20, device="cpu").fit(train)
+        together, alone = (detector.score_samples(detector.outputs(grown, batch=batch)) for batch in (True, False))
+        shares[name] = float((together == alone).double().mean())
+    assert shares["wary"] == 1.0
+    assert shares["usual"] < 1.0

@@ -200,3 +200,40 @@ def test_edges_carry_much_among_alike_nodes_and_nothing_at_random(scorer: Scorer
         carried.append(own.informativeness(outputs_on(graph, reference=reference)))
     assert carried[0] > 0.6  # two in three random pairs are of two topics, and all of these rank below the edges
     assert carried[1] < 0.05
+
+
+@pytest.mark.parametrize("is_weighted", [False, True])
+@pytest.mark.parametrize("is_symmetric", [False, True])
+def test_neighbourhood_cosine_of_many_sparse_features_is_that_of_a_dense_formula(
+    is_weighted: bool, is_symmetric: bool
+) -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.random((60, 2000)) < 0.004) * rng.random((60, 2000)).astype(np.float32)
+    x[7] = 0.0
+    near = np.triu(rng.random((60, 60)) < 0.04, 1) * (rng.random((60, 60)) + 0.5)
+    near = near + near.T if is_symmetric else near
+    near = near if is_weighted else (near > 0).astype(float)
+    target, source = near.nonzero()
+    weights = torch.from_numpy(near[target, source]).float() if is_weighted else None
+    graph = Graph(torch.from_numpy(x).float(), torch.from_numpy(np.stack([source, target])), weights)
+    scorer = NeighbourhoodCosine().fit(outputs_on(graph), torch.arange(0), torch.arange(0))
+
+    unit = x - x.mean(axis=0, dtype=np.float64)
+    unit /= np.linalg.norm(unit, axis=1, keepdims=True)
+    total = np.maximum(near.sum(axis=1), 1e-300)
+    degree = near.sum(axis=1) ** 2 / np.maximum((near**2).sum(axis=1), 1e-300)
+    terms = near * (degree / total)[:, None]
+    around = unit + terms @ unit
+    length = np.maximum(np.linalg.norm(around, axis=1), np.sqrt(degree + 1)) / (degree + 1)
+    expected = []
+    for v, u in zip(target, source, strict=True):
+        back = terms[u, v] if is_symmetric else 0.0
+        expected.append(unit[v] @ (around[u] - back * unit[v]) / ((degree[u] + 1 - back) * length[u]))
+    edges = torch.from_numpy(np.stack([source, target]))
+    found = scorer._edge_scores(outputs_on(graph), edges)
+    assert graph.is_sparse
+    assert found.numpy() == pytest.approx(np.array(expected), abs=1e-5)
+    means = np.zeros(60)
+    np.add.at(means, target, near[target, source] / total[target] * np.array(expected))
+    score = (degree * means + float(scorer.mean_)) / (degree + 1)
+    assert scorer.score(outputs_on(graph)).numpy() == pytest.approx(score, abs=1e-5)

@@ -122,7 +122,8 @@ class Recomputed:
                 hops, eta = (inner.num_hops, inner.eta) if isinstance(inner, Propagated) else (hops, eta)
                 inner = inner.scorer
             own = (outputs.members or [outputs])[network]
-            part = Outputs(own.module, Graph(known.x, known.edge_index).without(references)[0], own.num_classes)
+            unseen = torch.cat([each.nodes for each in detector.state_.references]) if inner.is_shared else references
+            part = Outputs(own.module, Graph(known.x, known.edge_index).without(unseen)[0], own.num_classes)
             self.networks.append(Network(own, part, references.numpy(), inner))
         self.around, self.subject = hops > 0, inner.kind
         own_scores = [each.scorer.score(each.outputs).double().numpy() for each in self.networks]

@@ -480,3 +480,13 @@ def test_arrivals_of_every_data_set_are_sound_and_set_by_the_seed(name: str, req
     assert again.exposure is not None
     for one, other in ((task.train, again.train), (scored, arrived(again)[0]), (task.exposure, again.exposure)):
         assert_same(one, other)
+
+
+def test_edges_that_join_a_weighted_graph_without_edges_have_weight_one() -> None:
+    data = Data(x=torch.eye(8), y=torch.arange(8) % 2, edge_index=torch.empty(2, 0, dtype=torch.long))
+    data.edge_weight = torch.empty(0)
+    _, edges, weight = ALTERATIONS["overlinked"].alter(data, torch.tensor([5]), np.random.default_rng(0))
+    assert edges is not None
+    assert edges.shape[1] > 0
+    assert weight is not None
+    assert weight.tolist() == [1.0] * edges.shape[1]

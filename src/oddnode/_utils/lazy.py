@@ -6,7 +6,22 @@ import ast
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    from functools import cached_property
+else:
+    import functools
+
+    class cached_property(functools.cached_property):
+        """As in Python 3.12: no lock of the class is held while a value is computed, so threads score side by side."""
+
+        def __get__(self, instance, owner=None):
+            if instance is None:
+                return self
+            if self.attrname not in instance.__dict__:
+                instance.__dict__[self.attrname] = self.func(instance)
+            return instance.__dict__[self.attrname]
 
 
 def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:

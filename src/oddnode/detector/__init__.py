@@ -21,6 +21,7 @@ from oddnode.detector.recipes import setting_types as setting_types
 from oddnode.detector.saved_files import FORMAT_VERSION as FORMAT_VERSION
 from oddnode.detector.saved_files import check_target as check_target
 from oddnode.detector.saved_files import read_config as read_config
+from oddnode.detector.saved_files import read_forecast as read_forecast
 from oddnode.detector.saved_files import read_summary as read_summary
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from oddnode.detector.reference import labelled_nodes, references_in, seen_in
 from oddnode.functional import CalibrationError
 from oddnode.graph import Graph, GraphError, GraphProfile, GraphSource, as_source, checked_nodes
 from oddnode.objectives import CrossEntropy, Objective
-from oddnode.scoring import Names, Outputs, Scorer
+from oddnode.scoring import BatchDifference, Names, Outputs, Scorer, batch_differences
 from oddnode.training import BatchNormStatistics, Trainer
 
 if TYPE_CHECKING:
@@ -276,7 +276,10 @@ class Detector:
         data : GraphSource
             A PyG ``Data``, or another graph with ``x``, ``edge_index``, ``y`` and ``train_mask``
             (`oddnode.graph.as_source`); validation nodes are split off if it has no ``val_mask``. The nodes in its
-            ``calibration_mask``, if it has one, calibrate the threshold at a false-alarm rate of 5 %.
+            ``calibration_mask``, if it has one, calibrate the threshold at a false-alarm rate of 5 %. It may have
+            neither ``y`` nor ``train_mask`` if the scorer does not use the network, as that of
+            ``evidence-unlabelled``; reference nodes are then drawn at random from all nodes, unless
+            ``reference_mask`` marks some.
         exposure : GraphSource, optional
             A graph with known OOD nodes (those in its ``ood_mask``, or all nodes without one), for objectives and
             scorers that learn from them.
@@ -508,10 +511,16 @@ class Detector:
         calibration, (outputs, _) = self._calibrated(), self._outputs(data)
         return calibration.p_values(self.score_samples(outputs), self.predict(outputs) if per_class else None)
 
-    def flag(self, data: GraphSource | Outputs, fdr: float = 0.1, per_class: bool = False) -> Tensor:
+    def flag(
+        self,
+        data: GraphSource | Outputs,
+        fdr: float = 0.1,
+        per_class: bool = False,
+        nodes: Tensor | Sequence[int] | None = None,
+    ) -> Tensor:
         """Flag nodes so that the expected share of known nodes among them is at most ``fdr``.
 
-        Uses the Benjamini-Hochberg procedure on the p-values of all nodes.
+        Uses the Benjamini-Hochberg procedure on the p-values of some nodes; no other is flagged.
 
         Parameters
         ----------
@@ -521,6 +530,9 @@ class Detector:
             The false discovery rate.
         per_class : bool
             As for `p_values`.
+        nodes : Tensor or sequence of int, optional
+            Indices ``[n]``, or a mask ``[N]``, of these nodes; by default those that are new, as far as `outputs`
+            recognises the training graph, or else all.
 
         Returns
         -------
@@ -528,7 +540,14 @@ class Detector:
             One boolean per node ``[N]``, True = flagged.
         """
         calibration, (outputs, _) = self._calibrated(), self._outputs(data)
-        return calibration.flag(self.score_samples(outputs), fdr, self.predict(outputs) if per_class else None)
+        is_new = None if outputs.seen is None or bool(outputs.seen.all()) else ~outputs.seen
+        count = outputs.graph.num_nodes
+        chosen = is_new if nodes is None else node_indices(nodes, count).to(outputs.graph.device)
+        among = slice(None) if chosen is None else chosen
+        scores, classes = self.score_samples(outputs), self.predict(outputs) if per_class else None
+        flagged = torch.zeros(count, dtype=torch.bool, device=scores.device)
+        flagged[among] = calibration.flag(scores[among], fdr, None if classes is None else classes[among])
+        return flagged
 
     def drift(self, data: GraphSource | Outputs, nodes: Tensor | Sequence[int] | None = None) -> Drift:
         """Compare nodes that the detector has not seen with those that it was calibrated on.
@@ -573,6 +592,7 @@ class Detector:
         *,
         node_names: Sequence[object] | None = None,
         class_names: Sequence[object] | None = None,
+        feature_names: Sequence[object] | None = None,
     ) -> list[str]:
         """Say in words why nodes have low scores: a sentence for each of the one or two strongest kinds of evidence.
 
@@ -585,8 +605,8 @@ class Detector:
             A graph of N nodes.
         nodes : Tensor or sequence of int, optional
             Indices ``[n]``, or a mask ``[N]``; by default the nodes that `detect` flags.
-        node_names, class_names : sequence, optional
-            Names of the N nodes and of the C classes; by default their indices.
+        node_names, class_names, feature_names : sequence, optional
+            Names of the N nodes, the C classes and the F features; by default their indices.
 
         Examples
         --------
@@ -600,7 +620,23 @@ class Detector:
         outputs, _ = self._outputs(data)
         scores = self.score_samples(outputs)
         chosen = node_indices(self._calibrated().detect(scores) if nodes is None else nodes, outputs.graph.num_nodes)
-        return reasons(self.state_, outputs, chosen, scores, self.calibration_, Names(node_names, class_names))
+        names = Names(node_names, class_names, feature_names)
+        return reasons(self.state_, outputs, chosen, scores, self.calibration_, names)
+
+    @gradients_enabled()
+    def batch_differences(self, data: GraphSource | Outputs) -> tuple[BatchDifference, ...]:
+        """Find what sets the new nodes of a graph apart as a whole, the most telling first, at most three things.
+
+        These are what the batch's classifier tells new nodes from known ones by. Empty if the method does not compare
+        batches, if there are fewer than 100 new nodes, or if new and known nodes hardly differ.
+
+        Parameters
+        ----------
+        data : GraphSource or Outputs
+            A graph that begins with the training graph.
+        """
+        outputs, _ = self._outputs(data)
+        return batch_differences(self.scorer_.comparisons(outputs), outputs)
 
     def export(self) -> ExportedProgram:
         """Export `score_samples` as a plain torch program, for graphs of any size.

@@ -27,6 +27,7 @@ from oddnode.functional import (
 from oddnode.graph import GraphProfile, GraphSource, as_labels, check_mask, checked_nodes
 from oddnode.nn import Backbone, Ensemble
 from oddnode.scoring import Energy, EnsembleMean, Outputs, Propagated, Scorer
+from oddnode.scoring.combinations import share_equal
 
 # Tolerance for sums of probabilities and energies of log-probabilities.
 _ROUNDING = 1e-3
@@ -87,11 +88,17 @@ class TrainingOutputs:
                 "fit a new detector with this scorer, or pass Detector.wrap a graph with a reference_mask"
             )
         fitted, wholes = [], self.outputs.members or [self.outputs]
+        shared = self._shared_part() if len(self.parts) > 1 else None
         for own, part, whole in zip(members_of(scorer), self.parts, wholes, strict=True):
+            part.outputs.learns_shared = None if shared is None or shared[0] is part.outputs else shared
             learnt = part.outputs._fit(own, part.train, part.y)
-            part.outputs.release()  # those of the whole graph are computed next
+            if shared is None or shared[0] is not part.outputs:
+                part.outputs.release()  # those of the whole graph are computed next
             learnt = learnt.fit_reference(whole)
             fitted.append(learnt)
+        if shared is not None:
+            shared[0].release()
+            share_equal(fitted)
         fitted = fitted[0].fit_together(fitted, wholes)
         for place, (own, part) in enumerate(zip(members_of(scorer), self.parts, strict=True)):
             learnt = fitted[place]
@@ -103,6 +110,15 @@ class TrainingOutputs:
                     )
                 fitted[place] = learnt.fit_exposure(part.outputs, part.val, *part.exposure)
         return EnsembleMean(tuple(fitted)) if isinstance(scorer, EnsembleMean) else fitted[0]
+
+    def _shared_part(self) -> tuple[Outputs, Tensor, Tensor]:
+        """The outputs on the training graph without the reference nodes of any network, and its training nodes."""
+        part, first, references = self.parts[0], self.parts[0].outputs, self.outputs.references
+        if all(torch.equal(references[0], other) for other in references[1:]):
+            return first, part.train, part.y
+        rest, new_index = self.outputs.graph.without(torch.cat(list(references)).unique())
+        train = new_index[self.train]
+        return type(first)(first.module, rest, first.num_classes), train[train >= 0], self.y[train >= 0]
 
     def class_means(self) -> Tensor | None:
         """Mean logits of every class ``[C, C]``; ``None`` if some class has no training node."""

@@ -31,6 +31,7 @@ from oddnode.detector.fitted import (
     gradients_enabled,
     members_of,
 )
+from oddnode.detector.recipes import default_method
 from oddnode.detector.reference import (
     ReferenceNodes,
     checked_references,
@@ -44,6 +45,7 @@ from oddnode.graph import (
     GraphError,
     GraphSource,
     TrainingSet,
+    as_one_class,
     as_source,
     check_labels,
     check_mask,
@@ -263,6 +265,8 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
     data = as_source(data)
     exposure = None if exposure is None else as_source(exposure, "exposure")
     _check_settings(detector, exposure)
+    if getattr(data, "y", None) is None and getattr(data, "train_mask", None) is None:
+        data = _without_labels(detector, data)
     device, backbone = device_for(detector.device, data), detector.backbone
     num_spare_logits = detector.num_spare_logits if isinstance(backbone, str) else 0
     dataset = training_set(data, exposure, device, num_spare_logits, detector.val_share, detector.seed)
@@ -295,6 +299,17 @@ def new_networks(detector: Detector, data: GraphSource, exposure: GraphSource | 
     if not chosen and getattr(data, "calibration_mask", None) is not None:
         marked = calibration_nodes(data, None, dataset.num_classes)
     return Networks(dataset, parts, references, modules, seeds, doubt_about_edges(data, dataset.graph), marked)
+
+
+def _without_labels(detector: Detector, data: GraphSource) -> GraphSource:
+    """Make a graph without labels one of a single class, for a scorer that does not use the network."""
+    if as_scorer(detector.scorer).uses_network:
+        name = "this detector" if detector.method is None else detector.method
+        raise GraphError(
+            f"data has no labels (y and train_mask), which {name} learns from; without labels, use "
+            f'Detector.from_recipe("{default_method(False, has_labels=False)}")'
+        )
+    return as_one_class(data, detector.seed)
 
 
 def packing_pays(data: TrainingSet) -> bool:

@@ -44,6 +44,8 @@ class Recipe:
         Authors, venue and year.
     needs_exposure : bool
         Whether it learns from known OOD nodes.
+    needs_labels : bool
+        Whether it learns from labels.
     transductive : bool
         Whether the score of a node depends on more of the scored graph than the network's own receptive field.
     cost : str
@@ -60,6 +62,7 @@ class Recipe:
     build: Callable[..., tuple[Objective, Scorer]]
     reference: str
     needs_exposure: bool = False
+    needs_labels: bool = True
     transductive: bool = False
     cost: str = "one training"
     backbone: str | None = None
@@ -480,6 +483,25 @@ for _name, _kinds, _summary in (
     )
 
 
+@_method(
+    "evidence-unlabelled",
+    "this library",
+    needs_labels=False,
+    transductive=True,
+    cost="no training",
+    backbone="mlp",
+    settings={"hidden_channels": 1, "dropout": 0.0, "epochs": 1},
+)
+def _evidence_unlabelled(power: float = 2.0, num_hops: int = NUM_HOPS, eta: float = ETA) -> Parts:
+    """Start here if you have no labels: the default of oddnode fit without a label column. Weighs evidence from edges
+    and features, and says why.
+    """
+    kinds = [kind for kind in _weighted_kinds(num_hops, eta) if not kind.scorer.uses_network]
+    scorers, new, elsewhere, seen = zip(*kinds, strict=True)
+    scorer = scoring.Evidence(scorers, power, new, elsewhere, seen, rehearses=True, uses_batch=True)
+    return objectives.CrossEntropy(), scorer
+
+
 @_method("adadetect", "Marandon et al., 2022", transductive=True)
 def _adadetect() -> Parts:
     """Baseline: a classifier of old against new nodes. Says nothing of fewer than 100 new nodes."""
@@ -539,12 +561,16 @@ MODEL_FREE = (
 )
 
 
-def default_method(has_exposure: bool) -> str:
+def default_method(has_exposure: bool, has_labels: bool = True) -> str:
     """Name the method that tables are fitted with if the user chooses none.
 
     Parameters
     ----------
     has_exposure : bool
         Whether there are known OOD nodes to learn from.
+    has_labels : bool
+        Whether there are labels to learn from.
     """
+    if not has_labels:
+        return "evidence-unlabelled"
     return "nodesafe-evidence++" if has_exposure else "nodesafe-evidence"

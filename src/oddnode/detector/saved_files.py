@@ -166,6 +166,27 @@ def read_summary(folder: Path) -> tuple[dict[str, Any], ModelConfig, int]:
         return raw, checked(raw, ModelConfig, ""), sum(math.prod(shapes[name]) for name in weights)
 
 
+def read_forecast(folder: Path, config: ModelConfig) -> dict[str, float]:
+    """The share of altered known nodes that a saved model would flag at 5 %, by alteration; empty without a rehearsal.
+
+    Parameters
+    ----------
+    folder : Path
+        The model's folder.
+    config : ModelConfig
+        From `read_summary`, which has checked the files.
+    """
+    learnt = ((path, names) for path, names in config.learnt.items() if path.endswith(".alterations_") and names)
+    path, names = next(learnt, ("", ""))
+    if not names:
+        return {}
+    name = f"{path.removesuffix('alterations_')}caught_"
+    with errors_in(folder), safe_open(folder / TENSORS, "np") as file:
+        if name not in file.keys():  # noqa: SIM118, it is not a mapping
+            raise ModelFileError(f"{TENSORS} has no {name}, but the config has {path}")
+        return dict(zip(str(names).split(","), map(float, file.get_tensor(name)), strict=True))
+
+
 def read_model(folder: Path) -> tuple[dict[str, Any], bytes, dict[str, list[int]]]:
     """Read the config, the content of ``model.safetensors``, and the shapes of the tensors, all checked."""
     config, entry = _read_config(folder)

@@ -30,7 +30,7 @@ from oddnode._utils.plugins import plugin_of
 from oddnode._utils.random import new_weights, seeded
 from oddnode._version import __version__
 from oddnode.detector import saved_files
-from oddnode.detector.fitted import Calibration, FittedState, as_scorer, gradients_enabled, unfitted_copy
+from oddnode.detector.fitted import Calibration, FittedState, as_scorer, gradients_enabled, members_of, unfitted_copy
 from oddnode.detector.fitting import as_module, new_backbone
 from oddnode.detector.part_config import Part, check_learnt, decode, encode, learnt_of, set_learnt
 from oddnode.detector.recipes import Settings
@@ -40,6 +40,7 @@ from oddnode.graph import Graph, GraphProfile
 from oddnode.nn import BACKBONES, Ensemble
 from oddnode.objectives import Objective
 from oddnode.scoring import Outputs, Scorer
+from oddnode.scoring.combinations import share_equal
 
 if TYPE_CHECKING:
     from oddnode.detector.detector import Detector
@@ -224,6 +225,7 @@ def _restored(detector: Detector, config: ModelConfig, tensors: dict[str, Tensor
     is_other = "own" in config.scorer and encode(scorer, "scorer") != config.scorer
     fitted = unfitted_copy(module, scorer)
     set_learnt(fitted, {} if is_other else config.learnt | learnt)
+    share_equal(members_of(fitted))
     state = FittedState(
         module=module,
         num_features=config.num_features,

@@ -15,6 +15,9 @@ from oddnode.graph.sampling import node_blocks as node_blocks
 from oddnode.graph.source import GraphSource as GraphSource
 from oddnode.graph.source import as_source as as_source
 from oddnode.graph.training_data import TrainingSet as TrainingSet
+from oddnode.graph.training_data import as_one_class as as_one_class
+from oddnode.graph.training_data import most_recent as most_recent
+from oddnode.graph.training_data import split_unlabelled as split_unlabelled
 from oddnode.graph.training_data import split_validation as split_validation
 from oddnode.graph.training_data import training_set as training_set
 from oddnode.graph.validation import GraphError as GraphError

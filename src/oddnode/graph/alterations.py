@@ -6,7 +6,7 @@ A detector rehearses them on known nodes of its own training graph, and benchmar
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -68,6 +68,8 @@ class Alteration:
         Whether detectors rehearse it; others serve for testing alone.
     related : tuple of str
         Other alterations that are much like it.
+    summary : str
+        What it does, in a few words for the report.
     """
 
     alter: Callable[[Any, Tensor, np.random.Generator], Altered]
@@ -75,6 +77,7 @@ class Alteration:
     needs_classes: bool = False
     is_rehearsed: bool = True
     related: tuple[str, ...] = ()
+    summary: str = ""
 
 
 #: Alterations by name.
@@ -208,17 +211,33 @@ def _merged(data: Any, nodes: Tensor, rng: np.random.Generator) -> Altered:
     return Altered((data.x[nodes] + data.x[others]) / 2, *_with_edges(data, near, torch.cat(far), rng))
 
 
+def forecast_in_words(forecast: Mapping[str, float]) -> list[tuple[str, str, float]]:
+    """A forecast with a summary of each alteration, what is caught best first; those of a plugin that is not loaded
+    have none.
+    """
+    found = sorted(forecast.items(), key=lambda item: -item[1])
+    return [(name, ALTERATIONS[name].summary if name in ALTERATIONS else "", share) for name, share in found]
+
+
 # Settings are chosen on ``thinned`` and ``swapped`` nodes among others; ``mixed`` and ``rewired`` are the feature and
 # structure shifts of arrivals.
 for _name, _alteration in {
-    "mixed": Alteration(_mixed),
-    "rewired": Alteration(_rewired, moves_edges=True, related=("bridged",)),
-    "thinned": Alteration(_thinned),
-    "swapped": Alteration(_swapped, needs_classes=True),
-    "noisy": Alteration(_noisy, related=("shuffled",)),
-    "shuffled": Alteration(_shuffled, related=("noisy",)),
-    "overlinked": Alteration(_overlinked, moves_edges=True),
-    "bridged": Alteration(_bridged, moves_edges=True, needs_classes=True, related=("rewired",)),
+    "mixed": Alteration(_mixed, summary="values of two nodes, mixed"),
+    "rewired": Alteration(
+        _rewired, moves_edges=True, related=("bridged",), summary="every link leads to a random node"
+    ),
+    "thinned": Alteration(_thinned, summary="seven in ten values set to zero"),
+    "swapped": Alteration(_swapped, needs_classes=True, summary="values of a node with another label"),
+    "noisy": Alteration(_noisy, related=("shuffled",), summary="as many random values set as it has"),
+    "shuffled": Alteration(_shuffled, related=("noisy",), summary="its values, each in another column"),
+    "overlinked": Alteration(_overlinked, moves_edges=True, summary="twice as many links, to random nodes"),
+    "bridged": Alteration(
+        _bridged,
+        moves_edges=True,
+        needs_classes=True,
+        related=("rewired",),
+        summary="every link leads to nodes of one other label",
+    ),
     "patched": Alteration(_patched, is_rehearsed=False, related=("mixed",)),
     "stamped": Alteration(_stamped, is_rehearsed=False),
     "ringed": Alteration(_ringed, moves_edges=True, is_rehearsed=False, related=("overlinked",)),
@@ -244,7 +263,8 @@ def _with_edges(data: Any, near: Tensor, far: Tensor, rng: np.random.Generator) 
     edges, weight = torch.cat([data.edge_index, added, added.flip(0)], dim=1), data.edge_weight
     if weight is not None:
         # From a stream of its own, so that weights of 1 give the same edges as no weights.
-        drawn = weight[torch.from_numpy(rng.spawn(1)[0].integers(max(len(weight), 1), size=added.shape[1]))]
+        known = weight if len(weight) else weight.new_ones(1)
+        drawn = known[torch.from_numpy(rng.spawn(1)[0].integers(len(known), size=added.shape[1]))]
         weight = torch.cat([weight, drawn, drawn])
     return _different(edges, weight, data.num_nodes)
 

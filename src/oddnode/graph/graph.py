@@ -79,7 +79,7 @@ class CSR(NamedTuple):
     def edges_to(self, nodes: Tensor) -> tuple[Tensor, Tensor]:
         """Indices of the edges that lead to some nodes ``[e]``, and the index of each one's target in ``nodes``."""
         first = self.offsets[nodes]
-        return _ranges(first, self.offsets[nodes + 1])
+        return ranges(first, self.offsets[nodes + 1])
 
     def equal_range(self, edges: Tensor) -> tuple[Tensor, Tensor]:
         """Where each of ``[2, e]`` edges begins and ends among all edges, by bisection: equal if there is none."""
@@ -96,7 +96,7 @@ class CSR(NamedTuple):
         return bounds[0], bounds[1]
 
 
-def _ranges(first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
+def ranges(first: Tensor, last: Tensor) -> tuple[Tensor, Tensor]:
     """All integers in the ranges ``first..last - 1``, and the range that each is from."""
     counts = last - first
     owner = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
@@ -371,7 +371,7 @@ class Graph:
         if weights is None:
             return torch.ones_like(edges[0])
         first, last = self.csr.equal_range(edges)
-        edge, owner = _ranges(first, last)
+        edge, owner = ranges(first, last)
         total = torch.zeros(len(first), dtype=torch.float64, device=self.device)
         total.index_add_(0, owner, weights[edge].double())
         return total / (last - first) * (self.effective_degree / self.in_degree)[edges[0]]

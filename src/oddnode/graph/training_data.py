@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,6 +16,11 @@ from oddnode.graph.validation import GraphError, check_labels, check_mask
 
 # A bound on weights, to judge whether features are too large to train with.
 _LARGEST_WEIGHT = 16.0
+# Without labels: the share of the nodes that are reference nodes, and limits of their number. Learning goes on in the
+# graph without them, which must not fall apart.
+_REFERENCES, _FEWEST_REFERENCES, _MOST_REFERENCES = 0.2, 40, 2000
+# One node in this many of the rest validates.
+_VALIDATES = 10
 
 
 @dataclass
@@ -119,6 +126,83 @@ def training_set(
     if exposure is not None:
         _add_exposure(dataset, exposure, device)
     return dataset
+
+
+def split_unlabelled(num_nodes: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw training, validation and reference nodes of a graph without labels at random: sorted indices of each.
+
+    Parameters
+    ----------
+    num_nodes : int
+        The number of nodes, at least 4.
+    seed : int
+        Seed of the draw.
+    """
+    if num_nodes < 4:
+        raise GraphError(f"the graph has {num_nodes} nodes, too few to set reference nodes aside (at least 4)")
+    order = np.random.default_rng([seed, 3]).permutation(num_nodes)
+    share = max(round(_REFERENCES * num_nodes), _FEWEST_REFERENCES)
+    count = min(share, _MOST_REFERENCES, num_nodes // 2)
+    reference, rest = np.split(order, [count])
+    return (
+        np.sort(rest[len(rest) // _VALIDATES + 1 :]),
+        np.sort(rest[: len(rest) // _VALIDATES + 1]),
+        np.sort(reference),
+    )
+
+
+def as_one_class(data: GraphSource, seed: int) -> GraphSource:
+    """Return a graph without labels as one of a single class, with random reference nodes unless it marks some.
+
+    Parameters
+    ----------
+    data : GraphSource
+        A graph without ``y`` and masks, except that ``reference_mask`` or ``calibration_mask`` may mark nodes to
+        compare with.
+    seed : int
+        Seed of the draw.
+    """
+    if hasattr(data, "as_graph"):
+        raise GraphError("a graph on disk needs labels; give the graph in memory, or prepare it with labels")
+    num_nodes, made = data.x.shape[0], copy.copy(data)
+    given = check_mask(data, "reference_mask", required=False)
+    given = check_mask(data, "calibration_mask", required=False) if given is None else given
+    parts = [torch.from_numpy(part) for part in split_unlabelled(num_nodes, seed)]
+    if given is not None:
+        parts = [*(part[~torch.isin(part, given.cpu())] for part in parts[:2]), given.cpu()]
+    for name, part in zip(("train_mask", "val_mask", "reference_mask"), parts, strict=True):
+        mask = torch.zeros(num_nodes, dtype=torch.bool)
+        mask[part] = True
+        setattr(made, name, mask.to(data.x.device))
+    made.y = torch.zeros(num_nodes, dtype=torch.long, device=data.x.device)  # type: ignore[attr-defined]
+    return made
+
+
+def most_recent(mask: Tensor, time: Tensor, number: int) -> Tensor:
+    """Mark the most recent of some nodes ``[N]``, such as labelled ones to serve as ``data.reference_mask``.
+
+    Where known nodes change over time, recent ones are more like those that arrive next.
+
+    Parameters
+    ----------
+    mask : Tensor
+        The nodes to choose from ``[N]``.
+    time : Tensor
+        When each node came, as numbers ``[N]``.
+    number : int
+        How many to mark; of several from the same time, those that come last are taken.
+
+    Examples
+    --------
+    >>> most_recent(torch.tensor([True, True, False, True]), torch.tensor([2020, 2018, 2024, 2019]), 2)
+    tensor([ True, False, False,  True])
+    """
+    nodes = mask.nonzero().squeeze(1)
+    if not 1 <= number <= len(nodes):
+        raise GraphError(f"number is {number}, expected 1 to {len(nodes)}, the number of nodes in the mask")
+    chosen = torch.zeros_like(mask)
+    chosen[nodes[time.to(mask.device)[nodes].argsort(stable=True)[len(nodes) - number :]]] = True
+    return chosen
 
 
 def _add_exposure(dataset: TrainingSet, exposure: GraphSource, device: torch.device) -> None:

@@ -124,6 +124,8 @@ class FolderBuilder(AbstractContextManager):
         if path.exists():
             self._progress = self._finished(path)
         self._building.mkdir(exist_ok=True)
+        if path.is_dir():  # which a file cannot replace
+            shutil.rmtree(path)
         write_json(path, self._progress)
         self._remove_unfinished()
 

@@ -32,7 +32,7 @@ from oddnode.large.manifest import Manifest, read_manifest
 from oddnode.large.ranks import active_ranks
 
 #: The masks that a graph may have.
-MASKS = ("train_mask", "val_mask", "calibration_mask", "reference_mask", "ood_mask")
+MASKS = ("train_mask", "val_mask", "calibration_mask", "reference_mask", "seen_mask", "ood_mask")
 
 #: The arrays that may hold ids.
 ID_ARRAYS = ("ids", "id_offsets", "id_bytes")
@@ -74,7 +74,7 @@ class GraphFolder(FeatureStore, GraphStore):
         Edges sorted by target: the sources of the edges to node ``v`` are ``sources[offsets[v]:offsets[v + 1]]``.
     edge_weight : Tensor or None
         The weights of the edges, in the order of ``sources``; ``None`` if every edge counts as one.
-    y, train_mask, val_mask, calibration_mask, reference_mask, ood_mask : Tensor or None
+    y, train_mask, val_mask, calibration_mask, reference_mask, seen_mask, ood_mask : Tensor or None
         As for `oddnode.graph.GraphSource`.
     directed : bool
         As for `oddnode.graph.GraphSource`; True if it was made from tables whose edges lead one way.
@@ -89,6 +89,7 @@ class GraphFolder(FeatureStore, GraphStore):
     val_mask: Tensor | None
     calibration_mask: Tensor | None
     reference_mask: Tensor | None
+    seen_mask: Tensor | None
     ood_mask: Tensor | None
 
     def __init__(self, path: str | os.PathLike):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from functools import cached_property
 from math import prod
 
 import torch
 from torch import Tensor
 
+from oddnode._utils.lazy import cached_property
 from oddnode.functional import support
 from oddnode.graph import CSR, Graph, GraphError
 from oddnode.large.arrays import at_once, is_in_file, row_chunks

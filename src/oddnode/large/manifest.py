@@ -154,6 +154,8 @@ def write_json(path: Path, value: Struct) -> None:
     rest = msgspec.json.format(msgspec.json.encode(value), indent=1).removeprefix(b"{\n")
     if len(rest) > _LARGEST_JSON // 2:
         raise FolderError(f"{path} would have {len(rest)} bytes: the tables have too many columns or categories")
+    if path.is_symlink():  # `new_file` follows links, here to what is no file of a graph
+        path.unlink()
     with new_file(path) as part:
         part.write_bytes(b'{\n "sha256": "%s",\n' % hashlib.sha256(rest).hexdigest().encode() + rest)
 

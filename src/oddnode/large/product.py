@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from oddnode._utils.lazy import cached_property
 from oddnode.graph.graph import without_return
 from oddnode.large.arrays import at_once, is_in_file
 from oddnode.large.buffers import copied, shared_buffer

@@ -86,8 +86,6 @@ def takes_edge_weight(module: nn.Module) -> bool:
     """
     if isinstance(module, Backbone):
         return True
-    if is_instance(module, "torch_geometric.nn", "Sequential"):
-        return "edge_weight" in cast(Any, module).signature.param_dict
     # Some of PyG's models accept weights and do not use them.
     if not getattr(module, "supports_edge_weight", True):
         return False
@@ -122,6 +120,9 @@ def _hops_of(layer: nn.Module) -> int:
 
 def _signature(module: nn.Module) -> inspect.Signature | None:
     """The signature of ``forward``; ``None`` if Python cannot tell, as for some compiled modules."""
+    if is_instance(module, "torch_geometric.nn", "Sequential"):  # whose forward takes anything
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        return inspect.Signature([inspect.Parameter(name, kind) for name in cast(Any, module).signature.param_dict])
     try:
         return inspect.signature(module.forward)
     except (TypeError, ValueError):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from functools import cached_property
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from oddnode._utils.lazy import cached_property
 from oddnode.ops import triton_kernels as _kernels
 from oddnode.ops.triton_kernels import Mix
 

@@ -187,7 +187,7 @@ class Store:
 
     def finished(self) -> set[str]:
         """List the identities of all trainings that have a record, damaged or not."""
-        rows = self._db.execute("SELECT identity FROM trainings WHERE ?1 IS NULL OR code = ?1", (self.code,))
+        rows = self._db.execute("SELECT identity FROM trainings WHERE ? IS NULL OR code = ?", (self.code, self.code))
         return {identity for [identity] in rows}
 
     def is_finished(self, training: Training) -> bool:
@@ -352,8 +352,8 @@ class Store:
 
     def _rows(self, training: Training, what: str = "SELECT *") -> list[tuple[Any, ...]]:
         """The rows of a training, of this version of the source if there is one."""
-        query = f"{what} FROM trainings WHERE identity = ?1 AND (?2 IS NULL OR code = ?2)"  # constants
-        return self._db.execute(query, (training.identity, self.code)).fetchall()
+        query = f"{what} FROM trainings WHERE identity = ? AND (? IS NULL OR code = ?)"  # constants
+        return self._db.execute(query, (training.identity, self.code, self.code)).fetchall()
 
     def _insert(self, table: str, row: tuple[Any, ...]) -> None:
         with self._transaction():

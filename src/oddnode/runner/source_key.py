@@ -17,7 +17,8 @@ from oddnode._utils.plugins import plugin_files
 _ROOT = Path(__file__).parent.parent
 # Packages and modules that no training imports; the root's __init__ exports names to users, and every record has the
 # version.
-_LEFT_OUT = ("__init__.py", "__main__.py", "_version.py", "bench", "cli", "paper", "tables", "webpage")
+_FILES = ("__init__.py", "__main__.py", "_version.py")
+_LEFT_OUT = (*_FILES, "bench", "cli", "online", "paper", "service", "tables", "watch", "webpage")
 
 
 def store_key() -> str:

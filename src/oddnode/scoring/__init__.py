@@ -9,6 +9,8 @@ from oddnode.scoring.advice import doubt_about as doubt_about
 from oddnode.scoring.advice import rank_agreement as rank_agreement
 from oddnode.scoring.advice import spread_left as spread_left
 from oddnode.scoring.base import Scorer as Scorer
+from oddnode.scoring.batch_differences import BatchDifference as BatchDifference
+from oddnode.scoring.batch_differences import batch_differences as batch_differences
 from oddnode.scoring.combinations import EnsembleMean as EnsembleMean
 from oddnode.scoring.combinations import PropagatingScorer as PropagatingScorer
 from oddnode.scoring.combinations import ScorerWrapper as ScorerWrapper

@@ -23,6 +23,11 @@ class ScorerDefaults:
     #: Whether a node's score follows from its neighbourhood and from what was learnt, not from the rest of the scored
     #: graph; other scorers cannot score nodes as they arrive (`oddnode.online`).
     is_local = True
+    #: Whether scores depend on the network; a scorer that does not use it needs no labels.
+    uses_network = True
+    #: Whether all networks can share it, because neither its scores nor what it learns depend on the network. It then
+    #: learns from the training graph without the reference nodes of any network.
+    is_shared = False
     #: Whether it compares nodes with reference nodes: labelled nodes that nothing was learnt from.
     needs_reference = False
     #: Whether it learns from nodes that are known to be OOD.
@@ -40,6 +45,10 @@ class ScorerDefaults:
 
     def rehearsing_without(self, names: Any) -> Any:
         """A copy that leaves some alterations out of its rehearsal."""
+        return self
+
+    def expecting_drift(self) -> Any:
+        """A copy that uses what new nodes have in common only if most of them look known."""
         return self
 
     @property
@@ -115,8 +124,8 @@ class Scorer(ScorerDefaults):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         # A subclass that overrides `score` does not inherit promises about that of its base class: the scores would be
-        # computed for some rows at a time, or on disk, and be silently wrong.
-        for name in ("is_row_wise", "supports_folders"):
+        # computed for some rows at a time, on disk, or once for all networks, and be silently wrong.
+        for name in ("is_row_wise", "supports_folders", "is_shared"):
             if "score" in cls.__dict__ and name not in cls.__dict__:
                 setattr(cls, name, getattr(Scorer, name))
 

@@ -15,11 +15,8 @@ import torch
 from torch import Tensor
 
 from oddnode.graph import Graph
-from oddnode.scoring.base import Scorer
-from oddnode.scoring.feature_space import FeatureSpace
-from oddnode.scoring.findings import Finding
+from oddnode.scoring.feature_space import FeatureSpace, row_sizes
 from oddnode.scoring.outputs import Outputs
-from oddnode.scoring.reasons import share_of_known
 
 # At most this many nodes of the training graph, and of the new ones, are learnt from.
 _MOST_OLD, _MOST_NEW = 4000, 20_000
@@ -29,35 +26,15 @@ _PENALTY, _FARTHEST = 100.0, 5.0
 _MOST_SURPRISE = 5.0
 # What a kind of evidence keeps of its weight if it sees nothing, and how much it may see by chance.
 _KEPT, _BY_CHANCE = 0.3, 0.3
-# With novelty, many new nodes still look known; with drift, fewer than this share is in the upper half of the ranks.
-_FEWEST_KNOWN = 0.2
+#: With novelty, many new nodes still look known; with drift, fewer than this share is in the upper half of the ranks.
+FEWEST_KNOWN = 0.2
+#: The same where drift is to be expected. Half of all known new nodes are there, so that one in five may be unknown.
+FEWEST_KNOWN_OVER_TIME = 0.4
 
 #: Number of dimensions of the features that the classifier sees.
 DIMENSIONS = 32
 #: With fewer new nodes, a batch says too little.
 FEWEST_NEW = 100
-
-
-class FeatureBatchEvidence(Scorer):
-    """The kind of evidence that the features of a batch are."""
-
-    kind = "batch"
-
-    def reason(self, found: Finding) -> str:
-        """Say that the node is where new nodes gather."""
-        share = share_of_known(found.share)
-        return f"Its features and those around it are more common among the new nodes than those of {share}."
-
-
-class KindBatchEvidence(Scorer):
-    """The kind of evidence that the other kinds are, compared over a batch."""
-
-    kind = "batch evidence"
-
-    def reason(self, found: Finding) -> str:
-        """Say that what is unusual about the node is unusual about many new nodes."""
-        share = share_of_known(found.share)
-        return f"What is unusual about it is more common among the new nodes than what is unusual about {share}."
 
 
 class Batch(NamedTuple):
@@ -110,9 +87,28 @@ class Batch(NamedTuple):
 
 def _odds(old: Tensor, judged: Tensor, is_learnt_from: Tensor) -> Tensor:
     """Ridge regression of -1 (old) and 1 (judged): leave-one-out predictions in closed form ``[n]``."""
+    learnt = learn_batch(old, judged[is_learnt_from])
+    judged = _standardised(judged, learnt.centre, learnt.scale)
+    predicted, used = judged @ learnt.coefficients, judged[is_learnt_from]
+    leverage = torch.linalg.solve_triangular(learnt.factor, used.t(), upper=False).square().sum(dim=0) * learnt.weight
+    predicted[is_learnt_from] = (predicted[is_learnt_from] - leverage) / (1 - leverage)
+    return predicted
+
+
+class LearntBatch(NamedTuple):
+    """A ridge regression on columns that are standardised by those of the old nodes."""
+
+    centre: Tensor  # `[D]`
+    scale: Tensor  # `[D]`
+    coefficients: Tensor  # The last is the constant `[D + 1]`
+    factor: Tensor  # The Cholesky factor of the penalised Gram matrix `[D + 1, D + 1]`
+    weight: float  # That of a node that is not old
+
+
+def learn_batch(old: Tensor, used: Tensor) -> LearntBatch:
+    """Learn to tell old nodes ``[o, D]`` from others ``[n, D]``."""
     centre, scale = old.mean(dim=0), old.std(dim=0).clamp_min(1e-6)
-    old, judged = (_standardised(each, centre, scale) for each in (old, judged))
-    used = judged[is_learnt_from]
+    old, used = (_standardised(each, centre, scale) for each in (old, used))
     rows = torch.cat([old, used])
     y = torch.cat([-torch.ones_like(old[:, 0]), torch.ones_like(used[:, 0])])
     # Both sides have the same weight in total.
@@ -121,10 +117,7 @@ def _odds(old: Tensor, judged: Tensor, is_learnt_from: Tensor) -> Tensor:
     gram.diagonal().add_(_PENALTY)
     factor = torch.linalg.cholesky(gram)
     coefficients = torch.cholesky_solve((rows.t() @ (weight * y)).unsqueeze(1), factor).squeeze(1)
-    predicted = judged @ coefficients
-    leverage = torch.linalg.solve_triangular(factor, used.t(), upper=False).square().sum(dim=0) * weight[-1]
-    predicted[is_learnt_from] = (predicted[is_learnt_from] - leverage) / (1 - leverage)
-    return predicted
+    return LearntBatch(centre, scale, coefficients, factor, float(weight[-1]))
 
 
 def _standardised(rows: Tensor, centre: Tensor, scale: Tensor) -> Tensor:
@@ -136,17 +129,22 @@ def feature_columns(graph: Graph, space: FeatureSpace) -> Callable[[Tensor], Ten
     """Columns of the features of nodes, of their neighbours and of those around them, and their sizes."""
     parts = [space.all_coordinates(graph, is_factor=True)]
     for _ in range(2):
-        means = graph.empty(parts[0].shape[1], is_factor=True)
-        for rows, near in graph.neighbour_means(parts[-1], means):
-            means[rows] = near
-        parts.append(means)
+        parts.append(means_around(graph, parts[-1]))
 
     def columns(nodes: Tensor) -> Tensor:
-        x = graph.x[nodes]
-        sizes = [graph.effective_degree[nodes].log1p(), torch.count_nonzero(x, dim=1).log1p(), x.norm(dim=1)]
-        return torch.cat([*(part[nodes] for part in parts), torch.stack([each.to(x) for each in sizes], dim=1)], dim=1)
+        squared, count = row_sizes(graph)[nodes].unbind(dim=1)
+        sizes = torch.stack([graph.effective_degree[nodes].log1p().to(count), count.log1p(), squared.sqrt()], dim=1)
+        return torch.cat([*(part[nodes] for part in parts), sizes.to(graph.x.dtype)], dim=1)
 
     return columns
+
+
+def means_around(graph: Graph, values: Tensor) -> Tensor:
+    """The means of some values over every node's neighbours ``[N, D]``."""
+    means = graph.empty(values.shape[1], is_factor=True)
+    for rows, near in graph.neighbour_means(values, means):
+        means[rows] = near
+    return means
 
 
 def kind_columns(scores: Tensor, batch: Batch) -> Callable[[Tensor], Tensor]:
@@ -178,6 +176,6 @@ def seen_in_batch(surprises: Tensor, reference: Tensor) -> Tensor:
     return _KEPT + (seen / usual.clamp_min(1e-3) - 1 - _BY_CHANCE).clamp_min(0.0)
 
 
-def looks_like_drift(surprises: Tensor) -> bool:
-    """Whether hardly any new node looks like a known one, by how unusual new nodes are ``[n]``."""
-    return float((surprises < torch.tensor(2.0).log()).double().mean()) < _FEWEST_KNOWN
+def looks_like_drift(surprises: Tensor, fewest: float) -> bool:
+    """Whether too few new nodes look like a known one, by how unusual new nodes are ``[n]``."""
+    return float((surprises < torch.tensor(2.0).log()).double().mean()) < fewest

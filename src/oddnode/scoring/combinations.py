@@ -32,9 +32,11 @@ class CombinedScorer(Scorer):
 
     needs_raw_logits = any_of("needs_raw_logits")
     needs_labelled_nodes = any_of("needs_labelled_nodes")
+    uses_network = any_of("uses_network")
     needs_reference = any_of("needs_reference")
     needs_exposure = any_of("needs_exposure")
     is_local = all_of("is_local")
+    is_shared = all_of("is_shared")
     num_hops_used = property(lambda self: max(scorer.num_hops_used for scorer in self.scorers))
 
     def limited_to(self, num_hops: int) -> Self:
@@ -80,7 +82,8 @@ class ScorerWrapper(CombinedScorer):
         return self.scorer.own_score(outputs)
 
     def fit_reference(self, outputs: Outputs) -> Self:
-        return self._around(self.scorer.fit_reference(outputs))
+        inner = self.scorer.fit_reference(outputs)
+        return self if inner is self.scorer else self._around(inner)
 
     def fit_exposure(self, known: Outputs, nodes: Tensor, exposure: Outputs, exposed: Tensor) -> Self:
         return self._around(self.scorer.fit_exposure(known, nodes, exposure, exposed))
@@ -160,6 +163,7 @@ class TwoSided(ScorerWrapper):
 
     two_sided = True
     supports_folders = all_of("supports_folders")
+    is_shared = all_of("is_shared")
     kind = property(lambda self: self.scorer.kind)
 
     def score(self, outputs: Outputs) -> Tensor:
@@ -230,8 +234,40 @@ class EnsembleMean(CombinedScorer):
         return [comparison for scorer, member in members for comparison in scorer.comparisons(member)]
 
 
+def share_equal(scorers: Sequence[Any]) -> None:
+    """Let combined scorers of several networks refer to one object where they have learnt the same."""
+    for each in scorers:
+        if "scorers" in vars(each):
+            each.scorers = tuple(sharing(each.scorers))
+    for each in scorers[1:]:
+        for name, value in vars(each).items():
+            vars(each)[name] = _one_of(vars(scorers[0]).get(name), value)
+
+
+def _one_of(mine: Any, theirs: Any) -> Any:
+    if isinstance(mine, tuple) and isinstance(theirs, tuple):
+        return tuple(_one_of(*pair) for pair in zip(mine, theirs, strict=True))
+    is_shared = mine.is_shared if isinstance(mine, Scorer) else isinstance(mine, Tensor)
+    return mine if is_shared and _is_equal(mine, theirs) else theirs
+
+
+def _is_equal(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    if not isinstance(a, Scorer):
+        return bool(a == b)
+    return vars(a).keys() == vars(b).keys() and all(_is_equal(value, vars(b)[name]) for name, value in vars(a).items())
+
+
 def sharing(scorers: Sequence[Scorer]) -> list[Scorer]:
     """Make scorers that wrap another one in the list refer to it, so that it is computed once."""
+    before = _shared.get(id(scorers))
+    if before is not None and before[0] is scorers:
+        return before[1]
+    if len(_shared) >= _MOST_SHARED:
+        _shared.clear()
     known: dict[str, Scorer] = {}
     for scorer in scorers:
         known.setdefault(repr(scorer), scorer)
@@ -241,4 +277,10 @@ def sharing(scorers: Sequence[Scorer]) -> list[Scorer]:
             inner = known.get(repr(scorer.scorer), scorer.scorer)
             scorer = scorer if inner is scorer.scorer else scorer._around(inner)
         shared.append(scorer)
+    _shared[id(scorers)] = scorers, shared
     return shared
+
+
+# Lists of scorers that were asked for lately, with the answer: names of all their settings take a while to write.
+_shared: dict[int, tuple[Sequence[Scorer], list[Scorer]]] = {}
+_MOST_SHARED = 64

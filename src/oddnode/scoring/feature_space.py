@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from oddnode.graph import Graph
-from oddnode.ops import SparseMatrix
+from oddnode.ops.csr import multiply
 
 _ITERATIONS = 6
 _OVERSAMPLING = 10
+_ROWS = 256
 
 
 class FeatureSpace(NamedTuple):
@@ -46,8 +47,15 @@ class FeatureSpace(NamedTuple):
 
     def coordinates(self, graph: Graph, rows: slice | Tensor = slice(None)) -> Tensor:
         mean, basis = self.mean.to(graph.x), self.basis.to(graph.x)
-        lengths = _lengths(graph, mean, rows)
-        return (graph.times_features(basis.t(), rows) - mean @ basis) / lengths.unsqueeze(1)
+        product = graph.times_features(torch.cat([basis, mean.unsqueeze(1)], dim=1).t(), rows)
+        lengths = _lengths(graph, mean, rows, product[:, -1])
+        return (product[:, :-1] - mean @ basis) / lengths.unsqueeze(1)
+
+    def centred(self, graph: Graph, nodes: Tensor) -> Tensor:
+        """Compute the rows that the basis is multiplied with, for some nodes ``[n, F]``, in double precision."""
+        mean = self.mean.to(graph.x)
+        inner = graph.times_features(mean.unsqueeze(0), nodes).squeeze(1)
+        return (graph.x[nodes] - mean).double() / _lengths(graph, mean, nodes, inner).unsqueeze(1)
 
     def all_coordinates(self, graph: Graph, is_factor: bool = False) -> Tensor:
         """Compute the coordinates of all nodes; ``is_factor`` as for `oddnode.graph.Graph.empty`."""
@@ -61,29 +69,41 @@ def _transposed_product(graph: Graph, space: FeatureSpace) -> Tensor:
     """``U^T U basis``, where the rows of ``U`` are centred and have unit length."""
     product, total = torch.zeros_like(space.basis), torch.zeros_like(space.basis[0])
     for rows in graph.row_slices():
-        values = space.coordinates(graph, rows) / _lengths(graph, space.mean, rows).unsqueeze(1)
-        product += _transposed_features(graph, rows, values)
+        inner = graph.times_features(space.mean.unsqueeze(0), rows).squeeze(1)
+        values = space.coordinates(graph, rows) / _lengths(graph, space.mean, rows, inner).unsqueeze(1)
+        product += transposed_features(graph, rows, values)
         total += values.sum(dim=0)
     return product - torch.outer(space.mean, total)
 
 
-def _transposed_features(graph: Graph, rows: slice, values: Tensor) -> Tensor:
+def transposed_features(graph: Graph, rows: slice, values: Tensor) -> Tensor:
     """``X^T values``."""
     if graph.sparse_x is None:
         return graph.x[rows].t() @ values
-    row, col, value = graph.sparse_features.coordinates()
-    return SparseMatrix(col, row, value, (graph.x.shape[1], graph.num_nodes)) @ values
+    return multiply(graph.sparse_features.oriented(transpose=True), values)
 
 
-def _lengths(graph: Graph, mean: Tensor, rows: slice | Tensor) -> Tensor:
-    """The length of centred rows; 1 for a row of length zero."""
+def row_sizes(graph: Graph) -> Tensor:
+    """The squared length of every row of features, and its number of non-zero features ``[N, 2]``."""
     known = graph.caches["features"]
-    if "squared_lengths" not in known:
-        squared = graph.empty(None, torch.float64)
-        for some in graph.shards(squared):
-            squared[some] = graph.x[some].double().square().sum(dim=1)
-        known["squared_lengths"] = squared
-    inner = graph.times_features(mean.unsqueeze(0), rows).squeeze(1)
-    shifted = known["squared_lengths"][rows] - 2 * inner.double() + mean.double().square().sum()
+    if "row_sizes" not in known:
+        sizes = graph.empty(2, torch.float64)
+        for some in graph.shards(sizes):
+            if graph.sparse_x is not None:
+                row, _, value = graph.sparse_x.coordinates()
+                sizes[:, 0] = torch.zeros_like(sizes[:, 0]).index_add_(0, row, value.double().square())
+                sizes[:, 1] = graph.sparse_x.row_counts()
+                continue
+            # In parts that fit into the cache.
+            squares = [part.double().square().sum(dim=1) for part in graph.x[some].split(_ROWS)]
+            sizes[some, 0] = torch.cat(squares) if squares else 0.0
+            sizes[some, 1] = torch.linalg.vector_norm(graph.x[some], ord=0, dim=1).double()
+        known["row_sizes"] = sizes
+    return known["row_sizes"]
+
+
+def _lengths(graph: Graph, mean: Tensor, rows: slice | Tensor, inner: Tensor) -> Tensor:
+    """The length of centred rows, whose inner products with the mean are given; 1 for a row of length zero."""
+    shifted = row_sizes(graph)[rows, 0] - 2 * inner.double() + mean.double().square().sum()
     lengths = shifted.clamp_min(0.0).sqrt().to(graph.x.dtype)
     return torch.where(lengths > 1e-6, lengths, torch.ones_like(lengths))

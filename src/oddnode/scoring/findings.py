@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from oddnode._utils.lazy import cached_property
 from oddnode.graph import Graph
 from oddnode.scoring.outputs import Outputs
 
@@ -75,10 +75,13 @@ class Names:
         A name for each of the N nodes; by default their numbers.
     classes : sequence, optional
         A name for each of the C classes; by default their numbers.
+    features : sequence, optional
+        A name for each of the F features; by default their numbers.
     """
 
     nodes: Sequence[object] | None = None
     classes: Sequence[object] | None = None
+    features: Sequence[object] | None = None
 
     def of_nodes(self, nodes: Sequence[int], most: int = 3) -> str:
         """List nodes by name, as in "n014, n077".
@@ -103,6 +106,22 @@ class Names:
             The class.
         """
         return f"class {number}" if self.classes is None else str(self.classes[number])
+
+    def of_difference(self, kind: str, number: int, is_more: bool) -> str:
+        """Name a difference, as in "more of `price`" or "fewer links to kitchen".
+
+        Parameters
+        ----------
+        kind, number
+            As in `oddnode.BatchDifference`.
+        is_more : bool
+            Whether there is more of it.
+        """
+        if kind == "feature":
+            name = f"feature {number}" if self.features is None else f"`{self.features[number]}`"
+            return f"{'more' if is_more else 'less'} of {name}"
+        what = {"class": f"links to {self.of_class(number)}", "edges": "links", "features": "features that are not 0"}
+        return f"{'more' if is_more else 'fewer'} {what[kind]}"
 
 
 @dataclass(frozen=True, eq=False)

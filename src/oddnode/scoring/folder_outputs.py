@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
 
+from oddnode._utils.lazy import cached_property
 from oddnode.graph import Graph
 from oddnode.large.graph import FolderGraph
 from oddnode.nn import Layerwise, Neighbourhoods, in_blocks, mean_log_probabilities
@@ -109,6 +110,7 @@ class FolderOutputs(Outputs):
 
     def release(self) -> None:
         self._cache.clear()
+        self._shared_cache.clear()
         self._fitted.clear()
         for name in ("_layers", "hidden", "all_logits", "_members_mean", "members", "without_edges"):
             self.__dict__.pop(name, None)

@@ -18,6 +18,8 @@ from oddnode.scoring.reasons import share_of_known
 
 # Number of nodes that are compared with the training nodes at a time; limits the memory of the distances.
 _CHUNK = 4096
+# Squared distances up to this are zero but for rounding.
+_ROUNDING = 1e-14
 
 
 @dataclass
@@ -116,12 +118,15 @@ class KNN(Scorer):
         return fitted
 
     def score(self, outputs: Outputs) -> Tensor:
-        bank, chunks = self.bank_.to(outputs.hidden.device), []
+        bank, chunks = self.bank_.to(outputs.hidden.device).double(), []
+        of_bank = bank.square().sum(dim=1)
         for hidden in outputs.hidden.split(_CHUNK):
-            # Exact, because the fast mode loses the precision of small distances, which matter most.
-            distances = torch.cdist(F.normalize(hidden, dim=1), bank, compute_mode="donot_use_mm_for_euclid_dist")
-            chunks.append(-distances.kthvalue(self.k, dim=1).values)
-        return torch.cat(chunks)
+            # In double precision, because single precision loses small distances, which matter most.
+            unit = F.normalize(hidden, dim=1).double()
+            squares = unit.square().sum(dim=1, keepdim=True) + of_bank - 2 * unit @ bank.t()
+            squares = squares.amin(dim=1) if self.k == 1 else squares.kthvalue(self.k, dim=1).values
+            chunks.append(-squares.where(squares > _ROUNDING, 0.0).sqrt())
+        return torch.cat(chunks).to(outputs.hidden.dtype)
 
     def reason(self, found: Finding) -> str:
         if found.around:

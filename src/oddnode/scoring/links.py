@@ -14,7 +14,8 @@ from torch import Tensor
 
 from oddnode.functional import auroc
 from oddnode.graph import Graph
-from oddnode.ops import Adam
+from oddnode.graph.graph import ranges
+from oddnode.ops import Adam, SparseMatrix
 from oddnode.scoring.base import Scorer
 from oddnode.scoring.feature_space import FeatureSpace
 from oddnode.scoring.findings import Finding
@@ -41,7 +42,9 @@ class EdgeScorer(Scorer):
     (`oddnode.graph.Graph.effective_degree`). Whether a single edge is plausible does not depend on its weight.
     """
 
+    uses_network = False
     supports_folders = True
+    is_shared = True
 
     mean_: Tensor = field(init=False, repr=False, compare=False)
     limit_: Tensor = field(init=False, repr=False, compare=False)
@@ -195,12 +198,16 @@ class NeighbourhoodCosine(CentredCosine):
     def _edge_scores(self, outputs: Outputs, edges: Tensor, are_joined: bool = True) -> Tensor:
         graph, (source, target) = outputs.graph, edges
         around, length = outputs.kept(self, "surroundings", partial(self._surroundings, graph))
-        unit = self._unit_rows(graph, target)
-        total, count = (around[source] * unit).sum(dim=1), graph.effective_degree.to(unit)[source] + 1
+        if isinstance(around, _SparseSums):
+            total, own = around.products(source, target), around.squared_lengths[target]
+        else:
+            unit = self._unit_rows(graph, target)
+            total, own = (around[source] * unit).sum(dim=1), unit.square().sum(dim=1)
+        count = graph.effective_degree.to(total)[source] + 1
         if are_joined and graph.is_symmetric:
-            back = graph.weight_back(edges).to(unit)
-            total, count = total - back * unit.square().sum(dim=1), count - back
-        return total / (count * length[source])
+            back = graph.weight_back(edges).to(total)
+            total, count = total - back * own, count - back
+        return (total / (count * length[source])).to(graph.x.dtype)
 
     def _mean_scores(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
@@ -215,6 +222,11 @@ class NeighbourhoodCosine(CentredCosine):
             if graph.edge_weight is not None:  # the share to leave out differs from edge to edge
                 walk, back = (graph.walk_without_return(count, counts_return) for counts_return in (False, True))
             returned = (back @ scale).squeeze(1)
+        if isinstance(around, _SparseSums):
+            target, source, share = walk.coordinates()
+            near = around.products(source, target) * share * scale[source, 0]
+            mean = torch.zeros_like(around.squared_lengths).index_add_(0, target, near)
+            return (mean if returned is None else mean - around.squared_lengths * returned).to(graph.x.dtype)
         sums = []
         for columns in _column_groups(graph):
             scaled, total = graph.empty(columns.stop - columns.start, is_factor=True), graph.empty(None)
@@ -227,12 +239,15 @@ class NeighbourhoodCosine(CentredCosine):
             sums.append(total)
         return sums[0] if len(sums) == 1 else torch.stack(sums).sum(dim=0)
 
-    def _surroundings(self, graph: Graph) -> tuple[Tensor, Tensor]:
+    def _surroundings(self, graph: Graph) -> tuple[Tensor | _SparseSums, Tensor]:
         """The sum over every node and its neighbours ``[N, F]``, and the length of their mean ``[N]``.
 
         The length is at least that expected of as many random directions: shorter sums have no meaningful direction.
         """
         degree = graph.effective_degree.to(graph.x)
+        if _SparseSums.pays(graph):
+            sums = _SparseSums(graph, self.centre_)
+            return sums, torch.maximum(sums.norms.to(graph.x), (degree + 1).sqrt()) / (degree + 1)
         around, norms = graph.empty(graph.x.shape[1]), graph.empty(None)
         for columns in _column_groups(graph):
             unit, out = self._all_unit_rows(graph, columns), around[:, columns]
@@ -241,6 +256,61 @@ class NeighbourhoodCosine(CentredCosine):
         for rows in graph.shards(norms):
             norms[rows] = around[rows].norm(dim=1)
         return around, torch.maximum(norms, (degree + 1).sqrt()) / (degree + 1)
+
+
+class _SparseSums:
+    r"""What `NeighbourhoodCosine` sums up around every node, for features of which few differ from zero.
+
+    The sum around :math:`u` is :math:`S_u = y_u - a_u \mu`, with the sums :math:`y_u` of sparse rows :math:`x_w /
+    \lVert x_w - \mu \rVert` and :math:`a_u` of :math:`1 / \lVert x_w - \mu \rVert`.
+    """
+
+    def __init__(self, graph: Graph, centre: Tensor):
+        features = graph.sparse_features.to(torch.float64)
+        mean, row = centre.to(graph.x).double(), torch.arange(graph.num_nodes)
+        self._mean_square = mean.square().sum()
+        self._inner = (features @ mean.unsqueeze(1)).squeeze(1)
+        node, self._columns, self._values = features.coordinates()
+        squares = torch.zeros_like(self._inner).index_add_(0, node, self._values.square())
+        squared = squares - 2 * self._inner + self._mean_square
+        scale = squared.clamp_min(1e-24).rsqrt()
+        scale[squared <= 1e-12 * (squares + self._mean_square)] = 0.0  # such as a row that equals the mean
+        self._scale, self.squared_lengths = scale, squared * scale.square()
+        self._offsets = torch.cat([node.new_zeros(1), features.row_counts().long().cumsum(0)])
+        target, source, share = graph.random_walk.coordinates()
+        weight = torch.cat([share.double() * graph.effective_degree[target], scale.new_ones(len(row))])
+        around = SparseMatrix(torch.cat([target, row]), torch.cat([source, row]), weight, (len(row), len(row)))
+        sums = around.times_sparse(features.with_values(self._values * scale[node]))
+        node, column, value = sums.coordinates()
+        self._width = features.shape[1]
+        self._keys, order = (node * self._width + column).sort()
+        self._sums, self._share = value[order], (around @ scale.unsqueeze(1)).squeeze(1)
+        self._sum_inner = (sums @ mean.unsqueeze(1)).squeeze(1)
+        squares = torch.zeros_like(scale).index_add_(0, node, value.square())
+        squared = squares - 2 * self._share * self._sum_inner + self._share.square() * self._mean_square
+        self.norms = squared.clamp_min(0.0).sqrt()
+
+    @staticmethod
+    def pays(graph: Graph) -> bool:
+        """Whether the sums are much sparser than a dense matrix."""
+        x = graph.sparse_x
+        if x is None or not x.is_plain or not graph.random_walk.is_plain:
+            return False
+        return 8 * (graph.num_edges / graph.num_nodes + 1) * x.nnz <= graph.x.numel()
+
+    def products(self, source: Tensor, target: Tensor) -> Tensor:
+        """The inner products of the sums around some nodes with the centred features of others ``[n]``."""
+        order = source.argsort(stable=True)  # sums that are read one after another are beside each other
+        first = self._offsets[target[order]]
+        entry, pair = ranges(first, self._offsets[target[order] + 1])
+        keys = source[order][pair] * self._width + self._columns[entry]
+        place = torch.searchsorted(self._keys, keys).clamp_max(max(len(self._keys) - 1, 0))
+        found = torch.where(self._keys[place] == keys, self._sums[place] * self._values[entry], 0.0)
+        inner = torch.zeros_like(self._scale[:1]).expand(len(source)).clone()
+        inner[order] = torch.zeros_like(inner).index_add_(0, pair, found)
+        share = self._share[source]
+        rest = share * (self._mean_square - self._inner[target]) - self._sum_inner[source]
+        return self._scale[target] * (inner + rest)
 
 
 def _column_groups(graph: Graph) -> list[slice]:
@@ -285,6 +355,7 @@ class LinkPrediction(EdgeScorer):
 
     kind = "links"
     supports_folders = True
+    is_shared = True
 
     dimensions: int = 64
     rank: int = 16

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode.scoring.base import Scorer
+from oddnode.scoring.feature_space import row_sizes
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 
@@ -29,6 +30,7 @@ class _OfFeatures(Scorer):
         Which features to use ``[F]``; by default all.
     """
 
+    uses_network = False
     features: tuple[bool, ...] | None = None
 
     def _used(self, outputs: Outputs) -> Tensor:
@@ -52,11 +54,14 @@ class NonZeros(_OfFeatures):
     """
 
     is_row_wise = True
+    is_shared = True
     kind = "number of features"
 
     def score(self, outputs: Outputs) -> Tensor:
         x = self._used(outputs)
-        return -torch.count_nonzero(x, dim=1).to(x.dtype)
+        if self.features is None:
+            return -row_sizes(outputs.graph)[:, 1].to(x.dtype)
+        return -torch.linalg.vector_norm(x, ord=0, dim=1)
 
     def reading(self, counts: tuple[bool, ...], numbers: tuple[bool, ...]) -> Self:
         return replace(self, features=counts)
@@ -79,6 +84,7 @@ class FeatureSum(_OfFeatures):
     """
 
     is_row_wise = True
+    is_shared = True
     kind = "sum of features"
 
     def score(self, outputs: Outputs) -> Tensor:
@@ -99,7 +105,9 @@ class FeatureSum(_OfFeatures):
 class Degree(Scorer):
     """The number of edges that lead to a node, or the sum of their weights."""
 
+    uses_network = False
     supports_folders = True
+    is_shared = True
 
     def score(self, outputs: Outputs) -> Tensor:
         return outputs.graph.in_degree.to(outputs.graph.x.dtype)
@@ -120,7 +128,9 @@ class NeighbourCosine(Scorer):
     cosine 0 to everything.
     """
 
+    uses_network = False
     supports_folders = True
+    is_shared = True
     is_local = False
 
     def score(self, outputs: Outputs) -> Tensor:

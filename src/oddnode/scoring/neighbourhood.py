@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from oddnode.functional import propagate
+from oddnode.graph import Graph
 from oddnode.scoring.base import Scorer
-from oddnode.scoring.feature_space import FeatureSpace
+from oddnode.scoring.feature_space import FeatureSpace, transposed_features
 from oddnode.scoring.findings import Finding
 from oddnode.scoring.outputs import Outputs
 from oddnode.scoring.reasons import of_neighbours, share_of_known, told_apart
@@ -43,6 +44,7 @@ class FeatureLikelihood(Scorer):
         The logarithms of the shares :math:`\pi`, ``[C, 2F]``: of positive values, then of negative ones.
     """
 
+    uses_network = False
     is_row_wise = True
 
     log_shares_: Tensor = field(init=False, repr=False, compare=False)
@@ -53,9 +55,12 @@ class FeatureLikelihood(Scorer):
         classes[train] = y
         counts = torch.zeros(outputs.num_classes, 2 * graph.x.shape[1], dtype=torch.float64, device=graph.device)
         for rows in graph.row_slices():
-            members = F.one_hot(classes[rows], outputs.num_classes).to(graph.x.dtype).t()
+            members = F.one_hot(classes[rows], outputs.num_classes).to(graph.x.dtype)
+            if _are_counts(graph):
+                counts[:, : graph.x.shape[1]] += transposed_features(graph, rows, members).t().double()
+                continue
             x = graph.x[rows]
-            counts += torch.cat([members @ part for part in (x.clamp_min(0), (-x).clamp_min(0))], dim=1).double()
+            counts += torch.cat([members.t() @ part for part in (x.clamp_min(0), (-x).clamp_min(0))], dim=1).double()
         average = counts.sum(dim=0) / graph.num_nodes
         smallest = average.sum().clamp_min(1e-12) / (1e3 * counts.shape[1])
         mixed = counts + _AVERAGE_ROWS * (average + smallest)
@@ -65,17 +70,25 @@ class FeatureLikelihood(Scorer):
     def score(self, outputs: Outputs) -> Tensor:
         graph = outputs.graph
         positive, negative = self.log_shares_.to(graph.x).chunk(2, dim=1)
-        if bool((graph.x < 0).any()):
+        if _are_counts(graph):
+            fit = graph.times_features(positive)
+            size = graph.cached("feature_sums", lambda: graph.x.sum(dim=1), "features")
+        else:
             fit = graph.x.clamp_min(0) @ positive.t() + (-graph.x).clamp_min(0) @ negative.t()
             size = graph.x.abs().sum(dim=1)
-        else:
-            fit, size = graph.times_features(positive), graph.x.sum(dim=1)
         # The best mean over a node's words; a node without any gets 0, the best of all.
         return fit.amax(dim=1) / size.clamp_min(torch.finfo(size.dtype).tiny).where(size > 0, torch.ones_like(size))
 
     def reason(self, found: Finding) -> str:
         whose, of = ("The features around it", "those around") if found.around else ("Its features", "those of")
+        if len(self.log_shares_) == 1:
+            return f"{whose} are uncommon: {of} {share_of_known(found.share)} are more common."
         return f"{whose} fit no class well: {of} {share_of_known(found.share)} fit one better."
+
+
+def _are_counts(graph: Graph) -> bool:
+    """Whether the features of a graph in memory have no negative value."""
+    return not graph.is_on_disk and graph.cached("are_counts", lambda: bool(graph.x.amin() >= 0), "features")
 
 
 @dataclass
@@ -106,9 +119,11 @@ class NeighbourhoodFeatures(Scorer):
         Averaged coordinates of nodes of the training graph, of unit length ``[n, D]``.
     """
 
+    uses_network = False
     num_hops_used = 0
     kind = "neighbourhood"
     supports_folders = True
+    is_shared = True
 
     num_hops: int = 2
     dimensions: int = 128

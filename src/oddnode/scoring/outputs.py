@@ -5,20 +5,23 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from oddnode._utils.lazy import cached_property
 from oddnode.graph import Graph
-from oddnode.nn import Ensemble, embed_with, mean_log_probabilities, run_backbone
+from oddnode.nn import Backbone, Ensemble, embed_with, mean_log_probabilities, run_backbone
 
 if TYPE_CHECKING:
     from oddnode.scoring.base import Scorer
 
 
 T = TypeVar("T")
+# Larger matrices of features, in bytes, are not kept.
+_LARGE = 2**28
 
 
 @dataclass(eq=False, repr=False)
@@ -61,6 +64,11 @@ class Outputs:
     def __post_init__(self) -> None:
         self.references = tuple(self.references)
         self._cache: dict[tuple[int, str], tuple[object, Any]] = {}
+        # Of all networks of an ensemble: what shared scorers compute.
+        self._shared_cache: dict[tuple[int, str], tuple[object, Any]] = {}
+        self._kept: dict[tuple[int, str], tuple[object, Any]] = {}
+        # Of the outputs of one network on its training graph: those that shared scorers learn from, and labelled nodes.
+        self.learns_shared: tuple[Outputs, Tensor, Tensor] | None = None
         self._fitted: list[tuple[Scorer, Tensor, Tensor, Scorer]] = []
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Outputs:
@@ -75,31 +83,54 @@ class Outputs:
         Parameters
         ----------
         owner : object
-            The owner of the value. It is stored with it, so that no other object can get the same id.
+            The owner of the value. It is stored with it, so that no other object can get the same id. Networks share
+            the values of a tensor, and of a scorer that all of them can share.
         name : str
             The name of the value.
         make : callable
             Computes the value; called without arguments the first time.
         """
-        key = id(owner), name
-        if key not in self._cache:
-            self._cache[key] = owner, make()
-        return self._cache[key][1]
+        key, cache = (id(owner), name), self._cache_of(owner)
+        if key not in cache:
+            cache[key] = owner, make()
+        return cache[key][1]
+
+    def has_cached(self, owner: object, name: str) -> bool:
+        """Whether `cached` has computed a value.
+
+        Parameters
+        ----------
+        owner, name
+            As for `cached`.
+        """
+        return (id(owner), name) in self._cache_of(owner)
+
+    def _cache_of(self, owner: object) -> dict[tuple[int, str], tuple[object, Any]]:
+        is_shared = isinstance(owner, Tensor) or getattr(owner, "is_shared", False)
+        return self._shared_cache if is_shared else self._cache
 
     def cached_values(self) -> Iterator[tuple[object, str, Any]]:
         """Yield the owner, the name and the value of everything that `cached` has computed."""
-        for (_, name), (owner, value) in self._cache.items():
+        for (_, name), (owner, value) in (self._cache | self._shared_cache).items():
             yield owner, name, value
 
     def kept(self, owner: object, name: str, make: Callable[[], T]) -> T:
-        """Compute a large value: each time, or only once for a graph on disk, where it is stored in files.
+        """Compute a value about as large as the features, and keep the last one, unless that takes much memory.
+
+        For a graph on disk, such values are stored in files, and all are kept.
 
         Parameters
         ----------
         owner, name, make
             As for `cached`.
         """
-        return make()
+        if self.graph.x.nbytes > _LARGE:
+            return make()
+        key = id(owner), name
+        if key not in self._kept:
+            self._kept.clear()
+            self._kept[key] = owner, make()
+        return self._kept[key][1]
 
     def shards(self, out: Tensor) -> Iterator[slice]:
         """Yield the rows of a result that are needed, as `oddnode.graph.Graph.shards` does.
@@ -113,6 +144,7 @@ class Outputs:
 
     def release(self) -> None:
         """Free large values; for a graph on disk, everything that was computed for all nodes."""
+        self._kept.clear()
 
     def _fit(self, scorer: Scorer, train: Tensor, y: Tensor) -> Scorer:
         fitted = scorer.fit(self, train, y)
@@ -131,8 +163,12 @@ class Outputs:
         train, y : Tensor
             Indices of the training nodes and their classes, ``[n]`` each.
         """
+        if self.learns_shared is not None and scorer.is_shared:
+            shared, *data = self.learns_shared
+            return shared.fitted(scorer, *data)
         for known, *data, fitted in self._fitted:
-            if known is scorer and data[0] is train and data[1] is y:
+            is_same = known is scorer or (scorer.is_shared and repr(known) == repr(scorer))
+            if is_same and data[0] is train and data[1] is y:
                 return fitted
         self._fitted.append((scorer, train, y, self._fit(scorer, train, y)))
         return self._fitted[-1][3]
@@ -158,17 +194,49 @@ class Outputs:
         if not isinstance(self.module, Ensemble):
             return []
         own: list[tuple[Tensor, ...]] = [(each,) for each in self.references] or [()] * self.num_networks
-        return [
+        members = [
             type(self)(network, self.graph, self.num_classes, self.labelled, each, None, self.seen, self.uses_batch)
             for network, each in zip(self.module.members, own, strict=True)
         ]
+        return self._sharing_with(members)
+
+    def _sharing_with(self, others: list[Outputs]) -> list[Outputs]:
+        for other in others:
+            other._shared_cache, other._kept = self._shared_cache, self._kept
+        return others
+
+    @staticmethod
+    def together(outputs: Sequence[Outputs], graph: Graph) -> list[Outputs]:
+        """The outputs of several networks on another graph in memory, which share what does not depend on them.
+
+        Parameters
+        ----------
+        outputs : sequence of Outputs
+            Those of each network on the known graph.
+        graph : Graph
+            The other graph.
+        """
+        found = [Outputs(own.module, graph, own.num_classes, own.labelled) for own in outputs]
+        return found[0]._sharing_with(found)
 
     @cached_property
     def without_edges(self) -> Outputs:
         """The outputs for the same nodes without edges, which depend on a node's own features only."""
-        alone = Graph(self.graph.x, self.graph.edge_index[:, :0])
-        alone.share_features(self.graph)
+
+        def without_edges() -> Graph:
+            alone = Graph(self.graph.x, self.graph.edge_index[:, :0])
+            alone.share_features(self.graph)
+            if self.graph.sparse_x is None:
+                alone.caches["graph"]["smoothed_x"] = self.graph.x
+            return alone
+
+        alone = self.graph.cached("alone", without_edges)
         return Outputs(self.module, alone, self.num_classes)
+
+    def begin_with_hidden(self) -> None:
+        """Compute the hidden features first, so that logits continue from them, where both are needed."""
+        if isinstance(self.module, Backbone) and not self.graph.is_on_disk:
+            self.__dict__.setdefault("hidden", self.hidden)
 
     @property
     def num_networks(self) -> int:
@@ -180,8 +248,11 @@ class Outputs:
         """Logits of every node, spare ones included, ``[N, C + spare]``."""
         if self.members:
             return self._mean([member.all_logits for member in self.members])
+        module = self.module
         with torch.no_grad():
-            return run_backbone(self.module, self.graph)
+            if "hidden" in self.__dict__ and isinstance(module, Backbone) and type(module).run is Backbone.run:
+                return module.head(self.hidden, self.graph)
+            return run_backbone(module, self.graph)
 
     def _mean(self, logits: list[Tensor]) -> Tensor:
         return mean_log_probabilities(logits)

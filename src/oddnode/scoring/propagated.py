@@ -52,6 +52,7 @@ class Propagated(PropagatingScorer):
     prior_nodes: float = 0.0
     prior_: Tensor = field(init=False, repr=False, compare=False)
     supports_folders = all_of("supports_folders")
+    is_shared = all_of("is_shared")
 
     def fit(self, outputs: Outputs, train: Tensor, y: Tensor) -> Self:
         if self.prior_nodes < 0:
@@ -112,7 +113,7 @@ def average_together(scorers: Iterable[Scorer], outputs: Outputs) -> None:
     for scorer in scorers:
         while isinstance(scorer, ScorerWrapper) and not isinstance(scorer, Propagated):
             scorer = scorer.scorer
-        if isinstance(scorer, Propagated):
+        if isinstance(scorer, Propagated) and not outputs.has_cached(scorer, "averages"):
             groups.setdefault((scorer.num_hops, scorer.eta, scorer.isolated), []).append(scorer)
     for scope, group in groups.items():
         if len(group) > 1 and outputs.averages_together:

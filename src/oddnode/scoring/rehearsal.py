@@ -80,32 +80,33 @@ def alterations_for(graph: Graph, num_classes: int, left_out: Sequence[str]) -> 
     ]
 
 
-def altered_graphs(outputs: Outputs, names: Sequence[str], seed: int) -> Iterator[Altered]:
-    """Alter one half of the reference nodes of a training graph, then the other, each node in one of several ways.
+def altered_graphs(outputs: Sequence[Outputs], names: Sequence[str]) -> Iterator[Altered]:
+    """Alter one part of all reference nodes of a training graph after another, each node in one of several ways.
+
+    At a time as many as half of one network's: more altered nodes would make unaltered ones around them look unusual.
 
     Parameters
     ----------
-    outputs : Outputs
-        The outputs on the training graph, with reference nodes; classes are the predicted ones.
+    outputs : sequence of Outputs
+        The outputs of every network on the training graph, with reference nodes; classes are those that the first
+        network predicts.
     names : sequence of str
         The alterations.
-    seed : int
-        Seed of all draws.
     """
-    graph, reference = outputs.graph, outputs.reference
-    assert reference is not None
-    rng = np.random.default_rng([seed, 1])
-    order = torch.from_numpy(rng.permutation(reference.cpu().numpy()))
+    graph, references = outputs[0].graph, [own.reference for own in outputs if own.reference is not None]
+    rng = np.random.default_rng([0, 1])
+    order = torch.from_numpy(rng.permutation(torch.cat(references).unique().cpu().numpy()))
+    num_parts = 2 * round(len(order) / len(references[0]))
     edge_index, edge_weight = _sorted_edges(graph)
     data = SimpleNamespace(
         x=graph.x[:].cpu(),
         edge_index=edge_index,
         edge_weight=edge_weight,
-        y=outputs.logits.argmax(dim=1).cpu(),
+        y=outputs[0].logits.argmax(dim=1).cpu(),
         num_nodes=graph.num_nodes,
     )
-    for half in order[::2], order[1::2]:
-        yield _altered(graph, data, half, names, rng)
+    for first in range(num_parts):
+        yield _altered(graph, data, order[first::num_parts], names, rng)
 
 
 def _sorted_edges(graph: Graph) -> tuple[Tensor, Tensor | None]:
