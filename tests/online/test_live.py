@@ -30,7 +30,7 @@ from oddnode import (
 )
 from oddnode.graph import GraphError
 from oddnode.large import folder_from_data
-from oddnode.online import Judgement
+from oddnode.online import Judgement, growing
 from oddnode.tasks import Task
 
 REFUSED = {
@@ -208,6 +208,150 @@ def test_nodes_of_the_base_can_be_removed(task: Task, energy: Detector) -> None:
     without = Data(x=task.train.x, edge_index=task.train.edge_index[:, inside])
     expected = energy.score_samples(grown(without, x, [(task.train.num_nodes, other) for other in kept]))
     assert found.score == pytest.approx(float(expected[-1]), abs=1e-5)
+
+
+def changed(graph: Data, x: Tensor, dropped: set[tuple[int, int]], links: Links, directed: bool) -> Data:
+    """The graph with other features, without some edges and with others."""
+    pairs = map(tuple, graph.edge_index.t().tolist())
+    gone = dropped if directed else dropped | {(b, a) for a, b in dropped}
+    kept = torch.tensor([pair not in gone for pair in pairs])
+    data = Data(x=x, edge_index=graph.edge_index[:, kept])
+    if graph.edge_weight is not None:
+        data.edge_weight = graph.edge_weight[kept]
+    return grown(data, x[:0], links, directed)
+
+
+@pytest.mark.parametrize("kind", ["plain", "weighted", "directed"])
+@pytest.mark.parametrize("scorer", [Energy(), NeighbourhoodCosine()], ids=["energy", "cosine"])
+def test_changed_nodes_and_edges_count_as_in_the_changed_graph(task: Task, scorer: Scorer, kind: str) -> None:
+    train, directed = weighted(task.train) if kind == "weighted" else task.train.clone(), kind == "directed"
+    if directed:
+        source, target = train.edge_index
+        train.edge_index = train.edge_index[:, (source < target) | (source % 3 == 0)]
+    detector = Detector(scorer=scorer, epochs=5, device="cpu").fit(train)
+    live, pairs = LiveGraph(detector, train), {tuple(pair) for pair in train.edge_index.t().tolist()}
+    node = next(node for node in range(200, 300) if sum(b == node for _, b in pairs) >= 4)
+    near = [a for a, b in sorted(pairs) if b == node]
+    dropped, x = {(near[0], node), (near[1], node)}, train.x.clone()
+    more = [(node, other) for other in range(100, 130) if not {(node, other), (other, node)} & pairs][:2]
+    links = [(*pair, 1.5) for pair in more] if kind == "weighted" else more
+    x[[node, near[2], 50]] = task.id_test.data.x[[700, 701, 702]]
+    live.add_edges(links)
+    live.remove_edges([*dropped])
+    updated = live.update(x[[node, near[2], 50]], ids=[node, near[2], 50])
+    whole = changed(train, x, dropped, links, directed)
+    expected = detector.score_samples(whole)
+    nodes = [node, near[2], 50, near[0], near[3], more[0][1], 60]
+    assert [each.score for each in updated] == pytest.approx(expected[nodes[:3]].tolist(), abs=1e-5)
+    found = live.rescore(nodes)
+    assert all(each.exact for each in found)
+    assert [each.score for each in found] == pytest.approx(expected[nodes].tolist(), abs=1e-5)
+    assert live.version == 3
+    # What is kept of them is new, too.
+    assert live.scores_of(nodes[:5]).score == pytest.approx(expected[nodes[:5]].tolist(), abs=1e-5)
+    arrives = [("a", node), ("a", near[2])] if kind != "weighted" else [("a", node, 2.0), ("a", near[2], 0.3)]
+    [found_one] = live.score(x[50:51], arrives, ids=["a"])
+    ends = [(train.num_nodes, *link[1:]) for link in arrives]
+    assert found_one.score == pytest.approx(
+        float(detector.score_samples(grown(whole, x[50:51], ends, directed))[-1]), abs=1e-5
+    )
+
+
+def test_a_change_is_all_or_nothing(task: Task, energy: Detector) -> None:
+    live, x = LiveGraph(energy, task.train), task.id_test.data.x
+    near = known_neighbours(task, some_arrivals(task)[0])
+    good: dict[str, Any] = {
+        "add_nodes": x[700:701],
+        "ids": ["a"],
+        "add_edges": [("a", 3), (3, 500)],
+        "change_nodes": x[701:702],
+        "changed_ids": [9],
+        "remove_nodes": [20],
+        "remove_edges": [(near[0], live.neighbours(near[0])[0][0])],
+    }
+    for wrong, message in (
+        ({"add_edges": [("a", 3), (3, 99999)]}, "first 99999"),
+        ({"add_edges": [(near[0], live.neighbours(near[0])[0][0])]}, "already an edge"),
+        ({"add_edges": [("a", 20)]}, "20 is removed"),
+        ({"changed_ids": [20]}, "20 is removed"),
+        ({"changed_ids": ["b"]}, "no node with the id 'b'"),
+        ({"changed_ids": None}, "rows have no ids"),
+        ({"remove_nodes": [20, "b"]}, "no node with the id 'b'"),
+        ({"remove_edges": [(3, 500)]}, "there is no edge"),
+    ):
+        with pytest.raises(GraphError, match=message):
+            live.change(**(good | wrong))
+    assert (live.version, live.num_nodes, "a" in live) == (0, task.train.num_nodes, False)
+    assert live.scores_of([9]).score == pytest.approx(energy.score_samples(task.train)[[9]].tolist(), abs=1e-5)
+    added, updated = live.change(**good)
+    assert (added.id, updated.id, live.version, live.num_nodes) == ("a", 9, 1, task.train.num_nodes)
+    dropped = {*good["remove_edges"], *((a, b) for a, b in task.train.edge_index.t().tolist() if 20 in (a, b))}
+    features = task.train.x.clone()
+    features[9] = x[701]
+    whole = grown(changed(task.train, features, dropped, [(3, 500)], False), x[700:701], [(task.train.num_nodes, 3)])
+    expected = energy.score_samples(whole)
+    assert [added.score, updated.score] == pytest.approx([float(expected[-1]), float(expected[9])], abs=1e-5)
+
+
+def test_what_is_kept_of_nodes_is_that_of_the_whole_graph(task: Task, evidence: Detector) -> None:
+    live, nodes = LiveGraph(evidence, task.train), [5, 3, 5, 600]
+    found, outputs = live.scores_of(nodes), evidence.outputs(task.train, False)
+    assert all(found.exact)
+    assert found.score == pytest.approx(evidence.score_samples(outputs)[nodes].tolist(), abs=1e-5)
+    assert found.p_value == pytest.approx(evidence.p_values(outputs)[nodes].tolist(), abs=1e-9)
+    assert found.is_ood == evidence.detect(outputs)[nodes].tolist()
+    assert found.predicted == evidence.predict(outputs)[nodes].tolist()
+    x, links = arrival(task, some_arrivals(task)[0])
+    [added] = live.commit(x, [("a", b) for _, b in links], ids=["a"])
+    later = live.scores_of(["a", 5])
+    assert (later.score[0], later.p_value[0]) == pytest.approx((added.score, added.p_value))
+    assert (later.predicted[0], later.is_new, later.exact) == (added.predicted, [True, False], [False, False])
+    with pytest.raises(GraphError, match="no node with the id 'b'"):
+        live.scores_of(["a", "b"])
+
+
+@pytest.mark.parametrize("kind", ["plain", "weighted", "directed"])
+def test_many_changes_are_merged_with_the_base(task: Task, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growing, "_MOST_CHANGED", 0)  # merges once a sixteenth of the nodes has changed
+    train, directed = weighted(task.train) if kind == "weighted" else task.train.clone(), kind == "directed"
+    train.directed = directed
+    detector = Detector(scorer=Energy(), epochs=3, device="cpu").fit(train)
+    live, first, x = LiveGraph(detector, train), train.num_nodes, task.id_test.data.x
+    weight = [(0.5,)] if kind == "weighted" else [()]
+    links: list[Any] = []
+    for place in range(30):
+        own = [(first + place, near, *weight[0]) for near in (7 * place, 7 * place + 3, 7 * place + 5)]
+        live.commit(x[place : place + 1], own)
+        links += own
+    live.remove_edges([link[:2] for link in links[::4]])
+    links = [link for link in links if link not in links[::4]]
+    live.remove([first + 1])
+    kept = [link for link in links if first + 1 not in link]
+    expected = detector.score_samples(grown(train, x[:30], kept, directed))
+    nodes = [first, first + 9, first + 29, 7, 70, 203]
+    assert [each.score for each in live.rescore(nodes)] == pytest.approx(expected[nodes].tolist(), abs=1e-5)
+
+
+def test_a_neighbourhood_has_the_nearest_nodes_and_their_edges(task: Task, energy: Detector) -> None:
+    live, pairs = LiveGraph(energy, task.train), {tuple(pair) for pair in task.train.edge_index.t().tolist()}
+    live.commit(task.id_test.data.x[700:701], [("a", 3), ("a", 14)], ids=["a"])
+    assert live.neighbours("a") == [(3, 1.0), (14, 1.0)]
+    assert live.row("a") == {"id": "a", "x": task.id_test.data.x[700].tolist()}
+    found = live.neighbourhood(["a"], hops=2, limit=1000)
+    assert not found.truncated
+    assert (found.nodes.ids[:3], found.hops[:3]) == (["a", 3, 14], [0, 1, 1])
+    second = {a for a, b in pairs if b in (3, 14)} - {3, 14}
+    assert {*found.nodes.ids[3:]} == second
+    assert {*found.hops[3:]} == {2}
+    inside = second | {3, 14}
+    expected = {frozenset(pair) for pair in pairs if inside.issuperset(pair)} | {
+        frozenset(["a", 3]),
+        frozenset(["a", 14]),
+    }
+    assert {frozenset(edge[:2]) for edge in found.edges} == expected
+    assert len(found.edges) == len(expected)
+    few = live.neighbourhood(["a"], hops=2, limit=4)
+    assert (few.truncated, len(few.nodes.ids)) == (True, 5)
 
 
 def test_a_rebased_graph_gives_the_scores_of_the_whole_graph(task: Task, evidence: Detector) -> None:
@@ -456,6 +600,21 @@ def test_rows_ids_and_weights_are_taken_strictly(task: Task, energy: Detector) -
         (("a", 1), "None, but edges of the graph have weights"),
         (("a", 1, -1.0), "weight -1.0"),
         (("a", 1, torch.nan), "weight nan"),
+        (("a", 1, 1e39), "from 0 to 3.4e38"),
     ):
         with pytest.raises(GraphError, match=message):
             live.score(x[:1], [edge], ids=["a"])
+
+
+def test_evidence_around_a_network_of_ones_own_is_as_in_the_grown_graph() -> None:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(300) % 5
+    x = torch.eye(64, dtype=torch.float64)[y] + 0.3 * torch.randn(300, 64, generator=generator, dtype=torch.float64)
+    ends = torch.stack([torch.arange(300), (torch.arange(300) + 5 * torch.randint(1, 59, (300,))) % 300])
+    data = Data(x=x, edge_index=torch.cat([ends, ends.flip(0)], dim=1).unique(dim=1), y=y)
+    data.train_mask, data.val_mask, data.calibration_mask = (torch.arange(300) % 15 // 5 == part for part in range(3))
+    detector = Detector(Sage().double(), scorer=RECIPES["nodesafe-evidence-alone"].build()[1], epochs=20).fit(data)
+    live = LiveGraph(detector, data)  # logits of neighbours are right, or not used
+    links = [(300, 0), (300, 5), (300, 7)]
+    [answer] = live.score(x[:1], links)
+    assert answer.score == pytest.approx(float(detector.score_samples(grown(data, x[:1], links))[-1]), abs=0.1)

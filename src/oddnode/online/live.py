@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
 import numpy as np
 import torch
@@ -18,22 +20,53 @@ from oddnode.detector.explanation import reasons
 from oddnode.detector.feature_range import clip_far_features, lower_far_scores
 from oddnode.detector.fitted import gradients_enabled, members_of
 from oddnode.graph import Graph, GraphError, as_source
-from oddnode.large import GraphFolder
-from oddnode.nn import check_hops, receptive_hops
+from oddnode.large import FolderError, FolderGraph, GraphFolder
+from oddnode.large.arrays import map_array
+from oddnode.large.folder import ID_ARRAYS
+from oddnode.nn import Ensemble, check_hops, receptive_hops
 from oddnode.nn.blocks import tried_nodes
-from oddnode.online.answers import ErrorReport, Judgement, KindOfEvidence, strongest
-from oddnode.online.growing import Edge, GrowingGraph, Id, Row, checked_ids
-from oddnode.online.local import Known, LocalGraph, LocalOutputs, is_close, not_local
-from oddnode.online.rows import Arrivals, read_arrivals
-from oddnode.scoring import Names, Outputs, Scorer
+from oddnode.online.answers import ErrorReport, Judgement, KeptScores, KindOfEvidence, Neighbourhood, strongest
+from oddnode.online.growing import NO_INCOMING, Edge, Edges, GrowingGraph, Id, Incoming, Row, checked_ids
+from oddnode.online.local import Known, LocalGraph, LocalOutputs, Networks, SideBySide, is_close, not_local
+from oddnode.online.rebasing import as_data, write_graph
+from oddnode.online.rows import Arrivals, decoded, read_arrivals, read_edges, read_known_edges, read_rows
+from oddnode.online.saved import (
+    BaseFacts,
+    ChangeFacts,
+    NetworkFacts,
+    check_fact,
+    key_of_column,
+    mixed_ids,
+    model_key,
+    read,
+    read_fact,
+    read_ids,
+    saved_fact,
+    saved_ids,
+    write,
+)
+from oddnode.scoring import Evidence, Names, Outputs, Scorer
+from oddnode.scoring.evidence import Judged, judge_together
 from oddnode.tables import TableGraph, TableModel
 from oddnode.tables.scores import fitting_outputs
 from oddnode.tables.used_rows import arrow_ids
 
+T = TypeVar("T")
 # The edges of nodes up to this many hops away are read for one arrival, at most.
 _MOST_REACH = 4
 # Neighbours of a removed node whose values are computed again at a time.
 _AT_ONCE = 256
+
+
+def _quick(method: Callable[..., T]) -> Callable[..., T]:
+    """Compute without gradients, which takes a tenth less, unless a scorer needs them."""
+
+    @wraps(method)
+    def run(self: LiveGraph, *args: Any, **kwargs: Any) -> T:
+        with torch.inference_mode(not self._needs_gradients):
+            return method(self, *args, **kwargs)
+
+    return run
 
 
 class LiveGraph:
@@ -87,18 +120,23 @@ class LiveGraph:
     def __init__(self, model: Detector | TableModel, graph: Any, *, max_neighbours: int = 256):
         if max_neighbours < 1:
             raise ValueError(f"max_neighbours is {max_neighbours}, expected 1 or more")
+        self._start(model, max_neighbours)
+        source, ids = self._opened(graph)
+        outputs = self._base_outputs(source)
+        directed = not outputs.graph.is_symmetric if self._schema is None else self._schema.directed
+        self.directed = directed or bool(getattr(source, "directed", False))
+        self._prepare(outputs, ids)
+
+    def _start(self, model: Detector | TableModel, max_neighbours: int) -> None:
         self._model = model
         self._detector = _on_cpu(model.detector if isinstance(model, TableModel) else model)
         self._schema = model.schema if isinstance(model, TableModel) else None
         self._max_neighbours = max_neighbours
         self._lock = threading.RLock()
         self.version = 0
+        self.base_key: str | None = None
+        self._needs_gradients = False
         _check_local(self._detector.scorer_)
-        source, ids = self._opened(graph)
-        outputs = self._base_outputs(source)
-        directed = not outputs.graph.is_symmetric if self._schema is None else self._schema.directed
-        self.directed = directed or bool(getattr(source, "directed", False))
-        self._prepare(outputs, ids)
 
     # --- the base ---
 
@@ -133,28 +171,38 @@ class LiveGraph:
         self._lowest = lowest if known is None else torch.cat([lowest, known.to(lowest)])
         self._spread = float(scores.double().std()) if len(scores) > 1 else 0.0
         self._references = [nodes.cpu().numpy() for nodes in outputs.references]
-        whole = self._whole = GrowingGraph(base, ids, self.directed, self._max_neighbours)
-        whole.add_column("x", base.x if base.is_on_disk else base.x.clone())
+        whole = GrowingGraph(Edges.of(base), ids, self.directed, base.is_symmetric, self._max_neighbours)
+        self._whole, whole.base = whole, base
+        self._folder = GraphFolder(base.folder.path) if isinstance(base, FolderGraph) else None
+        self._has_features_of_folder = isinstance(base, FolderGraph) and base.x is base.folder.x
+        whole.add_column("x", _features_of(self._folder) if self._has_features_of_folder else base.x.clone())
         far, unseen = torch.zeros(2, base.num_nodes, dtype=torch.bool)
         if outputs.far is not None:
             far[outputs.far] = True
         whole.add_column("far", far)
+        confidence, predicted = outputs.logits.softmax(dim=-1).max(dim=1)
+        for name, column in (("score", scores), ("confidence", confidence), ("predicted", predicted)):
+            whole.add_column(name, column.detach().cpu().clone())
         whole.add_column("seen", unseen if outputs.seen is None else outputs.seen)
         for name in ("gcn_scale", "in_degree", "effective_degree"):
             whole.add_column(name, getattr(base, name).clone())
-        self._known = [Known(number, each, whole) for number, each in enumerate(outputs.members or [outputs])]
+        self._known = []
+        for number, each in enumerate(outputs.members or [outputs]):
+            check_hops(each.module, base)
+            self._known.append(Known(number, each.module, each.num_classes, whole))
+            self._known[-1].learn(each)
+        self._layers = SideBySide.of([known.module for known in self._known])
+        self._tried = tried_nodes(base).tolist()
         self._find_reach()
+        self._base_version, self.base_key, whole.base = self.version, None, None
         for cache in base.caches.values():
             cache.clear()
 
     def _find_reach(self) -> None:
         """Try on known nodes from how many hops the network can be computed, and what else is right there."""
-        tried = tried_nodes(self._whole.base).tolist()
-        for known in self._known:
-            check_hops(known.module, self._whole.base)
         first = max(1, max(receptive_hops(known.module) for known in self._known) - 1)
         for self._reach in range(first, _MOST_REACH + 1):
-            graph = LocalGraph(self._whole, self._like, {}, tried, self._reach, cap=2**40)
+            graph = LocalGraph(self._whole, self._like, NO_INCOMING, self._tried, self._reach, cap=2**40)
             if all(_agrees(known, self._member(known, graph)) for known in self._known):
                 break
         else:
@@ -163,11 +211,24 @@ class LiveGraph:
                 "arrival would have to be scored with most of the graph; add it to the graph and call "
                 "Detector.score_samples, or choose another backbone"
             )
+        try:
+            with torch.inference_mode():
+                self._check(graph)
+        except RuntimeError:  # a scorer that differentiates
+            self._needs_gradients = True
+            self._check(graph)
+
+    def _check(self, graph: LocalGraph) -> None:
         for number, (known, scorer) in enumerate(zip(self._known, members_of(self._detector.scorer_), strict=True)):
-            known.reaches_neighbours = {None, *known.places}
-            outputs = self._member(known, graph, number)
-            outputs.scores_of(scorer)
-            known.check(outputs)
+            known.reaches_neighbours, before = {None, *known.places}, 0
+            while len(known.reaches_neighbours) != before:
+                before = len(known.reaches_neighbours)
+                outputs = self._member(known, graph, number)
+                outputs.scores_of(scorer)
+                if (wrong := known.check(outputs)) is None:
+                    break
+            else:
+                raise not_local(wrong)
 
     @property
     def _like(self) -> Tensor:
@@ -191,15 +252,31 @@ class LiveGraph:
     def __contains__(self, node: object) -> bool:
         return isinstance(node, (int, str)) and self._whole.ids.find(node) is not None
 
+    def contains(self, ids: Sequence[Id]) -> np.ndarray:
+        """Say of many ids whether there are nodes with them ``[n]``.
+
+        Parameters
+        ----------
+        ids : sequence of int or str
+            The ids.
+        """
+        with self._lock:
+            return self._whole.ids.find_all(checked_ids(ids, "ids")) >= 0
+
     @property
     def num_nodes(self) -> int:
         """Number of nodes in the graph."""
-        return len(self._whole.present)
+        return self._whole.num_present
+
+    @property
+    def id_type(self) -> str:
+        """``"int"`` or ``"str"``: what the ids of the base are."""
+        return type(self._whole.ids[0]).__name__
 
     @property
     def next_id(self) -> int:
-        """The id of the first arrival, if none are given."""
-        return self._whole.num_nodes
+        """The id of the first arrival, if none are given; it never falls."""
+        return self._whole.ids.next_id
 
     @gradients_enabled()
     def score(
@@ -227,9 +304,8 @@ class LiveGraph:
             One for every arrival.
         """
         with self._lock:
-            return self._scored(rows, edges, ids, explain)[2]
+            return self._scored(rows, edges, ids, explain)
 
-    @gradients_enabled()
     def commit(
         self, rows: Any, edges: Any = (), *, ids: Sequence[Id] | None = None, explain: bool = False
     ) -> list[Judgement]:
@@ -238,39 +314,49 @@ class LiveGraph:
         Parameters
         ----------
         rows, edges, ids, explain
-            As for `score`, whose result it returns.
+            As for `score`, whose result it returns; edges may also join nodes of the graph.
         """
-        with self._lock:
-            arrivals, outputs, found = self._scored(rows, edges, ids, explain)
-            whole, graph = self._whole, outputs.graph
-            added = whole.rows_with(arrivals.edges)
-            first = whole.num_nodes
-            whole.add(arrivals.ids, added)
-            new = np.arange(first, whole.num_nodes)
-            whole.put("x", new, graph.x[: len(new)])
-            whole.put("far", new, torch.tensor([each.is_far for each in found]))
-            self._keep_degrees(sorted({*new.tolist(), *added}))
-            self._keep(outputs)
-            self.version += 1
-            return found
+        return self.change(rows, edges, ids=ids, explain=explain)
 
-    @gradients_enabled()
-    def explain(self, ids: Sequence[Id]) -> list[Judgement]:
-        """Score nodes of the graph as it is now, and say why in words.
+    def add_edges(self, edges: Any) -> None:
+        """Add edges between nodes of the graph.
 
         Parameters
         ----------
-        ids : sequence of int or str
-            Their ids.
+        edges : list, or table
+            As for `score`; none of them may be in the graph already.
         """
-        with self._lock:
-            nodes = self._found(ids)
-            if not nodes:
-                return []
-            outputs = self._outputs(self._like, {}, nodes)
-            return self._judged(outputs, list(ids), [{} for _ in nodes], has_edges=True, explain=True)
+        self.change(add_edges=edges)
 
-    @gradients_enabled()
+    def remove_edges(self, edges: Any) -> None:
+        """Remove edges between nodes of the graph; both directions, unless it is `directed`.
+
+        Parameters
+        ----------
+        edges : list
+            ``(source, target)`` by id; a weight, if there is one, is not looked at.
+        """
+        self.change(remove_edges=edges)
+
+    def update(self, rows: Any, *, ids: Sequence[Id] | None = None, explain: bool = False) -> list[Judgement]:
+        """Give other features to nodes of the graph, whose edges stay as they are.
+
+        Parameters
+        ----------
+        rows : Tensor, array, or table
+            As for `score`, whole rows.
+        ids : sequence of int or str, optional
+            The ids of the nodes ``[k]``, for rows that are given as features.
+        explain : bool
+            Whether to say why in words (`Judgement.why`).
+
+        Returns
+        -------
+        list of Judgement
+            One for every node, with its new features.
+        """
+        return self.change(change_nodes=rows, changed_ids=ids, explain=explain)
+
     def remove(self, ids: Sequence[Id]) -> None:
         """Remove nodes with their edges; they may be those of the base.
 
@@ -279,25 +365,452 @@ class LiveGraph:
         ids : sequence of int or str
             Their ids.
         """
+        self.change(remove_nodes=ids)
+
+    @gradients_enabled()
+    def change(
+        self,
+        add_nodes: Any = None,
+        add_edges: Any = (),
+        *,
+        change_nodes: Any = None,
+        remove_nodes: Sequence[Id] = (),
+        remove_edges: Any = (),
+        ids: Sequence[Id] | None = None,
+        changed_ids: Sequence[Id] | None = None,
+        explain: bool = False,
+    ) -> list[Judgement]:
+        """Change the graph in several ways at once; all is checked first, and nothing changes if something is wrong.
+
+        Edges and nodes are removed first, then features change, then nodes and edges are added. What is kept of a node
+        with other edges or features is computed again, and for other features also of its neighbours (of a hub,
+        ``max_neighbours`` of them). Nodes further away keep what is known of them until `rebase`.
+
+        Parameters
+        ----------
+        add_nodes : Tensor, array, or table, optional
+            Arrivals, as for `score`.
+        add_edges : list, or table
+            Edges as for `score`, but also between nodes of the graph.
+        change_nodes : Tensor, array, or table, optional
+            New rows of nodes of the graph, as for `update`.
+        remove_nodes : sequence of int or str
+            The ids of nodes to remove.
+        remove_edges : list
+            Edges to remove, as for `remove_edges`.
+        ids, changed_ids : sequence of int or str, optional
+            The ids of ``add_nodes`` and of ``change_nodes``, if these are given as features.
+        explain : bool
+            Whether to say why in words (`Judgement.why`).
+
+        Returns
+        -------
+        list of Judgement
+            One for every added node, then one for every changed node.
+        """
         with self._lock:
-            whole, nodes = self._whole, self._found(ids)
-            targets = {target for node in nodes for target in whole.remove(node)} - set(nodes)
-            self._keep_degrees(sorted(targets))
-            near = sorted(targets)
-            for first in range(0, len(near), _AT_ONCE):
-                outputs = self._outputs(self._like, {}, near[first : first + _AT_ONCE])
-                outputs.scores_of(self._detector.scorer_)
-                self._keep(outputs)
-            self.version += bool(nodes)
+            whole, like, version = self._whole, self._like, self.version
+            new = like if add_nodes is None and self._schema is None else add_nodes
+            arrivals = (
+                Arrivals([], like, read_edges(add_edges, {}, whole, self._schema, True), [])
+                if new is None
+                else read_arrivals(new, add_edges, ids, whole, self._schema, like, joins_known=True)
+            )
+            changed_rows: tuple[list[Id], Tensor, list[dict[str, str]]] = [], like, []
+            if change_nodes is not None:
+                changed_rows = read_rows(change_nodes, changed_ids, self._schema, like)
+            changed, gone = self._found(changed_rows[0]), self._found(remove_nodes)
+            lost = read_known_edges(remove_edges, whole, self._schema)
+            used = {*changed, *(end for edge in arrivals.edges for end in edge[:2])}
+            if not used.isdisjoint(gone):
+                node = whole.ids[used.intersection(gone).pop()]
+                raise GraphError(f"the node {node!r} is removed, but the same change gives it features or edges")
+            known = [edge for edge in arrivals.edges if max(edge[:2]) < whole.num_nodes]
+            self._apply(changed, changed_rows[1], gone, lost, known)
+            found: list[Judgement] = []
+            if arrivals.ids:
+                edges = [edge for edge in arrivals.edges if max(edge[:2]) >= whole.num_nodes]
+                found = self._arrive(replace(arrivals, edges=edges), explain)
+            if changed:
+                outputs = self._outputs(like, NO_INCOMING, changed)
+                found += self._judged(outputs, *changed_rows[::2], has_edges=True, explain=explain)
+            self.version = version + bool(arrivals.ids or arrivals.edges or changed or gone or lost)
+            return found
+
+    def _apply(self, changed: list[int], x: Tensor, gone: list[int], lost: list[Edge], known: list[Edge]) -> None:
+        """Change features and edges of known nodes, and compute what is kept of them again."""
+        whole = self._whole
+        touched: set[int] = set()
+        for rows, apply in ((whole.rows_with(lost), whole.remove_edges), (whole.rows_with(known), whole.add_edges)):
+            apply(rows)
+            touched |= rows.keys()
+        touched = touched.union(*(whole.remove(node) for node in gone)).difference(gone)
+        self._keep_degrees(sorted(touched))
+        if changed:
+            index = np.array(changed)
+            clipped, far = self._clipped(x)
+            whole.put("x", index, clipped)
+            whole.put("far", index, far)
+            for node in changed:
+                targets = whole.outgoing(node)
+                touched |= {node, *targets[:: 1 + len(targets) // self._max_neighbours]}
+        near = np.array(sorted(touched), dtype=np.int64)
+        for first in range(0, len(near), _AT_ONCE):
+            outputs = self._outputs(self._like, NO_INCOMING, near[first : first + _AT_ONCE].tolist())
+            self._keep(outputs, self._target_scores(outputs))
+
+    def _arrive(self, arrivals: Arrivals, explain: bool) -> list[Judgement]:
+        whole = self._whole
+        outputs = self._outputs(arrivals.x, whole.with_ways(arrivals.edges), [])
+        found = self._judged(outputs, arrivals.ids, arrivals.unseen, bool(arrivals.edges), explain)
+        new, added = whole.add(arrivals.ids, arrivals.edges)
+        outputs.graph.nodes[: len(new)] = new
+        whole.put("x", new, outputs.graph.x[: len(new)])
+        whole.put("far", new, torch.tensor([each.is_far for each in found]))
+        self._keep_degrees(sorted({*new.tolist(), *added}))
+        self._keep(outputs, self._target_scores(outputs))
+        return found
+
+    # --- what is known of nodes ---
+
+    def explain(self, ids: Sequence[Id]) -> list[Judgement]:
+        """Score nodes of the graph as it is now, and say why in words.
+
+        Parameters
+        ----------
+        ids : sequence of int or str
+            Their ids.
+        """
+        return self.rescore(ids, explain=True)
+
+    @gradients_enabled()
+    def rescore(self, ids: Sequence[Id], *, explain: bool = False) -> list[Judgement]:
+        """Score nodes of the graph as it is now.
+
+        Parameters
+        ----------
+        ids : sequence of int or str
+            Their ids.
+        explain : bool
+            Whether to say why in words (`Judgement.why`).
+        """
+        with self._lock:
+            nodes = self._found(ids)
+            if not nodes:
+                return []
+            outputs = self._outputs(self._like, NO_INCOMING, nodes)
+            return self._judged(outputs, list(ids), [{} for _ in nodes], has_edges=True, explain=explain)
+
+    def scores_of(self, ids: Sequence[Id]) -> KeptScores:
+        """Return what is kept of nodes of the graph; nothing is computed.
+
+        The score of a node is that of the base, or of the last change of its features or edges.
+
+        Parameters
+        ----------
+        ids : sequence of int or str
+            Their ids.
+        """
+        with self._lock:
+            return self._kept_scores(self._found_all(ids), list(ids))
+
+    def _kept_scores(self, nodes: np.ndarray, ids: list[Id]) -> KeptScores:
+        whole, calibration = self._whole, self._detector.calibration_
+        nothing: list[Any] = [None] * len(nodes)
+        scores, confidence = whole.get("score", nodes), whole.get("confidence", nodes)
+        is_judged = self._are_judged(nodes)
+        p_values = nothing if calibration is None else calibration.p_values(scores).tolist()
+        labels = range(self._detector.state_.num_classes) if self._schema is None else self._schema.classes
+        return KeptScores(
+            ids=ids,
+            score=scores.tolist(),
+            p_value=[p if judged else None for p, judged in zip(p_values, is_judged.tolist(), strict=True)],
+            is_ood=nothing if calibration is None else (calibration.detect(scores) & is_judged).tolist(),
+            predicted=[labels[number] for number in whole.get("predicted", nodes).tolist()],
+            confidence=confidence.tolist(),
+            exact=[self.version == self._base_version] * len(nodes),
+            is_new=(nodes >= whole.num_base).tolist(),
+            version=self.version,
+        )
+
+    def row(self, node: Id) -> dict[str, Any]:
+        """Return the row of a node: its id, and its columns or, without tables, its features ``x``.
+
+        Values of columns are as the model reads them: numbers far out are clipped, unseen categories missing.
+
+        Parameters
+        ----------
+        node : int or str
+            Its id.
+        """
+        with self._lock:
+            x = self._whole.get("x", np.array(self._found([node])))[0].numpy()
+            if self._schema is None:
+                return {"id": node, "x": x.tolist()}
+            return {self._schema.id_column: node, **decoded(x, self._schema)}
+
+    def neighbours(self, node: Id, limit: int | None = None) -> list[tuple[Id, float]]:
+        """Return the ids and the weights of the edges that lead to a node.
+
+        Parameters
+        ----------
+        node : int or str
+            Its id.
+        limit : int, optional
+            The most edges; of more, evenly spaced ones.
+        """
+        with self._lock:
+            row = self._whole.row(self._found([node])[0])
+            step = 1 if limit is None else 1 + max(0, len(row.sources) - 1) // max(limit, 1)
+            pairs = zip(row.sources[::step].tolist(), row.weights[::step].tolist(), strict=True)
+            return [(self._whole.ids[source], weight) for source, weight in pairs]
+
+    def neighbourhood(self, ids: Sequence[Id], *, hops: int = 2, limit: int = 60) -> Neighbourhood:
+        """Return nodes around others with the edges between them, for a picture; nothing is computed.
+
+        Parameters
+        ----------
+        ids : sequence of int or str
+            The ids of the nodes in the middle.
+        hops : int
+            How many edges away nodes may be, against the direction of edges.
+        limit : int
+            The most nodes, besides those in the middle; of a node with more neighbours, evenly spaced ones.
+        """
+        with self._lock:
+            whole, nodes = self._whole, self._found_all(ids)
+            far = dict.fromkeys(nodes.tolist(), 0)
+            frontier, truncated = nodes, False
+            for hop in range(1, hops + 1):
+                if not len(frontier):
+                    break
+                found = whole.incoming(frontier, NO_INCOMING, max(limit, 1))
+                fresh = [node for node in dict.fromkeys(found.sources.tolist()) if node not in far]
+                room = len(nodes) + limit - len(far)
+                truncated |= len(fresh) > room or bool(found.capped.any())
+                far |= dict.fromkeys(fresh[:room], hop)
+                frontier = np.array(fresh[:room], dtype=np.int64)
+            chosen = np.array([*far], dtype=np.int64)
+            edges: dict[tuple[int, int], float] = {}
+            for node in chosen.tolist():
+                row = whole.row(node)
+                inside = np.isin(row.sources, chosen)
+                for source, weight in zip(row.sources[inside].tolist(), row.weights[inside].tolist(), strict=True):
+                    if self.directed or (node, source) not in edges:
+                        edges[source, node] = weight
+            names = [whole.ids[node] for node in chosen.tolist()]
+            name = dict(zip(chosen.tolist(), names, strict=True))
+            return Neighbourhood(
+                hops=[*far.values()],
+                edges=[(name[a], name[b], weight) for (a, b), weight in edges.items()],
+                truncated=truncated,
+                nodes=self._kept_scores(chosen, names),
+            )
+
+    # --- on disk ---
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Save the base with all that was computed of it, so that `open` need not compute it again.
+
+        A base that is a `GraphFolder` stays there; others are saved with their features, edges and ids.
+
+        Parameters
+        ----------
+        folder : path
+            Where to: a new or an empty folder, or one with a live graph, which is replaced atomically.
+        """
+        with self._lock:
+            if self.version != self._base_version:
+                raise ValueError(
+                    "the graph has changed since its base was prepared; save it right after it was made, opened or "
+                    "rebased, and what has changed since with save_changes"
+                )
+            facts, arrays = self._saved_base()
+            self.base_key = write(Path(folder), model_key(self._model), facts, arrays)
+
+    def _saved_base(self) -> tuple[BaseFacts, dict[str, np.ndarray]]:
+        whole = self._whole
+        arrays = {f"column-{number}": each.numpy() for number, each in enumerate(whole.columns.values())}
+        kind, ids = saved_ids(whole.ids.base)
+        graph = "" if self._folder is None else _graph_key(self._folder)
+        if self._folder is None:
+            arrays |= whole.edge_arrays | ids
+        elif self._has_features_of_folder:
+            del arrays["column-0"]
+        arrays |= {f"references-{number}": each for number, each in enumerate(self._references)}
+        arrays["lowest"] = self._lowest.cpu().numpy()
+        networks = []
+        for number, known in enumerate(self._known):
+            networks.append(NetworkFacts([*known.places], [*known.facts]))
+            for place, ((owner, _), value) in enumerate(known.facts.items()):
+                check_fact(value, owner)
+                arrays |= dict(saved_fact(value, f"fact-{number}-{place}"))
+        facts = BaseFacts(
+            graph=graph,
+            version=self.version,
+            next_id=whole.ids.next_id,
+            directed=self.directed,
+            is_symmetric=whole.is_symmetric,
+            max_neighbours=self._max_neighbours,
+            reach=self._reach,
+            tried=self._tried,
+            spread=self._spread,
+            ids=kind,
+            columns=[[*key] if isinstance(key, tuple) else [key] for key in whole.columns],  # type: ignore[list-item]
+            networks=networks,
+        )
+        return facts, arrays
+
+    @classmethod
+    @gradients_enabled()
+    def open(cls, model: Detector | TableModel, folder: str | os.PathLike, *, graph: Any = None) -> Self:
+        """Open what `save` has written; columns are mapped into memory, so that this takes seconds.
+
+        Everything is checked: a `oddnode.large.FolderError` says what is damaged or does not belong to the model or to
+        the graph. Then compute it again: ``LiveGraph(model, graph)``.
+
+        Parameters
+        ----------
+        model : Detector or TableModel
+            The same fitted model.
+        folder : path
+            What `save` has written.
+        graph : GraphFolder or path, optional
+            The base, if it is a graph folder; others are in ``folder``.
+        """
+        facts, arrays, key = read(Path(folder), model_key(model), BaseFacts)
+        live = cls.__new__(cls)
+        live._start(model, facts.max_neighbours)
+        live._restore_base(facts, arrays, graph)
+        live.base_key = key
+        return live
+
+    def _restore_base(self, facts: BaseFacts, arrays: dict[str, Tensor], graph: Any) -> None:
+        self._folder = None if graph is None else graph if isinstance(graph, GraphFolder) else GraphFolder(graph)
+        if (self._folder is not None) != bool(facts.graph):
+            needed = (
+                "a base in a graph folder; give it as graph" if facts.graph else "a base of its own; leave out graph"
+            )
+            raise FolderError(f"the saved live graph has {needed}")
+        if self._folder is None:
+            names = ("offsets", "sources", "weights")
+            edges = Edges(*(arrays[name].numpy() if name in arrays else None for name in names))  # type: ignore[arg-type]
+            ids = read_ids(facts.ids, arrays, len(arrays["offsets"]) - 1)
+        else:
+            if _graph_key(self._folder) != facts.graph:
+                raise FolderError(f"the saved live graph belongs to another graph than {self._folder.path}")
+            source, ids = self._opened(self._folder)
+            edges = Edges.of(source.as_graph())
+        self.directed, self._references, self._spread = facts.directed, [], facts.spread
+        while (name := f"references-{len(self._references)}") in arrays:
+            self._references.append(arrays[name].numpy())
+        self._lowest, self._tried = arrays["lowest"], facts.tried
+        whole = self._whole = GrowingGraph(edges, ids, facts.directed, facts.is_symmetric, facts.max_neighbours)
+        whole.ids.next_id = facts.next_id
+        self._has_features_of_folder = "column-0" not in arrays
+        for number, key in enumerate(facts.columns):
+            column = arrays.get(f"column-{number}")
+            whole.add_column(key_of_column(key), _features_of(self._folder) if column is None else column)
+        module, self._known = self._detector.state_.module, []
+        for number, each in enumerate(module.members if isinstance(module, Ensemble) else [module]):
+            known, own = Known(number, each, self._detector.state_.num_classes, whole), facts.networks[number]
+            known.places = {key: place for place, key in enumerate(own.values)}
+            known.facts = {key: read_fact(arrays, f"fact-{number}-{place}") for place, key in enumerate(own.facts)}
+            self._known.append(known)
+        self._layers = SideBySide.of([known.module for known in self._known])
+        self.version = self._base_version = facts.version
+        try:
+            self._find_reach()
+        except ValueError:
+            self._reach = 0
+        if self._reach != facts.reach:
+            raise FolderError("what was saved is not what the model computes; delete it, and make the live graph anew")
+
+    def save_changes(self, folder: str | os.PathLike) -> None:
+        """Save what has changed since the base, which was saved before; as much as has changed.
+
+        Parameters
+        ----------
+        folder : path
+            Where to: a new or an empty folder, or one with changes, which are replaced atomically.
+        """
+        with self._lock:
+            if self.base_key is None:
+                raise ValueError("the base is not saved; call save before the graph changes")
+            whole = self._whole
+            facts = ChangeFacts(self.base_key, self.version, whole.num_nodes, whole.ids.next_id)
+            _, added = saved_ids([*whole.ids.added, 0, ""])  # a mixture in any case
+            arrays = whole.changes() | added
+        write(Path(folder), model_key(self._model), facts, arrays)  # copies, so that others need not wait
+
+    def load_changes(self, folder: str | os.PathLike) -> None:
+        """Apply what `save_changes` has written to the base; scores are then the same, bit for bit.
+
+        Parameters
+        ----------
+        folder : path
+            What `save_changes` has written, for a live graph with the same base.
+        """
+        with self._lock:
+            if self.version != self._base_version:
+                raise ValueError("the graph has changed already; load changes right after open")
+            facts, arrays, _ = read(Path(folder), model_key(self._model), ChangeFacts)
+            if facts.base != self.base_key:
+                raise FolderError(f"{folder} has changes of another base; delete it")
+            found = {name: values.numpy() for name, values in arrays.items()}
+            self._whole.restore(found, facts.num_nodes, mixed_ids(found.pop("ids"))[:-2], facts.next_id)
+            self.version = facts.version
+
+    # --- the whole graph anew ---
 
     @gradients_enabled()
     def rebase(self) -> None:
         """Compute everything anew for the graph as it is now, which then is the base, in memory."""
         with self._lock:
-            ids: Any = [self._whole.ids[node] for node in self._whole.present.tolist()]
             other = copy.copy(self)  # so that nothing has changed if this fails
-            other._prepare(self._base_outputs(self._as_data(self._like, {})), ids)
-            vars(self).update(vars(other), version=self.version + 1)
+            other._rebase(self._whole, None)
+            version = self.version + 1
+            vars(self).update(vars(other), version=version, _base_version=version)
+
+    @gradients_enabled()
+    def rebased(self, folder: str | os.PathLike | None = None) -> LiveGraph:
+        """Compute everything anew for the graph as it is now, beside this one, which answers in the meantime.
+
+        Only the features and what has changed are copied under the lock. Changes that are made in the meantime are not
+        in the result; apply them to it before it takes the place of this one.
+
+        Parameters
+        ----------
+        folder : path, optional
+            Where to write the new base, if this one is a graph folder: a new or an empty folder. By default it is in
+            memory.
+
+        Returns
+        -------
+        LiveGraph
+            The new one, with the version of this one.
+        """
+        if folder is not None and self._folder is None:
+            raise ValueError("folder is for a base that is a graph folder; save writes a base that is in memory")
+        with self._lock:
+            other, first = copy.copy(self), _features_of(self._folder) if self._has_features_of_folder else None
+            whole = self._whole.snapshot({"x": first, "seen": None, "far": None})
+        other._lock = threading.RLock()
+        other._rebase(whole, folder)
+        return other
+
+    def _rebase(self, whole: GrowingGraph, folder: str | os.PathLike | None) -> None:
+        nodes = whole.present
+        if folder is None or self._folder is None:
+            source: Any = as_data(whole, self._references, self._like, NO_INCOMING)
+        else:
+            source = write_graph(whole, self._references, self._folder, folder)
+        far, outputs = whole.get("far", nodes), self._base_outputs(source)
+        if bool(far.any()):  # they are clipped already
+            outputs.far = far.nonzero().squeeze(1)
+        next_id = whole.ids.next_id
+        self._prepare(outputs, whole.ids.take(nodes))
+        self._whole.ids.next_id = next_id
 
     @gradients_enabled()
     def measure_error(self, num_arrivals: int = 32, seed: int = 0) -> ErrorReport:
@@ -319,10 +832,10 @@ class LiveGraph:
             nodes = np.array((linked or order.tolist())[:num_arrivals])
             rows = [(whole.num_nodes + place, whole.row(node)) for place, node in enumerate(nodes.tolist())]
             links = {(int(a), b): float(w) for b, row in rows for a, w in zip(*row, strict=True)}
-            added = whole.rows_with(Edge(*ends, weight) for ends, weight in links.items())
+            added = whole.with_ways([Edge(*ends, weight) for ends, weight in links.items()])
             new = whole.get("x", nodes)
             found = self._judged(self._outputs(new, added, []), nodes.tolist(), [{} for _ in nodes], True, False)
-            outputs = self._base_outputs(self._as_data(new, added))
+            outputs = self._base_outputs(as_data(whole, self._references, new, added))
             return self._compared(found, self._detector.score_samples(outputs)[-len(nodes) :].double())
 
     def _compared(self, found: list[Judgement], expected: Tensor) -> ErrorReport:
@@ -343,35 +856,42 @@ class LiveGraph:
 
     # --- parts of the above ---
 
-    def _scored(
-        self, rows: Any, edges: Any, ids: Sequence[Id] | None, explain: bool
-    ) -> tuple[Arrivals, LocalOutputs, list[Judgement]]:
+    def _scored(self, rows: Any, edges: Any, ids: Sequence[Id] | None, explain: bool) -> list[Judgement]:
         arrivals = read_arrivals(rows, edges, ids, self._whole, self._schema, self._like)
-        outputs = self._outputs(arrivals.x, self._whole.rows_with(arrivals.edges), [])
-        found = self._judged(outputs, arrivals.ids, arrivals.unseen, bool(arrivals.edges), explain)
-        return arrivals, outputs, found
+        outputs = self._outputs(arrivals.x, self._whole.with_ways(arrivals.edges), [])
+        return self._judged(outputs, arrivals.ids, arrivals.unseen, bool(arrivals.edges), explain)
 
     def _found(self, ids: Sequence[Id]) -> list[int]:
+        nodes = self._found_all(ids).tolist()
+        if len(set(nodes)) < len(nodes):
+            node = next(node for node, index in zip(ids, nodes, strict=True) if nodes.count(index) > 1)
+            raise GraphError(f"the id {node!r} is given twice")
+        return nodes
+
+    def _found_all(self, ids: Sequence[Id]) -> np.ndarray:
+        """The indices of nodes, some of which may be given twice ``[n]``."""
         if isinstance(ids, (int, str)):
             raise TypeError(f"ids is {ids!r}, expected a list of ids")
-        nodes = [(node, self._whole.ids.find(node)) for node in checked_ids(ids, "ids")]
-        for node, index in nodes:
-            if index is None or nodes.count((node, index)) > 1:
-                fault = f"there is no node with the id {node!r}" if index is None else f"the id {node!r} is given twice"
-                raise GraphError(fault)
-        return [index for _, index in nodes if index is not None]
+        checked = checked_ids(ids, "ids")
+        nodes = self._whole.ids.find_all(checked)
+        if (nodes < 0).any():
+            raise GraphError(f"there is no node with the id {checked[int((nodes < 0).argmax())]!r}")
+        return nodes
 
-    def _outputs(self, new: Tensor, added: dict[int, Row], known: Sequence[int]) -> Any:
+    @_quick
+    def _outputs(self, new: Tensor, added: Incoming, known: Sequence[int]) -> Any:
         state, is_far = self._detector.state_, self._whole.get("far", np.array(known, dtype=np.int64))
         if len(new):
-            clipped, far = clip_far_features(Graph(new, torch.empty(2, 0, dtype=torch.long)), state.max_abs_feature)
-            new, is_new_far = clipped.x, torch.zeros(len(new), dtype=torch.bool)
-            is_new_far[[] if far is None else far] = True
+            new, is_new_far = self._clipped(new)
             is_far = torch.cat([is_new_far, is_far])
         graph = LocalGraph(self._whole, new, added, known, self._reach)
         members = [self._member(known, graph, number) for number, known in enumerate(self._known)]
         outputs: Outputs = members[0]
         if len(members) > 1:
+            together = None if self._layers is None else Networks(self._layers, graph)
+            for number, each in enumerate(members):
+                each.networks, each.number = together, number
+            members[0]._sharing_with([*members])
             references = [each.references[0] for each in members if each.references]
             outputs = Outputs(state.module, graph, state.num_classes, references=references)
             outputs.members = [*members]
@@ -379,25 +899,53 @@ class LiveGraph:
         outputs.far = is_far.nonzero().squeeze(1) if bool(is_far.any()) else None
         return outputs
 
+    def _clipped(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Features within the range of training, and which rows are far outside it."""
+        graph = Graph(x, torch.empty(2, 0, dtype=torch.long))
+        clipped, far = clip_far_features(graph, self._detector.state_.max_abs_feature)
+        is_far = torch.zeros(len(x), dtype=torch.bool)
+        is_far[[] if far is None else far] = True
+        return clipped.x, is_far
+
+    @_quick
+    def _target_scores(self, outputs: Any) -> Tensor:
+        count, judged = outputs.graph.num_targets, self._judged_together(outputs)
+        scores = outputs.scores_of(self._detector.scorer_)[:count] if judged is None else judged.scores.mean(dim=1)
+        targets = lower_far_scores(scores.detach(), outputs.far, self._lowest)
+        if not bool(targets.isfinite().all()):
+            raise ValueError("a score is not finite: the network's outputs overflow; check the scale of the features")
+        return targets
+
+    def _judged_together(self, outputs: Any) -> Judged | None:
+        """What several kinds of evidence say of the targets; ``None`` if the method does not combine any."""
+        scorers = [each for each in members_of(self._detector.scorer_) if type(each) is Evidence]
+        if len(scorers) < len(self._known):
+            return None
+        own = partial(judge_together, scorers, outputs.members or [outputs], outputs.graph.num_targets)
+        return Outputs.cached(outputs, self, "judged", own)
+
+    def _are_judged(self, nodes: np.ndarray, x: Tensor | None = None) -> Tensor:
+        """Whether the threshold applies to nodes: it says nothing about types of nodes without labels."""
+        if self._schema is None or self._schema.features.types is None:
+            return torch.ones(len(nodes), dtype=torch.bool)
+        x = self._whole.get("x", nodes) if x is None else x
+        return torch.from_numpy(self._schema.features.of_labelled_type(x.numpy(), len(nodes)))
+
+    @_quick
     def _judged(
         self, outputs: Any, ids: Sequence[Id], unseen: list[dict[str, str]], has_edges: bool, explain: bool
     ) -> list[Judgement]:
         state, graph, count = self._detector.state_, outputs.graph, outputs.graph.num_targets
-        scores = outputs.scores_of(state.scorer).detach()
-        targets = lower_far_scores(scores[:count], outputs.far, self._lowest)
-        if not bool(targets.isfinite().all()):
-            raise ValueError("a score is not finite: the network's outputs overflow; check the scale of the features")
+        targets = self._target_scores(outputs)
         confidence, predicted = outputs.logits[:count].softmax(dim=-1).max(dim=1)
         calibration, nothing = self._detector.calibration_, [None] * count
-        is_judged = torch.ones(count, dtype=torch.bool)
-        if self._schema is not None:  # the threshold says nothing about types of nodes without labels
-            is_judged = torch.from_numpy(self._schema.features.of_labelled_type(graph.x[:count].numpy(), count))
+        is_judged = self._are_judged(graph.nodes[:count], graph.x[:count])
         labels = range(state.num_classes) if self._schema is None else self._schema.classes
         num_edges = torch.bincount(graph.edge_index[1], minlength=count)[:count].tolist()
         kinds, why = self._kinds(outputs, count), nothing
         if explain:
             names = [*ids, *(self._whole.ids[node] for node in graph.nodes[count:].tolist())]
-            all_scores = torch.cat([targets, scores[count:]])
+            all_scores = torch.cat([targets, outputs.scores_of(state.scorer).detach()[count:]])
             words = Names(names, None if self._schema is None else labels)
             why = reasons(state, outputs, torch.arange(count), all_scores, calibration, words)  # type: ignore[assignment]
         p_values = nothing if calibration is None else calibration.p_values(targets).tolist()
@@ -428,16 +976,19 @@ class LiveGraph:
 
     def _kinds(self, outputs: Outputs, count: int) -> list[tuple[KindOfEvidence, ...]]:
         """Every kind of evidence against the targets."""
-        scorer = self._detector.scorer_
-        found = scorer.comparisons(outputs)
-        if not found:
+        scorer, judged = self._detector.scorer_, self._judged_together(outputs)
+        if judged is not None:
+            surprises, contributions = (each.mean(dim=1).tolist() for each in judged[1:])
+        elif found := scorer.comparisons(outputs):
+            surprises, contributions = (
+                torch.stack([getattr(each, name)[:count] for each in found]).mean(dim=0).tolist()
+                for name in ("surprises", "contributions")
+            )
+        else:
             return [()] * count
-        surprises, contributions = (
-            torch.stack([getattr(each, name)[:count] for each in found]).mean(dim=0).tolist()
-            for name in ("surprises", "contributions")
-        )
         rows = zip(surprises, contributions, strict=True)
-        return [tuple(map(KindOfEvidence, scorer.kinds, *row)) for row in rows]
+        kinds = scorer.kinds
+        return [tuple(map(KindOfEvidence, kinds, *row)) for row in rows]
 
     def _keep_degrees(self, nodes: list[int]) -> None:
         """Update what depends on the number and the weights of a node's edges."""
@@ -448,43 +999,24 @@ class LiveGraph:
         for name, values in zip(("in_degree", "effective_degree", "gcn_scale"), found.T, strict=True):
             whole.put(name, index, torch.from_numpy(np.ascontiguousarray(values)))
 
-    def _keep(self, outputs: Any) -> None:
-        """Update what is known of targets and of their neighbours, as far as these have been touched."""
+    def _keep(self, outputs: Any, scores: Tensor) -> None:
+        """Update what is known of targets and of their neighbours."""
         graph, whole = outputs.graph, self._whole
-        rows = graph.complete[torch.from_numpy(whole.is_touched(graph.nodes[graph.complete.numpy()]))]
-        nodes = graph.nodes[rows.numpy()]
+        targets = graph.nodes[: graph.num_targets]
+        confidence, predicted = outputs.logits[: len(targets)].softmax(dim=-1).max(dim=1)
+        for name, own in (("score", scores), ("confidence", confidence), ("predicted", predicted)):
+            whole.put(name, targets, own)
+        rows, nodes = graph.complete, graph.nodes[graph.complete.numpy()]
         for key, values in graph.kept.items():
             whole.put(key, nodes, values[rows])
-        for member in outputs.members or [outputs]:
+        members = outputs.members or [outputs]
+        shared = {key: own for each in members for key, own in each.values.items() if each.is_shared(key)}
+        for member in members:
             whole.put(member.known.logits_key, nodes, member.all_logits[rows])
             values = whole.get(member.known.values_key, nodes)
-            for key, own in member.values.items():
+            for key, own in (shared | member.values).items():
                 values[:, member.known.places[key]] = own[rows]
             whole.put(member.known.values_key, nodes, values)
-
-    def _as_data(self, new: Tensor, added: dict[int, Row]) -> Any:
-        """The graph as it is now, perhaps with arrivals, in memory; its seen and reference nodes are marked."""
-        from torch_geometric.data import Data
-
-        whole, nodes = self._whole, self._whole.present
-        edges, weights = whole.all_edges()
-        index = np.full(whole.num_nodes + len(new), -1)
-        index[nodes] = np.arange(len(nodes))
-        index[whole.num_nodes :] = np.arange(len(nodes), len(nodes) + len(new))
-        more = [np.stack([row.sources, np.full_like(row.sources, node)]) for node, row in added.items()]
-        edges = np.concatenate([edges, *more], axis=1)
-        weights = np.concatenate([weights, *(row.weights for row in added.values())])
-        x = torch.cat([whole.get("x", nodes), new])
-        data = Data(x=x, edge_index=torch.from_numpy(index[edges]))
-        if whole.is_weighted:
-            data.edge_weight = torch.from_numpy(weights).to(x.dtype)
-        if self._references:
-            marked = torch.zeros(2, len(x), dtype=torch.bool)
-            kept = index[np.concatenate(self._references)]
-            marked[0, torch.from_numpy(kept[kept >= 0])] = True
-            marked[1, : len(nodes)] = whole.get("seen", nodes)
-            data.reference_mask, data.seen_mask = marked
-        return data
 
 
 def _on_cpu(detector: Detector) -> Detector:
@@ -494,6 +1026,19 @@ def _on_cpu(detector: Detector) -> Detector:
         module = copy.deepcopy(state.module).cpu()
         other._with_state(replace(state, module=module), detector.calibration_)
     return other
+
+
+def _features_of(folder: GraphFolder | None) -> Tensor:
+    """The features of a folder, mapped once more, so that they can be changed in memory."""
+    assert folder is not None
+    return map_array(folder.path / "x.bin", folder.manifest.arrays["x"])
+
+
+def _graph_key(folder: GraphFolder) -> str:
+    """A hash of the features, edges and ids of a folder."""
+    arrays = folder.manifest.arrays
+    ids = {name: arrays[name].crc32 for name in ID_ARRAYS if name in arrays}
+    return f"{folder.manifest.graph_key} {ids}"
 
 
 def _check_local(scorer: Scorer) -> None:

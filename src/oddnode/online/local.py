@@ -9,35 +9,40 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from functools import cached_property, partial
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
+from oddnode._utils.lazy import cached_property
 from oddnode.graph import Graph
 from oddnode.graph.graph import cached_in
 from oddnode.graph.sampling import NodeNumbering
 from oddnode.nn import Backbone, embed_with, run_backbone
-from oddnode.online.growing import GrowingGraph, Row
+from oddnode.nn.base import TwoLayers, network_blocker
+from oddnode.online.growing import GrowingGraph, Incoming
 from oddnode.ops import SparseMatrix, weighted_in_degree, with_self_loops
 from oddnode.scoring import Outputs, Propagated, PropagatingScorer, Scorer
 from oddnode.scoring.combinations import CombinedScorer
 from oddnode.scoring.folder_outputs import RowOutputs
 
 T = TypeVar("T")
+#: What a cached value is known by: its owner, with its settings, and its name.
+ValueKey = tuple[str, str]
 _MOST_NAMES = 1000
 
 
 class LocalGraph(Graph):
-    """Arrivals (``new``: features; ``added``: edges by target) and ``known`` targets, with what is around them."""
+    """Arrivals (``new``: features; ``added``: their edges) and ``known`` targets, with what is around them."""
 
     def __init__(
         self,
         whole: GrowingGraph,
         new: Tensor,
-        added: dict[int, Row],
+        added: Incoming,
         known: Sequence[int],
         reach: int,
         cap: int | None = None,
@@ -53,7 +58,7 @@ class LocalGraph(Graph):
             cols.append(first + found.owner)
             rows.append(numbering.number(found.sources))
             if not first:  # nodes with new edges count differently in graph convolutions, however far they are
-                numbering.number(np.array([node for node in added if node < whole.num_nodes], dtype=np.int64))
+                numbering.number(np.unique(added.owner[added.owner < whole.num_nodes]))
             weights.append(found.weights)
             capped.append(first + np.flatnonzero(found.capped))
             first = self.num_inner
@@ -123,16 +128,14 @@ class LocalGraph(Graph):
     @property
     @cached_in("graph")
     def smoothed_x(self) -> Tensor:
-        if not self.whole.has_column("smoothed_x"):
-            self.whole.add_column("smoothed_x", self.whole.base.smoothed_x)
+        self.whole.ensure("smoothed_x", lambda base: base.smoothed_x)
         values = self._at_rim(self.gcn_matrix @ self.x, "smoothed_x")
         self.kept["smoothed_x"] = values
         return values
 
     def support(self, num_hops: int, eta: float) -> Tensor:
         key = ("support", num_hops, eta)
-        if not self.whole.has_column(key):
-            self.whole.add_column(key, self.whole.base.support(num_hops, eta))
+        self.whole.ensure(key, lambda base: base.support(num_hops, eta))
         if key not in self.kept:
             known = self.whole.get(key, self.nodes[self.num_new :]).to(self.x)
             own = self.x.new_ones(self.num_new)
@@ -189,32 +192,30 @@ class LocalGraph(Graph):
 class Known:
     """What one network and its scorers computed on the whole graph, and how far that can be computed locally."""
 
-    def __init__(self, number: int, outputs: Outputs, whole: GrowingGraph):
-        self.module, self.whole, self.num_classes = (
-            copy.deepcopy(outputs.module).requires_grad_(False),
-            whole,
-            outputs.num_classes,
-        )
+    def __init__(self, number: int, module: nn.Module, num_classes: int, whole: GrowingGraph):
+        self.module, self.num_classes, self.whole = copy.deepcopy(module).requires_grad_(False), num_classes, whole
         self._names: dict[int, tuple[object, str]] = {}
         self.logits_key, self.values_key = ("logits", number), ("values", number)
-        self.places: dict[tuple[str, str], int] = {}
-        self.facts: dict[tuple[str, str], Any] = {}  # about the whole graph, not about a node
-        self.owners: dict[tuple[str, str], object] = {}
+        self.places: dict[ValueKey, int] = {}  # the columns of values
+        self.facts: dict[ValueKey, Any] = {}  # about the whole graph, not about a node
         #: Values, and ``None`` for the logits, that are right at the neighbours of targets as well.
-        self.reaches_neighbours: set[tuple[str, str] | None] = set()
-        whole.add_column(self.logits_key, outputs.all_logits.detach().cpu())
+        self.reaches_neighbours: set[ValueKey | None] = set()
+
+    def learn(self, outputs: Outputs) -> None:
+        """Keep what was computed on the whole graph."""
+        whole, logits = self.whole, outputs.all_logits.detach().cpu()
+        whole.add_column(self.logits_key, logits)
         columns: list[Tensor] = []
         for owner, name, value in outputs.cached_values():
             key, rows = self.key(owner, name), len(value) if isinstance(value, Tensor) else 0
             if name == "known":
                 self.facts[key] = value
-            elif rows == whole.base.num_nodes and value.dim() == 1:
-                self.places[key], self.owners[key] = len(columns), owner
+            elif rows == whole.num_base and value.dim() == 1 and key not in self.places:
+                self.places[key] = len(columns)
                 columns.append(value.detach().to(outputs.graph.x.dtype).cpu())
-        empty = outputs.all_logits.new_empty(whole.base.num_nodes, 0).cpu()
-        whole.add_column(self.values_key, torch.stack(columns, dim=1) if columns else empty)
+        whole.add_column(self.values_key, torch.stack(columns, dim=1) if columns else logits.new_empty(len(logits), 0))
 
-    def key(self, owner: object, name: str) -> tuple[str, str]:
+    def key(self, owner: object, name: str) -> ValueKey:
         """What a value is known by: scorers with the same settings that were fitted together are equal."""
         known = self._names.get(id(owner))
         if known is None:
@@ -223,16 +224,19 @@ class Known:
             known = self._names[id(owner)] = owner, repr(owner)
         return known[1], name
 
-    def check(self, outputs: LocalOutputs) -> None:
-        """Compare what was computed around known nodes with what is known, which decides what can be used there."""
-        graph = outputs.graph
+    def check(self, outputs: LocalOutputs) -> object | None:
+        """Compare what was computed around known nodes with what is known, which decides what can be used there.
+
+        Returns a scorer whose scores are wrong, perhaps because another one was used where it cannot be.
+        """
+        graph, wrong = outputs.graph, None
         neighbours = graph.complete[graph.complete >= graph.num_targets]
         logits = self.whole.get(self.logits_key, graph.nodes[neighbours.numpy()])
         if not is_close(outputs.all_logits[neighbours], logits):
             self.reaches_neighbours.discard(None)
         expected = self.whole.get(self.values_key, graph.nodes)
         for key, place in self.places.items():
-            found, owner = outputs.values.get(key), self.owners[key]
+            found, owner = outputs.values.get(key), outputs.owners.get(key)
             # Long averages are continued, which is not exact; of other propagating scorers nothing is known.
             is_known = isinstance(owner, Propagated) or not isinstance(owner, PropagatingScorer)
             is_long = isinstance(owner, CombinedScorer) and owner.num_hops_used > graph.reach + 1 and is_known
@@ -240,10 +244,11 @@ class Known:
                 self.reaches_neighbours.discard(key)
                 continue
             own = expected[:, place]
-            if not is_close(found[: graph.num_targets], own[: graph.num_targets]):
-                raise not_local(owner)
+            if wrong is None and not is_close(found[: graph.num_targets], own[: graph.num_targets]):
+                wrong = owner
             if not is_close(found[neighbours], own[neighbours]):
                 self.reaches_neighbours.discard(key)
+        return wrong
 
 
 def not_local(scorer: object) -> ValueError:
@@ -260,50 +265,129 @@ def is_close(found: Tensor, expected: Tensor) -> bool:
     return torch.allclose(found.to(expected), expected, rtol=1e-4, atol=1e-5 * max(size, 1e-3))
 
 
+class SideBySide(NamedTuple):
+    """The layers of several networks of two layers, of the same size, side by side: one product serves them all."""
+
+    weight: Tensor  # of the first layers `[M H, F]`
+    bias: Tensor  # `[M H]`
+    norm: list[Tensor]  # of all batch norms: mean, variance, weight and bias `[M H]`; empty without them
+    eps: float
+    last: list[TwoLayers]
+
+    @classmethod
+    def of(cls, modules: Sequence[nn.Module]) -> SideBySide | None:
+        """Take networks apart; ``None`` for a single one, or for others."""
+        if len(modules) < 2 or any(network_blocker(module) is not None for module in modules):
+            return None
+        layers = [TwoLayers.of(module) for module in modules]
+        norms: list[Any] = [each.norm for each in layers]
+        if len({(type(norm), getattr(norm, "eps", 0.0), layers[0].uses_edges) for norm in norms}) > 1:
+            return None
+        names = ("running_mean", "running_var", "weight", "bias") if isinstance(norms[0], nn.BatchNorm1d) else ()
+        joined = [torch.cat([getattr(norm, name) for norm in norms]) for name in names]
+        weight, bias = torch.cat([each.weight for each in layers]), torch.cat([each.bias for each in layers])
+        return cls(weight, bias, joined, getattr(norms[0], "eps", 0.0), layers)
+
+    def hidden(self, inputs: Tensor) -> list[Tensor]:
+        """The hidden features of each network."""
+        values = torch.addmm(self.bias, inputs, self.weight.t())
+        if self.norm:
+            mean, variance, weight, bias = self.norm
+            values = F.batch_norm(values, mean, variance, weight, bias, eps=self.eps)
+        return list(values.relu_().chunk(len(self.last), dim=1))
+
+    def logits(self, hidden: list[Tensor], graph: Graph | None) -> list[Tensor]:
+        """The logits of each network, with the edges of a graph or without any."""
+        bias = torch.cat([each.last_bias for each in self.last])
+        products = torch.cat([own @ each.last_weight.t() for own, each in zip(hidden, self.last, strict=True)], dim=1)
+        logits = (products if graph is None else graph.gcn_matrix @ products) + bias
+        return list(logits.chunk(len(self.last), dim=1))
+
+
+class Networks:
+    """What several networks compute on a local graph, all of them together."""
+
+    def __init__(self, layers: SideBySide, graph: LocalGraph):
+        self._layers, self._graph, self._uses_edges = layers, graph, layers.last[0].uses_edges
+
+    @cached_property
+    def hidden(self) -> list[Tensor]:
+        return self._layers.hidden(self._graph.smoothed_x if self._uses_edges else self._graph.x)
+
+    @cached_property
+    def logits(self) -> list[Tensor]:
+        return self._layers.logits(self.hidden, self._graph if self._uses_edges else None)
+
+    @cached_property
+    def alone(self) -> list[Tensor]:
+        """The logits of the same nodes without edges."""
+        return self._layers.logits(self._layers.hidden(self._graph.alone.x), None)
+
+
 class LocalOutputs(Outputs):
     """The outputs of one network around some nodes; only those of the targets are sure to be right."""
 
     graph: LocalGraph
     averages_together = False
+    networks: Networks | None = None  # all networks together, of which this is one
+    number = 0
 
     def __init__(
         self, known: Known, graph: LocalGraph, references: Sequence[Tensor], far: Tensor | None, seen: Tensor | None
     ):
         super().__init__(known.module, graph, known.num_classes, None, references, far, seen, uses_batch=False)
         self.known = known
-        self.values: dict[tuple[str, str], Tensor] = {}
+        self.values: dict[ValueKey, Tensor] = {}
+        self.owners: dict[ValueKey, object] = {}
+
+    def is_shared(self, key: ValueKey) -> bool:
+        """Whether a value is that of all networks."""
+        return bool(getattr(self.owners[key], "is_shared", False))
 
     @cached_property
     def _of_known(self) -> Tensor:
-        """The values of all nodes but arrivals before these came."""
-        return self.known.whole.get(self.known.values_key, self.graph.nodes[self.graph.num_new :])
+        """The values of all nodes before arrivals came, by name; those of arrivals mean nothing."""
+        graph = self.graph
+        nodes = graph.nodes.copy()
+        nodes[: graph.num_new] = 0
+        return self.known.whole.get(self.known.values_key, nodes).t().contiguous()
 
     def _filled(self, value: Tensor, known: Tensor, reaches_neighbours: bool) -> Tensor:
         """Take what is computed here at targets, and perhaps at their neighbours; elsewhere what was known before."""
-        graph, out = self.graph, value.new_empty(self.graph.num_nodes, *value.shape[1:])
-        out[graph.num_new :] = known.to(value)
-        out[: graph.num_targets] = value[: graph.num_targets]
-        if reaches_neighbours:
-            out[graph.complete] = value[graph.complete]
-        return out
+        graph = self.graph
+        last = graph.num_inner if reaches_neighbours else graph.num_targets
+        known = known.to(value.dtype)
+        capped = graph.capped[graph.capped >= graph.num_targets] if reaches_neighbours and len(graph.capped) else None
+        before = known[[] if capped is None else capped]
+        known[:last] = value[:last]  # a copy of what is kept
+        if capped is not None:
+            known[capped] = before
+        return known
 
     @cached_property
     def all_logits(self) -> Tensor:
         module = self.module
-        if isinstance(module, Backbone) and type(module).run is Backbone.run:
+        if self.networks is not None:
+            logits = self.networks.logits[self.number]
+        elif isinstance(module, Backbone) and type(module).run is Backbone.run:
             logits = module.head(self.hidden, self.graph)
         else:
             logits = run_backbone(module, self.graph)
-        known = self.known.whole.get(self.known.logits_key, self.graph.nodes[self.graph.num_new :])
+        nodes = self.graph.nodes.copy()
+        nodes[: self.graph.num_new] = 0
+        known = self.known.whole.get(self.known.logits_key, nodes)
         return self._filled(logits, known, None in self.known.reaches_neighbours)
 
     @cached_property
     def hidden(self) -> Tensor:
-        return embed_with(self.module, self.graph)
+        return embed_with(self.module, self.graph) if self.networks is None else self.networks.hidden[self.number]
 
     @cached_property
     def without_edges(self) -> Outputs:
-        return Outputs(self.module, self.graph.alone, self.num_classes)
+        alone = Outputs(self.module, self.graph.alone, self.num_classes)
+        if self.networks is not None:
+            vars(alone)["all_logits"] = self.networks.alone[self.number]
+        return alone
 
     def shards(self, out: Tensor) -> Iterator[slice]:
         yield slice(0, self.graph.num_targets)
@@ -312,20 +396,25 @@ class LocalOutputs(Outputs):
         return super().cached(owner, name, partial(self._made, owner, name, make))
 
     def _made(self, owner: object, name: str, make: Callable[[], Any]) -> Any:
-        key = self.known.key(owner, name)
+        known = self.known
+        key = known.key(owner, name)
         if name == "averages" and isinstance(owner, Propagated) and owner.num_hops > self.graph.reach + 1:
             make = partial(self._long_average, owner, key)
-        if key in self.known.facts:
-            return self.known.facts[key]
-        value = make()
-        if key in self.known.places:
-            column = self._of_known[:, self.known.places[key]]
-            value = self.values[key] = self._filled(value, column, key in self.known.reaches_neighbours)
-        return value
+        if name == "known" and key in known.facts:
+            return known.facts[key]
+        place = known.places.get(key)
+        if place is None:
+            return make()
+        if key not in self.values:
+            value = make()
+            self.values[key] = self._filled(value, self._of_known[place], key in known.reaches_neighbours)
+            self.owners[key] = owner
+        return self.values[key]
 
-    def _long_average(self, scorer: Propagated, key: tuple[str, str]) -> Tensor:
+    def _long_average(self, scorer: Propagated, key: ValueKey) -> Tensor:
         own = self.scores_of(scorer.scorer)
-        before = torch.cat([own[: self.graph.num_new], self._of_known[:, self.known.places[key]]])
+        before = self._of_known[self.known.places[key]].to(own.dtype)
+        before[: self.graph.num_new] = own[: self.graph.num_new]
         targets, keeps = own[: self.graph.num_targets], scorer.isolated == "keep"
         return self.graph.continued(before, targets, scorer.num_hops, scorer.eta, keeps)
 

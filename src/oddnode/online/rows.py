@@ -14,8 +14,10 @@ from torch import Tensor
 from oddnode.graph import GraphError
 from oddnode.online.growing import Edge, GrowingGraph, Id, checked_ids
 from oddnode.tables import TableSchema, read_nodes
+from oddnode.tables.columns import ColumnCounts, Number
 from oddnode.tables.edges import ends_of_parts, read_ids
 from oddnode.tables.graphs import nodes_of
+from oddnode.tables.known_values import Cells
 from oddnode.tables.reader import open_table
 from oddnode.tables.values import pa, quoted
 
@@ -31,13 +33,35 @@ class Arrivals:
 
 
 def read_arrivals(
-    rows: Any, edges: Any, ids: Sequence[Any] | None, whole: GrowingGraph, schema: TableSchema | None, like: Tensor
+    rows: Any,
+    edges: Any,
+    ids: Sequence[Any] | None,
+    whole: GrowingGraph,
+    schema: TableSchema | None,
+    like: Tensor,
+    joins_known: bool = False,
 ) -> Arrivals:
     """Check rows and edges that a user gives; ``like`` ``[0, F]`` has the number and dtype of features."""
+    first = whole.num_nodes
+    if schema is None and ids is None:
+        ids = range(whole.ids.next_id, whole.ids.next_id + len(rows))
+    own, x, unseen = read_rows(rows, ids, schema, like)
+    index = {node: first + place for place, node in enumerate(own)}
+    taken = [node for node in own if whole.ids.find(node) is not None]
+    if taken:
+        raise GraphError(f"there is already a node with the id {quoted(taken[0])}; remove it first, or use another id")
+    return Arrivals(own, x, read_edges(edges, index, whole, schema, joins_known), unseen)
+
+
+def read_rows(
+    rows: Any, ids: Sequence[Any] | None, schema: TableSchema | None, like: Tensor
+) -> tuple[list[Id], Tensor, list[dict[str, str]]]:
+    """Check rows that a user gives: their ids, features, and categories that the model was not fitted on."""
     if schema is None:
         x = _features(rows, like)
-        first = whole.num_nodes
-        own: list[Id] = [*range(first, first + len(x))] if ids is None else checked_ids(ids, "ids")
+        if ids is None:
+            raise GraphError("the rows have no ids; give the ids of the nodes that they are of")
+        own = checked_ids(ids, "ids")
         unseen: list[dict[str, str]] = [{} for _ in own]
     elif ids is not None:
         raise GraphError(f"ids are in the column {schema.id_column!r} of the rows; leave ids out")
@@ -46,13 +70,9 @@ def read_arrivals(
         x = x.to(like)
     if len(own) != len(x):
         raise GraphError(f"there are {len(own)} ids for {len(x)} rows, expected one for each")
-    index = {node: whole.num_nodes + place for place, node in enumerate(own)}
-    if len(index) < len(own):
+    if len(set(own)) < len(own):
         raise GraphError(f"the id {quoted(next(node for node in own if own.count(node) > 1))} is given twice")
-    taken = [node for node in own if whole.ids.find(node) is not None]
-    if taken:
-        raise GraphError(f"there is already a node with the id {quoted(taken[0])}; remove it first, or use another id")
-    return Arrivals(own, x, _edges(edges, index, whole, schema), unseen)
+    return own, x, unseen
 
 
 def _features(rows: Any, like: Tensor) -> Tensor:
@@ -76,7 +96,10 @@ def _table_rows(rows: Any, schema: TableSchema) -> tuple[list[Id], Tensor, list[
     if isinstance(rows, Mapping) and not any(isinstance(value, (list, tuple, np.ndarray)) for value in rows.values()):
         rows = [rows]
     if isinstance(rows, (list, tuple)) and rows and all(isinstance(row, Mapping) for row in rows):
-        rows = pa.Table.from_pylist(list(rows))
+        try:
+            rows = pa.Table.from_pylist(list(rows))
+        except (pa.ArrowException, OverflowError) as error:  # such as numbers and text in one column
+            raise GraphError(f"the rows are no table: {error}") from None
     table = nodes_of(rows, schema)
     schema.check_columns(table)
     found = read_nodes(table, schema.id_column, schema.features)
@@ -87,8 +110,10 @@ def _table_rows(rows: Any, schema: TableSchema) -> tuple[list[Id], Tensor, list[
     return found.ids.to_pylist(), torch.from_numpy(found.x), unseen
 
 
-def _edges(edges: Any, new: dict[Id, int], whole: GrowingGraph, schema: TableSchema | None) -> list[Edge]:
-    """Look up the ends of edges, each of which has an arrival at one end at least."""
+def read_edges(
+    edges: Any, new: dict[Id, int], whole: GrowingGraph, schema: TableSchema | None, joins_known: bool
+) -> list[Edge]:
+    """Look up the ends of new edges, each of which has an arrival at one end at least, unless it ``joins_known``."""
     found: dict[tuple[int, int], Edge] = {}
     unknown: list[Id] = []
     for source, target, weight in _triples(edges, schema):
@@ -101,10 +126,12 @@ def _edges(edges: Any, new: dict[Id, int], whole: GrowingGraph, schema: TableSch
         a, b = ends
         if a is None or b is None:
             continue
-        if max(a, b) < whole.num_nodes:
+        if max(a, b) < whole.num_nodes and not joins_known:
             raise GraphError(f"the edge {quoted((source, target))} joins two nodes of the graph, none of the arrivals")
         if schema is not None and a == b:
             continue  # as tables are read
+        if max(a, b) < whole.num_nodes and whole.has_edge(a, b):
+            raise GraphError(f"there is already an edge {quoted((source, target))}; remove it first")
         weight = _checked_weight(weight, (source, target), whole)
         key = (a, b) if whole.directed else (min(a, b), max(a, b))
         if key in found and schema is None:
@@ -121,6 +148,33 @@ def _edges(edges: Any, new: dict[Id, int], whole: GrowingGraph, schema: TableSch
     return [edge for edge in found.values() if edge.weight > 0]
 
 
+def read_known_edges(edges: Any, whole: GrowingGraph, schema: TableSchema | None) -> list[Edge]:
+    """Look up edges of the graph by their ends."""
+    found = []
+    for source, target, _ in _triples(edges, schema):
+        a, b = (whole.ids.find(node) for node in checked_ids((source, target), "an edge"))
+        if a is None or b is None or not whole.has_edge(a, b):
+            raise GraphError(f"there is no edge {quoted((source, target))} in the graph")
+        found.append(Edge(a, b))
+    return found
+
+
+def decoded(x: np.ndarray, schema: TableSchema) -> dict[str, Any]:
+    """The values of the columns of a row ``[F]``, as far as its features tell them; ``None`` if missing or unseen."""
+    counts = [ColumnCounts() for _ in schema.features.columns]
+    cells = Cells(schema.features, x[None], counts)
+    values: dict[str, Any] = {}
+    for column, features, own in cells.columns:
+        if isinstance(column, Number):
+            number = float(cells.numbers(column, features, own, np.zeros(1, dtype=np.int64))[0])
+            # Features have 24 bits: a 0 would come back as 2e-7 of a column with values around 10.
+            places = 5 - math.floor(math.log10(max(abs(column.mean), column.scale)))
+            values[column.name] = None if math.isnan(number) else round(number, places) + 0.0
+        else:
+            values[column.name] = column.categories[int(x[features].argmax())] if x[features].any() else None
+    return values
+
+
 def _checked_weight(weight: Any, ends: tuple[Any, Any], whole: GrowingGraph) -> float:
     if (weight is not None) != whole.is_weighted:
         expected = "weights: (source, target, weight)" if whole.is_weighted else "no weights"
@@ -130,10 +184,8 @@ def _checked_weight(weight: Any, ends: tuple[Any, Any], whole: GrowingGraph) -> 
     if weight is None:
         return 1.0
     is_number = isinstance(weight, (int, float, np.integer, np.floating)) and not isinstance(weight, bool)
-    if not is_number or not 0 <= float(weight) < math.inf:
-        raise GraphError(
-            f"the edge {quoted(ends)} has the weight {quoted(weight)}, expected a finite number of 0 or more"
-        )
+    if not is_number or not 0 <= float(weight) <= float(np.finfo(np.float32).max):
+        raise GraphError(f"the edge {quoted(ends)} has the weight {quoted(weight)}, expected a number from 0 to 3.4e38")
     return float(weight)
 
 

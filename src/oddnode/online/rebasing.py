@@ -1,0 +1,87 @@
+"""A growing graph as it is now, as a graph of its own: in memory, or written to a new graph folder."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oddnode.graph import GraphError
+from oddnode.large import FolderBuilder, GraphFolder
+from oddnode.large.arrays import row_chunks
+from oddnode.large.chunks import NodeChunk
+from oddnode.large.folder import MASKS
+from oddnode.online.growing import NO_INCOMING, GrowingGraph, Incoming
+
+# Edges that are written at a time, roughly.
+_NODES_AT_ONCE = 2**16
+
+
+def as_data(whole: GrowingGraph, references: Sequence[np.ndarray], new: Tensor, added: Incoming) -> Any:
+    """The graph as it is now, perhaps with arrivals, in memory; its seen and reference nodes are marked."""
+    from torch_geometric.data import Data
+
+    nodes = whole.present
+    edges, weights = whole.all_edges()
+    index = np.full(whole.num_nodes + len(new), -1)
+    index[nodes] = np.arange(len(nodes))
+    index[whole.num_nodes :] = np.arange(len(nodes), len(nodes) + len(new))
+    edges = np.concatenate([edges, np.stack([added.sources, added.owner])], axis=1)
+    weights = np.concatenate([weights, added.weights])
+    x = torch.cat([whole.get("x", nodes), new])
+    data = Data(x=x, edge_index=torch.from_numpy(index[edges]))
+    if whole.is_weighted:
+        data.edge_weight = torch.from_numpy(weights).to(x.dtype)
+    if references:
+        marked = torch.zeros(2, len(x), dtype=torch.bool)
+        kept = index[np.concatenate(references)]
+        marked[0, torch.from_numpy(kept[kept >= 0])] = True
+        marked[1, : len(nodes)] = whole.get("seen", nodes)
+        data.reference_mask, data.seen_mask = marked
+    return data
+
+
+def write_graph(
+    whole: GrowingGraph, references: Sequence[np.ndarray], source: GraphFolder, out: str | os.PathLike
+) -> GraphFolder:
+    """Write the graph as it is now to a new folder, with the labels and masks of the folder that its base is in."""
+    nodes = whole.present
+    index = np.full(whole.num_nodes, -1)
+    index[nodes] = np.arange(len(nodes))
+    columns = {name: getattr(source, name) for name in ("y", *MASKS)}
+    given = {name: values.numpy() for name, values in columns.items() if values is not None}
+    if references:
+        given["reference_mask"] = np.zeros(whole.num_base, dtype=bool)
+        given["reference_mask"][np.concatenate(references)] = True
+        given["seen_mask"] = whole.get("seen", np.arange(whole.num_base)).numpy()
+
+    def node_chunks() -> Iterator[NodeChunk]:
+        for start, stop in row_chunks(len(nodes), source.num_features * source.x.dtype.itemsize):
+            own = nodes[start:stop]
+            is_known = own < whole.num_base
+            parts = {}
+            for name, values in given.items():
+                parts[name] = np.full(len(own), -1 if name == "y" else False, dtype=values.dtype)
+                parts[name][is_known] = values[own[is_known]]
+            ids = whole.ids.take(own)
+            if isinstance(ids, list):
+                raise GraphError("ids of nodes are numbers and strings; a graph folder has one or the other")
+            names = ids.to_numpy(zero_copy_only=False)
+            yield NodeChunk(whole.get("x", own).numpy(), parts.pop("y", None), names, parts)
+
+    def edge_chunks() -> Iterator[Any]:
+        for start in range(0, len(nodes), _NODES_AT_ONCE):
+            found = whole.incoming(nodes[start : start + _NODES_AT_ONCE], NO_INCOMING, cap=2**62)
+            ends = np.stack([index[found.sources], start + found.owner])
+            yield (ends, found.weights) if whole.is_weighted else ends
+
+    facts = {"classes": source.manifest.classes, "table": source.manifest.table}
+    with FolderBuilder(out, secrets.token_hex(16)) as builder:
+        builder.add_nodes(node_chunks, facts)
+        builder.add_edges(edge_chunks)
+        return builder.finish(source.manifest.notes)
