@@ -38,6 +38,15 @@ def test_files_of_a_version_give_its_scores_or_say_how_to_make_them_anew(kept: P
     tables = TableModel.load(kept / "tables").score_frame(*known_tables())
     assert tables["score"].to_pylist() == pytest.approx(expected["tables"], abs=1e-4)
     assert tables["id"].to_pylist() == known_tables()[0]["id"]
+    default, refused = read(lambda: TableModel.load(kept / "default"))
+    if default is None:
+        assert kept.name != oddnode.__version__
+        assert "fit the model again with this version and save it" in refused
+    else:
+        rows = default.score_frame(*known_tables(120), explain=True).to_pydict()
+        assert rows["id"] == known_tables(120)[0]["id"]
+        assert [p <= 0.05 for p in rows["p_value"]] == rows["is_ood"]
+        assert any(rows["is_ood"])
     folder, refused = read(lambda: GraphFolder(tmp_path / "graph"))
     if folder is None:
         assert kept.name != oddnode.__version__

@@ -72,7 +72,8 @@ def server() -> Iterator[str]:
             [postgres, "-D", "data", *(word for each in settings for word in ("-c", each))], **own
         )
         try:
-            while not (folder / ".s.PGSQL.5432").exists():
+            status = folder / "data" / "postmaster.pid"  # the socket is there before connections are accepted
+            while not (status.exists() and "\nready" in status.read_text(encoding="utf-8")):
                 assert running.poll() is None, "the server did not start"
                 time.sleep(0.02)
             yield str(folder)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from safetensors.numpy import load_file
 
+from oddnode import Evidence, MaxSoftmax
 from oddnode.tables import TableError, TableModel, open_table
 from oddnode.tables.reader import ChosenRows
 from tests.tables.examples import FIT, Rows, example, read_csv, training_tables, write_csv
@@ -107,6 +108,23 @@ def test_arrivals_are_counted_named_and_judged(tmp_path: Path) -> None:
     assert sum(flagged[("c",)]) > len(flagged[("c",)]) / 3  # at 5 % false alarms
     assert (report.num_unlabelled_arrivals, report.num_unlabelled_flagged) == (len(flagged[("",)]), sum(flagged[("",)]))
     assert sum(map(len, flagged.values())) == report.num_arrivals
+
+
+def test_the_most_recent_labelled_rows_before_are_the_reference_rows() -> None:
+    rows = _tables()
+    nodes, edges = (pa.Table.from_pylist(each) for each in rows)
+    model, report = TableModel.fit(nodes, edges, **(FIT | TIMES))
+    table = model.score_frame(nodes, edges).to_pylist()
+    days: dict[str, list[str]] = {"train": [], "calibration": []}
+    for row, scored in zip(rows[0], table, strict=True):
+        days.setdefault(scored["split"] or "", []).append(row["joined"])
+    assert len(days["calibration"]) == report.num_calibration > 20
+    assert min(days["calibration"]) >= max(days["train"])
+    assert max(days["calibration"]) <= TIMES["train_until"]
+    evidence = Evidence((MaxSoftmax(),))
+    assert model.detector.scorer.fewest_known == evidence.expecting_drift().fewest_known  # type: ignore[union-attr]
+    usual, _ = TableModel.fit(nodes, edges, **FIT, drop_columns=("joined",))
+    assert usual.detector.scorer.fewest_known == evidence.fewest_known  # type: ignore[union-attr]
 
 
 def test_a_time_after_all_rows_is_noted() -> None:

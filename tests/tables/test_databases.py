@@ -191,6 +191,8 @@ def test_a_wrong_query_is_one_line(place: Place, query: str, message: str) -> No
 def test_a_database_that_cannot_be_opened_is_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str, message: str
 ) -> None:
+    if address.startswith(("duckdb", "postgresql")):
+        pytest.importorskip("duckdb" if address.startswith("duckdb") else "adbc_driver_postgresql")
     monkeypatch.chdir(tmp_path)
     Path("nodes.csv").write_text("id,x\n" * 1000, encoding="utf-8")
     with pytest.raises(TableError, match=message) as caught:

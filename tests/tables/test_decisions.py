@@ -87,6 +87,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[TableModel, Rows, 
     paths = write_csv(folder / "n.csv", nodes), write_csv(folder / "e.csv", edges)
     model, report = TableModel.fit(*paths, **FIT, method="msp")
     assert report.accuracy == model.schema.accuracy
+    assert report.accuracy is not None
     assert report.accuracy > 0.7
     assert report.rate_interval == model.detector.calibration_.rate_interval  # type: ignore[union-attr]
     model.save(folder / "model")

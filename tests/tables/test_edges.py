@@ -145,7 +145,7 @@ def test_blanks_around_ids_are_ignored_and_said_in_every_format(tmp_path: Path) 
         assert read.notes == [f"{table.name}: blanks around 2 ids are ignored"]
         found = edges_in(write(tmp_path / f"edges.{suffix}", edges), read.ids)
         assert found.index.shape == (2, 4)
-        assert found.notes == [f"{tmp_path / 'edges'}.{suffix}: blanks around 1 id is ignored"]
+        assert found.notes == [f"{tmp_path / 'edges'}.{suffix}: blanks around 1 id are ignored"]
     again = write_csv(tmp_path / "again.csv", [*nodes, {"name": "n0", "size": 1}, {"name": "n3 ", "size": 1}])
     expected = r"has 2 ids more than once: 'n0' \(line 2, line 6\), 'n3' \(line 5, line 7\); ids must be unique"
     with pytest.raises(TableError, match=expected):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,7 +13,7 @@ from oddnode.tables import Category, FeatureRecipe, KnownValues, Number, TableMo
 from oddnode.tables.columns import ColumnCounts
 from oddnode.tables.findings import group_flagged
 from oddnode.tables.known_values import Cells
-from tests.tables.shop import Shop, shop
+from tests.tables.shop import WORDS, Shop, shop
 from tests.tables.test_reasons import FIT, five_digits, number
 
 NO_EDGES = np.empty((2, 0), dtype=np.int64)
@@ -58,7 +59,7 @@ def test_every_number_of_a_finding_is_that_of_the_tables(
         for count, column, alike, all_known in re.findall(r"(\d+) have `(\w+)` \((\d+) of (\d+) known rows\)", text):
             assert int(count) == (rows[column] > 0).sum()
             assert (int(alike), int(all_known)) == ((known[column] > 0).sum(), len(known))
-        for count, column, low, high in re.findall(r"(\d+) have a `(\w+)` outside ([\d.]+) to ([\d.]+),", text):
+        for count, column, low, high in re.findall(r"(\d+) have `(\w+)` outside ([\d.]+) to ([\d.]+),", text):
             values = np.sort(known[column].dropna())
             cut = int(0.025 * len(values))
             assert (number(low), number(high)) == (five_digits(values[cut]), five_digits(values[-1 - cut]))
@@ -119,3 +120,19 @@ def test_without_statistics_only_links_group_rows() -> None:
     [group] = group_flagged(None, cells, rows, both, np.zeros(len(cells.x), int), ["a"])
     assert (group.rows, group.shared) == (tuple(rows[:4].tolist()), ())
     assert group_flagged(None, cells, rows, NO_EDGES, np.zeros(len(cells.x), int), ["a"]) == []
+
+
+def test_what_sets_the_new_rows_apart_is_said_in_the_units_of_the_table(products: Shop, tmp_path: Path) -> None:
+    model, _ = TableModel.fit(*products.old, **FIT)  # type: ignore[arg-type]
+    report = model.score(products.nodes, products.edges, tmp_path / "scores.csv", explain=True)
+    assert report.batch
+    assert report.summary[-1].startswith("As a whole, the new rows have ")
+    new = products.nodes[products.is_new]
+    for each in report.batch:
+        assert f"{each.name} (" in report.summary[-1]
+        if each.column is not None and each.column in WORDS["cameras"]:
+            assert each.new == pytest.approx(new[each.column].mean(), abs=1e-6)
+            assert each.known == pytest.approx(products.old[0][each.column].mean(), abs=1e-6)
+            assert each.name == f"more of `{each.column}`"
+    assert {each.column for each in report.batch} & {"price", *WORDS["cameras"]}
+    assert not model.score(products.nodes, products.edges, tmp_path / "scores.csv", explain=True, batch=False).batch

@@ -106,7 +106,7 @@ def test_a_model_from_a_folder_is_the_one_from_the_tables(tmp_path: Path, method
         np.testing.assert_allclose(found[name], wanted[name], atol=1e-4)
     if not method:  # shares of the 64 calibration nodes: rounding of single precision may change a rank where nodes tie
         shares = np.exp([found["score"], wanted["score"]])
-        assert np.abs(shares[0] - shares[1]).max() < 0.1
+        assert np.abs(shares[0] - shares[1]).max() < 0.15
         assert np.mean(np.abs(shares[0] - shares[1]) > 1e-4) < 0.2
     # A model that was fitted on a folder reads tables as well.
     model.score(nodes, edges, tmp_path / "tables.csv")

@@ -169,18 +169,26 @@ def test_row_numbers_and_times_since_1970_are_left_out(values: list[int]) -> Non
     assert learnt([*values, values[-1]])[0].names == ["c", "other"]
 
 
+def test_a_split_is_pointed_out() -> None:
+    [found] = learnt(["train", "val", "Test", None])[1]
+    assert found.startswith("column 'c' looks like a split (Test, train, val), but is used as a feature")
+    assert found.endswith("leave it out with `drop_columns` c")
+
+
 @pytest.mark.parametrize(
-    ("values", "note"),
+    "values",
     [
-        (["train", "val", "Test", None], "column 'c' looks like a split (Test, train, val), but is used as a feature"),
-        (["2024-01-01", "2024-02-01 12:00"], "column 'c' holds dates, read as 2 categories"),
-        (["1.2.2024", "24.12.24"], "column 'c' holds dates, read as 2 categories"),
+        ["2024-01-01", "2024-02-01 12:00"],
+        ["1.2.2024", "24.12.24"],
+        [f"20{i // 12:02d}-{i % 12 + 1:02d}-01" for i in range(300)],
     ],
 )
-def test_splits_and_dates_are_pointed_out(values: list[str], note: str) -> None:
-    [found] = learnt(values)[1]
-    assert found.startswith(note)
-    assert found.endswith("leave it out with `drop_columns` c")
+def test_dates_are_left_out_unless_they_are_named(values: list[str]) -> None:
+    recipe, [note], _ = learnt(values)
+    assert recipe.names == ["other"]
+    assert note.startswith("dates are left out: c; they can tell later rows apart (`time_column` c with `train_until`)")
+    if len(values) == 2:
+        assert learnt(values, category_columns=["c"])[0].names == ["c", "other"]
 
 
 @pytest.mark.parametrize(
@@ -189,10 +197,6 @@ def test_splits_and_dates_are_pointed_out(values: list[str], note: str) -> None:
         ([f"text {i}" for i in range(300)], "leave it out with `drop_columns` c"),
         ([str(i) for i in range(300)] + ["n.a."], "read it as numbers with `number_columns` c, or leave it out"),
         ([f"${i}" for i in range(300)] + ["free"], "read it as numbers with `number_columns` c, or leave it out"),
-        (
-            [f"20{i // 12:02d}-{i % 12 + 1:02d}-01" for i in range(300)],
-            "its dates can tell later rows apart \\(`time_column` c with `train_until`\\), or leave it out",
-        ),
     ],
 )
 def test_too_many_categories_have_a_way_out(values: list[str], advice: str) -> None:
@@ -217,6 +221,20 @@ def test_new_categories_are_counted_apart_from_cells() -> None:
         "column 'c': 3 of 4 values are of 2 categories that the model was not fitted on (for example 'Blue'); they "
         "count as missing. The model knows 'blue', 'green', 'red'; check the spelling"
     )
+
+
+def test_a_column_that_nearly_all_new_rows_lack_has_the_values_of_other_rows() -> None:
+    values = np.array(["red", "blue", "green", None] * 50 + ["pink"] * 95 + ["red"] * 5, dtype=object)
+    recipe, _, _ = learnt(values[:200])
+    x, is_new = scored(recipe, values)[0], np.arange(300) >= 200
+    x = np.hstack([x, np.ones((300, 1), np.float32)])
+    filled = recipe.with_shared_gaps_filled(x, is_new)
+    assert (filled[~is_new | (x[:, :3].sum(axis=1) > 0)] == x[~is_new | (x[:, :3].sum(axis=1) > 0)]).all()
+    drawn = filled[200:295, :3]
+    assert (drawn.sum(axis=1) == 1).all()
+    assert (drawn.mean(axis=0) > 0.2).all()  # each of the three colours a third of the time
+    few = np.arange(250)
+    assert (recipe.with_shared_gaps_filled(x[few], is_new[few]) == x[few]).all()
 
 
 def test_what_the_user_says_of_columns_is_checked() -> None:

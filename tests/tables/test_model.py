@@ -154,6 +154,22 @@ def test_a_method_that_anchors_on_labelled_nodes_is_refused(tables: tuple[Path, 
         TableModel.fit(*tables, **FIT, method="grasp")
 
 
+def test_surprises_are_columns_for_a_model_of_ones_own(
+    model_folder: Path, tables: tuple[Path, Path], tmp_path: Path
+) -> None:
+    model = TableModel.load(model_folder)
+    model.score(*tables, tmp_path / "s.parquet", explain=True, evidence=True)
+    both, alone = parquet.read_table(tmp_path / "s.parquet"), model.score_frame(*tables, evidence=True)
+    kinds = [name.removeprefix("p_") for name in both.column_names if name.startswith("p_") and name != "p_value"]
+    assert kinds
+    assert [name for name in alone.column_names if name.startswith("surprise_")] == [f"surprise_{k}" for k in kinds]
+    assert not {"why", "threshold", f"p_{kinds[0]}"} & {*alone.column_names}
+    for kind in kinds:
+        surprise = both[f"surprise_{kind}"].to_numpy()
+        np.testing.assert_allclose(np.exp(-surprise), both[f"p_{kind}"].to_numpy(), rtol=1e-5)
+        np.testing.assert_array_equal(alone[f"surprise_{kind}"].to_numpy(), surprise)
+
+
 def test_explaining_adds_columns_that_add_up(model_folder: Path, tables: tuple[Path, Path], tmp_path: Path) -> None:
     TableModel.load(model_folder).score(*tables, tmp_path / "s.csv", explain=True)
     rows = read_csv(tmp_path / "s.csv")
@@ -281,6 +297,34 @@ def test_the_split_is_stratified_and_leaves_nothing_out(counts: list[int], seed:
         shares = [int((y[part] == c).sum()) for part in parts]
         assert min(shares) >= 1
         assert abs(shares[0] - 0.4 * n) <= 1
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(3, 60), min_size=1, max_size=5), st.integers(0, 100))
+def test_with_times_recent_nodes_calibrate_and_every_class_is_learnt(counts: list[int], seed: int) -> None:
+    y = np.concatenate([np.full(n, c) for c, n in enumerate(counts)] + [np.full(4, -1)])
+    times = np.random.default_rng(seed).integers(1990, 2020, len(y))
+    split = split_labelled(y, list(range(len(counts))), seed, times)
+    assert sorted(np.concatenate([split.train, split.validation, split.calibration])) == np.flatnonzero(y >= 0).tolist()
+    for c, n in enumerate(counts):
+        own = split.calibration[y[split.calibration] == c]
+        rest = np.setdiff1d(np.flatnonzero(y == c), own)
+        assert len(own) <= max(0.6 * n, 1)
+        assert min((y[split.train] == c).sum(), (y[split.validation] == c).sum()) >= 1
+        assert not len(own) or times[own].min() >= times[rest].max()
+    is_full = [(y[split.calibration] == c).sum() >= min(int(0.6 * n), n - 2) for c, n in enumerate(counts)]
+    left_out = [
+        times[np.setdiff1d(np.flatnonzero(y == c), split.calibration)].max() for c in np.flatnonzero(~np.array(is_full))
+    ]
+    assert len(split.calibration) <= round(0.4 * sum(counts))
+    assert not left_out or not len(split.calibration) or times[split.calibration].min() >= max(left_out)
+
+
+def test_of_many_labelled_nodes_the_most_recent_500_calibrate() -> None:
+    times = np.random.default_rng(1).permutation(5000)
+    split = split_labelled(np.zeros(5000, dtype=np.int64), ["known"], 0, times)
+    assert sorted(times[split.calibration]) == list(range(4500, 5000))
+    assert (len(split.train), len(split.validation)) == (3000, 1500)
 
 
 Change = Callable[[Rows, Rows], Any]

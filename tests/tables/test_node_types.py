@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
-from oddnode.tables import TableError, TableModel, TableOptions, TrainingTables
+from oddnode.tables import TableError, TableModel, TableOptions, TrainingTables, fit_tables, score_folder
 
 FIT: dict[str, Any] = {"id_column": "id", "label_column": "segment", "type_column": "type"}
 QUICK: dict[str, Any] = {**FIT, "epochs": 5, "device": "cpu"}
@@ -124,10 +125,21 @@ def test_values_of_other_types_and_new_types_are_told(model: TableModel) -> None
         model.read(pa.Table.from_pylist(nodes), edges)
 
 
-def test_types_are_refused_where_they_cannot_be_used(tmp_path: Path) -> None:
+def test_types_are_refused_where_they_cannot_be_used() -> None:
     tables, edges = bank()
     for wrong, message in (("segment", "has another role"), ("kind", "no type column 'kind'")):
         with pytest.raises(TableError, match=message):
             TrainingTables(joined(tables), edges, TableOptions(**{**FIT, "type_column": wrong})).check_columns()
-    with pytest.raises(TableError, match="`type_column` is not supported for graphs on disk"):
-        TrainingTables(joined(tables), edges, TableOptions(**FIT)).prepare(tmp_path / "graph")
+
+
+def test_a_folder_has_the_features_and_the_types_of_the_tables(tmp_path: Path) -> None:
+    tables, edges = bank()
+    read = TrainingTables(joined(tables), edges, TableOptions(**FIT))
+    folder, in_memory = read.prepare(tmp_path / "graph"), read.read(seed=0)
+    np.testing.assert_array_equal(folder.x.numpy(), in_memory.data.x.numpy())
+    model, _ = fit_tables(folder, epochs=5, device="cpu")
+    assert model.schema.features == in_memory.schema.features
+    score_folder(model, folder, out := tmp_path / "scores.parquet")
+    scores = parquet.read_table(out)
+    assert scores["p_value"].is_null().to_pylist() == [False] * 120 + [True] * 120
+    assert not any(scores["is_ood"].to_pylist()[120:])

@@ -14,6 +14,7 @@ from oddnode.detector import ModelFileError
 from oddnode.tables import Rule, TableError, TableGraph, TableModel
 from tests.saved_models import rewrite
 from tests.tables.examples import FIT, Rows, example
+from tests.tables.shop import shop
 
 Fitted = tuple[TableModel, Rows, Rows]
 
@@ -233,3 +234,23 @@ def test_a_single_calibration_node_is_refused() -> None:
     edges = [{"source": 0, "target": 1}]
     with pytest.raises(TableError, match="compares nodes with calibration nodes, but there is one"):
         TableModel.fit(_table(nodes), _table(edges), **FIT, false_alarm_rate=0.5)
+
+
+def test_tables_without_labels_find_what_nobody_has_labelled(tmp_path: Path) -> None:
+    goods = shop()
+    nodes, edges = goods.old
+    columns: dict[str, Any] = {"id_column": "id", "drop_columns": ("category",)}
+    model, report = TableModel.fit(nodes, edges, **columns)
+    assert report.method == "evidence-unlabelled"
+    assert report.labels == []
+    assert "there is no `label_column`" in " ".join(report.notes)
+    model.save(tmp_path / "model")
+    scores = TableModel.load(tmp_path / "model").score_frame(goods.nodes, goods.edges, explain=True).to_pandas()
+    new = scores[goods.is_new]
+    is_camera = goods.kind[goods.is_new] == "cameras"
+    assert new["is_ood"][is_camera].mean() > 0.5
+    assert new["is_ood"][~is_camera].mean() < 0.15
+    assert set(scores["group"]) == {"new", "unlabelled"}
+    assert not new["why"].dropna().str.contains("label|class|known known").any()
+    with pytest.raises(TableError, match=r"nodesafe learns from labels.*evidence-unlabelled"):
+        TableModel.fit(nodes, edges, method="nodesafe", **columns)

@@ -35,6 +35,8 @@ def arrivals(times: Any, until: str) -> list[bool]:
         # The same moment in other zones; as text, the second would be later.
         ("2024-05-31T12:00Z", ["2024-05-31T14:00:00+02:00", "2024-05-31T14:00:00+01:00"], [False, True]),
         ("2024-05-31", [date(2024, 5, 31), date(2024, 6, 1)], [False, True]),
+        ("2024-05-31", ["31.05.2024 23:00", "1.6.2024", "2.12.2023"], [False, True, False]),
+        ("31.5.2024", ["2024-05-31", "2024-06-01"], [False, True]),
         ("2024-05-31", [datetime(2024, 5, 31, 23), datetime(2024, 6, 1)], [False, True]),
         ("9999-12-30", [date(9999, 12, 31), date(1, 1, 1)], [True, False]),
     ],
@@ -55,7 +57,7 @@ def test_timestamps_with_a_zone_and_of_any_unit_are_moments() -> None:
     ("until", "times", "message"),
     [
         ("May", ["1"], "`train_until` is 'May', expected a number, or a date"),
-        ("2024-05-31", ["2024-05-30", "31.05.2024"], r"'31\.05\.2024' in row 2, expected a date or time like"),
+        ("2024-05-31", ["2024-05-30", "31/05/2024"], r"'31/05/2024' in row 2, expected a date or time like"),
         ("2024", ["2024-05-31"], "'2024-05-31' in row 1, expected a number, like the value of `train_until`, '2024'"),
         ("2024-05-31", [1, 2], "holds int64, expected dates or times"),
         ("2024", [date(2024, 1, 1)], "holds date32.*, expected numbers"),

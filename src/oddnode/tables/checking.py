@@ -53,22 +53,36 @@ def sample_to_check(scores: Any, out: Any, id_column: str, n: int = 100, seed: i
     columns = _read(table, names)
     is_ood = read_marks(columns["is_ood"], table.name, "is_ood")
     candidates = missing_to_null(columns["rank"]).is_valid().to_numpy(zero_copy_only=False)
-    groups = [np.flatnonzero(candidates & flagged) for flagged in (is_ood, ~is_ood)]
     if n < 2 or not candidates.any():
         raise TableError(f"`n` is {n} and {table.name} has {int(candidates.sum())} rows to draw from, expected more")
+    order, weight, num_alike = draw_rows(is_ood, candidates, n, seed)
+    shown = {name: array.take(pa.array(order)) for name, array in columns.items() if name != "rank"}
+    shown |= {"weight": pa.array(weight), "num_alike": pa.array(num_alike)}
+    write_table(pa.table(shown | {_ANSWER: pa.nulls(len(order), pa.string())}), target)
+    return SampleReport(
+        num_drawn=len(order),
+        num_drawn_flagged=int(is_ood[order].sum()),
+        num_flagged=int((candidates & is_ood).sum()),
+        num_others=int((candidates & ~is_ood).sum()),
+    )
+
+
+def draw_rows(
+    is_ood: np.ndarray, candidates: np.ndarray, n: int, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw rows at random among candidates, half of them flagged if there are as many.
+
+    Returns their indices in random order, how many rows each stands for, and from how many it was drawn ``[n]``.
+    """
+    groups = [np.flatnonzero(candidates & flagged) for flagged in (is_ood, ~is_ood)]
     first = min(len(groups[0]), max(n // 2, n - len(groups[1])))
     counts = first, min(len(groups[1]), n - first)
-    rng, weight, num_alike = np.random.default_rng(seed), np.zeros(len(is_ood)), np.zeros(len(is_ood), dtype=np.int64)
+    rng = np.random.default_rng(seed)
     drawn = [rng.choice(rows, count, replace=False) for rows, count in zip(groups, counts, strict=True)]
-    for rows, chosen in zip(groups, drawn, strict=True):
-        weight[chosen], num_alike[chosen] = len(rows) / max(len(chosen), 1), len(rows)
     # In random order, so that flagged rows do not stand together.
     order = rng.permutation(np.concatenate(drawn))
-    shown = {name: array.take(pa.array(order)) for name, array in columns.items() if name != "rank"}
-    shown |= {"weight": pa.array(weight[order]), "num_alike": pa.array(num_alike[order])}
-    write_table(pa.table(shown | {_ANSWER: pa.nulls(len(order), pa.string())}), target)
-    flagged, others = map(len, groups)
-    return SampleReport(num_drawn=len(order), num_drawn_flagged=counts[0], num_flagged=flagged, num_others=others)
+    num_alike = np.where(is_ood[order], *map(len, groups))
+    return order, num_alike / np.where(is_ood[order], *(max(count, 1) for count in counts)), num_alike
 
 
 def _read(table: Any, names: list[str]) -> dict[str, Any]:
@@ -111,8 +125,8 @@ class CheckedRows:
         lost = [text for text, row in zip(map(str, columns[id_column]), rows, strict=True) if row < 0]
         if lost:
             raise TableError(
-                f"{len(lost)} rows of {table.name} are not in the table of nodes, first {quoted(lost[0])}; give the "
-                "tables that the rows were drawn from"
+                f"{len(lost)} of {len(rows)} rows of {table.name} are not in the table of nodes, first "
+                f"{quoted(lost[0])}; give the tables that the rows were drawn from"
             )
         alike = {kind: int(sizes[flagged == kind].max(initial=0)) for kind in (True, False)}
         is_known = np.array([_ANSWERS.get(word, False) for word in words])

@@ -6,7 +6,7 @@ Edge-weight columns are read here, too. `oddnode.tables.amounts` reads strings a
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import msgspec
@@ -38,6 +38,8 @@ _MOST_MEANS = 100_000
 _PRIOR_COUNT = 0.05
 # The reasons of this many rows name a category that was not seen, or a number that was clipped.
 _MOST_UNSEEN = 100_000
+# What this share of at least so many new rows lacks is a property of their table.
+_MOST_OF_THEM, _MANY_NEW = 0.9, 100
 # By Chebyshev's inequality, at most this share of the fitted values lies that far out.
 _MOST_CLIPPED = 1 / 25
 
@@ -56,6 +58,13 @@ class ColumnCounts:
     new: set[str] = field(default_factory=set)
     unseen_rows: dict[int, str] = field(default_factory=dict)  # Some of these values, by row
     hidden_rows: dict[int, float] = field(default_factory=dict)  # Numbers that the features do not tell, by row
+
+    def only(self, keep: np.ndarray) -> ColumnCounts:
+        """Name rows by their places among those that are kept; the counts stay those of all."""
+        place = np.cumsum(keep) - 1
+        unseen = {int(place[row]): value for row, value in self.unseen_rows.items() if keep[row]}
+        hidden = {int(place[row]): value for row, value in self.hidden_rows.items() if keep[row]}
+        return replace(self, unseen_rows=unseen, hidden_rows=hidden)
 
 
 class Number(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="number"):
@@ -169,6 +178,31 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
         """The number of features."""
         return sum(column.width for column in self.columns)
 
+    @property
+    def feature_names(self) -> list[str]:
+        """A name for every feature: the column, with the category that it stands for."""
+        made: list[str] = []
+        for column in self.columns:
+            others = [" is missing"][: column.width - 1] if isinstance(column, Number) else ()
+            values = ["", *others] if isinstance(column, Number) else [f" = {each}" for each in column.categories]
+            made += [f"{column.name}{value}" for value in values]
+        return made
+
+    def column_of(self, feature: int) -> tuple[Number | Category, int]:
+        """Find the column of a feature, and the first feature of that column.
+
+        Parameters
+        ----------
+        feature : int
+            The feature.
+        """
+        first = 0
+        for column in self.columns:
+            if feature < first + column.width:
+                return column, first
+            first += column.width
+        raise IndexError(f"feature {feature} of {self.width}")
+
     def marked(self, counts_only: bool) -> tuple[bool, ...]:
         """Which features are the values of numeric columns, or of counts; none marks a missing number or a category.
 
@@ -182,6 +216,47 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
             is_marked = isinstance(column, Number) and (column.is_count or not counts_only)
             marks += [is_marked] + [False] * (column.width - 1)
         return tuple(marks)
+
+    def gone(self, x: np.ndarray) -> np.ndarray:
+        """Which cells have no value that was known at fit, as far as features tell, by column ``[n, C]``.
+
+        Parameters
+        ----------
+        x : numpy.ndarray
+            Features ``[n, width]``.
+        """
+        parts = [(column, x[:, own]) for column, own in self.placed]
+        found = [own[:, 1:].any(axis=1) if isinstance(column, Number) else ~own.any(axis=1) for column, own in parts]
+        return np.stack(list(map(np.asarray, found)), axis=1)
+
+    @property
+    def placed(self) -> list[tuple[Number | Category, slice]]:
+        """Each column with its features."""
+        ends = np.cumsum([column.width for column in self.columns]).tolist()
+        return [(column, slice(end - column.width, end)) for column, end in zip(self.columns, ends, strict=True)]
+
+    def with_shared_gaps_filled(self, x: np.ndarray, is_new: np.ndarray) -> np.ndarray:
+        """Features in which a column that nearly all new rows lack has the values of other rows, drawn at random.
+
+        What is missing from a whole export says nothing about its rows, but sets them apart from known ones. Numbers
+        that no feature marks as missing stay at their mean.
+
+        Parameters
+        ----------
+        x : numpy.ndarray
+            Features ``[n, width]``.
+        is_new : numpy.ndarray
+            Which rows are new ``[n]``; fewer than 100 are left as they are.
+        """
+        if is_new.sum() < _MANY_NEW or self.types is not None:
+            return x
+        gone, made, draw = self.gone(x), x, np.random.default_rng(0)
+        for (_, own), is_gone in zip(self.placed, gone.T, strict=True):
+            givers, takers = np.flatnonzero(~is_new & ~is_gone), np.flatnonzero(is_new & is_gone)
+            if len(takers) >= _MOST_OF_THEM * is_new.sum() and 2 * len(givers) >= (~is_new).sum():
+                made = x.copy() if made is x else made
+                made[takers, own] = x[draw.choice(givers, len(takers)), own]
+        return made
 
     @property
     def count_columns(self) -> tuple[np.ndarray, list[Number]]:
@@ -229,12 +304,11 @@ class FeatureRecipe(Struct, frozen=True, forbid_unknown_fields=True):
             The counts of each column, updated in place.
         """
         out = np.empty((batch.num_rows, self.width), dtype=np.float32)
-        start, gone = 0, list[np.ndarray]()
+        gone = list[np.ndarray]()
         with arrow_errors(f"{batch.table} cannot be read"):
-            for column, array, count in zip(self.columns, arrays, counts, strict=True):
+            for (column, own), array, count in zip(self.placed, arrays, counts, strict=True):
                 before = count.missing + count.infinite
-                out[:, start : start + column.width] = column._encode(array, batch, count)
-                start += column.width
+                out[:, own] = column._encode(array, batch, count)
                 if self.profiles and isinstance(column, Number) and column.is_count:
                     is_whole = count.missing + count.infinite == before
                     none = np.zeros(batch.num_rows, dtype=bool)

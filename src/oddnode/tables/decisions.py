@@ -19,7 +19,8 @@ class DecidedRows:
 
     Rows are ranked, and judged by `fdr` and `budget`, among the new rows; if there are none, among all rows that the
     model was not trained on. If it does not remember all rows (``seen`` is ``None``), unlabelled rows count as new.
-    Rows of a type without labels (``has_labels``) are neither ranked nor flagged.
+    Rows of a type without labels (``has_labels``) are neither ranked nor flagged. If the model was fitted without
+    labels (``is_unlabelled``), none was trained on.
     """
 
     def __init__(
@@ -31,14 +32,16 @@ class DecidedRows:
         rule: Rule,
         days: np.ndarray | None = None,
         has_labels: np.ndarray | None = None,
+        is_unlabelled: bool = False,
     ):
         if rule.only_new and seen is None:
             raise TableError("the model does not remember all rows that it was fitted on; leave out `only_new`")
         self.rule, self.seen = rule, seen
         self.has_labels = np.ones(len(use), dtype=bool) if has_labels is None else has_labels
-        self.is_labelled = (use >= 0) & (use < len(SPLIT_PARTS))
-        self.is_new = ~(self.is_labelled if seen is None else seen)
-        among = self.is_new, ~np.isin(use, (0, 1)), np.ones(len(use), dtype=bool)
+        is_used = (use >= 0) & (use < len(SPLIT_PARTS))
+        self.is_labelled = is_used & (not is_unlabelled)
+        self.is_new = ~(is_used if seen is None else seen)
+        among = self.is_new, ~np.isin(use, (0, 1)) | is_unlabelled, np.ones(len(use), dtype=bool)
         self.is_judged = next(filter(np.any, (each & self.has_labels for each in among)), self.has_labels)
         self.p_values = calibration.p_values(scores).numpy()
         judged = np.flatnonzero(self.is_judged)

@@ -54,7 +54,7 @@ def num_trimmed(array: Any) -> int:
 
 def note_on_blanks(count: int, where: str) -> list[str]:
     """A note that blanks around ids were ignored."""
-    return [f"{where}: blanks around {count} {'id is' if count == 1 else 'ids are'} ignored"] if count else []
+    return [f"{where}: blanks around {count} {'id' if count == 1 else 'ids'} are ignored"] if count else []
 
 
 def check_unique(ids: Any, table: TableSource, column: str) -> None:

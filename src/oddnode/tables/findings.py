@@ -10,6 +10,7 @@ import numpy as np
 
 from oddnode.tables.columns import Category
 from oddnode.tables.known_values import Cells, KnownValues, rows_in_parts
+from oddnode.tables.labels import NO_CLASSES
 from oddnode.tables.reasons import shown
 
 # Fewer rows are no finding.
@@ -85,10 +86,8 @@ class FlaggedGroup:
         total, (label, count) = len(self.rows), next(iter(self.labels.items()))
         linked = f", {'all' if self.num_linked == total else self.num_linked} of them linked" if self.num_linked else ""
         shared = f": {', '.join(_shared_value(each) for each in self.shared)}" if self.shared else ""
-        return (
-            f"{total} of the {self.num_flagged} flagged rows belong together{linked}{shared}. "
-            f"Nearest known label: {label} (predicted for {count})."
-        )
+        nearest = "" if tuple(self.labels) == NO_CLASSES else f" Nearest known label: {label} (predicted for {count})."
+        return f"{total} of the {self.num_flagged} flagged rows belong together{linked}{shared}.{nearest}"
 
 
 def grouped_rows(is_flagged: np.ndarray, seen: np.ndarray | None) -> np.ndarray:
@@ -264,9 +263,7 @@ def _shared_unseen(cells: Cells, rows: np.ndarray, total: int) -> list[SharedVal
 def _shared_value(shared: SharedValue) -> str:
     """Such as "31 have `lens` (9 of 490 known rows)"."""
     if shared.low is not None:
-        return (
-            f"{shared.num_rows} have a `{shared.column}` outside {shown(shared.low)} to {shown(shared.high)}, "
-            "where 95 % of known rows are"
-        )
+        low, high = shown(shared.low, shared.high), shown(shared.high, shared.low)
+        return f"{shared.num_rows} have `{shared.column}` outside {low} to {high}, where 95 % of known rows are"
     value = "" if shared.value is None else f" {shared.value!r}"
     return f"{shared.num_rows} have `{shared.column}`{value} ({shared.num_alike} of {shared.num_known} known rows)"

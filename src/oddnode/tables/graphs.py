@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 
 from oddnode.tables.columns import ColumnCounts, FeatureRecipe, notes_on_scored_columns
-from oddnode.tables.edges import check_unique, note_on_blanks, num_trimmed, read_edges, read_ids
+from oddnode.tables.edges import Edges, check_unique, note_on_blanks, num_trimmed, read_edges, read_ids
 from oddnode.tables.reader import JoinedTable, TableSource, check_not_swapped, open_table
 from oddnode.tables.schema import TableOptions, TableSchema
 from oddnode.tables.values import TableError, arrow_errors, concatenated, pa
@@ -108,6 +108,31 @@ class TableGraph:
         from torch_geometric.data import Data
 
         return Data(**vars(self.source))
+
+    def only(self, keep: np.ndarray) -> TableGraph:
+        """Keep some rows and the edges between them, as if the tables had no others.
+
+        Parameters
+        ----------
+        keep : numpy.ndarray
+            Which rows to keep: one boolean per node ``[N]``.
+        """
+        if keep.all():
+            return self
+        weight, chosen = self.source.edge_weight, pa.array(keep)
+        edges = Edges(self.source.edge_index.numpy(), None if weight is None else weight.numpy(), []).between(keep)
+        source = as_source(x=self.source.x.numpy()[keep], edge_index=edges.index, edge_weight=edges.weight)
+        directions = self.source.edge_index.shape[1] // max(self.num_edges, 1)
+        return replace(
+            self,
+            ids=self.ids.filter(chosen),
+            source=source,
+            num_edges=edges.index.shape[1] // max(directions, 1),
+            columns={name: array.filter(chosen) for name, array in self.columns.items()},
+            is_arrival=None if self.is_arrival is None else self.is_arrival[keep],
+            counts=[each.only(keep) for each in self.counts],
+            days=None if self.days is None else self.days[keep],
+        )
 
 
 def as_source(**arrays: Any) -> SimpleNamespace:

@@ -40,11 +40,7 @@ class Cells:
     @cached_property
     def columns(self) -> list[tuple[Number | Category, slice, ColumnCounts]]:
         """Each column with its features and its counts."""
-        made, start = [], 0
-        for column, count in zip(self.recipe.columns, self.counts, strict=True):
-            made.append((column, slice(start, start + column.width), count))
-            start += column.width
-        return made
+        return [(*placed, count) for placed, count in zip(self.recipe.placed, self.counts, strict=True)]
 
     def numbers(self, column: Number, features: slice, counts: ColumnCounts, rows: np.ndarray) -> np.ndarray:
         """The values of a numeric column ``[n]``; NaN where they are missing."""

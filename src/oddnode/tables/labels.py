@@ -19,8 +19,13 @@ _LOOKS_UNLABELLED |= {"?", "??", "-", "--", ".", "-1", "#n/a", "n/a", "n.a.", "<
 # Shares of the labelled nodes. Calibration gets as many as training: with n nodes, the standard deviation of the
 # achieved false-alarm rate is about sqrt(rate / n).
 _TRAIN, _VALIDATION = 0.4, 0.2
+# With times, the most recent labelled nodes calibrate: at most so many, since more would reach further back, and at
+# most this share of each label, so that a recent one is learnt, too.
+_MOST_RECENT, _MOST_OF_LABEL = 500, 0.6
 # With more labelled nodes, most of which have a label of their own, the labels are something else.
 _FEW = 10
+#: The classes if there is no column of labels: a name for all rows.
+NO_CLASSES = ("known",)
 #: The parts of a split, and the masks of a graph that mark them.
 SPLIT_PARTS = ("train", "validation", "calibration")
 SPLIT_MASKS = ("train_mask", "val_mask", "calibration_mask")
@@ -131,8 +136,11 @@ class Split:
         return masks
 
 
-def split_labelled(y: np.ndarray, classes: Sequence[Any], seed: int) -> Split:
+def split_labelled(y: np.ndarray, classes: Sequence[Any], seed: int, times: np.ndarray | None = None) -> Split:
     """Split labelled nodes by class at random: training (40 %), validation (20 %) and calibration (40 %).
+
+    With times, the most recent nodes are for calibration: 40 % of all, but at most 500, and 60 % of each class. The
+    others are divided 2:1 at random.
 
     Parameters
     ----------
@@ -142,9 +150,12 @@ def split_labelled(y: np.ndarray, classes: Sequence[Any], seed: int) -> Split:
         The label that each class stands for, for messages.
     seed : int
         Seed of the random split.
+    times : numpy.ndarray, optional
+        When each node came, as numbers ``[n]``.
     """
     rng, num_labelled = np.random.default_rng(seed), int((y >= 0).sum())
     parts: list[list[np.ndarray]] = [[], [], []]
+    is_recent = np.zeros(len(y), dtype=bool) if times is None else _recent(y, times, num_labelled, rng)
     for label in range(len(classes)):
         nodes = rng.permutation(np.flatnonzero(y == label))
         if len(nodes) < 3 and num_labelled > _FEW and 2 * len(classes) > num_labelled:
@@ -158,11 +169,33 @@ def split_labelled(y: np.ndarray, classes: Sequence[Any], seed: int) -> Split:
                 f"the label {quoted(classes[label])} occurs {often}, but every label needs at least 3 nodes "
                 "(to train, to validate, to calibrate); label more nodes, or remove it"
             )
-        validation = max(round(_VALIDATION * len(nodes)), 1)
-        train = min(max(round(_TRAIN * len(nodes)), 1), len(nodes) - validation - 1)
+        if times is None:
+            validation = max(round(_VALIDATION * len(nodes)), 1)
+            train = min(max(round(_TRAIN * len(nodes)), 1), len(nodes) - validation - 1)
+        else:
+            nodes = np.concatenate([nodes[~is_recent[nodes]], nodes[is_recent[nodes]]])
+            rest = len(nodes) - int(is_recent[nodes].sum())
+            validation = max(round(_VALIDATION / (_TRAIN + _VALIDATION) * rest), 1)
+            train = rest - validation
         for part, chosen in zip(parts, np.split(nodes, [train, train + validation]), strict=True):
             part.append(chosen)
     return Split(*map(np.sort, map(np.concatenate, parts)))
+
+
+def _recent(y: np.ndarray, times: np.ndarray, num_labelled: int, rng: np.random.Generator) -> np.ndarray:
+    """Which nodes calibrate ``[n]``: recent ones of all classes, of which at least two others are left in each."""
+    nodes = rng.permutation(np.flatnonzero(y >= 0))  # of those of the same time, some at random
+    nodes = nodes[np.argsort(times[nodes], kind="stable")][::-1]
+    label = y[nodes]
+    before = np.empty(len(nodes), dtype=np.int64)  # how many of the same class are more recent
+    for each in np.unique(label):
+        before[label == each] = np.arange(int((label == each).sum()))
+    of_label = np.bincount(label)[label]
+    allowed = before < np.minimum(np.maximum(np.floor(_MOST_OF_LABEL * of_label), 1), of_label - 2)
+    is_recent = np.zeros(len(y), dtype=bool)
+    number = min(round((1 - _TRAIN - _VALIDATION) * num_labelled), _MOST_RECENT)
+    is_recent[nodes[allowed][:number]] = True
+    return is_recent
 
 
 def read_split(array: Any, labels: Labels, ids: Any, where: str, column: str) -> Split:

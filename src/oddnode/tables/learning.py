@@ -40,8 +40,8 @@ def learn_features(
 ) -> tuple[FeatureRecipe, list[ColumnStatistics]]:
     """Learn how columns become features, in one pass over the table, and another over columns of amounts such as $5.
 
-    A column is numeric if all of its values are numbers, and categorical otherwise. Constant columns and ids are left
-    out.
+    A column is numeric if all of its values are numbers, and categorical otherwise. Constant columns, ids and dates are
+    left out.
     """
     columns = [
         ColumnStatistics(name, name in category_columns, name in number_columns, Form(decimal_comma)) for name in names
@@ -65,7 +65,8 @@ def learn_features(
     kept: tuple[Number | Category, ...] = tuple(filter(None, encodings))
     if not kept:
         raise TableError(
-            f"{table.name}: all feature columns ({listed(names)}) are constant or ids; nothing can be learnt from them"
+            f"{table.name}: all feature columns ({listed(names)}) are constant, ids or dates; nothing can be learnt "
+            "from them"
         )
     return FeatureRecipe(kept), columns
 
@@ -170,9 +171,9 @@ class ColumnStatistics:
             self.count = total
 
     def encoding(self, where: str) -> Number | Category | None:
-        """The column's encoding; ``None`` if it is constant."""
+        """The column's encoding; ``None`` if it is left out: a constant, an id, or dates, which never come again."""
         if self.is_text:
-            return self._category(where)
+            return None if self.holds_dates else self._category(where)
         if self.count == 0:
             return None  # all values are missing
         scale = math.sqrt(self.squares / self.count) if math.isfinite(self.squares) else math.inf
@@ -193,9 +194,7 @@ class ColumnStatistics:
         verb = "has" if first is None else f"is text (first {first}) with"
         name = as_argument([self.name])
         advice = f"leave it out with `drop_columns` {name}"
-        if self.holds_dates:
-            advice = f"its dates can tell later rows apart (`time_column` {name} with `train_until`), or {advice}"
-        elif self.numeric > self.others or Form.of(self.strings, self.form.decimal_comma, only_amounts=True):
+        if self.numeric > self.others or Form.of(self.strings, self.form.decimal_comma, only_amounts=True):
             advice = f"read it as numbers with `number_columns` {name}, or {advice}"
         raise TableError(
             f"{where}: column {self.name!r} {verb} more than {MOST_CATEGORIES} different values, "
@@ -218,8 +217,8 @@ class ColumnStatistics:
 
     @property
     def holds_dates(self) -> bool:
-        """Whether the strings are dates or times."""
-        return bool(self.strings) and all(_DATE.fullmatch(text) for text in self.strings)
+        """Whether the strings are dates or times, which `category_columns` does not name."""
+        return bool(self.strings) and not self.is_category and all(_DATE.fullmatch(text) for text in self.strings)
 
     @property
     def is_id(self) -> bool:
@@ -250,7 +249,7 @@ class ColumnSummary:
         The column.
     read_as : str
         ``"id"``, ``"label"``, ``"split"``, ``"exposure"``, ``"time"``, ``"number"``, ``"count"`` (mostly 0),
-        ``"category"``, or ``"constant"`` and ``"other id"``, which are left out.
+        ``"category"``, or ``"constant"``, ``"other id"`` and ``"dates"``, which are left out.
     detail : str
         The range of numbers, or the number of different values.
     num_values, num_missing : int
@@ -279,6 +278,8 @@ def summary_of_features(columns: Sequence[ColumnStatistics], recipe: FeatureReci
     for column in columns:
         kind, missing, ends = used.get(column.name), column.missing + column.infinite, tuple[float, ...]()
         read_as, detail = ("other id", "different in every row") if column.is_id else ("constant", "")
+        if column.holds_dates:
+            read_as = "dates"
         if isinstance(kind, Category):
             read_as, detail = "category", f"{len(column.strings)} different"
         elif isinstance(kind, Number):
@@ -291,8 +292,10 @@ def summary_of_features(columns: Sequence[ColumnStatistics], recipe: FeatureReci
 def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: FeatureRecipe) -> list[str]:
     """Notes on feature columns of the fitted table that may not have been read as intended."""
     used = {column.name: column for column in recipe.columns}
-    ids = [column.name for column in columns if column.name not in used and column.is_id]
-    constant = [column.name for column in columns if column.name not in used and not column.is_id]
+    left_out = [column for column in columns if column.name not in used]
+    ids = [column.name for column in left_out if column.is_id]
+    dates = [column.name for column in left_out if column.holds_dates]
+    constant = [column.name for column in left_out if not column.is_id and not column.holds_dates]
     numbers = [column for column in columns if isinstance(used.get(column.name), Number)]
     is_count = {name for name, column in used.items() if isinstance(column, Number) and column.is_count}
     infinite = [f"{column.name} ({column.infinite} of {column.rows})" for column in numbers if column.infinite]
@@ -303,6 +306,12 @@ def notes_on_fitted_columns(columns: Sequence[ColumnStatistics], recipe: Feature
         notes.append(
             f"whole numbers that differ in every row look like ids or times and are left out: {listed(ids)}; if they "
             f"are amounts: `number_columns` {as_argument(ids[:10])}; one with times can be the `time_column`"
+        )
+    if dates:
+        notes.append(
+            f"dates are left out: {listed(dates)}; they can tell later rows apart (`time_column` "
+            f"{as_argument(dates[:1])} with `train_until`); if the same ones come again: `category_columns` "
+            f"{as_argument(dates[:10])}"
         )
     if constant:
         notes.append(f"constant columns are left out: {listed(constant)}")
@@ -359,10 +368,5 @@ def _note_on_text(column: ColumnStatistics) -> str | None:
             f"column {name!r} is read as {count} categories, because {column.others} of "
             f"{column.numeric + column.others} values are not numeric (first {quoted(text)} in {row}); correct them, "
             f"or treat them as missing with `number_columns` {argument}"
-        )
-    if column.holds_dates:
-        return (
-            f"column {name!r} holds dates, read as {count} categories; tell later rows apart with `time_column` "
-            f"{argument} and `train_until`, or leave it out with `drop_columns` {argument}"
         )
     return None

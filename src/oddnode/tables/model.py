@@ -93,13 +93,12 @@ class TableModel:
         nodes, edges : path, table in memory, or a list of these
             As for `oddnode.tables.open_table`.
         options : TableOptions, optional
-            The roles of the columns; its fields can be given as keyword arguments instead, at least ``id_column`` and
-            ``label_column``.
+            The roles of the columns; its fields can be given as keyword arguments instead, at least ``id_column``.
         exposure_nodes, exposure_edges : path, table in memory, a list of these, or None
             Nodes that are known to be OOD, and the edges between them.
         method : str, optional
             One of `oddnode.RECIPES`; by default ``"nodesafe-evidence"``, with known OOD nodes
-            ``"nodesafe-evidence++"``.
+            ``"nodesafe-evidence++"``, without labels ``"evidence-unlabelled"``.
         false_alarm_rate : float
             The share of known nodes that may be flagged.
         seed : int
@@ -134,7 +133,7 @@ class TableModel:
         """
         return read_graph(self.schema, nodes, edges, also, ignore_unknown_edges)
 
-    def score_graph(self, graph: TableGraph, explain: bool = False, **rule: Any) -> Any:
+    def score_graph(self, graph: TableGraph, explain: bool = False, *, evidence: bool = False, **rule: Any) -> Any:
         """Score every node of tables in memory.
 
         Parameters
@@ -145,6 +144,9 @@ class TableModel:
             Whether to add the columns ``threshold``, ``own_score``, ``neighbour_contribution``, ``nearest_class``, for
             every kind of evidence ``p_<kind>`` (the share of known nodes at least as unusual), ``finding`` (the number
             of the finding that a flagged row belongs to) and ``why`` (sentences; null for nodes that are not flagged).
+        evidence : bool
+            Whether to add a column ``surprise_<kind>`` for every kind of evidence, minus the log of its p-value:
+            features for a model of one's own.
         **rule
             Fields of `oddnode.tables.Rule`: ``fdr`` or ``budget``, ``only_new``, ``batch``.
 
@@ -159,11 +161,31 @@ class TableModel:
             the new rows or, if there are none, among those that the model was not trained on.
             Notes for the user are logged.
         """
-        check_id_column(self.schema, self.detector)
-        scored, notes = self._scored(graph, explain, Rule(**rule))
+        scores, notes = self.scores_and_notes(graph, explain, evidence, **rule)
         for note in notes:
             _log.warning(note)
-        return pa.concat_tables(scored.parts())
+        return scores
+
+    def scores_and_notes(
+        self,
+        graph: TableGraph,
+        explain: bool = False,
+        evidence: bool = False,
+        told: np.ndarray | None = None,
+        **rule: Any,
+    ) -> tuple[Any, list[str]]:
+        """Score every node as `score_graph` does, and return the notes, too, in place of logging them.
+
+        Parameters
+        ----------
+        graph, explain, evidence, **rule
+            As for `score_graph`.
+        told : numpy.ndarray, optional
+            The rows ``[N]`` whose reasons are told if they are flagged; by default all.
+        """
+        check_id_column(self.schema, self.detector)
+        scored, notes = self._scored(graph, explain, Rule(**rule), evidence, told)
+        return pa.concat_tables(scored.parts()), notes
 
     def outputs(self, graph: TableGraph | GraphFolder, batch: bool = True) -> tuple[Outputs, list[str]]:
         """Run the network on a graph, whose nodes are compared with the reference rows that the threshold fits.
@@ -183,12 +205,19 @@ class TableModel:
             Notes for the user.
         """
         if isinstance(graph, TableGraph):
-            return compared_outputs(self.detector, self.used_rows, graph, self.basis, batch)
+            return compared_outputs(self.detector, self.used_rows, graph, self.schema.features, self.basis, batch)
         _check_same_columns(self, graph)
         message = "the reference nodes are not in this graph"
         return fitting_outputs(self.detector, self.detector.outputs(graph, batch), message, self.basis)
 
-    def _scored(self, graph: TableGraph, explain: bool, rule: Rule) -> tuple[ScoredNodes, list[str]]:
+    def _scored(
+        self,
+        graph: TableGraph,
+        explain: bool,
+        rule: Rule,
+        evidence: bool = False,
+        told: np.ndarray | None = None,
+    ) -> tuple[ScoredNodes, list[str]]:
         outputs, notes = self.outputs(graph, rule.batch)
         notes = notes + self.detector.scorer_.notes(outputs)
         use = uses_of(self.used_rows, graph.ids)
@@ -196,7 +225,8 @@ class TableModel:
         if graph.is_arrival is not None:
             use[(use < 0) & graph.is_arrival] = USES.index("arrival")
         rows = graph.ids, use, outputs, explain, graph, self.known
-        scored = ScoredNodes(self.detector, self.schema, *rows, seen=seen, rule=rule)
+        more: dict[str, Any] = {"seen": seen, "rule": rule, "evidence": evidence, "told": told}
+        scored = ScoredNodes(self.detector, self.schema, *rows, **more)
         return scored, notes + scored.notes(self.basis)
 
     def reasons(self, graph: TableGraph) -> list[RowReason]:
@@ -225,7 +255,14 @@ class TableModel:
         return self._scored(graph, explain=True, rule=Rule())[0].findings
 
     def score_frame(
-        self, nodes: Any, edges: Any, explain: bool = False, ignore_unknown_edges: bool = False, **rule: Any
+        self,
+        nodes: Any,
+        edges: Any,
+        explain: bool = False,
+        ignore_unknown_edges: bool = False,
+        *,
+        evidence: bool = False,
+        **rule: Any,
     ) -> Any:
         """Score every node of two tables in memory. Notes for the user are logged.
 
@@ -235,13 +272,15 @@ class TableModel:
             As for `read`.
         explain : bool
             As for `score_graph`, whose result it returns; ``.to_pandas()`` or ``polars.from_arrow`` convert it.
+        evidence : bool
+            As for `score_graph`.
         **rule
             As for `score_graph`.
         """
         graph = self.read(nodes, edges, ignore_unknown_edges=ignore_unknown_edges)
         for note in graph.notes:
             _log.warning(note)
-        return self.score_graph(graph, explain, **rule)
+        return self.score_graph(graph, explain, evidence=evidence, **rule)
 
     def score(
         self,
@@ -251,6 +290,8 @@ class TableModel:
         explain: bool = False,
         ignore_unknown_edges: bool = False,
         raw_text: bool = False,
+        *,
+        evidence: bool = False,
         **rule: Any,
     ) -> ScoreReport:
         """Score every node of two tables and write one row for each, in the order of the table of nodes.
@@ -265,6 +306,8 @@ class TableModel:
             As for `score_graph`.
         raw_text : bool
             As for `oddnode.tables.write_table`.
+        evidence : bool
+            As for `score_graph`.
         **rule
             As for `score_graph`.
         """
@@ -272,7 +315,7 @@ class TableModel:
         check_target(target, files_of(nodes) + files_of(edges))
         check_id_column(self.schema, self.detector)
         graph = self.read(nodes, edges, ignore_unknown_edges=ignore_unknown_edges)
-        scored, notes = self._scored(graph, explain, decide)
+        scored, notes = self._scored(graph, explain, decide, evidence)
         changed = write_table(scored.parts(), target, raw_text)
         return scored.report(graph.num_edges, graph.notes + notes, changed, target)
 
@@ -286,6 +329,7 @@ class TableModel:
         new_ids: bool = False,
         *,
         checked: Any = None,
+        batch: bool = True,
     ) -> CalibrationReport:
         """Recalibrate the threshold for another graph; the network is unchanged.
 
@@ -305,6 +349,8 @@ class TableModel:
             trained on.
         checked : path or table in memory, optional
             In place of ``known_column``: the rows that `oddnode.tables.sample_to_check` drew, with answers.
+        batch : bool
+            As for `oddnode.Detector.outputs`; ``False`` for a threshold of a `LiveGraph`, which judges nodes alone.
         """
         if (known_column is None) == (checked is None):
             raise TableError("give the known rows either as `known_column` or as `checked`")
@@ -323,11 +369,12 @@ class TableModel:
             held_out[answers.rows[answers.is_known]] = True
             if answers.num_unanswered:
                 notes = [f"{answers.num_unanswered} rows have no answer, as if they had not been drawn"]
-        graph, _ = with_references(detector, used_rows, graph)
-        outputs = detector.outputs(graph.source)
+        graph, _ = with_references(detector, used_rows, graph, self.schema.features)
+        outputs = detector.outputs(graph.source, batch)
         if answers is None:
             scores = detector.score_samples(outputs).cpu().numpy()
             notes = check_random(scores, held_out, _comparable(graph.ids, held_out, used_rows), old)
+        notes = notes + detector.scorer_.notes(outputs)
         detector.calibrate(outputs, rate, torch.from_numpy(held_out), weights)
         self.basis = "in place" if outputs.references else "stored"
         estimates = None if answers is None else answers.estimates()
@@ -394,9 +441,13 @@ def fit_tables(
 ) -> tuple[TableModel, FitReport]:
     """Fit and calibrate a detector on tables, or on a graph folder that was made from tables."""
     graph = source.read(seed) if isinstance(source, TrainingTables) else _training_graph(source, seed)
-    method = method or default_method(graph.exposure is not None)
+    method = method or default_method(graph.exposure is not None, bool(graph.schema.label_column))
     detector, recipe = Detector.from_recipe(method, seed=seed, device=device, **settings), graph.schema.features
     detector._adapt_scorer(lambda scorer: scorer.reading(recipe.marked(counts_only=True), recipe.marked(False)))
+    if (
+        graph.arrivals is not None and graph.schema.split_column is None
+    ):  # reference rows are recent because rows change
+        detector._adapt_scorer(lambda scorer: scorer.expecting_drift())
     data = graph.data
     _check_before_training(graph, method, detector, false_alarm_rate)
     blocker = None if isinstance(source, TrainingTables) else full_batch_blocker(detector)
@@ -408,11 +459,15 @@ def fit_tables(
     else:
         detector.set_false_alarm_rate(false_alarm_rate)
     calibration = torch.from_numpy(graph.split.calibration)
-    accuracy = float((detector.predict(data)[calibration].cpu() == data.y[calibration]).double().mean())
+    accuracy = None
+    if graph.schema.label_column:
+        accuracy = float((detector.predict(data)[calibration].cpu() == data.y[calibration]).double().mean())
     schema = replace(graph.schema, accuracy=accuracy)
     model, checked = TableModel(detector, schema, graph.used_rows, known=graph.known), dict[str, Any]()
     if graph.arrivals is not None:
-        outputs, _ = compared_outputs(detector, model.used_rows, graph.arrivals.graph, model.basis)
+        outputs, _ = compared_outputs(
+            detector, model.used_rows, graph.arrivals.graph, model.schema.features, model.basis
+        )
         x = graph.arrivals.graph.source.x.numpy()
         is_judged = graph.schema.features.of_labelled_type(x, len(x))
         checked = graph.arrivals.check(detector.detect(outputs).numpy() & is_judged)
@@ -425,6 +480,11 @@ def _check_before_training(graph: TrainingGraph, method: str, detector: Detector
         raise TableError(
             f"{method} anchors on labelled nodes of the graph it scores, which a table of new nodes need not have, "
             "so its false-alarm rate would not hold; choose another method, for example nodesafe-evidence"
+        )
+    if not graph.schema.label_column and as_scorer(detector.scorer).uses_network:
+        raise TableError(
+            f"{method} learns from labels: name their column (`label_column`), or choose a method that needs none, "
+            f"{default_method(False, has_labels=False)}"
         )
     if detector.needs_exposure and not has_exposure:
         raise TableError(
@@ -447,7 +507,7 @@ def _check_before_training(graph: TrainingGraph, method: str, detector: Detector
 
 
 def _fit_report(
-    method: str, detector: Detector, graph: TrainingGraph, accuracy: float, checked: dict[str, Any]
+    method: str, detector: Detector, graph: TrainingGraph, accuracy: float | None, checked: dict[str, Any]
 ) -> FitReport:
     """Report on a fit, and on how the model judges exposed nodes and arrivals."""
     state, calibration, directed = detector.state_, detector.calibration_, graph.schema.directed
@@ -463,7 +523,7 @@ def _fit_report(
         num_nodes=profile.num_nodes,
         num_edges=profile.num_edges if directed else profile.num_edges // 2,
         num_features=graph.data.x.shape[1],
-        labels=list(graph.schema.classes),
+        labels=list(graph.schema.classes) if graph.schema.label_column else [],
         num_train=len(graph.split.train),
         num_validation=len(graph.split.validation),
         num_calibration=len(graph.split.calibration),
@@ -474,7 +534,7 @@ def _fit_report(
         accuracy=accuracy,
         forecast=state.scorer.forecast,
         mean_degree=profile.mean_degree,
-        homophily=profile.homophily,
+        homophily=profile.homophily if graph.schema.label_column else None,
         **checked,
         columns=graph.columns,
         notes=graph.notes + state.advice,
@@ -592,6 +652,8 @@ def score_folder(
     out: str | os.PathLike | TableTarget,
     explain: bool = False,
     raw_text: bool = False,
+    *,
+    evidence: bool = False,
     **rule: Any,
 ) -> ScoreReport:
     """Score every node of a graph folder and write one row for each."""
@@ -603,7 +665,7 @@ def score_folder(
     check_id_column(model.schema, detector)
     outputs, notes = model.outputs(folder, decide.batch)
     named = model.schema, _ids(folder), _uses(model, folder)
-    scored = ScoredNodes(detector, *named, outputs, explain, seen=seen, rule=decide)
+    scored = ScoredNodes(detector, *named, outputs, explain, seen=seen, rule=decide, evidence=evidence)
     changed = active_ranks().on_rank_zero(lambda: write_table(scored.parts(), target, raw_text), int)
     notes += scored.notes(model.basis) + detector.scorer_.notes(outputs)
     return scored.report(folder.num_edges, notes, changed, target)

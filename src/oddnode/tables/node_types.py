@@ -30,10 +30,9 @@ class NodeTypes(Struct, frozen=True, forbid_unknown_fields=True):
 
     def are_of(self, recipe: FeatureRecipe, types: Sequence[str], x: np.ndarray) -> np.ndarray:
         """Find the rows of some types ``[n]``, by their features ``[n, width]``."""
-        place = recipe.names.index(self.column)
-        start = sum(column.width for column in recipe.columns[:place])
-        known = recipe.columns[place].categories  # type: ignore[union-attr]
-        return np.asarray(x[:, [start + known.index(kind) for kind in types]].any(axis=1))
+        column, own = recipe.placed[recipe.names.index(self.column)]
+        known = column.categories  # type: ignore[union-attr]
+        return np.asarray(x[:, [own.start + known.index(kind) for kind in types]].any(axis=1))
 
     def clear(
         self, recipe: FeatureRecipe, x: np.ndarray, arrays: Sequence[Any], batch: Batch, counts: Sequence[ColumnCounts]
@@ -41,8 +40,7 @@ class NodeTypes(Struct, frozen=True, forbid_unknown_fields=True):
         """Set the features of absent cells to 0, and do not count these cells as missing."""
         types = as_text(arrays[recipe.names.index(self.column)], batch.table, self.column)
         _check_types(types, batch, self.column)
-        start = 0
-        for column, array, count in zip(recipe.columns, arrays, counts, strict=True):
+        for (column, own), array, count in zip(recipe.placed, arrays, counts, strict=True):
             if column.name in self.owners:
                 absent = self.absent(recipe, column.name, x)
                 if pa.types.is_null(array.type) and not absent.all():
@@ -53,8 +51,7 @@ class NodeTypes(Struct, frozen=True, forbid_unknown_fields=True):
                 filled = missing_to_null(array).is_valid().to_numpy(zero_copy_only=False)
                 count.missing -= int((absent & ~filled).sum())
                 count.misplaced += int((absent & filled).sum())
-                x[absent, start : start + column.width] = 0.0
-            start += column.width
+                x[absent, own] = 0.0
 
     def with_labels(self, recipe: FeatureRecipe, x: np.ndarray) -> NodeTypes:
         """Note the types of labelled rows, given by their features ``[n, width]``."""

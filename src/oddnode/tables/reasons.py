@@ -10,6 +10,7 @@ import numpy as np
 
 from oddnode.tables.columns import Category
 from oddnode.tables.known_values import MOST_COLUMNS, Cells, KnownValues, is_word, rows_in_parts
+from oddnode.tables.labels import NO_CLASSES
 from oddnode.tables.values import quoted
 
 # A value is told if so few known rows have one as rare.
@@ -141,7 +142,7 @@ def _reason(
     known: KnownValues, cells: Cells, row: int, place: int, group: int, classes: Sequence[Any], surprise: float
 ) -> ColumnReason:
     column, features, counts = cells.columns[place]
-    label = classes[group] if group < len(classes) else None
+    label = classes[group] if group < len(classes) and tuple(classes) != NO_CLASSES else None
     total = int(known.num_rows[group])
     if isinstance(column, Category):
         number = int(cells.x[row, features].argmax())
@@ -184,15 +185,16 @@ def notable_links(
 # In words
 
 
-def shown(value: Any) -> str:
-    """Format a number with five digits.
+def shown(value: Any, *beside: Any) -> str:
+    """Format a number with five digits; beside much larger ones, what rounding leaves of 0 is 0.
 
     Examples
     --------
-    >>> shown(412.0), shown(1234567.0), shown(0.123456)
-    ('412', '1,234,600', '0.12346')
+    >>> shown(412.0), shown(1234567.0), shown(0.123456), shown(-4.5e-8, 3.0)
+    ('412', '1,234,600', '0.12346', '0')
     """
-    return f"{float(f'{value:.5g}'):,.12g}"
+    is_rest = abs(value) < 2e-7 * max(map(abs, beside), default=0.0)  # features have the precision of 32-bit floats
+    return f"{0.0 if is_rest else float(f'{value:.5g}'):,.12g}"
 
 
 def known_rows(reason: ColumnReason) -> str:
@@ -208,8 +210,9 @@ def _column_sentences(columns: Sequence[ColumnReason]) -> list[str]:
     rare = [each for each in columns if each.kind in ("word", "category")]
     for place, each in enumerate(numbers):
         of = f"95 % of {known_rows(each)} have" if not place else "theirs"
-        ends = shown(each.low) + ("" if each.low == each.high else f" to {shown(each.high)}")
-        sentences.append(f"`{each.column}` is {shown(each.value)}, {of} {ends}.")
+        near = each.low, each.high
+        ends = shown(each.low, *near) + ("" if each.low == each.high else f" to {shown(each.high, *near)}")
+        sentences.append(f"`{each.column}` is {shown(each.value, *near)}, {of} {ends}.")
     if rare:
         among = "them" if numbers else known_rows(rare[0])
         sentences.append(f"Rare among {among}: {', '.join(map(_rare_value, rare))}.")

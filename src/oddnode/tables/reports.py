@@ -52,7 +52,7 @@ class FitReport(Report, frozen=True, kw_only=True):
     false_alarm_rate: float  #: The share of known nodes that may be flagged.
     threshold: float  #: Nodes that score below it are flagged.
     rate_interval: tuple[float, float]  #: Where the true rate lies with 95 % probability, by the calibration nodes.
-    accuracy: float  #: The share of calibration nodes whose label is predicted.
+    accuracy: float | None  #: The share of calibration nodes whose label is predicted; ``None`` without labels.
     forecast: dict[str, float] = {}  #: The share of altered known nodes that would be flagged at 5 %, by alteration.
     mean_degree: float  #: Statistics of the graph, like the next one.
     homophily: float | None
@@ -73,8 +73,9 @@ class FitReport(Report, frozen=True, kw_only=True):
         """How sure the model is, in sentences."""
         caught = ", ".join(f"{name} {100 * share:.0f} %" for name, share in self.forecast.items())
         rehearsed = [f"Rehearsed on altered known rows, caught at 5 % false alarms: {caught}."] if caught else []
+        own = f"{percent(self.accuracy or 0)} of the {self.num_calibration} calibration rows get their own label."
         return [
-            f"{percent(self.accuracy)} of the {self.num_calibration} calibration rows get their own label.",
+            *([] if self.accuracy is None else [own]),
             f"Of 1000 known rows, about {1000 * self.false_alarm_rate:.3g} will be flagged; with so many calibration "
             f"rows, the rate is {between(self.rate_interval)} with 95 % probability.",
             *rehearsed,
@@ -96,6 +97,21 @@ class Rule(Struct, frozen=True, kw_only=True):
             raise TableError(f"`fdr` is {self.fdr}, expected a share between 0 and 1, for example 0.1 for 10 %")
         if self.budget is not None and self.budget < 1:
             raise TableError(f"`budget` is {self.budget}, expected the number of rows to flag, 1 or more")
+
+
+class RowsDifference(Struct, frozen=True):
+    """One way in which the new rows as a whole differ from the known ones."""
+
+    name: str  #: Such as "more of `price`" or "fewer links to kitchen".
+    column: str | None  #: The column; ``None`` for links.
+    label: str | int | bool | None  #: The predicted label of linked rows; ``None`` for columns.
+    new: float  #: Its mean over the new rows; for a category or a label, a share.
+    known: float  #: The same over the rows of the fit.
+    share: float  #: How much it makes up of the difference between new and known rows.
+
+    def __str__(self) -> str:
+        form = percent if self.label is not None else "{:.3g}".format
+        return f"{self.name} ({form(self.new)} on average, {form(self.known)} at fit)"
 
 
 class RowGroup(Struct, frozen=True):
@@ -120,6 +136,7 @@ class ScoreReport(Report, frozen=True, kw_only=True):
     num_judged_flagged: int  #: How many of them are flagged.
     num_by_chance: float  #: How many false alarms to expect among these; by the rate, if all rows were known.
     findings: list[FlaggedGroup] = []  #: Flagged rows that belong together, the largest first; if explained.
+    batch: list[RowsDifference] = []  #: What sets the new rows as a whole apart, if they are a batch; if explained.
 
     @property
     def summary(self) -> list[str]:
@@ -139,6 +156,8 @@ class ScoreReport(Report, frozen=True, kw_only=True):
         for group in self.groups if rule.fdr is None and rule.budget is None else ():
             if group.name in ("unlabelled", "labelled"):
                 lines.append(f"{group.num_flagged} of {group.num_rows} {group.name} rows of the fit are flagged.")
+        if self.batch:
+            lines.append(f"As a whole, the new rows have {', '.join(map(str, self.batch))}.")
         return lines
 
 

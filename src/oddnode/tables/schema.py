@@ -28,7 +28,8 @@ class TableOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """
 
     id_column: str  #: Ids of the nodes, text or integers.
-    label_column: str  #: Column with labels; nodes without a label are part of the graph, but not trained on.
+    #: Column with labels; nodes without a label are part of the graph, but not trained on. ``""`` if there are none.
+    label_column: str = ""
     #: Column with the types of the nodes, of which each has its own columns; empty cells of others are not missing.
     type_column: str | None = None
     unlabelled: tuple[str, ...] = ()  #: Labels that stand for "not labelled".
@@ -51,7 +52,7 @@ class TableOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     #: Column with train, validation or calibration; if ``None``, a random split of 40, 20 and 40 % of every label.
     split_column: str | None = None
     exposure_column: str | None = None  #: Column that marks the nodes known to be OOD.
-    time_column: str | None = None  #: Column with the times of the rows: numbers, or ISO dates and times.
+    time_column: str | None = None  #: Column with the times of the rows: numbers, or dates and times.
     train_until: str | None = None  #: Last time to train on. Later rows are arrivals: nothing is learnt from them.
 
     def __post_init__(self) -> None:

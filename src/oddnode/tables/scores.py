@@ -14,15 +14,15 @@ import torch
 from oddnode.detector import Calibration, Detector, Drift, ModelFileError, ScoreShift
 from oddnode.detector.drift import CHANCE
 from oddnode.functional import CalibrationError, share_interval
-from oddnode.scoring import Outputs
-from oddnode.tables.columns import Number
+from oddnode.scoring import BatchDifference, Names, Outputs
+from oddnode.tables.columns import FeatureRecipe, Number
 from oddnode.tables.decisions import GROUPS, DecidedRows
 from oddnode.tables.findings import FlaggedGroup, group_flagged, grouped_rows
 from oddnode.tables.formats import ROWS, TableTarget
 from oddnode.tables.graphs import TableGraph
 from oddnode.tables.known_values import Cells, KnownValues
 from oddnode.tables.reasons import RowReason, notable_links, reasons_of
-from oddnode.tables.reports import Rule, ScoreReport, between, percent
+from oddnode.tables.reports import RowsDifference, Rule, ScoreReport, between, percent
 from oddnode.tables.schema import TableSchema
 from oddnode.tables.used_rows import USES, UsedRows, words_of
 from oddnode.tables.values import TableError, listed, pa
@@ -67,8 +67,10 @@ def checked_basis(value: Any) -> ThresholdBasis:
     return value
 
 
-def with_references(detector: Detector, used_rows: UsedRows | None, graph: TableGraph) -> tuple[TableGraph, str]:
-    """Mark the reference rows in tables, if the detector compares nodes with such rows."""
+def with_references(
+    detector: Detector, used_rows: UsedRows | None, graph: TableGraph, features: FeatureRecipe
+) -> tuple[TableGraph, str]:
+    """Mark the reference rows in tables, if the detector compares nodes with such rows, and fill in shared gaps."""
     if not detector.state_.references or used_rows is None:
         return graph, "the reference rows are not in these tables"
     data = copy.copy(graph.source)
@@ -76,15 +78,22 @@ def with_references(detector: Detector, used_rows: UsedRows | None, graph: Table
     if mask is not None:
         data.reference_mask = torch.from_numpy(mask)
         seen = used_rows.seen_rows(graph.ids)
-        data.seen_mask = None if seen is None else torch.from_numpy(seen)
+        if seen is not None:
+            data.seen_mask = torch.from_numpy(seen)
+            data.x = torch.from_numpy(features.with_shared_gaps_filled(data.x.numpy(), ~seen))
     return replace(graph, source=data), message
 
 
 def compared_outputs(
-    detector: Detector, used_rows: UsedRows | None, graph: TableGraph, basis: ThresholdBasis, batch: bool = True
+    detector: Detector,
+    used_rows: UsedRows | None,
+    graph: TableGraph,
+    features: FeatureRecipe,
+    basis: ThresholdBasis,
+    batch: bool = True,
 ) -> tuple[Outputs, list[str]]:
     """Run the network on tables, whose nodes are compared with the reference rows that the threshold fits."""
-    graph, message = with_references(detector, used_rows, graph)
+    graph, message = with_references(detector, used_rows, graph, features)
     return fitting_outputs(detector, detector.outputs(graph.source, batch), message, basis)
 
 
@@ -111,7 +120,9 @@ def fitting_outputs(
 
 def check_id_column(schema: TableSchema, detector: Detector) -> None:
     """Raise an error if the id column has the name of a column that is written."""
-    if schema.id_column in (*_WRITTEN, *_EXPLAINED, *map(_evidence_column, detector.scorer_.kinds)):
+    kinds = detector.scorer_.kinds
+    of_kinds = (evidence_column(kind, what) for kind in kinds for what in ("p", "surprise"))
+    if schema.id_column in (*_WRITTEN, *_EXPLAINED, *of_kinds):
         raise TableError(f"the id column {schema.id_column!r} has the name of an output column; rename it")
 
 
@@ -130,27 +141,38 @@ class ScoredNodes:
         known: KnownValues | None = None,
         seen: np.ndarray | None = None,
         rule: Rule | None = None,
+        evidence: bool = False,
+        told: np.ndarray | None = None,
     ):
         self._schema, self._ids, self._use, self._graph = schema, ids, use, outputs.graph
+        self._with_reasons, self._with_surprises = explain, evidence
         self._logits = outputs.logits
+        self._features = None if graph is None else graph.source.x  # gaps included
         self.scores = detector.score_samples(outputs).cpu()
         assert detector.calibration_ is not None
         self.calibration = detector.calibration_
         # The threshold says nothing about types of nodes without labels.
-        has_labels = schema.features.of_labelled_type(None if graph is None else graph.source.x.numpy(), len(ids))
+        x = None if schema.features.types is None else outputs.graph.x.cpu().numpy()
+        has_labels = schema.features.of_labelled_type(x, len(ids))
         self.isolated_share_at_fit = detector.graph_profile_.isolated_share
         days = None if graph is None else graph.days
-        decide = use, seen, rule or Rule(), days, has_labels
+        decide = use, seen, rule or Rule(), days, has_labels, not schema.label_column
         self.decided = DecidedRows(self.scores.numpy(), self.calibration, *decide)
         self.is_ood = torch.from_numpy(self.decided.is_ood)
+        # The rows whose reasons are told ``[N]``: flagged ones, of those that were asked for.
+        self._is_told = self.decided.is_ood if told is None else self.decided.is_ood & told
         self._explained, self._why = None, np.full(len(ids), None, dtype=object)
         self.reasons: list[RowReason] = []
         self.findings: list[FlaggedGroup] = []
-        if explain:
+        self.batch: list[RowsDifference] = []
+        if explain or evidence:
             self._explained = detector.explain(outputs)
+        if explain:
             if graph is not None:
                 self._describe_flagged(graph, known, seen)
             self._explain_flagged(detector, outputs)
+            cells = None if graph is None else Cells(schema.features, graph.source.x.numpy(), graph.counts)
+            self.batch = [_in_table(each, schema, cells, seen) for each in detector.batch_differences(outputs)]
 
     def _describe_flagged(self, graph: TableGraph, known: KnownValues | None, seen: np.ndarray | None) -> None:
         """Reasons in terms of the tables, and the flagged rows that belong together: new ones, if there are any."""
@@ -158,7 +180,7 @@ class ScoredNodes:
         predicted, edge_index = self._logits.argmax(dim=-1).cpu().numpy(), graph.source.edge_index.numpy()
         cells = Cells(self._schema.features, graph.source.x.numpy(), graph.counts)
         links = notable_links(edge_index, predicted, is_ood, classes)
-        self.reasons = reasons_of(known, cells, np.flatnonzero(is_ood), predicted, classes, links)
+        self.reasons = reasons_of(known, cells, np.flatnonzero(self._is_told), predicted, classes, links)
         rows = np.flatnonzero(grouped_rows(is_ood, seen))
         self.findings = group_flagged(known, cells, rows, edge_index, predicted, classes)
 
@@ -167,8 +189,9 @@ class ScoredNodes:
         for reason in self.reasons:
             self._why[reason.row] = str(reason)
         enough = {reason.row for reason in self.reasons if reason.is_enough}
-        others = [row for row in np.flatnonzero(self.is_ood.numpy()).tolist() if row not in enough]
+        others = [row for row in np.flatnonzero(self._is_told).tolist() if row not in enough]
         names = {"node_names": _Names(self._ids), "class_names": self._schema.classes}
+        names["feature_names"] = self._schema.features.feature_names
         for row, why in zip(others, detector.reasons(outputs, others, **names), strict=True):
             self._why[row] = f"{why} {self._why[row] or ''}".rstrip()
 
@@ -204,7 +227,10 @@ class ScoredNodes:
             "expected_precision": pa.array(decided.precision[rows], mask=~decided.is_judged[rows]),
         }
         explained = self._explained
-        if explained is not None:
+        if explained is not None and self._with_surprises:
+            surprises = explained.evidence[rows].cpu().numpy()
+            columns |= {evidence_column(kind, "surprise"): surprises[:, k] for k, kind in enumerate(explained.kinds)}
+        if explained is not None and self._with_reasons:
             own_score = explained.own_score[rows].cpu().numpy()
             p_values = (-explained.evidence[rows]).exp().cpu().numpy()
             columns |= {
@@ -212,7 +238,7 @@ class ScoredNodes:
                 "own_score": own_score,
                 "neighbour_contribution": explained.neighbour_contribution[rows].cpu().numpy(),
                 "nearest_class": labels.take(pa.array(explained.nearest_class[rows].cpu().numpy())),
-                **{_evidence_column(kind): p_values[:, k] for k, kind in enumerate(explained.kinds)},
+                **{evidence_column(kind, "p"): p_values[:, k] for k, kind in enumerate(explained.kinds)},
                 "finding": self._finding(rows),
                 "why": pa.array(self._why[rows], "string"),
             }
@@ -225,9 +251,10 @@ class ScoredNodes:
         known, new = self._drift(is_calibration), self._drift(self.decided.is_new & self.decided.has_labels)
         only_new = self.decided.rule.only_new
         notes = ["no row is new: the model was fitted on all of them"] if only_new and new is None else []
-        if new is not None and not self._graph.is_on_disk:
-            x = self._graph.x[torch.from_numpy(self.decided.is_new & self.decided.has_labels).to(self._graph.device)]
-            notes += notes_on_new_rows(new, self._schema, x.cpu().numpy())
+        if new is not None and self._features is not None:
+            notes += notes_on_new_rows(
+                new, self._schema, self._features[self.decided.is_new & self.decided.has_labels].numpy()
+            )
         return notes + note_on_threshold(known, new)
 
     def _drift(self, rows: np.ndarray) -> Drift | None:
@@ -259,6 +286,7 @@ class ScoredNodes:
             num_by_chance=decided.num_by_chance,
             notes=notes,
             findings=self.findings,
+            batch=self.batch,
         )
 
 
@@ -275,9 +303,28 @@ class _Names(Sequence[object]):
         return self._ids[int(index)].as_py()
 
 
-def _evidence_column(kind: str) -> str:
-    """The name of the column with the p-values of a kind of evidence."""
-    return f"p_{kind.replace(' ', '_')}"
+def _in_table(
+    found: BatchDifference, schema: TableSchema, cells: Cells | None, seen: np.ndarray | None
+) -> RowsDifference:
+    """A difference of new nodes in terms of columns and labels, in the units of the table."""
+    features, new, known = schema.features, found.new, found.known
+    name = Names(None, schema.classes, features.feature_names).of_difference(found.kind, found.number, new > known)
+    column = None
+    if found.kind == "feature":
+        column, first = features.column_of(found.number)
+        if isinstance(column, Number) and found.number == first:
+            new, known = (value * column.scale + (0.0 if column.is_count else column.mean) for value in (new, known))
+            if cells is not None and seen is not None:  # features are clipped, cells are not
+                _, own, counts = next(each for each in cells.columns if each[0] is column)
+                both = np.flatnonzero(~seen), np.flatnonzero(seen)
+                new, known = (float(np.nanmean(cells.numbers(column, own, counts, rows))) for rows in both)
+    label = schema.classes[found.number] if found.kind == "class" else None
+    return RowsDifference(name, None if column is None else column.name, label, new, known, found.share)
+
+
+def evidence_column(kind: str, what: Literal["p", "surprise"]) -> str:
+    """The name of the column with the p-values, or with the surprises, of a kind of evidence."""
+    return f"{what}_{kind.replace(' ', '_')}"
 
 
 def note_on_threshold(known: Drift | None, new: Drift | None) -> list[str]:
@@ -348,23 +395,20 @@ def check_random(scores: np.ndarray, marked: np.ndarray, comparable: np.ndarray,
 
 def notes_on_new_rows(new: Drift, schema: TableSchema, x: np.ndarray) -> list[str]:
     """Say which new rows have lost their edges, and which columns have changed; ``x`` are their features ``[n, F]``."""
-    notes, missing, moved, start = list[str](), list[str](), list[str](), 0
+    notes, missing, moved = list[str](), list[str](), list[str]()
     if new.has_lost_edges:
         notes.append(
             f"{new.num_isolated} of the {len(x)} new rows have no edge ({percent(new.isolated_share_at_fit or 0)} of "
             "the rows at fit); is a table of edges missing? All of them are needed (`edges`), also those to old rows"
         )
     # Columns of other types of nodes are absent, not missing.
-    columns = () if schema.features.types is not None else schema.features.columns
-    for column, share in zip(columns, schema.missing_shares, strict=False):
-        own = x[:, start : start + column.width]
-        start += column.width
-        gone = own[:, 1:].sum(axis=1) > 0 if isinstance(column, Number) else own.sum(axis=1) == 0
+    columns = [] if schema.features.types is not None else schema.features.placed
+    for (column, own), gone, share in zip(columns, schema.features.gone(x).T, schema.missing_shares, strict=False):
         now = float(gone.mean())
         if now > share + _MORE_MISSING and share_interval(int(gone.sum()), len(x), 1 - CHANCE)[0] > share:
             missing.append(f"{column.name} ({percent(now)}, {percent(share)} at fit)")
         if isinstance(column, Number) and not gone.all():
-            distance = float(own[~gone, 0].mean()) - (column.mean / column.scale if column.is_count else 0.0)
+            distance = float(x[~gone, own.start].mean()) - (column.mean / column.scale if column.is_count else 0.0)
             if abs(distance) > max(_FAR, _FAR_ERRORS / np.sqrt(len(x))):
                 mean = column.mean + distance * column.scale
                 moved.append(f"{column.name} (mean about {mean:.3g}, {column.mean:.3g} at fit)")

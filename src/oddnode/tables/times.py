@@ -14,6 +14,7 @@ from oddnode.tables.reader import Batch, TableSource
 from oddnode.tables.values import TableError, missing_to_null, pa, pc, quoted
 
 _NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+_DOTTED = re.compile(r"^(\d\d?)\.(\d\d?)\.(\d{4})")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 # The zone of a time, and one that is not UTC.
@@ -47,20 +48,27 @@ class TrainUntil:
         if self.is_number:
             return _number(self.value)
         try:
-            return _microseconds(date.fromisoformat(self.value).isoformat()) + timedelta(days=1) // _MICROSECOND - 1
+            return (
+                _microseconds(date.fromisoformat(_iso(self.value)).isoformat()) + timedelta(days=1) // _MICROSECOND - 1
+            )
         except ValueError:
             pass
         try:
             return _microseconds(self.value)
         except ValueError:
             raise TableError(
-                f"`train_until` is {quoted(self.value)}, expected a number, or a date or time like 2024-05-31 or "
-                "2024-05-31T18:00"
+                f"`train_until` is {quoted(self.value)}, expected a number, or a date or time like 2024-05-31, "
+                "2024-05-31T18:00 or 31.05.2024"
             ) from None
 
     def arrivals(self, table: TableSource) -> np.ndarray:
         """Find the rows of a table whose time is after the value."""
-        parts = [np.empty(0, dtype=bool)]
+        return (self.times(table) > self.last).astype(bool)
+
+    def times(self, table: TableSource) -> np.ndarray:
+        """Read the times of all rows, as numbers, or in microseconds since 1970."""
+        _ = self.last  # an error if it is neither number nor date
+        parts: list[np.ndarray] = []
         for batch in table.batches([self.column]):
             [array] = batch.arrays
             missing = missing_to_null(array).is_null().to_numpy(zero_copy_only=False)
@@ -70,8 +78,12 @@ class TrainUntil:
                     f"{batch.table}: column {self.column!r} has no time in {row}; every row needs one, to tell "
                     "whether it is trained on"
                 )
-            parts.append(self.is_arrival(array, batch))
-        return np.concatenate(parts)
+            parts.append(self._read(missing_to_null(array), batch, np.arange(len(array))))
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def _read(self, array: Any, batch: Batch, valid: np.ndarray) -> np.ndarray:
+        """The times of rows that have one; ``valid`` are their numbers in the batch."""
+        return (self._numbers if self.is_number else self._moments)(array, batch, valid)
 
     def is_arrival(self, array: Any, batch: Batch) -> np.ndarray:
         return self.placed(array, batch)[0]
@@ -81,10 +93,18 @@ class TrainUntil:
         array, last = missing_to_null(array), self.last
         valid = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False))
         is_later, days = np.zeros(len(array), dtype=bool), np.full(len(array), -1)
-        times = (self._numbers if self.is_number else self._moments)(array.drop_null(), batch, valid)
+        times = self._read(array.drop_null(), batch, valid)
         is_later[valid] = times > last
         days[valid] = 0 if self.is_number else times // (timedelta(days=1) // _MICROSECOND)
         return is_later, days
+
+    def times_or_nan(self, array: Any, batch: Batch) -> np.ndarray:
+        """The times of a batch: numbers, or seconds since 1970; NaN where there is none."""
+        array = missing_to_null(array)
+        valid, found = np.flatnonzero(array.is_valid().to_numpy(zero_copy_only=False)), np.full(len(array), np.nan)
+        times = self._read(array.drop_null(), batch, valid)
+        found[valid] = times.astype(np.float64) if self.is_number else times * 1e-6
+        return found
 
     def notes_on_zones(self, table: TableSource) -> list[str]:
         """A note if times with and without a zone are compared."""
@@ -135,7 +155,7 @@ class TrainUntil:
         return moments
 
     def _wrong(self, batch: Batch, text: str, row: int) -> TableError:
-        expected = "a number" if self.is_number else "a date or time like 2024-05-31 or 2024-05-31T18:00"
+        expected = "a number" if self.is_number else "a date or time like 2024-05-31, 2024-05-31T18:00 or 31.05.2024"
         return self._error(batch, f"has {quoted(text)} in {batch.row_name(int(row))}", expected)
 
     def _wrong_type(self, batch: Batch, array: Any) -> TableError:
@@ -151,6 +171,11 @@ def _number(text: str) -> int | float:
     return int(text) if text.lstrip("-").isdecimal() else float(text)
 
 
+def _iso(text: str) -> str:
+    """Turn 31.5.2024 into 2024-05-31; with slashes, nobody knows which number is the day."""
+    return _DOTTED.sub(lambda part: f"{part[3]}-{int(part[2]):02d}-{int(part[1]):02d}", text)
+
+
 def _microseconds(text: str) -> int:
-    moment = datetime.fromisoformat(text)
+    moment = datetime.fromisoformat(_iso(text))
     return ((moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND

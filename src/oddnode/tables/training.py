@@ -18,7 +18,7 @@ from oddnode.tables.columns import ColumnCounts, FeatureRecipe, WeightColumn, no
 from oddnode.tables.edges import NO_EDGES, EdgeReader, Edges, ends_of_parts, note_on_repeated, read_edges
 from oddnode.tables.graphs import Arrivals, Nodes, TableGraph, as_source, nodes_of, read_nodes
 from oddnode.tables.known_values import Cells, KnownValues
-from oddnode.tables.labels import Labels, Split, encode_labels, read_marks, read_split, split_labelled
+from oddnode.tables.labels import NO_CLASSES, Labels, Split, encode_labels, read_marks, read_split, split_labelled
 from oddnode.tables.learning import (
     ColumnStatistics,
     ColumnSummary,
@@ -36,6 +36,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from oddnode.large import GraphFolder, NodeChunk
+
+_WITHOUT_LABELS = (
+    "there is no `label_column`, so nothing is predicted, and rows are compared with some that were drawn at random. "
+    "These may be odd, too: the false-alarm rate is the share of all such rows that is flagged, odd ones included. "
+    "If a column holds labels, name it: now it counts as a feature"
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +80,11 @@ class TrainingTables:
     exposure_edges: Any = None
 
     @cached_property
+    def columns(self) -> list[ColumnSummary]:
+        """How `prepare` read the columns: empty before it, with a model's columns, and where it found them written."""
+        return []
+
+    @cached_property
     def _table(self) -> TableSource:
         return nodes_of(self.nodes, self.options)
 
@@ -96,7 +107,7 @@ class TrainingTables:
         """
         options, table = self.options, self._table
         names, roles = self._feature_columns()
-        is_arrival = self._is_arrival()
+        is_arrival, times = self._arrivals_and_times()
         past = table if is_arrival is None else ChosenRows(table, ~is_arrival)
         recipe, statistics = self._learn(past, names)
         rows = read_nodes(table, options.id_column, recipe, list(roles))
@@ -105,12 +116,12 @@ class TrainingTables:
         all_rows, all_edges = rows, edges
         if is_arrival is not None:
             rows, edges = rows.filter(~is_arrival), edges.between(~is_arrival)
-        labels, marked = self._labels(rows.columns)
+        labels, marked = self._labels(rows.columns, len(rows.x))
         recipe = recipe.with_profiles([(rows.x, labels.y)], len(labels.classes))
         if recipe.fills(all_rows.counts):
             all_rows = read_nodes(table, options.id_column, recipe, list(roles))
             rows = all_rows if is_arrival is None else all_rows.filter(~is_arrival)
-        split = self._split(rows, labels, seed)
+        split = self._split(rows, labels, seed, times)
         data = as_source(
             x=rows.x, edge_index=edges.index, edge_weight=edges.weight, y=labels.y, **split.masks(len(rows.x))
         )
@@ -179,7 +190,7 @@ class TrainingTables:
             part.require([] if time is None else [time], "time")
         if time not in (options.feature_columns or ()):
             roles[time] = "time"
-        named = {name: role for name, role in roles.items() if name is not None}
+        named = {name: role for name, role in roles.items() if name}
         for name, role in named.items():
             table.require([name], role)
         return self._chosen_features(named), named
@@ -262,6 +273,8 @@ class TrainingTables:
         options, summaries = self.options, list[ColumnSummary]()
         others = {"split": options.split_column, "exposure": options.exposure_column, "time": options.time_column}
         for role, name in {"id": options.id_column, "label": options.label_column, **others}.items():
+            if not name:
+                continue
             if role == "label":
                 different, used = len(labels.classes), int((labels.y >= 0).sum())
             elif role == "id" or name in rows.columns:
@@ -281,8 +294,10 @@ class TrainingTables:
         name = self.options.exposure_column
         return None if name is None else read_marks(columns[name], self._table.name, name)
 
-    def _labels(self, columns: dict[str, Any]) -> tuple[Labels, np.ndarray | None]:
+    def _labels(self, columns: dict[str, Any], num_rows: int) -> tuple[Labels, np.ndarray | None]:
         """Classes of the nodes; known OOD nodes are unlabelled, whatever the table says."""
+        if not self.options.label_column:
+            return Labels(np.zeros(num_rows, np.int64), list(NO_CLASSES), [_WITHOUT_LABELS]), self._marked(columns)
         array = columns[self.options.label_column]
         labels, marked = self._encoded(array), self._marked(columns)
         if marked is None:
@@ -297,29 +312,36 @@ class TrainingTables:
             rest.notes.append(f"the labels of {count} nodes that are marked as known to be OOD are not used{gone}")
         return rest, marked
 
-    def _split(self, rows: Nodes, labels: Labels, seed: int) -> Split:
+    def _split(self, rows: Nodes, labels: Labels, seed: int, times: np.ndarray | None = None) -> Split:
         name = self.options.split_column
+        if name is None and not self.options.label_column:
+            from oddnode.graph import split_unlabelled  # imports torch
+
+            return Split(*split_unlabelled(len(rows.x), seed))
         if name is None:
-            return split_labelled(labels.y, labels.classes, seed)
+            return split_labelled(labels.y, labels.classes, seed, times)
         return read_split(rows.columns[name], labels, rows.ids, self._table.name, name)
 
-    def _is_arrival(self) -> np.ndarray | None:
-        """One boolean per row, True for arrivals; ``None`` if rows have no times."""
+    def _arrivals_and_times(self) -> tuple[np.ndarray | None, np.ndarray | None]:
+        """Whether each row is an arrival, and the times of the others; ``None`` if rows have no times."""
         until = self.options.until
         if until is None:
-            return None
-        is_arrival = until.arrivals(self._table)
+            return None, None
+        times = until.times(self._table)
+        is_arrival = (times > until.last).astype(bool)
         if len(is_arrival) and is_arrival.all():
             raise TableError(
                 f"{self._table.name}: no row is from {until.value} or earlier ({until.column}), so there is none to "
                 "train on; give a later `train_until`"
             )
-        return is_arrival
+        return is_arrival, times[~is_arrival]
 
     def _arrivals(self, rows: Nodes, edges: Edges, is_arrival: np.ndarray, classes: Sequence[Any]) -> Arrivals:
-        labels = self._encoded(rows.columns[self.options.label_column])
-        is_new = np.array([label not in set(classes) for label in labels.classes])[labels.y] & (labels.y >= 0)
-        is_known, marked = ~is_new & (labels.y >= 0), self._marked(rows.columns)
+        is_new, is_known, marked = np.zeros_like(is_arrival), np.zeros_like(is_arrival), self._marked(rows.columns)
+        if self.options.label_column:
+            labels = self._encoded(rows.columns[self.options.label_column])
+            is_new = np.array([label not in set(classes) for label in labels.classes])[labels.y] & (labels.y >= 0)
+            is_known = ~is_new & (labels.y >= 0)
         if marked is not None:
             is_known &= ~marked
         data = as_source(x=rows.x, edge_index=edges.index, edge_weight=edges.weight)
@@ -332,9 +354,10 @@ class TrainingTables:
         count, until = int(arrivals.is_arrival.sum()), f"{self.options.train_until} ({self.options.time_column})"
         if not count:
             return f"no row is later than {until}: all were there for training, and there are no arrivals to check"
+        recent = "" if self.options.split_column else "; the most recent labelled rows before are for calibration"
         return (
             f"{count} of {len(arrivals.is_arrival)} rows are later than {until}; they and their "
-            f"{arrivals.num_edges} edges are kept out of training"
+            f"{arrivals.num_edges} edges are kept out of training{recent}"
         )
 
     def _exposure(
@@ -404,8 +427,9 @@ class TrainingTables:
 
     def _check_supported(self) -> None:
         names = ("exposure_column", "time_column", "train_until")
-        given: dict[str, Any] = {"type_column": self.options.type_column}
-        given |= {} if isinstance(self.options, TableSchema) else {name: getattr(self.options, name) for name in names}
+        given: dict[str, Any] = (
+            {} if isinstance(self.options, TableSchema) else {name: getattr(self.options, name) for name in names}
+        )
         given |= {"exposure_nodes": self.exposure_nodes, "exposure_edges": self.exposure_edges}
         for name, value in given.items():
             if value is not None:
@@ -442,7 +466,13 @@ class TrainingTables:
         rows = read_nodes(self._table, self.options.id_column, FeatureRecipe(()), list(roles))
         labels = self._labels_on_disk(rows.columns)
         if not isinstance(options, TableSchema):
+            self.columns[:] = self._summary(rows, labels) + summary_of_features(statistics, recipe)
             recipe = recipe.with_profiles(self._encoded_chunks(recipe, labels.y), len(labels.classes))
+            if recipe.types is not None:
+                chunks = self._encoded_chunks(recipe, labels.y)
+                kinds = {kind for x, y in chunks for kind in recipe.types.with_labels(recipe, x[y >= 0]).labelled}
+                types = msgspec.structs.replace(recipe.types, labelled=tuple(sorted(kinds)))
+                recipe = msgspec.structs.replace(recipe, types=types)
             notes += notes_on_fitted_columns(statistics, recipe)
         notes += rows.notes + labels.notes
         masks = {} if self.options.split_column is None else self._split(rows, labels, 0).masks(len(labels.y))

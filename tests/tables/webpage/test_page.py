@@ -166,6 +166,18 @@ def test_changes_are_shares_of_known_and_new_rows(page: Browser, made: Made) -> 
         assert shown == [f"{100 * (part[column] != 0).mean():.1f} %" for part in (known, new)]
 
 
+def test_the_forecast_is_that_of_the_model(page: Browser, made: Made) -> None:
+    rows = [row.split("\t") for row in page.texts("#forecast tbody tr")]
+    forecast = made.model.detector.forecast_
+    assert len(forecast) == 8
+    assert {name: shown for name, _, shown in rows} == {
+        name: f"{100 * share:.0f} %" for name, share in forecast.items()
+    }
+    assert {name: what for name, what, _ in rows}["thinned"] == "seven in ten values set to zero"
+    shares = [forecast[name] for name, _, _ in rows]
+    assert shares == sorted(shares, reverse=True)
+
+
 @pytest.mark.parametrize(("width", "mobile", "dark"), [(320, True, True), (390, True, False), (820, False, True)])
 def test_nothing_is_cut_on_any_screen(browser: Browser, made: Made, width: int, mobile: bool, dark: bool) -> None:
     from tests.paper.test_webpage_on_a_phone import CUT, SCROLLS

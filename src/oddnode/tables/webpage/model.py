@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from oddnode.graph.alterations import forecast_in_words
 from oddnode.tables.columns import Category
 from oddnode.tables.findings import FlaggedGroup, group_flagged, grouped_rows
 from oddnode.tables.graphs import TableGraph
@@ -71,6 +72,8 @@ class ScorePage:
         What was not seen, or may not be right.
     facts : dict
         The model and the tables, by name.
+    forecast : list of (str, str, float)
+        Ways to alter rows, by name and in words, and the share of altered known rows that would be flagged at 5 %.
     """
 
     ids: list[str]
@@ -86,6 +89,7 @@ class ScorePage:
     changes: list[ColumnChange]
     notes: list[str]
     facts: dict[str, Any]
+    forecast: list[tuple[str, str, float]]
 
     @property
     def judged(self) -> np.ndarray:
@@ -168,6 +172,7 @@ def make_page(model: TableModel, scores: Any, nodes: Any, edges: Any, ignore_unk
         changes=[] if model.known is None else column_changes(model.known, cells, np.flatnonzero(is_new)),
         notes=_notes(model, graph, values, is_new, seen),
         facts=_facts(model, graph, table, calibration.scores),
+        forecast=forecast_in_words(model.detector.forecast_),
     )
 
 
