@@ -1,4 +1,4 @@
-# Two commands do everything on a machine that has Python (>= 3.11) and make: `make demo` and `make test`.
+# On a machine that has Python (>= 3.11) and make, `make serve`, `make demo` and `make test` install what they need.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -9,11 +9,16 @@ PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check 
 # One process per core, each with one thread (tests/conftest.py): more threads than cores make everything slower.
 PARALLEL := -n auto --dist worksteal
 
-.PHONY: demo test test-fast test-kernels check check-docstrings check-github format hooks docs walk soak dist lock clean
+.PHONY: demo serve test test-fast test-kernels check check-docstrings check-github format hooks docs walk soak dist lock clean
 
 demo: $(READY)
 	$(BIN)/oddnode paper --smoke --out demo
 	$(BIN)/python benchmarks/demo.py demo/arrivals
+
+# The live page at http://127.0.0.1:8080, on handwritten digits that arrive one by one.
+PORT ?= 8080
+serve: $(READY)
+	$(BIN)/python benchmarks/serve_demo.py build/serve --port $(PORT)
 
 test: $(READY)
 	$(BIN)/python -m pytest $(PARALLEL)

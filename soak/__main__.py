@@ -9,8 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-# Before torch is imported: every process has one thread, and forks stay sound.
+# Before torch is imported: every process has one thread and computes on the CPU, and forks stay sound.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 from soak.canaries import find_all
 from soak.cases import Case

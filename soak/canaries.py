@@ -6,6 +6,7 @@ Each is a small patch in this process and its forks. Most are faults of earlier 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +23,9 @@ from oddnode.detector import Calibration, saved_files
 from oddnode.graph import training_data
 from oddnode.large import arrays
 from oddnode.large.heartbeat import Heartbeat
+from oddnode.nn import forward
 from oddnode.paper import record
+from oddnode.service.log import ChangeLog
 from oddnode.tables.scores import ScoredNodes
 from soak.arrivals import Arrivals
 from soak.disks import Disks
@@ -33,6 +36,7 @@ from soak.kills import Kills
 from soak.leaks import Leaks
 from soak.models import Models
 from soak.ranks import Ranks
+from soak.services import Services
 from soak.statistics import Statistics
 from soak.stores import Stores
 from soak.tables import Tables
@@ -106,6 +110,13 @@ def _shared_generator() -> Iterator[None]:
 
 
 @contextmanager
+def _shared_modules() -> Iterator[None]:
+    """Hooks and attributes of a pass were on the user's module, which all threads share."""
+    with patch.object(forward, "_isolated", lambda module, copies=None: module):
+        yield
+
+
+@contextmanager
 def _unchecked_rows() -> Iterator[None]:
     """Rows of the store were read without a look at their checksum."""
     with _everywhere(record.checksum_of, lambda *parts: _Anything()):
@@ -156,6 +167,22 @@ def _no_watch() -> Iterator[None]:
 
 
 @contextmanager
+def _acknowledged_early() -> Iterator[None]:
+    """A change was acknowledged before it was on disk: only every eighth transaction was committed."""
+    begin, commit, count = ChangeLog.begin, ChangeLog.commit, itertools.count(1)
+
+    def late(self: ChangeLog) -> None:
+        if next(count) % 8 == 0:
+            commit(self)
+
+    with (
+        patch.object(ChangeLog, "begin", lambda self: None if self.connection.in_transaction else begin(self)),
+        patch.object(ChangeLog, "commit", late),
+    ):
+        yield
+
+
+@contextmanager
 def _lost_row() -> Iterator[None]:
     """The last row of a table of scores was not written."""
     real = ScoredNodes.parts
@@ -200,8 +227,16 @@ class _Stopped(Ranks):
     kinds = ("stopped",)
 
 
+class _Killed(Services):
+    kinds = ("kill",)
+
+
 class _Loaded(Leaks):
     kinds = ("load and score",)
+
+
+class _Wrapped(Threads):
+    kinds = ("wrapped",)
 
 
 class _Saves(Kills):
@@ -216,9 +251,11 @@ CANARIES: dict[str, tuple[Family, Callable[[], AbstractContextManager[None]]]] =
     "the manifest is not compared": (Models(), _no_manifest),
     "all classes up to the largest label are listed": (Graphs(), _all_classes),
     "threads share a generator": (Threads(), _shared_generator),
+    "threads share a user's module": (_Wrapped(), _shared_modules),
     "rows of the store are not checked": (Stores(), _unchecked_rows),
     "arrays of a folder are not checked": (Folders(), _unchecked_arrays),
     "a rank that hangs is not noticed": (_Stopped(), _no_watch),
+    "a change is acknowledged too early": (_Killed(), _acknowledged_early),
     "scores depend on strangers": (Arrivals(), _centred),
     "files are written in place": (Disks(), _in_place),
     "a row is not written": (Tables(), _lost_row),

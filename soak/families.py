@@ -10,6 +10,7 @@ from soak.kills import Kills
 from soak.leaks import Leaks
 from soak.models import Models
 from soak.ranks import Ranks
+from soak.services import Services
 from soak.statistics import Statistics
 from soak.stores import Stores
 from soak.tables import Tables
@@ -27,6 +28,7 @@ FAMILIES: dict[str, Family] = {
         Folders(),
         Arrivals(),
         Ranks(),
+        Services(),
         Stores(),
         Kills(),
         Disks(),

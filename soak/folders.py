@@ -9,6 +9,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar
@@ -54,11 +55,17 @@ def _harm(path: Path, rng: Random) -> None:
     elif what == 1:
         os.mkfifo(path)
     elif what == 2:
-        path.symlink_to(rng.choice(["/dev/zero", "/dev/null", "/etc/hostname", path.name]))
+        # Not to devices: whoever follows a link when writing, as root, replaces them.
+        path.symlink_to(rng.choice(["/proc/self/pagemap", str(_bystander(path)), path.name]))
     elif what == 3:
         return
     else:
         path.write_bytes(content)
+
+
+def _bystander(path: Path) -> Path:
+    """A file beside the graph that nobody may change."""
+    return next(each for each in path.parents if each.name == "graph").with_name("bystander.txt")
 
 
 def _sign(folder: Path, manifest: dict[str, Any]) -> None:
@@ -130,6 +137,12 @@ class Folders(Family):
         self.expected = self._use(folder / "graph-0")
 
     def trial(self, kind: str, rng: Random, work: Path) -> Iterator[Trial]:
+        (work / "bystander.txt").write_text("as it was")
+        for each in self._trial(kind, rng, work):
+            is_same = (work / "bystander.txt").read_text() == "as it was"
+            yield each if is_same else replace(each, violation="a file outside of the folder was changed")
+
+    def _trial(self, kind: str, rng: Random, work: Path) -> Iterator[Trial]:
         if kind in ("unfinished build", "odd chunks"):
             yield Trial(kind, self._build(work, rng) if kind == "unfinished build" else self._odd(work, rng))
             return

@@ -50,13 +50,16 @@ class Browser:
         if self.where != (path, 1280, 900, False, False):
             self.open(path)
 
-    def open(self, path: Path, width: int = 1280, height: int = 900, mobile: bool = False, dark: bool = False) -> None:
+    def open(
+        self, path: Path | str, width: int = 1280, height: int = 900, mobile: bool = False, dark: bool = False
+    ) -> None:
+        """Open a page of a file or of an address."""
         screen = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", screen)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         calm = {"name": "prefers-reduced-motion", "value": "reduce"}
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme, calm]})
-        self.driver.get(path.as_uri())
+        self.driver.get(path if isinstance(path, str) else path.as_uri())
         self.where = (path, width, height, mobile, dark)
         self.wait("document.documentElement.dataset.ready === 'yes'")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -65,15 +65,17 @@ def real_data() -> Path:
     return Path(named)
 
 
-@pytest.fixture(autouse=True)
-def auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, scope="session")
+def auto_is_the_cpu() -> Iterator[None]:
     """Tests give the same numbers on every machine: those that need a GPU ask for it by name, or pretend to have it."""
     is_available, device_type = torch.cuda.is_available, devices.device_type
 
     def type_here(device: str) -> str:
         return "cpu" if device == "auto" and torch.cuda.is_available is is_available else device_type(device)
 
-    monkeypatch.setattr(devices, "device_type", type_here)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(devices, "device_type", type_here)
+        yield
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def test_bench_prints_one_json_array_and_nothing_else(tmp_path: Path) -> None:
 def test_methods_lists_every_recipe_and_begins_with_the_ones_to_start_with(cli: CLI) -> None:
     rows = json.loads(cli("methods", "--json").stdout)
     assert [row["name"] for row in rows] == list(RECIPES)
-    facts = {"name", "summary", "objective", "scorer", "exposure", "reference", "transductive", "cost"}
+    facts = {"name", "summary", "objective", "scorer", "exposure", "labels", "reference", "transductive", "cost"}
     assert all(set(row) == facts | {"hyper_parameters"} for row in rows)
     listed = cli("methods").stdout
     assert all(f"│ {name} " in listed for name in RECIPES)

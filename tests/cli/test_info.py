@@ -47,6 +47,18 @@ def test_it_says_how_columns_are_read(folder: Path, cli: CLI) -> None:
     assert columns == [{"name": "size", "read_as": "number"}, {"name": "colour", "read_as": "category"}]
 
 
+def test_it_has_the_forecast_that_fit_printed(folder: Path, cli: CLI) -> None:
+    fitted = json.loads(cli(*FIT, "--set", "epochs=2", "--out", "model", "--json").stdout)
+    assert len(fitted["forecast"]) > 3
+    assert json.loads(cli("info", "model", "--json").stdout)["forecast"] == fitted["forecast"]
+    name, share = next(iter(fitted["forecast"].items()))
+    shown = " ".join(cli("info", "model").stdout.split())
+    assert f"of altered known nodes, caught at 5 % false alarms: {name} {100 * share:.0f} %" in shown
+    cli(*FIT, "--method", "nodesafe", "--set", "epochs=2", "--out", "other")
+    assert "forecast" not in cli("info", "other").stdout
+    assert json.loads(cli("info", "other", "--json").stdout)["forecast"] == {}
+
+
 def test_one_label_predicts_nothing(folder: Path, cli: CLI) -> None:
     rows = read_csv(folder / "nodes.csv")
     write_csv(folder / "nodes.csv", [row | {"kind": row["kind"] and "a"} for row in rows])

@@ -26,6 +26,9 @@ def test_prepare_fit_score_and_calibrate(folder: Path, cli: CLI) -> None:
     prepared = cli(*PREPARE, "--id-column", "name", "--label-column", "kind", "--out", "graph", "--json")
     facts = json.loads(prepared.stdout)
     assert (facts["num_nodes"], facts["num_features"], facts["labels"]) == (240, 4, ["a", "b"])
+    assert [(each["name"], each["read_as"]) for each in facts["columns"]][:2] == [("name", "id"), ("kind", "label")]
+    again = cli(*PREPARE, "--id-column", "name", "--label-column", "kind", "--out", "graph2")
+    assert "column kind: label, 2 different, " in again.stdout
     assert {"ax.bin", "ax-moments.bin"} <= {path.name for path in (folder / "graph").iterdir()}
     fitted = cli("fit", "--graph", "graph", "--method", "gnnsafe", "--out", "model", "--json")
     assert json.loads(fitted.stdout)["num_nodes"] == 240
@@ -62,7 +65,7 @@ COLUMNS = "--id-column name --label-column kind"
     ("command", "message"),
     [
         ("prepare --out graph", "give --id-column and --label-column, or a --model"),
-        ("fit --out model", "give --nodes, --edges, --id-column, --label-column, or a --graph"),
+        ("fit --out model", "give --nodes, --edges, --id-column, or a --graph"),
         ("fit --graph none --out model", "none is not a folder"),
         ("fit --graph g --directed --nodes n.csv --out m", "--nodes, --directed cannot be combined with --graph; they"),
         ("prepare --model m --weight-column w --out g", "--weight-column cannot be combined with --model, which says"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -27,8 +28,9 @@ def test_every_family_has_a_fault_that_it_must_find() -> None:
 def test_a_manifest_that_is_not_compared_is_found(tmp_path: Path) -> None:
     code = "from pathlib import Path; from soak.canaries import find; "
     code += f"print(find('the manifest is not compared', Path({str(tmp_path)!r}), 1, 1, 60))"
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}  # as the command has it
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=900, check=False
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=900
     )
     assert done.stdout.strip() == "a changed file was loaded (again in replay 1)", done.stderr
     [case, *_] = sorted((tmp_path / "cases").glob("models-1-*.json"))

@@ -14,7 +14,7 @@ from rich.markup import escape
 
 from oddnode._utils.plugins import load_plugins
 from oddnode._version import __version__
-from oddnode.cli import info, paper, tables
+from oddnode.cli import info, paper, replay, serve, tables, watch
 from oddnode.cli.ranks import DIVIDED, is_one_of_several, run_together
 from oddnode.cli.shared import (
     DataDir,
@@ -154,6 +154,9 @@ def bench(
 
 
 tables.register(app)
+serve.register(app)
+replay.register(app)
+watch.register(app)
 info.register(app)
 add_command(
     app,

@@ -11,7 +11,16 @@ import typer
 
 from oddnode._utils.plugins import load_plugins
 from oddnode.cli.shared import DataDir, Json, Plugins, add_command, expected, print_facts, print_rows, visible
-from oddnode.detector import DETECTOR_SETTINGS, MODEL_FREE, RECIPES, Recipe, default_method, get_recipe, read_summary
+from oddnode.detector import (
+    DETECTOR_SETTINGS,
+    MODEL_FREE,
+    RECIPES,
+    Recipe,
+    default_method,
+    get_recipe,
+    read_forecast,
+    read_summary,
+)
 
 if TYPE_CHECKING:
     from oddnode.detector.saved_files import ModelConfig
@@ -56,6 +65,7 @@ def _method_facts(recipe: Recipe) -> dict[str, Any]:
         "objective": repr(objective),
         "scorer": repr(scorer),
         "exposure": recipe.needs_exposure,
+        "labels": recipe.needs_labels,
         "reference": recipe.reference,
         "transductive": recipe.transductive,
         "cost": recipe.cost,
@@ -64,10 +74,11 @@ def _method_facts(recipe: Recipe) -> dict[str, Any]:
 
 
 def _print_methods(recipes: Sequence[Recipe]) -> None:
+    recommended = default_method(False), default_method(True), default_method(False, has_labels=False)
     parts: list[list[Recipe]] = [[], [], [], []]
     for recipe in recipes:
-        is_recommended = recipe.name in (default_method(False), default_method(True))
-        place = 0 if is_recommended else 3 if recipe.name in MODEL_FREE else 2 if recipe.needs_exposure else 1
+        name = recipe.name
+        place = 0 if name in recommended else 3 if name in MODEL_FREE else 2 if recipe.needs_exposure else 1
         parts[place].append(recipe)
     body: list[list[str]] = []
     cuts: set[int] = set()
@@ -75,7 +86,8 @@ def _print_methods(recipes: Sequence[Recipe]) -> None:
         cuts.add(len(body))
         for recipe in part:
             text = f"{recipe.summary} ({recipe.reference})".strip()
-            body.append([recipe.name, "OOD nodes" if recipe.needs_exposure else "", text])
+            needs = "OOD nodes" if recipe.needs_exposure else "" if recipe.needs_labels else "no labels"
+            body.append([recipe.name, needs, text])
     print_rows("Methods", ["method", "needs", "what it is and when to use it"], body, cuts=cuts, pipe_width=80)
     typer.echo("oddnode methods NAME shows the settings of a method and its cost.")
 
@@ -135,16 +147,19 @@ def info(
     """Show the method and the settings of a saved model, and the columns it was fitted on."""
     load_plugins(plugin or ())
     raw, config, num_weights = read_summary(model)
-    schema = None
+    forecast, schema = read_forecast(model, config), None
     if "table" in raw:
         from oddnode.tables import schema_of
 
         schema = schema_of(model, raw)
     if as_json:
         shown = {key: value for key, value in raw.items() if key not in _LEFT_OUT}
-        print_facts(shown | _json_facts(config, schema, num_weights), as_json=True)
+        print_facts(shown | _json_facts(config, schema, num_weights) | {"forecast": forecast}, as_json=True)
         return
-    print_facts(_facts(config, schema, num_weights), as_json=False)
+    facts, notes = _facts(config, schema, num_weights), {"notes": config.advice}
+    caught = ", ".join(f"{name} {100 * share:.0f} %" for name, share in forecast.items())
+    facts |= {"forecast": f"of altered known nodes, caught at 5 % false alarms: {caught}"} if caught else {}
+    print_facts(facts | notes, as_json=False)
     if schema is not None:
         body = [[schema.id_column, "id", ""], *(_row(column) for column in schema.features.columns[:_MOST_COLUMNS])]
         print_rows("Columns", ["column", "read as", "values"], [[visible(cell) for cell in row] for row in body])
@@ -186,7 +201,9 @@ def _further_columns(schema: TableSchema) -> dict[str, Any]:
 def _facts(config: ModelConfig, schema: TableSchema | None, num_weights: int) -> dict[str, Any]:
     """A summary for readers, as strings by name."""
     graph, given = config.graph, ", ".join(f"{name}={value}" for name, value in config.hyper_parameters.items())
-    alike = "" if graph.homophily is None else f", {100 * graph.homophily:.0f} % of labelled edges join one class"
+    has_labels = schema is None or schema.label_column
+    homophily = graph.homophily if has_labels else None
+    alike = "" if homophily is None else f", {100 * homophily:.0f} % of labelled edges join one class"
     edges = f"{_num_edges(config, schema)} edges, mean degree {graph.mean_degree:.4g}{alike}"
     facts: dict[str, Any] = {
         "method": f"{config.method}, with {given}" if config.method and given else config.method,
@@ -199,9 +216,10 @@ def _facts(config: ModelConfig, schema: TableSchema | None, num_weights: int) ->
     }
     if schema is not None:
         several = len(schema.classes) > 1
-        facts["labels"] = list(schema.classes) if several else f"{schema.classes[0]}; predicted is always this label"
+        one = f"{schema.classes[0]}; predicted is always this label" if schema.label_column else "none"
+        facts["labels"] = list(schema.classes) if several else one
         facts |= _further_columns(schema)
-    return facts | {"saved by": f"oddnode {config.oddnode_version}", "notes": config.advice}
+    return facts | {"saved by": f"oddnode {config.oddnode_version}"}
 
 
 def _network(config: ModelConfig, num_weights: int) -> str:

@@ -9,6 +9,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
+import msgspec
 import typer
 
 from oddnode._utils.plugins import load_plugins
@@ -48,6 +49,7 @@ _FOLDED = {
     "category": "categories",
     "constant": "constant, left out",
     "other id": "other ids, left out",
+    "dates": "dates, left out",
 }
 _SUFFIXES = " or ".join(main_suffixes())
 
@@ -78,7 +80,7 @@ Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existin
 # The fields of `TableOptions`: the type of the option, its help text, and in some cases what the default does.
 _TABLE_OPTIONS: dict[str, tuple[Any, str] | tuple[Any, str, str]] = {
     "id_column": (str, "Column with the ids of the nodes, text or integers."),
-    "label_column": (str, "Column with the labels; empty = not labelled."),
+    "label_column": (str, "Column with the labels; empty = not labelled.", "no labels"),
     "type_column": (str, "Column with the types of the nodes, each with columns of its own: accounts, cards."),
     "unlabelled": (list[str], "Label that stands for 'not labelled'. Can be repeated."),
     "feature_columns": (str, "Columns with features, separated by commas.", "all other columns"),
@@ -99,10 +101,10 @@ _TABLE_OPTIONS: dict[str, tuple[Any, str] | tuple[Any, str, str]] = {
         "40, 20 and 40 % of every label at random",
     ),
     "exposure_column": (str, "Column of true and false that marks the nodes known to be OOD."),
-    "time_column": (str, "Column with the times of the nodes: numbers, or ISO dates. Needs --train-until."),
+    "time_column": (str, "Column with the times of the nodes: numbers, or dates. Needs --train-until."),
     "train_until": (str, "Last time to train on; nothing is learnt from later nodes (arrivals)."),
 }
-_NOT_ON_DISK = ("type_column", "exposure_column", "time_column", "train_until")
+_NOT_ON_DISK = ("exposure_column", "time_column", "train_until")
 # Options that take several names, separated by commas.
 _NAMES = ("feature_columns", "drop_columns", "category_columns", "number_columns")
 
@@ -197,7 +199,7 @@ def _refuse(options: dict[str, Any], other: str) -> None:
         raise ValueError(f"{_option_names(given)} cannot be combined with {other}")
 
 
-def _checked_tables(
+def checked_tables(
     model: Path,
     nodes: Sequence[str] | None,
     edges: Sequence[str] | None,
@@ -259,7 +261,7 @@ def fit(
         str | None,
         typer.Option(
             help="See `oddnode methods`.",
-            show_default="nodesafe-evidence, with exposure followed by ++",
+            show_default="nodesafe-evidence, with exposure followed by ++; evidence-unlabelled without labels",
         ),
     ] = None,
     backbone: Annotated[
@@ -287,7 +289,11 @@ def fit(
     load_plugins(plugin or ())
     check_device(device)
     _check_new(out, overwrite)
-    method = method or default_method(bool(exposure_nodes) or "exposure_column" in columns)
+    has_exposure, has_labels = bool(exposure_nodes) or "exposure_column" in columns, "label_column" in columns
+    method = method or default_method(has_exposure, has_labels or has_exposure or graph is not None)
+    if graph is None and not has_labels and (method not in RECIPES or RECIPES[method].needs_labels):
+        without = default_method(False, has_labels=False)
+        raise ValueError(f"{method} learns from labels: give --label-column, or --method {without}, which needs none")
     settings = parse_settings(set_options, [method])
     if backbone is not None:
         settings["backbone"] = checked_backbone(backbone, method)
@@ -301,7 +307,7 @@ def fit(
 
         source = GraphFolder(graph)
     else:
-        _require(nodes=nodes, edges=edges, **{name: columns.get(name) for name in ("id_column", "label_column")})
+        _require(nodes=nodes, edges=edges, id_column=columns.get("id_column"))
         from oddnode.tables import TrainingTables
 
         source = TrainingTables(**_opened(files, columns.get("encoding"), db), options=_table_options(columns))
@@ -316,7 +322,9 @@ def fit(
     _save(model, out, graph)
     if not as_json:
         _print_columns(report.columns)
-    _print_report(report, {"model": str(out)}, as_json, without=("rate_interval", "accuracy", "forecast"))
+    of_labels = () if report.labels else ("labels", "best_epoch", "homophily")
+    hidden = ("rate_interval", "accuracy", "forecast", *of_labels)
+    _print_report(report, {"model": str(out)}, as_json, without=hidden)
 
 
 def _print_report(report: Report, more: dict[str, Any], as_json: bool, without: Sequence[str] = ()) -> None:
@@ -373,6 +381,12 @@ def score(
             help="Add columns that explain the scores; the column why explains flagged nodes in words.",
         ),
     ] = False,
+    evidence: Annotated[
+        bool,
+        typer.Option(
+            "--evidence", help="Add a column with the surprise of each kind of evidence, if the method combines them."
+        ),
+    ] = False,
     only_new: Annotated[
         bool, typer.Option("--only-new", help="Write only the rows that the model was not fitted on.")
     ] = False,
@@ -426,21 +440,24 @@ def score(
         from oddnode.large import GraphFolder
         from oddnode.tables import TableModel, score_folder
 
-        report = score_folder(TableModel.load(model, device), GraphFolder(graph), target, explain, raw_text, **rule)
+        of = TableModel.load(model, device), GraphFolder(graph)
+        report = score_folder(*of, target, explain, raw_text, evidence=evidence, **rule)
     else:
         _require(nodes=nodes, edges=edges)
         check_table_target(target, [Path(text) for text in [*(nodes or ()), *(edges or ())] if not is_query(text)])
-        tables = _checked_tables(model, nodes, edges, encoding, db, db_is_used=target is not out)
+        tables = checked_tables(model, nodes, edges, encoding, db, db_is_used=target is not out)
         from oddnode.tables import TableModel
 
         loaded = TableModel.load(model, device)
-        report = loaded.score(*tables, target, explain, ignore_unknown_edges, raw_text, **rule)
+        how: dict[str, Any] = {"explain": explain, "evidence": evidence, "raw_text": raw_text}
+        how["ignore_unknown_edges"] = ignore_unknown_edges
+        report = loaded.score(tables[0], tables[1], target, **how, **rule)
     findings = {} if as_json else {f"finding {each.number}": str(each) for each in report.findings[:_MOST_FINDINGS]}
     _print_report(report, findings | {"written": str(out)}, as_json, without=_IN_SUMMARY)
 
 
 # What the summary of `score` says in words.
-_IN_SUMMARY = ("rule", "num_days", "groups", "num_judged", "num_judged_flagged", "num_by_chance", "findings")
+_IN_SUMMARY = ("rule", "num_days", "groups", "num_judged", "num_judged_flagged", "num_by_chance", "findings", "batch")
 
 
 def sample_to_check(
@@ -485,7 +502,7 @@ def report(
         raise ValueError("give --nodes and --edges: the tables that were scored")
     if out.suffix.lower() not in (".html", ".htm"):
         raise ValueError(f"--out {out}: expected a name that ends in .html")
-    tables = _checked_tables(model, nodes, edges, encoding, db)
+    tables = checked_tables(model, nodes, edges, encoding, db)
     from oddnode.tables import TableModel
     from oddnode.tables.webpage import make_page, write_page
 
@@ -519,6 +536,12 @@ def calibrate(
         bool,
         typer.Option("--new-ids", help="Ids name different nodes than in the fitted table, so none was trained on."),
     ] = False,
+    no_batch: Annotated[
+        bool,
+        typer.Option(
+            "--no-batch", help="Judge every row alone, as `oddnode serve` does, which needs such a threshold."
+        ),
+    ] = False,
     encoding: Encoding = None,
     overwrite: Overwrite = False,
     device: Device = "auto",
@@ -545,19 +568,19 @@ def calibrate(
         raise ValueError(
             "nothing to do: give a --false-alarm-rate, or --nodes, --edges and --known-column (or --checked), or both"
         )
-    tables = _checked_tables(model, nodes, edges, encoding, db, known_column)
+    tables = checked_tables(model, nodes, edges, encoding, db, known_column)
     from oddnode.tables import TableModel, calibrate_folder
 
     loaded = TableModel.load(model, device)
     if graph is not None:
         _refuse({"nodes": nodes, "edges": edges, "known_column": known_column, "checked": checked}, "--graph")
-        _refuse({"new_ids": new_ids}, "--graph")
+        _refuse({"new_ids": new_ids, "no_batch": no_batch}, "--graph")
         from oddnode.large import GraphFolder
 
         report = calibrate_folder(loaded, GraphFolder(graph), false_alarm_rate)
     elif nodes:
         given_known = known_column, false_alarm_rate, ignore_unknown_edges, new_ids
-        report = loaded.calibrate(tables[0], tables[1], *given_known, checked=checked)
+        report = loaded.calibrate(tables[0], tables[1], *given_known, checked=checked, batch=not no_batch)
     else:
         assert false_alarm_rate is not None
         report = loaded.set_false_alarm_rate(false_alarm_rate)
@@ -606,7 +629,9 @@ def prepare(
         _ = folder.as_graph().moments(smoothed=True)  # kept in the folder, for every training
     sizes = {name: getattr(folder, name) for name in ("num_nodes", "num_edges", "num_features")}
     facts = {"labels": folder.manifest.classes, "notes": folder.manifest.notes, "graph": str(out)}
-    print_facts(sizes | facts, as_json)
+    if not as_json:
+        _print_columns(read.columns)
+    print_facts(sizes | facts | {"columns": msgspec.to_builtins(read.columns)}, as_json)
 
 
 # The options of `prepare` that can be given with --model.
